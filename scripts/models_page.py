@@ -70,9 +70,9 @@ def arguments(network: Network) -> dict:
     return {"input_shapes": dict(network.shapes), "constants": dict(network.constants)}
 
 
-def options(shapes: Mapping = {}, constants: Mapping = {}, **texts: str | None) -> str:
+def options(shapes: Mapping = {}, constants: Mapping = {}, **strings: str | None) -> str:
     """As the command has them."""
-    words = [f"--{name.replace('_', '-')} {shlex.quote(text)}" for name, text in texts.items() if text]
+    words = [f"--{name.replace('_', '-')} {shlex.quote(text)}" for name, text in strings.items() if text]
     if shapes:
         text = ";".join(f"{name}=({','.join(map(str, shape))})" for name, shape in shapes.items())
         words.append(f"--input-shapes {shlex.quote(text)}")

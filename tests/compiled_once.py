@@ -18,7 +18,7 @@ from tvm_megcc.runtime.calls import ENDING
 _INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include[ \t]+(\S+)", re.MULTILINE)
 
 
-def texts(source: Path, folders: Sequence[Path]) -> dict[str, bytes] | None:
+def strings(source: Path, folders: Sequence[Path]) -> dict[str, bytes] | None:
     """The file and all that it includes of these folders, by name; None where a macro says what it includes."""
     found: dict[str, bytes] = {}
     left = [source]
@@ -45,7 +45,7 @@ def sharing(store: Path) -> Callable[[build.Objects, Path, Sequence[str]], Path]
     """`Objects.compile` that keeps all object files in the store, and copies those that another folder's build made."""
     def compile(objects: build.Objects, source: Path, flags: Sequence[str]) -> Path:
         folders = [Path(flag[2:]) for flag in (*objects.include, *flags) if flag.startswith("-I")]
-        found = texts(source, folders)
+        found = strings(source, folders)
         if found is None:
             return ALONE(objects, source, flags)
         said = [flag for flag in flags if not flag.startswith("-I")]

@@ -77,7 +77,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], options: CompileOptio
     dump("00_import", graph_text(graph))
     buckets = [bucket.ordered(graph_symbols(graph)) for bucket in buckets]
     plans: list[tuple[KernelPlan, list[PlannedMemory]]] = []
-    texts: list[str] = []
+    strings: list[str] = []
     rows: list[tuple[Rows, ...]] = []
     memories_of = partial(plan_memories, keep_inputs=options.keep_inputs, buckets=buckets)
     kept: dict[tuple[bytes, np.dtype], np.ndarray] = {}
@@ -95,10 +95,10 @@ def compile_graph(graph: Graph, targets: Sequence[Target], options: CompileOptio
         memories = memories_of(plan)
         plans.append((plan, memories))
         rows.append(lowering.rows)
-        texts.append(plans_text(plan, memories, lowering.peak) + rows_text(rows[-1])
+        strings.append(plans_text(plan, memories, lowering.peak) + rows_text(rows[-1])
                      + (graph.stream.text() if graph.stream else ""))
         dump(f"{stage:02}_plan.{context.target}", plan_text(plan, memories[-1]))
-        dump(f"{stage + 1:02}_memory.{context.target}", texts[-1])
+        dump(f"{stage + 1:02}_memory.{context.target}", strings[-1])
     codes = [Code.of(plan, plan.buckets(buckets)) for plan, _ in plans]
     quantised = quantised_ports(graph)
     image = assemble(name, plans, codes, quantised)
@@ -110,7 +110,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], options: CompileOptio
         name=name, targets=tuple(targets), image=image,
         sources=render_sources(name, [plan for plan, _ in plans], codes),
         manifest=manifest(graph, plans, model or {}, options, quantised, rows),
-        report="\n".join(texts), memory=picture)
+        report="\n".join(strings), memory=picture)
 
 
 def _kept_once(weights: Mapping[str, Weight], kept: dict[tuple[bytes, np.dtype], np.ndarray]) -> dict[str, Weight]:

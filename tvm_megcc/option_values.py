@@ -41,17 +41,17 @@ def parse_stream(given: str | Stream | None) -> Stream | None:
     return Stream.parse(given) if isinstance(given, str) else given
 
 
-def parse_states(texts: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+def parse_states(strings: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
     """`["h_out=h_in"]` as a dictionary; a dictionary is copied.
 
     Raises:
         MegccError: for a text that is no pair, and an output that is in two.
     """
-    if isinstance(texts, Mapping):
-        return dict(texts)
-    texts = texts.split(";") if isinstance(texts, str) else texts
+    if isinstance(strings, Mapping):
+        return dict(strings)
+    strings = strings.split(";") if isinstance(strings, str) else strings
     states: dict[str, str] = {}
-    for text in texts:
+    for text in strings:
         output, equals, target = (part.strip() for part in text.partition("="))
         if not (output and equals and target):
             raise MegccError(f"state '{text}': expected OUTPUT=INPUT, such as h_out=h_in")
@@ -61,17 +61,17 @@ def parse_states(texts: str | Sequence[str] | Mapping[str, str]) -> dict[str, st
     return states
 
 
-def parse_constants(texts: str | Sequence[str] | Mapping[str, object]) -> dict[str, object]:
+def parse_constants(strings: str | Sequence[str] | Mapping[str, object]) -> dict[str, object]:
     """`["sr=16000", "scales=1,0.5"]` as a dictionary of numbers and lists of them; one stays what it is.
 
     Raises:
         MegccError: for a text that is no such pair.
     """
-    if isinstance(texts, Mapping):
-        return dict(texts)
-    texts = texts.split(";") if isinstance(texts, str) else texts
+    if isinstance(strings, Mapping):
+        return dict(strings)
+    strings = strings.split(";") if isinstance(strings, str) else strings
     constants: dict[str, object] = {}
-    for text in texts:
+    for text in strings:
         name, _, value = (part.strip() for part in text.partition("="))
         try:
             numbers = [_number(part.strip()) for part in value.split(",")]
@@ -81,20 +81,20 @@ def parse_constants(texts: str | Sequence[str] | Mapping[str, object]) -> dict[s
     return constants
 
 
-def parse_bounds(texts: str | Sequence[str] | Mapping[str, int]) -> dict[str, int]:
+def parse_bounds(strings: str | Sequence[str] | Mapping[str, int]) -> dict[str, int]:
     """`["boxes=1000"]` as a dictionary; one stays what it is.
 
     Raises:
         MegccError: for a text that is no such pair, and a bound that is no extent.
     """
-    if isinstance(texts, Mapping):
-        for name, most in texts.items():
+    if isinstance(strings, Mapping):
+        for name, most in strings.items():
             if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or not 0 <= most < 2**31:
                 raise MegccError(f"bound of '{name}': {most!r} is no number from 0 to 2^31 - 1")
-        return {name: int(most) for name, most in texts.items()}
-    texts = texts.split(";") if isinstance(texts, str) else texts
+        return {name: int(most) for name, most in strings.items()}
+    strings = strings.split(";") if isinstance(strings, str) else strings
     bounds: dict[str, int] = {}
-    for text in texts:
+    for text in strings:
         name, _, value = (part.strip() for part in text.rpartition("="))
         if not name or not value.isdecimal() or int(value) >= 2**31:
             raise MegccError(f"bound '{text}': expected NAME=NUMBER, such as boxes=1000")
@@ -119,18 +119,18 @@ _INPUT_WORDS = {**dict.fromkeys(ORDINARY, "dtype"), **dict.fromkeys(LAYOUTS, "la
 _INPUT_KEYS = ("mean", "std", "scale", "network")
 
 
-def parse_inputs(texts: str | Sequence[str] | Inputs) -> dict[str, Input]:
+def parse_inputs(strings: str | Sequence[str] | Inputs) -> dict[str, Input]:
     """`["data=uint8,NHWC,mean=127.5;mask=uint8"]` as a dictionary; ";" separates inputs of one text. So is a dictionary
     of inputs, or of the texts after the "=".
 
     Raises:
         MegccError: for a text that does not follow the grammar, and an input that is in two.
     """
-    if isinstance(texts, Mapping):
-        return {name: given if isinstance(given, Input) else parse_input(given) for name, given in texts.items()}
-    texts = [texts] if isinstance(texts, str) else texts
+    if isinstance(strings, Mapping):
+        return {name: given if isinstance(given, Input) else parse_input(given) for name, given in strings.items()}
+    strings = [strings] if isinstance(strings, str) else strings
     inputs: dict[str, Input] = {}
-    for text in (part.strip() for line in texts for part in line.split(";")):
+    for text in (part.strip() for line in strings for part in line.split(";")):
         name, equals, words = (part.strip() for part in text.partition("="))
         if not text:
             continue
@@ -164,9 +164,9 @@ def parse_input(words: str, text: str = "") -> Input:
         raise MegccError(f"input '{text or words}': {error}") from None
 
 
-def parse_output_names(texts: str | Sequence[str]) -> list[str]:
+def parse_output_names(strings: str | Sequence[str]) -> list[str]:
     """`["a,b", "c"]` as a list, each name once."""
-    names = (name.strip() for text in ([texts] if isinstance(texts, str) else texts) for name in text.split(","))
+    names = (name.strip() for text in ([strings] if isinstance(strings, str) else strings) for name in text.split(","))
     return list(dict.fromkeys(filter(None, names)))
 
 

@@ -52,7 +52,7 @@ def _same(case: Case) -> bool:
     return "SAME" in case.attributes.get("auto_pad", "")
 
 
-def _texts(case: Case) -> bool:
+def _strings(case: Case) -> bool:
     return any(array.dtype == object for array in case.feeds.values())
 
 
@@ -114,7 +114,7 @@ DECIDED: tuple[Decided, ...] = (
     Decided(("Slice",), "If a negative value is passed for step, it represents slicing backward, and ends are clamped: "
             "ONNX Runtime gives other extents where the result is empty", _may_be_empty),
     Decided(("Gather",), "Gather entries of the axis dimension of data: ONNX Runtime reads texts with int32 indices "
-            "from wrong places", _texts),
+            "from wrong places", _strings),
     Decided(("DFT", "STFT"), "Computes the discrete Fourier Transform of the input: ONNX Runtime has angles in float32 "
             "for some lengths", _wide, within=1e-5),
     Decided(("ConvTranspose",), "output_shape[i] = input_shape[i] * strides[i]: ONNX Runtime and ONNX's evaluator give "

@@ -10,7 +10,7 @@ from tvm_megcc.errors import InternalError, MegccError
 from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.passes import before_layouts
 from tvm_megcc.runtime import reference
-from tvm_megcc.runtime.texts import Texts
+from tvm_megcc.runtime.strings import StringTable
 from tvm_megcc.target import TARGETS
 
 from .cases import RANDOM, Case
@@ -22,12 +22,12 @@ from .verdict import Verdict, brief
 def in_numpy(case: Case) -> Outputs:
     """What import and passes make of it, by numpy. An extent of 0 in the file is one that is not known."""
     graph = import_onnx(case.model, {name: array.shape for name, array in case.feeds.items()})
-    texts, others = Texts(graph.texts), dict[str, int]()
-    feeds = {name: texts.numbers(array, others) if array.dtype == object else array
+    table, others = StringTable(graph.strings), dict[str, int]()
+    feeds = {name: table.numbers(array, others) if array.dtype == object else array
              for name, array in case.feeds.items()}
     feeds |= {name: np.zeros(graph.types[name].shape, np.int64) for name in graph.inputs if name not in feeds}  # a seed
     found = reference.run(before_layouts(graph, Context(TARGETS["x86-64-v3"])), feeds)
-    return {name: texts.texts(array, others) if name in graph.text_ports else array for name, array in found.items()}
+    return {name: table.strings(array, others) if name in graph.text_ports else array for name, array in found.items()}
 
 
 def judged(case: Case) -> Verdict:

@@ -23,9 +23,9 @@ def joined(specs: Sequence[KernelSpec]) -> list[str]:
     """The C files with these kernels, whose own functions, tables and types get names of their own."""
     files = []
     for _, group in groupby(sorted(specs, key=lambda spec: spec.isa.name), key=lambda spec: spec.isa.name):
-        texts = [_renamed(render_kernel(spec), number) for number, spec in enumerate(group)]
-        for first in range(0, len(texts), MOST):
-            *before, last = texts[first:first + MOST]
+        strings = [_renamed(render_kernel(spec), number) for number, spec in enumerate(group)]
+        for first in range(0, len(strings), MOST):
+            *before, last = strings[first:first + MOST]
             # What MGC_END ends, a header begins, which is read once.
             files.append("".join([*(re.sub("^MGC_END$", "", text, flags=re.MULTILINE) for text in before), last]))
     return files
@@ -42,5 +42,5 @@ def _renamed(text: str, number: int) -> str:
 class Joined:
     """Of `Program` and what is one: compiles its kernels joined."""
 
-    def texts(self, specs: list[KernelSpec]) -> list[str]:
+    def strings(self, specs: list[KernelSpec]) -> list[str]:
         return joined(specs)

@@ -318,7 +318,7 @@ class Program:
         include = ["-I", str(C_RUNTIME / "include")]
         strict = [*flags, "-std=c99", "-ffp-contract=off", *WARNINGS]
         commands = []
-        for number, text in enumerate(self.texts(specs)):
+        for number, text in enumerate(self.strings(specs)):
             source = folder / f"k{number}.c"
             source.write_text(text)
             commands.append([*compiler.command, *strict, *intrinsics(compiler, strict, text), *include,
@@ -336,7 +336,7 @@ class Program:
                           *self.harness(compiler, flags), *objects, "-o", str(self.binary)])
         assert not error, error
 
-    def texts(self, specs: list[KernelSpec]) -> list[str]:
+    def strings(self, specs: list[KernelSpec]) -> list[str]:
         """The C files with the kernels."""
         return [render_kernel(spec) for spec in specs]
 

@@ -99,12 +99,12 @@ def partitioned_region(graph: Graph):
 
 
 def record() -> None:
-    texts, weights = {}, {}
+    strings, weights = {}, {}
     for graph in GRAPHS:
         written = _Written()
-        texts[graph.name] = {**written.function(partitioned_region(graph)), "nodes": written.nodes}
+        strings[graph.name] = {**written.function(partitioned_region(graph)), "nodes": written.nodes}
         weights.update({f"{graph.name}/{place}": array for place, array in written.weights.items()})
-    REGIONS.write_text("{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(text)}" for name, text in texts.items())
+    REGIONS.write_text("{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(text)}" for name, text in strings.items())
                        + "\n}\n")
     np.savez_compressed(WEIGHTS, **weights)
 

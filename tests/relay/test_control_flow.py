@@ -231,9 +231,9 @@ def test_a_loop_over_shapes_that_change():
 
 def test_names_do_not_depend_on_what_was_made_before():
     """TVM counts variables through the life of a process; a region's names, and so what is cached, must not."""
-    texts = [str(megcc.partition_for_megcc(relay.transform.InferType()(lets_and_branches()), target=TARGET)["main"])
+    strings = [str(megcc.partition_for_megcc(relay.transform.InferType()(lets_and_branches()), target=TARGET)["main"])
              for _ in range(2)]
-    assert texts[0] == texts[1]
+    assert strings[0] == strings[1]
 
 
 def test_a_function_that_tvm_fails_on_is_left_to_it(caplog, monkeypatch):

@@ -32,7 +32,7 @@ from .headers import HEADER, kernels_header
 from .machines import by_machine, machines, make_commands, profile
 from .manifest import MANIFEST, read_manifest
 from .quantised import Quantisation
-from .texts import texts_context
+from .strings import strings_context
 
 #: Names a model cannot have: its header would stand before one of the runtime's or of C's.
 HEADERS = {"megcc", "megcc_kernel", "megcc_simd", "megcc_math", "assert", "complex", "ctype", "errno", "fenv", "float",
@@ -84,7 +84,7 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False) -> dict[s
         if embed and container.is_large(artifact.image.model.weights):
             raise MegccError(f"{artifact.name} has {len(artifact.image.model.weights):,} bytes of weights, too many "
                              "for an array in C; leave out --embed")
-    texts = sources(artifacts)
+    strings = sources(artifacts)
     models = [_View.of(a) for a in artifacts]
     if embed == AUTO:
         embed = INCBIN if sum(len(part) for model in models for part in model.parts) > LARGE else TEXT
@@ -96,23 +96,23 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False) -> dict[s
                "targets": targets, "makes": make_commands(targets, left_out),
                "profile": left_out, "hosted": not all(target.bare_metal for target in targets)}
     for model in models:
-        texts[f"{model.name}.h"] = _render("name.h", {**context, "model": model})
+        strings[f"{model.name}.h"] = _render("name.h", {**context, "model": model})
         if known := model.manifest.get("texts"):
-            texts[f"{model.name}_texts.h"] = _render("texts.h", {**texts_context(model.name, known),
+            strings[f"{model.name}_texts.h"] = _render("strings.h", {**strings_context(model.name, known),
                                                                  "version": VERSION})
         if embed == INCBIN:
-            texts[f"{model.name}_data.c"] = including_source(model.name, model.artifact.targets, model.parts,
+            strings[f"{model.name}_data.c"] = including_source(model.name, model.artifact.targets, model.parts,
                                                              model.regions)
         elif embed:
-            texts[f"{model.name}_data.c"] = data_source(model.name, model.artifact.targets, model.parts, True,
+            strings[f"{model.name}_data.c"] = data_source(model.name, model.artifact.targets, model.parts, True,
                                                          model.regions)
     for name in ("main.c", "README.md", "CMakeLists.txt", "config.cmake.in", "Makefile"):
-        texts[name] = _render(name, context)
+        strings[name] = _render(name, context)
     for artifact in artifacts:
         prefix = f"{artifact.name}_" if len(models) > 1 else ""
-        texts[f"{prefix}report.txt"] = artifact.report
-        texts[f"{prefix}memory.svg"] = artifact.memory
-    files = {name: text.encode() for name, text in texts.items()}
+        strings[f"{prefix}report.txt"] = artifact.report
+        strings[f"{prefix}memory.svg"] = artifact.memory
+    files = {name: text.encode() for name, text in strings.items()}
     files |= _runtime_files()
     if not embed:
         files |= {f"{a.name}.megcc": a.image for a in artifacts}
@@ -150,16 +150,16 @@ def _refuse_if_not_ours(folder: Path) -> None:
 def sources(artifacts: Sequence[Compiled]) -> dict[str, str]:
     """All generated C files and the header of their kernels; `kernels.c` gets its model's name where there are
     several."""
-    texts: dict[str, str] = {}
+    strings: dict[str, str] = {}
     for artifact in artifacts:
         for name, text in artifact.sources.items():
             if "/" not in name and len(artifacts) > 1:
                 name = f"{artifact.name}_{name}"
-            if name in texts and _code(texts[name]) != _code(text):
+            if name in strings and _code(strings[name]) != _code(text):
                 raise InternalError(f"two models have different code in {name}")
-            texts.setdefault(name, text)
+            strings.setdefault(name, text)
     calls = [call for artifact in artifacts for row in artifact.manifest["programs"] for call in row["calls"]]
-    return {**texts, HEADER: kernels_header(call["kernel"] for call in calls)}
+    return {**strings, HEADER: kernels_header(call["kernel"] for call in calls)}
 
 
 def _code(text: str) -> str:
@@ -202,13 +202,13 @@ class _Port:
     state: str = ""
     given: str = ""
     quant: Quantisation | None = None
-    texts: str = ""
+    strings: str = ""
 
     @property
     def note(self) -> str:
         """What is to be said of its numbers, of a state or of a conversion, behind the type."""
-        if self.texts:
-            return f", numbers of texts: {self.texts}"
+        if self.strings:
+            return f", numbers of texts: {self.strings}"
         text = f", real = {np.float32(self.quant.scale)} * (x - {self.quant.zero_point})" if self.quant else ""
         if self.given:
             return f"{text}, given as {self.given}; the model converts it"

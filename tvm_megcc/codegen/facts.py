@@ -57,7 +57,7 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
                    for source, target in graph.states],
         **({"counters": list(graph.counters)} if graph.counters else {}),
         **({"stream": graph.stream.facts()} if graph.stream else {}),
-        **({"texts": list(graph.texts)} if graph.text_ports else {}),
+        **({"texts": list(graph.strings)} if graph.text_ports else {}),
         "alignment": max([64, *(plan.target.isa.alignment for plan, _ in plans)]),
         "buckets": [{symbol: [low, high] for symbol, low, high in memory.bucket.bounds} for memory in plans[0][1]],
         **({"control": True} if any(bodies_of(op) for op in graph.ops) else {}),

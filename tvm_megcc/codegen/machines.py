@@ -59,12 +59,12 @@ def machine_of(targets: Sequence[Target], target: Target) -> int:
     return next(index for index, machine in enumerate(machines(targets)) if target in machine.targets)
 
 
-def by_machine(targets: Sequence[Target], texts: Sequence[str]) -> str:
+def by_machine(targets: Sequence[Target], strings: Sequence[str]) -> str:
     """C that has the text of the machine that it is compiled for; no condition where all have the same."""
-    if len(set(texts)) == 1:
-        return texts[0]
+    if len(set(strings)) == 1:
+        return strings[0]
     lines = []
-    for index, (machine, text) in enumerate(zip(machines(targets), texts, strict=True)):
+    for index, (machine, text) in enumerate(zip(machines(targets), strings, strict=True)):
         names = ", ".join(target.name for target in machine.targets)
         start = "#else" if machine.guard == _ANY else f"{'#elif' if index else '#if'} {machine.guard}"
         lines += [f"{start} /* {names} */", text]

@@ -108,13 +108,13 @@ def render_sources(name: str, plans: Sequence[KernelPlan], codes: Sequence[Code]
     for plan in plans:
         for step in plan.steps:
             origins.setdefault(step.spec, []).append(step.op.origin)
-    texts: dict[str, str] = {name: text for spec in origins for name, text in spec.params.files}
+    strings: dict[str, str] = {name: text for spec in origins for name, text in spec.params.files}
     for spec, names in origins.items():
         path = kernel_file(spec.symbol)
-        if path in texts:
+        if path in strings:
             raise InternalError(f"two kernels are called {spec.symbol}")
-        texts[path] = render_kernel(spec, tuple(dict.fromkeys(filter(None, names))))
-    return {**texts, "kernels.c": render_table(name, codes)}
+        strings[path] = render_kernel(spec, tuple(dict.fromkeys(filter(None, names))))
+    return {**strings, "kernels.c": render_table(name, codes)}
 
 
 def _by_instructions(codes: Sequence[Code]) -> list[list[Code]]:

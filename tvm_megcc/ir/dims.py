@@ -430,13 +430,13 @@ def to_c(dim: Dim, names: Mapping[str, str] | None = None) -> str:
         return f"megcc_size_{dim.name}({to_c(dim.lhs, names)}, {to_c(dim.rhs, names)})"
     parts = []
     for factors, coefficient in dim.terms:
-        texts = [to_c(factor, names) for factor in factors]
-        parts.append(_nested("mul", [*([str(coefficient)] if coefficient != 1 else []), *texts]))
+        strings = [to_c(factor, names) for factor in factors]
+        parts.append(_nested("mul", [*([str(coefficient)] if coefficient != 1 else []), *strings]))
     return _nested("add", parts + ([str(dim.constant)] if dim.constant else []))
 
 
-def _nested(name: str, texts: list[str]) -> str:
-    if len(texts) == 1:
-        return texts[0]
-    half = len(texts) // 2
-    return f"megcc_size_{name}({_nested(name, texts[:half])}, {_nested(name, texts[half:])})"
+def _nested(name: str, strings: list[str]) -> str:
+    if len(strings) == 1:
+        return strings[0]
+    half = len(strings) // 2
+    return f"megcc_size_{name}({_nested(name, strings[:half])}, {_nested(name, strings[half:])})"

@@ -54,10 +54,10 @@ class Call(_Operators):
 
     def __str__(self) -> str:
         infix = FUNCTIONS[self.fn].infix
-        texts = [f"({a})" if infix and isinstance(a, Call) and FUNCTIONS[a.fn].infix else str(a) for a in self.args]
-        if infix and len(texts) == 2:
-            return f"{texts[0]} {infix} {texts[1]}"
-        return f"{self.fn}({', '.join(texts)})"
+        strings = [f"({a})" if infix and isinstance(a, Call) and FUNCTIONS[a.fn].infix else str(a) for a in self.args]
+        if infix and len(strings) == 2:
+            return f"{strings[0]} {infix} {strings[1]}"
+        return f"{self.fn}({', '.join(strings)})"
 
 
 Expr = Union[Arg, Const, Call]
@@ -249,9 +249,9 @@ def _vectors(expr: Expr, names: Sequence[str]) -> Text:
         return Text(names[expr.index])
     if isinstance(expr, Const):
         return called("mgc_set1", Text(c_float(expr.value)))
-    texts = [_vectors(a, names) for a in expr.args]
+    strings = [_vectors(a, names) for a in expr.args]
     sign = FUNCTIONS[expr.fn].infix
-    return infix(texts[0], sign, texts[1]) if sign else called(f"mgc_{expr.fn}", *texts)
+    return infix(strings[0], sign, strings[1]) if sign else called(f"mgc_{expr.fn}", *strings)
 
 
 def to_c_double(expr: Expr, names: Sequence[str]) -> str:
@@ -264,16 +264,16 @@ def _doubles(expr: Expr, names: Sequence[str]) -> Text:
         return Text(names[expr.index])
     if isinstance(expr, Const):
         return c_double(expr.value)
-    texts = [_doubles(a, names) for a in expr.args]
+    strings = [_doubles(a, names) for a in expr.args]
     sign = FUNCTIONS[expr.fn].infix
     if sign:
-        return infix(texts[0], sign, texts[1])
+        return infix(strings[0], sign, strings[1])
     if expr.fn == "neg":
-        return Text(f"-{texts[0].at(ATOM)}", UNARY)
+        return Text(f"-{strings[0].at(ATOM)}", UNARY)
     if expr.fn == "if_lt":
-        condition = infix(texts[0], "<", texts[1]).text
-        return Text(f"{condition} ? {texts[2].at(OR)} : {texts[3].at(OR)}", CHOICE)
-    return called(f"mgd_{expr.fn}", *texts)
+        condition = infix(strings[0], "<", strings[1]).text
+        return Text(f"{condition} ? {strings[2].at(OR)} : {strings[3].at(OR)}", CHOICE)
+    return called(f"mgd_{expr.fn}", *strings)
 
 
 def c_double(value: float) -> Text:

@@ -143,7 +143,7 @@ class Graph:
     conditions: tuple[Condition, ...] = ()
     quantised: Mapping[str, tuple[float, int]] = field(default_factory=dict)
     stream: Streamed | None = None
-    texts: tuple[str, ...] = ()
+    strings: tuple[str, ...] = ()
     text_ports: frozenset[str] = frozenset()
     filled: Mapping[str, Filled] = field(default_factory=dict)
     counters: tuple[str, ...] = ()

@@ -208,11 +208,11 @@ def _text(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str) -> 
     if isinstance(expr, Const):
         return Text(f"mgc_iset1({_c_int(int(expr.value))})" if kind == "i" else f"mgc_set1({c_float(expr.value)})")
     function = FUNCTIONS[expr.fn]
-    texts = [_text(argument, names, kinds, wanted)
+    strings = [_text(argument, names, kinds, wanted)
              for argument, wanted in zip(expr.args, _wanted(expr, kinds, kind), strict=True)]
     if kind == "f" and function.infix:
-        return infix(texts[0], function.infix, texts[1])
-    return called(_INTEGER[expr.fn] if kind == "i" and not function.takes else f"mgc_{expr.fn}", *texts)
+        return infix(strings[0], function.infix, strings[1])
+    return called(_INTEGER[expr.fn] if kind == "i" and not function.takes else f"mgc_{expr.fn}", *strings)
 
 
 def _wanted(expr: Call, kinds: Sequence[str], kind: str) -> str:

@@ -253,7 +253,7 @@ class OnnxNode:
         """
         raise NotImplementedError
 
-    def texts(self, *names: str) -> np.ndarray | None:
+    def strings(self, *names: str) -> np.ndarray | None:
         """Numbers of the texts of the first of these attributes that has some, int64; None where none has."""
         raise NotImplementedError
 

@@ -102,7 +102,7 @@ class DeviceSession(Session):
             raise error(f"{self.name} on {self.where}: {said or f'{name} failed with status {status}'}")
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return self._with_texts(self._run(inputs)[0])
+        return self._with_strings(self._run(inputs)[0])
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[dict]:
         return [{**call, "seconds": seconds}

@@ -194,7 +194,7 @@ class NativeSession(Session):
                 if row.found != address or self._all_outputs[index].counted:
                     view = self._view(index)
                 results[name] = view.copy()
-            return self._with_texts(results) if self._texts else results
+            return self._with_strings(results) if self._strings else results
 
     def _run(self, inputs: Given) -> None:
         """A run whose results stay in the session. The lock is held."""

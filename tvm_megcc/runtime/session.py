@@ -17,7 +17,7 @@ from ..codegen.quantised import Quantisation
 from ..errors import MegccError, ShapeError
 from ..ir.graph import Filled
 from .build import Build, model_of
-from .texts import Texts
+from .strings import StringTable
 
 if TYPE_CHECKING:
     from .native import Bound
@@ -35,7 +35,8 @@ class Port:
 
     shape: extents; a text where the extent changes from call to call. range: least and largest of the values that are
     known to be right for an input, such as ids in a vocabulary. quant: what integers of a quantised one stand for.
-    counted: the shape of an output is known after a run. texts: of one that is texts, those that the model knows.
+    counted: the shape of an output is known after a run. strings: the strings that the model knows, where the port
+    holds strings.
     filled: of an input that grows with a state: a run reads the first elements of it. mask: of an input, 1 where there
     is something to attend to and 0 where there is not, as far as the model tells. least: of an input whose shape
     changes, the smallest extents that the model is compiled for.
@@ -47,26 +48,31 @@ class Port:
     range: tuple[int, int] | None = None
     quant: Quantisation | None = None
     counted: bool = False
-    texts: Texts | None = field(default=None, repr=False, compare=False)
+    strings: StringTable | None = field(default=None, repr=False, compare=False)
     filled: Filled | None = None
     mask: bool = False
     least: tuple[int, ...] | None = field(default=None, repr=False, compare=False)
 
+    @property
+    def texts(self) -> StringTable | None:
+        """Deprecated: use `strings`."""
+        return self.strings
+
     @staticmethod
-    def of(row: Mapping[str, Any], texts: Texts | None = None) -> Port:
+    def of(row: Mapping[str, Any], strings: StringTable | None = None) -> Port:
         """From the manifest's row."""
-        is_text = texts is not None and row.get("text", False)
-        ends = (0, len(texts.known) - 1) if is_text and texts.known else row.get("range")
+        is_text = strings is not None and row.get("text", False)
+        ends = (0, len(strings.known) - 1) if is_text and strings.known else row.get("range")
         return Port(row["name"], row["dtype"], tuple(row["shape"]), None if ends is None else (ends[0], ends[1]),
                     Quantisation(row["quant"]["scale"], row["quant"]["zero_point"]) if "quant" in row else None,
-                    row.get("counted", False), texts if is_text else None,
+                    row.get("counted", False), strings if is_text else None,
                     Filled(**row["filled"]) if "filled" in row else None, row.get("mask") is True,
                     tuple(row["least"]) if "least" in row else None)
 
     @property
     def type(self) -> str:
         """The type as ONNX Runtime writes it, such as `tensor(float)`."""
-        return f"tensor({'string' if self.texts else _ONNX_NAMES.get(self.dtype, self.dtype)})"
+        return f"tensor({'string' if self.strings else _ONNX_NAMES.get(self.dtype, self.dtype)})"
 
     def takes(self, array: Array) -> bool:
         """Whether the array may be this input's value, as far as one input by itself tells."""
@@ -109,7 +115,7 @@ class Port:
         return self.quant.reals(array) if self.quant else array
 
     def __str__(self) -> str:
-        return f"'{self.name}': {'texts' if self.texts else self.dtype}[{','.join(map(str, self.shape))}]"
+        return f"'{self.name}': {'texts' if self.strings else self.dtype}[{','.join(map(str, self.shape))}]"
 
 
 class Session:
@@ -132,9 +138,9 @@ class Session:
         model = model_of(read_manifest(built.folder), built.model or None, built.folder)
         self.name: str = model["name"]
         self._facts: dict[str, Any] = model
-        texts = Texts(model["texts"]) if "texts" in model else None
-        self._all_inputs = tuple(Port.of(row, texts) for row in model["inputs"])
-        self._all_outputs = tuple(Port.of(row, texts) for row in model["outputs"])
+        strings = StringTable(model["texts"]) if "texts" in model else None
+        self._all_inputs = tuple(Port.of(row, strings) for row in model["inputs"])
+        self._all_outputs = tuple(Port.of(row, strings) for row in model["outputs"])
         self._others: dict[str, int] = {}   # texts of the last run that the model does not know
         self.kept: dict[str, str] = {row["output"]: row["input"] for row in model["states"]}
         self._begins: dict[str, list[Any]] = {row["input"]: row["begins"] for row in model["states"] if "begins" in row}
@@ -143,7 +149,7 @@ class Session:
         self.outputs = tuple(port for port in self._all_outputs if port.name not in self.kept)
         #: States that count the rows of others: those stay when the next run has other shapes.
         self.counters: tuple[str, ...] = tuple(model.get("counters", ()))
-        self._texts = {port.name: port.texts for port in self.outputs if port.texts}
+        self._strings = {port.name: port.strings for port in self.outputs if port.strings}
         self.buckets: list[dict[str, list[int | None]]] = model["buckets"]
         self.programs: list[dict[str, Any]] = model["programs"]
 
@@ -331,8 +337,8 @@ class Session:
             if port.name not in inputs:
                 raise ShapeError(f"{self.name} misses its input {port}")
             value = inputs[port.name]
-            if port.texts and Texts.are(value):
-                value = port.texts.numbers(value, self._others)
+            if port.strings and StringTable.are(value):
+                value = port.strings.numbers(value, self._others)
             array = port.array(value)
             if not (port.takes(array) or (port.filled and port.takes_part(array))):
                 given = f"{array.dtype}[{','.join(map(str, array.shape))}]"
@@ -362,10 +368,10 @@ class Session:
         """How many rows states have that grow."""
         return int(self.states[counter][0])
 
-    def _with_texts(self, results: dict[str, Array]) -> dict[str, Array]:
+    def _with_strings(self, results: dict[str, Array]) -> dict[str, Array]:
         """The results of a run, texts in place of their numbers."""
-        for name, texts in self._texts.items():
-            results[name] = texts.texts(results[name], self._others)
+        for name, strings in self._strings.items():
+            results[name] = strings.strings(results[name], self._others)
         return results
 
     def _checked_states(self, states: Arrays | None) -> dict[str, Array]:
@@ -422,6 +428,6 @@ def _range_text(name: str, low: int, high: int | None) -> str:
 def _column(column: Any, port: Port) -> Array:
     """A column of a table as an input: the axes behind the first are of one."""
     array = np.asarray(column)
-    if array.dtype != object and not port.texts:
+    if array.dtype != object and not port.strings:
         array = array.astype(np.dtype(port.dtype), casting="same_kind")
     return array.reshape(-1, *(1 for _ in port.shape[1:]))

@@ -104,7 +104,7 @@ def shared_object(objects: Iterable[Path], target: Target) -> Iterator[Path]:
 def _write(regions: Mapping[str, Artifact], folder: Path, abi: str) -> list[Path]:
     """Writes the sources; returns those to compile."""
     artifacts = list({artifact.name: artifact for artifact in regions.values()}.values())
-    texts = sources(artifacts)
+    strings = sources(artifacts)
     models = []
     for artifact in artifacts:
         (folder / f"{artifact.name}.megcc").write_bytes(artifact.container)
@@ -112,23 +112,23 @@ def _write(regions: Mapping[str, Artifact], folder: Path, abi: str) -> list[Path
                        "digest": hashlib.sha256(artifact.container).hexdigest()})
     rows = [{"symbol": symbol, "name": symbol, "profile": symbol + PROFILE, "model": artifacts.index(artifact)}
             for symbol, artifact in regions.items()]
-    texts["module.c"] = environment().get_template("tvm/module.c.j2").render(
+    strings["module.c"] = environment().get_template("tvm/module.c.j2").render(
         models=models, regions=rows, abi=abi, library=None, version=VERSION,
         alignment=max(artifact.manifest["alignment"] for artifact in artifacts))
     (folder / "runtime").symlink_to(paths.c_runtime())
-    for name, text in texts.items():
+    for name, text in strings.items():
         path = folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    made = (folder / name for name in texts if name.endswith(".c"))
+    made = (folder / name for name in strings if name.endswith(".c"))
     return [*made, *sorted((folder / "runtime" / "src").glob("*.c"))]
 
 
 def _ranges(artifact: Artifact) -> str:
     """The values of symbolic extents that a model is compiled for; "" if it has none."""
     buckets = artifact.manifest["buckets"]
-    texts = [str(Bucket(tuple((name, low, high) for name, (low, high) in bounds.items()))) for bounds in buckets]
-    return printable("; ".join(texts), MOST_TEXT) if any(buckets) else ""
+    strings = [str(Bucket(tuple((name, low, high) for name, (low, high) in bounds.items()))) for bounds in buckets]
+    return printable("; ".join(strings), MOST_TEXT) if any(buckets) else ""
 
 
 def find_objcopy(compiler: Compiler) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from ..passes.canonicalize.check import checked
 from ..passes.canonicalize.preprocess import convert_inputs, with_network
 from ..runtime import reference
 from ..runtime.session import Port
-from ..runtime.texts import Texts
+from ..runtime.strings import StringTable
 from . import apart, judge, references, run, source
 
 COSINE = 0.99999
@@ -60,8 +60,8 @@ def compare(model: str | Path, args) -> dict:
     feeds = run.read_npz(args.inputs, names) if args.inputs else \
         run.with_values(run.seeded(session.inputs, args.seed, parse_shapes(args.shape or "")),
                         parse_constants(args.value))
-    feeds |= {port.name: port.texts.texts(feeds[port.name], {}) for port in session.inputs
-              if port.texts and not port.texts.are(feeds[port.name])}
+    feeds |= {port.name: port.strings.strings(feeds[port.name], {}) for port in session.inputs
+              if port.strings and not port.strings.are(feeds[port.name])}
     draws = any(call["kind"] == Draw.kind for call in session.calls)
     against, expected_of = REFERENCES[args.reference or (
         "numpy" if draws else default_reference(model, args.options.extern, args.options.signature))]
@@ -279,10 +279,10 @@ def numpy_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequ
 
         shapes = {name: shapes[name] for name in input_dims(model, signature) if name in shapes}
     graph, _ = import_model(model, input_shapes=shapes, output_names=outputs, extern=extern, signature=signature)
-    texts, others = Texts(graph.texts), {}
-    values = reference.run(graph, {name: texts.numbers(value, others) if name in graph.text_ports else value
+    table, others = StringTable(graph.strings), {}
+    values = reference.run(graph, {name: table.numbers(value, others) if name in graph.text_ports else value
                                    for name, value in feeds.items()}, names)
-    return {name: texts.texts(values[name], others) if name in graph.text_ports else values[name] for name in names}
+    return {name: table.strings(values[name], others) if name in graph.text_ports else values[name] for name in names}
 
 
 REFERENCES: dict[str, tuple[str, Callable[..., Arrays]]] = {

@@ -223,9 +223,9 @@ def test_every_file_is_compiled_for_the_microcontroller_without_a_flag_of_ours(f
     command = ["arm-none-eabi-gcc", "-std=gnu11", "-O2", "-mthumb", "-mcpu=cortex-m4", "-mfloat-abi=hard", "-Wall",
                "-Werror", "-mfpu=fpv4-sp-d16", f"-I{package / 'src'}", f"-I{package / 'app'}", "-S", "-o", "-"]
     for source in sorted([*(package / "src").rglob("*.c"), *(package / "app").glob("*.c")]):
-        texts = [subprocess.run([*command, *flags, source], capture_output=True, text=True, check=True).stdout
+        strings = [subprocess.run([*command, *flags, source], capture_output=True, text=True, check=True).stdout
                  for flags in ([], ["-ffp-contract=off"])]
-        assert texts[0] == texts[1], source
+        assert strings[0] == strings[1], source
 
 
 def test_all_packages_have_the_same_sources(folders, tmp_path):

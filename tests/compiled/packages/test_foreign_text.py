@@ -23,13 +23,13 @@ STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wcomment", "
           "-fsyntax-only", "-I.", "-Iruntime/include")
 
 
-def hostile(texts=TEXTS, is_open: bool = False) -> onnx.ModelProto:
+def hostile(strings=TEXTS, is_open: bool = False) -> onnx.ModelProto:
     """Branches side by side, one a text, which is the name of everything in it: input, dimension, constant, node,
     value, function, domain, attribute and output; the graph and what a file says of itself have the first. A kernel
     names four nodes that it is for, so extents differ as soon as there are more."""
-    text = texts[0]
+    text = strings[0]
     inputs, outputs, nodes, constants, functions = [], [], [], [], []
-    for index, name in enumerate(texts):
+    for index, name in enumerate(strings):
         extent = f"{name}#" if is_open else index // 4 + 2
         inputs.append(helper.make_tensor_value_info(name + "i", TensorProto.FLOAT, [extent, 3]))
         outputs.append(helper.make_tensor_value_info(name + "o", TensorProto.FLOAT, None))
@@ -40,11 +40,11 @@ def hostile(texts=TEXTS, is_open: bool = False) -> onnx.ModelProto:
         nodes += [helper.make_node(name + "f", [name + "i"], [name + "v"], name, domain=name + "d",
                                    **{name + "a": name}),
                   helper.make_node("Mul", [name + "v", name + "c"], [name + "o"], name=name + "m", doc_string=name)]
-    between = [helper.make_tensor_value_info(name + "v", TensorProto.FLOAT, None) for name in texts]
+    between = [helper.make_tensor_value_info(name + "v", TensorProto.FLOAT, None) for name in strings]
     graph = helper.make_graph(nodes, text, inputs, outputs, constants, text, between)
     model = helper.make_model(
         graph, functions=functions, producer_name=text, domain=text, doc_string=text, ir_version=8,
-        opset_imports=[helper.make_opsetid("", 17), *(helper.make_opsetid(name + "d", 1) for name in texts)])
+        opset_imports=[helper.make_opsetid("", 17), *(helper.make_opsetid(name + "d", 1) for name in strings)])
     graph = model.graph
     for described in (model, graph, *graph.node, *graph.input, *graph.initializer):
         described.metadata_props.add(key=text, value=text)
@@ -147,8 +147,8 @@ def test_a_file_name(text, tmp_path):
     """The model takes its name from the file, as far as a file can have that name."""
     path = tmp_path / f"{text.replace('/', '_')}.onnx".replace("\0", "")
     onnx.save(hostile(NAMES[:1]), path)
-    texts = bundle.contents([tvm_megcc.compile(path, "c")])
-    assert not any(MARKER in code_of(data.decode()) for name, data in texts.items()
+    strings = bundle.contents([tvm_megcc.compile(path, "c")])
+    assert not any(MARKER in code_of(data.decode()) for name, data in strings.items()
                    if name.endswith((".c", ".h")) and not name.startswith("runtime/"))
 
 

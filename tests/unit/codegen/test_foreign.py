@@ -16,7 +16,7 @@ from tvm_megcc.foreign import LONGEST, LONGEST_IDENTIFIER, c_name, c_string, che
 ALPHABET = "*/\\?\n\r\t \"'#<>&|`$%{}[]()=-_+~^!@;:,.aZ09\0\x1b\x7f\x85\u2028\u202eé名\U0001f600\udcff"
 
 
-def texts(count: int = 2000):
+def strings(count: int = 2000):
     generator = random.Random(0)
     yield from TEXTS
     for _ in range(count):
@@ -24,7 +24,7 @@ def texts(count: int = 2000):
 
 
 def test_a_comment_holds_it():
-    for text in texts():
+    for text in strings():
         shown = printable(text)
         assert re.fullmatch(r"[ -~]+", shown) and len(shown) <= LONGEST
         assert not set(shown) & set("\\?\"'`<>&|$[]{}"), shown
@@ -38,14 +38,14 @@ def test_what_is_harmless_stays():
 
 
 def test_a_literal_keeps_it():
-    for text in texts():
+    for text in strings():
         literal = c_string(text)
         assert re.fullmatch(r'"[ -~]*"', literal) and "??" not in literal
         assert ast.literal_eval(f"b{literal}") == text.encode("utf-8", "replace")
 
 
 def test_an_identifier_is_one():
-    for text in texts():
+    for text in strings():
         assert re.fullmatch(r"[a-z][a-z0-9_]*", identifier(text))
         assert len(identifier(text)) <= LONGEST_IDENTIFIER + 2
     assert identifier("MobileNet-v1 (0.25)") == "mobilenet_v1_0_25"

@@ -104,6 +104,6 @@ def test_no_parentheses_around_parentheses_or_the_whole(printer: str):
      "mgc_if_lt(x + mgc_set1(1.0f), mgc_set1(-0.5f), mgc_if_lt(x, mgc_set1(0.0f), x, mgc_set1(1.0f)), x * x)",
      "x + 1.0 < (-0.5) ? (x < 0.0 ? x : 1.0) : x * x"),
 ])
-def test_texts(expr: Expr, vectors: str, doubles: str):
+def test_strings(expr: Expr, vectors: str, doubles: str):
     assert expressions.to_c(expr, NAMES) == lanes.to_c(expr, NAMES, "fff") == vectors
     assert expressions.to_c_double(expr, NAMES) == doubles

@@ -33,7 +33,7 @@ def network() -> onnx.ModelProto:
     ("a + b", A + B), ("a+1", A + 1), ("2*a - b", 2 * A - B), ("(a + b) // 2", (A + B) // 2), ("8*(a)", 8 * A),
     ("a", A), ("7", 7), ("a + c", None), ("a b", None), ("a +", None), ("(a", None), ("", None), ("a // 0", None),
     ("a // b", None), ("batch-size", None), ("?", None), ("a/2", None), ("+".join("a" * 300), None), ("(" * 99, None)])
-def test_texts(text, wanted):
+def test_strings(text, wanted):
     assert parse_dim(text, {"a", "b"}) == wanted
 
 

@@ -191,8 +191,8 @@ def test_columns_and_what_is_dropped():
             helper.make_node("ArgMax", ["x"], ["w"], axis=1, keepdims=0),
             helper.make_node("ArrayFeatureExtractor", ["t", "w"], ["l"], domain="ai.onnx.ml")]
     proto = model(rows, fed({"x": x}), ["p", "m", "f", "l"], {"i": np.array([2, 0])})
-    texts = [text.encode() for text in labels]
-    proto.graph.initializer.append(helper.make_tensor("t", onnx.TensorProto.STRING, [4], texts))
+    strings = [text.encode() for text in labels]
+    proto.graph.initializer.append(helper.make_tensor("t", onnx.TensorProto.STRING, [4], strings))
     result = run(import_onnx(proto), {"x": x})
     np.testing.assert_array_equal(result["p"], x[:, [2, 0]])
     np.testing.assert_array_equal(result["m"], x)

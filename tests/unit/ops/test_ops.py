@@ -20,7 +20,7 @@ from tvm_megcc.ir.types import TensorType
 from tvm_megcc.ops import rules
 from tvm_megcc.ops.base import OPERATORS, Case
 from tvm_megcc.runtime import reference
-from tvm_megcc.runtime.texts import Texts
+from tvm_megcc.runtime.strings import StringTable
 
 KINDS = sorted(OPERATORS)
 
@@ -142,10 +142,10 @@ def run_node_test(model: onnx.ModelProto, inputs) -> dict[str, np.ndarray]:
         constant.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(array), name)
                                           for name, array in list(zip(names, inputs, strict=True))[1:])
         graph = import_onnx(constant)
-    texts, others = Texts(graph.texts), {}
-    feeds = {name: texts.numbers(array, others) if name in graph.text_ports else array
+    strings, others = StringTable(graph.strings), {}
+    feeds = {name: strings.numbers(array, others) if name in graph.text_ports else array
              for name, array in zip(names, inputs, strict=True) if name in graph.inputs}
-    return {name: texts.texts(array, others) if name in graph.text_ports else array
+    return {name: strings.strings(array, others) if name in graph.text_ports else array
             for name, array in reference.run(graph, feeds).items()}
 
 

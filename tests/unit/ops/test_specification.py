@@ -106,11 +106,11 @@ def test_a_default_is_the_float32_that_a_file_would_hold(kind: str, name: str, d
 
 @pytest.mark.parametrize("kind", ["ScatterElements", "ScatterND"])
 def test_texts_are_scattered_but_not_reduced(kind: str):
-    texts = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.STRING, [2]) for name in "xu"]
+    strings = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.STRING, [2]) for name in "xu"]
     constants = {"i": np.zeros((2,) if kind == "ScatterElements" else (2, 1), np.int64)}
-    import_onnx(model([node(kind, "x i u", "y")], texts, ["y"], constants, 18))
+    import_onnx(model([node(kind, "x i u", "y")], strings, ["y"], constants, 18))
     with pytest.raises(ModelError, match="adds, multiplies or orders texts"):
-        import_onnx(model([node(kind, "x i u", "y", reduction="max")], texts, ["y"], constants, 18))
+        import_onnx(model([node(kind, "x i u", "y", reduction="max")], strings, ["y"], constants, 18))
 
 
 def test_a_pad_that_reflects_does_not_read_its_value():

@@ -30,7 +30,7 @@ IMAGE = "data=uint8,NHWC,mean=123.7:116.3:103.5,std=58.4:57.1:57.4"
     ("serving:0=NCHW,network=NHWC,mean=-1", {"serving:0": Input(layout="NCHW", network="NHWC", mean=-1)}),
     ("", {}),
 ])
-def test_texts(text, expected):
+def test_strings(text, expected):
     assert option_values.parse_inputs([text]) == expected
     assert option_values.parse_inputs([f"{name}={given}" for name, given in expected.items()]) == expected
 

@@ -95,7 +95,7 @@ def test_a_text_that_is_no_stream(text):
         Stream.parse(text)
 
 
-def test_texts():
+def test_strings():
     assert Stream.parse("axis=2") == Stream(2)
     assert Stream.parse(" block = 64, axis=1, input=a,input=b") == Stream(1, 64, ("a", "b"))
 

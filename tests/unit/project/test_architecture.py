@@ -128,13 +128,13 @@ RUNTIME = ("status.c", "cpu.c", "signature.c", "verify.c", "model.c", "memory.c"
 
 
 def test_the_runtime_calls_one_way():
-    texts = {path.name: re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL)
+    strings = {path.name: re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL)
              for path in (ROOT / "c_runtime" / "src").glob("*.c")}
-    assert set(texts) == set(RUNTIME)
-    home = {function: file for file, text in texts.items()
+    assert set(strings) == set(RUNTIME)
+    home = {function: file for file, text in strings.items()
             for function in re.findall(r"^(?!static|typedef).*?(megcc_\w+)\([^;{}]*\)\n\{", text, re.MULTILINE)}
     assert {home["megcc_session_run"], home["megcc_grow"], home["megcc_fail"]} == {"vm.c", "memory.c", "status.c"}
-    for file, text in texts.items():
+    for file, text in strings.items():
         called = {home.get(function, file) for function in re.findall(r"\b(megcc_\w+)\(", text)}
         above = sorted(other for other in called if RUNTIME.index(other) > RUNTIME.index(file))
         assert not above, f"{file} calls functions of {', '.join(above)}"

@@ -15,12 +15,13 @@ _ROW = re.compile(r"^\| (?P<word>[^|]+) \| (?P<source>[^|]+) \| (?P<others>[^|]+
 
 
 def names() -> Iterator[tuple[str, Path]]:
-    """Every module, class, function and parameter of the package, and every template."""
+    """Every module, class, function and parameter of the package, and every template; no deprecated aliases."""
     for path in PACKAGE.rglob("*.py"):
         yield path.stem, path
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-                yield node.name, path
+                if not (ast.get_docstring(node) or "").startswith("Deprecated: "):
+                    yield node.name, path
             elif isinstance(node, ast.arg):
                 yield node.arg, path
     for path in PACKAGE.rglob("*.j2"):

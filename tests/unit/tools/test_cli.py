@@ -249,8 +249,8 @@ def test_explain_shortens_names_in_the_middle(tmp_path, capsys):
 @pytest.mark.parametrize(("texts", "constants"), [
     (["sr=16000"], {"sr": 16000}), (["scale = 0.5", "on=true"], {"scale": 0.5, "on": True}),
     (["pads=1,2,-3"], {"pads": [1, 2, -3]})])
-def test_constants(texts, constants):
-    assert option_values.parse_constants(texts) == constants
+def test_constants(strings, constants):
+    assert option_values.parse_constants(strings) == constants
 
 
 @pytest.mark.parametrize("text", ["sr", "sr=", "sr=fast", "sr=1,,2"])

@@ -166,7 +166,7 @@ def test_many_at_once(folder, request):
     """Several writers and readers: the folder is always one of the written ones, and what is built in it stays. Where
     folders cannot be exchanged, readers may come when there is none."""
     readers = "exchanged" in request.node.name
-    texts = [{"a.c": b"%d" % i, "b.c": b"%d" % i} for i in range(6)]
+    strings = [{"a.c": b"%d" % i, "b.c": b"%d" % i} for i in range(6)]
 
     def write(files):
         for _ in range(5):
@@ -177,7 +177,7 @@ def test_many_at_once(folder, request):
     def check():
         with folders.locked(folder):
             now = contents(folder)
-            assert now.pop(f"{KEEP}/mine.o") == b"object" and now in texts
+            assert now.pop(f"{KEEP}/mine.o") == b"object" and now in strings
 
     failures: list = []
 
@@ -187,7 +187,7 @@ def test_many_at_once(folder, request):
         except BaseException as error:  # a thread's own errors are printed, not raised
             failures.append(error)
 
-    threads = [threading.Thread(target=guarded, args=(files,)) for files in texts]
+    threads = [threading.Thread(target=guarded, args=(files,)) for files in strings]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)  # as if each had a processor
     try:

@@ -34,28 +34,28 @@ class _Tokens:
     """The tokens of a line, each with the space before it."""
 
     def __init__(self, line: str):
-        self.texts: list[str] = []
+        self.strings: list[str] = []
         self.spaces: list[str] = []
         space = ""
         for match in _TOKEN.finditer(line):
             if match.lastgroup == "space":
                 space = match[0]
             else:
-                self.texts.append(match[0])
+                self.strings.append(match[0])
                 self.spaces.append(space)
                 space = ""
         self.end = space
 
     def __str__(self) -> str:
-        return "".join(a + b for a, b in zip(self.spaces, self.texts, strict=True)) + self.end
+        return "".join(a + b for a, b in zip(self.spaces, self.strings, strict=True)) + self.end
 
     def at(self, index: int) -> str:
-        return self.texts[index] if 0 <= index < len(self.texts) else ""
+        return self.strings[index] if 0 <= index < len(self.strings) else ""
 
     def drop(self, start: int, end: int, leading: bool = False) -> None:
         """Removes tokens. leading: what follows takes their place, and the space before them."""
         space = self.spaces[start]
-        del self.texts[start:end], self.spaces[start:end]
+        del self.strings[start:end], self.spaces[start:end]
         if leading and start < len(self.spaces):
             self.spaces[start] = space
 
@@ -63,7 +63,7 @@ class _Tokens:
         """Where the parenthesis opens that closes here; -1: on another line."""
         depth = 0
         for index in range(close, -1, -1):
-            depth += (self.texts[index] == ")") - (self.texts[index] == "(")
+            depth += (self.strings[index] == ")") - (self.strings[index] == "(")
             if depth == 0:
                 return index
         return -1
@@ -71,8 +71,8 @@ class _Tokens:
     def closing(self, opening: int) -> int:
         """Where the parenthesis closes that opens here; -1: on another line."""
         depth = 0
-        for index in range(opening, len(self.texts)):
-            depth += (self.texts[index] == "(") - (self.texts[index] == ")")
+        for index in range(opening, len(self.strings)):
+            depth += (self.strings[index] == "(") - (self.strings[index] == ")")
             if depth == 0:
                 return index
         return -1
@@ -80,7 +80,7 @@ class _Tokens:
     def is_cast(self, close: int) -> bool:
         """Whether the parenthesis that closes here is around a type."""
         opening = self.opening(close)
-        inside = self.texts[opening + 1:close]
+        inside = self.strings[opening + 1:close]
         return opening >= 0 and bool(inside) and all(map(_TYPE.match, inside))
 
     def ends_operand(self, index: int) -> bool:
@@ -98,7 +98,7 @@ class _Tokens:
         while self.at(index) == "(" and (close := self.closing(index)) > 0 and self.is_cast(close):
             index = close + 1
         end = self.closing(index) + 1 if self.at(index) == "(" else index + 1
-        if end <= 0 or end > len(self.texts) or not (self.at(index) == "(" or self.at(index)[:1].isalnum()
+        if end <= 0 or end > len(self.strings) or not (self.at(index) == "(" or self.at(index)[:1].isalnum()
                                                      or self.at(index)[:1] == "_"):
             return -1
         called = any(self.at(i) == "(" and self.at(i - 1)[:1].isalnum() for i in range(index + 1, end))
@@ -108,7 +108,7 @@ class _Tokens:
 @lru_cache(maxsize=1 << 14)  # kernels of one template have many lines in common
 def _line(line: str) -> str:
     tokens = _Tokens(line)
-    while any(_dropped(tokens, index) for index in range(len(tokens.texts))):
+    while any(_dropped(tokens, index) for index in range(len(tokens.strings))):
         pass
     return str(tokens)
 
@@ -142,6 +142,6 @@ def _is_bare(tokens: _Tokens, opening: int) -> bool:
     if close < 0 or tokens.is_cast(close):
         return False
     if before in ("=", "?", "return") and tokens.at(close + 1) in (";", ":"):
-        return "," not in tokens.texts[opening:close]
+        return "," not in tokens.strings[opening:close]
     is_name = inside.isidentifier() and not tokens.starts_operand(close + 1)
     return close == opening + 2 and before not in _KEYWORDS and (inside.isdigit() or is_name)

@@ -24,7 +24,7 @@ from .folding import Folding
 from .load import tensor_array
 from .seeds import Seeds
 from .shapes import shape_value
-from .texts import Texts
+from .strings import StringTable
 
 #: A constant of more integers is no shape, nor is a part of one taken out of it.
 LARGEST_SHAPE = 4096
@@ -59,7 +59,7 @@ class Builder:
         self.conditions: list[Condition] = []
         self.folding = Folding()
         self.seeds = Seeds(self)
-        self.texts = Texts()
+        self.strings = StringTable()
         self._counters: dict[str, int] = {}
         self._given: set[str] = set()
 
@@ -92,7 +92,7 @@ class Builder:
         """Forgets the operators and constants since then, what they demanded, and the extents that they count."""
         made = [name for op in self.ops[mark.ops:] for name in op.outputs]
         for name in (*made, *(self.constants.keys() - mark.constants)):
-            for table in (self.producers, self.shapes, self.constants, self.types, self.texts.values):
+            for table in (self.producers, self.shapes, self.constants, self.types, self.strings.values):
                 table.pop(name, None)
             self._given.discard(name)
         self.counts.forget({op.attrs.symbol.name for op in self.ops[mark.ops:] if op.kind == EXTENT})
@@ -104,7 +104,7 @@ class Builder:
         """A constant of the model's own."""
         name = self.constant(array, hint)
         if is_text:
-            self.texts.values[name] = True
+            self.strings.values[name] = True
         self.folding.held += self.constants[name].nbytes
         return name
 
@@ -208,8 +208,8 @@ class Builder:
         """A value of the given name, which is free, with the content of another: what an output needs that is a
         constant, an input or another output."""
         self.types[name] = self.types[value]
-        if value in self.texts.values:
-            self.texts.values[name] = True
+        if value in self.strings.values:
+            self.strings.values[name] = True
         self.ops.append(Op("copy", Attrs(), (value,), (name,), origin=name))
         return name
 
@@ -224,7 +224,7 @@ class Builder:
         for new in names.values():
             if new in self.types and new not in now:
                 now[new] = self.unique(new)
-        for table in (self.types, self.constants, self.shapes, self.producers, self.texts.values):
+        for table in (self.types, self.constants, self.shapes, self.producers, self.strings.values):
             table.update([(new, table.pop(old)) for old, new in now.items() if old in table])
         if now:
             swap = lambda values: tuple(now.get(name, name) for name in values)  # noqa: E731
@@ -316,33 +316,33 @@ class Node(OnnxNode):
             return float(np.float32(default)) if isinstance(default, float) else default
         value = onnx.helper.get_attribute_value(attribute)
         if isinstance(value, onnx.TensorProto):
-            return tensor_array(value, self._folder, self._builder.texts)
+            return tensor_array(value, self._folder, self._builder.strings)
         if isinstance(value, bytes):
             return value.decode("utf-8", "replace")
         if attribute.type == onnx.AttributeProto.STRINGS:
             return [text.decode("utf-8", "replace") for text in value]
         return list(value) if attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS) else value
 
-    def texts(self, *names: str) -> np.ndarray | None:
+    def strings(self, *names: str) -> np.ndarray | None:
         for name in names:
             attribute = self._attributes.get(name, onnx.AttributeProto())
             if attribute.type == onnx.AttributeProto.STRINGS and attribute.strings:
-                return self._builder.texts.codes(attribute.strings, (len(attribute.strings),))
+                return self._builder.strings.codes(attribute.strings, (len(attribute.strings),))
             if attribute.type == onnx.AttributeProto.STRING:
-                return self._builder.texts.codes([attribute.s], ())
+                return self._builder.strings.codes([attribute.s], ())
             if attribute.type == onnx.AttributeProto.TENSOR and attribute.t.data_type == onnx.TensorProto.STRING:
                 return self.attr(name)
         return None
 
     def is_text(self, index: int) -> bool:
-        return self.has(index) and self.inputs[index] in self._builder.texts.values
+        return self.has(index) and self.inputs[index] in self._builder.strings.values
 
     def as_text(self, value: str) -> str:
-        self._builder.texts.values[value] = True
+        self._builder.strings.values[value] = True
         return value
 
     def code(self, text: str) -> int:
-        return int(self._builder.texts.codes([text], ()))
+        return int(self._builder.strings.codes([text], ()))
 
     @property
     def attributes(self) -> tuple[str, ...]:

@@ -140,7 +140,7 @@ class Importer:
         self.fixed = constants
         self.cut = bool(output_names)
         self.output_names = list(output_names or (value.name for value in self.graph.output))
-        self.declared_texts = {value.name for value in (*self.graph.input, *self.graph.output)
+        self.declared_strings = {value.name for value in (*self.graph.input, *self.graph.output)
                                if value.type.tensor_type.elem_type == _STRING}
         self.builder = Builder(bounds)
         self.sequences = Sequences(self.builder.unique)
@@ -173,8 +173,8 @@ class Importer:
         if not self.output_names:
             self.findings.append("its outputs are empty: no tensor is left")
         self.findings += [f"output {quoted(name)}: is texts that are not those of inputs or tables, which is not "
-                          "supported" for name in self.output_names if name in self.declared_texts and name in scope
-                          and scope[name] is not None and scope[name] not in self.builder.texts.values]
+                          "supported" for name in self.output_names if name in self.declared_strings and name in scope
+                          and scope[name] is not None and scope[name] not in self.builder.strings.values]
         seeds = self.builder.seeds
         if seeds.value is not None and not (seeds.used or self.findings):
             self.findings.append(f"constants names {quoted(seeds.name)}, but nothing is drawn by it")
@@ -187,7 +187,7 @@ class Importer:
         graph = self.builder.graph(self.model.name, [*inputs, *seed], outputs)
         if not any(name in op.inputs for op in graph.ops for name in seed):
             graph = graph.with_(inputs=tuple(inputs))
-        return self.builder.texts.known_to(graph)
+        return self.builder.strings.known_to(graph)
 
     def _declared(self) -> dict[str, tuple[int, ...]]:
         """Shapes that the model states for what it computes; none where the user changed an input's."""
@@ -204,7 +204,7 @@ class Importer:
                 self.findings.append(f"initializer {quoted(tensor.name)}: the name is used twice; rename one of them")
                 continue
             try:
-                array = tensor_array(tensor, self.model.folder, self.builder.texts)
+                array = tensor_array(tensor, self.model.folder, self.builder.strings)
                 scope.values[tensor.name] = self.builder.weight(array, tensor.name, tensor.data_type == _STRING)
             except TensorError as error:
                 self.findings.append(f"initializer {quoted(tensor.name)}: {error}")
@@ -242,7 +242,7 @@ class Importer:
                 names.append(value.name)
             scope.values[value.name] = value.name if array is None else self.builder.constant(array, value.name)
             if value.type.tensor_type.elem_type == _STRING:
-                self.builder.texts.values[str(scope.values[value.name])] = True
+                self.builder.strings.values[str(scope.values[value.name])] = True
         return names
 
     def _seed(self, taken: Container[str]) -> str:
@@ -261,8 +261,8 @@ class Importer:
     def _fixed_input(self, name: str, type_: TensorType) -> np.ndarray:
         """The constant that stands for an input."""
         given, dtype = np.asarray(self.fixed[name]), np.dtype(type_.dtype)
-        if given.dtype.kind in "UO" and name in self.declared_texts:
-            given = self.builder.texts.codes(map(str, given.reshape(-1)), given.shape)
+        if given.dtype.kind in "UO" and name in self.declared_strings:
+            given = self.builder.strings.codes(map(str, given.reshape(-1)), given.shape)
         array = given.astype(dtype) if given.dtype.kind in "biuf" else None
         if array is None or (dtype.kind in "biu" and not np.array_equal(array, given)):
             raise ShapeError(f"is {type_}, which cannot hold the constant {self.fixed[name]}")
@@ -449,7 +449,7 @@ class Importer:
         if name == "Constant":
             return [self._constant(node)]
         if name in CONTROL or name in SEQUENCES:
-            self.builder.texts.moved(name, node.inputs)
+            self.builder.strings.moved(name, node.inputs)
         if name in CONTROL:
             return [] if unknown else CONTROL[name](self, node, proto, scope, opsets)
         if name in SEQUENCES:
@@ -465,10 +465,11 @@ class Importer:
                 raise MegccError("takes tensors, and was given a sequence or an optional without a value")
             if unknown:
                 return []
-            texts = self.builder.texts.moved(name, node.inputs, node.attr("reduction", "none") not in ("none", b"none"))
+            reduces = node.attr("reduction", "none") not in ("none", b"none")
+            strings = self.builder.strings.moved(name, node.inputs, reduces)
             with self.builder.importing(label(proto)):
                 values = list(self.importers[name](node))
-            return list(map(node.as_text, values)) if texts else values
+            return list(map(node.as_text, values)) if strings else values
         types = None if unknown or beside else [node.type(index) for index in range(len(node.inputs))]
         function = function_of(self.model.proto, proto, domain, node.opset, types)
         if function is not None:
@@ -483,12 +484,12 @@ class Importer:
                             ("value_int", np.int64), ("value_ints", np.int64)):
             value = node.attr(name)
             if value is not None:
-                is_text = name == "value" and node.texts(name) is not None
+                is_text = name == "value" and node.strings(name) is not None
                 return self.builder.weight(np.asarray(value, dtype), node.outputs[0], is_text)
-        texts = node.texts("value_string", "value_strings")
-        if texts is None:
+        strings = node.strings("value_string", "value_strings")
+        if strings is None:
             raise MegccError("holds no tensor; sparse tensors are not supported")
-        return self.builder.weight(texts, node.outputs[0], True)
+        return self.builder.weight(strings, node.outputs[0], True)
 
     def inlined(self, graph: onnx.GraphProto, scope: Scope, opsets: Mapping[str, int],
                 values: Mapping[str, str | None]) -> list[str | None]:

@@ -21,7 +21,7 @@ from ...errors import MegccError, ModelError, quoted
 from ...folders import read
 from ...ir.limits import MAX_BYTES
 from ...ir.narrow import bits_of
-from .texts import Texts
+from .strings import StringTable
 
 _NAMES = {
     "FLOAT": "float32", "FLOAT16": "float16", "DOUBLE": "float64", "INT8": "int8", "UINT8": "uint8", "INT16": "int16",
@@ -104,8 +104,8 @@ def _fields_of(message_type) -> tuple[tuple[str, ...], tuple[tuple[str, bool], .
 
 def is_text(message: Message) -> bool:
     """Whether every text of a message is one: the parser gives bytes for what is no UTF-8."""
-    texts, messages = _fields_of(type(message))
-    for name in texts:
+    strings, messages = _fields_of(type(message))
+    for name in strings:
         value = getattr(message, name)
         if isinstance(value, bytes) or (not isinstance(value, str) and any(isinstance(v, bytes) for v in value)):
             return False
@@ -139,7 +139,7 @@ class TensorError(ValueError):
     """A tensor of the file that has no usable value; the message says why."""
 
 
-def tensor_array(tensor: onnx.TensorProto, folder: Path | None, texts: Texts | None = None) -> np.ndarray:
+def tensor_array(tensor: onnx.TensorProto, folder: Path | None, strings: StringTable | None = None) -> np.ndarray:
     """The value of an initializer or tensor attribute, external data included; of texts their numbers.
 
     Raises:
@@ -147,11 +147,11 @@ def tensor_array(tensor: onnx.TensorProto, folder: Path | None, texts: Texts | N
     """
     if any(dim < 0 for dim in tensor.dims):
         raise TensorError(f"has a negative extent in {tuple(tensor.dims)}")
-    if tensor.data_type == onnx.TensorProto.STRING and texts is not None:
+    if tensor.data_type == onnx.TensorProto.STRING and strings is not None:
         if len(tensor.string_data) != math.prod(tensor.dims):
             raise TensorError(f"has {len(tensor.string_data)} texts where {math.prod(tensor.dims)} are needed")
         try:
-            return texts.codes(tensor.string_data, tuple(tensor.dims))
+            return strings.codes(tensor.string_data, tuple(tensor.dims))
         except MegccError as error:
             raise TensorError(str(error)) from None
     if tensor.data_type not in DTYPES:

@@ -58,10 +58,10 @@ class Parts:
 
         return _PART.sub(part, text)
 
-    def named(self, texts: list[str], new_name: Callable[[str], str]) -> tuple[list[str], list[str]]:
+    def named(self, strings: list[str], new_name: Callable[[str], str]) -> tuple[list[str], list[str]]:
         """Definitions of the parts that occur at least twice in a statement's texts, and the texts with their names."""
         uses: dict[int, int] = {}
-        waiting = list(texts)
+        waiting = list(strings)
         while waiting:
             for first, second in _PART.findall(waiting.pop()):
                 number = int(first or second)
@@ -76,7 +76,7 @@ class Parts:
             names[number] = new_name(_name(part))
             c_type = {"bool": "int", "float16": "float"}.get(part.dtype) or DTYPES[part.dtype].c_type
             lines.append(f"const {c_type} {names[number]} = {text};")
-        return lines, [self._written(text, names) for text in texts]
+        return lines, [self._written(text, names) for text in strings]
 
 
 def _name(part: _Part) -> str:

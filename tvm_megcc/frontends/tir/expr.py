@@ -148,9 +148,9 @@ class Expressions(Calls):
         return self.call(helper, dtype, a, b)
 
     def _comparison(self, expr, symbol: str, level: int) -> Value:
-        texts = [value.at(UNARY if value.dtype == "bool" else level + 1)
+        strings = [value.at(UNARY if value.dtype == "bool" else level + 1)
                  for value in (self.value(expr.a), self.value(expr.b))]
-        return Value(f"{texts[0]} {symbol} {texts[1]}", level, "bool")
+        return Value(f"{strings[0]} {symbol} {strings[1]}", level, "bool")
 
     def _And(self, expr) -> Value:
         left = self.value(expr.a)
@@ -163,8 +163,8 @@ class Expressions(Calls):
         with self.assuming(tirx.Not(expr.a)):
             right = self.value(expr.b)
         # Compilers want parentheses around && in ||.
-        texts = [value.at(UNARY if value.level == AND else OR) for value in (left, right)]
-        return Value(f"{texts[0]} || {texts[1]}", OR, "bool")
+        strings = [value.at(UNARY if value.level == AND else OR) for value in (left, right)]
+        return Value(f"{strings[0]} || {strings[1]}", OR, "bool")
 
     def _Not(self, expr) -> Value:
         return Value(f"!{self.value(expr.a).at(UNARY)}", UNARY, "bool")

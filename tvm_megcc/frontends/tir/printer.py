@@ -159,8 +159,8 @@ def c_of(dim: Dim) -> str:
     if hasattr(dim, "terms"):
         parts = []
         for factors, coefficient in dim.terms:
-            texts = [*([str(coefficient)] if coefficient != 1 else []), *map(c_of, factors)]
-            parts.append(" * ".join(texts))
+            strings = [*([str(coefficient)] if coefficient != 1 else []), *map(c_of, factors)]
+            parts.append(" * ".join(strings))
         return "(" + " + ".join(parts + ([str(dim.constant)] if dim.constant else [])) + ")"
     if hasattr(dim, "numerator"):
         return f"({c_of(dim.numerator)} / {c_of(dim.denominator)})"

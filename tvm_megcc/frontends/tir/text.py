@@ -64,12 +64,12 @@ class Text(Vectors):
             yield
         self.lines.append("}")
 
-    def finished(self, texts: list[str]) -> list[str]:
+    def finished(self, strings: list[str]) -> list[str]:
         """The texts of a statement; what occurs in them several times is defined before."""
-        lines, texts = self.parts.named(texts, self.name)
+        lines, strings = self.parts.named(strings, self.name)
         self.parts = None
         self.lines += lines
-        return texts
+        return strings
 
     def stored(self, expr, dtype: str) -> str:
         """A value as it lies in memory."""

@@ -85,17 +85,17 @@ class Vectors(Expressions):
             text = f"{self._lanes(expr.a).at(level)} {symbol} {self._lanes(expr.b).at(level + 1)}"
             return Value(text, level, "float32")
         if kind in ("Max", "Min"):
-            return _called(f"mgc_{kind.lower()}", *self._texts(expr.a, expr.b))
+            return _called(f"mgc_{kind.lower()}", *self._strings(expr.a, expr.b))
         if kind == "Select" and type(expr.condition).__name__ in ("LT", "GT"):
-            sides = self._texts(expr.condition.a, expr.condition.b)
+            sides = self._strings(expr.condition.a, expr.condition.b)
             sides = sides if type(expr.condition).__name__ == "LT" else sides[::-1]
-            return _called("mgc_if_lt", *sides, *self._texts(expr.true_value, expr.false_value))
+            return _called("mgc_if_lt", *sides, *self._strings(expr.true_value, expr.false_value))
         short = expr.op.name.rpartition(".")[2] if kind == "Call" and isinstance(expr.op, ir.Op) else ""
         if short not in _FUNCTIONS:
             raise _Scalar
-        return _called(_FUNCTIONS[short], *self._texts(*expr.args))
+        return _called(_FUNCTIONS[short], *self._strings(*expr.args))
 
-    def _texts(self, *exprs) -> list[str]:
+    def _strings(self, *exprs) -> list[str]:
         return [self._lanes(expr).text for expr in exprs]
 
     def vector_loop(self, loop, store_of) -> bool:

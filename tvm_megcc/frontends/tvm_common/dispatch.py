@@ -66,11 +66,11 @@ def balanced(leaves: Sequence[tuple], branch: Callable):
 
 def outside_text(function: str, name: str, axis: int, symbol: str, ranges: Sequence[Interval]) -> str:
     """What is said of an extent that no bucket holds. symbol: "" where the extent has no name."""
-    texts = [f"{low}" if low == high else f"{low} or more" if high is None else f"{low} to {high}"
+    strings = [f"{low}" if low == high else f"{low} or more" if high is None else f"{low} to {high}"
              for low, high in ranges]
     which = f" ({symbol})" if symbol else ""
     return (f"{function}: input '{name}' has an extent on axis {axis}{which} that no bucket holds; it may be "
-            f"{', '.join(texts)}")
+            f"{', '.join(strings)}")
 
 
 #: Buckets that are listed one by one.

@@ -78,11 +78,11 @@ def drawn(boxes: Sequence[tuple[str, Sequence[str]]]) -> str:
     """An SVG of boxes below each other: (name of a region, its operators), or ("", one operator of TVM's)."""
     lines, y = [], _PAD
     for title, operators in boxes:
-        texts = [title, *operators] if title else operators
-        height = _ROW * len(texts) + _PAD
+        strings = [title, *operators] if title else operators
+        height = _ROW * len(strings) + _PAD
         lines.append(f'<rect x="{_PAD}" y="{y}" width="{_WIDTH - 2 * _PAD}" height="{height}" rx="4" '
                      f'fill="{_OURS if title else _THEIRS}"/>')
-        for row, text in enumerate(texts):
+        for row, text in enumerate(strings):
             weight = ' font-weight="bold"' if title and row == 0 else ""
             lines.append(f'<text x="{2 * _PAD}" y="{y + _ROW * (row + 1) - 2}"{weight}>{printable(text)}</text>')
         y += height + _PAD

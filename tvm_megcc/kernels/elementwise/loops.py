@@ -312,10 +312,10 @@ def integer_expression(expr: Expr) -> str | None:
     if isinstance(expr, Const):
         return f"(T){int(expr.value)}" if expr.value == int(expr.value) and abs(expr.value) < 2**31 else None
     assert isinstance(expr, Call)
-    texts = [integer_expression(argument) for argument in expr.args]
-    if expr.fn not in INTEGER_FUNCTIONS or None in texts:
+    strings = [integer_expression(argument) for argument in expr.args]
+    if expr.fn not in INTEGER_FUNCTIONS or None in strings:
         return None
-    return INTEGER_FUNCTIONS[expr.fn].format(*texts)
+    return INTEGER_FUNCTIONS[expr.fn].format(*strings)
 
 
 #: Functions of megcc_small.h and megcc_double.h, and the bits of integers that have fewer than 8, in C over a0.

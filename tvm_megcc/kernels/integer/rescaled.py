@@ -53,9 +53,9 @@ def closing(site: Site, zeros: tuple[int, int], outputs_first: bool, of_any: boo
     kind = "once" if rescale.fn == "rescale_once" else "fixed"
     if kind == "fixed" and not of_any and not _is_small(site, zeros, outputs_first):
         return Closing()
-    texts = [_text(site, argument) for argument in rescale.args[1:]]
+    strings = [_text(site, argument) for argument in rescale.args[1:]]
     apart = abs(zero) << -int(shift.min()) > 2**29
-    return Closing(kind, *texts, _is_narrow(site, rescale.args[2]), zero, low, high, apart)
+    return Closing(kind, *strings, _is_narrow(site, rescale.args[2]), zero, low, high, apart)
 
 
 def _split(expr: Expr | None, dtype: str) -> tuple[Call, int, int, int] | None:

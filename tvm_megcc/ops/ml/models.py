@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Linear models, support vectors, encoders and scalers of ai.onnx.ml, as ONNX Runtime computes them.
 
-Texts are numbers here (frontends/onnx/texts.py).
+Texts are numbers here (frontends/onnx/strings.py).
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def _linear_svm(node: OnnxNode, x: str, weights: np.ndarray, rho: np.ndarray, la
         (high,) = emit_broadcast(node, "greater_equal", (top, node.constant(limit)))
         (high,) = node.emit("reshape", (high,), shape=node.type_of(label).shape)
         (label,) = emit_broadcast(node, "where", (high, node.constant(np.array(labels[1], np.int64)), label))
-        if node.texts("classlabels_strings") is not None:
+        if node.strings("classlabels_strings") is not None:
             node.as_text(label)
     return label, transformed(node, scores, transform)
 
@@ -242,9 +242,9 @@ def imputer(node: OnnxNode) -> tuple[str, ...]:
 @ml("OneHotEncoder")
 def one_hot(node: OnnxNode) -> tuple[str, ...]:
     """[..., categories]; an unknown number has none (where `zeros` is 0, ONNX Runtime raises an error)."""
-    texts = node.texts("cats_strings")
-    categories = node.attr("cats_int64s") if texts is None else texts
-    if categories is None or (texts is not None) != node.is_text(0):
+    strings = node.strings("cats_strings")
+    categories = node.attr("cats_int64s") if strings is None else strings
+    if categories is None or (strings is not None) != node.is_text(0):
         raise MegccError("encodes texts by numbers, or numbers by texts, or has no categories")
     (x,) = cast_to(node, node.inputs[0], "int64")
     (x,) = node.emit("reshape", (x,), shape=(*node.type(0).shape, 1))
@@ -293,9 +293,9 @@ def array_feature_extractor(node: OnnxNode) -> tuple[str, ...]:
 
 def _table(node: OnnxNode, what: str) -> np.ndarray | None:
     """Keys or values of a LabelEncoder."""
-    texts = node.texts(f"{what}_strings", f"{what}_tensor")
-    if texts is not None:
-        return texts.reshape(-1)
+    strings = node.strings(f"{what}_strings", f"{what}_tensor")
+    if strings is not None:
+        return strings.reshape(-1)
     tensor = node.attr(f"{what}_tensor")
     if tensor is not None:
         return np.asarray(tensor).reshape(-1)
@@ -308,7 +308,7 @@ def _table(node: OnnxNode, what: str) -> np.ndarray | None:
 def _default(node: OnnxNode, values: np.ndarray, is_text: bool) -> np.ndarray:
     """What an unknown key becomes."""
     if node.attr("default_tensor") is not None:
-        if (node.texts("default_tensor") is not None) != is_text:
+        if (node.strings("default_tensor") is not None) != is_text:
             raise MegccError("has a default that is a text beside numbers, or a number beside texts")
         return np.asarray(node.attr("default_tensor")).reshape(-1)[0]
     if is_text:
@@ -320,7 +320,7 @@ def _default(node: OnnxNode, values: np.ndarray, is_text: bool) -> np.ndarray:
 @ml("LabelEncoder")
 def label_encoder(node: OnnxNode) -> tuple[str, ...]:
     """Values by keys. Before version 2 of ai.onnx.ml the keys, or the values, are places in a list of texts."""
-    classes = node.texts("classes_strings")
+    classes = node.strings("classes_strings")
     if classes is not None:
         place = np.arange(classes.size)
         keys, values = (classes, place) if node.is_text(0) else (place, classes)
@@ -328,11 +328,11 @@ def label_encoder(node: OnnxNode) -> tuple[str, ...]:
         keys, values = _table(node, "keys"), _table(node, "values")
     if keys is None or values is None or keys.size != values.size or not keys.size:
         raise MegccError("has no keys and values, as many of both")
-    by_text = node.is_text(0) if classes is not None else node.texts("keys_strings", "keys_tensor") is not None
+    by_text = node.is_text(0) if classes is not None else node.strings("keys_strings", "keys_tensor") is not None
     if keys.dtype.name != node.type(0).dtype or by_text != node.is_text(0):
         raise ShapeError(f"has keys of {'texts' if by_text else keys.dtype} for "
                          f"{'texts' if node.is_text(0) else node.type(0)}")
-    is_text = node.texts("values_strings", "values_tensor") is not None or (classes is not None and not by_text)
+    is_text = node.strings("values_strings", "values_tensor") is not None or (classes is not None and not by_text)
     result = looked_up(node, keys, values, _default(node, values, is_text))
     return (node.as_text(result) if is_text else result,)
 
@@ -340,15 +340,15 @@ def label_encoder(node: OnnxNode) -> tuple[str, ...]:
 @ml("CategoryMapper")
 def category_mapper(node: OnnxNode) -> tuple[str, ...]:
     """The text of a number, or the number of a text."""
-    texts, numbers = node.texts("cats_strings"), np.array(node.attr("cats_int64s") or (), np.int64)
-    if texts is None or texts.size != numbers.size:
+    strings, numbers = node.strings("cats_strings"), np.array(node.attr("cats_int64s") or (), np.int64)
+    if strings is None or strings.size != numbers.size:
         raise MegccError("has no categories, as many texts as numbers")
     if node.is_text(0):
-        return (looked_up(node, texts, numbers, np.int64(node.attr("default_int64", -1))),)
+        return (looked_up(node, strings, numbers, np.int64(node.attr("default_int64", -1))),)
     if node.type(0).dtype != "int64":
         raise ShapeError(f"has numbers of int64 for {node.type(0)}")
     default = np.int64(node.code(node.attr("default_string", "_Unused")))
-    return (node.as_text(looked_up(node, numbers, texts, default)),)
+    return (node.as_text(looked_up(node, numbers, strings, default)),)
 
 
 def looked_up(node: OnnxNode, keys: np.ndarray, values: np.ndarray, unknown: np.generic) -> str:

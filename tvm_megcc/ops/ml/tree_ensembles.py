@@ -79,15 +79,15 @@ def probit(node: OnnxNode, scores: str) -> str:
 
 def labels_of(node: OnnxNode, ints: str = "classlabels_int64s") -> list[int]:
     """Labels of the classes. Texts are their numbers."""
-    texts = node.texts("classlabels_strings")
-    return list(node.attr(ints) or []) if texts is None else texts.tolist()
+    strings = node.strings("classlabels_strings")
+    return list(node.attr(ints) or []) if strings is None else strings.tolist()
 
 
 def labelled(node: OnnxNode, index: str, labels: Sequence[int]) -> str:
     """The labels of indices [N]."""
     if list(labels) != list(range(len(labels))):
         (index,) = node.emit("gather", (node.constant(np.array(labels, np.int64)), index), axis=0)
-    return index if node.texts("classlabels_strings") is None else node.as_text(index)
+    return index if node.strings("classlabels_strings") is None else node.as_text(index)
 
 
 def chosen(node: OnnxNode, condition: str, yes: int, no: int) -> str:
@@ -95,7 +95,7 @@ def chosen(node: OnnxNode, condition: str, yes: int, no: int) -> str:
     pair = [node.constant(np.array(label, np.int64)) for label in (yes, no)]
     (label,) = emit_broadcast(node, "where", (condition, *pair))
     (label,) = node.emit("reshape", (label,), shape=node.type_of(label).shape[:1])
-    return label if node.texts("classlabels_strings") is None else node.as_text(label)
+    return label if node.strings("classlabels_strings") is None else node.as_text(label)
 
 
 def column(node: OnnxNode, scores: str, index: int) -> str:

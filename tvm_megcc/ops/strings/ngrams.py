@@ -63,9 +63,9 @@ def tables(grams: dict[tuple[int, ...], int]) -> tuple[tuple[tuple[int, int], ..
 def tf_idf(node: OnnxNode) -> tuple[str, ...]:
     """Counts, or whether there are any, times weights."""
     least, most, mode = node.attr("min_gram_length"), node.attr("max_gram_length"), node.attr("mode")
-    texts, starts, columns = node.texts("pool_strings"), node.attr("ngram_counts"), node.attr("ngram_indexes")
-    pool = (node.attr("pool_int64s") or []) if texts is None else texts.tolist()
-    if (texts is not None) != node.is_text(0):
+    strings, starts, columns = node.strings("pool_strings"), node.attr("ngram_counts"), node.attr("ngram_indexes")
+    pool = (node.attr("pool_int64s") or []) if strings is None else strings.tolist()
+    if (strings is not None) != node.is_text(0):
         raise MegccError("counts texts among numbers, or numbers among texts")
     if mode not in ("TF", "IDF", "TFIDF"):
         raise MegccError(f"has mode {mode}; TF, IDF and TFIDF are supported")

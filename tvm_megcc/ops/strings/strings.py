@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be done with texts that are numbers (frontends/onnx/texts.py), beside moving them and looking them up."""
+"""What can be done with texts that are numbers (frontends/onnx/strings.py), beside moving them and looking them up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..spelling import number, onnx_operator
 @decomposes("StringNormalizer")
 def string_normalizer(node: OnnxNode) -> tuple[str, ...]:
     """A row without the texts of a list; one empty text where nothing is left."""
-    x, stops = node.type(0), node.texts("stopwords")
+    x, stops = node.type(0), node.strings("stopwords")
     if node.attr("case_change_action", "NONE") != "NONE":
         raise MegccError("changes letters; give the model texts whose letters are changed already")
     if not node.is_text(0) or not (x.rank == 1 or (x.rank == 2 and x.shape[0] == 1)):

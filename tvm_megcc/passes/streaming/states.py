@@ -63,8 +63,8 @@ def _reasons(graph: Graph, source: str, target: str, taken: set[str]) -> list[st
     result, operand = graph.types[source], graph.types[target]
     if result != operand:
         return [f"output '{source}' is {result}, input '{target}' is {operand}"]
-    if texts := graph.text_ports.intersection((source, target)):
-        return [f"'{min(texts)}' is texts, which are no state: those that the model does not know are of one run"]
+    if strings := graph.text_ports.intersection((source, target)):
+        return [f"'{min(strings)}' is texts, which are no state: those that the model does not know are of one run"]
     if not operand.is_static:
         sizes = sizes_wanted(sorted(set().union(*map(symbols, operand.shape))))
         return [f"input '{target}' is {operand}; a state has one shape for ever, give it: {sizes}"]

@@ -82,7 +82,7 @@ class EmulatedSession(Session):
                 if self.counted:
                     self._count(Path(folder))
         self._states = {state: outputs.pop(name) for name, state in self.kept.items()}
-        return self._with_texts(outputs)
+        return self._with_strings(outputs)
 
     def _counting(self) -> tuple[str, ...]:
         """Options of the emulator that make it count; by its clock where it does not take the plugin."""

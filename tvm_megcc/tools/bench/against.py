@@ -104,7 +104,7 @@ def parse_engines(text: str) -> dict[str, str]:
     return engines
 
 
-def parse_pythons(texts: Sequence[str], engines: Mapping[str, str]) -> dict[str, str]:
+def parse_pythons(strings: Sequence[str], engines: Mapping[str, str]) -> dict[str, str]:
     """`["PATH", "tvm=PATH"]` as the interpreter of each engine: this one, if nothing is said.
 
     Raises:
@@ -112,7 +112,7 @@ def parse_pythons(texts: Sequence[str], engines: Mapping[str, str]) -> dict[str,
     """
     usual = os.environ.get("MEGCC_BENCH_PYTHON") or sys.executable
     own: dict[str, str] = {}
-    for text in texts:
+    for text in strings:
         name, equals, path = text.rpartition("=")
         if equals and name not in engines:
             raise MegccError(f"--python {text}: {name} is none of the engines {', '.join(engines)}")

@@ -127,15 +127,15 @@ def _graph(declaration: type[Operator], shapes: Sequence[str], weights: Sequence
     """One operator; operands that are weights hold seeded random numbers."""
     names = [operand.rstrip("?*") for operand in declaration.operands]
     fewest = sum(not operand.endswith(("?", "*")) for operand in declaration.operands)
-    texts = [*shapes, *weights]
+    given = [*shapes, *weights]
     if declaration.operands and declaration.operands[-1].endswith("*"):
-        names += [f"{names[-1]}{n}" for n in range(1, len(texts) - len(names) + 1)]
-    if not fewest <= len(texts) <= len(names):
-        raise MegccError(f"{declaration.kind} has the operands {', '.join(declaration.operands)}; {len(texts)} of them "
+        names += [f"{names[-1]}{n}" for n in range(1, len(given) - len(names) + 1)]
+    if not fewest <= len(given) <= len(names):
+        raise MegccError(f"{declaration.kind} has the operands {', '.join(declaration.operands)}; {len(given)} of them "
                          f"have a shape. Give --shape for each that is computed, then --weight for each that is known")
     like = [spec[1] if spec else "float32" for spec in declaration.cases[0].inputs]
     types = {name: _type(text, like[n] if n < len(like) else like[-1])
-             for n, (name, text) in enumerate(zip(names, texts, strict=False))}
+             for n, (name, text) in enumerate(zip(names, given, strict=False))}
     try:
         results = declaration.infer(attrs, *types.values())
     except (MegccError, AttributeError, IndexError, TypeError, ValueError) as error:

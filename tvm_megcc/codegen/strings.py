@@ -11,11 +11,11 @@ from ..foreign import c_string
 LITERAL = 4000
 
 
-def texts_context(name: str, texts: Sequence[str]) -> dict:
+def strings_context(name: str, strings: Sequence[str]) -> dict:
     """What the template prints. All of a text is escaped, or is numbers."""
-    encoded = [text.encode() for text in texts]
+    encoded = [text.encode() for text in strings]
     numbered = [number for number, text in enumerate(encoded) if len(text) > LITERAL]
-    rows = [(f"{name}_text_{number}" if len(text) > LITERAL else c_string(texts[number]), len(text))
+    rows = [(f"{name}_text_{number}" if len(text) > LITERAL else c_string(strings[number]), len(text))
             for number, text in enumerate(encoded)]
     order = sorted(range(len(encoded)), key=encoded.__getitem__)
     return {"name": name, "rows": rows, "long": [(number, _rows([*encoded[number], 0])) for number in numbered],

@@ -28,21 +28,21 @@ READ: dict[str, tuple[int, ...]] = {
                                       "ai.onnx.ml::LabelEncoder", "ai.onnx.ml::OneHotEncoder"), (0,))}
 
 
-class Texts:
+class StringTable:
     """places: of the texts so far. values: names of the values that are texts."""
 
     def __init__(self):
         self.places: dict[str, int] = {}
         self.values: dict[str, bool] = {}
 
-    def codes(self, texts: Iterable[str | bytes], shape: Sequence[int]) -> np.ndarray:
+    def codes(self, strings: Iterable[str | bytes], shape: Sequence[int]) -> np.ndarray:
         """The numbers of texts, int64.
 
         Raises:
             MegccError: for one that is no UTF-8.
         """
         try:
-            decoded = [text.decode() if isinstance(text, bytes) else text for text in texts]
+            decoded = [text.decode() if isinstance(text, bytes) else text for text in strings]
         except UnicodeDecodeError:
             raise MegccError("holds a text that is no UTF-8, which is not supported") from None
         return np.array([self.places.setdefault(text, len(self.places)) for text in decoded], np.int64).reshape(shape)
@@ -50,7 +50,7 @@ class Texts:
     def known_to(self, graph: Graph) -> Graph:
         """The graph with what its inputs and outputs say of texts."""
         ports = frozenset(self.values).intersection((*graph.inputs, *graph.outputs))
-        return graph.with_(texts=tuple(self.places), text_ports=ports) if ports else graph
+        return graph.with_(strings=tuple(self.places), text_ports=ports) if ports else graph
 
     def moved(self, kind: str, inputs: Sequence[str], reduced: bool = False) -> bool:
         """Whether the results of an operator are texts, because its operands are.
@@ -60,14 +60,14 @@ class Texts:
         Raises:
             MegccError: where it takes none.
         """
-        texts = {index for index, name in enumerate(inputs) if name in self.values}
-        if not texts:
+        strings = {index for index, name in enumerate(inputs) if name in self.values}
+        if not strings:
             return False
         if kind not in MOVED and kind not in READ:
             raise MegccError("takes texts, which is supported where they are moved, compared with others or looked up "
                              "in tables")
         where = MOVED.get(kind, READ.get(kind)) or range(len(inputs))
-        if texts != {index for index in where if index < len(inputs) and inputs[index]}:
+        if strings != {index for index in where if index < len(inputs) and inputs[index]}:
             raise MegccError("takes texts beside numbers")
         if reduced:
             raise MegccError("adds, multiplies or orders texts, which is not supported")

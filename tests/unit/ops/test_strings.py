@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from tests.compiled.models.test_texts import TEXT, ml, texts_model
+from tests.compiled.models.test_strings import TEXT, ml, strings_model
 from tests.onnx_models import graph_proto, node
 from tvm_megcc.errors import MegccError, ModelError
 from tvm_megcc.frontends.onnx import import_onnx
@@ -15,7 +15,7 @@ from tvm_megcc.option_values import parse_inputs
 from tvm_megcc.passes.canonicalize.preprocess import convert_inputs
 from tvm_megcc.passes.streaming.states import keep_states
 from tvm_megcc.runtime import reference
-from tvm_megcc.runtime.texts import Texts
+from tvm_megcc.runtime.strings import StringTable
 
 KEYS = {"keys_strings": ["a", "b"], "values_int64s": [1, 2]}
 #: A branch that gives a text of the graph around it.
@@ -54,7 +54,7 @@ BRANCH = graph_proto([node("Identity", "x", "b")], {}, {"b": (TEXT, [2])}, name=
     ([node("TfIdfVectorizer", "n", "y", mode="TF", min_gram_length=1, max_gram_length=1, max_skip_count=0,
            ngram_counts=[0], ngram_indexes=[0], pool_strings=["a"])], "counts texts among numbers")])
 def test_what_is_refused(nodes, why):
-    source = texts_model(nodes, {"x": (TEXT, [2]), "n": ("int64", [2]), "c": ("bool", [2]), "flag": ("bool", [])},
+    source = strings_model(nodes, {"x": (TEXT, [2]), "n": ("int64", [2]), "c": ("bool", [2]), "flag": ("bool", [])},
                          {"y": (TEXT, [2])}, {"zero": np.array(0)})
     with pytest.raises(ModelError, match=why):
         import_onnx(source)
@@ -66,7 +66,7 @@ def test_what_is_refused(nodes, why):
     (lambda tensor: tensor.string_data.__setitem__(0, b"\xc3("), "no UTF-8"),
     (lambda tensor: tensor.dims.__setitem__(0, 1 << 62), "has 2 texts where")])
 def test_damaged_texts(damage, why):
-    source = texts_model([node("Equal", "x t", "y")], {"x": (TEXT, [2])}, {"y": ("bool", [2])},
+    source = strings_model([node("Equal", "x t", "y")], {"x": (TEXT, [2])}, {"y": ("bool", [2])},
                          {"t": np.array(["a", "b"], object)})
     damage(source.graph.initializer[0])
     with pytest.raises(ModelError, match=why):
@@ -75,22 +75,22 @@ def test_damaged_texts(damage, why):
 
 def test_numbers_are_places():
     """Equal texts are one, and there are no texts where no input or output is one."""
-    source = texts_model([ml("LabelEncoder", "x", "p", **KEYS), ml("LabelEncoder", "p", "y", keys_int64s=[1, 2],
+    source = strings_model([ml("LabelEncoder", "x", "p", **KEYS), ml("LabelEncoder", "p", "y", keys_int64s=[1, 2],
                                                                   values_strings=["b", "c"])],
                          {"x": (TEXT, [3])}, {"y": (TEXT, [3])})
     graph = import_onnx(source)
-    assert graph.texts == ("a", "b", "c", "_Unused") and graph.text_ports == {"x", "y"}
+    assert graph.strings == ("a", "b", "c", "_Unused") and graph.text_ports == {"x", "y"}
     assert reference.run(graph, {"x": np.array([0, 1, -7])})["y"].tolist() == [1, 2, 3]
-    assert not import_onnx(source, output_names=["p"], constants={"x": ["b", "a", "?"]}).texts
+    assert not import_onnx(source, output_names=["p"], constants={"x": ["b", "a", "?"]}).strings
     known = import_onnx(source, constants={"x": ["b", "a", "?"]})
-    assert [known.texts[code] for code in reference.run(known, {})["y"]] == ["c", "b", "_Unused"]
+    assert [known.strings[code] for code in reference.run(known, {})["y"]] == ["c", "b", "_Unused"]
     with pytest.raises(ModelError, match="cannot hold the constant"):
-        import_onnx(texts_model([node("Neg", "n", "y")], {"n": ("int64", [1])}, ["y"]), constants={"n": "a"})
+        import_onnx(strings_model([node("Neg", "n", "y")], {"n": ("int64", [1])}, ["y"]), constants={"n": "a"})
 
 
 def test_constants_and_branches():
     """Texts of Constant nodes; of a branch that is known."""
-    source = texts_model([node("Constant", "", "a", value_strings=["u", "v"]),
+    source = strings_model([node("Constant", "", "a", value_strings=["u", "v"]),
                           node("Constant", "", "b", value_string="v"),
                           node("Constant", "", "c", value=helper.make_tensor("c", TEXT, [1], [b"w"])),
                           node("Equal", "a b", "e"), node("If", "yes", "i", then_branch=BRANCH, else_branch=BRANCH),
@@ -99,11 +99,11 @@ def test_constants_and_branches():
     graph = import_onnx(source)
     found = reference.run(graph, {"x": np.array([-1, 0])})
     assert found["e"].tolist() == [False, True]
-    assert [graph.texts[code] if code >= 0 else "?" for code in found["y"]] == ["u", "v", "w", "?", "u"]
+    assert [graph.strings[code] if code >= 0 else "?" for code in found["y"]] == ["u", "v", "w", "?", "u"]
 
 
 def test_a_sequence_of_texts():
-    source = texts_model([node("SequenceAt", "s one", "t"), node("Equal", "t a", "y"), node("Identity", "t", "z")],
+    source = strings_model([node("SequenceAt", "s one", "t"), node("Equal", "t a", "y"), node("Identity", "t", "z")],
                          [helper.make_tensor_sequence_value_info("s", TEXT, None)],
                          {"y": ("bool", [2]), "z": (TEXT, [2])}, {"one": np.array(1), "a": np.array(["a"], object)})
     graph = import_onnx(source, input_shapes={"s.0": [3], "s.1": [2]})
@@ -113,22 +113,22 @@ def test_a_sequence_of_texts():
 
 
 def test_texts_of_a_run():
-    texts, others = Texts(["a", "ü"]), {}
-    numbers = texts.numbers([["ü", "new"], [b"a", "old"]], others)
+    strings, others = StringTable(["a", "ü"]), {}
+    numbers = strings.numbers([["ü", "new"], [b"a", "old"]], others)
     assert numbers.tolist() == [[1, -1], [0, -2]]
-    assert texts.numbers(np.array(["old", "a"]), others).tolist() == [-2, 0]
-    assert texts.texts(numbers, others).tolist() == [["ü", "new"], ["a", "old"]]
-    assert texts.texts(np.array([7, -9, -2**63]), others).tolist() == ["", "", ""]
-    assert texts.numbers("new", others).shape == ()
+    assert strings.numbers(np.array(["old", "a"]), others).tolist() == [-2, 0]
+    assert strings.strings(numbers, others).tolist() == [["ü", "new"], ["a", "old"]]
+    assert strings.strings(np.array([7, -9, -2**63]), others).tolist() == ["", "", ""]
+    assert strings.numbers("new", others).shape == ()
     for wrong in ([1.5], [None], [["a"], ["b", "c"]]):
         with pytest.raises(TypeError, match="is no text"):
-            texts.numbers(np.array(wrong, object), others)
-    assert all(map(Texts.are, ("a", ["a"], np.array(["a"]), np.array([b"a"]), np.array(["a"], object))))
-    assert not Texts.are([1]) and not Texts.are(np.zeros(2))
+            strings.numbers(np.array(wrong, object), others)
+    assert all(map(StringTable.are, ("a", ["a"], np.array(["a"]), np.array([b"a"]), np.array(["a"], object))))
+    assert not StringTable.are([1]) and not StringTable.are(np.zeros(2))
 
 
 def test_texts_are_no_states_and_not_converted():
-    source = texts_model([node("Identity", "x", "y")], {"x": (TEXT, [3])}, {"y": (TEXT, [3])})
+    source = strings_model([node("Identity", "x", "y")], {"x": (TEXT, [3])}, {"y": (TEXT, [3])})
     graph = import_onnx(source)
     with pytest.raises(ModelError, match="texts, which are no state"):
         keep_states(graph, {"y": "x"})
@@ -139,7 +139,7 @@ def test_texts_are_no_states_and_not_converted():
 def test_models_of_one_folder(tmp_path):
     import tvm_megcc
     from tvm_megcc.codegen.bundle import write
-    source = texts_model([ml("LabelEncoder", "x", "y", **KEYS)], {"x": (TEXT, [3])}, {"y": ("int64", [3])})
+    source = strings_model([ml("LabelEncoder", "x", "y", **KEYS)], {"x": (TEXT, [3])}, {"y": ("int64", [3])})
     made = [tvm_megcc.compile(source, "c", name=name) for name in ("m", "m_texts", "n")]
     folder = write([made[0], made[2]], tmp_path / "two")
     assert (folder / "m_texts.h").exists() and (folder / "n_texts.h").exists()
@@ -149,6 +149,6 @@ def test_models_of_one_folder(tmp_path):
 
 def test_a_text_that_nothing_knows(tmp_path):
     import tvm_megcc
-    source = texts_model([node("Equal", "x z", "y")], {"x": (TEXT, [3]), "z": (TEXT, [3])}, {"y": ("bool", [3])})
+    source = strings_model([node("Equal", "x z", "y")], {"x": (TEXT, [3]), "z": (TEXT, [3])}, {"y": ("bool", [3])})
     folder = tvm_megcc.compile(source, "c", name="m").save(tmp_path / "m")
     assert not (folder / "m_texts.h").exists() and "the model knows none" in (folder / "m.h").read_text()

@@ -28,19 +28,19 @@ def ml(kind: str, inputs: str, outputs: str, **attributes) -> onnx.NodeProto:
     return helper.make_node(kind, inputs.split(), outputs.split(), domain="ai.onnx.ml", **attributes)
 
 
-def texts_model(nodes, inputs, outputs, constants=None, opset: int = 19) -> onnx.ModelProto:
+def strings_model(nodes, inputs, outputs, constants=None, opset: int = 19) -> onnx.ModelProto:
     made = model(nodes, inputs, outputs, constants, opset=opset)
     for each in made.opset_import:
         each.version = 4 if each.domain == "ai.onnx.ml" else each.version
     return made
 
 
-def echo(texts: list[str]) -> onnx.ModelProto:
+def echo(strings: list[str]) -> onnx.ModelProto:
     """The place of a text in a list, the text at a place, and the text itself."""
-    places = list(range(len(texts)))
-    return texts_model(
-        [ml("LabelEncoder", "x", "place", keys_strings=texts, values_int64s=places),
-         ml("LabelEncoder", "n", "text", keys_int64s=places, values_strings=texts, default_string="none of them"),
+    places = list(range(len(strings)))
+    return strings_model(
+        [ml("LabelEncoder", "x", "place", keys_strings=strings, values_int64s=places),
+         ml("LabelEncoder", "n", "text", keys_int64s=places, values_strings=strings, default_string="none of them"),
          node("Identity", "x", "same")],
         {"x": (TEXT, ["rows"]), "n": ("int64", ["rows"])},
         {"place": ("int64", ["rows"]), "text": (TEXT, ["rows"]), "same": (TEXT, ["rows"])})
@@ -71,12 +71,12 @@ def test_the_hash_of_outputs_is_that_of_numbers(tmp_path):
         assert digest(session) == digest(session) == digest(other)
 
 
-def looked_up_in_c(folder, name: str, texts: list[str], tmp_path) -> None:
+def looked_up_in_c(folder, name: str, strings: list[str], tmp_path) -> None:
     """Every text by the header, and some that it does not have."""
-    asked = [text.encode() for text in (*texts, "unknown", "aa", "\1")]
+    asked = [text.encode() for text in (*strings, "unknown", "aa", "\1")]
     signed = [", ".join(str(byte if byte < 128 else byte - 256) for byte in (*text, 0)) for text in asked]
     arrays = "".join(f"static const char t{i}[] = {{ {row} }};\n" for i, row in enumerate(signed))
-    checks = "".join(f"    check({name}_code_of(t{i}, {len(text)}), t{i}, {len(text)}, {int(i >= len(texts))});\n"
+    checks = "".join(f"    check({name}_code_of(t{i}, {len(text)}), t{i}, {len(text)}, {int(i >= len(strings))});\n"
                      for i, text in enumerate(asked))
     (tmp_path / "main.c").write_text(f"""#include <stdlib.h>
 #include "{name}_texts.h"
@@ -110,15 +110,15 @@ def test_hostile_texts_in_c(tmp_path):
 
 @pytest.mark.slow
 def test_a_megabyte(tmp_path):
-    texts = ["\"*/??\\\n" * 170_000, "short"]
-    folder = tvm_megcc.compile(echo(texts), "c", input_shapes={"x": [2], "n": [2]}, name="echo").save(tmp_path / "e")
-    looked_up_in_c(folder, "echo", texts, tmp_path)
+    strings = ["\"*/??\\\n" * 170_000, "short"]
+    folder = tvm_megcc.compile(echo(strings), "c", input_shapes={"x": [2], "n": [2]}, name="echo").save(tmp_path / "e")
+    looked_up_in_c(folder, "echo", strings, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [[1, 4], [4]])
 def test_texts_that_are_left_out(shape, tmp_path):
-    source = texts_model([node("StringNormalizer", "x", "y", stopwords=["a", "b"], is_case_sensitive=1)],
+    source = strings_model([node("StringNormalizer", "x", "y", stopwords=["a", "b"], is_case_sensitive=1)],
                          {"x": (TEXT, shape)}, {"y": (TEXT, [1, None] if len(shape) == 2 else [None])})
     with tvm_megcc.load(tvm_megcc.compile(source, "native", name="net").save(tmp_path / "net")) as session:
         for row, left in (("baAc", "Ac"), ("abab", ""), ("wxyz", "wxyz")):
@@ -138,7 +138,7 @@ def test_moving_comparing_and_counting_texts(tmp_path):
              ml("CategoryMapper", "mapped", "back", cats_strings=["not", "or"], cats_int64s=[4, 9]),
              node("TfIdfVectorizer", "x", "grams", mode="TF", min_gram_length=1, max_gram_length=2, max_skip_count=0,
                   ngram_counts=[0, 2], ngram_indexes=[0, 1, 2], pool_strings=["be", "new", "to", "be"])]
-    source = texts_model(nodes, {"x": (TEXT, [2, 3]), "y": (TEXT, [2, 3])},
+    source = strings_model(nodes, {"x": (TEXT, [2, 3]), "y": (TEXT, [2, 3])},
                          {"equal": ("bool", [2, 3]), "is_be": ("bool", [2, 3]), "chosen": (TEXT, [2, 3]),
                           "both": (TEXT, [4, 3]), "cast": (TEXT, [3]), "shape": ("int64", [2]), "hot": [2, 3, 2],
                           "mapped": ("int64", [2, 3]), "back": (TEXT, [2, 3]), "grams": [2, 3]},

@@ -13,7 +13,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 
-class Texts:
+class StringTable:
     """The texts that a model knows."""
 
     def __init__(self, known: Sequence[str]):
@@ -44,7 +44,7 @@ class Texts:
         place = self._places.get(text)
         return others.setdefault(text, -1 - len(others)) if place is None else place
 
-    def texts(self, numbers: Array, others: dict[str, int]) -> Array:
+    def strings(self, numbers: Array, others: dict[str, int]) -> Array:
         """The texts with these numbers, an array of str; "" for a number that none has."""
         unknown = {number: text for text, number in others.items()}
         found = [self.known[number] if 0 <= number < len(self.known) else unknown.get(number, "")

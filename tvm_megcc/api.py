@@ -69,7 +69,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module | object,
         targets: tuple[Target, ...] = (target,)
     else:
         targets = parse_targets(target) if isinstance(target, str) else tuple(target)
-    if options.half and not any(each.isa.halves for each in targets):
+    if options.half and not any(each.isa.float16_isa for each in targets):
         warnings.warn(f"--half changes nothing: {', '.join(each.name for each in targets)} has no vectors of half "
                       "precision (docs/half.md)", MegccWarning, stacklevel=2)
     return compile_graph(graph, targets, options, name=name or (path.stem if path else graph.name), buckets=buckets,

@@ -81,7 +81,7 @@ def with_dims(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]],
     unknown = [name for name in dims if name not in places]
     if unknown:
         several = "; several sizes are separated by ';'" if "=" in unknown[0] else ""
-        raise MegccError(f"the model has no dimension '{unknown[0]}'; {_listed(places)}{several}")
+        raise MegccError(f"the model has no dimension '{unknown[0]}'; {_joined(places)}{several}")
     shapes = {name: list(shape) for name, shape in (sets[0] if sets else {}).items()}
     ranges: dict[str, dict[int, Sequence[Interval]]] = {}
     for name, size in dims.items():
@@ -113,7 +113,7 @@ def axes_of(inputs: Mapping[str, Shape]) -> dict[str, list[tuple[str, int]]]:
     return found
 
 
-def _listed(names: Sequence[str] | Mapping[str, object]) -> str:
+def _joined(names: Sequence[str] | Mapping[str, object]) -> str:
     if not names:
         return "all its inputs have fixed shapes"
     more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""

@@ -59,8 +59,8 @@ class Isa:
     helium: vectors of Helium: multiply-add takes a number from a general register as an operand (simd/helium.h), and
         products of bytes are summed up over a vector (simd/helium_integer.h).
     wide: vectors may be several registers; products of bytes are added up in int16 by one instruction (RISC-V).
-    halves: the row of the same CPU whose vectors are of half precision: operators on float16 are computed by it where
-        that is wanted (megcc_halves.h). header: what megcc_simd.h calls the level, if not by its name.
+    float16_isa: the row of the same CPU whose vectors are of float16: it computes operators on float16 where that is
+        wanted (megcc_halves.h). header: what megcc_simd.h calls the level, if not by its name.
     hoists: an engine compiles kernels once more, and loads all that a stretch of code without jumps reads before it
         computes (V8): a tile needs registers for every operand of a step, and steps must not be unrolled.
     saturates: products of bytes are added by twos in int16, and saturate (kernels/integer/listed.py).
@@ -92,13 +92,13 @@ class Isa:
     hoists: bool = False
     saturates: bool = False
     fused_rounding: bool = False
-    halves: str = ""
+    float16_isa: str = ""
     header: str = ""
 
     @property
     def is_half(self) -> bool:
         """Whether its vectors are of half precision."""
-        return any(isa.halves == self.name for isa in ISAS.values())
+        return any(isa.float16_isa == self.name for isa in ISAS.values())
 
     @property
     def built(self) -> str:
@@ -133,10 +133,10 @@ ISAS = {isa.name: isa for isa in (
     Isa("neon", 0x00020001, 4, 32, 16, "defined(__aarch64__)", fallback="c", laid="int8", laid_step=16,
         sums="by_sixteens", **_ARM64_ISA),
     Isa("neon_v82", 0x00020002, 4, 32, 16, "defined(__aarch64__)", fallback="neon", laid="int8", sums="by_fours",
-        halves="neon_v82_half", **_ARM64_ISA),
+        float16_isa="neon_v82_half", **_ARM64_ISA),
     Isa("neon_v82_half", 0x00020002, 8, 32, 16, "defined(__aarch64__)", fallback="c", lane_fma=True, header="neon_v82"),
     Isa("neon_v86", 0x00020003, 4, 32, 16, "defined(__aarch64__)", fallback="neon_v82", laid="int8", laid_step=8,
-        sums="by_eights", halves="neon_v86_half", **_ARM64_ISA),
+        sums="by_eights", float16_isa="neon_v86_half", **_ARM64_ISA),
     Isa("neon_v86_half", 0x00020003, 8, 32, 16, "defined(__aarch64__)", fallback="neon_v82_half", lane_fma=True,
         header="neon_v86"),
     Isa("neon_armv7", 0x00030001, 4, 16, 16, "defined(__arm__) && __ARM_ARCH >= 7 && __ARM_ARCH_PROFILE == 'A'",
@@ -153,7 +153,7 @@ ISAS = {isa.name: isa for isa in (
     Isa("cortex_m33", 0x00090001, 1, 32, 16, "defined(__ARM_ARCH_8M_MAIN__) && defined(__ARM_FEATURE_DSP)",
         fallback="cortex_m4", dsp=True),
     Isa("cortex_m55", 0x00090002, 4, 8, 16, "defined(__ARM_FEATURE_MVE)", fallback="c", helium=True,
-        halves="cortex_m55_half"),
+        float16_isa="cortex_m55_half"),
     Isa("cortex_m55_half", 0x00090002, 8, 8, 16, "defined(__ARM_FEATURE_MVE)", fallback="c", helium=True,
         header="cortex_m55"),
     Isa("wasm32", 0x000A0001, 1, 16, 16, "defined(__wasm__)", fallback="c"),
@@ -199,7 +199,7 @@ class Target:
     @property
     def halved(self) -> Target | None:
         """The same CPU with vectors of half precision, if it has them."""
-        return replace(self, isa=ISAS[self.isa.halves]) if self.isa.halves else None
+        return replace(self, isa=ISAS[self.isa.float16_isa]) if self.isa.float16_isa else None
 
     @property
     def pointer_bytes(self) -> int:

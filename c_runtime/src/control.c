@@ -7,7 +7,7 @@
 
 #ifndef MEGCC_NO_DYNAMIC
 
-#define MOST_TURNS 0xFFFFFFFFu /* of a run whose session says nothing else */
+#define MOST_ITERATIONS 0xFFFFFFFFu /* of a run whose session says nothing else */
 
 /* An operand of the instruction; memory for one that is allocated. */
 static uint8_t *operand_of(megcc_session *session, const instruction_row *row, uint32_t index, bool written)
@@ -53,7 +53,7 @@ static int32_t move(megcc_session *session, const instruction_row *row, megcc_er
 /* Begins a loop (inputs = 0) or ends a turn of it (1). */
 static int32_t loop(megcc_session *session, const instruction_row *row, megcc_error *error)
 {
-    const uint64_t limit = session->options.turn_limit != 0 ? session->options.turn_limit : MOST_TURNS;
+    const uint64_t limit = session->options.turn_limit != 0 ? session->options.turn_limit : MOST_ITERATIONS;
     uint8_t *turn = operand_of(session, row, 0, true);
     const uint8_t *most = operand_of(session, row, 1, false), *going = operand_of(session, row, 2, false);
     int64_t number = 0, end;

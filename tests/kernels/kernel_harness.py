@@ -183,7 +183,7 @@ def _kernel_jobs(kind, case, index, declaration, attrs, called, arrays, results,
     """The calls of every kernel. called: operand and result types."""
     output_types = likely_types(called[0][1]) if called else ()
     for kernel in declaration.kernels if called else ():
-        if kernel.name in without or (optimize in HALVES and not kernel.halves and kind != "cast"):
+        if kernel.name in without or (optimize in HALVES and not kernel.float16 and kind != "cast"):
             continue
         tails = TAILS[kernel.lanes]
         tail = (asked or tails[index % len(tails)]) if kernel.fuses_epilogue else Tail()

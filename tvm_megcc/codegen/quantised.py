@@ -20,15 +20,16 @@ class Quantisation(NamedTuple):
     scale: float
     zero_point: int
 
-    def integers(self, reals: npt.ArrayLike, dtype: str) -> npt.NDArray[Any]:
+    def quantize(self, numbers: npt.ArrayLike, dtype: str) -> npt.NDArray[Any]:
         """The nearest integers of this type, halves to even, as ONNX's QuantizeLinear has them; NaN is the zero
         point."""
         limits = np.iinfo(dtype)
         with np.errstate(over="ignore"):
-            steps = np.rint(np.asarray(reals, np.float32) / np.float32(self.scale)).astype(np.float64) + self.zero_point
-        return np.clip(np.nan_to_num(steps, nan=self.zero_point), limits.min, limits.max).astype(dtype)
+            steps = np.rint(np.asarray(numbers, np.float32) / np.float32(self.scale)).astype(np.float64)
+        integers = np.nan_to_num(steps + self.zero_point, nan=self.zero_point)
+        return np.clip(integers, limits.min, limits.max).astype(dtype)
 
-    def reals(self, integers: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    def dequantize(self, integers: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """What the integers stand for."""
         return ((integers.astype(np.int64) - self.zero_point) * np.float64(self.scale)).astype(np.float32)
 

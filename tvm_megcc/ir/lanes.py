@@ -88,7 +88,7 @@ def to_c(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str = "",
     return _text(_limited(_cancelled(expr, kinds), kinds, least), names, kinds, kind).text
 
 
-def to_fours(expr: Expr, names: Sequence[str], kinds: Sequence[str], least: int | None) -> str:
+def to_int32x4(expr: Expr, names: Sequence[str], kinds: Sequence[str], least: int | None) -> str:
     """An expression of integers in C over `mgc_four` (simd/helium_integer.h); least: as `to_c` has it."""
     return _four(_limited(_cancelled(expr, kinds), kinds, least), names).text
 

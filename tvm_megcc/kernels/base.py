@@ -105,7 +105,7 @@ class Kernel:
     uniform: all operands and results have the element type of the first.
     static: positions of the operands whose extents have to be known.
     fuses_epilogue: the template applies `op.epilogue` to each result before it stores it.
-    halves: computes in half precision too: where it takes float32 it takes float16, if `Site.is_half`.
+    float16: computes in half precision too: where it takes float32 it takes float16, if `Site.is_half`.
     lanes: what its epilogue gets: "f" vectors of float32, "i" of int32 (ir/lanes.py).
     epilogue_math: False where only cheap expressions (no exp, tanh, …) should be fused.
     constants: positions of the operands that must be constants (packed weights).
@@ -118,7 +118,7 @@ class Kernel:
     uniform: ClassVar[bool] = False
     static: ClassVar[tuple[int, ...]] = ()
     fuses_epilogue: ClassVar[bool] = False
-    halves: ClassVar[bool] = False
+    float16: ClassVar[bool] = False
     lanes: ClassVar[str] = "f"
     constants: ClassVar[tuple[int, ...]] = ()
     by_place: ClassVar[bool] = False

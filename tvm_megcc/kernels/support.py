@@ -91,7 +91,7 @@ def types_refusal(site: Site, kernel: Kernel) -> str | None:
     given = [t for t in site.inputs if t is not None] or list(site.outputs)
     for index, type_ in enumerate(site.inputs or site.outputs):
         dtypes = kernel.dtypes[min(index, len(kernel.dtypes) - 1)] if kernel.dtypes else ANY
-        if kernel.halves and site.is_half and "float32" in dtypes:
+        if kernel.float16 and site.is_half and "float32" in dtypes:
             dtypes = ("float16",)
         if type_ is not None and dtypes and type_.dtype not in dtypes:
             return f"{_name_of(site, index)} is {type_.dtype}, it works on {' '.join(dtypes)}"

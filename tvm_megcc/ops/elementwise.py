@@ -96,7 +96,7 @@ def _lane_case(expr: Expr, dtype: str, operands: tuple, values: Mapping[int, lis
 _FIXED = call("rescale_fixed", X, Y, arg(2))
 _DOWN = call("rescale_down", X, Y, arg(2))
 #: Numbers around those that are halves once they are shifted to the right; significands and shifts beside each other.
-_NEAR_HALVES = [sign * (2**power + more) for power in (0, 1, 2, 3, 5, 7, 8, 15, 16, 23, 29, 30) for more in (-1, 0, 1)
+_NEAR_TIES = [sign * (2**power + more) for power in (0, 1, 2, 3, 5, 7, 8, 15, 16, 23, 29, 30) for more in (-1, 0, 1)
                 for sign in (-1, 1)]
 _FACTORS = ([2**30, 2**31 - 1, 1518500250, 2**30 + 2**14] * 15,
             [shift for shift in (-31, -30, -29, -17, -16, -9, -8, -7, -2, -1, 0, 1, 2, 7, 30) for _ in range(4)])
@@ -135,10 +135,10 @@ class Fused(Elementwise):
                            2: [2**31 - 1, -2**31, 31, -32, 30, 32, -31, -30]})
                for rescale in ("rescale_fixed", "rescale_once")),
              *(_lane_case(expr, dtype, (((72, 1), "int32"), ((60,), "int32"), ((60,), "int32")),
-                          {0: _NEAR_HALVES, 1: _FACTORS[0], 2: _FACTORS[1]})
+                          {0: _NEAR_TIES, 1: _FACTORS[0], 2: _FACTORS[1]})
                for dtype, expr in (("int32", _FIXED), ("int8", _FIXED - 128), ("uint8", maximum(_FIXED - 3, -3) + 3))),
              *(_lane_case(expr, dtype, (((72, 1), "int32"), ((40,), "int32"), ((40,), "int32")),
-                          {0: _NEAR_HALVES, 1: _FACTORS[0][:40], 2: _FACTORS[1][:40]})
+                          {0: _NEAR_TIES, 1: _FACTORS[0][:40], 2: _FACTORS[1][:40]})
                for dtype, expr in (("int32", _DOWN), ("int8", _DOWN - 128))),
              _lane_case(call("nearest", call("real", X) * Y), "uint8", (((3, 37), "int8"), f32()), {1: [0.5]}),
              _lane_case(call("nearest", X * 3.7), "int32", (f32(9),),
@@ -320,7 +320,7 @@ _STORED = [sign * number for sign in (1, -1) for number in (
     61440.0, 1e6, 1.0 + 2.0**-8, 1.0 + 3 * 2.0**-8, 3.38e38, 3.4e38, np.inf)]
 
 #: The same for halves: ties to both sides, subnormal numbers, the largest and what is beyond.
-_HALVES = [sign * number for sign in (1, -1) for number in (
+_FLOAT16 = [sign * number for sign in (1, -1) for number in (
     0.0, 1.0, 1.0 + 2.0**-11, 1.0 + 3 * 2.0**-11, 1.0 + 2.0**-11 + 2.0**-20, 2.0**-14, 2.0**-14 - 2.0**-25, 2.0**-24,
     2.0**-25, 3 * 2.0**-25, 2.0**-26, 65504.0, 65519.0, 65520.0, 1e9, 1e-30, 0.1, np.inf)]
 
@@ -354,8 +354,8 @@ class Cast(Elementwise):
                for attrs in ({}, {"saturate": False}, {"rounding": "nearest"})[:1 + ("float8" in dtype) * 2]),
              *(Case(((_codes(dtype).shape, dtype),), {"dtype": carrier(dtype)}, values={0: _codes(dtype)})
                for dtype in DTYPES if dtype not in ORDINARY),
-             *(Case(((np.shape(_HALVES[:n]), source),), {"dtype": dtype}, values={0: _HALVES[:n]})
-               for source, dtype in (("float32", "float16"), ("float16", "float32")) for n in (len(_HALVES), 8)),
+             *(Case(((np.shape(_FLOAT16[:n]), source),), {"dtype": dtype}, values={0: _FLOAT16[:n]})
+               for source, dtype in (("float32", "float16"), ("float16", "float32")) for n in (len(_FLOAT16), 8)),
              Case((((2, 20, 3, 5), "float32"),), {"dtype": "float16"}),
              Case((((2, 9, 4, 3), "float16"),), {"dtype": "float32"}),
              Case((((9,), "int64"),), {"dtype": "uint4"},

@@ -27,7 +27,7 @@ Pass = Callable[[Graph, Context], Graph]
 #: (name in dumps, pass, why it stands here)
 PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("widen_stored", storage_types.widen_stored, "first: all other passes then see float32"),
-    ("pack_nibbles", int4.pack_nibbles, "before what is dequantised becomes constants"),
+    ("pack_int4", int4.pack_int4, "before what is dequantised becomes constants"),
     ("fuse_norms", norms.fuse_norms, "before integers: between them it is an operator of theirs"),
     ("lower_quantised", lower_quantized.lower_quantised, "before weights are folded and scaled: these are integers"),
     ("copy_reshaped", constant_views.copy_reshaped, "before anything asks for a kernel: a view has none"),

@@ -116,9 +116,9 @@ class DeviceSession(Session):
                      tuple(per_call[call.get("instruction", index)] for index, call in enumerate(self.calls))
                      if watched else ())
 
-    def idle(self, seconds: float, turns: int) -> tuple[float, ...]:
+    def idle(self, seconds: float, iterations: int) -> tuple[float, ...]:
         """How many seconds each of some turns took that only wait for so many."""
-        taken = np.zeros(turns)
+        taken = np.zeros(iterations)
         self._call("idle", [np.array([seconds])], [taken])
         return tuple(taken.tolist())
 

@@ -185,7 +185,7 @@ class NativeSession(Session):
 
     def run(self, inputs: Any, feeds: Arrays | None = None, run_options: object = None) -> Any:
         if feeds is not None:
-            return self._as_listed(inputs, feeds)
+            return self._in_order(inputs, feeds)
         with self._lock:
             self._run(inputs)
             results = {}

@@ -69,7 +69,7 @@ def _loop(op: Op, operands: list, symbols: dict[str, int]) -> list[np.ndarray]:
         carried = values[:count]
         for stack, row in zip(stacks, values[count:], strict=True):
             if turn >= len(stack):
-                raise ShapeError(f"{op.origin} has more than {len(stack)} turns")
+                raise ShapeError(f"{op.origin} has more than {len(stack)} iterations")
             stack[turn] = row
         turn += 1
     return [np.array(turn), np.asarray(going), *carried, *stacks]

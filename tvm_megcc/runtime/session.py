@@ -106,13 +106,21 @@ class Port:
             raise TypeError(f"input {self}: {type(value).__name__} is no array of numbers")
         return np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])
 
+    def quantize(self, value: npt.ArrayLike) -> npt.ArrayLike:
+        """Quantizes floats, if this input is quantised. Returns anything else as it is."""
+        return self.quant.quantize(value, self.dtype) if self.quant and np.asarray(value).dtype.kind == "f" else value
+
+    def dequantize(self, array: Array) -> Array:
+        """Dequantizes integers to float32, if this output is quantised. Returns anything else as it is."""
+        return self.quant.dequantize(array) if self.quant else array
+
     def integers(self, value: npt.ArrayLike) -> npt.ArrayLike:
-        """Reals as this input's integers, if it is quantised; anything else as it is."""
-        return self.quant.integers(value, self.dtype) if self.quant and np.asarray(value).dtype.kind == "f" else value
+        """Deprecated: use `quantize`."""
+        return self.quantize(value)
 
     def reals(self, array: Array) -> Array:
-        """What this output's integers stand for, float32, if it is quantised; anything else as it is."""
-        return self.quant.reals(array) if self.quant else array
+        """Deprecated: use `dequantize`."""
+        return self.dequantize(array)
 
     def __str__(self) -> str:
         return f"'{self.name}': {'texts' if self.strings else self.dtype}[{','.join(map(str, self.shape))}]"
@@ -194,7 +202,7 @@ class Session:
         """
         raise NotImplementedError
 
-    def _as_listed(self, names: Sequence[str] | None, feeds: Arrays) -> list[Array]:
+    def _in_order(self, names: Sequence[str] | None, feeds: Arrays) -> list[Array]:
         """A run as ONNX Runtime has it: the outputs of these names, or all in their order."""
         known = [port.name for port in self.outputs]
         wanted = known if names is None else [names] if isinstance(names, str) else list(names)
@@ -212,10 +220,10 @@ class Session:
         Raises: as `run`.
         """
         named, ports = self._named_inputs(inputs), {port.name: port for port in self.inputs}
-        results = self.run({name: ports[name].integers(value) if name in ports else value
+        results = self.run({name: ports[name].quantize(value) if name in ports else value
                             for name, value in named.items()})
         outputs = {port.name: port for port in self.outputs}
-        return {name: outputs[name].reals(array) for name, array in results.items()}
+        return {name: outputs[name].dequantize(array) for name, array in results.items()}
 
     def __call__(self, *arrays: npt.ArrayLike, **named: npt.ArrayLike) -> Array | tuple[Array, ...]:
         """One run, inputs in their order or by name: the output, or a tuple of them if there are several.

@@ -46,14 +46,14 @@ def run(session, inputs: str | None = None, outputs: str | None = None, repeat: 
     feeds = (read_npz(inputs, [port.name for port in session.inputs]) if inputs
              else seeded(session.inputs, seed, shapes or {}))
     if real:
-        feeds = {port.name: np.asarray(port.integers(feeds[port.name])) for port in session.inputs}
+        feeds = {port.name: np.asarray(port.quantize(feeds[port.name])) for port in session.inputs}
     steps = split(feeds, inputs) if sequence else [feeds]
     with drawn(session.inputs, inputs):
         times, results = timed_steps(session, steps)
     if not sequence:
         results = {name: values[0] for name, values in results.items()}
     if real:
-        results = {port.name: port.reals(results[port.name]) for port in session.outputs}
+        results = {port.name: port.dequantize(results[port.name]) for port in session.outputs}
     if outputs:
         write_npz(outputs, results)
     report = {

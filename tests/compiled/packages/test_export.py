@@ -360,7 +360,7 @@ def test_mlperf_tiny(elements, tmp_path):
     session = tvm_megcc.load(folder)
     if elements == 640:
         sent = generator.normal(0, 40, elements).astype(np.float32)
-        given = session.inputs[0].quant.integers(sent, "int8")
+        given = session.inputs[0].quant.quantize(sent, "int8")
         reals = session.run_real([given[None]])["y"].ravel()
         expected = [float(np.mean((reals - given) ** 2))]
     else:

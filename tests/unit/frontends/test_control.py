@@ -64,7 +64,7 @@ def test_loops_of_known_turns():
 
 
 def test_loops_that_the_run_ends():
-    """By a condition on what goes round; by their number of turns, which is many, or an input."""
+    """By a condition on what goes round; by their number of iterations, which is many, or an input."""
     for first in (0.5, -50, 30):
         compare(looped(3, "r"), {"v0": np.array([first, first / 2, 2], np.float32)})
     compare(looped(300), {"v0": np.zeros(3, np.float32)})
@@ -73,7 +73,7 @@ def test_loops_that_the_run_ends():
     proto.graph.input.append(helper.make_tensor_value_info("n", 7, []))
     for turns in (0, 1, 9):
         compare(proto, {"v0": np.array([9, 5, 2], np.float32), "n": np.array(turns)})
-    with pytest.raises(ShapeError, match="more than 4 turns"):
+    with pytest.raises(ShapeError, match="more than 4 iterations"):
         run(import_onnx(proto, bounds={"last": 4}), {"v0": np.full(3, 5, np.float32), "n": np.array(9)})
     endless = looped(3, "r")
     endless.graph.node[0].input[0] = ""
@@ -123,7 +123,7 @@ def body_of(proto) -> list[str]:
 
 @pytest.mark.parametrize("condition", [node("Identity", "g", "k"), helper.make_node("Equal", ["m", "m"], ["k"])])
 def test_turns_that_are_counted_have_no_condition(condition):
-    """One that stays as it is, is true, or holds for a known number of turns: nothing computes or copies it."""
+    """One that stays as it is, is true, or holds for a known number of iterations: nothing computes or copies it."""
     body = graph_proto([node("Tanh", "v", "o"), condition], {"i": ("int64", []), "g": ("bool", []), "v": [3]},
                        {"k": ("bool", []), "o": [3]}, {"m": np.int64(4)})
     made = helper.make_node("Loop", ["n", "go", "v0"], ["last"], body=body)
@@ -136,7 +136,7 @@ def test_turns_that_are_counted_have_no_condition(condition):
 
 def test_loops_that_have_no_end(monkeypatch):
     monkeypatch.setattr(importer, "MOST_EXPANDED", 500)
-    with pytest.raises(ModelError, match="has no number of turns"):
+    with pytest.raises(ModelError, match="has no number of iterations"):
         import_onnx(counting(None, step=0))
 
 

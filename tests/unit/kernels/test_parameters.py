@@ -18,7 +18,7 @@ from tvm_megcc.ir.graph import Attrs, Op
 from tvm_megcc.ir.types import TensorType
 from tvm_megcc.kernels.conv2d.geometry import ConvParameters
 from tvm_megcc.kernels.elementwise.loops import LoopParameters
-from tvm_megcc.kernels.integer.rescaled import Closing
+from tvm_megcc.kernels.integer.requantize import Closing
 from tvm_megcc.kernels.parameters import Parameters
 from tvm_megcc.kernels.site import Site
 from tvm_megcc.kernels.support import placements, refusal

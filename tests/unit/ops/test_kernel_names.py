@@ -40,9 +40,9 @@ def test_kernels_of_half_precision():
     made = model([node("Conv", "x w", "y")], {"x": [1, 8, 9, 9]}, {"y": None}, {"w": np.ones((8, 8, 3, 3), np.float32)})
     artifact = tvm_megcc.compile(made, "arm64-v82,arm64-v86,cortex-m55,x86-64", name="net", half=True)
     called = {call["kernel"] for program in artifact.manifest["programs"] for call in program["calls"]}
-    halves = {isa.name for isa in ISAS.values() if isa.is_half}
-    assert {parsed(symbol)["isa"] for symbol in called} >= halves
-    assert all(f"| `{name}` |" in PAGE for name in halves)
+    float16_isa = {isa.name for isa in ISAS.values() if isa.is_half}
+    assert {parsed(symbol)["isa"] for symbol in called} >= float16_isa
+    assert all(f"| `{name}` |" in PAGE for name in float16_isa)
 
 
 def test_the_examples_are_names():

@@ -11,7 +11,7 @@ from tvm_megcc.ir import lanes
 from tvm_megcc.ir.expr import X, arg, call, clip, functions_of, maximum
 from tvm_megcc.ir.verify import verify
 from tvm_megcc.passes import before_layouts
-from tvm_megcc.passes.quantization.rescale_real import _by_reals, _Rescaled
+from tvm_megcc.passes.quantization.rescale_real import _by_floats, _Requantized
 from tvm_megcc.passes.quantization.step_functions import Steps, searched
 from tvm_megcc.runtime.reference import run
 from tvm_megcc.target import TARGETS
@@ -160,9 +160,9 @@ def test_steps():
 
 def test_what_is_added_to_sums_does_not_wrap():
     """Biases take up the moves, and int32 has to have room for both."""
-    inside = _Rescaled(rescaled(), rescaled(), 0, -128, 127)
+    inside = _Requantized(rescaled(), rescaled(), 0, -128, 127)
     numbers = [np.array([number]) for number in multiplier(0.0041)]
-    found = _by_reals(inside, *numbers, np.array([-2**30]), np.array([2**30]))
+    found = _by_floats(inside, *numbers, np.array([-2**30]), np.array([2**30]))
     assert found is not None and found.operands[0][0]
     for least, most in ((-2**31, 0), (0, 2**31 - 1)):
-        assert _by_reals(inside, *numbers, np.array([least]), np.array([most])) is None
+        assert _by_floats(inside, *numbers, np.array([least]), np.array([most])) is None

@@ -138,7 +138,7 @@ def bind(site: Site, choice: Choice, shared: bool = False) -> Bound:
         compact=site.compact,
         reproducible=site.context.reproducible,
         lanes=choice.kernel.lanes,
-        half=site.is_half and choice.kernel.halves)
+        half=site.is_half and choice.kernel.float16)
     bound = Bound(site.op, choice, spec, operands, lowered.outputs, tuple(extents.values()), lowered.apart)
     return bound if site.compact or shared else with_constants(bound, _numbers(bound))
 

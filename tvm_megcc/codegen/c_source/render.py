@@ -31,7 +31,7 @@ LONGEST_FACT = 2000
 
 
 #: Functions of fours of integers (simd/helium_integer.h).
-_FOURS = {"add", "sub", "mul", "min", "max", "rescale_fixed", "rescale_down"}
+_INT32X4 = {"add", "sub", "mul", "min", "max", "rescale_fixed", "rescale_down"}
 
 
 class Known:
@@ -62,7 +62,7 @@ class Epilogue:
         self.lanes = [spec.lanes, *("f" if p.dtype == "float16" else lanes.KINDS.get(p.dtype, "")
                                     for p in self.operands)]
         self.result = spec.outputs[0].dtype if spec.outputs else ""
-        self.is_opened, self.is_by_fours, self._loads = False, False, 0
+        self.is_opened, self.is_int32x4, self._loads = False, False, 0
         self.closed = lanes.closed(spec.epilogue, self.lanes, self.result) if self.present else None
         self.params = "".join(f", const {ElementAccess.of(p.dtype, spec.half).type} *{p.name}" for p in self.operands)
         self.args = "".join(f", {p.name}" for p in self.operands)
@@ -120,14 +120,14 @@ class Epilogue:
         return statements
 
     @property
-    def by_fours(self) -> bool:
+    def has_int32x4(self) -> bool:
         """Whether `store_four` can be asked for: an expression of int8 and int32 that ends in int8."""
         kinds = all(p.dtype == "int8" or (p.dtype == "int32" and p.kind != "full") for p in self.operands)
-        return self.present and self.result == "int8" and kinds and lanes.functions(self.expression) <= _FOURS
+        return self.present and self.result == "int8" and kinds and lanes.functions(self.expression) <= _INT32X4
 
     def store_four(self, pointer: str, at: str, value: str, channel: str, n: str) -> str:
         """As `store`, of a vector of Helium (simd/helium_integer.h)."""
-        self.is_by_fours = True
+        self.is_int32x4 = True
         loads = {"scalar": "mgc_four_dup({0}[0])", "channel": "mgc_four_load{4}({0} + {1}, {3})",
                  "full": "mgc_four_load_i8({0} + {2}, {3})"}
         values = [value, *(loads[p.kind].format(p.name, channel, at, n, "_i8" * (p.dtype == "int8"))
@@ -196,10 +196,10 @@ class Epilogue:
             inner = self.closed.inner
             text += self._definition("opened", inner, "mgc_i", params,
                                      lanes.to_c(inner, names, self.lanes, least=self.closed.least))
-        if self.is_by_fours:
+        if self.is_int32x4:
             text += self._definition("epilogue_of_four", self.expression, "mgc_four",
                                      ", ".join(f"mgc_four {name}" for name in names),
-                                     lanes.to_fours(self.expression, names, self.lanes, lanes.least(self.result)))
+                                     lanes.to_int32x4(self.expression, names, self.lanes, lanes.least(self.result)))
         return text
 
     @staticmethod

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""If, Loop and Scan. Short loops whose number of turns is known are written out; the others, and an If whose condition
-the run decides, become operators with graphs in them."""
+"""If, Loop and Scan. Writes out short loops with a known number of iterations. The others, and an If whose condition the
+run decides, become operators with graphs in them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: A loop that is written out has at most so many turns, and one that can be a loop at most so many nodes.
-MOST_TURNS, MOST_NODES = 1024, 256
+MOST_ITERATIONS, MOST_NODES = 1024, 256
 
 Opsets = Mapping[str, int]
 
@@ -232,14 +232,14 @@ def _room(node: Node, builder: Builder, most: str) -> Dim:
         room = node.bound(node.extents(most)[0] if builder.counts.known(most)
                           else builder.counts.count(most, 0, None, node.name, node.inputs[0]))
     if room is None:
-        raise MegccError("has no number of turns, so nothing limits what they give; state a bound: --bound "
+        raise MegccError("has no number of iterations, so nothing limits what they give; state a bound: --bound "
                          f"{next(filter(None, node.outputs))}=1000")
     return room
 
 
 def _written_out(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
                  opsets: Opsets) -> list[str | None]:
-    turns = int(node.const(0, "the number of turns").reshape(-1)[0]) if node.has(0) else MOST_TURNS + 1
+    iterations = int(node.const(0, "the number of iterations").reshape(-1)[0]) if node.has(0) else MOST_ITERATIONS + 1
     going = not node.has(1) or bool(node.const(1, "the condition").reshape(-1)[0])
     carried: list[str | None] = list(node.inputs[2:])
     given = [value.name for value in body.input]
@@ -247,7 +247,7 @@ def _written_out(importer: Importer, node: Node, body: onnx.GraphProto, scope: S
         raise ShapeError(f"has a body of {len(given)} inputs and {len(body.output)} outputs for {len(carried)} values")
     collected: list[list[str]] = [[] for _ in body.output[len(carried) + 1:]]
     turn = 0
-    while going and turn < turns:
+    while going and turn < iterations:
         _limit(turn)
         start = [node.constant(np.array(turn, np.int64)), node.constant(np.array(True)), *carried]
         condition, *values = importer.inlined(body, scope, opsets, dict(zip(given, start, strict=True)))
@@ -264,15 +264,15 @@ def _written_out(importer: Importer, node: Node, body: onnx.GraphProto, scope: S
 
 
 def _limit(turn: int) -> None:
-    if turn >= MOST_TURNS:
-        raise MegccError(f"has more than {MOST_TURNS} turns, or no known end, which is not supported; export the model "
-                         "with fewer")
+    if turn >= MOST_ITERATIONS:
+        raise MegccError(f"has more than {MOST_ITERATIONS} iterations, or no known end, which is not supported; export "
+                         "the model with fewer")
 
 
 def _stacked(node: Node, rows: Sequence[str], axis: int) -> str:
     """What the turns gave, along a new axis."""
     if not rows:
-        raise MegccError("has no turns, whose results have no shape")
+        raise MegccError("has no iterations, whose results have no shape")
     shape = node.type_of(rows[0]).shape
     axis = axis_of(axis, len(shape) + 1)
     wide = [node.emit("reshape", (row,), shape=(*shape[:axis], 1, *shape[axis:]))[0] for row in rows]
@@ -298,15 +298,15 @@ def _scanned(importer: Importer, node: Node, body: onnx.GraphProto, states: list
         raise ShapeError(f"has a body of {len(given)} inputs for {len(states)} states and {len(sources)} sequences")
     types = [node.type_of(source) for source in sources]
     axes = [axis_of(axis, type_.rank) for axis, type_ in zip(axes, types, strict=True)]
-    turns = {type_.shape[axis] for axis, type_ in zip(axes, types, strict=True)}
-    if len(turns) != 1:
-        raise MegccError(f"goes along axes of extents {', '.join(map(str, turns))}; wants one")
-    (length,) = turns
+    iterations = {type_.shape[axis] for axis, type_ in zip(axes, types, strict=True)}
+    if len(iterations) != 1:
+        raise MegccError(f"goes along axes of extents {', '.join(map(str, iterations))}; wants one")
+    (length,) = iterations
     outputs = len(body.output) - len(states)
     output_axes, output_backward = output_axes or [0] * outputs, output_backward or [0] * outputs
     if not isinstance(length, int) or length == 0 or length * len(body.node) > MOST_NODES:
         sequences = list(zip(sources, axes, backward, strict=True))
-        stacks = _scanned_turns(importer, node, body, states, sequences, length, scope, opsets)
+        stacks = _scan_iterations(importer, node, body, states, sequences, length, scope, opsets)
         return [*stacks[:len(states)], *(
             _along(node, str(value), axis, back) for value, axis, back in
             zip(stacks[len(states):], output_axes, output_backward, strict=False))]
@@ -328,7 +328,7 @@ def _scanned(importer: Importer, node: Node, body: onnx.GraphProto, states: list
                        zip(collected, output_axes, output_backward, strict=True))]
 
 
-def _scanned_turns(importer: Importer, node: Node, body: onnx.GraphProto, states: list, sequences: list, length: Dim,
+def _scan_iterations(importer: Importer, node: Node, body: onnx.GraphProto, states: list, sequences: list, length: Dim,
                    scope: Scope, opsets: Opsets) -> list[str | None]:
     """The states at last, and what each turn gave along a new first axis."""
     given = [value.name for value in body.input]
@@ -364,7 +364,7 @@ def _by_batch(importer: Importer, node: Node, body: onnx.GraphProto, count: int,
         raise MegccError("has lengths of sequences, which are not supported")
     operands = list(node.inputs[1:])
     batch = node.type_of(operands[0]).shape[0]
-    if not isinstance(batch, int) or batch > MOST_TURNS:
+    if not isinstance(batch, int) or batch > MOST_ITERATIONS:
         raise MegccError(f"has a batch of {batch}; wants a known one")
     rows = []
     for index in range(batch):

@@ -82,15 +82,15 @@ def loop_of(importer: Importer, node: Node, loop: Looped, turn: Body) -> list[st
     body, captured = builder.body(first, inputs, [*goes, *made, *stacked])
     types = (TensorType("int64", ()), TensorType("bool", ()), *map(node.type_of, starts),
              *(row.with_shape((loop.room, *row.shape)) for row in rows))
-    turns, _, *ends = node.emit("loop", (loop.most, loop.going, *starts, *captured), carried=len(starts), body=body,
-                                counted=counted, types=types)
+    trip_count, _, *ends = node.emit("loop", (loop.most, loop.going, *starts, *captured), carried=len(starts),
+                                     body=body, counted=counted, types=types)
     left = iter(ends)
     with builder.importing(node.name):
         final = [plan.unpack(node, builder.counts, [next(left) for _ in plan.types]) if isinstance(plan, Packed)
                  else next(left) for plan in plans]
     if loop.room is None or loop.exact:
         return [*final, *left]
-    count = node.count(turns, loop.room)
+    count = node.count(trip_count, loop.room)
     return [*final, *(emit_slice(node, value, 0, 0, count) for value in left)]
 
 
@@ -171,11 +171,11 @@ def _plans(importer: Importer, node: Node, loop: Looped, turn: Body) -> list[Ten
                for index, changed in enumerate(axes) for axis in sorted(changed)]
     kept, known = _not_growing(extents, ops)
     plans: list[TensorType | Packed] = []
-    turns = _turns(node, builder, loop) if any(axes) else None
+    trip_count = _trip_count(node, builder, loop) if any(axes) else None
     for index, (start, type_, changed) in enumerate(zip(starts, types, axes, strict=True)):
         name = loop.names[2 + index]
         room = {axis: builder.counts.bound(name, start.shape[axis] if (index, axis) in kept else _largest(
-            turns, start.shape[axis], type_.shape[axis], symbols_of[index][axis], known, outside))
+            trip_count, start.shape[axis], type_.shape[axis], symbols_of[index][axis], known, outside))
             for axis in sorted(changed)}
         if None in room.values() and all(_may_stay(start.shape[axis], type_.shape[axis], symbols_of[index][axis])
                                          for axis in changed):
@@ -204,7 +204,7 @@ def _not_growing(extents: Sequence[tuple[int, int, Dim, Dim, Dim]],
             del left[key]
 
 
-def _turns(node: Node, builder: Builder, loop: Looped) -> Dim | None:
+def _trip_count(node: Node, builder: Builder, loop: Looped) -> Dim | None:
     """How many turns there can be; None for no limit."""
     if loop.room is not None:
         return loop.room
@@ -220,14 +220,15 @@ def _may_stay(start: Dim, then: Dim, inside: Dim) -> bool:
     return not symbols(then) & symbols(inside)
 
 
-def _largest(turns: Dim | None, start: Dim, then: Dim, inside: Dim, known: dict, outside: set[str]) -> Dim | None:
+def _largest(trip_count: Dim | None, start: Dim, then: Dim, inside: Dim, known: dict, outside: set[str]) -> Dim | None:
     """The largest extent of a value that has `start` at first and `then` behind a turn that began with `inside`."""
     first = largest(start, known, outside)
     growth = largest(then - inside, known, outside)
     if isinstance(growth, int) and growth <= 0:
         return first
-    if growth is not None and turns is not None and not symbols(growth) & symbols(inside):
-        return None if first is None else first + turns * (growth if isinstance(growth, int) else dim_max(growth, 0))
+    if growth is not None and trip_count is not None and not symbols(growth) & symbols(inside):
+        growth = growth if isinstance(growth, int) else dim_max(growth, 0)
+        return None if first is None else first + trip_count * growth
     return room_of([first, largest(then, known, outside)])
 
 

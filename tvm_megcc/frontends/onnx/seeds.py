@@ -28,7 +28,7 @@ class Seeds:
         self.builder = builder
         self.name, self.value, self.used = "", None, False
         self._drawn = 0
-        self._turns: list[str] = []
+        self._iterations: list[str] = []
 
     def named(self, name: str, value: np.ndarray | None) -> None:
         """There is such an input, or constant; no other value has this name."""
@@ -37,11 +37,11 @@ class Seeds:
     @contextmanager
     def within(self, turn: str) -> Iterator[None]:
         """Within it a loop's body is imported, whose turns have this number: each draws anew."""
-        self._turns.append(turn)
+        self._iterations.append(turn)
         try:
             yield
         finally:
-            self._turns.pop()
+            self._iterations.pop()
 
     def key(self, origin: str) -> str:
         """The seed, mixed with the numbers of the turns around, int64 [].
@@ -60,7 +60,7 @@ class Seeds:
             else:
                 builder.types[self.name], builder.constants[self.name] = type_, self.value
         key = self.name
-        for turn in self._turns:
+        for turn in self._iterations:
             attrs = Attrs(shape=(), number=self.number(), law="bits", dtype="int64", precision=64)
             (mixed,) = builder.emit("draw", (key,), attrs, origin, f"{self.name}.mixed")
             (key,) = builder.emit("add", (mixed, turn), Attrs(), origin, f"{self.name}.turn")

@@ -31,18 +31,18 @@ def known_trip_count(importer: Importer, node: Node, body: onnx.GraphProto, scop
     findings, expanded = len(importer.findings), importer.expanded
     values = [node.inputs[2 + index] for index in going_round]
     names = [body.input[0].name, body.input[1].name, *(body.input[2 + index].name for index in going_round)]
-    going, turns = not node.has(1) or bool(node.const(1).reshape(-1)[0]), 0
+    going, iterations = not node.has(1) or bool(node.const(1).reshape(-1)[0]), 0
     try:
         while going:
             if importer.imported + len(part.node) > importer.most_expanded:
                 return None
             importer.expanded = expanded
-            start = [node.constant(np.array(turns, np.int64)), node.constant(np.array(True)), *values]
+            start = [node.constant(np.array(iterations, np.int64)), node.constant(np.array(True)), *values]
             condition, *values = importer.inlined(part, scope, opsets, dict(zip(names, start, strict=True)))
             if condition is None or not all(value in builder.constants for value in (condition, *values)):
                 return None
-            going, turns = bool(builder.constants[condition].reshape(-1)[0]), turns + 1
-        return turns
+            going, iterations = bool(builder.constants[condition].reshape(-1)[0]), iterations + 1
+        return iterations
     finally:
         builder.back_to(mark)
         importer.expanded = expanded

@@ -72,7 +72,7 @@ class Lines:
         return arg(len(self.names) - 1)
 
 
-def rescaled(lines: Lines, centred: Expr, scale: np.ndarray, result: float, axis: int) -> Expr:
+def requantized(lines: Lines, centred: Expr, scale: np.ndarray, result: float, axis: int) -> Expr:
     """Integers of one scale, or of one for each channel, in units of another: RequantizeLowerInt."""
     if scale.size == 1 and scale[0] == np.float32(result):
         return centred
@@ -99,7 +99,7 @@ def requantize(node: TvmNode) -> Values:
         raise MegccError(f"of {node.type_of(node.inputs[0]).dtype}")
     zeros = number(node, 2)
     centred = X - lines.of(zeros, axis) if zeros.any() else X
-    expr = rescaled(lines, centred, number(node, 1), single(node, 3), axis) + single(node, 4)
+    expr = requantized(lines, centred, number(node, 1), single(node, 3), axis) + single(node, 4)
     return (typed(node, saturated(expr, dtype), *lines.names),)
 
 
@@ -161,7 +161,7 @@ def add(node: TvmNode) -> Values:
     if dtype not in BYTES:
         raise MegccError(f"of {dtype}")
     lines = Lines(node, *node.inputs[:2])
-    parts = [rescaled(lines, Arg(i) - int(single(node, 3 + 2 * i)), one(node, 2 + 2 * i), single(node, 6), -1)
+    parts = [requantized(lines, Arg(i) - int(single(node, 3 + 2 * i)), one(node, 2 + 2 * i), single(node, 6), -1)
              for i in range(2)]
     return (typed(node, saturated(parts[0] + sign * parts[1] + int(single(node, 7)), dtype), *lines.names),)
 
@@ -174,8 +174,8 @@ def mul(node: TvmNode) -> Values:
     lines = Lines(node, *node.inputs[:2])
     both = one(node, 2) * one(node, 4)
     products = (X - int(single(node, 3))) * (arg(1) - int(single(node, 5)))
-    return (typed(node, saturated(rescaled(lines, products, both, single(node, 6), -1) + int(single(node, 7)), dtype),
-                  *lines.names),)
+    expr = requantized(lines, products, both, single(node, 6), -1) + int(single(node, 7))
+    return (typed(node, saturated(expr, dtype), *lines.names),)
 
 
 @imports("avg_pool2d")
@@ -210,7 +210,7 @@ def concatenate(node: TvmNode) -> Values:
         own, own_zero = one(node, count + index), int(single(node, 2 * count + index))
         if (own[0], own_zero) != (np.float32(scale), zero):
             lines = Lines(node, name)
-            expr = rescaled(lines, X - own_zero, own, scale, -1) + zero
+            expr = requantized(lines, X - own_zero, own, scale, -1) + zero
             name = typed(node, saturated(expr, dtype), *lines.names)
         parts.append(name)
     return node.onnx("Concat", *parts, axis=int(node.attrs.axis))

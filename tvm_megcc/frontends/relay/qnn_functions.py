@@ -15,7 +15,7 @@ from ...ops.elementwise import emit_broadcast
 from ...ops.rules import axis_of
 from ..fixed_point import limits, multiplier
 from ..tvm_common.node import TvmNode, Values
-from .qnn import BYTES, Lines, imports, rescaled, saturated, single, typed
+from .qnn import BYTES, Lines, imports, requantized, saturated, single, typed
 
 
 def _hard_swish(x: np.ndarray) -> np.ndarray:
@@ -112,7 +112,7 @@ def softmax(node: TvmNode) -> Values:
     down = _RECIPROCAL - _RESULT
     share = call("rescale_once", X * arg(1) - 2**(down - 1), 2**30, 1 - down)  # / 2^down, down
     lines = Lines(node, powers, inverse)
-    expr = rescaled(lines, share, np.array([2.0**-_RESULT], np.float32), float(scale[1]), -1) + zero[1]
+    expr = requantized(lines, share, np.array([2.0**-_RESULT], np.float32), float(scale[1]), -1) + zero[1]
     return (typed(node, saturated(expr, dtype), *lines.names),)
 
 

@@ -29,7 +29,7 @@ def detections(node: Node) -> Results:
             raise ShapeError(f"has no number {name} among its options")
         return value
 
-    shifts, scores, anchors = (_reals(node, index) for index in range(3))
+    shifts, scores, anchors = (_floats(node, index) for index in range(3))
     (one, count, coded), (batch, boxes, columns) = (node.type_of(name).shape for name in (shifts, scores))
     if one != 1 or batch != 1:
         raise Unsupported(f"{one} images in one run are not supported; use a batch of 1")
@@ -45,7 +45,7 @@ def detections(node: Node) -> Results:
         least=float(option("nms_score_threshold")), overlap=float(option("nms_iou_threshold")))
 
 
-def _reals(node: Node, index: int) -> str:
+def _floats(node: Node, index: int) -> str:
     name, tensor = node.plain(index), node.tensors[index]
     if node.type(index).dtype == "float32":
         return name

@@ -343,12 +343,12 @@ class _Importer:
         operands = [None if index < 0 else self._value(index) for index in operator.inputs]
         tensors = [None if index < 0 else self.file.tensors[index] for index in operator.inputs]
         is_complex = any(isinstance(value, Complex) for value in operands)
-        if is_complex and operator.kind not in (*spectral.MOVES, *spectral.TO_REALS):
+        if is_complex and operator.kind not in (*spectral.MOVES, *spectral.TO_FLOATS):
             raise Unsupported("is not supported for complex numbers")
         if operator.kind in self.externs:
             importer: Importer = partial(_extern, functions=self.externs[operator.kind])
         else:
-            importer = spectral.TO_REALS[operator.kind] if is_complex and operator.kind in spectral.TO_REALS \
+            importer = spectral.TO_FLOATS[operator.kind] if is_complex and operator.kind in spectral.TO_FLOATS \
                 else importer_of(operator.kind, tensors, results)
         if any(value is None and tensor is not None and not tensor.is_variable
                for value, tensor in zip(operands, tensors, strict=True)):

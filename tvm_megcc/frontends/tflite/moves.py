@@ -220,12 +220,12 @@ def slice_(node: Node) -> Results:
 
 def sliced(node: Node, value: Value, starts: Sequence[Dim], ends: Sequence[Dim], steps: Sequence[int]) -> Value:
     """An entry an axis of the tensor."""
-    def listed(dims: Sequence[Dim], what: str) -> str:
+    def dims_tensor(dims: Sequence[Dim], what: str) -> str:
         return node.builder.shape_constant([dims[axis] for axis in value.order], f"{node.name}.{what}")
 
     axes = node.builder.shape_constant(list(range(len(value.order))), f"{node.name}.axes")
-    (name,) = node.onnx("Slice", value.name, listed(starts, "starts"), listed(ends, "ends"), axes,
-                        listed(steps, "steps"))
+    (name,) = node.onnx("Slice", value.name, dims_tensor(starts, "starts"), dims_tensor(ends, "ends"), axes,
+                        dims_tensor(steps, "steps"))
     return node.made(name, value.order)
 
 

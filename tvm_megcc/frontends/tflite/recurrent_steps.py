@@ -34,7 +34,7 @@ def lstm(node: Node) -> Results:
     r = _stacked(node, [RECURRENT[gate] for gate in gates])
     peepholes = norms = ""
     if any(map(node.has, PEEPHOLES)):
-        rows = [_reals(node, index) if node.has(index) else None for index in PEEPHOLES]
+        rows = [_floats(node, index) if node.has(index) else None for index in PEEPHOLES]
         units = next(row for row in rows if row is not None).size
         peepholes = node.constant([np.zeros(units) if row is None else row.reshape(-1) for row in rows], "float32")
     biases = _stacked(node, [BIAS[gate] for gate in gates])
@@ -127,7 +127,7 @@ def _scales(node: Node, operands: Sequence[int], r: np.ndarray) -> str:
     return node.constant(own if len(own) > gates else [*own, 1.0], "float32")
 
 
-def _reals(node: Node, index: int) -> np.ndarray:
+def _floats(node: Node, index: int) -> np.ndarray:
     """Constants of floats, or of int8 with a scale."""
     array = node.const(index, "weights")
     return array if array.dtype == np.float32 else array.astype(np.float32) * _scale(node, index)

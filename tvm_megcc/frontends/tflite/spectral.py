@@ -61,7 +61,7 @@ def _absolute(node: Node) -> Results:
 
 
 #: What makes real numbers of complex ones. A cast drops the imaginary part, as LiteRT's does.
-TO_REALS: dict[str, Callable[[Node], Results]] = {
+TO_FLOATS: dict[str, Callable[[Node], Results]] = {
     "REAL": _real, "CAST": _real, "IMAG": _imaginary, "COMPLEX_ABS": _absolute}
 
 

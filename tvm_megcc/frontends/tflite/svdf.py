@@ -11,7 +11,7 @@ from ...ops.elementwise import emit_broadcast
 from .node import Node, Results, Unsupported, imports
 from .quantized import fixed_point
 from .quantized.hybrid import hybrid, product_of_rows, scales
-from .quantized.importers import of_tensor, operand, quantised, rescaled, result, typed, zero
+from .quantized.importers import of_tensor, operand, quantised, requantize, result, typed, zero
 
 #: Operands: x [N,inputs], weights of features [filters,inputs], weights of times [filters,memory], bias, state.
 _FEATURES, _TIMES, _BIAS, _STATE = 1, 2, 3, 4
@@ -44,7 +44,7 @@ def _of_units(node: Node, weighed: str, rank: int) -> str:
     return emit_broadcast(node.spelled(), "add", (sums, node.plain(_BIAS)))[0] if node.has(_BIAS) else sums
 
 
-def _of_reals(node: Node, features: str, times: str) -> Results:
+def _of_floats(node: Node, features: str, times: str) -> Results:
     remembered, rank = _remembered(node, features)
     (weighed,) = emit_broadcast(node.spelled(), "mul", (remembered, times))
     return [_of_units(node, weighed, rank)]
@@ -53,7 +53,7 @@ def _of_reals(node: Node, features: str, times: str) -> Results:
 @imports("SVDF", fused=True)
 def svdf(node: Node) -> Results:
     (features,) = node.onnx("Gemm", node.plain(0), node.plain(_FEATURES), "", transB=1)
-    return _of_reals(node, features, node.plain(_TIMES))
+    return _of_floats(node, features, node.plain(_TIMES))
 
 
 @hybrid("SVDF", fused=True)
@@ -63,7 +63,7 @@ def hybrid_svdf(node: Node) -> Results:
         raise Unsupported("weights with several scales are not supported")
     features = product_of_rows(node, node.plain(0), _FEATURES, own, asymmetric)
     times = node.const(_TIMES, "weights").astype(np.float32) * scales(node, _TIMES, 0)
-    return _of_reals(node, features, node.spelled().constant(times.astype(np.float32)))
+    return _of_floats(node, features, node.spelled().constant(times.astype(np.float32)))
 
 
 @quantised("SVDF", any_width=True)
@@ -82,10 +82,10 @@ def quantised_svdf(node: Node) -> Results:
                      b_zero=0)
     first = fixed_point.multiplier(float(x.scale[0] * feature.scale[0] / state.scale[0]))
     (features,) = emit_broadcast(node.spelled(), "elementwise", (sums,), dtype=kept,
-                                 expr=clip(rescaled(X, first) + zero(state), *fixed_point.limits(kept)))
+                                 expr=clip(requantize(X, first) + zero(state), *fixed_point.limits(kept)))
     remembered, rank = _remembered(node, features)
     (weighed,) = emit_broadcast(node.spelled(), "elementwise", (remembered, node.plain(_TIMES)),
                                 expr=(X - zero(state)) * arg(1), dtype="int32")
     last = fixed_point.multiplier(float(state.scale[0] * time.scale[0] / y.scale[0]))
-    expr = clip(rescaled(X, last) + zero(y), *fixed_point.limits("int8"))
+    expr = clip(requantize(X, last) + zero(y), *fixed_point.limits("int8"))
     return [typed(node, expr, _of_units(node, weighed, rank))]

@@ -61,7 +61,7 @@ _VECTOR = ("exp", "log", "tanh", "sigmoid", "erf")
 #: Functions of doubles, which serve float32 as well.
 _DOUBLE = (*_VECTOR, "sqrt", "floor", "ceil", "round", "abs", "trunc", "log1p", "sin", "cos", "tan", "asin", "acos",
            "atan", "sinh", "cosh", "asinh", "acosh", "atanh")
-_OF_REALS = {
+_OF_FLOATS = {
     "rsqrt": "1 / mgd_sqrt(x)", "exp2": "mgd_pow(2.0, x)", "exp10": "mgd_pow(10.0, x)",
     "log2": "mgd_log(x) * 1.4426950408889634", "log10": "mgd_log(x) * 0.4342944819032518",
     "round_away": "mgd_with_sign(mgd_floor(mgd_abs(x) + 0.5), x)",
@@ -70,7 +70,7 @@ _OF_REALS = {
 _WHOLE = {
     "floor": "whole > x ? whole - 1.0f : whole", "ceil": "whole < x ? whole + 1.0f : whole", "trunc": "whole",
     "round": "x < 0 ? 8388608.0f - (8388608.0f - x) : (x + 8388608.0f) - 8388608.0f"}
-_OF_TWO_REALS = {"fmod": "mgd_fmod(x, y)", "pow": "mgd_pow(x, y)", "copysign": "mgd_with_sign(x, y)",
+_OF_TWO_FLOATS = {"fmod": "mgd_fmod(x, y)", "pow": "mgd_pow(x, y)", "copysign": "mgd_with_sign(x, y)",
                  "hypot": "mgd_sqrt(x * x + y * y)", "atan2": "angle(x, y)"}
 _ANGLE = """\
 /* The angle of the point (x, y). */
@@ -106,7 +106,7 @@ def helper(name: str) -> tuple[str, ...]:
     if "_of_" in name:
         return (_conversion(name, *(_DTYPES[part] for part in name.split("_of_"))),)
     if dtype.startswith("float"):
-        return _of_reals(name, operation, dtype)
+        return _of_floats(name, operation, dtype)
     return (_of_integers(name, operation, dtype),)
 
 
@@ -132,7 +132,7 @@ def _of_integers(name: str, operation: str, dtype: str) -> str:
     return _function(name, c_type, f"{c_type} a" if operation in _OF_INTEGERS else f"{c_type} a, {c_type} b", text)
 
 
-def _of_reals(name: str, operation: str, dtype: str) -> tuple[str, ...]:
+def _of_floats(name: str, operation: str, dtype: str) -> tuple[str, ...]:
     c_type = DTYPES[dtype].c_type
     if operation in ("min", "max"):
         return (_function(name, c_type, f"{c_type} a, {c_type} b", _OF_TWO[operation]),)
@@ -145,10 +145,10 @@ def _of_reals(name: str, operation: str, dtype: str) -> tuple[str, ...]:
                 f"        return x;\n    }}\n{whole}    return {_WHOLE[operation]};\n}}",)
     if operation in _DOUBLE:
         value, parameters = f"mgd_{operation}(x)", "x"
-    elif operation in _OF_REALS:
-        value, parameters = _OF_REALS[operation], "x"
-    elif operation in _OF_TWO_REALS:
-        value, parameters = _OF_TWO_REALS[operation], "xy"
+    elif operation in _OF_FLOATS:
+        value, parameters = _OF_FLOATS[operation], "x"
+    elif operation in _OF_TWO_FLOATS:
+        value, parameters = _OF_TWO_FLOATS[operation], "xy"
     else:
         raise MegccError(f"there is no {operation} of {dtype}")
     before = (_ANGLE,) if operation == "atan2" else ()

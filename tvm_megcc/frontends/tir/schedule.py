@@ -42,10 +42,10 @@ def _worth_inlining(schedule, block) -> bool:
     if not any_part(body.value, _is_expensive):
         return True
     readers = schedule.get_consumers(block)
-    return len(readers) == 1 and _turns(schedule, readers[0]) == _turns(schedule, block)
+    return len(readers) == 1 and _loop_extents(schedule, readers[0]) == _loop_extents(schedule, block)
 
 
-def _turns(schedule, block) -> list[str]:
+def _loop_extents(schedule, block) -> list[str]:
     """Extents of the loops around a block, in no order."""
     return sorted(str(schedule.get(loop).extent) for loop in schedule.get_loops(block)
                   if str(schedule.get(loop).extent) != "T.int64(1)")

@@ -25,7 +25,7 @@ class DepthwiseConv(Kernel):
 
     name = "depthwise"
     dtypes = (FLOAT32,)
-    halves = True
+    float16 = True
     fuses_epilogue = True
     constants = (1, 2)
 

@@ -40,7 +40,7 @@ class DirectConv(Tiled):
 
     name = "direct"
     dtypes = (FLOAT32,)
-    halves = True
+    float16 = True
     fuses_epilogue = True
     constants = (1, 2)
 

@@ -12,7 +12,7 @@ from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
 from ..integer.dot import ByteParameters, is_narrow, skew, with_sums, zero_name
 from ..integer.pixels import PixelConv, PixelMatMul, PixelProducts, in_place, in_place_name, pixel_extents
-from ..integer.rescaled import Closing, closing
+from ..integer.requantize import Closing, closing
 from ..site import Site
 
 #: Channels whose sums are there before their results are made.

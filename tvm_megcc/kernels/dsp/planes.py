@@ -14,7 +14,7 @@ from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
 from ..integer.channels import OneFilterAChannel
 from ..integer.dot import ByteParameters, less, skew, zero_name
-from ..integer.rescaled import Closing, closing
+from ..integer.requantize import Closing, closing
 from ..packing import packer
 from ..site import Site
 

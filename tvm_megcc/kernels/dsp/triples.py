@@ -15,7 +15,7 @@ from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
 from ..integer.dot import ByteParameters, is_narrow, pack_weights, skew, zero_name
 from ..integer.pixels import PixelConv, PixelMatMul, PixelProducts, in_place, in_place_name, pixel_extents
-from ..integer.rescaled import Closing, closing, greatest_sum
+from ..integer.requantize import Closing, closing, greatest_sum
 from ..packing import packer
 from ..site import Site
 

@@ -19,7 +19,7 @@ class Float16Loops(VectorKernel):
     """Between tensors of one layout."""
 
     name = "halves"
-    dtypes, uniform, halves = (("float32", "float16"),), False, False
+    dtypes, uniform, float16 = (("float32", "float16"),), False, False
 
     def layouts(self, site: Site):
         blocks = possible_layouts(site.y, site.target)
@@ -42,10 +42,10 @@ class Float16Loops(VectorKernel):
 
 @dataclass(frozen=True)
 class Float16BlocksParameters(Parameters):
-    """Of `half_blocks.c.j2`. narrow: to float16. halves: channels in its blocks."""
+    """Of `half_blocks.c.j2`. narrow: to float16. half_lanes: channels in its blocks."""
 
     narrow: bool
-    halves: int
+    half_lanes: int
 
 
 class Float16Blocks(Kernel):
@@ -57,8 +57,8 @@ class Float16Blocks(Kernel):
     def layouts(self, site: Site):
         halved = site.context.target.halved
         if site.context.half and halved and site.x.rank == 4 and site.isa.lanes > 1:
-            floats, halves = (nchwc(site.isa.lanes),), (nchwc(halved.isa.lanes),)
-            yield (floats, halves) if site.y.dtype == "float16" else (halves, floats)
+            floats, float16s = (nchwc(site.isa.lanes),), (nchwc(halved.isa.lanes),)
+            yield (floats, float16s) if site.y.dtype == "float16" else (float16s, floats)
 
     def refuse(self, site: Site):
         return None if {site.x.dtype, site.y.dtype} == _BOTH else "converts between float32 and float16"

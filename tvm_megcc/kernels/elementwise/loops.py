@@ -158,7 +158,7 @@ class VectorKernel(Broadcast):
     """Any expression over float32 operands."""
 
     name = "vector"
-    dtypes, uniform, halves = (FLOAT32,), True, True
+    dtypes, uniform, float16 = (FLOAT32,), True, True
 
     def refuse(self, site: Site):
         if "dtype" in site.attrs and site.kind == "elementwise":

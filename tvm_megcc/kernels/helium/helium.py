@@ -16,7 +16,7 @@ from ..conv2d.geometry import ConvParameters, Geometry
 from ..integer.channels import OneFilterAChannel
 from ..integer.dot import is_narrow, less, pack_weights, with_sums, zero_name
 from ..integer.pixels import PixelConv, PixelMatMul, PixelProducts, pixel_extents
-from ..integer.rescaled import Closing, closing
+from ..integer.requantize import Closing, closing
 from ..packing import packer
 from ..site import Site
 
@@ -138,7 +138,7 @@ def pack_sixteens(array: np.ndarray, zero: int, taps: int, apart: bool) -> np.nd
 
 
 @packer("eights")
-def pack_eights(array: np.ndarray, zero: int) -> np.ndarray:
+def pack_int16x8(array: np.ndarray, zero: int) -> np.ndarray:
     """[C, 1, KH, KW], less the zero point → [C/8][KH, KW][8] of int16, zeros behind the last channel. Fewer channels
     than 8 are repeated where that makes a whole block."""
     channels = array.shape[0]

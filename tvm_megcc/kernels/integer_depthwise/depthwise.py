@@ -13,7 +13,7 @@ from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
 from ..integer.channels import OneFilterAChannel
 from ..integer.dot import ByteParameters, Laid, is_narrow, weight_type, with_sums, zero_name
-from ..integer.rescaled import Closing, closing
+from ..integer.requantize import Closing, closing
 from ..packing import packer
 from ..site import Site
 
@@ -49,7 +49,7 @@ class _RowsByFour(ConvParameters):
 
 
 @dataclass(frozen=True)
-class FoursParameters(_RowsByFour):
+class Dot4Parameters(_RowsByFour):
     """Of `depthwise_fours.c.j2`. result: C type of an element of y."""
 
     result: str
@@ -64,7 +64,7 @@ class QuadsParameters(_RowsByFour):
 
 
 @dataclass(frozen=True)
-class HalvesParameters(ByteParameters):
+class Int16Parameters(ByteParameters):
     """Of `depthwise_halves.c.j2`. result: C type of an element of y. held, pixels_at_once: as above."""
 
     result: str
@@ -142,9 +142,9 @@ class DepthwiseBytes(OneFilterAChannel):
             return self._by_registers(site, s, lowered)
         laid = Laid.of(site.isa, site.x.dtype, zero)
         if site.isa.sums in _DOTS and weight == "int8" and laid.dtype == site.isa.laid:
-            return self._by_fours(site, s, lowered, laid)
+            return self._by_dot4(site, s, lowered, laid)
         if site.isa.closes:
-            return self._by_halves(site, s, lowered)
+            return self._by_int16(site, s, lowered)
         if laid.dtype == "uint8" and weight == "int8" and s.dilations[0] == 1:
             return self._by_quads(site, s, lowered, laid)
         if site.isa.int16_step == 2 and s.dilations[0] == 1:
@@ -212,11 +212,11 @@ class DepthwiseBytes(OneFilterAChannel):
                        scratch=4 * lanes * (parities * taps + ceildiv((ROWS - 1) * s.strides[0] + s.kh, 2) * columns))
 
     @staticmethod
-    def _by_halves(site: Site, s: Geometry, lowered: Lowered) -> Lowered:
+    def _by_int16(site: Site, s: Geometry, lowered: Lowered) -> Lowered:
         """For products of 16 bits, eight channels at a time."""
         N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
         many = site.isa.registers > 16
-        parameters = HalvesParameters(**vars(lowered.params), result=site.y.c_type, held=many and s.taps <= 9,
+        parameters = Int16Parameters(**vars(lowered.params), result=site.y.c_type, held=many and s.taps <= 9,
                                       pixels_at_once=4 if many else 2)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
         reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
@@ -225,7 +225,7 @@ class DepthwiseBytes(OneFilterAChannel):
                        tasks=N * ceildiv(C, 8) * ceildiv(OH, ROWS), scratch=16 * (s.taps + reached * columns))
 
     @staticmethod
-    def _by_fours(site: Site, s: Geometry, lowered: Lowered, laid: Laid) -> Lowered:
+    def _by_dot4(site: Site, s: Geometry, lowered: Lowered, laid: Laid) -> Lowered:
         """For products that sum up four bytes of a lane: of four rows of a column."""
         reach = (s.kh - 1) * s.dilations[0] + 1
         quads = -(-reach // 4)
@@ -235,7 +235,7 @@ class DepthwiseBytes(OneFilterAChannel):
         rows = -(-max(1, min(likely(s.oh), _OUTPUTS // likely(s.ow))) // high) * high
         N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
         operands = with_sums(site, lowered.inputs, (True, site.attrs.w_zero), laid.zero, C)
-        parameters = FoursParameters(*s.window, len(operands) > 2, site.x.c_type, laid.zero, quads, high,
+        parameters = Dot4Parameters(*s.window, len(operands) > 2, site.x.c_type, laid.zero, quads, high,
                                      taps <= 12, at_once, site.y.c_type)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
         return replace(lowered, template="integer_depthwise/depthwise_fours", params=parameters,

@@ -24,7 +24,7 @@ class PackedMatMul(Tiled):
 
     name = "packed"
     dtypes = (FLOAT32,)
-    halves = True
+    float16 = True
     fuses_epilogue = True
     constants = (1, 2)
 

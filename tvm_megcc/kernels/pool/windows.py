@@ -46,7 +46,7 @@ class PlainPoolParameters(GlobalParameters):
 
 
 #: Halves that are added up before the sum goes into one of float32, as in conv2d/tile.c.j2.
-MOST_HALVES = 144
+MOST_FLOAT16 = 144
 
 
 def _mode(op) -> str:
@@ -58,7 +58,7 @@ class WindowPool(Kernel):
 
     name = "window"
     dtypes = (FLOAT32,)
-    halves = True
+    float16 = True
     fuses_epilogue = True
 
     def layouts(self, site):
@@ -66,8 +66,8 @@ class WindowPool(Kernel):
             yield (blocked(site.target),), (blocked(site.target),)
 
     def refuse(self, site):
-        if site.is_half and _mode(site.op) != "max" and product(site.attrs.kernel) > MOST_HALVES:
-            return f"adds more than {MOST_HALVES} halves up"
+        if site.is_half and _mode(site.op) != "max" and product(site.attrs.kernel) > MOST_FLOAT16:
+            return f"adds more than {MOST_FLOAT16} halves up"
         return None
 
     def lower(self, site):
@@ -138,7 +138,7 @@ class GlobalPool(Kernel):
 
     name = "global"
     dtypes = (FLOAT32,)
-    halves = True
+    float16 = True
     fuses_epilogue = True
 
     def layouts(self, site):

@@ -49,7 +49,7 @@ def dynamic_quantize_matmul(node: OnnxNode) -> tuple[str, ...]:
     return (integer_product(node, a, node.inputs[1], scale, node.inputs[2], zero, given(node, 3), given(node, 4)),)
 
 
-def _halves(array: np.ndarray, bits: int, extent: int) -> np.ndarray:
+def _unpacked(array: np.ndarray, bits: int, extent: int) -> np.ndarray:
     """Numbers of 4 bits, two in a byte along the last axis, the first in the low half; bytes as they are."""
     if bits == 8:
         return array
@@ -67,8 +67,8 @@ def _numbers(node: OnnxNode, along: int, block: int, bits: int) -> tuple[np.ndar
         (data.size > 0 and data.max() > 15) or scales.shape[along] != -(-data.shape[along] // block))
     middle = 1 << bits - 1 if bits == 8 or pairs else 0
     if pairs:
-        data = _halves(data, bits, 2 * data.shape[-1])
-        zeros = None if zeros is None else _halves(zeros, bits, scales.shape[-1])
+        data = _unpacked(data, bits, 2 * data.shape[-1])
+        zeros = None if zeros is None else _unpacked(zeros, bits, scales.shape[-1])
     if zeros is None:
         zeros = np.full(scales.shape, middle if data.dtype == np.uint8 else 0, data.dtype)
     wanted = tuple(-(-extent // block) if axis == along else extent for axis, extent in enumerate(data.shape))

@@ -25,7 +25,7 @@ def factors_of(length: int) -> tuple[int, ...] | None:
     return tuple(found) if length == 1 and found else None
 
 
-def turns(length: int, inverse: bool, dtype: str) -> np.ndarray:
+def twiddles(length: int, inverse: bool, dtype: str) -> np.ndarray:
     """exp(-2 pi i k / length), of the inverse its conjugate: [length][2]."""
     angle = (2 if inverse else -2) * np.pi * np.arange(length) / length
     return np.stack([np.cos(angle), np.sin(angle)], 1).astype(np.dtype(dtype))
@@ -67,14 +67,14 @@ class Fourier(Operator):
         type_ = node.type_of(value)
         length = type_.shape[-2] * (2 if pairs else 1)
         node.require_room(length, 2)
-        table = node.constant(turns(length, inverse, type_.dtype))
+        table = node.constant(twiddles(length, inverse, type_.dtype))
         return node.emit(cls.kind, (value, table), inverse=int(inverse), pairs=int(pairs))[0]
 
 
 def _case(shape: tuple[int, ...], inverse: int, dtype: str = "float32", pairs: int = 0) -> Case:
     lines = shape[-2] * (pairs + 1)
     return Case(((shape, dtype), ((lines, 2), dtype)), {"inverse": inverse, "pairs": pairs}, (1,),
-                {1: turns(lines, bool(inverse), dtype)})
+                {1: twiddles(lines, bool(inverse), dtype)})
 
 
 Fourier.cases = (_case((3, 10, 2), 1), _case((2, 2, 60, 2), 0), _case((1, 16, 2), 0), _case((8, 2), 1),

@@ -18,7 +18,18 @@ from ..base import OnnxNode
 from ..elementwise import cast_to, emit_broadcast
 from ..spelling import number
 from ..tensor.move import emit_slice
-from .tree_ensembles import beside, chosen, features, labelled, labels_of, ml, negated, reals, transform_of, transformed
+from .tree_ensembles import (
+    beside,
+    chosen,
+    features,
+    float_input,
+    labelled,
+    labels_of,
+    ml,
+    negated,
+    transform_of,
+    transformed,
+)
 
 
 def _floats(node: OnnxNode, name: str) -> np.ndarray:
@@ -40,7 +51,7 @@ def _linear(node: OnnxNode, x: str, weights: np.ndarray, bias: np.ndarray) -> st
 
 @ml("LinearRegressor")
 def linear_regressor(node: OnnxNode) -> tuple[str, ...]:
-    x, targets, bias = reals(node), node.attr("targets", 1), _floats(node, "intercepts")
+    x, targets, bias = float_input(node), node.attr("targets", 1), _floats(node, "intercepts")
     weights = _weights(node, targets, node.type_of(x).shape[1])
     if bias.size not in (0, targets):
         raise ShapeError(f"has {bias.size} intercepts for {targets} targets")
@@ -51,7 +62,7 @@ def linear_regressor(node: OnnxNode) -> tuple[str, ...]:
 
 @ml("LinearClassifier")
 def linear_classifier(node: OnnxNode) -> tuple[str, ...]:
-    x, bias, labels, kind = reals(node), _floats(node, "intercepts"), labels_of(node, "classlabels_ints"), \
+    x, bias, labels, kind = float_input(node), _floats(node, "intercepts"), labels_of(node, "classlabels_ints"), \
         transform_of(node)
     weights = _weights(node, bias.size, node.type_of(x).shape[1])
     scores = _linear(node, x, weights.T, bias)
@@ -105,7 +116,7 @@ def _kernel(node: OnnxNode, x: str, vectors: np.ndarray, kind: str) -> str:
 
 @ml("SVMRegressor")
 def svm_regressor(node: OnnxNode) -> tuple[str, ...]:
-    x, count, rho = reals(node), node.attr("n_supports", 0), _floats(node, "rho")
+    x, count, rho = float_input(node), node.attr("n_supports", 0), _floats(node, "rho")
     columns, kind = node.type_of(x).shape[1], node.attr("kernel_type", "LINEAR")
     if rho.size < 1:
         raise ShapeError("has no rho")
@@ -123,7 +134,8 @@ def svm_regressor(node: OnnxNode) -> tuple[str, ...]:
 
 @ml("SVMClassifier")
 def svm_classifier(node: OnnxNode) -> tuple[str, ...]:
-    x, labels, counts = reals(node), labels_of(node, "classlabels_ints"), list(node.attr("vectors_per_class") or ())
+    x, labels = float_input(node), labels_of(node, "classlabels_ints")
+    counts = list(node.attr("vectors_per_class") or ())
     columns, rho, transform = node.type_of(x).shape[1], _floats(node, "rho"), transform_of(node)
     if len(labels) < 2 or (sum(counts) and len(counts) != len(labels)) or min(counts, default=0) < 0:
         raise ShapeError(f"has {len(labels)} labels for classes of {counts} support vectors")

@@ -34,7 +34,7 @@ def features(node: OnnxNode) -> str:
     return node.emit("reshape", node.inputs[:1], shape=(1, type_.shape[0]))[0]
 
 
-def reals(node: OnnxNode) -> str:
+def float_input(node: OnnxNode) -> str:
     """The same as float32."""
     return cast_to(node, features(node), "float32")[0]
 
@@ -123,7 +123,7 @@ def base_values(node: OnnxNode) -> np.ndarray:
     return np.asarray(node.attr("base_values") or () if tensor is None else tensor, np.float64).reshape(-1)
 
 
-def _listed(node: OnnxNode, name: str) -> list[float]:
+def _float_list(node: OnnxNode, name: str) -> list[float]:
     tensor = node.attr(f"{name}_as_tensor")
     return list(node.attr(name) or ()) if tensor is None else np.asarray(tensor).reshape(-1).tolist()
 
@@ -165,7 +165,7 @@ def regressor(node: OnnxNode) -> tuple[str, ...]:
     fold = node.attr("aggregate_function", "SUM")
     if fold not in FOLDS:
         raise MegccError(f"has aggregate_function {fold}, which is not supported")
-    ensemble = by_ids(node.attr, "target", _listed(node, "target_weights"), _listed(node, "nodes_values"))
+    ensemble = by_ids(node.attr, "target", _float_list(node, "target_weights"), _float_list(node, "nodes_values"))
     (y,) = _regression(node, ensemble, node.attr("n_targets", 1), fold, transform_of(node), base_values(node))
     return cast_to(node, y, "float32")
 
@@ -183,11 +183,11 @@ def tree_ensemble(node: OnnxNode) -> tuple[str, ...]:
 @ml("TreeEnsembleClassifier")
 def classifier(node: OnnxNode) -> tuple[str, ...]:
     """Labels [N], and scores [N, classes]."""
-    weights, labels = _listed(node, "class_weights"), labels_of(node)
+    weights, labels = _float_list(node, "class_weights"), labels_of(node)
     ids, base, transform = set(node.attr("class_ids") or ()), base_values(node), transform_of(node)
     if not labels:
         raise ShapeError("has no labels of classes")
-    ensemble = by_ids(node.attr, "class", weights, _listed(node, "nodes_values"))
+    ensemble = by_ids(node.attr, "class", weights, _float_list(node, "nodes_values"))
     scores = _sums(node, ensemble, len(labels), "SUM")
     if len(labels) != 2:
         if base.size == len(labels):

@@ -74,7 +74,7 @@ def _case(rows: int, features: int, trees: int, depth: int, targets: int, fold="
     links: list[list[int]] = []     # leaves are -1, -2, … until it is known how many nodes there are
     leaves = 0
 
-    def grown(left: int) -> int:
+    def subtree(left: int) -> int:
         nonlocal leaves
         if left == 0 or (left < depth and drawn.random() < 0.2):
             leaves += 1
@@ -82,10 +82,10 @@ def _case(rows: int, features: int, trees: int, depth: int, targets: int, fold="
         links.append([0, 0])
         pair = links[-1]
         at = len(links) - 1
-        pair[:] = grown(left - 1), grown(left - 1)
+        pair[:] = subtree(left - 1), subtree(left - 1)
         return at
 
-    roots = [grown(depth) for _ in range(trees)]
+    roots = [subtree(depth) for _ in range(trees)]
     nodes = np.zeros((len(links), 3), np.int32)
     nodes[:, :2] = np.array(links)
     nodes[:, :2] = np.where(nodes[:, :2] < 0, len(nodes) - 1 - nodes[:, :2], nodes[:, :2])

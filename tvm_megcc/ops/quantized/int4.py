@@ -22,7 +22,7 @@ def packed(numbers: np.ndarray) -> np.ndarray:
     return even[:, ::2] | even[:, 1::2] << 4
 
 
-def reals(w: np.ndarray, scale: np.ndarray, zero: np.ndarray, block: int, depth: int) -> np.ndarray:
+def dequantized(w: np.ndarray, scale: np.ndarray, zero: np.ndarray, block: int, depth: int) -> np.ndarray:
     """[..., depth] of float32: (number - zero) * scale."""
     numbers = np.stack([w & 15, w >> 4], -1).reshape(*w.shape[:-1], -1)[..., :depth].astype(np.int32)
     along = np.arange(depth) // block
@@ -41,7 +41,7 @@ def _check(attrs: Attrs, w: TensorType, scale: TensorType, zero: TensorType, dep
 
 
 @register
-class MatMulNibbles(Operator):
+class MatMulInt4(Operator):
     """a @ w', w being (number - zero) * scale, plus a bias.
 
     Attribute `block`: numbers of a row that share a scale. Operands: a float32 [..., M, K]; w uint8 [N, K / 2], the
@@ -64,7 +64,7 @@ class MatMulNibbles(Operator):
 
     @staticmethod
     def compute(attrs: Attrs, a, w, scale, zero, bias=None) -> tuple[np.ndarray, ...]:
-        y = np.matmul(a.astype(np.float64), reals(w, scale, zero, attrs.block, a.shape[-1]).T)
+        y = np.matmul(a.astype(np.float64), dequantized(w, scale, zero, attrs.block, a.shape[-1]).T)
         return ((y if bias is None else y + bias).astype(np.float32),)
 
     @staticmethod
@@ -73,7 +73,7 @@ class MatMulNibbles(Operator):
 
 
 @register
-class DequantizeNibbles(Operator):
+class DequantizeInt4(Operator):
     """(number - zero) * scale. Attributes `block` as of matmul_nibbles, `depth`: numbers of a row."""
 
     kind = "dequantize_nibbles"
@@ -86,7 +86,7 @@ class DequantizeNibbles(Operator):
 
     @staticmethod
     def compute(attrs: Attrs, w, scale, zero) -> tuple[np.ndarray, ...]:
-        return (reals(w, scale, zero, attrs.block, attrs.depth),)
+        return (dequantized(w, scale, zero, attrs.block, attrs.depth),)
 
 
 @decomposes("com.microsoft::MatMulNBits")
@@ -166,7 +166,7 @@ def _rows(shape: tuple[int, ...], depth: int, block: int) -> Case:
                 {"block": block, "depth": depth}, values=dict(enumerate(arrays)))
 
 
-MatMulNibbles.cases = (
+MatMulInt4.cases = (
     _case((1, 64), 40, 16), _case((1, 128), 33, 32, True), _case((5, 96), 70, 32), _case((2, 3, 75), 17, 16, True),
     _case((9, 256), 64, 256), _case((1, 33), 5, 128), _case((13, 40), 3, 40, True))
-DequantizeNibbles.cases = (_rows((7,), 64, 16), _rows((2, 3), 33, 32), _rows((1,), 300, 256))
+DequantizeInt4.cases = (_rows((7,), 64, 16), _rows((2, 3), 33, 32), _rows((1,), 300, 256))

@@ -79,7 +79,7 @@ class DequantizeLinear(_Quantisation):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        if node.attr("block_size", 0) and not _is_of_nibbles(node):
+        if node.attr("block_size", 0) and not _is_int4(node):
             (value,) = _dequantized_blocks(node)
         else:
             numbers = carrier(node.type(0).dtype)
@@ -134,7 +134,7 @@ class QuantizeLinear(_Quantisation):
         return super().from_onnx(node)
 
 
-def _is_of_nibbles(node: OnnxNode) -> bool:
+def _is_int4(node: OnnxNode) -> bool:
     """Whether the operand is a constant matrix of numbers of 4 bits, with constant scales:
     passes/quantization/int4.py."""
     if not all(node.is_const(index) for index in range(3) if node.has(index)) or node.type(0).rank != 2:

@@ -14,7 +14,7 @@ from ..base import Case, Operator, register
 DTYPES = ("int8", "int16")
 
 
-def _rescaled(values: np.ndarray, significand: int, bits: int) -> np.ndarray:
+def _requantized(values: np.ndarray, significand: int, bits: int) -> np.ndarray:
     """values * significand / 2^bits to the nearest, halves up, as int32 that wraps."""
     return ((values * np.int64(significand) + (np.int64(1) << (bits - 1))) >> bits).astype(np.int32).astype(np.int64)
 
@@ -43,9 +43,9 @@ class ProductFixed(Operator):
         factors = x.astype(np.int64) - attrs.zero
         total = factors[..., 0]
         for index in range(1, x.shape[-1]):
-            total = _rescaled(total * factors[..., index], attrs.significand, attrs.bits)
+            total = _requantized(total * factors[..., index], attrs.significand, attrs.bits)
         limits = np.iinfo(x.dtype)
-        made = _rescaled(total, attrs.significand, attrs.bits) + attrs.result_zero
+        made = _requantized(total, attrs.significand, attrs.bits) + attrs.result_zero
         return (np.clip(made, limits.min, limits.max).astype(x.dtype),)
 
 

@@ -80,7 +80,7 @@ def tanh(a: np.ndarray, bits: int) -> np.ndarray:
     return np.where(a == 0, 0, np.where(a > 0, size, -size))
 
 
-def _rescaled(a: np.ndarray, factor: np.ndarray) -> np.ndarray:
+def _requantized(a: np.ndarray, factor: np.ndarray) -> np.ndarray:
     return FUNCTIONS["rescale_fixed"].numpy(a.astype(np.int32), *factor.astype(np.int64)).astype(np.int64)
 
 
@@ -98,7 +98,7 @@ def normalised(gate: np.ndarray, weights: np.ndarray, bias: np.ndarray, factor: 
     centred = (1024 * gate - mean).astype(np.int32)
     scaled = rescale(centred, np.broadcast_to(significand, gate.shape), np.broadcast_to(shift, gate.shape))
     scaled = (scaled.astype(np.int64) * weights + bias).astype(np.int32).astype(np.int64)
-    return bounded(_rescaled(_towards_zero(scaled + np.where(scaled > 0, 512, -512), 1024), factor))
+    return bounded(_requantized(_towards_zero(scaled + np.where(scaled > 0, 512, -512), 1024), factor))
 
 
 def _towards_zero(a: np.ndarray, by: int) -> np.ndarray:
@@ -176,7 +176,7 @@ class LstmFixed(Operator):
         for step in range(steps):
             sums = (h @ r.T.astype(np.int64) + bias).reshape(batch, gates, units)
             parts = [bounded(x[step].reshape(batch, gates, units)[:, gate].astype(np.int64)
-                             + _rescaled(sums[:, gate], own[gate])) for gate in range(gates)]
+                             + _requantized(sums[:, gate], own[gate])) for gate in range(gates)]
 
             def whole(gate: int, peephole: int | None = None, cell: np.ndarray = c, parts=parts) -> np.ndarray:
                 """The sum of a gate from the end, which has this peephole."""
@@ -187,7 +187,7 @@ class LstmFixed(Operator):
                         weights[:, :made] = peepholes[peephole, :made]
                     else:
                         weights.reshape(-1)[:batch * made] = np.tile(peepholes[peephole, :made], batch)
-                    added = _rescaled(cell * weights, factors[PEEPHOLES][peephole])
+                    added = _requantized(cell * weights, factors[PEEPHOLES][peephole])
                     part = bounded(part + added)
                 if norms is None:
                     return part
@@ -199,12 +199,12 @@ class LstmFixed(Operator):
             c = bounded(halved(forget * c, 15) + fresh)
             if attrs.cell_clip:
                 c = np.clip(c, -attrs.cell_clip, attrs.cell_clip)
-            out = _rescaled(sigmoid(whole(-1, 2, c)) * tanh(c, attrs.cell_bits), factors[HIDDEN])
+            out = _requantized(sigmoid(whole(-1, 2, c)) * tanh(c, attrs.cell_bits), factors[HIDDEN])
             if projection is None:
                 h = np.clip(out + attrs.zero, -128, 127)
             else:
                 out = np.clip(out + attrs.hidden_zero, -128, 127) @ projection.T.astype(np.int64) + projection_bias
-                h = np.clip(_rescaled(out, factors[PROJECTION]) + attrs.zero, -128, 127)
+                h = np.clip(_requantized(out, factors[PROJECTION]) + attrs.zero, -128, 127)
                 if attrs.projection_clip:
                     h = np.clip(h, -attrs.projection_clip, attrs.projection_clip)
             y[step] = h

@@ -61,7 +61,7 @@ class Input:
             except (TypeError, ValueError):
                 raise MegccError(f"{name} of an input: expected numbers, not {getattr(self, name)!r}") from None
             if not all(math.isfinite(number) for number in numbers) or (name == "std" and 0 in numbers):
-                raise MegccError(f"{name} of an input: {self._listed(numbers)} has a number that is not finite"
+                raise MegccError(f"{name} of an input: {self._joined(numbers)} has a number that is not finite"
                                  + (" or is 0" if name == "std" else ""))
             object.__setattr__(self, name, numbers)
         if self.std and self.scale:
@@ -69,12 +69,12 @@ class Input:
 
     def __str__(self) -> str:
         words = [self.dtype, self.layout, self.order]
-        words += [f"{name}={self._listed(getattr(self, name))}" for name in ("mean", "std", "scale")
+        words += [f"{name}={self._joined(getattr(self, name))}" for name in ("mean", "std", "scale")
                   if getattr(self, name)]
         return ",".join([*filter(None, words), *([f"network={self.network}"] if self.network else [])])
 
     @staticmethod
-    def _listed(numbers: Sequence[float]) -> str:
+    def _joined(numbers: Sequence[float]) -> str:
         return ":".join(repr(number).removesuffix(".0") for number in numbers)
 
     @property

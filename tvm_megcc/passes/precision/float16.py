@@ -34,12 +34,12 @@ def compute_in_float16(graph: Graph, context: Context) -> Graph:
     converted = {op.inputs[0]: op for op in graph.ops
                  if op.kind == "cast" and op.attrs.dtype == "float16" and edit.types[op.inputs[0]].dtype == "float32"}
 
-    def reals(names: tuple[str, ...]) -> list[str]:
+    def floats(names: tuple[str, ...]) -> list[str]:
         return [name for name in dict.fromkeys(names) if name and edit.types[name].dtype == "float32"]
 
     def halved(op: Op) -> Site | None:
         """The operator on float16, where all its constants are in reach."""
-        constants = [edit.constants[name] for name in reals(op.inputs) if name in edit.constants]
+        constants = [edit.constants[name] for name in floats(op.inputs) if name in edit.constants]
         if any(np.abs(array[np.isfinite(array)]).max(initial=0) > np.finfo(np.float16).max for array in constants):
             return None
         site = Site.of(graph, op, context)
@@ -48,8 +48,8 @@ def compute_in_float16(graph: Graph, context: Context) -> Graph:
 
     def gains(op: Op, site: Site) -> bool:
         """Whether the operator is to be computed in halves."""
-        data = [name for name in reals(op.inputs) if name not in edit.constants]
-        begins = op.kind in BEGIN and len(reals(op.outputs)) == 1
+        data = [name for name in floats(op.inputs) if name not in edit.constants]
+        begins = op.kind in BEGIN and len(floats(op.outputs)) == 1
         if not data or not (begins or all(name in half for name in data)):
             return False
         found = [option.cost for option in options(site)[0]]
@@ -57,7 +57,7 @@ def compute_in_float16(graph: Graph, context: Context) -> Graph:
             Site.of(graph, op, context))[0]))
 
     def operand(name: str, op: Op) -> str:
-        if name not in reals((name,)):
+        if name not in floats((name,)):
             return name
         if name not in half:
             type_ = _as_half(edit.types[name])
@@ -69,7 +69,7 @@ def compute_in_float16(graph: Graph, context: Context) -> Graph:
         return half[name]
 
     def result(name: str, op: Op) -> str:
-        if name not in reals((name,)):
+        if name not in floats((name,)):
             return name
         if name in converted:
             edit.replace(converted[name])

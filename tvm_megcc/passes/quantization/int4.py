@@ -15,7 +15,7 @@ from ..edit import Editor
 from .requantize import DEQUANTIZE, Parameters
 
 
-def pack_nibbles(graph: Graph, context: Context) -> Graph:
+def pack_int4(graph: Graph, context: Context) -> Graph:
     """matmul and gather of dequantised constants of 4 bits, as matmul_nibbles and dequantize_nibbles; what is left of
     constants with a scale a block becomes real."""
     edit = Editor(graph)
@@ -102,5 +102,6 @@ def _gather(edit: Editor, op: Op, weights: _Weights) -> None:
         gathers.append(op.with_(inputs=(name, op.inputs[1]), outputs=(value,)))
         rows.append(value)
     depth = weights.numbers.shape[1]
-    reals = Op("dequantize_nibbles", Attrs(block=weights.block, depth=depth), tuple(rows), op.outputs, origin=op.origin)
-    edit.replace(op, *gathers, reals)
+    dequantized = Op("dequantize_nibbles", Attrs(block=weights.block, depth=depth), tuple(rows), op.outputs,
+                     origin=op.origin)
+    edit.replace(op, *gathers, dequantized)

@@ -47,5 +47,5 @@ def _is_worth_it(graph: Graph, op: Op) -> bool:
         return False
     (y,) = op.outputs
     # Numbers of 8 bits are looked up by vectors, and the others one by one.
-    by_reals = "real" in expressions.functions_of(op.attrs.expr) and graph.types[y].itemsize == 1
-    return by_reals or is_costly(op.attrs.expr)
+    in_floats = "real" in expressions.functions_of(op.attrs.expr) and graph.types[y].itemsize == 1
+    return in_floats or is_costly(op.attrs.expr)

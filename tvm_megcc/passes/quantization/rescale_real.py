@@ -33,7 +33,7 @@ class _Found(NamedTuple):
     more: np.ndarray
 
 
-class _Rescaled(NamedTuple):
+class _Requantized(NamedTuple):
     """A rescaled sum of `zero` more, of which only low to high matter. rescale: the function of the sum or, where it is
     of both signs apart, of its magnitude."""
 
@@ -58,16 +58,16 @@ def rescale_in_float32(graph: Graph, context: Context) -> Graph:
     edit = Editor(graph)
     for op in graph.ops if context.isa.fused_rounding else ():
         if op.epilogue is not None and op.kind in ("conv2d_integer", "matmul_integer"):
-            found = _with_reals(edit, op)
+            found = _in_floats(edit, op)
             if found is not None:
                 edit.replace(op, found)
     return edit.finish()
 
 
-def _with_reals(edit: Editor, op: Op) -> Op | None:
+def _in_floats(edit: Editor, op: Op) -> Op | None:
     graph, result = edit.graph, edit.types[op.outputs[0]]
     assert op.epilogue is not None
-    inside = _rescaled(op.epilogue, *SATURATED.get(result.dtype, INT32))
+    inside = _requantized(op.epilogue, *SATURATED.get(result.dtype, INT32))
     sums = _sums(graph, op)
     if inside is None or sums is None or inside.high - inside.low > _STEPS:
         return None
@@ -80,29 +80,29 @@ def _with_reals(edit: Editor, op: Op) -> Op | None:
     if all((each == each[0]).all() for each in numbers):
         # One function for all channels stays one: vectors of one pixel wait for what they load.
         numbers, sums = [each[:1] for each in numbers], (sums[0].min(keepdims=True), sums[1].max(keepdims=True))
-    found = _by_reals(inside, numbers[0], numbers[1], *sums)
+    found = _by_floats(inside, numbers[0], numbers[1], *sums)
     behind = len(result.shape) - 1 - axis % len(result.shape)
     return None if found is None else _replaced(edit, op, inside, found, channels, behind)
 
 
-def _rescaled(expr: Expr, low: float, high: float) -> _Rescaled | None:
+def _requantized(expr: Expr, low: float, high: float) -> _Requantized | None:
     """The rescaled sum in an expression of which low to high matter; None if there is none, or several."""
     if not isinstance(expr, Call):
         return None
     rescale = expr if expr.fn in _SHIFTS else _of_magnitudes(expr)
     if rescale:
         known = rescale is not expr or expr.args[0] == X
-        return _Rescaled(expr, rescale, 0, int(low), int(high)) if known else None
+        return _Requantized(expr, rescale, 0, int(low), int(high)) if known else None
     number = expr.args[1].value if len(expr.args) == 2 and isinstance(expr.args[1], Const) else None
     if number is not None and expr.fn in ("add", "sub", "min", "max"):
         if expr.fn in ("min", "max"):
             bound = min(max(number, low), high)
-            return _rescaled(expr.args[0], *((low, bound) if expr.fn == "min" else (bound, high)))
+            return _requantized(expr.args[0], *((low, bound) if expr.fn == "min" else (bound, high)))
         more = number if expr.fn == "add" else -number
-        found = _rescaled(expr.args[0], low - more, high - more)
+        found = _requantized(expr.args[0], low - more, high - more)
         is_next = found is not None and found.call == expr.args[0]
         return found._replace(zero=int(more), low=int(low), high=int(high)) if found and is_next else found
-    each = [found for argument in expr.args if (found := _rescaled(argument, *INT32)) is not None]
+    each = [found for argument in expr.args if (found := _requantized(argument, *INT32)) is not None]
     return each[0] if len(each) == 1 else None
 
 
@@ -147,7 +147,7 @@ def _numbers(graph: Graph, op: Op, argument: Expr, channels: int) -> np.ndarray 
     return np.broadcast_to(value.astype(np.int64).reshape(-1), (channels,))
 
 
-def _replaced(edit: Editor, op: Op, inside: _Rescaled, found: _Found, channels: int, behind: int) \
+def _replaced(edit: Editor, op: Op, inside: _Requantized, found: _Found, channels: int, behind: int) \
         -> Op | None:
     """The operator with what was found in place of the rescaled sum, and without operands that nothing reads any more.
     behind: axes behind that of the channels."""
@@ -169,7 +169,7 @@ def _replaced(edit: Editor, op: Op, inside: _Rescaled, found: _Found, channels: 
                     epilogue=epilogue)
 
 
-def _put(expr: Expr, inside: _Rescaled, new: Expr) -> Expr:
+def _put(expr: Expr, inside: _Requantized, new: Expr) -> Expr:
     """The expression with another in place of the rescaled sum and the zero point behind it."""
     if not isinstance(expr, Call):
         return expr
@@ -185,7 +185,7 @@ def _read(expr: Expr) -> set[int]:
     return set().union(*map(_read, expr.args)) if isinstance(expr, Call) else set()
 
 
-def _by_reals(inside: _Rescaled, multiplier: np.ndarray, shift: np.ndarray, least: np.ndarray, most: np.ndarray) \
+def _by_floats(inside: _Requantized, multiplier: np.ndarray, shift: np.ndarray, least: np.ndarray, most: np.ndarray) \
         -> _Found | None:
     """What rescales sums of each channel, least to most, to the same numbers within limits."""
     fn, zero = inside.rescale.fn, inside.zero
@@ -204,13 +204,13 @@ def _by_reals(inside: _Rescaled, multiplier: np.ndarray, shift: np.ndarray, leas
     if steps is None or found is None:
         return None
     if is_odd:
-        def reals(sums: np.ndarray) -> np.ndarray:
+        def requantized(sums: np.ndarray) -> np.ndarray:
             return FUNCTIONS["nearest_odd"].numpy(sums, found.moves, found.factors, found.added)
     else:
-        def reals(sums: np.ndarray) -> np.ndarray:
+        def requantized(sums: np.ndarray) -> np.ndarray:
             return FUNCTIONS["nearest_fused"].numpy(sums + found.moves, found.factors, found.added)
     furthest = np.maximum(np.abs(least), np.abs(most)) + np.abs(found.moves[:, 0].astype(np.int64))
-    if furthest.max() > INT32[1] or not steps.are_of(reals):
+    if furthest.max() > INT32[1] or not steps.are_of(requantized):
         return None
     factors, moves = found.factors[:, 0], found.moves[:, 0]
     if is_odd:

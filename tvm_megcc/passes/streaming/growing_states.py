@@ -23,7 +23,7 @@ from ..edit import Editor
 
 
 @dataclass(frozen=True)
-class _Grown:
+class _KVCache:
     """A state: output, input; the axis and symbol of its extent, how much that grows in a run; its concat."""
 
     output: str
@@ -49,18 +49,18 @@ def grow_states(graph: Graph, states: Mapping[str, str], rooms: Mapping[str, int
     """
     if not rooms:
         return graph
-    found: list[_Grown] = []
+    found: list[_KVCache] = []
     problems = []
     for output, state in states.items():
         if output in graph.outputs and state in graph.inputs and _symbols(graph.types[state]) & set(rooms):
-            grown = _grown(graph, output, state, rooms)
-            if isinstance(grown, str):
-                problems.append(f"state '{output}={state}': {grown}")
+            cache = _kv_cache(graph, output, state, rooms)
+            if isinstance(cache, str):
+                problems.append(f"state '{output}={state}': {cache}")
             else:
-                found.append(grown)
-    steps = {grown.past: grown.new for grown in found}
-    problems += [f"state '{grown.output}={grown.input}': {grown.past} grows by {grown.new}, and by {steps[grown.past]} "
-                 "elsewhere" for grown in found if steps[grown.past] != grown.new]
+                found.append(cache)
+    steps = {cache.past: cache.new for cache in found}
+    problems += [f"state '{cache.output}={cache.input}': {cache.past} grows by {cache.new}, and by {steps[cache.past]} "
+                 "elsewhere" for cache in found if steps[cache.past] != cache.new]
     if problems:
         raise ModelError(graph.name, problems, "A state grows by Concat(past, new) along one axis; its other extents "
                                                "have one size each: give it with --dim NAME=SIZE.")
@@ -72,7 +72,7 @@ def _symbols(type_: TensorType) -> frozenset[str]:
     return frozenset().union(*map(symbols, type_.shape))
 
 
-def _grown(graph: Graph, output: str, state: str, rooms: Mapping[str, int]) -> _Grown | str:
+def _kv_cache(graph: Graph, output: str, state: str, rooms: Mapping[str, int]) -> _KVCache | str:
     """The state, or why it cannot grow."""
     past, present = graph.types[state], graph.types[output]
     axes = [axis for axis, dim in enumerate(past.shape) if isinstance(dim, Symbol) and dim.name in rooms]
@@ -87,7 +87,7 @@ def _grown(graph: Graph, output: str, state: str, rooms: Mapping[str, int]) -> _
     new = graph.types[op.inputs[1]].shape[axis]
     if not isinstance(new, (int, Symbol)) or new == past.shape[axis]:
         return f"'{state}' grows by {new}, and not by a number or an extent of an input"
-    return _Grown(output, state, axis, past.shape[axis], new, op)  # type: ignore[arg-type]
+    return _KVCache(output, state, axis, past.shape[axis], new, op)  # type: ignore[arg-type]
 
 
 def _with_totals(graph: Graph, steps: Mapping[Symbol, Dim]) -> Graph:
@@ -110,7 +110,7 @@ def _is_equal(conditions: tuple[Condition, ...], dim: Dim, other: Dim) -> bool:
 class _Growth:
     """A graph on its way; states, and by symbol how much it grows and the room there is."""
 
-    def __init__(self, graph: Graph, found: list[_Grown], steps: Mapping[Symbol, Dim], rooms: Mapping[str, int]):
+    def __init__(self, graph: Graph, found: list[_KVCache], steps: Mapping[Symbol, Dim], rooms: Mapping[str, int]):
         self.found, self.steps, self.rooms = found, steps, rooms
         types = dict(graph.types)
         self.counts: dict[Symbol, tuple[str, str]] = {}
@@ -128,8 +128,8 @@ class _Growth:
 
     def run(self) -> Graph:
         conditions = tuple(condition for past, new in self.steps.items() for condition in self._counted(past, new))
-        for grown in self.found:
-            self._append(grown)
+        for cache in self.found:
+            self._append(cache)
         for name, axis, past in self._parts():
             self._fill(name, axis, past)
         return self.edit.finish().with_(filled=self.filled, conditions=(*conditions, *self.graph.conditions))
@@ -145,18 +145,18 @@ class _Growth:
             require_at_most(past + new, room, "the states have no room for so many rows")
         return tuple(found)
 
-    def _append(self, grown: _Grown) -> None:
-        edit, type_ = self.edit, self.graph.types[grown.input]
-        whole = type_.with_shape(self.rooms[grown.past.name] if axis == grown.axis else dim
+    def _append(self, cache: _KVCache) -> None:
+        edit, type_ = self.edit, self.graph.types[cache.input]
+        whole = type_.with_shape(self.rooms[cache.past.name] if axis == cache.axis else dim
                                  for axis, dim in enumerate(type_.shape))
-        old = edit.types[grown.output]
-        edit.types[grown.input] = edit.types[grown.output] = whole
-        inputs = (*grown.concat.inputs, self.counters[grown.past])
-        edit.replace(grown.concat, Op("append", Attrs(axis=grown.axis), inputs, (grown.output,),
-                                      origin=grown.concat.origin))
-        self._first_rows(grown.output, grown.axis, old)
-        if any(op is not grown.concat and grown.input in op.inputs for op in self.graph.ops):
-            self._first_rows(grown.input, grown.axis, type_, grown.output)
+        old = edit.types[cache.output]
+        edit.types[cache.input] = edit.types[cache.output] = whole
+        inputs = (*cache.concat.inputs, self.counters[cache.past])
+        edit.replace(cache.concat, Op("append", Attrs(axis=cache.axis), inputs, (cache.output,),
+                                      origin=cache.concat.origin))
+        self._first_rows(cache.output, cache.axis, old)
+        if any(op is not cache.concat and cache.input in op.inputs for op in self.graph.ops):
+            self._first_rows(cache.input, cache.axis, type_, cache.output)
 
     def _first_rows(self, name: str, axis: int, type_: TensorType, appended: str = "") -> None:
         """What read the value reads as many rows of it as its type was before."""
@@ -170,7 +170,7 @@ class _Growth:
 
     def _parts(self) -> Iterator[tuple[str, int, Symbol]]:
         """Inputs that are no states and grow with them: name, axis, extent."""
-        states = {grown.input for grown in self.found}
+        states = {cache.input for cache in self.found}
         for name in self.graph.inputs:
             for axis, dim in enumerate(self.graph.types[name].shape):
                 for past in self.steps:

@@ -63,7 +63,7 @@ class EmulatedSession(Session):
 
     def run(self, inputs: Any, feeds: Arrays | None = None, run_options: object = None) -> Any:
         if feeds is not None:
-            return self._as_listed(inputs, feeds)
+            return self._in_order(inputs, feeds)
         given, outputs = iter(self._checked(inputs)), {}
         arrays = [self._states[port.name] if port in self.state_ports else next(given) for port in self._all_inputs]
         with tempfile.TemporaryDirectory() as folder:

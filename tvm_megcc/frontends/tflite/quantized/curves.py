@@ -23,7 +23,7 @@ from .importers import (
     looked_up,
     operand,
     quantised,
-    rescaled,
+    requantize,
     result,
     same_types,
     typed,
@@ -86,7 +86,7 @@ def absolute(node: Node) -> Results:
     x, y = operand(node, 0), result(node)
     size = maximum(X, 0) - minimum(X, 0)
     if x.scale[0] != y.scale[0]:
-        size = rescaled(size, fixed_point.multiplier(float(x.scale[0] / y.scale[0])))
+        size = requantize(size, fixed_point.multiplier(float(x.scale[0] / y.scale[0])))
     return [elementwise(node, clip(size, -2**15, 2**15 - 1))]
 
 

@@ -20,7 +20,7 @@ def concatenation(node: Node) -> Results:
         if (x.scale[0], zero(x)) != (y.scale[0], zero(y)):
             if dtype != "uint8":
                 raise Unsupported("its operands have different scales")
-            value = looked_up(node, fixed_point.rescaled_table(x, dtype, y, dtype), value)
+            value = looked_up(node, fixed_point.requantize_table(x, dtype, y, dtype), value)
         values.append(value)
     axis = node.option("Axis")
     rank = len(values[0].order)

@@ -23,8 +23,8 @@ from .importers import (
     of_tensor,
     operand,
     quantised,
+    requantize,
     require_same_scales,
-    rescaled,
     result,
     same_types,
     typed,
@@ -42,11 +42,11 @@ def sum_(node: Node) -> Results:
     same_types(node)
     a, b, y = operand(node, 0), operand(node, 1), result(node)
     twice = 2 * max(fixed_point.scale(a), fixed_point.scale(b))
-    terms = [rescaled((arg(index) - zero(each)) * 2**_UP, fixed_point.multiplier(fixed_point.scale(each) / twice))
+    terms = [requantize((arg(index) - zero(each)) * 2**_UP, fixed_point.multiplier(fixed_point.scale(each) / twice))
              for index, each in enumerate((a, b))]
     total = terms[0] + terms[1] if node.kind == "ADD" else terms[0] - terms[1]
     down = fixed_point.multiplier(twice / (2**_UP * fixed_point.scale(y)))
-    expr = clip(rescaled(total, down) + zero(y), *activation(node))
+    expr = clip(requantize(total, down) + zero(y), *activation(node))
     return [elementwise(node, expr)]
 
 
@@ -55,7 +55,7 @@ def mul(node: Node) -> Results:
     same_types(node, WIDTHS)
     a, b, y = operand(node, 0), operand(node, 1), result(node)
     factor = fixed_point.multiplier(float(a.scale[0] * b.scale[0] / y.scale[0]))
-    expr = rescaled((X - zero(a)) * (arg(1) - zero(b)), factor)
+    expr = requantize((X - zero(a)) * (arg(1) - zero(b)), factor)
     return [elementwise(node, clip(expr + zero(y), *activation(node)))]
 
 
@@ -110,7 +110,7 @@ def prelu(node: Node) -> Results:
     above = fixed_point.multiplier(float(x.scale[0] / y.scale[0]))
     below = fixed_point.multiplier(float(x.scale[0] * alpha.scale[0] / y.scale[0]))
     centred = X - zero(x)
-    expr = rescaled(maximum(centred, 0), above) + rescaled(minimum(centred, 0) * (arg(1) - zero(alpha)), below)
+    expr = requantize(maximum(centred, 0), above) + requantize(minimum(centred, 0) * (arg(1) - zero(alpha)), below)
     return [elementwise(node, clip(expr + zero(y), *fixed_point.limits(node.results[0].dtype)))]
 
 
@@ -119,13 +119,13 @@ def squared_difference(node: Node) -> Results:
     same_types(node)
     a, b, y, up = operand(node, 0), operand(node, 1), result(node), 7
     twice = float(np.float32(2) * max(a.scale[0], b.scale[0]))
-    terms = [rescaled((arg(index) - zero(each)) * 2**up, fixed_point.multiplier(fixed_point.scale(each) / twice))
+    terms = [requantize((arg(index) - zero(each)) * 2**up, fixed_point.multiplier(fixed_point.scale(each) / twice))
              for index, each in enumerate((a, b))]
     down = fixed_point.multiplier(twice * twice / float(np.float32(2**(2 * up)) * y.scale[0]))
 
     def make(names: list[str], order: Order) -> str:
         (difference,) = emit_broadcast(node.spelled(), "elementwise", names, expr=terms[0] - terms[1], dtype="int32")
-        return typed(node, rescaled(X * X, down) + zero(y), difference)
+        return typed(node, requantize(X * X, down) + zero(y), difference)
 
     return [node.alike(node.values, make)]
 
@@ -152,7 +152,7 @@ def raw_comparison(node: Node) -> Results:
 def comparison(node: Node) -> Results:
     """Both operands in 1 / 256."""
     kind, turned = _COMPARISONS[node.kind]
-    terms = [rescaled((X - zero(each)) * 2**8, fixed_point.multiplier(fixed_point.scale(each)))
+    terms = [requantize((X - zero(each)) * 2**8, fixed_point.multiplier(fixed_point.scale(each)))
              for each in (operand(node, 0), operand(node, 1))]
 
     def make(names: list[str], order: Order) -> str:
@@ -183,7 +183,7 @@ def div(node: Node) -> Results:
                            for each in (sign, *reciprocals(sizes(b, dtype))))
         return (integers((X - zero(a)) * arg(1), over, signs), *inverse)
 
-    def of_halves(over: str, under: str) -> tuple[str, str, str]:
+    def of_int16(over: str, under: str) -> tuple[str, str, str]:
         size = integers(maximum(X, 0) - minimum(X, 0), under)
         inverse, _ = reciprocals(np.arange(2**15 + 1))
         signed = integers(X * (2 * minimum(maximum(arg(1), -1), 0) + 1), over, under)
@@ -194,7 +194,7 @@ def div(node: Node) -> Results:
         if node.type_of(under).rank < len(order):
             under = node.emit("reshape", under, shape=(1,) * (len(order) - node.type_of(under).rank)
                               + node.type_of(under).shape)
-        signed, inverses, shifts = (of_bytes if dtype in BYTES else of_halves)(over, under)
+        signed, inverses, shifts = (of_bytes if dtype in BYTES else of_int16)(over, under)
         if dtype in BYTES:
             room = node.emit("gather", constant(leading(most)), integers(X + most, signed), axis=0)
         else:
@@ -224,7 +224,7 @@ def relu(node: Node) -> Results:
     dtype, x, y = same_types(node, WIDTHS), operand(node, 0), result(node)
     within = fixed_point.between(*_CLAMPS[node.kind], dtype, y)
     factor = fixed_point.multiplier(float(x.scale[0] / y.scale[0]))
-    return [elementwise(node, clip(rescaled(X - zero(x), factor) + zero(y), *within))]
+    return [elementwise(node, clip(requantize(X - zero(x), factor) + zero(y), *within))]
 
 
 @quantised("QUANTIZE", any_width=True)
@@ -240,7 +240,7 @@ def quantize(node: Node) -> Results:
     if node.type(0).dtype == "int32" and node.results[0].dtype not in ("int8", "int16"):
         raise Unsupported(f"{node.results[0].dtype} of numbers of int32 is not supported")
     factor = fixed_point.multiplier(fixed_point.scale(x) / fixed_point.scale(y))
-    return [elementwise(node, clip(rescaled(X - zero(x), factor) + zero(y), *within))]
+    return [elementwise(node, clip(requantize(X - zero(x), factor) + zero(y), *within))]
 
 
 @quantised("DEQUANTIZE", any_width=True)

@@ -76,7 +76,7 @@ def _saturated(values: np.ndarray, dtype: str) -> np.ndarray:
     return np.clip(values, *limits(dtype)).astype(dtype)
 
 
-def rescaled_table(x: Quantization, dtype: str, result: Quantization, result_dtype: str) -> np.ndarray:
+def requantize_table(x: Quantization, dtype: str, result: Quantization, result_dtype: str) -> np.ndarray:
     """The same reals in another scale, as CONCATENATION of uint8 computes them."""
     factor = x.scale[0] * (np.float32(1) / result.scale[0])
     bias = -np.float32(x.zero_point[0]) * factor

@@ -86,7 +86,7 @@ def measured(node: Node, x: str, axes: Sequence[int], asymmetric: bool) -> tuple
     return emit_broadcast(node.spelled(), "elementwise", (x, scale, zero), expr=expr, dtype="int8")[0], scale, zero
 
 
-def _reals(node: Node, sums: str, scale: str, own: np.ndarray, bias: str, behind: int) -> str:
+def _dequantized(node: Node, sums: str, scale: str, own: np.ndarray, bias: str, behind: int) -> str:
     """Sums of products as floats: times both scales, with the bias. behind: axes behind that of the channels."""
     factors = node.spelled().constant(own.astype(np.float32).reshape(-1, *(1,) * behind))
     operands, expr = [sums, scale, factors], call("real", X) * (arg(1) * arg(2))
@@ -111,7 +111,7 @@ def conv(node: Node) -> Results:
     sums = node.emit("conv2d_integer", x, w, **attrs, x_zero=0, w_zero=0)
     if len(set(own.tolist())) == 1:
         own = own[:1]
-    return [node.made(_reals(node, sums, scale, own, node.optional(2), 2), IMAGES[4])]
+    return [node.made(_dequantized(node, sums, scale, own, node.optional(2), 2), IMAGES[4])]
 
 
 @hybrid("FULLY_CONNECTED", fused=True)
@@ -150,7 +150,7 @@ def multiplied(node: Node, matrix: str, name: str, weights: np.ndarray | None, o
         rows = node.spelled().constant((columns.swapaxes(-1, -2) if turned else columns).astype(np.int32))
         expr = X - call("nearest", arg(1)) * arg(2)
         sums = emit_broadcast(node.spelled(), "elementwise", (sums, zero, rows), expr=expr, dtype="int32")[0]
-    return _reals(node, sums, scale, own, bias, 0)
+    return _dequantized(node, sums, scale, own, bias, 0)
 
 
 @hybrid("BATCH_MATMUL")

@@ -89,7 +89,7 @@ def typed(node: Node, expr: Expr, *names: str) -> str:
     return emit_broadcast(node.spelled(), "elementwise", names, expr=expr, dtype=node.results[0].dtype)[0]
 
 
-def rescaled(expr: Expr, factor: Multiplier) -> Expr:
+def requantize(expr: Expr, factor: Multiplier) -> Expr:
     """Times a factor. 2^30 and more take what is not 0 beyond every result; LiteRT's shifts are not defined there."""
     if factor.shift > 30:
         return clip(expr, -1, 1) * 2**30

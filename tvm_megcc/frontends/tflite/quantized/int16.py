@@ -17,7 +17,18 @@ from ..value import IMAGES
 from ..windows import channels, windows
 from . import fixed_point
 from .fixed_point import Multiplier
-from .importers import QUANTISED, activation, elementwise, operand, rescaled, result, same_types, shortened, typed, wide
+from .importers import (
+    QUANTISED,
+    activation,
+    elementwise,
+    operand,
+    requantize,
+    result,
+    same_types,
+    shortened,
+    typed,
+    wide,
+)
 from .products import spread, weights
 
 #: Bits by which operands of sums are scaled up.
@@ -126,11 +137,11 @@ def sum_(node: Node) -> Results:
                  for index, shift in enumerate(shifts)]
         down: Multiplier | None = None
     else:
-        terms = [rescaled(arg(index) * 2**_UP, fixed_point.multiplier(fixed_point.scale(each) / twice))
+        terms = [requantize(arg(index) * 2**_UP, fixed_point.multiplier(fixed_point.scale(each) / twice))
                  for index, each in enumerate((a, b))]
         down = fixed_point.multiplier(twice / (2**_UP * fixed_point.scale(y)))
     total = terms[0] + terms[1] if node.kind == "ADD" else terms[0] - terms[1]
-    total = clip(total, -2**15, 2**15 - 1) if down is None else rescaled(total, down)
+    total = clip(total, -2**15, 2**15 - 1) if down is None else requantize(total, down)
     return [elementwise(node, clip(total, *activation(node)))]
 
 
@@ -149,7 +160,7 @@ def leaky_relu(node: Node) -> Results:
         raise Unsupported(f"alpha {alpha}, which is negative, is not supported")
     above = fixed_point.multiplier(float(x.scale[0] / y.scale[0]))
     below = fixed_point.multiplier(float(x.scale[0] * alpha / y.scale[0]))
-    total = rescaled(maximum(X, 0), above) + rescaled(minimum(X, 0), below)
+    total = requantize(maximum(X, 0), above) + requantize(minimum(X, 0), below)
     return [elementwise(node, clip(total, -2**15, 2**15 - 1))]
 
 

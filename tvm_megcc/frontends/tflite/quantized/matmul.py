@@ -29,8 +29,8 @@ def batch_matmul(node: Node) -> Results:
     if not isinstance(depth, int) or depth >= _MOST:
         raise Unsupported(f"sums of {depth} products of 16 bits are not supported")
     total = None
-    for left, upper in _halves(node, node.plain(0)):
-        for right, more in _halves(node, node.plain(1)) if types[1] == "int16" else [(node.plain(1), 0)]:
+    for left, upper in _bytes_of_int16(node, node.plain(0)):
+        for right, more in _bytes_of_int16(node, node.plain(1)) if types[1] == "int16" else [(node.plain(1), 0)]:
             sums = node.emit("matmul_integer", left, right, **turned, a_zero=0, b_zero=0)
             part = node.compute(X * 2.0**(upper + more), node.emit("cast", sums, dtype="float64"))
             total = part if total is None else node.compute(X + arg(1), total, part)
@@ -44,7 +44,7 @@ def batch_matmul(node: Node) -> Results:
     return [node.emit("cast", whole, dtype="int16")]
 
 
-def _halves(node: Node, name: str) -> list[tuple[str, int]]:
+def _bytes_of_int16(node: Node, name: str) -> list[tuple[str, int]]:
     """Values of 8 bits and by how many bits they are shifted."""
     def made(expr: Expr, dtype: str) -> str:
         return emit_broadcast(node.spelled(), "elementwise", (name,), expr=expr, dtype=dtype)[0]

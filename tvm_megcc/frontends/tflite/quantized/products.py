@@ -17,7 +17,7 @@ from ..value import IMAGES
 from ..windows import channels, convolution, windows
 from . import fixed_point
 from .fixed_point import Multiplier
-from .importers import BYTES, activation, of_tensor, operand, quantised, rescaled, result, same_types, typed, zero
+from .importers import BYTES, activation, of_tensor, operand, quantised, requantize, result, same_types, typed, zero
 
 
 def requantised(node: Node, sums: str, factors: Sequence[Multiplier], axes_behind: int, how: str) -> str:
@@ -26,7 +26,7 @@ def requantised(node: Node, sums: str, factors: Sequence[Multiplier], axes_behin
     within, end = activation(node), zero(result(node))
     if max(factor.shift for factor in factors) > 30:
         raise Unsupported("its scales differ too much")
-    both_sides = how == "rescale_once" and any(map(_has_halves, factors))
+    both_sides = how == "rescale_once" and any(map(_has_ties, factors))
 
     def scaled(*factor) -> Expr:
         if both_sides:
@@ -39,7 +39,7 @@ def requantised(node: Node, sums: str, factors: Sequence[Multiplier], axes_behin
     return typed(node, clip(scaled(arg(1), arg(2)) + end, *within), sums, *map(node.spelled().constant, parts))
 
 
-def _has_halves(factor: Multiplier) -> bool:
+def _has_ties(factor: Multiplier) -> bool:
     """Whether some int32 times the factor lies between two numbers."""
     significand, shift = factor
     return significand > 0 and (significand & -significand) * 2**31 > 2**(30 - shift)
@@ -107,7 +107,7 @@ def batch_matmul(node: Node) -> Results:
     sums = node.emit("matmul_integer", node.plain(0), node.plain(1), trans_a=int(bool(node.option("AdjX"))),
                      trans_b=int(bool(node.option("AdjY"))), a_zero=zero(a), b_zero=zero(b))
     (factor,) = fixed_point.products(a, b, y, False)
-    return [typed(node, rescaled(X, factor) + zero(y), sums)]
+    return [typed(node, requantize(X, factor) + zero(y), sums)]
 
 
 @quantised("TRANSPOSE_CONV")

@@ -13,7 +13,7 @@ from ....ops.quantized.lookup_table import BYTES
 from ..node import Node, Results, Unsupported
 from ..products import reduced
 from . import fixed_point
-from .importers import operand, quantised, require_same_scales, rescaled, result, same_types, shortened, typed, zero
+from .importers import operand, quantised, requantize, require_same_scales, result, same_types, shortened, typed, zero
 
 #: The largest float32 below a half: added to a half it makes one, to what is less it does not.
 _HALF = float(np.nextafter(np.float32(0.5), np.float32(0)))
@@ -24,23 +24,23 @@ def mean(node: Node) -> Results:
     """SUM of int8 and int16 is what LiteRT's optimised kernel makes of it: the reference kernel takes their bytes for
     uint8, and of the two only the other is the sum to the nearest."""
     value, x, y = node.value(0), operand(node, 0), result(node)
-    in_reals = node.kind == "SUM" and value.type.dtype != "uint8"
+    in_floats = node.kind == "SUM" and value.type.dtype != "uint8"
     axes = node.axes(1, len(value.order))
     count = product(value.type.shape[axis] for axis in axes)
     if not isinstance(count, int) or not 0 < count < (2**15 if node.type(0).dtype == "int16" else 2**22):
         raise Unsupported(f"the {node.kind.lower()} of {count} numbers is not supported")
     along = {"axes": tuple(sorted(value.order.index(axis) for axis in axes)), "keepdims": True}
     if value.type.dtype in BYTES:
-        total = node.emit("reduce_sum_integer", value.name, x_zero=0 if in_reals else zero(x), **along)
+        total = node.emit("reduce_sum_integer", value.name, x_zero=0 if in_floats else zero(x), **along)
     else:
         total = node.emit("reduce_sum", node.emit("elementwise", value.name, expr=X, dtype="int32"), **along)
-    if in_reals:
+    if in_floats:
         factor = x.scale[0] / y.scale[0]
         real = call("real", X) * float(factor) + float(np.float32(-zero(x)) * factor * np.float32(count))
         size = call("floor", call("abs", real) + _HALF)
         expr = call("nearest", call("if_lt", real, 0, -size, size)) + zero(y)
     else:
-        expr = rescaled(X, fixed_point.mean_multiplier(x, y, count) if node.kind == "MEAN" else
+        expr = requantize(X, fixed_point.mean_multiplier(x, y, count) if node.kind == "MEAN" else
                         fixed_point.multiplier(fixed_point.scale(x) / fixed_point.scale(y))) + zero(y)
     made = node.made(typed(node, expr, total), value.order)
     return [made if node.option("KeepDims") else node.without(made, axes)]

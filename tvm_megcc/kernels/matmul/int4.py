@@ -22,7 +22,7 @@ def pack_panels(array: np.ndarray, width: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class NibblesParameters(Parameters):
+class Int4Parameters(Parameters):
     """Of `nibbles.c.j2`. block: numbers of a row that share a scale. vectors: of columns in a panel. rows: of a tile.
     """
 
@@ -32,7 +32,7 @@ class NibblesParameters(Parameters):
     rows: int
 
 
-class NibblesMatMul(Kernel):
+class Int4MatMul(Kernel):
     """A task is a panel of columns: numbers become reals in registers, and are multiplied by some rows of a."""
 
     name = "nibbles"
@@ -51,7 +51,7 @@ class NibblesMatMul(Kernel):
                            Operand("scale", 2, panels * blocks, ("panels", width)),
                            Operand("zero", 3, panels * blocks, ("panels", width)), Operand("bias", 4, N))
         bias = site.has(4)
-        return Lowered("matmul/nibbles", NibblesParameters(site.attrs.block, bias, vectors, rows), extents, operands,
+        return Lowered("matmul/nibbles", Int4Parameters(site.attrs.block, bias, vectors, rows), extents, operands,
                        (Operand("y", 0, M * N),), ceildiv(N, width),
                        f"matmul_nibbles_{site.attrs.block}" + "_bias" * bias, f"nibbles_{vectors}v", channels=N)
 
@@ -66,7 +66,7 @@ class RowsParameters(Parameters):
     block: int
 
 
-class NibbleRows(Kernel):
+class Int4Rows(Kernel):
     """A task is a row."""
 
     name = "rows"

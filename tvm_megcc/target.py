@@ -63,7 +63,7 @@ class Isa:
         wanted (megcc_halves.h). header: what megcc_simd.h calls the level, if not by its name.
     hoists: an engine compiles kernels once more, and loads all that a stretch of code without jumps reads before it
         computes (V8): a tile needs registers for every operand of a step, and steps must not be unrolled.
-    saturates: products of bytes are added by twos in int16, and saturate (kernels/integer/listed.py).
+    saturates: products of bytes are added by twos in int16, and saturate (kernels/integer/pmaddubsw.py).
     fused_rounding: a product and a sum of reals, rounded once, take fewer instructions than products of 64 bits.
     """
 
@@ -132,11 +132,11 @@ ISAS = {isa.name: isa for isa in (
     Isa("avx512_vnni", 0x00010005, 16, 32, 64, "defined(__x86_64__)", fallback="avx512", laid="uint8", **_AVX),
     Isa("neon", 0x00020001, 4, 32, 16, "defined(__aarch64__)", fallback="c", laid="int8", laid_step=16,
         sums="by_sixteens", **_ARM64_ISA),
-    Isa("neon_v82", 0x00020002, 4, 32, 16, "defined(__aarch64__)", fallback="neon", laid="int8", sums="by_fours",
+    Isa("neon_v82", 0x00020002, 4, 32, 16, "defined(__aarch64__)", fallback="neon", laid="int8", sums="by_dot4",
         float16_isa="neon_v82_half", **_ARM64_ISA),
     Isa("neon_v82_half", 0x00020002, 8, 32, 16, "defined(__aarch64__)", fallback="c", lane_fma=True, header="neon_v82"),
     Isa("neon_v86", 0x00020003, 4, 32, 16, "defined(__aarch64__)", fallback="neon_v82", laid="int8", laid_step=8,
-        sums="by_eights", float16_isa="neon_v86_half", **_ARM64_ISA),
+        sums="by_mmla", float16_isa="neon_v86_half", **_ARM64_ISA),
     Isa("neon_v86_half", 0x00020003, 8, 32, 16, "defined(__aarch64__)", fallback="neon_v82_half", lane_fma=True,
         header="neon_v86"),
     Isa("neon_armv7", 0x00030001, 4, 16, 16, "defined(__arm__) && __ARM_ARCH >= 7 && __ARM_ARCH_PROFILE == 'A'",

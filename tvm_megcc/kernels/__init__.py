@@ -27,9 +27,9 @@ from .extern.call import ExternCall
 from .helium.helium import HeliumConv, HeliumDepthwise, HeliumMatMul
 from .input.convert import ConvertRuns
 from .integer.dot import DotConv, DotMatMul
-from .integer.listed import ListedConv, ListedMatMul
 from .integer.panel import PanelBytesMatMul
 from .integer.plain import PlainBytesConv, PlainBytesMatMul
+from .integer.pmaddubsw import PmaddubswConv, PmaddubswMatMul
 from .integer.winograd import WinogradBytes
 from .integer_depthwise.depthwise import DepthwiseBytes
 from .integer_pool.pool import MaxPoolBytes, ReduceSumBytes, SumPoolBytes
@@ -88,10 +88,10 @@ realise(ops.nn.fused_attention.Attention, AttentionColumns(), AttentionLines())
 realise(ops.math.matmul.MatMul, PackedMatMul(), DotsMatMul(), PanelMatMul(), ScalarMatMul())
 realise(ops.quantized.int4.MatMulInt4, Int4MatMul())
 realise(ops.quantized.int4.DequantizeInt4, Int4Rows())
-realise(ops.quantized.conv_matmul.Conv2dInteger, DotConv(), ListedConv(), WinogradBytes(), PairConv(), DspConv(),
+realise(ops.quantized.conv_matmul.Conv2dInteger, DotConv(), PmaddubswConv(), WinogradBytes(), PairConv(), DspConv(),
         DspDepthwise(), HeliumConv(), HeliumDepthwise(), DepthwiseBytes(), PlainBytesConv())
-realise(ops.quantized.conv_matmul.MatMulInteger, DotMatMul(), ListedMatMul(), PairMatMul(), DspMatMul(), HeliumMatMul(),
-        PanelBytesMatMul(), PlainBytesMatMul())
+realise(ops.quantized.conv_matmul.MatMulInteger, DotMatMul(), PmaddubswMatMul(), PairMatMul(), DspMatMul(),
+        HeliumMatMul(), PanelBytesMatMul(), PlainBytesMatMul())
 realise(ops.quantized.pool_reduce.SumPoolInteger, SumPoolBytes())
 realise(ops.quantized.pool_reduce.ReduceSumInteger, ReduceSumBytes())
 realise(ops.math.spectral.Determinant, DeterminantKernel())

@@ -289,7 +289,7 @@ MGC_ISTORE4(u8, uint8_t, _mm256_packus_epi16)
  * h * 2^31 <= 2^61, so no sum overflows. What depends on the factor only is computed once, where it is held in a variable;
  * it is put together by "or", for a compiler may add sums in another order, element by element. */
 #if defined(MGC_ISA_AVX512)
-static MGC_INLINE __m512i mgc_rescaled_fixed(__m512i x, __m512i multiplier, __m512i right, int negative)
+static MGC_INLINE __m512i mgc_requantize_fixed(__m512i x, __m512i multiplier, __m512i right, int negative)
 {
     const __m512i one = _mm512_set1_epi64(1), first = _mm512_set1_epi64(1 << 30);
     const __m512i half = _mm512_or_si512(first, _mm512_slli_epi64(_mm512_andnot_si512(one, _mm512_sllv_epi64(one, right)), 30));
@@ -303,8 +303,8 @@ static MGC_INLINE mgc_i mgc_rescale_either(mgc_i x, mgc_i multiplier, mgc_i shif
     const mgc_i zero = mgc_iset1(0), by = mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30));
     const __m512i right = (__m512i)mgc_imax(zero - by, zero), low = _mm512_set1_epi64(0xffffffff);
     const __m512i wide = _mm512_sllv_epi32((__m512i)x, (__m512i)mgc_imax(by, zero));
-    const __m512i even = mgc_rescaled_fixed(wide, (__m512i)multiplier, _mm512_and_si512(right, low), negative);
-    const __m512i odd = mgc_rescaled_fixed(_mm512_srli_epi64(wide, 32), _mm512_srli_epi64((__m512i)multiplier, 32),
+    const __m512i even = mgc_requantize_fixed(wide, (__m512i)multiplier, _mm512_and_si512(right, low), negative);
+    const __m512i odd = mgc_requantize_fixed(_mm512_srli_epi64(wide, 32), _mm512_srli_epi64((__m512i)multiplier, 32),
                                            _mm512_srli_epi64(right, 32), negative);
     return (mgc_i)_mm512_mask_shuffle_epi32(even, 0xaaaa, odd, _MM_PERM_CCAA);
 }
@@ -325,7 +325,7 @@ static MGC_INLINE mgc_i mgc_rescale_either_down(mgc_i x, mgc_i multiplier, mgc_i
                                         _mm512_srli_epi64(right, 32), negative);
     return (mgc_i)_mm512_srav_epi32(_mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd), _mm512_sub_epi32(right, one));
 }
-static MGC_INLINE __m512i mgc_rescaled(__m512i x, __m512i multiplier, __m512i right)
+static MGC_INLINE __m512i mgc_requantize(__m512i x, __m512i multiplier, __m512i right)
 {
     const __m512i half = _mm512_srli_epi64(_mm512_sllv_epi64(_mm512_set1_epi64(1), right), 1);
     return _mm512_srav_epi64(_mm512_add_epi64(_mm512_mul_epi32(x, multiplier), half), right);
@@ -334,14 +334,14 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     const mgc_i by = mgc_iset1(31) - mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30));
     const __m512i right = (__m512i)by, low = _mm512_set1_epi64(0xffffffff);
-    const __m512i even = mgc_rescaled((__m512i)x, (__m512i)multiplier, _mm512_and_si512(right, low));
-    const __m512i odd = mgc_rescaled(_mm512_srli_epi64((__m512i)x, 32), _mm512_srli_epi64((__m512i)multiplier, 32),
+    const __m512i even = mgc_requantize((__m512i)x, (__m512i)multiplier, _mm512_and_si512(right, low));
+    const __m512i odd = mgc_requantize(_mm512_srli_epi64((__m512i)x, 32), _mm512_srli_epi64((__m512i)multiplier, 32),
                                      _mm512_srli_epi64(right, 32));
     return (mgc_i)_mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
 }
 #elif defined(MGC_ISA_AVX2)
 /* There is no arithmetic shift of 64 bits: sums are made positive first, and what that adds is taken off again. */
-static MGC_INLINE __m256i mgc_rescaled_fixed(__m256i x, __m256i multiplier, __m256i right, int negative)
+static MGC_INLINE __m256i mgc_requantize_fixed(__m256i x, __m256i multiplier, __m256i right, int negative)
 {
     const __m256i one = _mm256_set1_epi64x(1), zero = _mm256_setzero_si256();
     const __m256i first = _mm256_or_si256(_mm256_set1_epi64x(1 << 30), _mm256_slli_epi64(one, 63));
@@ -357,8 +357,8 @@ static MGC_INLINE mgc_i mgc_rescale_either(mgc_i x, mgc_i multiplier, mgc_i shif
     const mgc_i zero = mgc_iset1(0), by = mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30));
     const __m256i right = (__m256i)mgc_imax(zero - by, zero), low = _mm256_set1_epi64x(0xffffffff);
     const __m256i wide = _mm256_sllv_epi32((__m256i)x, (__m256i)mgc_imax(by, zero));
-    const __m256i even = mgc_rescaled_fixed(wide, (__m256i)multiplier, _mm256_and_si256(right, low), negative);
-    const __m256i odd = mgc_rescaled_fixed(_mm256_srli_epi64(wide, 32), _mm256_srli_epi64((__m256i)multiplier, 32),
+    const __m256i even = mgc_requantize_fixed(wide, (__m256i)multiplier, _mm256_and_si256(right, low), negative);
+    const __m256i odd = mgc_requantize_fixed(_mm256_srli_epi64(wide, 32), _mm256_srli_epi64((__m256i)multiplier, 32),
                                            _mm256_srli_epi64(right, 32), negative);
     /* 2^63 / 2^(31 + r) in 32 bits: shifted by 32, for r = 0, nothing is left. */
     const __m256i top = _mm256_sllv_epi32(_mm256_set1_epi32(1), _mm256_sub_epi32(_mm256_set1_epi32(32), right));
@@ -380,7 +380,7 @@ static MGC_INLINE mgc_i mgc_rescale_either_down(mgc_i x, mgc_i multiplier, mgc_i
                                         _mm256_srli_epi64(right, 32), negative);
     return (mgc_i)_mm256_srav_epi32(_mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa), _mm256_sub_epi32(right, one));
 }
-static MGC_INLINE __m256i mgc_rescaled(__m256i x, __m256i multiplier, __m256i right)
+static MGC_INLINE __m256i mgc_requantize(__m256i x, __m256i multiplier, __m256i right)
 {
     const __m256i half = _mm256_srli_epi64(_mm256_sllv_epi64(_mm256_set1_epi64x(1), right), 1);
     const __m256i top = _mm256_slli_epi64(_mm256_set1_epi64x(1), 63);
@@ -391,8 +391,8 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     const mgc_i by = mgc_iset1(31) - mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30));
     const __m256i right = (__m256i)by, low = _mm256_set1_epi64x(0xffffffff);
-    const __m256i even = mgc_rescaled((__m256i)x, (__m256i)multiplier, _mm256_and_si256(right, low));
-    const __m256i odd = mgc_rescaled(_mm256_srli_epi64((__m256i)x, 32), _mm256_srli_epi64((__m256i)multiplier, 32),
+    const __m256i even = mgc_requantize((__m256i)x, (__m256i)multiplier, _mm256_and_si256(right, low));
+    const __m256i odd = mgc_requantize(_mm256_srli_epi64((__m256i)x, 32), _mm256_srli_epi64((__m256i)multiplier, 32),
                                      _mm256_srli_epi64(right, 32));
     return (mgc_i)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
 }

@@ -43,7 +43,7 @@ def test_matmul_nbits(bits, block):
         (expected,) = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(
             None, inputs)
         kinds, actual = lowered(proto, inputs)
-        assert set(kinds) <= {"matmul_nibbles", "elementwise"}
+        assert set(kinds) <= {"matmul_int4", "elementwise"}
         np.testing.assert_allclose(actual, expected, 1e-4, 1e-4)
 
 
@@ -73,7 +73,7 @@ def test_dequantised_weights(dtype, shape, axis, block, then):
     """The last row has its blocks along the wrong axis: its weights are reals."""
     dequantize, tensors, w = weights(dtype, shape, axis, block)
     x = np.random.default_rng(0).normal(size=(5, 96)).astype(np.float32)
-    wanted = ["matmul_nibbles"]
+    wanted = ["matmul_int4"]
     match then:
         case "MatMul": nodes, expected = [node("MatMul", "x wr", "y")], x @ w
         case "Gemm": nodes, expected = [node("Gemm", "x wr", "y", transB=1)], x @ w.T
@@ -83,7 +83,7 @@ def test_dequantised_weights(dtype, shape, axis, block, then):
         case _:
             x = np.array([[3, 0, 32], [1, 1, -2]])
             nodes, expected = [node("Gather", "wr x", "y")], w[x]
-            wanted = ["gather", "gather", "gather", "dequantize_nibbles"]
+            wanted = ["gather", "gather", "gather", "dequantize_int4"]
     proto = model([dequantize, *nodes], fed({"x": x}), {"y": list(expected.shape)}, opset=21)
     proto.graph.initializer.extend(tensors)
     kinds, actual = lowered(proto, {"x": x})

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""If, Loop and Scan. Writes out short loops with a known number of iterations. The others, and an If whose condition the
-run decides, become operators with graphs in them."""
+"""If, Loop and Scan. Short loops with a known number of iterations are written out. The others, and an If whose
+condition the run decides, become operators with graphs in them."""
 
 from __future__ import annotations
 

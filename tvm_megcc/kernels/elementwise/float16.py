@@ -18,7 +18,7 @@ _BOTH = {"float32", "float16"}
 class Float16Loops(VectorKernel):
     """Between tensors of one layout."""
 
-    name = "halves"
+    name = "float16"
     dtypes, uniform, float16 = (("float32", "float16"),), False, False
 
     def layouts(self, site: Site):

@@ -137,7 +137,7 @@ def pack_sixteens(array: np.ndarray, zero: int, taps: int, apart: bool) -> np.nd
     return np.swapaxes(packed.reshape(-1, 16, taps), 1, 2)
 
 
-@packer("eights")
+@packer("int16x8")
 def pack_int16x8(array: np.ndarray, zero: int) -> np.ndarray:
     """[C, 1, KH, KW], less the zero point → [C/8][KH, KW][8] of int16, zeros behind the last channel. Fewer channels
     than 8 are repeated where that makes a whole block."""
@@ -168,7 +168,7 @@ class HeliumDepthwise(OneFilterAChannel):
         nine = s.taps == 9 and not apart
         pairs = s.taps if apart or wide else -(-s.taps // 2)
         channels, taps = round_up(C, 16), 9 if nine else 2 * pairs
-        weights = Operand("w", 1, round_up(C, 8) * s.taps, ("eights", zeros[1]), "int16") if wide else \
+        weights = Operand("w", 1, round_up(C, 8) * s.taps, ("int16x8", zeros[1]), "int16") if wide else \
             Operand("w", 1, channels * taps, ("sixteens", zeros[1], taps, apart), "int8")
         operands = present(site, Operand("x", 0, N * IH * IW * C), weights, Operand("b", 2, C))
         operands = with_sums(site, operands, (True, zeros[1]), zeros[0], C)

@@ -41,7 +41,7 @@ class DotParameters(ByteParameters):
     padding. copied: of these, what a task reads is laid out; else products read x itself. sums: as in `Isa`, if the
     ISA's products are of these types. narrow: no weight is -128. skewed: packed weights have a zero point. ahead: the
     weights that tiles ask for before they are used, "tile": those of the next one's channels, "page": 4 KB on. listed:
-    weights are lists of entries (`listed.py`).
+    weights are lists of entries (`pmaddubsw.py`).
     """
 
     laid: str
@@ -200,7 +200,7 @@ class DotProducts(Kernel):
     constants = (1, 2)
 
     #: Weights are lists of entries.
-    is_listed: ClassVar[bool] = False
+    is_pmaddubsw: ClassVar[bool] = False
 
     def laid(self, site: Site, zero: int) -> Laid:
         """How x is laid out, whose zero point is `zero`."""
@@ -228,7 +228,7 @@ class DotProducts(Kernel):
         copied = not flat or laid.dtype != site.x.dtype or bool(laid.less) or s.ic % laid.step > 0
         pixels: Dim = s.n * s.oh * s.ow if flat else s.ow
         sums = isa.sums if laid.dtype == isa.laid else ""
-        made_of = "listed" if self.is_listed else sums
+        made_of = "pmaddubsw" if self.is_pmaddubsw else sums
         tile = Tile.of(site, made_of, depth // laid.step, s.oc, pixels)
         channels = block(target, tile, depth, s.oc)
         rows = tile.pixels(target, item * s.ic, channels < s.oc, pixels) if flat else 1
@@ -265,7 +265,7 @@ class DotProducts(Kernel):
                                    DTYPES[laid.dtype].c_type, laid.step, fill, laid.name or DTYPES[laid.dtype].short,
                                    DTYPES[site.x.dtype].short, "i8", site.y.c_type, tile.vectors, tile.rest,
                                    tile.heights, tile.even, flat, copied, sums, narrow, skewed,
-                                   _ahead(site, laid, tile, depth, s), self.is_listed)
+                                   _ahead(site, laid, tile, depth, s), self.is_pmaddubsw)
         kind = "" if not flat else "_flat" if copied else "_there"
         totals = 4 * (ROWS if flat else ROWS * OW) if skewed else 0
         return Lowered("integer/dot", parameters, extents, operands, (Operand("y", 0, y_size),),

@@ -18,7 +18,7 @@ _ENOUGH = 1 << 15
 #: Of 64-bit Arm.
 _REGISTERS = 32
 #: Vectors of channels in tiles of assembler, and of weights that are listed.
-_WIDEST = {"listed": 1, "by_fours": 6, "by_eights": 4, "by_sixteens": 2, "by_sixteens_in_c": 1}
+_WIDEST = {"pmaddubsw": 1, "by_dot4": 6, "by_mmla": 4, "by_sixteens": 2, "by_sixteens_in_c": 1}
 
 
 @dataclass(frozen=True)
@@ -99,13 +99,13 @@ def _tallest(isa: Isa, sums: str, vectors: int) -> int:
     weights, and four lanes of each sum, or as many addresses as there are registers for."""
     if sums == "by_sixteens_in_c":
         return 2
-    if sums == "listed":
+    if sums == "pmaddubsw":
         return min(16, isa.registers - 3)
     if sums == "by_sixteens":
         return (isa.registers - 5) // (4 * vectors + 1)
-    if sums == "by_eights":
+    if sums == "by_mmla":
         return min(8, (isa.registers - 2) // (2 * vectors + 1) * 2)
-    if sums == "by_fours":
+    if sums == "by_dot4":
         return min(8, (isa.registers - 2) // (vectors + 1))
     if isa.wide:
         # Weights as bytes and as int16 take three quarters of a sum's registers.
@@ -120,7 +120,7 @@ def _fitting(isa: Isa, sums: str, vectors: int, needed: int, pixels: int) -> lis
     height = -(-pixels // count)
     heights = dict.fromkeys(h for h in (height, pixels % height) if h)
     found = [Tile(vectors, rest, tuple(heights))]
-    if sums in ("by_fours", "listed"):
+    if sums in ("by_dot4", "pmaddubsw"):
         found += [Tile(vectors, rest, (high, high - 1), True) for high in range(3, tallest + 1)
                   if _makes_up(high, pixels)]
     return found
@@ -146,7 +146,7 @@ def _loads(isa: Isa, sums: str, pixels: int, vectors: int) -> float:
     weights become int16, an instruction of the units that add and multiply does it."""
     if isa.int16_step > 1 and not isa.laid:
         return pixels * 0.05 + vectors * 0.5
-    if sums != "by_fours":
+    if sums != "by_dot4":
         return (pixels + vectors) * 0.3
     spare = _REGISTERS - pixels * (vectors + 1)
     return pixels / 4 + vectors / (4 if spare >= 4 else 2 if spare >= 2 else 1) + 0.4

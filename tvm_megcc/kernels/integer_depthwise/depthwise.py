@@ -50,7 +50,7 @@ class _RowsByFour(ConvParameters):
 
 @dataclass(frozen=True)
 class Dot4Parameters(_RowsByFour):
-    """Of `depthwise_fours.c.j2`. result: C type of an element of y."""
+    """Of `depthwise_dot4.c.j2`. result: C type of an element of y."""
 
     result: str
 
@@ -65,7 +65,7 @@ class QuadsParameters(_RowsByFour):
 
 @dataclass(frozen=True)
 class Int16Parameters(ByteParameters):
-    """Of `depthwise_halves.c.j2`. result: C type of an element of y. held, pixels_at_once: as above."""
+    """Of `depthwise_int16.c.j2`. result: C type of an element of y. held, pixels_at_once: as above."""
 
     result: str
     held: bool
@@ -106,7 +106,7 @@ def pack_lines(array: np.ndarray, zero: int) -> np.ndarray:
 
 
 #: Of Arm, where there are dot products of four bytes.
-_DOTS = ("by_fours", "by_eights")
+_DOTS = ("by_dot4", "by_mmla")
 
 
 class DepthwiseBytes(OneFilterAChannel):
@@ -220,8 +220,8 @@ class DepthwiseBytes(OneFilterAChannel):
                                       pixels_at_once=4 if many else 2)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
         reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
-        return replace(lowered, template="integer_depthwise/depthwise_halves", params=parameters,
-                       extents=dict(lowered.extents) | {"ROWS": _rows(s, 4)}, algorithm="halves",
+        return replace(lowered, template="integer_depthwise/depthwise_int16", params=parameters,
+                       extents=dict(lowered.extents) | {"ROWS": _rows(s, 4)}, algorithm="int16",
                        tasks=N * ceildiv(C, 8) * ceildiv(OH, ROWS), scratch=16 * (s.taps + reached * columns))
 
     @staticmethod
@@ -238,8 +238,8 @@ class DepthwiseBytes(OneFilterAChannel):
         parameters = Dot4Parameters(*s.window, len(operands) > 2, site.x.c_type, laid.zero, quads, high,
                                      taps <= 12, at_once, site.y.c_type)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
-        return replace(lowered, template="integer_depthwise/depthwise_fours", params=parameters,
-                       extents=dict(lowered.extents) | {"ROWS": rows}, inputs=operands, algorithm="fours",
+        return replace(lowered, template="integer_depthwise/depthwise_dot4", params=parameters,
+                       extents=dict(lowered.extents) | {"ROWS": rows}, inputs=operands, algorithm="dot4",
                        tasks=N * ceildiv(C, 16) * ceildiv(OH, ROWS), scratch=32 * taps + 64 * quads * columns)
 
     @staticmethod

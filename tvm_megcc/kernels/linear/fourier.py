@@ -35,7 +35,7 @@ class FourierPasses(Kernel):
         pairs = bool(site.attrs.pairs)
         params = FourierParameters(x.c_type, n, factors_of(n), bool(site.attrs.inverse), pairs)
         return Lowered("linear/fourier", params, {"LINES": product(x.shape[:-2])},
-                       (Operand("x", 0, lines * 2 * n), Operand("turns", 1, 2 * n * (1 + pairs))),
+                       (Operand("x", 0, lines * 2 * n), Operand("twiddles", 1, 2 * n * (1 + pairs))),
                        (Operand("y", 0, lines * 2 * (n + pairs)),), lines,
                        f"fourier_n{n}" + "_inverse" * params.inverse + "_pairs" * pairs, self.name,
                        scratch=4 * n * DTYPES[x.dtype].bytes)

@@ -23,7 +23,7 @@ def pack_panels(array: np.ndarray, width: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Int4Parameters(Parameters):
-    """Of `nibbles.c.j2`. block: numbers of a row that share a scale. vectors: of columns in a panel. rows: of a tile.
+    """Of `int4.c.j2`. block: numbers of a row that share a scale. vectors: of columns in a panel. rows: of a tile.
     """
 
     block: int
@@ -35,7 +35,7 @@ class Int4Parameters(Parameters):
 class Int4MatMul(Kernel):
     """A task is a panel of columns: numbers become reals in registers, and are multiplied by some rows of a."""
 
-    name = "nibbles"
+    name = "int4"
     fuses_epilogue = True
     constants = (1, 2, 3, 4)
 
@@ -51,9 +51,9 @@ class Int4MatMul(Kernel):
                            Operand("scale", 2, panels * blocks, ("panels", width)),
                            Operand("zero", 3, panels * blocks, ("panels", width)), Operand("bias", 4, N))
         bias = site.has(4)
-        return Lowered("matmul/nibbles", Int4Parameters(site.attrs.block, bias, vectors, rows), extents, operands,
+        return Lowered("matmul/int4", Int4Parameters(site.attrs.block, bias, vectors, rows), extents, operands,
                        (Operand("y", 0, M * N),), ceildiv(N, width),
-                       f"matmul_nibbles_{site.attrs.block}" + "_bias" * bias, f"nibbles_{vectors}v", channels=N)
+                       f"matmul_int4_{site.attrs.block}" + "_bias" * bias, f"int4_{vectors}v", channels=N)
 
     def cost(self, site: Site) -> float:
         return 500 + 2.0 * site.y.size * site.x.shape[-1] / site.isa.lanes
@@ -61,7 +61,7 @@ class Int4MatMul(Kernel):
 
 @dataclass(frozen=True)
 class RowsParameters(Parameters):
-    """Of `nibble_rows.c.j2`. block: as of products."""
+    """Of `int4_rows.c.j2`. block: as of products."""
 
     block: int
 
@@ -75,10 +75,10 @@ class Int4Rows(Kernel):
         R, K = extent_symbols("R", "K")
         extents = {"R": product(site.x.shape[:-1]), "K": site.attrs.depth}
         blocks = ceildiv(K, site.attrs.block)
-        return Lowered("matmul/nibble_rows", RowsParameters(site.attrs.block), extents,
+        return Lowered("matmul/int4_rows", RowsParameters(site.attrs.block), extents,
                        (Operand("w", 0, R * ceildiv(K, 2)), Operand("scale", 1, R * blocks),
                         Operand("zero", 2, R * blocks)), (Operand("y", 0, R * K),), R,
-                       f"nibble_rows_{site.attrs.block}", self.name)
+                       f"int4_rows_{site.attrs.block}", self.name)
 
     def cost(self, site: Site) -> float:
         return 2.0 * site.y.size

@@ -35,18 +35,18 @@ def twiddles(length: int, inverse: bool, dtype: str) -> np.ndarray:
 class Fourier(Operator):
     """The transform of x [..., N, 2], real and imaginary parts, along N; with the attribute `inverse` the inverse one.
     With `pairs` x are 2N real numbers, two neighbours side by side, and the result is the first half of their
-    transform, [..., N + 1, 2]. Operand: the `turns` of N, or of 2N.
+    transform, [..., N + 1, 2]. Operand: the `twiddles` of N, or of 2N.
 
     C. Temperton, Self-sorting mixed-radix fast Fourier transforms, Journal of Computational Physics 52 (1983); of pairs
     W. H. Press et al., Numerical Recipes in C (1992), 12.3.
     """
 
     kind = "fourier"
-    operands = ("x", "turns")
+    operands = ("x", "twiddles")
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, table: TensorType) -> tuple[TensorType, ...]:
-        why = f"turns {table} for lines {x}"
+        why = f"twiddles {table} for lines {x}"
         if x.rank < 2 or x.dtype != table.dtype or not isinstance(x.shape[-2], int) or factors_of(x.shape[-2]) is None:
             raise ShapeError(why)
         require_shape(x.shape[-1:], (2,), why)

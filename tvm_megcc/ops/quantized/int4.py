@@ -48,7 +48,7 @@ class MatMulInt4(Operator):
     first of two numbers in the low half; scale float32 and zero uint8 [N, blocks]; bias [N].
     """
 
-    kind = "matmul_nibbles"
+    kind = "matmul_int4"
     operands = ("a", "w", "scale", "zero", "bias?")
     channel_axis = -1
 
@@ -74,9 +74,9 @@ class MatMulInt4(Operator):
 
 @register
 class DequantizeInt4(Operator):
-    """(number - zero) * scale. Attributes `block` as of matmul_nibbles, `depth`: numbers of a row."""
+    """(number - zero) * scale. Attributes `block` as of matmul_int4, `depth`: numbers of a row."""
 
-    kind = "dequantize_nibbles"
+    kind = "dequantize_int4"
     operands = ("w", "scale", "zero")
 
     @staticmethod
@@ -110,7 +110,7 @@ def matmul_nbits(node: OnnxNode) -> tuple[str, ...]:
     (a,) = cast_to(node, node.inputs[0], "float32")
     parts = [(rows, scale, zero)] if bits == 4 else [
         (packed(rows & 15), scale, zero & 15), (packed(rows >> 4), scale * np.float32(16), zero >> 4)]
-    products = [node.emit("matmul_nibbles", (a, *(node.constant(np.ascontiguousarray(each)) for each in part)),
+    products = [node.emit("matmul_int4", (a, *(node.constant(np.ascontiguousarray(each)) for each in part)),
                           block=block)[0] for part in parts]
     (y,) = products if bits == 4 else node.emit("add", tuple(products))
     if behind.any():

@@ -16,7 +16,7 @@ from .requantize import DEQUANTIZE, Parameters
 
 
 def pack_int4(graph: Graph, context: Context) -> Graph:
-    """matmul and gather of dequantised constants of 4 bits, as matmul_nibbles and dequantize_nibbles; what is left of
+    """matmul and gather of dequantised constants of 4 bits, as matmul_int4 and dequantize_int4; what is left of
     constants with a scale a block becomes real."""
     edit = Editor(graph)
     for op in graph.ops:
@@ -24,7 +24,7 @@ def pack_int4(graph: Graph, context: Context) -> Graph:
             weights = _Weights.of(edit, op.inputs[1])
             if weights is not None and not op.attrs.trans_a and weights.along_rows(bool(op.attrs.trans_b)):
                 constants = weights.constants(edit, op)
-                edit.replace(op, op.with_(kind="matmul_nibbles", attrs=Attrs(block=weights.block),
+                edit.replace(op, op.with_(kind="matmul_int4", attrs=Attrs(block=weights.block),
                                           inputs=(op.inputs[0], *constants, *op.inputs[2:])))
         elif op.kind == "gather" and op.attrs.axis == 0:
             weights = _Weights.of(edit, op.inputs[0])
@@ -102,6 +102,6 @@ def _gather(edit: Editor, op: Op, weights: _Weights) -> None:
         gathers.append(op.with_(inputs=(name, op.inputs[1]), outputs=(value,)))
         rows.append(value)
     depth = weights.numbers.shape[1]
-    dequantized = Op("dequantize_nibbles", Attrs(block=weights.block, depth=depth), tuple(rows), op.outputs,
+    dequantized = Op("dequantize_int4", Attrs(block=weights.block, depth=depth), tuple(rows), op.outputs,
                      origin=op.origin)
     edit.replace(op, *gathers, dequantized)

@@ -36,8 +36,8 @@ MOST = 128
 _TURNED = ((False, False), (True, False), (True, True))
 
 
-def _fours(array: np.ndarray, outputs_first: bool, zero: int, groups: int, runs: int, lanes: int) -> np.ndarray:
-    """Weights less their zero point as int16 [vectors][runs][fours][lanes][pairs][2], zeros behind the channels."""
+def _grouped(array: np.ndarray, outputs_first: bool, zero: int, groups: int, runs: int, lanes: int) -> np.ndarray:
+    """Weights minus their zero point, int16 [vectors][runs][groups of 4][lanes][pairs][2]; zeros past the channels."""
     found = []
     for group in np.split(as_outputs(array, outputs_first), groups):
         outputs = group.shape[0]
@@ -48,9 +48,9 @@ def _fours(array: np.ndarray, outputs_first: bool, zero: int, groups: int, runs:
     return np.concatenate(found)
 
 
-def _places(fours: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """[vectors][runs][fours]: where what they multiply begins, in pairs of bytes, and whether there are two entries."""
-    first, second = fours[..., 0], fours[..., 1]
+def _places(grouped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """[vectors][runs][groups of 4]: where what they multiply begins, in pairs of bytes; whether there are two."""
+    first, second = grouped[..., 0], grouped[..., 1]
     plain = (np.abs(first + second) > MOST).any(axis=3)
     turned = ((np.abs(first - second) > MOST) | (second == -128)).any(axis=3)
     fails = np.stack([np.where(kind, turned, plain).any(axis=-1) for kind in np.array(_TURNED)])
@@ -58,22 +58,22 @@ def _places(fours: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _turned(place: np.ndarray) -> np.ndarray:
-    """[vectors][runs][fours][1][pairs]: whether the second byte of a pair is turned over."""
+    """[vectors][runs][groups of 4][1][pairs]: whether the second byte of a pair is turned over."""
     return np.array(_TURNED)[place][:, :, :, None, :]
 
 
 def _there(doubled: np.ndarray) -> np.ndarray:
-    """[vectors][runs][fours][2]: whether there is a first and a second entry."""
+    """[vectors][runs][groups of 4][2]: whether there is a first and a second entry."""
     return np.stack([np.ones_like(doubled), doubled], axis=-1)
 
 
-@packer("listed_weights")
+@packer("pmaddubsw_weights")
 def pack_weights(array: np.ndarray, *how) -> np.ndarray:
     """[entries][lanes][4] of int8. how: as of all packers here, outputs_first: of weights that are a matrix; their zero
     point; groups; runs of a window; lanes of a vector."""
-    fours = _fours(array, *how)
-    place, doubled = _places(fours)
-    weights = np.stack([fours[..., 0], np.where(_turned(place), -fours[..., 1], fours[..., 1])], axis=-1)
+    grouped = _grouped(array, *how)
+    place, doubled = _places(grouped)
+    weights = np.stack([grouped[..., 0], np.where(_turned(place), -grouped[..., 1], grouped[..., 1])], axis=-1)
     # What begins at q has the second pair in front.
     weights = np.where((place == 1)[..., None, None, None], weights[..., ::-1, :], weights)
     half = weights >> 1
@@ -81,45 +81,45 @@ def pack_weights(array: np.ndarray, *how) -> np.ndarray:
     return entries[_there(doubled)].astype(np.int8)
 
 
-@packer("listed_moves")
+@packer("pmaddubsw_moves")
 def pack_moves(array: np.ndarray, *how) -> np.ndarray:
     """[entries] of uint8: by how many pairs of bytes an entry begins behind the one before, the first one of a run
     behind the run."""
-    place, doubled = _places(_fours(array, *how))
+    place, doubled = _places(_grouped(array, *how))
     at = STEP * np.arange(place.shape[2]) + place
     # The second entry of two begins where the first one does.
     return np.stack([np.diff(at, prepend=0), np.zeros_like(at)], axis=-1)[_there(doubled)].astype(np.uint8)
 
 
-@packer("listed_lists")
+@packer("pmaddubsw_lists")
 def pack_lists(array: np.ndarray, *how) -> np.ndarray:
     """[vectors][1 + runs] of int32: the number of the first entry, and those of each run."""
-    counts = _there(_places(_fours(array, *how))[1]).sum(axis=(2, 3), dtype=np.int32)
+    counts = _there(_places(_grouped(array, *how))[1]).sum(axis=(2, 3), dtype=np.int32)
     last = counts.sum(axis=1, keepdims=True).cumsum(axis=0, dtype=np.int32)
     return np.concatenate([last - counts.sum(axis=1, keepdims=True), counts], axis=1, dtype=np.int32)
 
 
-@packer("listed_sums")
-def pack_listed_sums(array: np.ndarray, outputs_first: bool, zero: int, groups: int, runs: int, lanes: int,
+@packer("pmaddubsw_sums")
+def pack_pmaddubsw_sums(array: np.ndarray, outputs_first: bool, zero: int, groups: int, runs: int, lanes: int,
                      x_zero: int) -> np.ndarray:
     """[O] of int32: what sums of products have too little, the zero point of x included."""
-    fours = _fours(array, outputs_first, zero, groups, runs, lanes)
-    turned = np.where(_turned(_places(fours)[0]), fours[..., 1], 0).sum(axis=(1, 2, 4), dtype=np.int32)
+    grouped = _grouped(array, outputs_first, zero, groups, runs, lanes)
+    turned = np.where(_turned(_places(grouped)[0]), grouped[..., 1], 0).sum(axis=(1, 2, 4), dtype=np.int32)
     sums = pack_sums(array, outputs_first, zero, x_zero)
     return sums + 255 * turned.reshape(groups, -1)[:, :sums.size // groups].reshape(-1)
 
 
-@packer("listed_bias")
-def pack_listed_bias(bias: np.ndarray, array: np.ndarray, *given) -> np.ndarray:
+@packer("pmaddubsw_bias")
+def pack_pmaddubsw_bias(bias: np.ndarray, array: np.ndarray, *given) -> np.ndarray:
     """The same added to a bias; int32 wraps."""
-    return (pack_listed_sums(array, *given).view(np.uint32) + bias.reshape(-1).view(np.uint32)).view(np.int32)
+    return (pack_pmaddubsw_sums(array, *given).view(np.uint32) + bias.reshape(-1).view(np.uint32)).view(np.int32)
 
 
-class Listed(DotProducts):
+class Pmaddubsw(DotProducts):
     """Both operators by lists."""
 
-    name = "listed"
-    is_listed = True
+    name = "pmaddubsw"
+    is_pmaddubsw = True
 
     def refuse(self, site: Site) -> str | None:
         if not site.isa.saturates:
@@ -139,11 +139,11 @@ class Listed(DotProducts):
         runs, lanes = runs_of(s)[0], site.isa.lanes
         G, OC, ENTRIES = extent_symbols("G", "OC", "ENTRIES")
         given = *how, s.g, runs, lanes
-        bias = (Operand("b", 2, G * OC, ("listed_bias", *given, laid.zero), also=(1,)) if site.has(2) else
-                Operand("b", 1, G * OC, ("listed_sums", *given, laid.zero), "int32"))
-        return (x, Operand("w", 1, ENTRIES * lanes * STEP, ("listed_weights", *given), "int8"), bias,
-                Operand("moves", 1, ENTRIES, ("listed_moves", *given), "uint8"),
-                Operand("lists", 1, G * ceildiv(OC, lanes) * (1 + runs), ("listed_lists", *given), "int32")), {
+        bias = (Operand("b", 2, G * OC, ("pmaddubsw_bias", *given, laid.zero), also=(1,)) if site.has(2) else
+                Operand("b", 1, G * OC, ("pmaddubsw_sums", *given, laid.zero), "int32"))
+        return (x, Operand("w", 1, ENTRIES * lanes * STEP, ("pmaddubsw_weights", *given), "int8"), bias,
+                Operand("moves", 1, ENTRIES, ("pmaddubsw_moves", *given), "uint8"),
+                Operand("lists", 1, G * ceildiv(OC, lanes) * (1 + runs), ("pmaddubsw_lists", *given), "int32")), {
                     "ENTRIES": _entries(site, s, *how)}
 
     def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool = True) -> float:
@@ -155,13 +155,13 @@ class Listed(DotProducts):
 
 def _entries(site: Site, s: Geometry, outputs_first: bool, zero: int) -> int:
     """Of all lists."""
-    doubled = _places(_fours(site.values[1], outputs_first, zero, s.g, runs_of(s)[0], site.isa.lanes))[1]
+    doubled = _places(_grouped(site.values[1], outputs_first, zero, s.g, runs_of(s)[0], site.isa.lanes))[1]
     return int(doubled.size + doubled.sum())
 
 
-class ListedConv(Listed, DotConv):
+class PmaddubswConv(Pmaddubsw, DotConv):
     """Convolution, channels last."""
 
 
-class ListedMatMul(Listed, DotMatMul):
+class PmaddubswMatMul(Pmaddubsw, DotMatMul):
     """A constant matrix on the right."""

@@ -6,7 +6,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tvm_megcc.kernels.integer.listed import pack_listed_bias, pack_listed_sums, pack_lists, pack_moves, pack_weights
+from tvm_megcc.kernels.integer.pmaddubsw import (
+    pack_lists,
+    pack_moves,
+    pack_pmaddubsw_bias,
+    pack_pmaddubsw_sums,
+    pack_weights,
+)
 
 LANES = 8
 
@@ -61,8 +67,8 @@ def test_sums(kind: str, outputs: int, inputs: int, kernel: tuple[int, int], gro
     sums = sums.reshape(len(x), groups, -1)[:, :, :outputs].reshape(len(x), -1)
     expected = np.einsum("pghwi,goihw->pgo", x.astype(np.int64) - zero,
                          weights.reshape(groups, outputs, *shape[1:]).astype(np.int64)).reshape(len(x), -1)
-    np.testing.assert_array_equal(sums + pack_listed_sums(weights, *how), expected)
-    with_bias = (sums + pack_listed_bias(bias, weights, *how)).astype(np.int32)
+    np.testing.assert_array_equal(sums + pack_pmaddubsw_sums(weights, *how), expected)
+    with_bias = (sums + pack_pmaddubsw_bias(bias, weights, *how)).astype(np.int32)
     np.testing.assert_array_equal(with_bias, (expected + bias).astype(np.int32))
 
 

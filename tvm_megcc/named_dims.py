@@ -43,8 +43,8 @@ def _size(name: str, size: Size) -> int | list[Interval]:
     if isinstance(size, bool) or not isinstance(size, (int, str, range, list, tuple)):
         raise MegccError(f"dimension '{name}': {type(size).__name__} is no size, no range and no list of ranges")
     if isinstance(size, int):
-        if size < 1:
-            raise MegccError(f"dimension '{name}': {size} is no size; sizes are at least 1")
+        if size < 0:
+            raise MegccError(f"dimension '{name}': {size} is no size; sizes are 0 or more")
         return size
     if isinstance(size, str):
         found = parse_rule(size.strip())

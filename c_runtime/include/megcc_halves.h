@@ -46,6 +46,8 @@ MGH_OF_ONE(round, "frintn")
 MGH_OF_TWO(min, "fmin")
 MGH_OF_TWO(max, "fmax")
 MGH_OF_TWO(above, "fcmgt")
+#define mgh_minimum mgh_min
+#define mgh_maximum mgh_max
 #undef MGH_OF_ONE
 #undef MGH_OF_TWO
 static MGC_INLINE mgh_v mgh_load(const mgc_half *p) { return vld1q_f16(p); }
@@ -99,6 +101,14 @@ static MGC_INLINE mgh_v mgh_if_lt(mgh_v a, mgh_v b, mgh_v x, mgh_v y)
 }
 static MGC_INLINE mgh_v mgh_min(mgh_v a, mgh_v b) { return mgh_if_lt(b, a, b, a); }
 static MGC_INLINE mgh_v mgh_max(mgh_v a, mgh_v b) { return mgh_if_lt(a, b, b, a); }
+static MGC_INLINE mgh_v mgh_or_nan(mgh_v v, mgh_v b)
+{
+    mgh_v r;
+    __asm__("vcmp.f16 ne, %q1, %q1\n\tvpsel %q0, %q1, %q2" : "=w"(r) : "w"(b), "w"(v) : "p0");
+    return r;
+}
+static MGC_INLINE mgh_v mgh_minimum(mgh_v a, mgh_v b) { return mgh_or_nan(mgh_min(a, b), b); }
+static MGC_INLINE mgh_v mgh_maximum(mgh_v a, mgh_v b) { return mgh_or_nan(mgh_max(a, b), b); }
 /* Lanes of even and of odd numbers. */
 static MGC_INLINE mgc_v mgh_low(mgh_v v) { return mgc_bottom(v); }
 static MGC_INLINE mgc_v mgh_high(mgh_v v) { return mgc_top(v); }
@@ -180,6 +190,10 @@ static MGC_INLINE mgh_v mgh_pow(mgh_v a, mgh_v b)
 #define mgc_folded mgh_folded
 #define mgc_min mgh_min
 #define mgc_max mgh_max
+#undef mgc_minimum
+#undef mgc_maximum
+#define mgc_minimum mgh_minimum
+#define mgc_maximum mgh_maximum
 #define mgc_abs mgh_abs
 #define mgc_neg mgh_neg
 #define mgc_sqrt mgh_sqrt

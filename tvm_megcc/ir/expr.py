@@ -164,6 +164,8 @@ FUNCTIONS = {
     "mul": Function(np.multiply, "*"), "div": Function(np.divide, "/", 8),
     "neg": Function(np.negative), "abs": Function(np.abs),
     "min": Function(np.minimum), "max": Function(np.maximum),
+    # Of vectors in C: min and max as `vector_call` has them.
+    "minimum": Function(np.minimum, cost=3), "maximum": Function(np.maximum, cost=3),
     "sqrt": Function(np.sqrt, cost=12), "exp": Function(np.exp, cost=14), "log": Function(np.log, cost=16),
     "tanh": Function(np.tanh, cost=18), "sigmoid": Function(_sigmoid, cost=20), "erf": Function(_erf, cost=20),
     "floor": Function(np.floor), "ceil": Function(np.ceil), "round": Function(_round_half_even),
@@ -239,6 +241,21 @@ def functions_of(expr: Expr) -> set[str]:
     return set()
 
 
+def vector_call(expr: Call) -> Call:
+    """The call of reals as `mgc_min` and `mgc_max` take it, which keep a NaN of their first operand only: a number that
+    the model gives comes second. Of two operands that the run computes, "minimum" or "maximum"."""
+    if expr.fn not in ("min", "max"):
+        return expr
+    first, second = expr.args
+    if _is_number(second):
+        return expr
+    return Call(expr.fn, (second, first)) if _is_number(first) else Call(expr.fn + "imum", expr.args)
+
+
+def _is_number(expr: Expr) -> bool:
+    return isinstance(expr, Const) and expr.value == expr.value
+
+
 def to_c(expr: Expr, names: Sequence[str]) -> str:
     """The expression in C over the vector type `mgc_v`; scalars broadcast through mgc_set1()."""
     return _vectors(expr, names).text
@@ -249,6 +266,7 @@ def _vectors(expr: Expr, names: Sequence[str]) -> Text:
         return Text(names[expr.index])
     if isinstance(expr, Const):
         return called("mgc_set1", Text(c_float(expr.value)))
+    expr = vector_call(expr)
     strings = [_vectors(a, names) for a in expr.args]
     sign = FUNCTIONS[expr.fn].infix
     return infix(strings[0], sign, strings[1]) if sign else called(f"mgc_{expr.fn}", *strings)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .c_text import Text, called, infix
-from .expr import FUNCTIONS, Arg, Call, Const, Expr, c_float
+from .expr import FUNCTIONS, Arg, Call, Const, Expr, c_float, vector_call
 
 #: Element types -> the kind of lane their elements are computed in.
 KINDS = {**dict.fromkeys(("int8", "uint8", "int16", "uint16", "int32"), "i"), "float32": "f"}
@@ -207,6 +207,8 @@ def _text(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str) -> 
         return Text(names[expr.index])
     if isinstance(expr, Const):
         return Text(f"mgc_iset1({_c_int(int(expr.value))})" if kind == "i" else f"mgc_set1({c_float(expr.value)})")
+    if kind == "f":
+        expr = vector_call(expr)
     function = FUNCTIONS[expr.fn]
     strings = [_text(argument, names, kinds, wanted)
              for argument, wanted in zip(expr.args, _wanted(expr, kinds, kind), strict=True)]

@@ -102,6 +102,11 @@ _FACTORS = ([2**30, 2**31 - 1, 1518500250, 2**30 + 2**14] * 15,
             [shift for shift in (-31, -30, -29, -17, -16, -9, -8, -7, -2, -1, 0, 1, 2, 7, 30) for _ in range(4)])
 
 
+#: Two operands of 37 with NaN in neither, either and both.
+_SOME_NANS = (np.resize(np.array([1, np.nan, -np.inf, 2, np.nan, -3], np.float32), 37),
+              np.resize(np.array([np.nan, 2, -1, np.inf, np.nan, -2, 0.5], np.float32), 37))
+
+
 @register
 class Fused(Elementwise):
     """Any expression over any number of operands: what chains of elementwise operators become. Attribute `expr`.
@@ -119,6 +124,9 @@ class Fused(Elementwise):
              Case((f32(7, 1), f32(1, 9)), {"expr": X - Y}),
              Case((f32(5000),), {"expr": X * call("sigmoid", X)}),
              Case((f32(2, 3, 4, 2, 3, 2), f32(3, 1, 2, 1, 2)), {"expr": X + Y}),
+             *(Case((f32(3, 37), f32(37)), {"expr": expr},
+                    values={0: np.resize(_SOME_NANS[0], (3, 37)), 1: _SOME_NANS[1]})
+               for expr in (maximum(X, Y), minimum(X, Y), minimum(1.5, maximum(-1, Y)) - X, clip(X, -Y, Y * Y))),
              Case((((4, 9), "int32"), ((9,), "int32")), {"expr": X * Y + 3}),
              _lane_case(X, "int32", (((3, 5, 7), "uint8"),), {0: [0, 1, 255, 128]}),
              _lane_case(call("rescale_fixed", X, Y, arg(2)) + 7, "int8",

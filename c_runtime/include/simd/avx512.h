@@ -22,6 +22,7 @@ static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return _mm512_fmadd
 /* The instructions return their second operand if one is NaN. */
 static MGC_INLINE mgc_v mgc_min(mgc_v a, mgc_v b) { return _mm512_min_ps(b, a); }
 static MGC_INLINE mgc_v mgc_max(mgc_v a, mgc_v b) { return _mm512_max_ps(b, a); }
+static MGC_INLINE mgc_v mgc_or_nan(mgc_v v, mgc_v b) { return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(b, b, _CMP_UNORD_Q), b); }
 static MGC_INLINE mgc_u mgc_bits(mgc_v v) { return (mgc_u)v; }
 static MGC_INLINE mgc_v mgc_float(mgc_u u) { return (mgc_v)u; }
 static MGC_INLINE mgc_v mgc_abs(mgc_v v) { return _mm512_andnot_ps(_mm512_set1_ps(-0.0f), v); }

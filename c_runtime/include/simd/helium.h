@@ -47,6 +47,13 @@ static MGC_INLINE mgc_v mgc_if_lt(mgc_v a, mgc_v b, mgc_v x, mgc_v y)
     return v;
 }
 
+static MGC_INLINE mgc_v mgc_or_nan(mgc_v v, mgc_v b)
+{
+    mgc_v r;
+    __asm__("vcmp.f32 ne, %q1, %q1\n\tvpsel %q0, %q1, %q2" : "=w"(r) : "w"(b), "w"(v) : "p0");
+    return r;
+}
+
 /* Lanes of the first registers are s0 to s7: scalar instructions divide, take roots and shuffle. */
 static MGC_INLINE mgc_v mgc_recip(mgc_v v)
 {
@@ -146,6 +153,11 @@ static MGC_INLINE mgc_v mgc_if_lt(mgc_v a, mgc_v b, mgc_v x, mgc_v y)
 {
     const mgc_u mask = (mgc_u)(a < b);
     return mgc_float((mgc_bits(x) & mask) | (mgc_bits(y) & ~mask));
+}
+static MGC_INLINE mgc_v mgc_or_nan(mgc_v v, mgc_v b)
+{
+    const mgc_u mask = (mgc_u)(b != b);
+    return mgc_float((mgc_bits(b) & mask) | (mgc_bits(v) & ~mask));
 }
 static MGC_INLINE mgc_v mgc_abs(mgc_v v) { return mgc_float(mgc_bits(v) & 0x7fffffffu); }
 static MGC_INLINE mgc_v mgc_neg(mgc_v v) { return -v; }

@@ -44,6 +44,8 @@ static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return vfmaq_f32(c,
 #define mgc_fma_lane(c, a, b, lane) vfmaq_laneq_f32(c, a, b, lane)
 static MGC_INLINE mgc_v mgc_min(mgc_v a, mgc_v b) { return vminq_f32(a, b); }
 static MGC_INLINE mgc_v mgc_max(mgc_v a, mgc_v b) { return vmaxq_f32(a, b); }
+#define mgc_minimum mgc_min
+#define mgc_maximum mgc_max
 static MGC_INLINE mgc_u mgc_bits(mgc_v v) { return vreinterpretq_u32_f32(v); }
 static MGC_INLINE mgc_v mgc_float(mgc_u u) { return vreinterpretq_f32_u32(u); }
 static MGC_INLINE mgc_v mgc_abs(mgc_v v) { return vabsq_f32(v); }

@@ -119,6 +119,7 @@ static MGC_INLINE mgc_v mgc_select(mgc_lanes mask, mgc_v x, mgc_v y) { return (m
 static MGC_INLINE mgc_v mgc_if_lt(mgc_v a, mgc_v b, mgc_v x, mgc_v y) { return mgc_select(a < b, x, y); }
 static MGC_INLINE mgc_v mgc_min(mgc_v a, mgc_v b) { return mgc_if_lt(b, a, b, a); }
 static MGC_INLINE mgc_v mgc_max(mgc_v a, mgc_v b) { return mgc_if_lt(a, b, b, a); }
+static MGC_INLINE mgc_v mgc_or_nan(mgc_v v, mgc_v b) { return mgc_select(b != b, b, v); }
 
 static MGC_INLINE mgc_v mgc_abs(mgc_v v) { return mgc_float(mgc_bits(v) & 0x7fffffffu); }
 static MGC_INLINE mgc_v mgc_neg(mgc_v v) { return -v; }

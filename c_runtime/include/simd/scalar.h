@@ -37,6 +37,10 @@ static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c)
 
 static MGC_INLINE mgc_v mgc_min(mgc_v a, mgc_v b) { return b < a ? b : a; }
 static MGC_INLINE mgc_v mgc_max(mgc_v a, mgc_v b) { return b > a ? b : a; }
+/* One comparison where the first operand is the result. */
+static MGC_INLINE mgc_v mgc_minimum(mgc_v a, mgc_v b) { return b >= a || a != a ? a : b; }
+static MGC_INLINE mgc_v mgc_maximum(mgc_v a, mgc_v b) { return b <= a || a != a ? a : b; }
+#define mgc_maximum mgc_maximum
 
 static MGC_INLINE mgc_u mgc_bits(mgc_v v) { return mgc_lane_bits(v); }
 static MGC_INLINE mgc_v mgc_float(mgc_u u) { return mgc_lane_float(u); }

@@ -60,6 +60,7 @@ static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return a * b + c; }
 /* b < a ? b : a, which is one instruction of x86: a NaN in `a` is kept. */
 static MGC_INLINE mgc_v mgc_min(mgc_v a, mgc_v b) { return (mgc_v)wasm_f32x4_pmin((v128_t)a, (v128_t)b); }
 static MGC_INLINE mgc_v mgc_max(mgc_v a, mgc_v b) { return (mgc_v)wasm_f32x4_pmax((v128_t)a, (v128_t)b); }
+static MGC_INLINE mgc_v mgc_or_nan(mgc_v v, mgc_v b) { return (mgc_v)wasm_v128_or((v128_t)v, wasm_f32x4_ne((v128_t)b, (v128_t)b)); }
 static MGC_INLINE mgc_u mgc_bits(mgc_v v) { return (mgc_u)v; }
 static MGC_INLINE mgc_v mgc_float(mgc_u u) { return (mgc_v)u; }
 static MGC_INLINE mgc_v mgc_abs(mgc_v v) { return (mgc_v)wasm_f32x4_abs((v128_t)v); }

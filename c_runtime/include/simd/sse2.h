@@ -47,6 +47,7 @@ static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return _mm_add_ps(_
 /* The instructions return their second operand if one is NaN. */
 static MGC_INLINE mgc_v mgc_min(mgc_v a, mgc_v b) { return _mm_min_ps(b, a); }
 static MGC_INLINE mgc_v mgc_max(mgc_v a, mgc_v b) { return _mm_max_ps(b, a); }
+static MGC_INLINE mgc_v mgc_or_nan(mgc_v v, mgc_v b) { return _mm_or_ps(v, _mm_cmpunord_ps(b, b)); }
 static MGC_INLINE mgc_u mgc_bits(mgc_v v) { return (mgc_u)v; }
 static MGC_INLINE mgc_v mgc_float(mgc_u u) { return (mgc_v)u; }
 static MGC_INLINE mgc_v mgc_abs(mgc_v v) { return _mm_andnot_ps(_mm_set1_ps(-0.0f), v); }

@@ -62,7 +62,7 @@ class Chains(Family):
     def refusal(self, case: Chain) -> str:
         """Asked of each by itself: one graph in a folder of many that is refused has the others compiled again."""
         if any(array.size == 0 for feeds in case.runs for array in feeds.values()):
-            return "an input without elements: extents are at least 1"
+            return "an input without elements: open extents are at least 1 unless a size is given"
         try:
             tvm_megcc.compile(case.model, "c", dims=dict(case.dims))
         except Exception as error:

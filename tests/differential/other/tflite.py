@@ -65,8 +65,7 @@ class TFLite(Family):
             return judged(case.drawn, Path(folder))._replace(number=case.number)
 
     def refusal(self, case: File) -> str:
-        arrays = (*case.expected.values(), *case.spec.feeds.values())
-        return "a tensor without elements: extents are at least 1" if any(not array.size for array in arrays) else ""
+        return ""
 
     def run(self, cases: Sequence[File], target: str, folder: Path) -> list[Outputs]:
         from tests.tflite_cases import merged

@@ -45,7 +45,7 @@ def test_what_is_given(given, wanted):
     assert parse_dims(given) == wanted
 
 
-@pytest.mark.parametrize("given", [["n"], ["n="], ["=1"], ["n=a"], ["n=0"], ["n=1", "n=2"], {"n": 1.5}, {"n": True},
+@pytest.mark.parametrize("given", [["n"], ["n="], ["=1"], ["n=a"], ["n=-1"], ["n=1", "n=2"], {"n": 1.5}, {"n": True},
                                    {"n": range(1, 9, 2)}, {"n": [(1, 2, 3)]}, {"n": ["1"]}, {"n": -1}])
 def test_what_is_no_size(given):
     with pytest.raises(MegccError, match="dimension '"):

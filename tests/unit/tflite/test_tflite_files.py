@@ -201,7 +201,6 @@ WRONG = [
     (({"x": (3, 2, 4), "y": (3, 2, 4)}, [("UNIDIRECTIONAL_SEQUENCE_LSTM", "UnidirectionalSequenceLSTMOptions",
                                           {}, ["x", *[""] * 23], ["y"])], ["x"], ["y"]),
      "has none of the operands 1, 4, 2, 3"),
-    (({"x": (0, 3), "y": (0, 3)}, [("RELU", "", {}, ["x"], ["y"])], ["x"], ["y"]), "extents are at least 1"),
 ]
 
 

@@ -297,8 +297,8 @@ class Importer:
         for axis in range(rank):
             extent = wanted[axis] if wanted is not None else None
             dim = tensor.shape.dim[axis] if tensor.HasField("shape") else onnx.TensorShapeProto.Dimension()
-            if isinstance(extent, (int, np.integer)) and extent < 1:
-                raise ShapeError(f"input_shapes gives axis {axis} the extent {extent}; extents are at least 1")
+            if isinstance(extent, (int, np.integer)) and extent < 0:
+                raise ShapeError(f"input_shapes gives axis {axis} the extent {extent}; extents are 0 or more")
             shape.append(Symbol(extent) if isinstance(extent, str) else
                          int(extent) if extent is not None else self._model_dim(value.name, axis, dim, bound))
         type_ = TensorType(DTYPES.get(tensor.elem_type, "int64"), tuple(shape))
@@ -312,9 +312,9 @@ class Importer:
             return Symbol(f"{name}_{axis}")
         if isinstance(found, SymbolicDim):
             extent = substitute(found, bound)
-            if isinstance(extent, int) and extent < 1:
-                raise ShapeError(f"has {quoted(_symbol_of(dim))} along axis {axis}, which is {extent}; extents are at "
-                                 "least 1")
+            if isinstance(extent, int) and extent < 0:
+                raise ShapeError(f"has {quoted(_symbol_of(dim))} along axis {axis}, which is {extent}; extents are 0 "
+                                 "or more")
             return extent
         return found if isinstance(found, int) else bound.get(found, Symbol(found))
 

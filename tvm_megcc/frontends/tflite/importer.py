@@ -255,8 +255,8 @@ class _Importer:
         shape: list[Dim] = []
         for axis, (given, own) in enumerate(zip(wanted, tensor.shape, strict=True)):
             extent = own if given is None else given
-            if isinstance(extent, int) and extent < 1:
-                raise ShapeError(f"axis {axis} has the extent {extent}; extents are at least 1")
+            if isinstance(extent, int) and extent < 0:
+                raise ShapeError(f"axis {axis} has the extent {extent}; extents are 0 or more")
             shape.append(Symbol(extent) if isinstance(extent, str) else int(extent))
         type_ = TensorType(tensor.dtype, tuple(shape))
         if (size := type_.static_bytes) is not None and size > MAX_BYTES:

@@ -32,8 +32,8 @@ class Fold:
 FOLDS = {
     "sum": Fold("0.0f", "a + v"),
     "mean": Fold("0.0f", "a + v", finish="a / mgc_set1(count)"),
-    "max": Fold("-MGC_INF", "mgc_max(a, v)", "v > a ? v : a"),
-    "min": Fold("MGC_INF", "mgc_min(a, v)", "v < a ? v : a"),
+    "max": Fold("-MGC_INF", "mgc_maximum(a, v)", "v <= a || a != a ? a : v"),
+    "min": Fold("MGC_INF", "mgc_minimum(a, v)", "v >= a || a != a ? a : v"),
     "prod": Fold("1.0f", "a * v", "a * v"),
     "l1": Fold("0.0f", "a + mgc_abs(v)"),
     "l2": Fold("0.0f", "mgc_fma(v, v, a)", finish="mgc_sqrt(a)"),

@@ -82,6 +82,12 @@ def _cases(name: str) -> tuple[Case, ...]:
     if name in ("sum", "max", "min", "prod", "l1", "sum_square"):
         cases += [Case((((3, 6), dtype),), {"axes": (1,), "keepdims": False}) for dtype in ("int32", "uint8", "int64")]
     cases.append(Case((((3, 5, 7), "float64"),), {"axes": (1,), "keepdims": True}))
+    if name in ("max", "min"):
+        # A NaN as the first element, in the middle and as the last; a row of NaN.
+        rows = np.where(np.isin(np.arange(7 * 35) % 38, (0, 13)), np.nan, np.arange(7 * 35) % 11 - 5).reshape(7, 35)
+        rows[2] = np.nan
+        cases += [Case(((rows.shape, dtype),), {"axes": (axis,), "keepdims": True}, values={0: rows})
+                  for axis in (0, 1) for dtype in ("float32", "float64")]
     if name == "log_sum":
         cases = [Case(case.inputs, case.attrs, values={0: 1.0 + np.arange(product(case.inputs[0][0])) % 7})
                  for case in cases]

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling over windows and over whole images. A NaN may be lost in a maximum; averages keep it."""
+"""Pooling over windows and over whole images. NaN goes into the results of its windows."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -240,6 +242,13 @@ MaxPool.cases = (
     _case((2, 70, 9, 7), (3, 2), (2, 1), (1, 0, 1, 1), (2, 1), dtype="int8"),
     _case((1, 130, 5, 5), (3, 3), (2, 2), (1, 1, 1, 1), ceil=True, dtype="uint8"),
 )
+#: A NaN at a corner, within, and neighbours.
+_NANS = np.where(np.isin(np.arange(2 * 18 * 11 * 13) % 143, (0, 70, 71, 100)), np.nan, 0).reshape(2, 18, 11, 13) \
+    + np.arange(2 * 18 * 11 * 13).reshape(2, 18, 11, 13) % 17
+MaxPool.cases += tuple(
+    replace(_case(_NANS.shape, *how), values={0: _NANS})
+    for how in (((3, 3), (2, 2), (1, 1, 1, 1)), ((2, 2), (1, 1)), ((3, 2), (2, 1), (0, 1, 0, 0), (2, 2))))
+GlobalMaxPool.cases += (Case((f32(*_NANS.shape),), values={0: _NANS}),)
 MaxPoolIndices.cases = (
     _case((2, 3, 9, 7), (3, 2), (2, 1), (1, 0, 1, 1), order="row"),
     _case((2, 3, 9, 7), (2, 3), (2, 2), (0, 1, 0, 1), ceil=True, order="column"),

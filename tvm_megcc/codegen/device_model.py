@@ -18,7 +18,7 @@ from ..ir.types import TensorType
 from ..target import TARGETS
 from . import container
 from .container import Image
-from .flow import Jump, Mark, Move, Turn
+from .flow import Iteration, Jump, Mark, Move
 from .memory.weights import Weights
 from .plan import KernelPlan, PlannedMemory
 from .quantised import Quantisation
@@ -182,7 +182,7 @@ def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, stor
                 add(container.Opcode.move, len(values), 0, 0, len(operands), 0)
             elif isinstance(item, Jump):
                 add(container.Opcode.branch, int(item.when), 0, 0, len(operands), marks[item.mark])
-            elif isinstance(item, Turn):
+            elif isinstance(item, Iteration):
                 values = values[:3]
                 add(container.Opcode.loop, int(not item.first), 0, 0, len(operands), marks[item.mark])
             operands.extend(values)

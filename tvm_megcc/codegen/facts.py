@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ..ir.dims import Dim, evaluate, likely, symbols
 from ..ir.graph import Graph, bodies_of
-from ..ir.shapes import Count, counts_of
+from ..ir.shapes import Count, unbacked_symbols
 from ..ops.base import operator
 from ..ops.masks import input_masks
 from ..ops.ranges import input_ranges
@@ -25,7 +25,8 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
     """Facts about the compiled model that are no code."""
     least = {symbol: low for symbol, low, _ in plans[0][1][0].bucket.bounds}
 
-    ranges, masks, counted = input_ranges(graph), input_masks(graph), {count.symbol for count in counts_of(graph)}
+    ranges, masks = input_ranges(graph), input_masks(graph)
+    counted = {count.symbol for count in unbacked_symbols(graph)}
 
     def symbols_of(name):
         return set().union(*map(symbols, graph.types[name].shape))

@@ -38,7 +38,7 @@ class Jump:
 
 
 @dataclass(frozen=True)
-class Turn:
+class Iteration:
     """Of a loop. At its beginning (`first`) the turn is 0, and unless that is less than `most` and `going` holds, it
     goes to `mark`, behind the loop; at its end it is one more, and if that is less and `going` holds, it goes to
     `mark`, the first step of the body. stacks: what is filled turn by turn."""
@@ -63,7 +63,7 @@ class Mark:
     values: tuple[str, ...] = ()
 
 
-Control = Union[Count, Move, Jump, Turn, Mark]
+Control = Union[Count, Move, Jump, Iteration, Mark]
 
 
 def renamed(item: Control, name: Callable[[str], str]) -> Control:

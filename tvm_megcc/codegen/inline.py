@@ -11,7 +11,7 @@ import numpy as np
 from ..ir.graph import Graph, Op, bodies_of
 from ..ir.types import TensorType
 from ..passes.memory.views import Place
-from .flow import Control, Jump, Mark, Move, Turn, renamed
+from .flow import Control, Iteration, Jump, Mark, Move, renamed
 from .plan import KernelPlan, Step, Weight
 
 Name = Callable[[str], str]
@@ -98,12 +98,12 @@ def _loop(flat: _Inliner, op: Op, plans: Sequence[KernelPlan]) -> None:
     most = flat.held(most)
     starts = zip((going, *values[:carried]), (goes, *results[:carried]), strict=True)
     flat.control(*(Move(flat.held(source), target) for source, target in starts),
-                 Turn(turn, most, goes, True, behind.name, tuple(results[carried:])), first)
+                 Iteration(turn, most, goes, True, behind.name, tuple(results[carried:])), first)
     made = flat.body(op, plan, (turn, goes, *results[:carried], *values[carried:]), 0)
     round_ = results[:carried] if op.attrs.counted else (goes, *results[:carried])
     rows = (Move(row, target, turn) for row, target in zip(made[len(round_):], results[carried:], strict=True))
     kept = (Move(row, target) for row, target in zip(made, round_, strict=False))
-    flat.control(*rows, *kept, Turn(turn, most, goes, False, first.name), behind)
+    flat.control(*rows, *kept, Iteration(turn, most, goes, False, first.name), behind)
     flat.loops.append((begin, len(flat.steps)))
 
 

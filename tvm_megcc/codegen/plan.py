@@ -14,7 +14,7 @@ from ..context import Context
 from ..errors import InternalError, MegccError
 from ..ir.dims import Dim, likely, number, round_up, substitute
 from ..ir.graph import EXTENT, Graph, Op, bodies_of, unused
-from ..ir.shapes import EVERYTHING, Bucket, Count, counts_of, with_counts
+from ..ir.shapes import EVERYTHING, Bucket, Count, unbacked_symbols, with_unbacked_symbols
 from ..ir.types import to_layout
 from ..kernels import packing as pack
 from ..kernels.base import Operand
@@ -106,7 +106,7 @@ class KernelPlan:
     def buckets(self, buckets: Sequence[Bucket]) -> list[Bucket]:
         """Buckets of input shapes with the bounds that counts have there, in the order in which they are found."""
         counts = [item for _, items in sorted(self.before.items()) for item in items if isinstance(item, Count)]
-        return [with_counts(bucket, counts) for bucket in buckets]
+        return [with_unbacked_symbols(bucket, counts) for bucket in buckets]
 
     def unbounded(self, buckets: Sequence[Bucket]) -> frozenset[str]:
         """The values with memory of their own whose size has no limit in some bucket: allocated when written."""
@@ -170,7 +170,7 @@ def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPl
         if position in called:
             count += 1
         elif op.kind == EXTENT:
-            before[count] = (*before.get(count, ()), *counts_of(graph.with_(ops=(op,))))
+            before[count] = (*before.get(count, ()), *unbacked_symbols(graph.with_(ops=(op,))))
         elif position not in forwarding.elided:
             before[count] = (*before.get(count, ()), op)
     steps = []

@@ -18,7 +18,7 @@ from ..errors import InternalError, shortened
 from ..foreign import c_string, printable
 from ..ir.conditions import Condition
 from ..ir.dims import Dim, Symbol, symbols, to_c
-from ..ir.shapes import counts_of
+from ..ir.shapes import unbacked_symbols
 from .plan import KernelPlan
 
 
@@ -39,7 +39,7 @@ class ShapeTable:
         dims = [dim for name in plan.places for dim in plan.graph.types[name].shape]
         dims += [extent for step in plan.steps for extent in step.bound.extents]
         values = dict.fromkeys(dim for dim in (*dims, *sizes) if not isinstance(dim, (int, Symbol)))
-        given = len(names) - len(counts_of(plan.graph))
+        given = len(names) - len(unbacked_symbols(plan.graph))
         return ShapeTable(tuple(names), given, tuple(values), tuple(conditions))
 
     @cached_property

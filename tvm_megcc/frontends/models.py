@@ -16,7 +16,7 @@ from ..ir.shapes import Bucket
 from ..named_dims import with_dims
 from ..option_values import Shapes
 from ..options import CompileOptions
-from ..passes.streaming.growing_states import grow_states, growing
+from ..passes.streaming.kv_cache import grow_states, growing
 from ..passes.streaming.states import expanded
 from ..passes.streaming.streams import streamed
 from . import _tvm, formats, torch_models
@@ -48,14 +48,14 @@ def import_model(model, options: CompileOptions | None = None, *, params: Mappin
         raise MegccError("a stream has blocks of one size: leave out --dispatch, or --stream")
     if options.signature and not is_tflite(model):
         raise MegccError("signature is for TFLite files, which may have several")
-    graph, buckets = _import_whole(model, options, params)
+    graph, buckets = _import_all(model, options, params)
     if options.stream is None:
         return graph, buckets
     return streamed(graph, options.stream,
                     {*options.states.values(), *(target for _, target in graph.states)}), buckets
 
 
-def _import_whole(model, options: CompileOptions, params: Mapping[str, object] | None
+def _import_all(model, options: CompileOptions, params: Mapping[str, object] | None
                   ) -> tuple[Graph, tuple[Bucket, ...]]:
     """`import_model` of what is no stream."""
     name = Path(model).stem if isinstance(model, (str, Path)) else "model"

@@ -102,7 +102,7 @@ class Count:
         return (self.value,)
 
 
-def counts_of(graph: Graph) -> tuple[Count, ...]:
+def unbacked_symbols(graph: Graph) -> tuple[Count, ...]:
     """The counts of a graph and of those in it, in the order in which they are computed."""
     found: list[Count] = []
     for op in graph.ops:
@@ -110,11 +110,11 @@ def counts_of(graph: Graph) -> tuple[Count, ...]:
             found.append(Count(op.attrs.symbol.name, op.inputs[0], op.attrs.element, op.attrs.bound,
                                bool(op.attrs.get("required"))))
         for body in bodies_of(op):
-            found += counts_of(body.graph)
+            found += unbacked_symbols(body.graph)
     return tuple(found)
 
 
-def with_counts(bucket: Bucket, counts: Sequence[Count]) -> Bucket:
+def with_unbacked_symbols(bucket: Bucket, counts: Sequence[Count]) -> Bucket:
     """The bucket with bounds for counts, too."""
     for count in counts:
         high = None if count.bound is None else bucket.largest(count.bound)
@@ -126,7 +126,7 @@ def with_likely(graph: Graph, values: Mapping[str, int]) -> Graph:
     """The graph with these as the likely values of the symbols of its inputs; counts have a share of their bounds."""
     least = free(*(dim for name in graph.inputs for dim in graph.types[name].shape))
     found = {name: Symbol(name, value, least[name][0]) for name, value in values.items()}
-    for count in counts_of(graph):
+    for count in unbacked_symbols(graph):
         most = LIKELY_COUNT if count.bound is None else likely(substitute(count.bound, found))
         found[count.symbol] = Symbol(count.symbol, min(most, max(LIKELY_COUNT, most // 4)), 0)
     return with_symbols(graph, found)

@@ -26,7 +26,7 @@ class Parameters:
 
     def facts(self) -> tuple[str, ...]:
         """`name = value` of each field that says something, the name alone of a flag that is set."""
-        return tuple(name if value is True else f"{name} = {_text(value)}" for name, value in _said(self))
+        return tuple(name if value is True else f"{name} = {_text(value)}" for name, value in _shown_fields(self))
 
     @property
     def files(self) -> tuple[tuple[str, str], ...]:
@@ -53,7 +53,7 @@ def _alternatives(hint) -> tuple:
     return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
 
 
-def _said(values) -> list[tuple[str, typing.Any]]:
+def _shown_fields(values) -> list[tuple[str, typing.Any]]:
     """Name and value of each field of a dataclass that says something."""
     named = [(field.name, getattr(values, field.name)) for field in fields(values) if field.repr]
     return [(name, value) for name, value in named
@@ -63,7 +63,7 @@ def _said(values) -> list[tuple[str, typing.Any]]:
 def _text(value) -> str:
     """Of a tuple its items, flags as digits; of a dataclass that has no text of its own what it says, in words."""
     if is_dataclass(value) and type(value).__str__ is object.__str__:
-        return " ".join(name if part is True else f"{name} {_text(part)}" for name, part in _said(value))
+        return " ".join(name if part is True else f"{name} {_text(part)}" for name, part in _shown_fields(value))
     if not isinstance(value, tuple):
         return str(int(value) if isinstance(value, bool) else value)
     items = [f"({_text(item)})" if isinstance(item, tuple) and not _flags(item) else _text(item) for item in value]

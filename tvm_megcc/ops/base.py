@@ -277,7 +277,7 @@ class OnnxNode:
         """Adds a constant and returns its value name."""
         raise NotImplementedError
 
-    def require_room(self, *extents: Dim) -> None:
+    def require_budget(self, *extents: Dim) -> None:
         """Goes before whatever makes an array whose size attributes and extents say, not the operands: a node of forty
         bytes can ask for gigabytes.
 

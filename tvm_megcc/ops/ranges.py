@@ -32,7 +32,7 @@ def input_ranges(graph: Graph) -> dict[str, tuple[int, int]]:
             if index < len(op.inputs):
                 _narrow(wanted, op.inputs[index], (_least(low), _least(high)))
         if op.outputs[0] in wanted:
-            for name, range_ in _behind(graph, op, wanted[op.outputs[0]]):
+            for name, range_ in _operand_ranges(graph, op, wanted[op.outputs[0]]):
                 _narrow(wanted, name, range_)
     return {name: (math.ceil(low), math.floor(high)) for name, (low, high) in wanted.items()
             if name in graph.inputs and -math.inf < low <= high < math.inf}
@@ -51,7 +51,7 @@ def _narrow(wanted: dict[str, Range], name: str, range_: Range) -> None:
         wanted[name] = both
 
 
-def _behind(graph: Graph, op: Op, range_: Range):
+def _operand_ranges(graph: Graph, op: Op, range_: Range):
     """Operands of an operator, with what they have to be for its result to be in a range."""
     low, high = range_
     if op.kind in _MOVED:

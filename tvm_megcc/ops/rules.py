@@ -43,7 +43,7 @@ def places(node: OnnxNode, extent: Dim, axis: int, rank: int) -> str:
     if not isinstance(extent, int):
         return node.emit("reshape", (ramp(node, extent, "int64"),),
                          shape=tuple(extent if i == axis else 1 for i in range(rank)))[0]
-    node.require_room(extent)
+    node.require_budget(extent)
     return node.constant(np.arange(extent).reshape([-1 if i == axis else 1 for i in range(rank)]))
 
 

@@ -86,7 +86,7 @@ class Editor:
     def add_before(self, op: Op, new: Op) -> None:
         self._before[self._place[op.outputs[0]]].append(new)
 
-    def add_behind(self, name: str, new: Op) -> None:
+    def add_after(self, name: str, new: Op) -> None:
         """Adds an operator right behind the one that gives a value; in front of all behind an input."""
         self._behind[self._place.get(name, 0)].append(new)
 

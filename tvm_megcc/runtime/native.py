@@ -225,9 +225,9 @@ class NativeSession(Session):
         return not status
 
     def _fail(self) -> NoReturn:
-        raise MegccError(f"{self.name}: {self._explained(self._said())}")
+        raise MegccError(f"{self.name}: {self._explained(self._error_text())}")
 
-    def _said(self) -> str:
+    def _error_text(self) -> str:
         """Why the last call failed."""
         self._c_error(self._handle, self._text, _TEXT_BYTES)
         return self._text.value.decode(errors="replace")
@@ -315,7 +315,7 @@ class NativeSession(Session):
             return
         rows = (_Shape * len(shapes))(*map(_Shape.of, shapes))  # type: ignore[arg-type]
         if self._c_set_shapes(self._handle, rows, bool(self.counters)):
-            raise self._shape_error(arrays, self._said())
+            raise self._shape_error(arrays, self._error_text())
         self._shapes = shapes
         if self._waiting:
             self._begin(self._waiting)

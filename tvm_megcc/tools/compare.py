@@ -27,7 +27,7 @@ from ..passes.canonicalize.preprocess import convert_inputs, with_network
 from ..runtime import reference
 from ..runtime.session import Port
 from ..runtime.strings import StringTable
-from . import apart, judge, references, run, source
+from . import in_subprocess, judge, references, run, source
 
 COSINE = 0.99999
 
@@ -235,7 +235,7 @@ def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], outputs
         raise MegccError("ONNX Runtime does not know the operators of --extern: compare with --reference numpy")
     if not importlib.util.find_spec("onnxruntime"):
         raise MegccError("onnxruntime is not installed: 'pip install onnxruntime', or --reference numpy")
-    return _apart("ONNX Runtime", "onnxruntime_values", model, feeds, names, optimised)
+    return _in_subprocess("ONNX Runtime", "onnxruntime_values", model, feeds, names, optimised)
 
 
 def litert_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequence[str] = (),
@@ -251,17 +251,17 @@ def litert_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Seq
 
     if kind := only_micro(model, signature):
         raise MegccError(f"{model}: LiteRT has no such {kind}, only TFLite Micro: compare with --reference numpy")
-    return _apart("LiteRT", "litert_values", model, feeds, names, port_names(model, signature), signature)
+    return _in_subprocess("LiteRT", "litert_values", model, feeds, names, port_names(model, signature), signature)
 
 
-def _apart(engine: str, function: str, model: Path, *given: Any) -> Arrays:
+def _in_subprocess(engine: str, function: str, model: Path, *given: Any) -> Arrays:
     """What an engine finds, in a process that it may end."""
     try:
-        found: Arrays = apart.call(references.__name__, function, model.resolve(), *given)
-    except apart.Refused as error:
+        found: Arrays = in_subprocess.call(references.__name__, function, model.resolve(), *given)
+    except in_subprocess.Refused as error:
         raise MegccError(f"{error.engine or engine} does not run {model}: {shortened(str(error), 300)}\n"
                          "  Compare with --reference numpy, or install a newer one.") from None
-    except apart.Ended as error:
+    except in_subprocess.Ended as error:
         raise MegccError(f"{engine} ended its process on {model}: {error}\n"
                          "  Compare with --reference numpy, or install a newer one.") from None
     return found

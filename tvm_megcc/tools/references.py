@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from .apart import Refused
+from .in_subprocess import Refused
 
 Arrays = dict[str, np.ndarray]
 

@@ -147,7 +147,7 @@ def seeded(ports, seed: int = 0, shapes: Mapping[str, Sequence[int] | int] = Map
     for port, shape in zip(ports, shapes_of(ports, shapes), strict=True):
         dtype = np.dtype(port.dtype)
         if (port.mask or _MASK in port.name.lower()) and shape:
-            feeds[port.name] = drawn_mask(rng, shape).astype(dtype)
+            feeds[port.name] = random_mask(rng, shape).astype(dtype)
         elif port.range is not None:
             feeds[port.name] = rng.integers(*port.range, shape, endpoint=True).astype(dtype)
         elif dtype.kind == "f":
@@ -198,7 +198,7 @@ def _extent(dim: int | str, sizes: Mapping[str, int]) -> int | str:
     return value if isinstance(value, int) else dim
 
 
-def drawn_mask(rng: np.random.Generator, shape: Sequence[int]) -> np.ndarray:
+def random_mask(rng: np.random.Generator, shape: Sequence[int]) -> np.ndarray:
     """0 and 1, the first of each row 1: a softmax over nothing is no number, and a causal one begins with the first."""
     mask = rng.integers(0, 2, shape)
     mask[..., :1] = 1

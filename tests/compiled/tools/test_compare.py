@@ -17,7 +17,7 @@ from tests.onnx_models import model, node, saved
 from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.errors import InternalError
 from tvm_megcc.runtime.session import Port
-from tvm_megcc.tools import apart
+from tvm_megcc.tools import in_subprocess
 from tvm_megcc.tools.run import seeded
 
 RANGES = ["--dispatch", "words[0]=log(1,16)"]
@@ -174,32 +174,32 @@ def ended(how: str):
     if how == "raise":
         raise KeyError("its own")
     if how == "refuse":
-        raise apart.Refused("not this", "Engine 1.0")
+        raise in_subprocess.Refused("not this", "Engine 1.0")
     return os.getpid(), np.arange(3)
 
 
 def test_what_ends_a_process_does_not_end_ours():
     for how, words in (("signal", "SIGSEGV"), ("exit", "status 3, engine: no")):
-        with pytest.raises(apart.Ended, match=words):
-            apart.call(__name__, "ended", how)
-    other, array = apart.call(__name__, "ended", "")
+        with pytest.raises(in_subprocess.Ended, match=words):
+            in_subprocess.call(__name__, "ended", how)
+    other, array = in_subprocess.call(__name__, "ended", "")
     assert other != os.getpid() and array.tolist() == [0, 1, 2]
-    with pytest.raises(apart.Refused, match="not this"):
-        apart.call(__name__, "ended", "refuse")
+    with pytest.raises(in_subprocess.Refused, match="not this"):
+        in_subprocess.call(__name__, "ended", "refuse")
     with pytest.raises(InternalError, match="its own"):
-        apart.call(__name__, "ended", "raise")
-    assert apart.call(__name__, "ended", "")[0] == other, "one process for all calls"
+        in_subprocess.call(__name__, "ended", "raise")
+    assert in_subprocess.call(__name__, "ended", "")[0] == other, "one process for all calls"
 
 
 def test_an_engine_that_dies(monkeypatch, capsys, tmp_path):
     """A package of its name that kills the process in which it is imported."""
     (tmp_path / "onnxruntime.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     monkeypatch.syspath_prepend(tmp_path)
-    apart._close()
+    in_subprocess._close()
     try:
         assert main(["compare", "net.onnx", "--shape", "words=(3)", *RANGES, "--reference", "onnxruntime"]) == REFUSED
     finally:
-        apart._close()
+        in_subprocess._close()
     assert "ONNX Runtime ended its process on net.onnx: SIGSEGV" in capsys.readouterr().err
 
 

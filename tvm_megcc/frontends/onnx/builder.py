@@ -19,12 +19,12 @@ from ...ir.narrow import widened
 from ...ir.types import TensorType
 from ...ops.base import OnnxNode, operator
 from ...ops.rules import computed, require_accepted
-from .counts import Counts
 from .folding import Folding
 from .load import tensor_array
 from .seeds import Seeds
 from .shapes import shape_value
 from .strings import StringTable
+from .unbacked import UnbackedSymbols
 
 #: A constant of more integers is no shape, nor is a part of one taken out of it.
 LARGEST_SHAPE = 4096
@@ -50,7 +50,7 @@ class Builder:
     """
 
     def __init__(self, bounds: Mapping[str, int] | None = None):
-        self.counts = Counts(self, bounds)
+        self.counts = UnbackedSymbols(self, bounds)
         self.ops: list[Op] = []
         self.types: dict[str, TensorType] = {}
         self.constants: dict[str, np.ndarray] = {}
@@ -433,8 +433,8 @@ class Node(OnnxNode):
     def constant(self, array: np.ndarray) -> str:
         return self._builder.constant(array, f"{self._hint()}.constant")
 
-    def require_room(self, *extents: Dim) -> None:
-        self._builder.folding.require_room(extents)
+    def require_budget(self, *extents: Dim) -> None:
+        self._builder.folding.require_budget(extents)
 
     def emit(self, kind: str, inputs: Sequence[str], **attrs) -> tuple[str, ...]:
         while inputs and not inputs[-1]:

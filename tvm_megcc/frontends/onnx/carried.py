@@ -102,7 +102,7 @@ def restored(sequences: Sequences, tensors: Sequence[str], form: Form) -> str:
 
 
 def carried_forms(importer: Importer, node: Node, starts: Sequence[str], given: Sequence[str],
-                  turn: Callable[[dict[str, str]], list[str | None]], places: Sequence[int]) -> list[Form]:
+                  iteration: Callable[[dict[str, str]], list[str | None]], places: Sequence[int]) -> list[Form]:
     """Forms of the values that a loop carries: sequences are stacked. A turn tells what an empty one is of.
 
     given: names, in the body, of the turn, of the condition and of the values. places: of the values among the results
@@ -118,7 +118,7 @@ def carried_forms(importer: Importer, node: Node, starts: Sequence[str], given: 
         mark, findings, expanded = builder.mark(), len(importer.findings), importer.expanded
         inputs = [loop_input(builder, name, TensorType(dtype, ())) for name, dtype in zip(given, ("int64", "bool"),
                                                                                        strict=False)]
-        results = turn(dict(zip(given, [*inputs, *starts], strict=True)))
+        results = iteration(dict(zip(given, [*inputs, *starts], strict=True)))
         why = "; ".join(importer.findings[findings:])
         made = [] if None in results else [found(sequences, node, str(results[1 + place])).types for place in places]
         outside = mark.taken

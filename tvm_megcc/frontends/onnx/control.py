@@ -186,9 +186,9 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
                                                                       for index in added}
     forms = carried_forms(importer, node, [carried[index] for index in moving], [*given[:2], *inside],
                           lambda values: importer.inlined(body, scope, opsets, beside | values), moving)
-    room = None if len(body.output) == len(carried) + 1 and not added else _room(node, builder, most)
+    room = None if len(body.output) == len(carried) + 1 and not added else _capacity(node, builder, most)
 
-    def turn(values: Sequence[str]) -> list[str | None]:
+    def iteration(values: Sequence[str]) -> list[str | None]:
         start = [restored(sequences, [value], form) for value, form in zip(values[2:], forms, strict=True)]
         results = importer.inlined(body, scope, opsets, beside | dict(zip([*given[:2], *inside], [*values[:2], *start],
                                                                           strict=True)))
@@ -206,25 +206,25 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
     names = [*given[:2], *(outputs[index] or f"{node.name}.{index}" for index in moving)]
     exact = counted is not None and node.is_constant(most)
     starts = [flattened(sequences, node, carried[index], form)[0] for index, form in zip(moving, forms, strict=True)]
-    found = loop_of(importer, node, Looped(names, inside, starts, most, going, room, exact), turn)
+    found = loop_of(importer, node, Looped(names, inside, starts, most, going, room, exact), iteration)
     if not found and len(fixed) < len(body.output) - 1:
         return []
     results = list(carried)
     for index, form, value in zip(moving, forms, found, strict=False):
         results[index] = restored(sequences, [str(value)], form)
     for index, value in zip(added, found[len(found) - len(added):], strict=True):
-        results[index] = sequences.of_stack(_behind(importer, node, carried[index], str(value)))
+        results[index] = sequences.of_stack(_appended(importer, node, carried[index], str(value)))
     return [*results, *found[len(moving):len(found) - len(added)]]
 
 
-def _behind(importer: Importer, node: Node, start: str, rows: str) -> str:
+def _appended(importer: Importer, node: Node, start: str, rows: str) -> str:
     """What turns gave as the tensors behind those of a sequence."""
     type_ = node.type_of(rows)
     (first,) = flattened(importer.sequences, node, start, Form(element=type_.with_shape(type_.shape[1:])))
     return rows if node.type_of(first).shape[0] == 0 else node.emit("concat", (first, rows), axis=0)[0]
 
 
-def _room(node: Node, builder: Builder, most: str) -> Dim:
+def _capacity(node: Node, builder: Builder, most: str) -> Dim:
     """How many turns there can be."""
     if node.is_constant(most) and node.constant_of(most) == ENDLESS:
         room = node.bound(None)
@@ -246,10 +246,10 @@ def _written_out(importer: Importer, node: Node, body: onnx.GraphProto, scope: S
     if len(given) != len(carried) + 2 or len(body.output) < len(carried) + 1:
         raise ShapeError(f"has a body of {len(given)} inputs and {len(body.output)} outputs for {len(carried)} values")
     collected: list[list[str]] = [[] for _ in body.output[len(carried) + 1:]]
-    turn = 0
-    while going and turn < iterations:
-        _limit(turn)
-        start = [node.constant(np.array(turn, np.int64)), node.constant(np.array(True)), *carried]
+    iteration = 0
+    while going and iteration < iterations:
+        _limit(iteration)
+        start = [node.constant(np.array(iteration, np.int64)), node.constant(np.array(True)), *carried]
         condition, *values = importer.inlined(body, scope, opsets, dict(zip(given, start, strict=True)))
         if condition is None or None in values:
             return []
@@ -259,12 +259,12 @@ def _written_out(importer: Importer, node: Node, body: onnx.GraphProto, scope: S
         carried = values[:len(carried)]
         for rows, value in zip(collected, values[len(carried):], strict=True):
             rows.append(str(value))
-        turn += 1
+        iteration += 1
     return [*carried, *(_stacked(node, rows, 0) for rows in collected)]
 
 
-def _limit(turn: int) -> None:
-    if turn >= MOST_ITERATIONS:
+def _limit(iteration: int) -> None:
+    if iteration >= MOST_ITERATIONS:
         raise MegccError(f"has more than {MOST_ITERATIONS} iterations, or no known end, which is not supported; export "
                          "the model with fewer")
 
@@ -311,11 +311,11 @@ def _scanned(importer: Importer, node: Node, body: onnx.GraphProto, states: list
             _along(node, str(value), axis, back) for value, axis, back in
             zip(stacks[len(states):], output_axes, output_backward, strict=False))]
     collected: list[list[str]] = [[] for _ in range(outputs)]
-    for turn in range(length):
-        _limit(turn)
+    for iteration in range(length):
+        _limit(iteration)
         parts = []
         for source, type_, axis, back in zip(sources, types, axes, backward, strict=True):
-            at = length - 1 - turn if back else turn
+            at = length - 1 - iteration if back else iteration
             (part,) = node.emit("slice", (source,), axes=(axis,), starts=(at,), ends=(at + 1,), steps=(1,))
             parts += node.emit("reshape", (part,), shape=type_.shape[:axis] + type_.shape[axis + 1:])
         values = importer.inlined(body, scope, opsets, dict(zip(given, [*states, *parts], strict=True)))
@@ -332,7 +332,7 @@ def _scan_iterations(importer: Importer, node: Node, body: onnx.GraphProto, stat
                    scope: Scope, opsets: Opsets) -> list[str | None]:
     """The states at last, and what each turn gave along a new first axis."""
     given = [value.name for value in body.input]
-    def turn(values: Sequence[str]) -> list[str | None]:
+    def iteration(values: Sequence[str]) -> list[str | None]:
         at, going, *inside = values
         parts = []
         for source, axis, back in sequences:
@@ -344,7 +344,7 @@ def _scan_iterations(importer: Importer, node: Node, body: onnx.GraphProto, stat
     names = ["turn", "going", *(output or f"{node.name}.{index}"
                                 for index, output in enumerate(node.outputs[:len(states)]))]
     return loop_of(importer, node, Looped(names, given, states, node.extent(length), node.constant(np.array(True)),
-                                          length, exact=True), turn)
+                                          length, exact=True), iteration)
 
 
 def _along(node: Node, value: str, axis: int, back: bool) -> str:

@@ -50,7 +50,7 @@ class Folding:
         self.spent += work
         return True
 
-    def require_room(self, extents: Sequence[Dim]) -> None:
+    def require_budget(self, extents: Sequence[Dim]) -> None:
         """Counts a table that is about to be made.
 
         Raises:

@@ -47,10 +47,10 @@ class Looped:
 Body = Callable[[Sequence[str]], "list[str | None]"]
 
 
-def loop_of(importer: Importer, node: Node, loop: Looped, turn: Body) -> list[str | None]:
+def loop_of(importer: Importer, node: Node, loop: Looped, iteration: Body) -> list[str | None]:
     """The loop's results: what went round, then what it stacked; none where a turn cannot be imported."""
     builder = importer.builder
-    plans = _plans(importer, node, loop, turn)
+    plans = _plans(importer, node, loop, iteration)
     if plans is None:
         return []
     with builder.importing(node.name):
@@ -65,7 +65,7 @@ def loop_of(importer: Importer, node: Node, loop: Looped, turn: Body) -> list[st
         inside = [plan.unpack(node, builder.counts, values, name) if isinstance(plan, Packed) else values[0]
                   for name, plan, values in zip(loop.inside, plans, parts, strict=False)]
     with builder.seeds.within(given[0]):
-        results = turn([*given, *inside])
+        results = iteration([*given, *inside])
     if None in results:
         return []
     going, *values = map(str, results)
@@ -125,7 +125,7 @@ def _differs(start: TensorType, type_: TensorType) -> str:
     return f"has a value that is {start} at first and then {type_}, which is not supported"
 
 
-def _plans(importer: Importer, node: Node, loop: Looped, turn: Body) -> list[TensorType | Packed] | None:
+def _plans(importer: Importer, node: Node, loop: Looped, iteration: Body) -> list[TensorType | Packed] | None:
     """How each value goes round: as it is, or packed, with room for the largest. None where a turn cannot be imported.
 
     Turns are imported until no more extents are found to change, then once more for how large they become.
@@ -146,7 +146,7 @@ def _plans(importer: Importer, node: Node, loop: Looped, turn: Body) -> list[Ten
             inside.append(loop_input(builder, name, type_.with_shape(tuple(shape))))
             symbols_of.append({axis: shape[axis] for axis in changed})
         with builder.seeds.within(given[0]):
-            results = turn([*given, *inside])
+            results = iteration([*given, *inside])
         if None in results:
             return None
         types = [node.type_of(str(value)) for value in results[1:1 + len(starts)]]

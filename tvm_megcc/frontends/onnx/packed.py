@@ -16,7 +16,7 @@ from ...ir.types import TensorType
 from .builder import Node
 
 if TYPE_CHECKING:
-    from .counts import Counts
+    from .unbacked import UnbackedSymbols
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Packed:
             (vector,) = node.emit("pad", (vector,), before=(0,), after=(room - type_.size,), mode="constant", value=0)
         return [vector, *(node.extent(type_.shape[axis]) for axis in self.room)]
 
-    def unpack(self, node: Node, counts: Counts, values: Sequence[str], name: str = "") -> str:
+    def unpack(self, node: Node, counts: UnbackedSymbols, values: Sequence[str], name: str = "") -> str:
         """The value again; its extents are counts from here on."""
         vector, *extents = values
         name, shape = name or self.name, list(self.like.shape)

@@ -35,9 +35,9 @@ class Seeds:
         self.name, self.value = self.builder.unique(name), value
 
     @contextmanager
-    def within(self, turn: str) -> Iterator[None]:
+    def within(self, iteration: str) -> Iterator[None]:
         """Within it a loop's body is imported, whose turns have this number: each draws anew."""
-        self._iterations.append(turn)
+        self._iterations.append(iteration)
         try:
             yield
         finally:
@@ -60,10 +60,10 @@ class Seeds:
             else:
                 builder.types[self.name], builder.constants[self.name] = type_, self.value
         key = self.name
-        for turn in self._iterations:
+        for iteration in self._iterations:
             attrs = Attrs(shape=(), number=self.number(), law="bits", dtype="int64", precision=64)
             (mixed,) = builder.emit("draw", (key,), attrs, origin, f"{self.name}.mixed")
-            (key,) = builder.emit("add", (mixed, turn), Attrs(), origin, f"{self.name}.turn")
+            (key,) = builder.emit("add", (mixed, iteration), Attrs(), origin, f"{self.name}.turn")
         return key
 
     def number(self) -> int:

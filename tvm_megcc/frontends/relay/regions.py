@@ -59,7 +59,7 @@ def finished(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
     functions = dict(typed({var: _Redirected({}, new).visit(function) if var in callers.values() else function
                              for var, function in functions.items()}, mod).functions.items())
     moved = {}
-    for same in _alike({var: functions[var] for var in new}, callers):
+    for same in _equal_regions({var: functions[var] for var in new}, callers):
         ranges = dict.fromkeys(str(attr(functions[callers[var]], BOUNDS, "{}")) for var in same)
         functions[same[0]] = functions[same[0]].with_attr({**attrs, BUCKETS: f"[{', '.join(ranges)}]"})
         moved.update(dict.fromkeys(same[1:], same[0]))
@@ -68,7 +68,7 @@ def finished(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
     return typed(functions, mod)
 
 
-def _alike(regions: Mapping, callers: Mapping) -> list[list]:
+def _equal_regions(regions: Mapping, callers: Mapping) -> list[list]:
     """Regions in groups that compute the same, each for several callers: TVM inlines a function at one place only."""
     groups: dict[str, list[list]] = {}
     for var in sorted(regions, key=lambda var: _natural(var.name_hint)):

@@ -53,7 +53,7 @@ def _importer(row: Row):
                 return node.onnx(row.kind, *names, **attrs)[0]
             return emit_broadcast(node.spelled(), row.kind, names, **attrs)[0]
 
-        return [node.alike(node.values, make)]
+        return [node.in_common_order(node.values, make)]
     return import_
 
 
@@ -69,7 +69,7 @@ def emitted(node: Node, kind: str) -> Callable[[list[str], Order], str]:
 @imports("NOT_EQUAL")
 def not_equal(node: Node) -> Results:
     equal = emitted(node, "equal")
-    return [node.alike(node.values, lambda names, order: node.emit("logical_not", equal(names, order)))]
+    return [node.in_common_order(node.values, lambda names, order: node.emit("logical_not", equal(names, order)))]
 
 
 @imports("SQUARE")
@@ -84,7 +84,7 @@ def squared_difference(node: Node) -> Results:
         difference = emitted(node, "sub")(names, order)
         return node.emit("mul", difference, difference)
 
-    return [node.alike(node.values, make)]
+    return [node.in_common_order(node.values, make)]
 
 
 @imports("FLOOR_DIV")
@@ -99,7 +99,7 @@ def floor_division(node: Node) -> Results:
         less = node.emit("cast", node.emit("logical_not", same), dtype=node.type(0).dtype)
         return emitted(node, "sub")([quotient, less], order)
 
-    return [node.alike(node.values, make)]
+    return [node.in_common_order(node.values, make)]
 
 
 @imports("RIGHT_SHIFT")
@@ -112,7 +112,7 @@ def right_shift(node: Node) -> Results:
             (bits,) = emit_broadcast(node.spelled(), kind, (bits, node.constant(bound, dtype.name)))
         return emitted(node, "shift_right")([names[0], bits], order)
 
-    return [node.alike(node.values, make)]
+    return [node.in_common_order(node.values, make)]
 
 
 @imports("SELECT", "SELECT_V2")
@@ -122,7 +122,7 @@ def select(node: Node) -> Results:
     rows, rank = condition.type.shape, len(rest[0].order)
     if node.kind == "SELECT" and len(rows) == 1 and rank > 1:
         condition = node.reshaped(condition, (*rows, *(1,) * (rank - 1)))
-    return [node.alike([condition, *rest], emitted(node, "where"))]
+    return [node.in_common_order([condition, *rest], emitted(node, "where"))]
 
 
 @imports("CAST")

@@ -74,7 +74,7 @@ def joined(node: Node, values: Sequence[Value], axis: int) -> Value:
     ranks = {len(value.order) for value in values}
     if len(ranks) != 1:
         raise ShapeError("its operands have different numbers of axes")
-    return node.alike(values, lambda names, order: node.onnx("Concat", *names, axis=order.index(axis))[0])
+    return node.in_common_order(values, lambda names, order: node.onnx("Concat", *names, axis=order.index(axis))[0])
 
 
 @imports("PACK")
@@ -181,7 +181,7 @@ def mirror_pad(node: Node) -> Results:
         if not isinstance(extent, int) or max(low, high) > extent:
             raise ShapeError(f"turns {max(low, high)} elements of an axis of {extent} round")
         if low or high:
-            node.require_room(extent + low + high)
+            node.require_budget(extent + low + high)
             indices = np.concatenate([np.arange(low)[::-1], np.arange(extent), extent - 1 - np.arange(high)])
             name = node.emit("gather", name, node.constant(indices, "int32"), axis=value.order.index(axis))
     return [node.made(name, value.order)]

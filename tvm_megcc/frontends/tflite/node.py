@@ -124,8 +124,8 @@ class Node:
     def constant(self, value, dtype: str) -> str:
         return self.spelled().constant(np.array(value, np.dtype(dtype)))
 
-    def require_room(self, *extents: Dim) -> None:
-        self.spelled().require_room(*extents)
+    def require_budget(self, *extents: Dim) -> None:
+        self.spelled().require_budget(*extents)
 
     def type_of(self, name: str) -> TensorType:
         return self.builder.types[name]
@@ -139,7 +139,7 @@ class Node:
             raise ShapeError(f"wants a tensor of {len(order)} axes, not {value.type}")
         return self.in_order(value, order)
 
-    def alike(self, values: Sequence[Value], make: Callable[[list[str], Order], str]) -> Value:
+    def in_common_order(self, values: Sequence[Value], make: Callable[[list[str], Order], str]) -> Value:
         """What treats all axes alike: `make` gets the operands in one order, those of fewer axes broadcast, and gives a
         value in that order."""
         rank = max(len(value.order) for value in values)

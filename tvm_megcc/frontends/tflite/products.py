@@ -124,7 +124,7 @@ def one_hot(node: Node) -> Results:
     axis = axis_of(node.option("Axis"), rank)
     if depth < 0:
         raise MegccError(f"depth {depth} is negative")
-    node.require_room(depth)
+    node.require_budget(depth)
     index = node.emit("reshape", node.plain(0), shape=(*indices.shape[:axis], 1, *indices.shape[axis:]))
     places = np.arange(depth).reshape([-1 if each == axis else 1 for each in range(rank)])
     hit = node.emit("equal", index, node.constant(places, indices.dtype))

@@ -43,7 +43,7 @@ def lstm(node: Node) -> Results:
         norms = node.constant([factors.reshape(-1), biases.reshape(-1)], "float32")
     projection = node.plain(PROJECTION) if node.has(PROJECTION) else ""
     own = [PROJECTION] if projection else []
-    _require_alike(node, [*(each[gate] for each in (INPUT, RECURRENT) for gate in gates), *own])
+    _require_same_dtype(node, [*(each[gate] for each in (INPUT, RECURRENT) for gate in gates), *own])
     scale = _scales(node, [*(RECURRENT[gate] for gate in gates), *own], r)
     x = _inputs(node, [INPUT[gate] for gate in gates], None if normalised else biases)
     y = _steps(node, x, r, scale, [peepholes, norms, projection, node.optional(PROJECTION_BIAS)], len(gates), STATES,
@@ -54,7 +54,7 @@ def lstm(node: Node) -> Results:
 @hybrid("UNIDIRECTIONAL_SEQUENCE_RNN")
 def rnn(node: Node) -> Results:
     """Operands: x, weights, recurrent weights, bias, state."""
-    _require_alike(node, [1, 2])
+    _require_same_dtype(node, [1, 2])
     r, bias = node.const(2, "weights"), node.const(3, "bias")
     x = _inputs(node, [1], bias)
     y = _steps(node, x, r, _scales(node, [2], r), [""] * 4, 1, (4,), cell_clip=0.0, projection_clip=0.0)
@@ -105,7 +105,7 @@ def _stacked(node: Node, operands: Sequence[int]) -> np.ndarray:
     return np.concatenate([node.const(index, "weights") for index in operands])
 
 
-def _require_alike(node: Node, operands: Sequence[int]) -> None:
+def _require_same_dtype(node: Node, operands: Sequence[int]) -> None:
     dtypes = {node.type(index).dtype for index in operands}
     if len(dtypes) != 1 or not dtypes <= {"int8", "float32"}:
         raise Unsupported(f"weights of {', '.join(sorted(dtypes))} are not supported")

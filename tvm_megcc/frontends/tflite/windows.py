@@ -167,7 +167,7 @@ def _by_tables(node: Node, x: str, sizes: tuple[Dim, ...], mode: str, corners: b
     """Nearest neighbours are chosen in float32, as TFLite does: on the border between two the numbers decide."""
     operands = []
     for extent, result in zip(map(number, node.type_of(x).shape[2:]), map(number, sizes), strict=True):
-        node.require_room(result)
+        node.require_budget(result)
         if extent < 1 or result < 1:
             raise ShapeError(f"resizes {extent} elements to {result}")
         if mode == "linear":

@@ -9,7 +9,7 @@ from ...errors import MegccError
 from ...ir.c_text import ATOM, EQUAL, OR, SHIFT, SUM, UNARY
 from ...ir.types import DTYPES
 from . import helpers
-from .places import Places
+from .addresses import Addresses
 from .values import BITS, Value, dtype_of
 
 BITWISE = {"BitwiseAnd": "&", "BitwiseOr": "|", "BitwiseXor": "^", "bitwise_and": "&", "bitwise_or": "|",
@@ -23,7 +23,7 @@ _FUNCTIONS = ("exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sqrt", "
 _TESTS = {"isnan": "{0} != {0}", "isinf": "{0} == MGC_INF || {0} == -MGC_INF"}
 
 
-class Calls(Places):
+class Calls(Addresses):
     """Prints calls of functions."""
 
     def _value(self, expr) -> Value:

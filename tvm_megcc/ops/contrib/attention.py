@@ -178,7 +178,7 @@ def group_query_attention(node: OnnxNode) -> tuple[str, ...]:
         positions = given(node, 9) or places
         turn = [angles(node, node.inputs[index], positions) for index in (7, 8)]
         q, k = (rotated(node, value, *turn, bool(node.attr("rotary_interleaved", 0))) for value in (q, k))
-    k, v = (_put_behind(node, given(node, index), value, before) for index, value in ((3, k), (4, v)))
+    k, v = (_append_to_past(node, given(node, index), value, before) for index, value in ((3, k), (4, v)))
     total = node.type_of(k).shape[2]
     masks = [given(node, 10)]
     if node.attr("causal", 1):
@@ -210,7 +210,7 @@ def _number_of(node: OnnxNode, extent: Dim) -> str:
     return node.emit("dims", (), extents=(extent,), shape=(), dtype="int32")[0]
 
 
-def _put_behind(node: OnnxNode, past: str, new: str, before: str) -> str:
+def _append_to_past(node: OnnxNode, past: str, new: str, before: str) -> str:
     """Past keys with new ones from place `before` [B, 1] on: [B, N, longest, H]. What lies beyond does not count, and
     stays; where the result is no longer than the past, new ones that do not fit are refused by the run."""
     if not past or node.type_of(past).shape[2] == 0:

@@ -91,7 +91,7 @@ def activated(node: OnnxNode, value: str, kind: str, given_: Sequence[float] = (
     return onnx_operator(node, kind, value, opset=10 if kind == "Clip" else 22, **parameters)
 
 
-def _turned(node: OnnxNode, index: int, last: bool, batch: bool) -> str:
+def _transposed(node: OnnxNode, index: int, last: bool, batch: bool) -> str:
     """A matrix with its last two axes swapped (`last`), and its first axis behind those between (`batch`)."""
     value, rank = node.inputs[index], node.type(index).rank
     if rank < 2:
@@ -112,7 +112,7 @@ def fused_matmul(node: OnnxNode) -> tuple[str, ...]:
     if min(a.rank, b.rank) >= 2 and not any(batch):
         (y,) = node.emit("matmul", node.inputs[:2], trans_a=swapped[0], trans_b=swapped[1])
     else:
-        y = onnx_operator(node, "MatMul", *(_turned(node, index, bool(swapped[index]), bool(batch[index]))
+        y = onnx_operator(node, "MatMul", *(_transposed(node, index, bool(swapped[index]), bool(batch[index]))
                                             for index in range(2)))
     alpha = float(node.attr("alpha", 1.0))
     return (y,) if alpha == 1.0 else node.emit("mul", (y, number(node, alpha, a.dtype)))

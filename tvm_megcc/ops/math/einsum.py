@@ -86,7 +86,7 @@ def _diagonal(node: OnnxNode, term: Term) -> Term:
             if type_.shape[first] != type_.shape[second] or not isinstance(type_.shape[first], int):
                 raise ShapeError(f"no diagonal of axes {first} and {second} of {type_}")
             shape = [type_.shape[first] if axis in (first, second) else 1 for axis in range(type_.rank)]
-            node.require_room(type_.shape[first], type_.shape[first])
+            node.require_budget(type_.shape[first], type_.shape[first])
             identity = node.constant(np.eye(type_.shape[first], dtype=np.dtype(type_.dtype)).reshape(shape))
             (value,) = node.emit("mul", (term.value, identity))
             (value,) = reduce(node, "reduce_sum", value, (second,), False)

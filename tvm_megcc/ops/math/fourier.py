@@ -66,7 +66,7 @@ class Fourier(Operator):
     def of(cls, node: OnnxNode, value: str, inverse: bool, pairs: bool = False) -> str:
         type_ = node.type_of(value)
         length = type_.shape[-2] * (2 if pairs else 1)
-        node.require_room(length, 2)
+        node.require_budget(length, 2)
         table = node.constant(twiddles(length, inverse, type_.dtype))
         return node.emit(cls.kind, (value, table), inverse=int(inverse), pairs=int(pairs))[0]
 

@@ -86,7 +86,7 @@ def gemm(node: OnnxNode) -> tuple[str, ...]:
     if addend and node.is_const(2) and alpha == 1.0:
         value = node.const(2)
         if value.size == 1 or value.shape in ((columns,), (1, columns)):
-            node.require_room(columns)
+            node.require_budget(columns)
             bias = node.constant(np.broadcast_to(_times(value.reshape(-1), beta), (columns,)).copy())
             addend = ""
     (y,) = node.emit("matmul", (node.inputs[0], b, *filter(None, (bias,))), **attrs)

@@ -78,7 +78,7 @@ def transformed(node: OnnxNode, value: str, length: int, inverse: bool, onesided
         return Fourier.of(node, value, False, pairs=True)
     if parts == 2 and not onesided and factors_of(length) is not None:
         return Fourier.of(node, value, inverse)
-    node.require_room(length * parts, 2 * (length // 2 + 1 if onesided else length))
+    node.require_budget(length * parts, 2 * (length // 2 + 1 if onesided else length))
     matrix = dft_matrix(length, parts, inverse, onesided).astype(np.dtype(type_.dtype))
     outer = type_.shape[:axis]
     (value,) = node.emit("reshape", (value,), shape=(product(outer), lines * parts))
@@ -164,7 +164,7 @@ def _frames(node: OnnxNode, extent: Dim, length: Dim) -> str:
             raise ShapeError(f"a frame every {step} elements")
         frames = floordiv(extent - length, step) + 1
         if isinstance(frames, int):
-            node.require_room(frames, length)
+            node.require_budget(frames, length)
             return node.constant(np.arange(frames)[:, None] * step + np.arange(length))
         (starts,) = node.emit("mul", (ramp(node, frames, "int64"), node.constant(np.array(step))))
         return emit_broadcast(node, "add", (node.emit("reshape", (starts,), shape=(frames, 1))[0], along))[0]
@@ -187,7 +187,7 @@ def mel_weight_matrix(node: OnnxNode) -> tuple[str, ...]:
     lines = length // 2 + 1
     if min(bins, length) < 1 or rate <= 0:
         raise MegccError(f"{bins} bins of a transform of length {length} at {rate} Hz")
-    node.require_room(lines, bins)
+    node.require_budget(lines, bins)
     mels = 2595 * np.log10(1 + np.array([low, high]) / 700)
     edges = 700 * (10 ** (np.linspace(*mels, bins + 2, endpoint=False) / 2595) - 1)  # ONNX divides by bins + 2
     places = ((length + 1) * edges // rate).astype(int)

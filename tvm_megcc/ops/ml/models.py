@@ -19,8 +19,8 @@ from ..elementwise import cast_to, emit_broadcast
 from ..spelling import number
 from ..tensor.move import emit_slice
 from .tree_ensembles import (
-    beside,
     chosen,
+    concat_columns,
     features,
     float_input,
     labelled,
@@ -82,9 +82,9 @@ def _second(node: OnnxNode, score: str, kind: str) -> str:
     if kind == "PROBIT":
         raise MegccError("has post_transform PROBIT of one score, of which ONNX Runtime gives no second")
     if kind == "LOGISTIC":
-        return transformed(node, beside(node, negated(node, score), score), kind)
+        return transformed(node, concat_columns(node, negated(node, score), score), kind)
     (first,) = emit_broadcast(node, "sub", (number(node, 1, "float32"), score))
-    return beside(node, first, score)
+    return concat_columns(node, first, score)
 
 
 def _kernel(node: OnnxNode, x: str, vectors: np.ndarray, kind: str) -> str:
@@ -158,7 +158,7 @@ def svm_classifier(node: OnnxNode) -> tuple[str, ...]:
     if len(labels) > 2:
         return label, transformed(node, scores, transform)
     if transform == "NONE":
-        return label, beside(node, negated(node, scores), scores)
+        return label, concat_columns(node, negated(node, scores), scores)
     return label, _second(node, scores, transform)
 
 
@@ -290,7 +290,7 @@ def feature_vectorizer(node: OnnxNode) -> tuple[str, ...]:
         elif columns < width:
             (value,) = node.emit("pad", (value,), before=(0, 0), after=(0, width - columns), mode="constant", value=0.0)
         values.append(value)
-    return (beside(node, *values) if len(values) > 1 else values[0],)
+    return (concat_columns(node, *values) if len(values) > 1 else values[0],)
 
 
 @ml("ArrayFeatureExtractor")

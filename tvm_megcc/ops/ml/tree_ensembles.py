@@ -108,7 +108,7 @@ def negated(node: OnnxNode, value: str) -> str:
     return node.emit("neg", (value,))[0]
 
 
-def beside(node: OnnxNode, *columns: str) -> str:
+def concat_columns(node: OnnxNode, *columns: str) -> str:
     return node.emit("concat", columns, axis=1)[0]
 
 
@@ -213,7 +213,7 @@ def _of_two(node: OnnxNode, scores: str, ids: set[int], base: np.ndarray, transf
     single, second = len(ids) == 1, 1 in ids
     if base.size == 2 and second:
         winning = _added(node, column(node, scores, 0), base[1:])
-        scores = beside(node, negated(node, winning), winning)
+        scores = concat_columns(node, negated(node, winning), winning)
     elif base.size == 2:
         scores = _added(node, scores, base)
     elif base.size == 1:
@@ -237,4 +237,4 @@ def _of_two(node: OnnxNode, scores: str, ids: set[int], base: np.ndarray, transf
         first = negated(node, winning)
         if transform == "LOGISTIC":
             first, winning = (transformed(node, value, transform) for value in (first, winning))
-    return label, beside(node, first, winning)
+    return label, concat_columns(node, first, winning)

@@ -58,7 +58,7 @@ def appended(node: OnnxNode, past: str, value: str) -> str:
 def count_up(node: OnnxNode, extent: Dim, *shape: Dim) -> str:
     """0, 1, … of int32, [extent] or of this shape."""
     if isinstance(extent, int):
-        node.require_room(extent)
+        node.require_budget(extent)
         value = node.constant(np.arange(extent, dtype=np.int32))
     else:
         (ones,) = node.emit("expand", (node.constant(np.ones(1, np.int32)),), shape=(extent,))

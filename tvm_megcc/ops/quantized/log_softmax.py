@@ -16,7 +16,7 @@ from ...ir.types import TensorType
 from ..base import Case, Operator, register
 from ..rules import axis_of
 from . import softmax_int8
-from .softmax_int8 import LONGEST, SUM_BITS, doubling_high, halved, reciprocal
+from .softmax_int8 import LONGEST, SUM_BITS, doubling_high, reciprocal, rounding_shift
 
 #: Entries of the operand: exponentials, differences in Q5.26, then the least difference that counts and the factor from
 #: Q5.26 to differences.
@@ -51,7 +51,7 @@ def logarithm(total: np.ndarray) -> np.ndarray:
     over = doubling_high(twice, rest) + doubling_high(doubling_high(twice, square), np.int64(OVER))
     under = doubling_high(middle, CONSTANT + twice + doubling_high(square, np.int64(UNDER)))
     under = under + doubling_high(twice, np.int64(LINEAR))
-    share = doubling_high(halved(over, BITS), reciprocal(under))
+    share = doubling_high(rounding_shift(over, BITS), reciprocal(under))
     return _left(doubling_high(power, np.int64(LOG_2)) + share, 1)
 
 
@@ -78,12 +78,12 @@ class LogSoftmaxFixed(Operator):
     def compute(attrs: Attrs, x: np.ndarray, tables: np.ndarray) -> tuple[np.ndarray, ...]:
         below = x.max(attrs.axis, keepdims=True, initial=-128).astype(np.int64) - x
         powers, reals = (tables[start:start + 256].astype(np.int64)[below] for start in (0, 256))
-        total = np.maximum(halved(powers, SUM_BITS).sum(attrs.axis, keepdims=True), 1)
+        total = np.maximum(rounding_shift(powers, SUM_BITS).sum(attrs.axis, keepdims=True), 1)
         logs = logarithm(total)
         factor = tables[FACTOR:].astype(np.int64)
         least = FUNCTIONS["rescale_fixed"].numpy((logs - 2**31).astype(np.int32), *factor)
         least = np.maximum(least, np.int64(tables[LEAST]) - 1)
-        values = np.clip(halved(reals - logs, 31 - 5 - 4) + 127, -128, 127)
+        values = np.clip(rounding_shift(reals - logs, 31 - 5 - 4) + 127, -128, 127)
         return (np.where(-below > least, values, -128).astype(np.int8),)
 
 

@@ -12,7 +12,7 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, Operator, register
 from ..rules import axis_of
-from .softmax_int8 import doubling_high, halved
+from .softmax_int8 import doubling_high, rounding_shift
 
 #: Newton's steps; sqrt(2) / 2 in Q0.31.
 STEPS, HALF_ROOT = 5, 1518500250
@@ -29,7 +29,7 @@ def inverse_root(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     pairs = (31 - np.frexp(wide.astype(np.float64))[1]) // 2 - 1
     shift -= pairs
     whole = wide << (2 * pairs)
-    half = halved(whole >> 1, 1)
+    half = rounding_shift(whole >> 1, 1)
     x = np.full(wide.shape, 1 << 28, np.int64)
     for _ in range(STEPS):
         cube = _left(doubling_high(doubling_high(x, x), x), 6)

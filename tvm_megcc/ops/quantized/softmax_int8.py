@@ -28,7 +28,7 @@ def doubling_high(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return (np.asarray(a, np.int64) * b + (1 << 30)) >> 31
 
 
-def halved(a: np.ndarray, bits: int | np.ndarray) -> np.ndarray:
+def rounding_shift(a: np.ndarray, bits: int | np.ndarray) -> np.ndarray:
     """a / 2^bits to the nearest, halves away from zero."""
     mask = (np.int64(1) << np.asarray(bits, np.int64)) - 1
     return (a >> bits) + ((a & mask) > (mask >> 1) + (a < 0))
@@ -49,7 +49,7 @@ def exponentials(scaled: np.ndarray) -> np.ndarray:
     x = (quarter << 5) + (1 << 28)
     square = doubling_high(x, x)
     cube, fourth = doubling_high(square, x), doubling_high(square, square)
-    series = halved(doubling_high(halved(fourth, 2) + cube, np.int64(715827883)) + square, 1)
+    series = rounding_shift(doubling_high(rounding_shift(fourth, 2) + cube, np.int64(715827883)) + square, 1)
     result = 1895147668 + doubling_high(x + series, np.int64(1895147668))
     rest = quarter - scaled
     for bit, factor in enumerate((1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242), start=24):
@@ -84,11 +84,11 @@ class SoftmaxFixed(Operator):
         whole = np.zeros(256, np.int64)
         whole[:len(table)] = table
         powers = whole[wide.max(attrs.axis, keepdims=True, initial=np.iinfo(x.dtype).min) - wide]
-        total = halved(powers, SUM_BITS).sum(attrs.axis, keepdims=True)
+        total = rounding_shift(powers, SUM_BITS).sum(attrs.axis, keepdims=True)
         bits = np.frexp(np.maximum(total, 1).astype(np.float64))[1].astype(np.int64)
         scale = reciprocal((total << (32 - bits)) - (1 << 31))
         limits = np.iinfo("int16" if attrs.get("wide") else x.dtype)
-        quotient = halved(doubling_high(scale, powers), SUM_BITS - (32 - bits) + 31 - limits.bits) + limits.min
+        quotient = rounding_shift(doubling_high(scale, powers), SUM_BITS - (32 - bits) + 31 - limits.bits) + limits.min
         return (np.clip(quotient, limits.min, limits.max).astype(limits.dtype),)
 
 

@@ -36,11 +36,11 @@ def _reference(node: OnnxNode, shape: tuple[Dim, ...]) -> np.random.RandomState 
     seed = _seed(node)
     if seed is None or not all(isinstance(extent, int) for extent in shape):
         return None
-    node.require_room(*shape)
+    node.require_budget(*shape)
     return np.random.RandomState(seed)
 
 
-def _drawn(node: OnnxNode, law: str, shape: tuple[Dim, ...], dtype: str) -> str:
+def _random_numbers(node: OnnxNode, law: str, shape: tuple[Dim, ...], dtype: str) -> str:
     """Numbers of a law of `philox.Draw`, float64, or float32 that are multiples of what `dtype` can tell apart."""
     seed = _seed(node)
     key, operator = node.key() if seed is None else (number(node, seed, "int64"), 0)
@@ -73,7 +73,7 @@ def drawn(node: OnnxNode) -> tuple[str, ...]:
         draw: Callable = reference.random_sample if law == "uniform" else reference.standard_normal
         made = np.dtype(dtype).type
         return (node.constant(np.asarray(draw(shape)).astype(dtype) * made(scale) + made(offset)),)
-    value = _drawn(node, law, shape, dtype)
+    value = _random_numbers(node, law, shape, dtype)
     made = node.type_of(value).dtype
     for kind, operand, idle in (("mul", scale, 1.0), ("add", offset, 0.0)):
         if operand != idle:
@@ -86,7 +86,7 @@ def bernoulli(node: OnnxNode) -> tuple[str, ...]:
     """1 where a uniform number is less than the probability, which thus is that of 1, else 0."""
     x = node.type(0)
     (chance,) = cast_to(node, node.inputs[0], "float64" if x.dtype == "float64" else "float32")
-    uniform = _drawn(node, "uniform", x.shape, node.type_of(chance).dtype)
+    uniform = _random_numbers(node, "uniform", x.shape, node.type_of(chance).dtype)
     (ones,) = node.emit("less", (uniform, chance))
     return cast_to(node, ones, element_type(node.attr("dtype")) if node.attr("dtype") else x.dtype)
 
@@ -104,7 +104,7 @@ def multinomial(node: OnnxNode) -> tuple[str, ...]:
     weights = onnx_operator(node, "Softmax", cast_to(node, node.inputs[0], "float32")[0], axis=-1)
     (sums,) = node.emit("cumsum", cast_to(node, weights, "float64"), axis=1, exclusive=False, reverse=False)
     (total,) = node.emit("slice", (sums,), axes=(1,), starts=(classes - 1,), ends=(classes,), steps=(1,))
-    share = _drawn(node, "uniform", (rows, samples), "float64")
+    share = _random_numbers(node, "uniform", (rows, samples), "float64")
     (place,) = emit_broadcast(node, "mul", (share, total))
     (place,) = node.emit("reshape", (place,), shape=(rows, samples, 1))
     (sums,) = node.emit("reshape", (sums,), shape=(rows, 1, classes))
@@ -128,7 +128,7 @@ def dropped_out(node: OnnxNode, training: str | None) -> tuple[str, str]:
             node.constant(np.asarray(reference.random_sample(shape))), ratio))
     else:
         least = cast_to(node, ratio, "float32")[0]
-        (mask,) = emit_broadcast(node, "greater_equal", (_drawn(node, "uniform", shape, "float32"), least))
+        (mask,) = emit_broadcast(node, "greater_equal", (_random_numbers(node, "uniform", shape, "float32"), least))
     (share,) = node.emit("sub", (number(node, 1.0, "float64"), ratio))
     (scale,) = cast_to(node, node.emit("div", (number(node, 1.0, "float64"), share))[0], node.type(0).dtype)
     (scaled,) = emit_broadcast(node, "mul", (x, scale))

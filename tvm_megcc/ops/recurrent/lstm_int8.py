@@ -14,7 +14,7 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, Operator, Types, register
 from ..quantized.rsqrt import inverse_root
-from ..quantized.softmax_int8 import halved
+from ..quantized.softmax_int8 import rounding_shift
 
 #: Rows of the operand `factors`: a significand and a shift, as `rescale_fixed` takes them.
 RECURRENT, PEEPHOLES, HIDDEN, NORMS, PROJECTION, FACTORS = slice(0, 4), slice(4, 7), 7, slice(8, 12), 12, 13
@@ -46,7 +46,7 @@ def exponential(a: np.ndarray, bits: int) -> np.ndarray:
     rest = (a & (quarter - 1)) - quarter
     x = bounded(rest << bits) + (1 << 12)
     square = high(x, x)
-    series = halved(high(halved(high(square, square), 2) + high(square, x), THIRD) + square, 1)
+    series = rounding_shift(high(rounding_shift(high(square, square), 2) + high(square, x), THIRD) + square, 1)
     result = bounded(EIGHTH + high(x + series, EIGHTH))
     above = rest - a
     for index, factor in enumerate(POWERS):
@@ -195,8 +195,8 @@ class LstmFixed(Operator):
 
             forget = sigmoid(whole(-3, 1))
             enter = LIMIT - forget if attrs.coupled else sigmoid(whole(-4, 0))
-            fresh = halved(enter * tanh(whole(-2), GATE_BITS), 15 + attrs.cell_bits)
-            c = bounded(halved(forget * c, 15) + fresh)
+            fresh = rounding_shift(enter * tanh(whole(-2), GATE_BITS), 15 + attrs.cell_bits)
+            c = bounded(rounding_shift(forget * c, 15) + fresh)
             if attrs.cell_clip:
                 c = np.clip(c, -attrs.cell_clip, attrs.cell_clip)
             out = _requantized(sigmoid(whole(-1, 2, c)) * tanh(c, attrs.cell_bits), factors[HIDDEN])

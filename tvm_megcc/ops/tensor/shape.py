@@ -273,7 +273,7 @@ def import_range(node: OnnxNode) -> tuple[str, ...]:
     if (shape := node.stated(0) or node.stated(1) or node.stated(2)) is not None:
         dtype = node.type(0).dtype
         start, delta = (node.emit("reshape", (node.inputs[index],), shape=())[0] for index in (0, 2))
-        node.require_room(*shape)
+        node.require_budget(*shape)
         steps = node.constant(np.arange(*shape).astype(np.dtype(dtype)))
         return node.emit("add", (*node.emit("mul", (steps, delta)), start))
     if not all(map(node.is_const, range(3))) and all(map(node.is_known, range(3))):
@@ -321,7 +321,7 @@ def eye_like(node: OnnxNode) -> tuple[str, ...]:
         rows, columns = (places(node, extent, axis, 2) for axis, extent in enumerate(type_.shape))
         (hit,) = node.emit("equal", (*node.emit("add", (rows, node.constant(np.array(k)))), columns))
         return cast_to(node, hit, numpy_type.name)
-    node.require_room(*type_.shape)
+    node.require_budget(*type_.shape)
     return (node.constant(np.eye(*type_.shape, k=k, dtype=numpy_type)),)
 
 

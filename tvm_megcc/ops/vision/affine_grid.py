@@ -26,7 +26,7 @@ def affine_grid(node: OnnxNode) -> tuple[str, ...]:
         raise ShapeError(f"maps {theta} for a grid of size {size}; they are [N, 2, 3] of images, [N, 3, 4] of volumes")
     spatial, dtype = size[2:], theta.dtype
     if all(isinstance(extent, int) for extent in spatial):
-        node.require_room(*spatial, axes + 1)
+        node.require_budget(*spatial, axes + 1)
     columns = []
     for axis in reversed(range(axes)):  # x before y before z
         places = _places(node, spatial[axis], bool(node.attr("align_corners", 0)), dtype)

@@ -60,7 +60,7 @@ def run_tables(indices: np.ndarray, weights: np.ndarray, extent: int, taps: int)
 def adaptive_means(node: OnnxNode, value: str, axis: int, size: int) -> str:
     """The means of `size` windows that cover an axis as evenly as whole elements allow, overlapping where they must."""
     extent = node.type_of(value).shape[axis]
-    node.require_room(size, -(-extent // size) + 1)
+    node.require_budget(size, -(-extent // size) + 1)
     starts = np.arange(size) * extent // size
     ends = -(-(np.arange(size) + 1) * extent // size)
     indices = starts[:, None] + np.arange((ends - starts).max())

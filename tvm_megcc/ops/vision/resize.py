@@ -162,7 +162,7 @@ def _in_float(node: OnnxNode, how: Interpolation, interpolate: Callable[[str], s
 
 def _tables(node: OnnxNode, row: _Axis, how: Interpolation, coordinates: str) -> tuple[str, ...]:
     """The results of `ResizeTables` for an axis; constants where everything is known."""
-    node.require_room(*(() if not row.known else (row.size,) if how.by_tables else
+    node.require_budget(*(() if not row.known else (row.size,) if how.by_tables else
                         (row.size, how.reach(max(row.scale, 1e-9)))))
     scale = row.scale if isinstance(row.scale, str) else node.constant(np.array([row.scale]))
     operands = (scale, node.extent(row.extent))

@@ -193,7 +193,7 @@ def _convert(edit: Editor, name: str, given: Input, wanted: TensorType) -> str:
         nonlocal value
         inputs = (value, *operands)
         value = edit.result(f"{name}.{kind}", kind, Attrs(attrs), inputs)
-        edit.add_behind(name, Op(kind, Attrs(attrs), inputs, (value,), origin=name))
+        edit.add_after(name, Op(kind, Attrs(attrs), inputs, (value,), origin=name))
 
     moved = given.given != given.network
     if given.computes or given.order or (wanted.dtype == "float32" and edit.types[name].dtype != "float32"):

@@ -83,7 +83,7 @@ def _cut(edit: Editor, name: str, output: TensorType, axis: int, first: int, cou
     part = edit.value(f"{name}:{first}", type_.with_shape((*type_.shape[:own], count, *type_.shape[own + 1:])))
     attrs = Attrs(axes=(own,), starts=(first,), ends=(first + count,), steps=(1,))
     # At once behind the value, so that no reader has to move back behind it.
-    edit.add_behind(name, Op("slice", attrs, (name,), (part,), origin=origin))
+    edit.add_after(name, Op("slice", attrs, (name,), (part,), origin=origin))
     return part
 
 

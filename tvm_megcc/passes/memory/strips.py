@@ -167,7 +167,7 @@ class _Cutter:
             if part.new.count:
                 own = self._new(part, there, slices, number)
                 if own and part.kept.count:
-                    own = self._behind(self.kept[result], own, part)
+                    own = self._appended(self.kept[result], own, part)
             if not own:
                 return ""
             there[result] = own, part.rows
@@ -201,7 +201,7 @@ class _Cutter:
         self.ops.append(op)
         return own
 
-    def _behind(self, kept: str, new: str, part: Part) -> str:
+    def _appended(self, kept: str, new: str, part: Part) -> str:
         """Rows that were kept, with new ones behind them."""
         (result,) = part.op.outputs
         begin = self._copy(kept, f"{result}:{part.rows.first}:begin", part.op)

@@ -76,7 +76,7 @@ def compute_in_float16(graph: Graph, context: Context) -> Graph:
             half[name] = converted[name].outputs[0]
         else:
             half[name] = edit.value(f"{name}.half", _as_half(edit.types[name]))
-        edit.add_behind(name, Op("cast", Attrs(dtype="float32"), (half[name],), (name,), origin=op.origin))
+        edit.add_after(name, Op("cast", Attrs(dtype="float32"), (half[name],), (name,), origin=op.origin))
         return half[name]
 
     for op in graph.ops:

@@ -54,7 +54,7 @@ def widen_stored(graph: Graph, context: Context) -> Graph:
         if not is_stored(name):
             return name
         value = edit.value(f"{name}.result", _carried(graph.types[name]))
-        edit.add_behind(name, Op("cast", Attrs(dtype=graph.types[name].dtype), (value,), (name,), origin=op.origin))
+        edit.add_after(name, Op("cast", Attrs(dtype=graph.types[name].dtype), (value,), (name,), origin=op.origin))
         keep(name, value)
         return value
 

@@ -44,12 +44,12 @@ class _Requantized(NamedTuple):
     high: int
 
     @property
-    def is_apart(self) -> bool:
+    def has_outer_call(self) -> bool:
         return self.rescale is not self.call
 
     def numpy(self, sums: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
         function = FUNCTIONS[self.rescale.fn].numpy
-        return np.sign(sums) * function(np.abs(sums), multiplier, shift) if self.is_apart \
+        return np.sign(sums) * function(np.abs(sums), multiplier, shift) if self.has_outer_call \
             else function(sums, multiplier, shift)
 
 
@@ -199,7 +199,7 @@ def _by_floats(inside: _Requantized, multiplier: np.ndarray, shift: np.ndarray, 
     steps = Steps.of(lambda sums: inside.numpy(sums, multiplier, shift), levels, (levels - 0.5 - early) / factor,
                      least[:, None], most[:, None])
     # Halves go away from zero, so results of both signs are on two lines, and those of magnitudes on one.
-    is_odd = inside.is_apart or (fn != "rescale_once" and inside.low < zero)
+    is_odd = inside.has_outer_call or (fn != "rescale_once" and inside.low < zero)
     found = searched(steps.magnitudes() if is_odd else steps, factor.astype(np.float32)) if steps else None
     if steps is None or found is None:
         return None

@@ -30,10 +30,10 @@ class WebSession(EmulatedSession):
         """So many runs, then as many again as `watched` says with a look at the clock around each kernel call."""
         seconds, calls = (), ()
         if runs:
-            said = self._said(inputs, ("--repeat", str(runs), "--warmup", str(WARM), "--times"))
+            said = self._printed_lines(inputs, ("--repeat", str(runs), "--warmup", str(WARM), "--times"))
             seconds = tuple(1e-6 * float(line.split()[1]) for line in said if line.startswith("time_us "))
         if watched:
-            said = self._said(inputs, ("--repeat", str(watched), "--warmup", str(WARM), "--profile"))
+            said = self._printed_lines(inputs, ("--repeat", str(watched), "--warmup", str(WARM), "--profile"))
             every = [1e-6 * float(line.split()[3]) for line in said if line.startswith("instruction ")]
             calls = tuple(every[call.get("instruction", index)] for index, call in enumerate(self.calls))
         return Times(seconds, calls)
@@ -42,7 +42,7 @@ class WebSession(EmulatedSession):
         calls = zip(self.calls, self.times(inputs, 0, 1).calls, strict=True)
         return [{**call, "seconds": seconds} for call, seconds in calls]
 
-    def _said(self, inputs: Given, options: tuple[str, ...]) -> list[str]:
+    def _printed_lines(self, inputs: Given, options: tuple[str, ...]) -> list[str]:
         kept, self._options = self._states, options
         try:
             self.run(inputs)

@@ -127,7 +127,7 @@ def squared_difference(node: Node) -> Results:
         (difference,) = emit_broadcast(node.spelled(), "elementwise", names, expr=terms[0] - terms[1], dtype="int32")
         return typed(node, requantize(X * X, down) + zero(y), difference)
 
-    return [node.alike(node.values, make)]
+    return [node.in_common_order(node.values, make)]
 
 
 #: Comparisons as operators of ours on int32, and whether their result is turned round.
@@ -144,7 +144,7 @@ def raw_comparison(node: Node) -> Results:
         (found,) = emit_broadcast(node.spelled(), kind, names)
         return node.emit("logical_not", found) if turned else found
 
-    return [node.alike(node.values, make)]
+    return [node.in_common_order(node.values, make)]
 
 
 @wide("EQUAL", "NOT_EQUAL")
@@ -161,7 +161,7 @@ def comparison(node: Node) -> Results:
         (found,) = emit_broadcast(node.spelled(), kind, wide)
         return node.emit("logical_not", found) if turned else found
 
-    return [node.alike(node.values, make)]
+    return [node.in_common_order(node.values, make)]
 
 
 @wide("DIV")
@@ -203,7 +203,7 @@ def div(node: Node) -> Results:
         expr = call("rescale_fixed", whole, factor.significand, float(factor.shift) - arg(2) - arg(3))
         return typed(node, clip(expr + zero(y), *within), signed, inverses, shifts, room)
 
-    return [node.alike(node.values, make)]
+    return [node.in_common_order(node.values, make)]
 
 
 def _bits(size: Expr) -> Expr:

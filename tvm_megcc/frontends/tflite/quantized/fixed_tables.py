@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....ops.quantized.rsqrt import inverse_root
-from ....ops.quantized.softmax_int8 import doubling_high, halved
+from ....ops.quantized.softmax_int8 import doubling_high, rounding_shift
 from ..file import Quantization
 from .fixed_point import Multiplier, codes, limits, multiplier, rescale
 
@@ -68,10 +68,10 @@ def hard_swish(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
     wide = _centred(x, dtype).astype(np.int64) * 128
     scaled = half(wide, _short(out.significand))
     bent = half(left(wide, bend.shift - 1) if bend.shift > 0 else wide, _short(bend.significand))
-    bent = left(bent, 1) if bend.shift > 0 else halved(bent, -bend.shift)
+    bent = left(bent, 1) if bend.shift > 0 else rounding_shift(bent, -bend.shift)
     share = (bent + 2**15) >> 1
     product = np.sign(scaled) * ((np.abs(scaled) * share) >> 15)
-    return _saturated(halved(product, -out.shift) + int(result.zero_point[0]), dtype)
+    return _saturated(rounding_shift(product, -out.shift) + int(result.zero_point[0]), dtype)
 
 
 def _short(significand: int) -> int:

@@ -132,22 +132,22 @@ def fully_connected(node: Node) -> Results:
 
 
 def product_of_rows(node: Node, matrix: str, index: int, own: np.ndarray, asymmetric: bool, bias: str = "",
-                    turned: bool = True) -> str:
+                    transposed: bool = True) -> str:
     """A matrix of floats times operand `index` or, turned, its transposed. own: its scales."""
     weights = node.const(index, "weights") if asymmetric else None
-    return multiplied(node, matrix, node.plain(index), weights, own, asymmetric, bias, turned)
+    return multiplied(node, matrix, node.plain(index), weights, own, asymmetric, bias, transposed)
 
 
 def multiplied(node: Node, matrix: str, name: str, weights: np.ndarray | None, own: np.ndarray, asymmetric: bool,
-               bias: str = "", turned: bool = True) -> str:
+               bias: str = "", transposed: bool = True) -> str:
     """The same of the value `name`. weights: what it is, wanted where the matrix is measured with zero points."""
     rank = node.type_of(matrix).rank
     x, scale, zero = measured(node, matrix, (rank - 1,), asymmetric)
-    sums = node.emit("matmul_integer", x, name, trans_a=0, trans_b=int(turned), a_zero=0, b_zero=0)
+    sums = node.emit("matmul_integer", x, name, trans_a=0, trans_b=int(transposed), a_zero=0, b_zero=0)
     if zero:
         assert weights is not None
-        columns = weights.astype(np.int64).sum(-1 if turned else -2, keepdims=True)
-        rows = node.spelled().constant((columns.swapaxes(-1, -2) if turned else columns).astype(np.int32))
+        columns = weights.astype(np.int64).sum(-1 if transposed else -2, keepdims=True)
+        rows = node.spelled().constant((columns.swapaxes(-1, -2) if transposed else columns).astype(np.int32))
         expr = X - call("nearest", arg(1)) * arg(2)
         sums = emit_broadcast(node.spelled(), "elementwise", (sums, zero, rows), expr=expr, dtype="int32")[0]
     return _dequantized(node, sums, scale, own, bias, 0)
@@ -162,7 +162,7 @@ def batch_matmul(node: Node) -> Results:
         rank = node.type(0).rank
         matrix = node.emit("transpose", matrix, perm=(*range(rank - 2), rank - 1, rank - 2))
     asymmetric = bool(node.option("AsymmetricQuantizeInputs", False))
-    return [product_of_rows(node, matrix, 1, own, asymmetric, turned=bool(node.option("AdjY")))]
+    return [product_of_rows(node, matrix, 1, own, asymmetric, transposed=bool(node.option("AdjY")))]
 
 
 @hybrid("EMBEDDING_LOOKUP")

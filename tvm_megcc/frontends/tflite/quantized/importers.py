@@ -121,7 +121,7 @@ def elementwise(node: Node, expr: Expr) -> Value:
     def make(names: list[str], order: Order) -> str:
         return typed(node, expr, *names)
 
-    return node.alike(node.values, make)
+    return node.in_common_order(node.values, make)
 
 
 def looked_up(node: Node, table: np.ndarray, value: Value) -> Value:

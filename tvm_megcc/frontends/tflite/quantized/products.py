@@ -126,7 +126,7 @@ def spread(node: Node, fill: int) -> tuple[str, np.ndarray, dict]:
     shape, image = node.dims(0, "output_shape"), channels(node, 2)
     w, attrs = node.const(1, "weights").transpose(0, 3, 1, 2)[:, :, ::-1, ::-1], windows(node)
     strides = attrs["strides"]
-    value, pads = _apart(node, image, strides, fill), np.zeros((2, 2), np.int64)
+    value, pads = _dilated(node, image, strides, fill), np.zeros((2, 2), np.int64)
     starts, ends = [0, 0], list(map(number, node.type_of(value).shape[2:]))
     for axis, (wanted, kernel, stride) in enumerate(zip(shape[1:3], w.shape[2:], strides, strict=True)):
         if not isinstance(wanted, int):
@@ -144,7 +144,7 @@ def spread(node: Node, fill: int) -> tuple[str, np.ndarray, dict]:
                                           "pads": (*pads[:, 0].tolist(), *pads[:, 1].tolist())}
 
 
-def _apart(node: Node, image: str, strides: Sequence[int], fill: int) -> str:
+def _dilated(node: Node, image: str, strides: Sequence[int], fill: int) -> str:
     """An image [N,C,H,W] with stride - 1 numbers between its elements."""
     n, c, height, width = node.type_of(image).shape
     if not isinstance(height, int) or not isinstance(width, int) or min(strides) < 1:
@@ -152,7 +152,7 @@ def _apart(node: Node, image: str, strides: Sequence[int], fill: int) -> str:
     down, right = strides
     if down == right == 1:
         return image
-    node.require_room(height * down, width * right)
+    node.require_budget(height * down, width * right)
     apart = node.emit("reshape", image, shape=(n, c, height, 1, width, 1))
     filled = node.emit("pad", apart, before=(0,) * 6, after=(0, 0, 0, down - 1, 0, right - 1), mode="constant",
                        value=fill)

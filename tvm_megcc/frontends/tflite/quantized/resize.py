@@ -31,7 +31,7 @@ def bilinear(node: Node) -> Results:
             raise Unsupported(f"resizing an extent {extent} to {size}, which are not known, is not supported")
         if extent < 1 or size < 1:
             raise ShapeError(f"resizes {extent} elements to {size}")
-        node.require_room(size)
+        node.require_budget(size)
     make = {"int8": _whole, "int16": _wide, "uint8": _real}[dtype]
     return [node.made(make(node, x, sizes, corners, half), IMAGES[4])]
 

@@ -73,6 +73,6 @@ def _counts(node: Node, extent, kernel: int, stride: int, pads: tuple[int, int])
             raise Unsupported(f"average pools with pads over a symbolic extent {extent} are not supported")
         return np.array([kernel])
     positions = output_extent(extent, kernel, stride, 1, *pads)
-    node.require_room(positions)
+    node.require_budget(positions)
     begins = np.arange(positions) * stride - pads[0]
     return np.minimum(begins + kernel, extent) - np.maximum(begins, 0)

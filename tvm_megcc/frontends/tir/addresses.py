@@ -18,7 +18,7 @@ from .common import Parts
 from .values import Memory, Value, any_part, dtype_of, int_value, is_integer, is_real, nodes, reads
 
 
-class Places:
+class Addresses:
     """Prints places in the buffers of one function.
 
     analyzer: knows the ranges of variables. variables: what variables are in C. buffers: by their variables.

@@ -23,7 +23,7 @@ LARGEST = 64
 DEEPEST = 100
 
 
-class Counts:
+class UnbackedSymbols:
     """Symbols of a model whose values a run computes.
 
     bounds: largest values that the user states, by the name of a symbol, or of a value all elements of which have it.

@@ -40,20 +40,20 @@ def growing(inputs: Mapping[str, tuple], states: Mapping[str, str], bounds: Mapp
     return {name: rows for name, rows in bounds.items() if name in extents}
 
 
-def grow_states(graph: Graph, states: Mapping[str, str], rooms: Mapping[str, int]) -> Graph:
+def grow_states(graph: Graph, states: Mapping[str, str], capacities: Mapping[str, int]) -> Graph:
     """The graph whose states with an extent in `rooms` have room for so many rows, and one more state for each of these
     extents, called as it is.
 
     Raises:
         ModelError: listing the states that cannot grow, and why.
     """
-    if not rooms:
+    if not capacities:
         return graph
     found: list[_KVCache] = []
     problems = []
     for output, state in states.items():
-        if output in graph.outputs and state in graph.inputs and _symbols(graph.types[state]) & set(rooms):
-            cache = _kv_cache(graph, output, state, rooms)
+        if output in graph.outputs and state in graph.inputs and _symbols(graph.types[state]) & set(capacities):
+            cache = _kv_cache(graph, output, state, capacities)
             if isinstance(cache, str):
                 problems.append(f"state '{output}={state}': {cache}")
             else:
@@ -64,18 +64,18 @@ def grow_states(graph: Graph, states: Mapping[str, str], rooms: Mapping[str, int
     if problems:
         raise ModelError(graph.name, problems, "A state grows by Concat(past, new) along one axis; its other extents "
                                                "have one size each: give it with --dim NAME=SIZE.")
-    graph = with_symbols(_with_totals(graph, steps), {name: Symbol(name, least=0) for name in rooms})
-    return _Growth(graph, found, steps, rooms).run()
+    graph = with_symbols(_with_totals(graph, steps), {name: Symbol(name, least=0) for name in capacities})
+    return _Growth(graph, found, steps, capacities).run()
 
 
 def _symbols(type_: TensorType) -> frozenset[str]:
     return frozenset().union(*map(symbols, type_.shape))
 
 
-def _kv_cache(graph: Graph, output: str, state: str, rooms: Mapping[str, int]) -> _KVCache | str:
+def _kv_cache(graph: Graph, output: str, state: str, capacities: Mapping[str, int]) -> _KVCache | str:
     """The state, or why it cannot grow."""
     past, present = graph.types[state], graph.types[output]
-    axes = [axis for axis, dim in enumerate(past.shape) if isinstance(dim, Symbol) and dim.name in rooms]
+    axes = [axis for axis, dim in enumerate(past.shape) if isinstance(dim, Symbol) and dim.name in capacities]
     if len(axes) != 1 or not past.with_shape(
             0 if axis in axes else dim for axis, dim in enumerate(past.shape)).is_static:
         return f"'{state}' is {past}: its other extents are not known"
@@ -110,8 +110,8 @@ def _is_equal(conditions: tuple[Condition, ...], dim: Dim, other: Dim) -> bool:
 class _Growth:
     """A graph on its way; states, and by symbol how much it grows and the room there is."""
 
-    def __init__(self, graph: Graph, found: list[_KVCache], steps: Mapping[Symbol, Dim], rooms: Mapping[str, int]):
-        self.found, self.steps, self.rooms = found, steps, rooms
+    def __init__(self, graph: Graph, found: list[_KVCache], steps: Mapping[Symbol, Dim], capacities: Mapping[str, int]):
+        self.found, self.steps, self.capacities = found, steps, capacities
         types = dict(graph.types)
         self.counts: dict[Symbol, tuple[str, str]] = {}
         for past in steps:
@@ -136,18 +136,18 @@ class _Growth:
 
     def _counted(self, past: Symbol, new: Dim) -> tuple[Condition, ...]:
         """What of the state that says how many rows there are is the symbol, and what it is after a run."""
-        room, (after, state) = self.rooms[past.name], self.counts[past]
+        room, (after, state) = self.capacities[past.name], self.counts[past]
         self.counters[past] = self.edit.value(f"{state}.rows", self.graph.types[state])
-        self.edit.add_behind("", Op(EXTENT, Attrs(symbol=past, element=0, bound=room - new), (state,),
+        self.edit.add_after("", Op(EXTENT, Attrs(symbol=past, element=0, bound=room - new), (state,),
                                     (self.counters[past],), origin=past.name))
-        self.edit.add_behind("", Op("dims", Attrs(extents=(past + new,), shape=(1,), dtype="int64"), (), (after,)))
+        self.edit.add_after("", Op("dims", Attrs(extents=(past + new,), shape=(1,), dtype="int64"), (), (after,)))
         with recording(f"room of {past}") as found:
             require_at_most(past + new, room, "the states have no room for so many rows")
         return tuple(found)
 
     def _append(self, cache: _KVCache) -> None:
         edit, type_ = self.edit, self.graph.types[cache.input]
-        whole = type_.with_shape(self.rooms[cache.past.name] if axis == cache.axis else dim
+        whole = type_.with_shape(self.capacities[cache.past.name] if axis == cache.axis else dim
                                  for axis, dim in enumerate(type_.shape))
         old = edit.types[cache.output]
         edit.types[cache.input] = edit.types[cache.output] = whole
@@ -166,7 +166,7 @@ class _Growth:
         if appended:
             op = self.edit.producer(appended)
             self.edit.replace(op, op.with_(inputs=(name, *op.inputs[1:])))
-        self.edit.add_behind(name, Op("slice", attrs, (name,), (part,)))
+        self.edit.add_after(name, Op("slice", attrs, (name,), (part,)))
 
     def _parts(self) -> Iterator[tuple[str, int, Symbol]]:
         """Inputs that are no states and grow with them: name, axis, extent."""
@@ -180,7 +180,7 @@ class _Growth:
     def _fill(self, name: str, axis: int, past: Symbol) -> None:
         """An input of p + n elements along an axis has the room's; the others are not read."""
         type_, new = self.graph.types[name], self.steps[past]
-        room = self.rooms[past.name]
+        room = self.capacities[past.name]
         if type_.shape[axis] != past + new or name in self.filled:
             raise ModelError(self.graph.name, [f"input '{name}' is {type_}, and only one axis may grow with "
                                                f"{past}, by {new}"])

@@ -33,7 +33,7 @@ _tvm.register_when_imported()
 
 
 def __dir__() -> list[str]:
-    """What completion shows: also what is not imported yet."""
+    """Returns the names that completion shows: also what is not imported yet."""
     return sorted({*globals(), *__all__})
 
 

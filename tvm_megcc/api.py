@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `tvm_megcc` offers to Python: compile a model, load what was compiled."""
+"""The functions that `tvm_megcc` offers to Python: compile a model, load what was compiled."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module | object,
 
 
 def _input_facts(inputs: Mapping[str, Input]) -> dict[str, object]:
-    """What is given as the inputs, for the manifest."""
+    """Describes the inputs that the caller gave, for the manifest."""
     return {"inputs": {name: str(given) for name, given in inputs.items()}} if inputs else {}
 
 

@@ -173,7 +173,7 @@ def lower(graph: Graph, context: Context, workers: int = 1, memories: Memories =
 
 def context_of(graph: Graph, target: Target, options: CompileOptions | None = None,
                **changes: Unpack[CompileKeywords]) -> Context:
-    """What the kernels of a graph are chosen for.
+    """Returns the context that the kernels of a graph are chosen for.
 
     Raises:
         MegccError: for a tuning log that cannot be read.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kernels are chosen for: a CPU, and what there is to know around it. Made once, by the compiler."""
+"""The context of kernel selection: a CPU, and what there is to know around it. Made once, by the compiler."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Regions:
 
 @dataclass(frozen=True)
 class Context:
-    """What kernels are chosen for.
+    """The context that kernels are chosen for.
 
     optimize: "speed" prints known extents as constants; "size" shares kernels between layers, and weights take no more
         bytes than the model's.

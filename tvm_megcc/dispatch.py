@@ -28,9 +28,12 @@ OPEN_INTERVALS = 9
 
 
 def uniform_dispatcher(step: int, lo: int = 1, hi: int | None = None) -> Dispatcher:
-    """Intervals of `step` extents from `lo` up to, not including, `hi`, on every axis that may change.
+    """Divides the extents of every axis that may change into intervals of `step`, from `lo` up to but without `hi`.
 
     Without `hi` there are `OPEN_INTERVALS`, the last without a limit.
+
+    Raises:
+        MegccError: for a step below 1, an empty range, or too many intervals.
     """
     if step < 1:
         raise MegccError(f"a uniform dispatcher has a step of at least 1, not {step}")
@@ -38,9 +41,12 @@ def uniform_dispatcher(step: int, lo: int = 1, hi: int | None = None) -> Dispatc
 
 
 def log_dispatcher(base: int = 2, lo: int = 1, hi: int | None = None) -> Dispatcher:
-    """Intervals that grow by the factor `base`, from `lo` up to, not including, `hi`, on every axis that may change.
+    """Divides the extents of every axis that may change into intervals that grow by the factor `base`.
 
-    Without `hi` there are `OPEN_INTERVALS`, the last without a limit.
+    They go from `lo` up to but without `hi`. Without `hi` there are `OPEN_INTERVALS`, the last without a limit.
+
+    Raises:
+        MegccError: for a base below 2, an empty range, or too many intervals.
     """
     if base < 2:
         raise MegccError(f"a logarithmic dispatcher has a base of at least 2, not {base}")
@@ -114,8 +120,10 @@ _BETWEEN_SETS = re.compile(r"(?<=[)\]])\s*:")
 
 
 def parse_shape_sets(text: str) -> list[dict[str, tuple[int | None, ...]]]:
-    """`"data=(1,3,224,224):data=(2,3,224,224)"` as a list of dictionaries; ";" separates the inputs of one set,
-    `data:[1,3,224,224]` is another spelling of a shape, and "?" an extent that stays as the model has it (None).
+    """Parses sets of input shapes: `"data=(1,3,224,224):data=(2,3,224,224)"` becomes a list of dictionaries.
+
+    In the text, ";" separates the inputs of one set, `data:[1,3,224,224]` is another spelling of a shape, and "?" is an
+    extent that stays as the model has it (None).
 
     Raises:
         MegccError: showing the part that is no shape.
@@ -137,7 +145,7 @@ def _parse_shapes(text: str) -> dict[str, tuple[int | None, ...]]:
 
 
 def parse_run_shapes(text: str) -> dict[str, tuple[int, ...] | int]:
-    """Shapes of inputs, and sizes of dimensions by name: `"ids=(1,8);past=3"`.
+    """Parses a text of shapes of inputs and of sizes of dimensions by name: `"ids=(1,8);past=3"`.
 
     Raises:
         MegccError: showing the part that is neither.
@@ -212,7 +220,10 @@ def buckets_of(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]] 
 
 
 def axis_name(inputs: Mapping[str, Shape], name: str, axis: int) -> str:
-    """The name of an open axis: the model's, or one of the input and the axis."""
+    """Returns the name of an open axis: the model's, or one made of the input's name and the axis.
+
+    inputs: shapes of the inputs, by name.
+    """
     dim = inputs[name][axis]
     return dim if isinstance(dim, str) else f"{name}_{axis}"
 

@@ -107,7 +107,7 @@ class MegccError(Exception):
 
 
 class MegccWarning(UserWarning):
-    """What is done otherwise than the user may think."""
+    """A warning that something is done otherwise than the user may expect."""
 
     def __init__(self, message: str = ""):
         super().__init__(readable(message if _command[0] else _in_python(message)))
@@ -162,7 +162,7 @@ _ADVICE = {
 
 
 def refused_by_system(error: OSError, what: str = "") -> MegccError:
-    """What the system refused to do, by default with a file, and what to do about it."""
+    """Turns an error of the operating system into a message."""
     what = what or (str(error.filename) if error.filename is not None else "input or output")
     reason = error.strerror or (str(error.args[0]) if error.args else "it failed")
     advice = _ADVICE.get(error.errno)

@@ -40,7 +40,7 @@ MOST, MOST_OF_DEVICE = (1 << 31) - 1, 1 << 20
 
 
 class Contents(Protocol):
-    """What a large file holds: how many bytes, and their pieces in order."""
+    """The contents of a large file: how many bytes, and their pieces in order."""
 
     def __len__(self) -> int: ...
 
@@ -254,7 +254,7 @@ def sha256(path: Path) -> str:
 
 
 def pieces(data: bytes | Contents) -> Iterable:
-    """What a file holds, a piece at a time."""
+    """Yields the contents of a file piece by piece."""
     return (data,) if isinstance(data, bytes) else data.pieces()
 
 

@@ -65,7 +65,7 @@ _OPEN = re.compile(r"\*/|/\*|//|\"|\?\?")
 
 
 def checked(value):
-    """What a template is about to print.
+    """Checks text that a template is about to print.
 
     Raises:
         InternalError: for a text that begins or ends a comment or a literal without doing the other too; a name of a

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a notebook shows of a value that ends a cell: small pieces of HTML, without scripts. All text is escaped; a
-picture is an image of its own, in which no script runs."""
+"""Views of values in a notebook: small pieces of HTML, without scripts. All text is escaped; a picture is an image of
+its own, in which no script runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def picture(svg: str, about: str) -> str:
 
 
 def folded(summary: str, *parts: str) -> str:
-    """What opens on a click."""
+    """Returns a section that opens on a click."""
     return "\n".join((f"<details><summary>{escaped(summary)}</summary>", *parts, "</details>"))
 
 

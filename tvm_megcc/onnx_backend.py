@@ -129,7 +129,7 @@ class MegccRep(BackendRep):
 
 
 def _inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    """What a run is given."""
+    """Returns the inputs of a run."""
     known = {tensor.name for tensor in model.graph.initializer}
     return [value for value in model.graph.input if value.name not in known]
 

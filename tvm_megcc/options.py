@@ -210,7 +210,7 @@ class CompileOptions:
         return cls(**{**own, **given})
 
     def for_context(self) -> dict[str, Any]:
-        """What kernels are chosen for: fields of `Context`."""
+        """Returns the options that kernels are chosen for: fields of `Context`."""
         return {row.name: getattr(self, row.name) for row in fields(self) if option_of(row).context}
 
     def tuning_log(self) -> TuningLog | None:
@@ -228,7 +228,7 @@ class CompileOptions:
         return [row for row in fields(self) if getattr(self, row.name) != default_of(row)]
 
     def recorded(self) -> dict[str, Any]:
-        """What the manifest has of them: numbers, words and flags by name."""
+        """Returns the options that the manifest records: numbers, words and flags by name."""
         return {row.name: value if isinstance(value := getattr(self, row.name), (bool, int, str)) else str(value)
                 for row in self.given() if option_of(row).recorded}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the command reports, as functions: `tvm_megcc.compare`, `explain`, `bench`, `inspect` and `quantize`.
+"""The reports of the command, as functions: `tvm_megcc.compare`, `explain`, `bench`, `inspect` and `quantize`.
 
 Each returns the facts that `--json` prints as a `Report`, a dictionary that prints as the command does:
 
@@ -56,7 +56,7 @@ _OR_FOLDER = dict.fromkeys(("bench", "inspect"), " or of a generated folder")
 
 def _arguments(verb: str, models: Model | Sequence[Model], target: str, changes: Mapping[str, Any],
                **others: Any) -> Namespace:
-    """What the command line of a verb is parsed to, with these values in place of its defaults.
+    """Parses the command line of a verb, with these values in place of its defaults.
 
     Raises:
         TypeError: for a model that is no path, and for an option that there is not.
@@ -76,9 +76,13 @@ def compare(model: Model, target: str = "native", *, arrays: Feeds = None,
             shapes: str | Mapping[str, Sequence[int] | int] | None = None, layers: bool = False,
             reference: str | None = None, tolerance: float | None = None, seed: int = 0, cc: str | None = None,
             **changes: Unpack[CompileKeywords]) -> Report:
-    """The built C against ONNX Runtime, its optimiser off, or against the numpy reference: `megcc compare`.
+    """Compares the built C with ONNX Runtime, its optimiser off, or with the numpy reference: `megcc compare`.
 
     Args:
+        model: a model or a file of one.
+        target: the CPU to compile for, as `tvm_megcc.compile` takes it.
+        seed: of the random inputs.
+        cc: the C compiler; by default the one that the target names.
         arrays: inputs by name, or a .npz file of them; by default seeded random numbers.
         shapes: of seeded inputs whose shape may change, and sizes of dimensions by name: {"batch": 2}.
         layers: compares the result of every kernel call too, and finds the first that differs.
@@ -116,16 +120,22 @@ def bench(model: Model | Sequence[Model], target: str = "native", *, arrays: Fee
           shapes: str | Mapping[str, Sequence[int] | int] | None = None, seed: int = 0, against: str = "",
           rounds: int = 9, cc: str | None = None,
           **changes: Unpack[CompileKeywords]) -> Report:
-    """How long a model or a generated folder takes on this machine, in all and by operator: `megcc bench`.
+    """Times a model or a generated folder on this machine, in all and by operator: `megcc bench`.
 
     Args:
-        model: of a folder with several, the .megcc file of one.
+        model: a model, a file of one, or a generated folder; of a folder with several models, the .megcc file of one.
+        target: the CPU to compile for, as `tvm_megcc.compile` takes it.
+        seed: of the random inputs.
+        cc: the C compiler; by default the one that the target names.
         arrays: inputs by name, or a .npz file of them; by default seeded random numbers.
         shapes: as `compare` takes them.
         repeat: timed runs; by default what takes about a second.
         against: engines to run beside, such as "onnxruntime,openvino"; with them several models may be given, as ONNX
             files, `arrays` only as a file, and the report is that of `megcc bench --against`.
         rounds: bursts of each engine.
+
+    Raises:
+        MegccError: as `tvm_megcc.compile`, and for engines that are not installed.
     """
     args = _arguments("bench", model, target, changes, inputs=arrays, seed=seed, cc=cc, against=against,
                        rounds=rounds)
@@ -146,9 +156,12 @@ def bench(model: Model | Sequence[Model], target: str = "native", *, arrays: Fee
 
 def inspect(path: Model, target: str = "native", *, size: bool = False, cc: str | None = None,
             **changes: Unpack[CompileKeywords]) -> Report:
-    """What is in a generated folder, or in that of a model: `megcc inspect`.
+    """Describes the contents of a generated folder, or of that of a model: `megcc inspect`.
 
     Args:
+        path: a generated folder, its .megcc file, or a model to compile.
+        target: the CPU to compile a model for, as `tvm_megcc.compile` takes it.
+        cc: the C compiler that measures sizes; by default the one that the target names.
         size: bytes of code and constants instead, built for size for the target.
     """
     from .tools import source

@@ -107,13 +107,13 @@ class Isa:
 
     @property
     def only(self) -> int:
-        """What the runtime is told to assume so that it takes this level: for portable C a CPU that has none, for 0
-        would be the CPU that it runs on."""
+        """Returns the macros that make the runtime assume this level: for portable C a CPU that has none, for 0 would
+        be the CPU that it runs on."""
         return self.code or 1
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """Of levels of one machine, a CPU takes the one of the highest rank that it runs."""
+        """The rank of a level. Among levels of one machine, a CPU takes the one of the highest rank that it runs."""
         return self.code >> 16, self.code & 0xff, self.code >> 8 & 0xff
 
 

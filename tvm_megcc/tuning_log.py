@@ -61,7 +61,7 @@ class Row:
 
     @property
     def kind(self) -> str:
-        """Of the operator."""
+        """The kind of the operator."""
         return self.call.partition("(")[0]
 
     def line(self) -> str:
@@ -88,7 +88,7 @@ def layouts_text(inputs: Iterable[TensorType | None], outputs: Iterable[TensorTy
 
 
 class TuningLog:
-    """What was measured, by key."""
+    """Measurements by key."""
 
     def __init__(self, rows: Iterable[Row] = ()):
         self.rows: dict[tuple[str, ...], Row] = {}
@@ -134,7 +134,7 @@ class TuningLog:
         return TuningLog.parse(data.decode("utf-8", errors="replace"), str(path))
 
     def times(self, target: str, optimize: str) -> Measured | None:
-        """What was measured on a target; None where that is nothing."""
+        """Returns the times that were measured on a target; None where there are none."""
         rows = [row for row in self.rows.values() if (row.target, row.optimize) == (target, optimize)]
         return Measured(rows) if rows else None
 

@@ -63,7 +63,7 @@ def _refused(error: MegccError) -> int:
 
 
 def _leave_stdout() -> None:
-    """What is still to be written goes nowhere: Python would try again when it ends, and complain."""
+    """Discards pending output: Python would try again when it ends, and complain."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

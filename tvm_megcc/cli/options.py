@@ -304,7 +304,8 @@ _KINDS: dict[str, dict] = {"text": {}, "path": {}, "texts": {"action": "append"}
 
 
 def _compile_options(verb: argparse.ArgumentParser, limits: bool = True) -> None:
-    """What changes the generated code; used wherever a model may be given. limits: with those of memory."""
+    """Adds the options that change the generated code; used wherever a model may be given. limits: with those of
+    memory."""
     verb.set_defaults(compiles=True)
     group = verb.add_argument_group("compiling")
     for name, option in each_option():

@@ -73,7 +73,7 @@ def build_(args: argparse.Namespace) -> int:
 
 
 def _getting(path: str) -> str:
-    """What the progress line says of a session's coming about."""
+    """Returns the progress line for preparing a session."""
     return f"building {path}" if path.endswith(".megcc") or Path(path).is_dir() else f"compiling and building {path}"
 
 
@@ -312,7 +312,7 @@ def warnings_on_stderr() -> Iterator[None]:
 
 @contextmanager
 def logged(logger: logging.Logger, level: int) -> Iterator[None]:
-    """What the library logs of what it does, from this level on, as messages of the command."""
+    """Shows log records of the library, from this level on, as messages of the command."""
     handler, before = logging.StreamHandler(), logger.level
     handler.setFormatter(logging.Formatter("megcc: %(message)s …"))
     logger.addHandler(handler)

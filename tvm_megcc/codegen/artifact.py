@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people hold when a model is compiled: it is shown in notebooks, and saved as a folder."""
+"""The result of a compilation, as callers hold it: it is shown in notebooks, and saved as a folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,13 @@ class Artifact(Compiled):
         return notebook.model(title, self.manifest, self.memory, self.targets[0].name)
 
     def save(self, folder: str | Path, embed: bool | str = False, force: bool = False) -> Path:
-        """Writes the generated folder; see `bundle.write`."""
+        """Writes the generated folder and returns its path; see `bundle.write`.
+
+        Args:
+            folder: where to write; an earlier folder of ours is replaced in one step.
+            embed: whether the weights become a part of the C code, or how: "text", "incbin" or "auto".
+            force: replaces a folder that holds other files, too.
+        """
         return bundle.write((self,), folder, embed=embed, force=force)
 
     def save_in_cache(self) -> Path:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What build systems call the CPUs of our targets, and boards that have them."""
+"""Names that build systems use for the CPUs of our targets, and boards that have them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..target import Target
 
 @dataclass(frozen=True)
 class Boards:
-    """Of one target.
+    """The boards of one target. zephyr:
 
     zephyr: a board that Zephyr emulates. kconfig: what Zephyr's Kconfig has to say, one of them; none: any CPU.
     cores: the processors that a CMSIS-Pack names; none: any. platformio: platform and board of an example. arduino:
@@ -57,7 +57,7 @@ ONLY = {"esp-idf": ("riscv32", "riscv32-f", "c")}
 
 
 def boards_of(targets: Sequence[Target]) -> Boards:
-    """What suits any of these targets; boards are those of the first that has one."""
+    """Returns the boards that suit any of these targets; boards are those of the first that has one."""
     rows = [_BOARDS.get(target.name, Boards()) for target in targets]
 
     def of_any(field: str, anything: tuple[str, ...]) -> tuple[str, ...]:

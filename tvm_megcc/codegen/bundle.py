@@ -206,7 +206,7 @@ class _Port:
 
     @property
     def note(self) -> str:
-        """What is to be said of its numbers, of a state or of a conversion, behind the type."""
+        """Returns the remark that follows the type: on its numbers, on a state or on a conversion."""
         if self.strings:
             return f", numbers of texts: {self.strings}"
         text = f", real = {np.float32(self.quant.scale)} * (x - {self.quant.zero_point})" if self.quant else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a compilation results in, all in memory: the container, the C code, and what is known about them."""
+"""The results of a compilation, all in memory: the container, the C code, and what is known about them."""
 
 from __future__ import annotations
 

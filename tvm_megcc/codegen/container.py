@@ -230,7 +230,7 @@ def _counted_in_units(model: ContainerModel) -> ContainerModel:
 
 
 def _head(model: ContainerModel, form: int, begin: int) -> bytes:
-    """What stands in front of the weights, which are the end of the file: a flatbuffer is written from its end."""
+    """Builds the part of the file in front of the weights, which come last: a flatbuffer is written from its end."""
     builder = flatbuffers.Builder(1 << 20)
     values = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
     values |= {"format": form, "weights_begin": begin, "weights": 0 if begin else len(model.weights),
@@ -385,7 +385,7 @@ def memory_expression(model: ContainerModel) -> str:
 
 
 def session_bytes(pointer_bytes: int, alignment: int, pointers: int, words: int, arena: int) -> int:
-    """What MEGCC_MEMORY_BYTES of megcc.h is where a pointer has so many bytes."""
+    """Computes MEGCC_MEMORY_BYTES of megcc.h for a pointer size in bytes."""
     alignment = max(alignment, 8)
     return -(-((48 + pointers) * pointer_bytes + 4 * words) // alignment) * alignment + arena
 

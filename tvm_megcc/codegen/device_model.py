@@ -169,7 +169,7 @@ def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, stor
     marks = _marks(plan, releases)
 
     def control(index: int) -> None:
-        """What is done in front of a step."""
+        """The actions in front of a step."""
         for item in plan.before.get(index, ()):
             if isinstance(item, Mark):
                 continue

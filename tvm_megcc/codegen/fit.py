@@ -47,8 +47,8 @@ Memories = Callable[[KernelPlan], list[PlannedMemory]]
 
 @dataclass(frozen=True)
 class Rows:
-    """What is computed by rows: the first and the last operator, the strips, the multiply-accumulates that are done
-    twice, and the bytes of rows that are kept from one strip to the next instead."""
+    """The operators that are computed by rows: the first and the last operator, the strips, the multiply-accumulates
+    that are done twice, and the bytes of rows that are kept from one strip to the next instead."""
 
     first: Op
     last: Op
@@ -128,7 +128,7 @@ def _searched(graph: Graph, plan: KernelPlan, planned: PlannedMemory, target: in
 
 
 def rows_text(by_rows: Sequence[Rows]) -> str:
-    """What is computed by rows, a line a region."""
+    """Lists the operators that are computed by rows, a line a region."""
     return "".join(f"{rows.strips} strips of rows from {printable(rows.first.origin)} to "
                    f"{printable(rows.last.origin)}: {rows.macs:,} multiply-accumulates are done twice, "
                    f"{rows.kept:,} bytes are kept between strips\n" for rows in by_rows)
@@ -150,7 +150,7 @@ def require_memory(name: str, image: Image, targets: Sequence[Target], ram: int 
 
 
 def _refusal(context: Context, missing: int, plan: KernelPlan, memories: Sequence[PlannedMemory]) -> str:
-    """What does not fit, what is there when most is, and what would help."""
+    """Says which tensors do not fit, which are alive at the peak, and what would help."""
     planned = max(memories, key=lambda m: m.plan.arena_bytes)
     needed = memory_bytes(plan, memories)
     of = f"RAM, there are {context.ram:,}" if context.regions is None else f"RAM, the regions are {context.regions}"
@@ -274,8 +274,8 @@ class _Search:
 
 @dataclass(frozen=True)
 class _Drawn:
-    """What some strips cost. bytes: at most. macs: done twice. calls: of kernels. kept, copied: bytes of rows that are
-    kept between two strips, and that are copied for them in all."""
+    """The cost of one choice of strips. bytes: at most. macs: done twice. calls: of kernels. kept, copied: bytes of
+    rows that are kept between two strips, and that are copied for them in all."""
 
     bytes: int
     macs: int
@@ -285,7 +285,7 @@ class _Drawn:
 
 
 class _Cost:
-    """What a region costs by the number of its strips, and by whether rows are kept between them."""
+    """Computes the cost of a region for a number of strips, with or without rows kept between them."""
 
     def __init__(self, search: _Search, first: int, last: int):
         self.search, self.first, self.last = search, first, last
@@ -369,7 +369,8 @@ class _Cost:
         return most
 
     def _workspace(self, step: int, rows: int, op: Op) -> int:
-        """Of some rows of an operator, as far as this search can tell. A plan that takes more moves the limit."""
+        """Estimates the workspace of some rows of an operator, as far as this search can tell. A plan that takes more
+        moves the limit."""
         whole, height = self.search.workspaces.get(step, 0), self.search.graph.types[op.outputs[0]].shape[HEIGHT]
         return max(min(whole, WORKSPACE), whole * rows // height) if self.search.by_rows else whole
 

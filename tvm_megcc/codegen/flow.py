@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program does besides calling kernels: extents that become known, copies, jumps. Each stands in front of a
-step; `plan.inlined` makes them of loops and branches."""
+"""The control flow of a program, besides its kernel calls: extents that become known, copies, jumps. Each stands in
+front of a step; `plan.inlined` makes them of loops and branches."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Jump:
 
 @dataclass(frozen=True)
 class Iteration:
-    """Of a loop. At its beginning (`first`) the turn is 0, and unless that is less than `most` and `going` holds, it
-    goes to `mark`, behind the loop; at its end it is one more, and if that is less and `going` holds, it goes to
-    `mark`, the first step of the body. stacks: what is filled turn by turn."""
+    """One end of a loop. At its beginning (`first`) the iteration is 0, and unless that is less than `most` and `going`
+    holds, it goes to `mark`, behind the loop; at its end it is one more, and if that is less and `going` holds, it goes
+    to `mark`, the first step of the body. stacks: tensors that the iterations fill."""
 
     turn: str
     most: str

@@ -45,7 +45,7 @@ def kernels_header(symbols: Iterable[str]) -> str:
 
 
 def seen_by(source: str, header: str) -> str:
-    """What of a text of kernels.h matters to a C file: without the rows of functions that it does not name. So a kernel
-    has not to be compiled again where another is new."""
+    """Returns the part of kernels.h that matters to a C file: without the rows of functions that it does not name. So a
+    kernel has not to be compiled again where another is new."""
     words = set(re.findall(r"\w+", source))
     return _ROW.sub(lambda found: found[0] if (found[1] or found[2]) in words else "", header)

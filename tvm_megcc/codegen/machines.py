@@ -24,7 +24,7 @@ EMBEDDED = "-DMEGCC_TRUSTED_DATA"
 
 
 def profile(models: Iterable[Mapping], embedded: bool) -> tuple[str, ...]:
-    """What the runtime of models, by their manifests, can leave out on a microcontroller."""
+    """Returns the parts of the runtime that these models, by their manifests, can leave out on a microcontroller."""
     models = list(models)
     dynamic = any(model.get("control") or any(model["buckets"]) for model in models)
     flags = tuple(flag for flag in STATIC_PROFILE if not (dynamic and flag == "-DMEGCC_NO_DYNAMIC"))
@@ -46,7 +46,8 @@ class Machine:
 
 
 def machines(targets: Sequence[Target]) -> tuple[Machine, ...]:
-    """What a folder for these targets can be built for; portable C runs on all of them, and by itself comes last."""
+    """Returns the machines that a folder for these targets can be built for; portable C runs on all of them, and by
+    itself comes last."""
     anywhere = tuple(target for target in targets if target.isa.guard == _ANY)
     guards = dict.fromkeys(target.isa.guard for target in targets if target.isa.guard != _ANY)
     found = [Machine(guard, (*(target for target in targets if target.isa.guard == guard), *anywhere))

@@ -83,7 +83,8 @@ def _fills(begin: Any, port: dict | None) -> bool:
 
 
 def _contradiction(manifest: dict) -> str:
-    """What is wrong with a manifest of the right form: names that lead elsewhere or that this version does not have."""
+    """Finds a contradiction in a manifest of the right form: names that lead elsewhere or that this version does not
+    have."""
     if not manifest["models"]:
         return "it has no models"
     if any(re.search(r"[\\:\0]", name) or not {"", ".", ".."}.isdisjoint(name.split("/"))

@@ -35,7 +35,7 @@ def plans_text(plan: KernelPlan, memories: Sequence[PlannedMemory], unordered: i
 
 
 def regions_text(plan: KernelPlan, planned: PlannedMemory) -> str:
-    """What each region of memory has, a line a region: with the session in the first, and constants."""
+    """Describes the contents of each memory region, a line a region: with the session in the first, and constants."""
     assert plan.context.regions is not None
     lines, begin = [], 0
     for (name, size), used in zip(plan.context.regions.ram, planned.plan.regions, strict=True):

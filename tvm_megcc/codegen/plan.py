@@ -64,7 +64,7 @@ class Step:
 
     @property
     def takes_over(self) -> tuple[tuple[int, int], ...]:
-        """Of the kernel, where this call is one whose outputs may."""
+        """The in-place pairs of the kernel, where this call is one whose outputs may take an operand's place."""
         return () if self.bound.apart else self.spec.takes_over
 
     def size(self, dim: Dim) -> Dim:
@@ -314,7 +314,7 @@ def own_bytes(plan: KernelPlan) -> int:
 
 
 def _regions(plan: KernelPlan, buffers: Sequence[memory.Buffer]) -> list[int]:
-    """What each region of memory has for the arena: the session itself is in the first."""
+    """Finds the part of each memory region that the arena can have: the session itself is in the first."""
     if plan.context.regions is None:
         return []
     sizes = [size for _, size in plan.context.regions.ram]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What integer inputs and outputs mean: scale and zero point, where the operators next to them say so."""
+"""Scales and zero points of integer inputs and outputs, read from the operators next to them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Quantisation(NamedTuple):
         return np.clip(integers, limits.min, limits.max).astype(dtype)
 
     def dequantize(self, integers: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        """What the integers stand for."""
+        """Returns scale * (integer - zero_point), as float32."""
         return ((integers.astype(np.int64) - self.zero_point) * np.float64(self.scale)).astype(np.float32)
 
 
 def quantised_ports(graph: Graph) -> dict[str, Quantisation]:
-    """Of the inputs that nothing reads but dequantize_linear with one scale, and of the outputs that quantize_linear
-    makes; operators that only move numbers may stand between. And of those that the graph names. Names that are not
-    here are not quantised, have several scales, or are used as integers."""
+    """Finds the quantisation of the inputs that only dequantize_linear with one scale reads, and of the outputs that
+    quantize_linear makes; operators that only move numbers may stand between. And of those that the graph names. Names
+    that are not here are not quantised, have several scales, or are used as integers."""
     producers, consumers = graph.producers(), graph.consumers()
     found = {name: _of_input(graph, consumers, name) for name in graph.inputs}
     found |= {name: _of_output(graph, producers, name) for name in graph.outputs if name not in found}

@@ -12,7 +12,7 @@ LITERAL = 4000
 
 
 def strings_context(name: str, strings: Sequence[str]) -> dict:
-    """What the template prints. All of a text is escaped, or is numbers."""
+    """Returns the values that the template prints. All of a text is escaped, or is numbers."""
     encoded = [text.encode() for text in strings]
     numbered = [number for number, text in enumerate(encoded) if len(text) > LITERAL]
     rows = [(f"{name}_text_{number}" if len(text) > LITERAL else c_string(strings[number]), len(text))

@@ -89,7 +89,8 @@ def _touched(size: Dim) -> Dim:
 
 
 def _known(graph: Graph, bounds: Bucket) -> Iterable[Condition]:
-    """What the shapes of a graph have to satisfy; counts that nothing depends on any more are not computed."""
+    """Returns the conditions that the shapes of a graph have to satisfy; counts that nothing depends on any more are
+    not computed."""
     return (condition for condition in conditions(graph) if condition.symbols <= set(bounds.limits))
 
 

@@ -9,7 +9,7 @@ from .plan import KernelPlan
 
 
 def shared_weights(plans: Sequence[KernelPlan]) -> list[dict]:
-    """What a container holds, by the programs that read it: those with most bytes first.
+    """Describes the weights of a container by the programs that read them: those with most bytes first.
 
     Returns:
         [{targets: names, bytes: stored once, weights: names of the constants}]; the rows' bytes are the container's

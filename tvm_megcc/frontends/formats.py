@@ -148,7 +148,7 @@ def _folder(path: Path) -> Format:
 
 
 def _file(path: Path) -> Format | None:
-    """What a file is, if it is no ONNX model; its contents count more than its name."""
+    """Recognises the format of a file that is not ONNX; its contents count more than its name."""
     with path.open("rb") as file:
         head = file.read(_HEAD)
     named, found = SUFFIXES.get(path.suffix.lower()), _by_head(head)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `import tvm` registers of ours with Relax: target tags, patterns, code generator, pipelines, linking.
+"""Registers our parts with Relax on `import tvm`: target tags, patterns, code generator, pipelines, linking.
 
 TVM calls this at its own import, so it imports little; what does the work is imported when it is first used.
 """
@@ -27,7 +27,7 @@ PREFIX = "megcc."
 
 
 def theirs(name: str):
-    """What TVM has at a place that got ours."""
+    """Returns TVM's own object at a place that ours took."""
     return _THEIRS[name]
 
 

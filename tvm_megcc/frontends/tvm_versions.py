@@ -80,12 +80,12 @@ def with_arguments(call, arguments: Sequence):
 
 
 def key_of(var):
-    """What mutators remember a replaced variable by."""
+    """Returns the key under which mutators remember a replaced variable."""
     return var.vid if _APART else var
 
 
 def number_of(expr):
-    """What an argument that is a number is, an expression of TIR; None for all others."""
+    """Returns the value of a numeric argument, an expression of TIR; None for all others."""
     if _APART:
         expr = expr.value if isinstance(expr, relax.PrimValue) else expr
         return expr if isinstance(expr, tirx.PrimExpr) else None

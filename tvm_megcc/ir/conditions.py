@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What extents have to satisfy so that operators fit their operands.
+"""Conditions on extents under which operators fit their operands.
 
 A shape rule states each condition with `require_…`. What is decided by the numbers, or because of the least that a
 symbol can be, is decided there: nothing, or a ShapeError. The rest is recorded, kept with the graph, and checked by the

@@ -362,7 +362,7 @@ def never_above(dim: Dim, high: Dim) -> bool:
 
 
 def free(*dims: Dim) -> dict[str, tuple[int, int | None]]:
-    """What the symbols of some extents can be where nothing is known of them."""
+    """Returns the ranges of the symbols of some extents where nothing is known of them."""
     return {symbol.name: (symbol.least, None) for dim in dims for symbol in _symbols(dim)}
 
 

@@ -196,7 +196,7 @@ EXTENT = "extent"
 
 
 def waits_for(ops: Sequence[Op], types: Mapping[str, TensorType]) -> list[tuple[str, ...]]:
-    """What each operator comes behind: its operands, and the counts that its extents depend on."""
+    """Maps each operator to those that it has to follow: its operands, and the counts that its extents depend on."""
     counts = {op.attrs.symbol.name: op.outputs[0] for op in ops if op.kind == EXTENT}
     if not counts:
         return [op.inputs for op in ops]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What values an expression over integers and reals (ir/lanes.py) can have, and what it needs less for that."""
+"""Intervals of the values that an expression over integers and floats (ir/lanes.py) can have, and simplifications that
+follow from them."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def _four(expr: Expr, names: Sequence[str]) -> Text:
 
 
 def least(dtype: str) -> int | None:
-    """What numbers are at least that are saturated to an element type of 8 or 16 bits."""
+    """Returns the least number of an element type of 8 or 16 bits, to which results are saturated."""
     return int(np.iinfo(dtype).min) if dtype in KINDS and dtype not in ("int32", "float32") else None
 
 
@@ -125,8 +125,9 @@ def _limited(expr: Expr, kinds: Sequence[str], least: int | None) -> Expr:
 
 
 def _reached(fn: str, constant: int, least: int | None) -> int | None:
-    """What the first operand may not matter below, if the result does not below `least`. Rescaled numbers whose
-    roundings differ were shifted to the right: they are so far within int32 that they do not wrap here."""
+    """Returns the number below which the first operand does not matter, if the result does not matter below `least`.
+    Rescaled numbers whose roundings differ were shifted to the right: they are so far within int32 that they do not
+    wrap here."""
     if fn == "max":
         return constant if least is None else max(least, constant)
     if least is None or abs(constant) >= 2**16:

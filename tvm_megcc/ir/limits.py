@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the runtime accepts at most, so that whatever compiles also opens. A test compares the numbers with it."""
+"""The limits of the runtime. The compiler checks them, so that whatever compiles also opens. A test compares the
+numbers with it."""
 
 # Of the runtime's headers, under the same names with MEGCC_ in front.
 

@@ -54,7 +54,7 @@ def is_real(dtype: str) -> bool:
 
 
 def bits_of(dtype: str) -> int:
-    """Of a number, as files pack them."""
+    """Returns the bits of a number as files pack them."""
     small = SMALL_FLOATS.get(dtype)
     return small.bits if small else SMALL_INTEGERS.get(dtype, 8 * DTYPES[dtype].bytes)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a network that takes a sequence in blocks: `passes/streaming/streams.py` makes one, the
-manifest keeps it."""
+"""Facts about a network that takes a sequence in blocks: `passes/streaming/streams.py` makes one, the manifest keeps
+it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _GRAMMAR = "expected axis=N, and if wanted block=N and input=NAME, with ',' betw
 
 @dataclass(frozen=True)
 class Stream:
-    """What is asked for.
+    """The options of streaming. axis:
 
     axis: of the inputs, along which blocks follow each other. block: elements of a block; 0: as many as the inputs
     have. inputs: those that come in blocks; () for all.

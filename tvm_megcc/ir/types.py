@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tensor is: element type, logical shape, layout in memory."""
+"""Types of tensors: element type, logical shape, layout in memory."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class TensorType:
 
     @property
     def c_type(self) -> str:
-        """Of an element."""
+        """The C type of an element."""
         return DTYPES[self.dtype].c_type
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a kernel candidate answers, and the call that results."""
+"""The interface of a kernel candidate, and the call that results."""
 
 from __future__ import annotations
 

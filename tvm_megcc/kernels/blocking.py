@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stays in which cache while a 1x1 convolution in register tiles runs.
+"""Cache blocking of a 1x1 convolution in register tiles.
 
 Each row of pixels meets the weights of all output channels of a task. Both take far more than the first cache, so what
 a tile does not find there is set by the order of the tiles: a group of weights that takes half of the cache stays

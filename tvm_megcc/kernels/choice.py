@@ -59,7 +59,8 @@ Refused = Mapping[str, Mapping[tuple, str]]
 
 
 def options(site: Site, here: bool = False) -> tuple[list[Option], Refused]:
-    """What can realise the operator, in any layouts or only in those that it has here, and what cannot."""
+    """Returns the candidates that can realise the operator, in any layouts or only in the present ones, and the
+    refusals of the others."""
     found: list[Option] = []
     refused: dict[str, dict[tuple, str]] = {}
     for kernel in candidates(site.kind):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a template is told: a dataclass for each, whose fields are the names that the template uses. The head of the
+"""Parameters of templates: a dataclass for each, whose fields are the names that the template uses. The head of the
 generated file lists them, but for those that are declared with `repr=False`: C that stands in the file anyway."""
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def _shown_fields(values) -> list[tuple[str, typing.Any]]:
 
 
 def _text(value) -> str:
-    """Of a tuple its items, flags as digits; of a dataclass that has no text of its own what it says, in words."""
+    """Prints a value. For a tuple, its items; for flags, digits; for a dataclass without a text of its own, its fields
+    in words."""
     if is_dataclass(value) and type(value).__str__ is object.__str__:
         return " ".join(name if part is True else f"{name} {_text(part)}" for name, part in _shown_fields(value))
     if not isinstance(value, tuple):

@@ -102,7 +102,7 @@ def chunks_of(depth: int, channels: int, step: int, rows: Dim, pixels: Dim, targ
 
 
 def load_imbalance(channels: int, step: int, chunks: int, rows: int, pixels: float = math.inf) -> float:
-    """What cost is multiplied by because one of two workers waits for the other: 1 to 1.25.
+    """Returns the factor on the cost because one of two workers waits for the other: 1 to 1.25.
 
     One worker counts three times as much as two do: twice their time for half of the work each, 0.5 * 2, is what adds
     nothing to 0.75.

@@ -67,7 +67,7 @@ class Site:
 
     @property
     def layouts(self) -> tuple:
-        """Of all operands and results; None for absent ones."""
+        """The layouts of all operands and results; None for absent ones."""
         return tuple(t and t.layout for t in (*self.types, *self.outputs))
 
     @property
@@ -105,7 +105,7 @@ class Site:
 
 
 def once(derive: Callable[[Site], T]) -> Callable[[Site], T]:
-    """Of a function of a site: what it returns is kept with the site."""
+    """Caches a function of a site: what it returns is kept with the site."""
     @wraps(derive)
     def derived(site: Site) -> T:
         kept = site.__dict__.setdefault("_derived", {})

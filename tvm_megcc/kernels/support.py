@@ -104,7 +104,7 @@ def types_refusal(site: Site, kernel: Kernel) -> str | None:
 
 
 def _name_of(site: Site, index: int) -> str:
-    """Of an operand, as its operator calls it; without operands, the result's."""
+    """Returns the name of an operand, as its operator calls it; without operands, the result's."""
     names = operator(site.kind).operands if site.inputs else ("y",)
     return names[min(index, len(names) - 1)].rstrip("?*")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator declares, and what a kernel candidate answers.
+"""The declaration of an operator, and the answers of a kernel candidate.
 
 One class in `ops/<family>.py` is the whole declaration of an operator. Everything else is derived from it: the
 importers, shape inference, constant folding, the reference interpreter, kernel tests, the operator table.
@@ -144,7 +144,8 @@ class Operator:
 
 
 class OnnxNode:
-    """What `from_onnx` gets: a node with its operands, and `emit`. Implemented by frontends/onnx/builder.py."""
+    """The node that `from_onnx` gets: a node with its operands, and `emit`. Implemented by
+    frontends/onnx/builder.py."""
 
     op_type: str
     name: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operators of a graph demand of its shapes."""
+"""Conditions that the operators of a graph put on its shapes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from .base import operator
 
 
 def conditions(graph: Graph) -> tuple[Condition, ...]:
-    """What the shapes of a graph have to satisfy: what its operators demand, and what those that it was imported from
-    did."""
+    """Collects the conditions that the shapes of a graph have to satisfy: what its operators demand, and what those
+    that it was imported from did."""
     found = list(graph.conditions)
     for op in graph.ops:
         with recording(op.origin) as stated:

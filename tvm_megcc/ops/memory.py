@@ -23,8 +23,8 @@ def memory_axes(type_: TensorType) -> list[MemoryAxis]:
 
 
 def split_at(type_: TensorType, axis: int) -> tuple[Dim, Dim, Dim]:
-    """What lies before an axis in memory, along it (blocks, of an axis in blocks), and behind it: numbers of elements
-    whose product is that of the tensor."""
+    """Returns the elements before an axis in memory, along it (blocks, of an axis in blocks), and behind it: numbers of
+    elements whose product is that of the tensor."""
     axes = memory_axes(type_)
     position = next(index for index, (other, _, _) in enumerate(axes) if other == axis)
     sizes = [extent for _, _, extent in axes]

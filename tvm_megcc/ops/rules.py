@@ -136,7 +136,7 @@ def saturate(array: np.ndarray, dtype: str, stored_saturates: bool = True, round
 
 def computed(declaration: type[Operator], attrs: Attrs, operands: Sequence[np.ndarray | None],
              dtypes: Sequence[str]) -> list[np.ndarray]:
-    """What an operator's `compute` gives where operands or results have types that only store numbers."""
+    """Runs an operator's `compute` where operands or results have types that only store numbers."""
     if not declaration.on_bits:
         operands = [array if array is None else widened(array) for array in operands]
     results = map(np.asarray, declaration.compute(attrs, *operands))

@@ -16,7 +16,7 @@ OPSET = 22
 
 def onnx_operators(node: OnnxNode, kind: str, *inputs: str, outputs: int = 1, opset: int = OPSET,
                    **attributes) -> tuple[str, ...]:
-    """What ONNX's operator `kind` gives of these operands, "" one that is absent. The node gives its origin only."""
+    """Emits ONNX's operator `kind` on these operands, "" for an absent one. The node gives its origin only."""
     spelled = copy(node)
     while inputs and not inputs[-1]:
         inputs = inputs[:-1]

@@ -23,7 +23,7 @@ Bound = Mapping["Pattern", str]
 
 
 class Match:
-    """What a pattern was found to be: values by the patterns within it."""
+    """A match of a pattern: values by the patterns within it."""
 
     def __init__(self, edit: Editor, bound: Bound):
         self._edit, self._bound = edit, bound
@@ -46,7 +46,7 @@ class Pattern:
         return next((Match(edit, bound) for bound in self.ways(edit, value, MappingProxyType({}))), None)
 
     def ways(self, edit: Editor, value: str, bound: Bound) -> Iterator[Bound]:
-        """What each way of matching adds to the values that are bound already."""
+        """Yields the values that each way of matching adds to those bound already."""
         if self.accepts(edit, value) and bound.get(self, value) == value:
             yield {**bound, self: value}
 
@@ -101,5 +101,6 @@ def is_const(size: int | None = None) -> Constant:
 
 
 def is_op(kind: str | Sequence[str], *operands: Pattern, once: bool = False) -> Operation:
-    """What an operator of this kind, or of one of several, gives with these operands; `once`: to a single reader."""
+    """Matches the result of an operator of this kind, or of one of several, with these operands; `once`: to a single
+    reader."""
     return Operation((kind,) if isinstance(kind, str) else kind, operands, once)

@@ -111,7 +111,7 @@ def build_all(folder: Path, target: Target | str | None = None, cc: str | None =
 
 
 def _defines(folder: Path, model: str) -> tuple[str, ...]:
-    """What megcc_py.c and megcc_run.c want to know of the model."""
+    """Returns the macros about the model that megcc_py.c and megcc_run.c need."""
     module = f"-DMEGCC_MODULE={model}_module"
     if not (folder / f"{model}_data.c").exists():
         return (module,)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tools that made a firmware say of it: the deepest stack that it can need, and which file takes what memory.
+"""Facts about a firmware from the tools that built it: the deepest stack that it can need, and which file takes what
+memory.
 
 gcc says of each function its stack and what it calls (-fcallgraph-info=su). A call through a pointer may be one of any
 kernel or function of their table: the runtime has no others, but those that an application gives it.
@@ -40,7 +41,7 @@ class _Calls:
 
 
 def deepest(text: str, root: str = "reset") -> Deepest:
-    """Of the graphs of all files of a firmware, one behind the other, from the function that it begins with."""
+    """Finds the deepest stack from the first function, over the concatenated call graphs of all files of a firmware."""
     found = _Calls()
     for title, label in _NODE.findall(text):
         stack = _STACK.search(label)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What there is to measure in a model: its distinct calls, and for each every kernel, tile and layout it could have."""
+"""The measurements that a model offers: its distinct calls, and for each every kernel, tile and layout it could
+have."""
 
 from __future__ import annotations
 

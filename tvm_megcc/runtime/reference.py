@@ -87,7 +87,7 @@ _CONTROL = {"loop": _loop, "branch": _branch}
 
 
 def _count(op: Op, values: np.ndarray, symbols: Mapping[str, int]) -> int:
-    """What the run found for a symbol."""
+    """Returns the value that the run found for a symbol."""
     found = int(values.reshape(-1)[op.attrs.element])
     most = 2**31 - 1 if op.attrs.bound is None else number(substitute(op.attrs.bound, symbols))
     if found and op.attrs.get("required"):

@@ -73,7 +73,7 @@ class Tracker:
         return keys.count(self.key)
 
     def _connect(self, seconds: float):
-        """What TVM's `TrackerSession.request` does, but it does not tell which device it was given."""
+        """Connects as TVM's `TrackerSession.request` does, which does not tell the device that it got."""
         base = self._rpc.base
         tracker = self._rpc.connect_tracker(*self._place)
         try:

@@ -213,9 +213,10 @@ class Session:
         return [results[name] for name in wanted]
 
     def run_real(self, inputs: Given) -> dict[str, Array]:
-        """As `run`, in real numbers: floats for a quantised input become the nearest of its integers, and integers of
-        a quantised output the float32 that they stand for. Inputs and outputs that are not quantised, and integers
-        that are given, stay what they are.
+        """Runs the model on floats: quantizes the inputs and dequantizes the outputs to float32.
+
+        Args:
+            inputs: as `run` takes them. Integers, and inputs and outputs that are not quantised, stay as they are.
 
         Raises: as `run`.
         """
@@ -238,7 +239,7 @@ class Session:
         return results[0] if len(results) == 1 else results
 
     def bind(self, inputs: Arrays | None = None) -> Bound:
-        """A function that runs on the same arrays again and again, the shortest way from Python to a result.
+        """Returns a function that runs on the same arrays again and again: the shortest way from Python to a result.
 
         Args:
             inputs: arrays by name, read where they lie at each call: write the next input into them. Those that are
@@ -246,6 +247,7 @@ class Session:
 
         Raises:
             ShapeError: as `run`, and for an array that is not contiguous, aligned and of the machine's byte order.
+            MegccError: for code that does not run in this process, such as an emulator's.
         """
         raise MegccError(f"arrays can only be bound where the code runs in this process, not for {self.target}")
 
@@ -259,15 +261,29 @@ class Session:
 
     @property
     def states(self) -> dict[str, Array]:
-        """What the states are now, by the names of their inputs (copies)."""
+        """Copies of the current states, by the names of their inputs."""
         raise NotImplementedError
 
     def profile(self, inputs: Given) -> list[dict[str, Any]]:
-        """One run, with the seconds that each kernel call took: rows of `calls`, plus `seconds`."""
+        """Runs once and times each kernel call. Returns the rows of `calls`, plus `seconds`.
+
+        Args:
+            inputs: as `run` takes them.
+
+        Raises:
+            MegccError: for code that does not run in this process, such as an emulator's.
+        """
         raise MegccError(f"there is no profile of {self.target} in an emulator: it would not be that of the CPU")
 
     def trace(self, inputs: Given) -> list[bytes]:
-        """One run, with the first result of each kernel call as it lies in memory."""
+        """Runs once and returns the first result of each kernel call, as bytes in the call's layout.
+
+        Args:
+            inputs: as `run` takes them.
+
+        Raises:
+            MegccError: for code that does not run in this process, such as an emulator's.
+        """
         raise MegccError(f"calls can only be watched where the code runs in this process, not for {self.target}")
 
     def close(self) -> None:

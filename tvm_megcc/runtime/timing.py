@@ -57,7 +57,7 @@ class Lost(Exception):
 
 @dataclass(frozen=True)
 class Sample:
-    """What a measurement gave: nanoseconds of a call in each repeat, or why there are none."""
+    """The result of a measurement: nanoseconds of a call in each repeat, or why there are none."""
 
     ns: tuple[float, ...] = ()
     error: str = ""
@@ -118,7 +118,7 @@ class Measurement:
         return _TAIL.size + 8 * REPEATS + sum(map(self._bytes, self.spec.outputs))
 
     def sample(self, status: int, result: bytes) -> Sample:
-        """What came back, once its outputs are found to be right."""
+        """Returns the measured sample, once its outputs are found to be right."""
         if status:
             return Sample(error=STATUS.get(status, f"status {status}"))
         kernel_status, repeats, overrun, _ = _TAIL.unpack_from(result)
@@ -138,7 +138,7 @@ class Measurement:
 
 
 def difference(actual: np.ndarray, expected: np.ndarray) -> str:
-    """What is wrong with a result; empty if nothing is.
+    """Explains the mistake in a result; empty if there is none.
 
     Small integers may be off by one: they were rounded from floats, which kernels add up in another order.
     """

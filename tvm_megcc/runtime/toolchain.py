@@ -127,7 +127,7 @@ def zig_command() -> tuple[str, ...]:
 
 
 def _find_wasi() -> tuple[str, ...]:
-    """What runs programs of WebAssembly: node, else PyPI's wasmtime; empty if there is neither."""
+    """Finds a runner of WebAssembly programs: node, else PyPI's wasmtime; empty if there is neither."""
     node = _version(("node",))
     if node is not None:
         # Versions before 21 have relaxed SIMD, but ask for a word.

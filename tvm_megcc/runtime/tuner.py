@@ -66,7 +66,7 @@ class Job:
 
 @dataclass
 class Summary:
-    """What a tuning did. known: candidates that the log had; failed: candidates without a time, and why."""
+    """A summary of a tuning. known: candidates that the log had; failed: candidates without a time, and why."""
 
     calls: int = 0
     candidates: int = 0
@@ -135,7 +135,7 @@ def progress_bar(quiet: bool = False) -> Callable[[int], object]:
 
 
 def _jobs(call: Call, context: Context, trials: int | None, known: TuningLog, summary: Summary) -> list[Job]:
-    """What is to be measured of a call."""
+    """Returns the measurements to make for a call."""
     chosen = call.candidates
     if trials is not None and call.op.kind != "relayout":
         chosen = sorted(chosen, key=lambda candidate: candidate.cost)[:trials]
@@ -186,7 +186,7 @@ class _Unit:
 
 @dataclass
 class _Report:
-    """What a device's thread says: the sample of a job; else why it failed, with the unit it has not finished.
+    """A report of a device's thread: the sample of a job; else why it failed, with the unit it has not finished.
 
     device: its name; empty while there was no session. ended: the thread takes no further unit.
     """
@@ -307,7 +307,8 @@ class _Tuning:
         return self._lose(report)
 
     def _next_report(self) -> _Report:
-        """Of a thread that still counts; one that is late is said to have lost its device, and counts no more."""
+        """Waits for the next report of a thread that still counts; one that is late is said to have lost its device,
+        and counts no more."""
         while True:
             try:
                 report = self.reports.get(timeout=1)

@@ -64,7 +64,7 @@ def compile_regions(regions: Mapping[str, Artifact], target: Target, abi: str = 
 
 
 def _functions(region: str, abi: str) -> list[str]:
-    """What a region is called by: itself, and where TVM's FFI returns texts its profile."""
+    """Returns the functions by which a region is called: itself, and where TVM's FFI returns texts its profile."""
     return [region, region + PROFILE] if abi == "ffi" else [region]
 
 

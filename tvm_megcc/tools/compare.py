@@ -188,7 +188,7 @@ def text(report: dict) -> str:
 
 @dataclass(frozen=True)
 class Limits:
-    """What is taken for equal: largest error, of the largest magnitude, and least cosine."""
+    """The limits within which results are equal: largest error, of the largest magnitude, and least cosine."""
 
     tolerance: float
     cosine: float = COSINE
@@ -255,7 +255,7 @@ def litert_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Seq
 
 
 def _in_subprocess(engine: str, function: str, model: Path, *given: Any) -> Arrays:
-    """What an engine finds, in a process that it may end."""
+    """Runs an engine in a process that it may end."""
     try:
         found: Arrays = in_subprocess.call(references.__name__, function, model.resolve(), *given)
     except in_subprocess.Refused as error:

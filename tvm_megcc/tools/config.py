@@ -39,7 +39,7 @@ class Model(NamedTuple):
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], list[Model]]:
-    """What a description says: of the folder, by the names in `OF_FILE`, and of each model.
+    """Reads a description: of the folder, by the names in `OF_FILE`, and of each model.
 
     Raises:
         MegccError: if the file cannot be read, has a key that is none or a value that does not fit it, or no models.

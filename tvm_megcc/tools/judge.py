@@ -66,7 +66,7 @@ def uninformative(expected: Array) -> str:
 
 
 def text(found: Mapping[str, Any]) -> str:
-    """What `difference` found, in words."""
+    """Prints the finding of `difference` in words."""
     if "shape" in found:
         return f"shape {found['shape']} instead of {found['expected_shape']}"
     if found["kind"] == "real":

@@ -190,7 +190,7 @@ def shapes_of(ports: Sequence[Port], given: Mapping[str, Sequence[int] | int]) -
 
 
 def _extent(dim: int | str, sizes: Mapping[str, int]) -> int | str:
-    """What is known of an extent of a run."""
+    """Returns the known value of an extent of a run."""
     if isinstance(dim, int) or dim in sizes:
         return dim if isinstance(dim, int) else sizes[dim]
     value = parse_dim(dim, sizes)

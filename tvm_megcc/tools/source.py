@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a PATH on the command line stands for: a generated folder, its .megcc file, or an ONNX model to compile."""
+"""The meaning of a PATH on the command line: a generated folder, its .megcc file, or an ONNX model to compile."""
 
 from __future__ import annotations
 

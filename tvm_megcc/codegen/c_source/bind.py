@@ -40,7 +40,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """What one C function is; equal specs are the same kernel.
+    """The identity of one C function; equal specs are the same kernel.
 
     extents: (name, value) in order; the value is None where the extent is an argument of the call.
     tasks, shared, scratch: over the run-time extents.

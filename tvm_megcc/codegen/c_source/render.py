@@ -327,7 +327,7 @@ MGC_END
 
 
 def _include_half(spec: KernelSpec, text: str) -> str:
-    """What computes in half precision, and what reads or writes halves."""
+    """Includes the headers for kernels that compute in, read or write float16."""
     if spec.isa.is_half:
         return '#include "megcc_halves.h"\n'
     return '#include "megcc_half.h"\n' if _HALF.search(text) else ""

@@ -295,7 +295,7 @@ class _Problem:
         return _Layout(_round_up(max(ends, default=0), self.alignment), tuple(offsets), tuple(order))
 
     def cost(self, layout: _Layout) -> tuple:
-        """What is to be least: bytes behind all regions, traffic behind the first one, behind the second; the arena."""
+        """The value to minimise: bytes behind all regions, traffic behind the first, behind the second, the arena."""
         behind = tuple(sum(b.traffic * b.bytes for b, offset in zip(self.buffers, layout.offsets, strict=True)
                            if offset >= border) for border in self.borders)
         return (*(max(layout.arena - border, 0) for border in self.borders[-1:]), *behind, layout.arena)

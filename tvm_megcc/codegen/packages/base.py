@@ -209,8 +209,8 @@ def _targets(folder: Path, manifest: dict, system: str) -> list[Target]:
 
 
 def _language(folder: Path, models: Sequence[dict], sources: Mapping[str, bytes], language: str) -> dict:
-    """What the templates of languages have besides: ports, and the memory of a session. head: pointers, no fewer than
-    the C structs of a model have; align: of all machines."""
+    """Adds the values that only the templates of languages need: ports, and the memory of a session. head: pointers, no
+    fewer than the C structs of a model have; align: of all machines."""
     if len(models) != 1:
         raise MegccError(f"{folder} has {len(models)} models, of which each is a package of its own: compile them into "
                          "folders of their own")

@@ -140,7 +140,7 @@ class Port:
 
 
 def words(language: str) -> set[str]:
-    """What is no name of a package in the language, and of nothing in it."""
+    """Words that must not be the name of a package in the language, or of anything in it."""
     return WORDS | WORDS_OF.get(language, set())
 
 
@@ -188,7 +188,7 @@ def initial_shapes(row: Mapping) -> str:
 
 
 def ranges(row: Mapping) -> str:
-    """What the extents that change may be, of a model of a manifest; empty where there are none."""
+    """Returns the ranges of the extents that change, from the manifest of a model; empty where there are none."""
     return "; or ".join(", ".join(
         f"{printable(symbol)} {low}" if low == high else f"{printable(symbol)} from {low} to {high}"
         for symbol, (low, high) in bucket.items()) for bucket in row["buckets"] if bucket)

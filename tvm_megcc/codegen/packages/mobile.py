@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a folder can be built for on phones: ABIs of Android, slices of an XCFramework."""
+"""Builds of a folder for phones: ABIs of Android, slices of an XCFramework."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def check_parameters(count: int) -> None:
 
 
 def slices(targets: Sequence[Target]) -> list[Slice]:
-    """What an XCFramework has, architectures in the order of their names.
+    """Returns the slices of an XCFramework, architectures in the order of their names.
 
     Raises:
         MegccError: if no target runs on arm64, which all of Apple's devices are.

@@ -190,7 +190,7 @@ class Builder:
                          "to be computed then; use smaller shapes")
 
     def integers(self, name: str) -> np.ndarray | None:
-        """What is known of an integer value before the model runs."""
+        """Returns the elements of an integer value that are known before the model runs."""
         if name in self.shapes:
             return self.shapes[name]
         array = self.constants.get(name)

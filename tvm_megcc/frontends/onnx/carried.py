@@ -54,7 +54,7 @@ def found(sequences: Sequences, node: Node, value: str) -> Found:
 
 
 def form_of(alternatives: Sequence[Found]) -> Form:
-    """What holds each of some values.
+    """Returns a form that can hold each of some values.
 
     Raises:
         MegccError: where one is a sequence and another is none, or their tensors have several types and lengths differ.

@@ -93,7 +93,8 @@ def check_schema(proto: onnx.NodeProto, domain: str, opset: int) -> None:
 
 
 def _require_variadic(proto: onnx.NodeProto, domain: str, opset: int) -> None:
-    """What ONNX's own checker lets through: one of any number of operands that is absent."""
+    """Checks variadic operands and results, which ONNX's own checker does not: one of any number of operands that is
+    absent."""
     if "" not in proto.input or not is_defined(proto, domain, opset):
         return
     formal = onnx.defs.get_schema(proto.op_type, opset, domain).inputs

@@ -105,7 +105,7 @@ def _shaped(node: Node, value: str, type_: TensorType) -> str:
 
 def _either(node: Node, builder: Builder, name: str, types: Sequence[TensorType], found: Sequence[dict],
             outside: set[str]) -> TensorType | Packed:
-    """What an output of an If is: of one type, or packed where the branches give different extents."""
+    """Merges the two values of an output of an If: of one type, or packed where the branches give different extents."""
     yes, no = types
     axes = [] if yes.rank != no.rank else changing(types, outside)
     if yes == no and not axes:
@@ -218,7 +218,7 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
 
 
 def _appended(importer: Importer, node: Node, start: str, rows: str) -> str:
-    """What turns gave as the tensors behind those of a sequence."""
+    """Appends the results of iterations to the tensors of a sequence."""
     type_ = node.type_of(rows)
     (first,) = flattened(importer.sequences, node, start, Form(element=type_.with_shape(type_.shape[1:])))
     return rows if node.type_of(first).shape[0] == 0 else node.emit("concat", (first, rows), axis=0)[0]
@@ -270,7 +270,7 @@ def _limit(iteration: int) -> None:
 
 
 def _stacked(node: Node, rows: Sequence[str], axis: int) -> str:
-    """What the turns gave, along a new axis."""
+    """Stacks the results of the iterations along a new axis."""
     if not rows:
         raise MegccError("has no iterations, whose results have no shape")
     shape = node.type_of(rows[0]).shape
@@ -348,7 +348,7 @@ def _scan_iterations(importer: Importer, node: Node, body: onnx.GraphProto, stat
 
 
 def _along(node: Node, value: str, axis: int, back: bool) -> str:
-    """What the turns gave along the first axis, along another, the last one first if `back`."""
+    """Concatenates the results of the iterations along an axis; the last one comes first if `back`."""
     rank = node.type_of(value).rank
     axis = axis_of(axis, rank)
     if back:

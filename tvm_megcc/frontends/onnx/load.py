@@ -129,7 +129,7 @@ def _check_model(proto: onnx.ModelProto, subject: str, opsets: dict[str, int]) -
 
 
 def _without_operator_set(opsets: dict[str, int]) -> str:
-    """What to say of a model without ONNX's own operators."""
+    """Returns the message for a model without ONNX's own operators."""
     if opsets:
         return f"the model has operators of {', '.join(sorted(opsets))} only, and none of these is supported"
     return "the model names no ONNX operator set (opset_import)"

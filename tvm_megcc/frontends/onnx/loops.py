@@ -29,9 +29,9 @@ ENDLESS = 2**63 - 1
 
 @dataclass(frozen=True)
 class Looped:
-    """Of a loop. names: of the turn, of the condition, and of the results that went round. inside: what the body calls
-    those. carried: what they are at first. most, going: operands. room: how many turns what it stacks has room for,
-    None if it stacks nothing or nothing limits them. exact: whether it makes so many."""
+    """A loop that is being imported. names: of the iteration, of the condition, and of the carried results. inside:
+    what the body calls those. carried: what they are at first. most, going: operands. room: how many turns what it
+    stacks has room for, None if it stacks nothing or nothing limits them. exact: whether it makes so many."""
 
     names: Sequence[str]
     inside: Sequence[str]
@@ -95,7 +95,8 @@ def loop_of(importer: Importer, node: Node, loop: Looped, iteration: Body) -> li
 
 
 def _filling(node: Node, plan: TensorType | Packed, value: str) -> str:
-    """What goes round, at first: one number fills a larger value that stands in its place from the first turn on."""
+    """Makes the initial values that the loop carries: one number fills a larger value that stands in its place from the
+    first turn on."""
     type_ = node.type_of(value)
     if isinstance(plan, Packed) or type_ == plan or type_.size != 1 or not plan.is_static:
         return value

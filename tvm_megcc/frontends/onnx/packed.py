@@ -88,7 +88,7 @@ def bounds_of(ops: Iterable[Op], given: Mapping[str, int | None] | None = None) 
 
 
 def room_of(dims: Sequence[Dim | None]) -> Dim | None:
-    """What holds each of some extents; None for no limit."""
+    """Returns the extent that can hold each of some extents; None for no limit."""
     room: Dim | None = 0
     for dim in dims:
         room = None if room is None or dim is None else dim if room == 0 else dim_max(room, dim)

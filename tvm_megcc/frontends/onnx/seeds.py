@@ -67,6 +67,6 @@ class Seeds:
         return key
 
     def number(self) -> int:
-        """Of another operator."""
+        """Returns the number of the next random operator."""
         self._drawn += 1
         return self._drawn - 1

@@ -58,7 +58,7 @@ class Sequences:
         return name
 
     def parts(self, node: Node, index: int = 0) -> tuple[str, ...]:
-        """What an operand, which has to be a sequence, consists of."""
+        """Returns the parts of an operand, which has to be a sequence."""
         if node.has(index) and node.inputs[index] in self.stacked:
             return unstacked(node, self.stacked[node.inputs[index]])
         if not node.has(index) or node.inputs[index] not in self.made:
@@ -87,7 +87,7 @@ def input_tensors(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence]) ->
 
 
 def is_sequence(kind: onnx.TypeProto) -> bool:
-    """Of an input or output, also an optional one."""
+    """Whether an input or output is a sequence, also an optional one."""
     return (kind.optional_type.elem_type if kind.HasField("optional_type") else kind).HasField("sequence_type")
 
 

@@ -35,7 +35,7 @@ class SpelledNode(Node):
 
 
 def onnx_importer(op_type: str) -> Callable[[OnnxNode], tuple[str, ...]]:
-    """What imports an ONNX operator.
+    """Returns the importer of an ONNX operator.
 
     Raises:
         MegccError: if nothing does.

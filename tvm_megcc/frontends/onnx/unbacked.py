@@ -148,7 +148,7 @@ class UnbackedSymbols:
         return name
 
     def bound(self, name: str, most: Dim | None, value: str = "") -> Dim | None:
-        """What the user says of an extent, or of all of a value, if it is less."""
+        """Returns the bound that the user states for an extent, or for all of a value, if it is smaller."""
         given = next((key for key in (name, value) if key in self.bounds), None)
         if given is None:
             return most

@@ -166,8 +166,8 @@ def codegen(functions, options, _constant_names) -> list[tvm.runtime.Module]:
 
 
 def lowered(mod: tvm.IRModule, target=None) -> tvm.IRModule:
-    """What the pipeline "megcc" makes of a module: partitioned if that has not been done, our regions compiled, the
-    rest through TVM's default pipeline."""
+    """Applies the pipeline "megcc" to a module: partitioned if that has not been done, our regions compiled, the rest
+    through TVM's default pipeline."""
     cpu = our_target(target)
     if not went_through(mod):
         mod = partition_for_megcc(mod, target=cpu)

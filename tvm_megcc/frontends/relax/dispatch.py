@@ -53,7 +53,7 @@ def Dispatch(func_name: str, input_shape: Mapping[str, Sequence], dispatch_func:
 
 def dispatched(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequence],
                dispatch_func: Dispatcher | Intervals) -> tvm.IRModule:
-    """What the pass does."""
+    """Runs the pass."""
     var = next((var for var in mod.functions if var.name_hint == func_name), None)
     if var is None or not isinstance(mod[var], relax.Function):
         names = sorted(v.name_hint for v, function in mod.functions.items() if isinstance(function, relax.Function))

@@ -50,7 +50,7 @@ _ARITHMETIC = {
 
 
 class Extents:
-    """What the extents in one function's types are in the graph.
+    """Maps the extents in the types of one function to extents of the graph.
 
     known: (expression over TVM's variables, expression over the graph's symbols), in the order in which they are tried.
     """

@@ -62,7 +62,7 @@ def import_module(mod: tvm.IRModule, params: Mapping | None = None,
 
 
 def known_extents(mod: tvm.IRModule, shapes: Mapping[str, Sequence[int | str | None]]) -> dict[str, int]:
-    """What shapes say of the symbols of "main".
+    """Finds the symbols of "main" that shapes determine.
 
     Raises:
         MegccError: for an input that there is not, another rank, and extents that contradict the module or each other.

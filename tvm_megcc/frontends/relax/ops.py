@@ -27,7 +27,7 @@ imports = into(IMPORTERS, PREFIX)
 
 
 def importer(name: str) -> Importer | None:
-    """What imports a Relax operator; None if nothing does."""
+    """Returns the importer of a Relax operator; None if there is none."""
     return importer_of(name, IMPORTERS, "relax")
 
 
@@ -50,7 +50,8 @@ def matmul(node: TvmNode) -> Values:
 
 
 def _centred_bytes(node: TvmNode, value: str) -> tuple[str, str] | None:
-    """What a value of int32 is the difference of: bytes and one zero point for all of them; None for other values."""
+    """Finds the bytes and the zero point whose difference is a value of int32: bytes and one zero point for all of
+    them; None for other values."""
     if node.is_constant(value):
         numbers = node.builder.constants[value]
         least, most = (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 256)

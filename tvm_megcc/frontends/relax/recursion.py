@@ -31,7 +31,7 @@ class Cut(relax.PyExprMutator):
 
 @relax.expr_functor.mutator
 class Joined(relax.PyExprMutator):
-    """What `Cut` made, undone."""
+    """Undoes the changes of `Cut`."""
 
     def visit_call_(self, call):
         call = self.visit_expr_post_order(call)

@@ -67,7 +67,7 @@ def _rows(graph: Graph, log: TuningLog, target: Target, optimize: str) -> Tuning
 
 
 def log_of(function) -> TuningLog | None:
-    """What a region carries."""
+    """Returns the tuning log that a region carries."""
     if function.attrs is None or LOG not in function.attrs:
         return None
     return TuningLog.parse(str(function.attrs[LOG]), f"attribute {LOG}")

@@ -171,7 +171,7 @@ def _replaced(value, known: Mapping):
 
 
 def _same(bindings: list[tuple]) -> dict:
-    """Of each variable that is bound here, the one that it is another name of; else itself."""
+    """Maps each variable that is bound here to the one that it renames; else itself."""
     same: dict = {}
     for var, value in bindings:
         same[var] = same.get(value, var) if kind_of(value) == "Var" else var
@@ -179,7 +179,7 @@ def _same(bindings: list[tuple]) -> dict:
 
 
 def _last_uses(bindings: list[tuple], result, same: Mapping) -> dict:
-    """Of each variable, the last binding that uses it; the result's number is behind them all."""
+    """Maps each variable to the last binding that uses it; the result's number is behind them all."""
     last = {}
     for index, value in enumerate((*(value for _, value in bindings), result)):
         if kind_of(value) != "Var" or index == len(bindings):

@@ -49,7 +49,7 @@ def Dispatch(func_name: str, input_shape: Mapping[str, Sequence], dispatch_func:
 
 def dispatched(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequence],
                dispatch_func: Dispatcher | Intervals) -> tvm.IRModule:
-    """What the pass does."""
+    """Runs the pass."""
     functions = {var.name_hint: function for var, function in mod.functions.items()}
     if not isinstance(functions.get(func_name), relay.Function):
         raise MegccError(f"Dispatch: there is no function '{func_name}'; the module has {', '.join(sorted(functions))}")

@@ -53,7 +53,7 @@ def _extent(dim, axis: int, unknown) -> Dim:
 
 
 def origin(call) -> str:
-    """What a call is called in the model it came from; else the operator's name."""
+    """Returns the name of a call in the source model; else the operator's name."""
     span = getattr(call, "span", None)
     span = span.spans[0] if hasattr(span, "spans") and len(span.spans) else span
     return str(span.source_name.name) if getattr(span, "source_name", None) is not None else str(call.op.name)

@@ -95,7 +95,7 @@ def _item(self, name: str):
 
 
 def _make_executor(self, expr=None):
-    """Of TVM's interpreter, which lowers functions by itself and asks no code generator."""
+    """Makes the executor of TVM's interpreter, which lowers functions by itself and asks no code generator."""
     regions = names_ours(self.mod)
     if regions:
         raise MegccError(f"TVM's interpreter cannot run {regions[0]}, which megcc compiles; "

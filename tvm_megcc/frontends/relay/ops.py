@@ -35,7 +35,7 @@ LEFT = {
 
 
 def importer(name: str) -> Importer | None:
-    """What imports a Relay operator; None if nothing does."""
+    """Returns the importer of a Relay operator; None if there is none."""
     left = name not in IMPORTERS and name.startswith(tuple(LEFT))
     return None if left else importer_of(name, IMPORTERS, "relay")
 
@@ -74,7 +74,7 @@ def clip(node: TvmNode) -> Values:
 
 
 def _bound(bound: float, dtype: str) -> float:
-    """What an element type can hold of a bound, which Relay keeps as a double."""
+    """Limits a bound, which Relay keeps as a double, to the range of an element type."""
     kind = np.dtype(dtype)
     limits = np.iinfo(kind) if kind.kind in "iu" else np.finfo(kind)
     return min(max(bound, limits.min), limits.max)
@@ -265,7 +265,7 @@ def lrn(node: TvmNode) -> Values:
 
 @imports("variance")
 def variance(node: TvmNode) -> Values:
-    """Of values and their mean."""
+    """Computes the variance of values from their mean."""
     if node.attrs.unbiased:
         raise MegccError("a variance over one less than the number of elements")
     centred = node.emit("sub", *node.inputs)

@@ -63,7 +63,7 @@ class Lines:
         self.node, self.names = node, list(names)
 
     def of(self, values: np.ndarray, axis: int) -> Expr | int:
-        """What an expression says for them; axis: of the channels in the first operand."""
+        """Returns an expression for these constants; axis: of the channels in the first operand."""
         if (values == values[0]).all():
             return values[0].item()
         rank = self.node.type_of(self.names[0]).rank

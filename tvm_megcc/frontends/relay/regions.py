@@ -127,7 +127,7 @@ def _named(function: relay.Function, call) -> relay.Function:
 
 
 def _fields(argument, type_) -> list:
-    """What an argument is where tuples are taken apart."""
+    """Returns the fields of an argument that is a tuple."""
     if kind_of(type_) != "TupleType":
         return [argument]
     if kind_of(argument) == "Tuple":

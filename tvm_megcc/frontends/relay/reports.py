@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What became of a partitioned Relay module: which operators have kernels of ours, which stayed with TVM, and why."""
+"""A report on a partitioned Relay module: which operators have kernels of ours, which stayed with TVM, and why."""
 
 from __future__ import annotations
 

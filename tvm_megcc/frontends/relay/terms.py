@@ -13,7 +13,7 @@ from .ops import ALSO, BIASES
 
 
 def relay_names(kind: str, operands: Sequence[patterns.Term]) -> tuple[str, ...]:
-    """What Relay calls one of our operators where it stands in a pattern, applied to these terms."""
+    """Returns the Relay names of one of our operators in a pattern, applied to these terms."""
     declared = OPERATORS[kind].relay if kind in OPERATORS else ()
     further = ALSO.get(kind, ())
     return (*declared, *(name for name in further if name not in BIASES or isinstance(operands[-1], patterns.Const)))
@@ -56,7 +56,7 @@ def _matched(term: patterns.Term, expr, found: Mapping) -> dict | None:
 
 
 def _all_matched(terms: Sequence, operands: Sequence, found: Mapping) -> dict | None:
-    """What an operator has behind the pattern's operands (the slope of a prelu) may be anything."""
+    """Whether all operands match; operands after those of the pattern (the slope of a prelu) may be anything."""
     if len(terms) > len(operands):
         return None
     bound: dict | None = dict(found)

@@ -89,7 +89,8 @@ def squared_difference(node: Node) -> Results:
 
 @imports("FLOOR_DIV")
 def floor_division(node: Node) -> Results:
-    """Of integers the quotient towards zero, less one where its remainder is not the one with the divisor's sign."""
+    """Divides and rounds down. For integers, subtracts 1 from the truncated quotient where the remainder and the
+    divisor differ in sign."""
     def make(names: list[str], order: Order) -> str:
         if node.type(0).dtype.startswith("float"):
             return node.emit("floor", emitted(node, "div")(names, order))

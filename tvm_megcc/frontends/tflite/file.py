@@ -151,11 +151,11 @@ def flexible(data: bytes) -> dict[str, int | float | bool | str]:
 
 
 class _Damaged(Exception):
-    """What is wrong with a file."""
+    """An error for a damaged file."""
 
 
 class _Meaningless(Exception):
-    """What a whole file has that stands for nothing."""
+    """An error for a valid file whose contents have no meaning."""
 
 
 @cache

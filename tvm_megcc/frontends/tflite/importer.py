@@ -166,7 +166,7 @@ class _Importer:
         self.builder.seeds.named(next(name for name in itertools.chain(("seed",), numbered) if name not in taken), None)
 
     def _open_extents(self) -> str:
-        """What to do where the file leaves extents open and nobody gives them."""
+        """Returns the message for extents that the file leaves open and nobody gives."""
         opened = {name: tensor for index, name in names_of(self.file, self.file.inputs).items()
                   if -1 in (tensor := self.file.tensors[index]).signature and name not in self.input_shapes}
         if not opened:
@@ -382,7 +382,7 @@ class _Importer:
         return [self.file.graph(int(operator.options.get(f"{each}SubgraphIndex", 0))) for each in which]
 
     def inline(self, graph: Subgraph, operands: Sequence[Value], label: str) -> list[Value] | None:
-        """What another graph of the file makes of these inputs; None where there are findings."""
+        """Imports another graph of the file for these inputs; None where there are findings."""
         self.first.inlined += len(graph.operators)
         if self.depth == MOST_DEEP or self.first.inlined > MOST_INLINED:
             raise ShapeError(f"graphs run graphs more than {MOST_DEEP} deep, or more than {MOST_INLINED:,} operators")
@@ -419,7 +419,7 @@ class _Importer:
 
     def _rename(self, results: Sequence[Tensor], values: Sequence[Value | Complex | None], first: int,
                 known: int) -> None:
-        """What an operator made in the file's order of axes gets the name it has there."""
+        """Gives the result of an operator in the file's order of axes the name that it has there."""
         made = set(itertools.islice(reversed(self.builder.types), len(self.builder.types) - known))
         names = {}
         for tensor, value in zip(results, values, strict=True):

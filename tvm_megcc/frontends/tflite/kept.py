@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What recurrent layers have in common: bounds, and operands that are states."""
+"""The common parts of recurrent layers: bounds, and operands that are states."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .node import Node
 
 
 def limit_of(node: Node, option: str) -> float:
-    """What cells or projections are bounded by; 0 for nothing.
+    """Returns the bound of cells or projections; 0 for nothing.
 
     Raises:
         ShapeError: for a number that bounds nothing.

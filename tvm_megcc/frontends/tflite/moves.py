@@ -165,7 +165,7 @@ def _pads(node: Node) -> list[tuple[int, int]]:
 
 @imports("MIRROR_PAD")
 def mirror_pad(node: Node) -> Results:
-    """What lies beyond an end is what lies before it, turned round: without the last element (REFLECT) or with it."""
+    """Pads with the reversed elements at each end: without the last element (REFLECT) or with it."""
     value, pads = node.value(0), _pads(node)
     if node.option("Mode") == 0:
         before, after = (tuple(pads[axis][side] for axis in value.order) for side in (0, 1))

@@ -27,7 +27,7 @@ Results = Sequence[Union[str, Value]]
 
 
 class Unsupported(MegccError):
-    """What a file may well hold, but nobody here reads."""
+    """An error for valid files that this front end does not read."""
 
 
 class Node:
@@ -68,7 +68,7 @@ class Node:
         return [self.value(index) for index in range(len(self.operands))]
 
     def type(self, index: int) -> TensorType:
-        """Of an operand, its axes as in the file."""
+        """The type of an operand, its axes as in the file."""
         return self.value(index).type
 
     def plain(self, index: int) -> str:
@@ -140,8 +140,8 @@ class Node:
         return self.in_order(value, order)
 
     def in_common_order(self, values: Sequence[Value], make: Callable[[list[str], Order], str]) -> Value:
-        """What treats all axes alike: `make` gets the operands in one order, those of fewer axes broadcast, and gives a
-        value in that order."""
+        """Imports an operator that treats all axes alike: `make` gets the operands in one order, those of fewer axes
+        broadcast, and gives a value in that order."""
         rank = max(len(value.order) for value in values)
         order = common_order(values, rank)
         return self.made(make([self._aligned(value, order) for value in values], order), order)

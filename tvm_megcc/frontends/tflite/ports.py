@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a TFLite file has before anything of it is imported: its signatures, inputs and outputs."""
+"""The inputs and outputs of a TFLite file, read before any operator is imported: its signatures, inputs and outputs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def input_dims(path: str | Path, signature: str = "") -> dict[str, tuple[int | N
 
 
 def port_names(path: str | Path, signature: str = "") -> dict[int, str]:
-    """What inputs and outputs are called, by their tensors' numbers. In a file some have no name, or one of others."""
+    """Returns the names of inputs and outputs by their tensors' numbers. In a file some have no name, or one of
+    others."""
     file = load(path, signature)
     return names_of(file, [*file.inputs, *file.outputs])
 

@@ -107,7 +107,7 @@ def cumsum(node: Node) -> Results:
 
 @imports("TOPK_V2")
 def top_k(node: Node) -> Results:
-    """Of equals the first one is better, here and there."""
+    """Returns the k greatest elements. Among equal elements the first wins, as in TFLite."""
     rank = node.type(0).rank
     if not rank:
         raise ShapeError("its operand is one number")

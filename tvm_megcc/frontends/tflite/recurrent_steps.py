@@ -28,7 +28,7 @@ def needs_steps(node: Node) -> bool:
 
 @hybrid("UNIDIRECTIONAL_SEQUENCE_LSTM")
 def lstm(node: Node) -> Results:
-    """Of floats too. Without an input gate (its weights are absent) that gate is 1 - f."""
+    """Imports an LSTM, also in floats. Without an input gate (its weights are absent) that gate is 1 - f."""
     coupled = not node.has(INPUT[0])
     gates, normalised = range(int(coupled), 4), any(map(node.has, NORMS))
     r = _stacked(node, [RECURRENT[gate] for gate in gates])
@@ -86,7 +86,7 @@ def _steps(node: Node, x: str, r: np.ndarray, scale: str, others: Sequence[str],
 
 
 def _inputs(node: Node, operands: Sequence[int], biases: np.ndarray | None) -> str:
-    """What the inputs of all steps add to the gates: [T, N, gates * units]."""
+    """Computes the contribution of the inputs of all steps to the gates: [T, N, gates * units]."""
     x, weights = node.images(node.value(0), order(node)), _stacked(node, operands)
     steps, batch, inputs = node.type_of(x).shape
     rows = node.emit("reshape", x, shape=(steps * batch, inputs))

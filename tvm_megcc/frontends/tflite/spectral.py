@@ -75,7 +75,7 @@ def _complex(node: Node) -> Complex:
 def by_parts(importer: Callable[[list, list[Tensor | None], list[Tensor]], list[Value]],
              operands: Sequence[Value | Complex | None], tensors: Sequence[Tensor | None],
              results: Sequence[Tensor]) -> list[Complex]:
-    """What an operator of `MOVES` gives. importer: of operands that are real."""
+    """Returns the result of an operator of `MOVES`. importer: of operands that are real."""
     parts = [importer([getattr(value, part) if isinstance(value, Complex) else value for value in operands],
                       [tensor and real(tensor) for tensor in tensors], [*map(real, results)])
              for part in ("real", "imaginary")]

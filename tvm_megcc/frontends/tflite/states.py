@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a file keeps from run to run: tensors that operators change, and variables that it reads and assigns. In our
-graph each is an input, with the output that becomes it."""
+"""The variables that a file keeps from run to run: tensors that operators change, and variables that it reads and
+assigns. In our graph each is an input, with the output that becomes it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class States:
         self.pairs[name] = self._where(value, name) if self.counts else value
 
     def every(self, cycles: int, hint: str) -> None:
-        """What comes next counts in every so many-th of the runs that count now."""
+        """Makes the next operators run only in every so many-th of the current runs."""
         name = self._input(Tensor(f"{hint}.runs", (1,), (), "int32"), f"{hint}.runs")
         spelled = SpelledNode(self.builder, "", hint, (), {}, 1)
         (run,) = spelled.emit("elementwise", (name,), expr=X + 1)
@@ -137,7 +137,7 @@ class States:
 
 
 def _constant(first: Tensor, variable: Tensor, name: str) -> np.ndarray:
-    """What a graph gives a variable.
+    """Returns the constant that a graph assigns to a variable.
 
     Raises:
         ShapeError: for another type than what is read of it; Unsupported: for what is computed.

@@ -34,8 +34,8 @@ class Parts:
         self._numbers: dict[str, int] = {}
 
     def part(self, text: str, dtype: str, is_call: bool) -> str:
-        """What stands for a part until the statement is complete. What reads memory stays as it is: it may be read
-        under a condition only."""
+        """Returns a placeholder for a part, until the statement is complete. What reads memory stays as it is: it may
+        be read under a condition only."""
         if "[" in text or helpers.INDEX in text or len(self.plain(text)) < _LEAST:
             return text
         if text not in self._numbers:
@@ -80,6 +80,6 @@ class Parts:
 
 
 def _name(part: _Part) -> str:
-    """What a part could be called: after its function."""
+    """Suggests a name for a part: after its function."""
     called = part.text.partition("(")[0]
     return "part" if not part.is_call else "whole" if "_of_" in called else called.rpartition("_")[0] or called

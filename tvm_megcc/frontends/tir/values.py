@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What printers of TIR share: values and memory in C, and questions about TIR's expressions."""
+"""Functions that the printers of TIR share: values and memory in C, and questions about TIR's expressions."""
 
 from __future__ import annotations
 

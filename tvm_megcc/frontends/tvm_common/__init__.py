@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the front ends for Relax and for Relay share."""
+"""Code that the front ends for Relax and for Relay share."""

@@ -65,7 +65,7 @@ def balanced(leaves: Sequence[tuple], branch: Callable):
 
 
 def outside_text(function: str, name: str, axis: int, symbol: str, ranges: Sequence[Interval]) -> str:
-    """What is said of an extent that no bucket holds. symbol: "" where the extent has no name."""
+    """Returns the text about an extent that no bucket holds. symbol: "" where the extent has no name."""
     strings = [f"{low}" if low == high else f"{low} or more" if high is None else f"{low} to {high}"
              for low, high in ranges]
     which = f" ({symbol})" if symbol else ""
@@ -90,7 +90,7 @@ def described(function: str, buckets: Sequence[Bucket]) -> str:
 
 
 def suffix(bucket: Bucket) -> str:
-    """Of the name of the clone for a bucket."""
+    """Returns the suffix of the clone's name for a bucket."""
     return "".join(f"_{word(name)}_{low}_{'up' if high is None else high}" for name, low, high in bucket.bounds)
 
 

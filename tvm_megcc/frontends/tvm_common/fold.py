@@ -36,7 +36,7 @@ class Fold(ABC):
 
     @abstractmethod
     def names(self, kind: str, operands: Sequence[patterns.Term]) -> Iterable[str]:
-        """What one of our operators, applied to these terms, is called where it can be imported."""
+        """Returns the names under which one of our operators, applied to these terms, can be imported."""
 
     @abstractmethod
     def call(self, name: str, operands: Sequence):

@@ -98,7 +98,7 @@ def into(table: dict[str, Importer], prefix: str = ""):
 
 
 def importer_of(name: str, table: Mapping[str, Importer], declared: str) -> Importer | None:
-    """What imports an operator; None if nothing does.
+    """Returns the importer of an operator; None if there is none.
 
     table: importers of operators with attributes. declared: where declarations have the names of those without.
     """

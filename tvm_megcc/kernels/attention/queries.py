@@ -19,7 +19,7 @@ KEYS = 256
 
 @dataclass(frozen=True)
 class AttentionParameters(Parameters):
-    """Of `lines.c.j2`.
+    """Parameters of `lines.c.j2`.
 
     scale: as C has it. mask: "" for none; which line a query takes: "shared" the only one, "rows" its own, "repeated"
     that of its place modulo P. mask_b, mask_n: there is one for each of a batch, of heads. mask_row: elements of each.
@@ -60,7 +60,7 @@ class AttentionParameters(Parameters):
 
 @dataclass(frozen=True)
 class ColumnsParameters(AttentionParameters):
-    """Of `columns.c.j2`. vectors: of queries. by_lane: tiles take keys four numbers at a time."""
+    """Parameters of `columns.c.j2`. vectors: of queries. by_lane: tiles take keys four numbers at a time."""
 
     vectors: int
     by_lane: bool
@@ -133,7 +133,8 @@ class AttentionColumns(Kernel):
                        scratch=scratch)
 
     def cost(self, site: Site) -> float:
-        """Of tiles, which take whole vectors of queries; exponentials, and what is read and turned."""
+        """Estimates the cost of tiles, which take whole vectors of queries; exponentials, and what is read and
+        turned."""
         extents = likely_extents(site)
         _, vectors, _ = self.tile(site)
         width = vectors * site.isa.lanes
@@ -168,7 +169,7 @@ class AttentionLines(AttentionColumns):
                          f"{self.name}_{rows}q")
 
     def cost(self, site: Site) -> float:
-        """Of sums over lanes, exponentials, and products."""
+        """Estimates the cost of sums over lanes, exponentials and products."""
         extents, lanes = likely_extents(site), site.isa.lanes
         scores = extents["b"] * extents["n"] * extents["s"] * extents["t"]
         return 500 + scores * (6 + 20 / lanes + 1.2 * -(-extents["h"] // lanes) + 1.0 * -(-extents["v"] // lanes))

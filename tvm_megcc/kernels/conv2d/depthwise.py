@@ -13,7 +13,7 @@ from .geometry import ConvParameters, Geometry, blocked
 
 @dataclass(frozen=True)
 class DepthwiseParameters(ConvParameters):
-    """Of `depthwise.c.j2`; as those of `direct.c.j2`."""
+    """Parameters of `depthwise.c.j2`; as those of `direct.c.j2`."""
 
     vpad: bool
     hpad: bool

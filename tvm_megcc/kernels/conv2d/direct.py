@@ -17,7 +17,7 @@ from .geometry import ConvParameters, Geometry, blocked, stored
 
 @dataclass(frozen=True)
 class DirectParameters(ConvParameters):
-    """Of `direct.c.j2`, which a product of matrices uses too: as a convolution of 1x1.
+    """Parameters of `direct.c.j2`, which a product of matrices uses too: as a convolution of 1x1.
 
     x_layout, y_layout: kinds of layouts. block: output channels in a block of packed weights. vpad, hpad: some window
     leaves the input above or below, left or right. grouped: there are several groups. kept: weights that stay in the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every convolution has to know of its shapes."""
+"""The geometry of a convolution: the facts about its shapes that every kernel needs."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ class Geometry:
         return before > 0 or (last > 0 if isinstance(last, int) else self.pads[2 + axis] > 0)
 
     def extents(self, oh: Dim, ow: Dim) -> dict[str, Dim]:
-        """What kernels call them. oh, ow: those of the result; where its shape does not matter, they are chosen."""
+        """Maps the names that kernels use to extents. oh, ow: those of the result; where its shape does not matter,
+        they are chosen."""
         ih, iw = (oh, ow) if self.is_pointwise else (self.ih, self.iw)
         return {"N": self.n, "G": self.g, "IC": self.ic, "IH": ih, "IW": iw, "OC": self.oc, "OH": oh, "OW": ow,
                 "PT": self.pads[0], "PL": self.pads[1]}
@@ -151,6 +152,6 @@ class WindowParameters(Parameters):
 
 @dataclass(frozen=True)
 class ConvParameters(WindowParameters):
-    """What templates of convolution share. bias: there is one."""
+    """Parameters that the templates of convolution share. bias: there is one."""
 
     bias: bool

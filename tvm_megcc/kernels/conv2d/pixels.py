@@ -17,7 +17,8 @@ from .geometry import ConvParameters, Geometry
 
 @dataclass(frozen=True)
 class PixelParameters(ConvParameters):
-    """Of `pixels.c.j2`; as those of `direct.c.j2`. in_place: pixels are read where they are, and no rows are copied."""
+    """Parameters of `pixels.c.j2`; as those of `direct.c.j2`. in_place: pixels are read where they are, and no rows are
+    copied."""
 
     in_place: bool
     tiling: Tiling
@@ -50,7 +51,7 @@ class PixelConv(Kernel):
 
     @staticmethod
     def _columns(s: Geometry, target: Target) -> int:
-        """Of a stride phase of the copy."""
+        """Returns the columns of a stride phase of the copy."""
         columns = round_up(s.ow, target.isa.lanes) + (s.kw - 1) * s.dilations[1] // s.strides[1]
         # Rows that start at vectors are loaded in pairs (ldp).
         return round_up(columns, target.isa.lanes) if target.isa.lane_fma else columns

@@ -43,7 +43,7 @@ def kernel_transform(taps: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class WinogradParameters(Parameters):
-    """Of `winograd.c.j2`.
+    """Parameters of `winograd.c.j2`.
 
     ic, oc: channels. size: rows and columns of y that a tile gives. vectors, pixels, tiles, depth, raw: as `Blocking`
     has them. kernel: the transform of weights, [WINDOW][kernel rows], where they are raw. near, far: points.
@@ -211,7 +211,7 @@ class Blocking:
                 for chunks in ((most,) if tiling.assembler else range(1, most + 1))]
 
     def sharing(self, s: Geometry) -> float:
-        """What the cost is multiplied by for threads that have to wait for each other."""
+        """Returns the factor on the cost for threads that have to wait for each other."""
         if self.tiling.assembler or not isinstance(s.n, int) \
                 or not is_large(round(s.n * self.cost(s)) * self.tiling.lanes):
             return 1.0

@@ -14,7 +14,7 @@ from ..tiling import Tiling
 
 @dataclass(frozen=True)
 class PhasesParameters(ConvParameters):
-    """Of `phases.c.j2`. depthwise: channels do not mix."""
+    """Parameters of `phases.c.j2`. depthwise: channels do not mix."""
 
     depthwise: bool
     tiling: Tiling

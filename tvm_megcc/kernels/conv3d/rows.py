@@ -13,7 +13,8 @@ from ..parameters import Parameters
 
 @dataclass(frozen=True)
 class RowsParameters(Parameters):
-    """Of `rows.c.j2`. kernel, strides, dilations: of the window, along each axis. channels: that share their loads."""
+    """Parameters of `rows.c.j2`. kernel, strides, dilations: of the window, along each axis. channels: that share their
+    loads."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]

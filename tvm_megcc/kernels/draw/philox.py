@@ -14,8 +14,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class PhiloxParameters(UnitParameters):
-    """Of `philox.c.j2`. law: attribute of the operator. each: elements that the four words of a block give. kept: the
-    first bits of a word that count, a multiple of step."""
+    """Parameters of `philox.c.j2`. law: attribute of the operator. each: elements that the four words of a block give.
+    kept: the first bits of a word that count, a multiple of step."""
 
     law: str
     each: int

@@ -23,11 +23,11 @@ _DEEPEST = 1 << 15
 
 @dataclass(frozen=True)
 class PairsParameters(ByteParameters):
-    """Of `pairs.c.j2`. result: C type of an element of y. short: what functions of bytes call the type of x. single:
-    a pixel at a time. skewed: packed weights have a zero point; less: what products take off x. flat: windows are
-    pixels, without padding. down: from the last pixel to the first, so that the output can begin where x does. deep:
-    what the elements of a window are rounded up to. width: channels whose weights lie together. block: channels at a
-    time. close: the epilogue."""
+    """Parameters of `pairs.c.j2`. result: C type of an element of y. short: what functions of bytes call the type of x.
+    single: a pixel at a time. skewed: packed weights have a zero point; less: what products take off x. flat: windows
+    are pixels, without padding. down: from the last pixel to the first, so that the output can begin where x does.
+    deep: what the elements of a window are rounded up to. width: channels whose weights lie together. block: channels
+    at a time. close: the epilogue."""
 
     result: str
     short: str
@@ -43,7 +43,7 @@ class PairsParameters(ByteParameters):
 
 
 class PairProducts(PixelProducts):
-    """What both kernels share."""
+    """The base of both kernels."""
 
     name = "pairs"
     dtypes = (BYTES, BYTES, ("int32",))
@@ -102,7 +102,7 @@ class PairProducts(PixelProducts):
 
     @staticmethod
     def cycles(s: Geometry) -> float:
-        """Of one image after another, all extents known."""
+        """Estimates the cycles of one image after another, all extents known."""
         pixels, depth = product((s.n, s.oh, s.ow)), round_up(s.ic * s.taps, 4)
         return 300 + s.g * pixels * (3 * depth + 20 + s.oc * (1.5 * depth + 20))
 

@@ -26,7 +26,7 @@ _ROOM = 1 << 10
 
 @dataclass(frozen=True)
 class PlanesParameters(ByteParameters):
-    """Of `planes.c.j2`.
+    """Parameters of `planes.c.j2`.
 
     result: C type of an element of y. short: what functions of bytes call the type of x. pairs: of neighbouring weights
     of a row of the window that are one operand; the second may be none (-1). steps: of a row, (output, which function

@@ -25,10 +25,11 @@ _JOINED_LIMIT = 1 << 23
 
 @dataclass(frozen=True)
 class TriplesParameters(ByteParameters):
-    """Of `triples.c.j2`. result: C type of an element of y. short: what functions of bytes call the type of x. single:
-    a pixel and four channels at a time. flat: windows are pixels, without padding. down: when it goes from the last
-    pixel to the first, so that the output can begin where x does: "", "1", or a condition of C. skewed: packed weights
-    have a zero point. joined: two weights lie in an int16, and sums are 256 times as large. close: the epilogue."""
+    """Parameters of `triples.c.j2`. result: C type of an element of y. short: what functions of bytes call the type of
+    x. single: a pixel and four channels at a time. flat: windows are pixels, without padding. down: when it goes from
+    the last pixel to the first, so that the output can begin where x does: "", "1", or a condition of C. skewed: packed
+    weights have a zero point. joined: two weights lie in an int16, and sums are 256 times as large. close: the
+    epilogue."""
 
     result: str
     short: str
@@ -64,7 +65,7 @@ def pack_joined_bias(bias: np.ndarray, array: np.ndarray, *how) -> np.ndarray:
 
 
 class DspProducts(PixelProducts):
-    """What both kernels share."""
+    """The base of both kernels."""
 
     name = "triples"
     dtypes = (BYTES, BYTES, ("int32",))
@@ -116,7 +117,7 @@ class DspProducts(PixelProducts):
 
     @staticmethod
     def cycles(s: Geometry) -> float:
-        """Of one image after another, all extents known."""
+        """Estimates the cycles of one image after another, all extents known."""
         pixels, depth = product((s.n, s.oh, s.ow)), round_up(s.ic * s.taps, 4)
         return 300 + s.g * pixels * (2 * depth + 20 + s.oc * (0.95 * depth + 20))
 

@@ -42,7 +42,7 @@ class Float16Loops(VectorKernel):
 
 @dataclass(frozen=True)
 class Float16BlocksParameters(Parameters):
-    """Of `half_blocks.c.j2`. narrow: to float16. half_lanes: channels in its blocks."""
+    """Parameters of `half_blocks.c.j2`. narrow: to float16. half_lanes: channels in its blocks."""
 
     narrow: bool
     half_lanes: int

@@ -17,8 +17,8 @@ CHUNK = 4096
 
 @dataclass(frozen=True)
 class LookupParameters(UnitParameters):
-    """Of `lookup.c.j2`. signed: of the numbers that are looked up. result: the C type of the table's elements.
-    result_bytes: of one of them. chunk: elements of a task."""
+    """Parameters of `lookup.c.j2`. signed: of the numbers that are looked up. result: the C type of the table's
+    elements. result_bytes: of one of them. chunk: elements of a task."""
 
     signed: bool
     result: str

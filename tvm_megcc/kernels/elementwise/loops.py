@@ -27,7 +27,7 @@ CHUNK = 2048
 
 @dataclass(frozen=True)
 class LoopParameters(Parameters):
-    """Of `loops.c.j2` and `vector.c.j2`.
+    """Parameters of `loops.c.j2` and `vector.c.j2`.
 
     names: of the operands. varies: for each axis, outermost first, which operands change along it. chunk: elements
     that a task computes, where there is one axis only. formula: C over a0, a1, …
@@ -49,7 +49,8 @@ class TypedParameters(LoopParameters):
 
 @dataclass(frozen=True)
 class ScalarParameters(TypedParameters):
-    """Of `scalar.c.j2`. unsigned: what integers of the last operand's type are added as. bits: of that type."""
+    """Parameters of `scalar.c.j2`. unsigned: what integers of the last operand's type are added as. bits: of that
+    type."""
 
     unsigned: str
     bits: int
@@ -57,8 +58,8 @@ class ScalarParameters(TypedParameters):
 
 @dataclass(frozen=True)
 class LaneParameters(TypedParameters):
-    """Of `lanes.c.j2`. shorts, result_short: what functions of lanes call the types. opened: the formula without what
-    stores of the ISA take over (`lanes.Closed`); empty: none."""
+    """Parameters of `lanes.c.j2`. shorts, result_short: what functions of lanes call the types. opened: the formula
+    without what stores of the ISA take over (`lanes.Closed`); empty: none."""
 
     shorts: tuple[str, ...]
     result_short: str
@@ -104,7 +105,7 @@ def elements(axes, operand: int) -> Dim:
 
 
 class Broadcast(Kernel):
-    """What both kernels share: operands of one layout, walked together."""
+    """The base of both kernels: operands of one layout, walked together."""
 
     def layouts(self, site: Site):
         for layout in possible_layouts(site.y, site.target):

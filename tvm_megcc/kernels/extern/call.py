@@ -16,7 +16,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class ExternParameters(Parameters):
-    """Of `call.c.j2`. dims: of each operand and result its name, and the names of its extents. attributes: as C."""
+    """Parameters of `call.c.j2`. dims: of each operand and result its name, and the names of its extents. attributes:
+    as C."""
 
     function: Function
     dims: tuple[tuple[str, tuple[str, ...]], ...]

@@ -23,9 +23,9 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class HeliumParameters(ConvParameters):
-    """Of `helium.c.j2`. x_zero: zero point of x. skew: that of packed weights. unsigned: both are uint8; to_unsigned:
-    the result is. single: a pixel and eight channels at a time. flat: windows are pixels, without padding; direct: the
-    same with strides. close: the epilogue."""
+    """Parameters of `helium.c.j2`. x_zero: zero point of x. skew: that of packed weights. unsigned: both are uint8;
+    to_unsigned: the result is. single: a pixel and eight channels at a time. flat: windows are pixels, without padding;
+    direct: the same with strides. close: the epilogue."""
 
     x_zero: int
     skew: int
@@ -51,7 +51,7 @@ def pack_unsigned(array: np.ndarray, *how) -> np.ndarray:
 
 
 class HeliumProducts(PixelProducts):
-    """What both kernels share. Products are of two int8 or of two uint8. What the zero point of weights adds is the
+    """The base of both kernels. Products are of two int8 or of two uint8. What the zero point of weights adds is the
     sum of what a pixel reads, times it."""
 
     name = "helium"
@@ -93,7 +93,7 @@ class HeliumProducts(PixelProducts):
 
     @staticmethod
     def cycles(s: Geometry) -> float:
-        """Of one image after another, all extents known."""
+        """Estimates the cycles of one image after another, all extents known."""
         pixels, depth = product((s.n, s.oh, s.ow)), round_up(s.ic * s.taps, 16)
         gathered = 0 if s.taps == 1 else 0.3 * depth + 10 * s.kh
         return 200 + s.g * pixels * (gathered + 20 + s.oc * (0.12 * depth + 5))
@@ -109,10 +109,10 @@ class HeliumMatMul(HeliumProducts, PixelMatMul):
 
 @dataclass(frozen=True)
 class HeliumDepthwiseParameters(ConvParameters):
-    """Of `helium_depthwise.c.j2`. x_zero: what lies around x, as int8. to_unsigned: the result is uint8. row: pixels
-    that are neighbours are sixteens of channels. nine: taps have registers of their own; else pairs: of taps, apart: of
-    a tap and nothing. wide: weights are int16, and blocks eight channels: what functions call the type of x, else "";
-    pairs are taps then. close: the epilogue."""
+    """Parameters of `helium_depthwise.c.j2`. x_zero: what lies around x, as int8. to_unsigned: the result is uint8.
+    row: pixels that are neighbours are sixteens of channels. nine: taps have registers of their own; else pairs: of
+    taps, apart: of a tap and nothing. wide: weights are int16, and blocks eight channels: what functions call the type
+    of x, else ""; pairs are taps then. close: the epilogue."""
 
     x_zero: int
     to_unsigned: bool

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a caller gives as an input of the model: bytes of an image to floats."""
+"""Converts a caller's data to an input of the model: bytes of an image to floats."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RUN = 512
 
 @dataclass(frozen=True)
 class ConvertParameters(UnitParameters):
-    """Of `convert.c.j2`.
+    """Parameters of `convert.c.j2`.
 
     channels_last, reverse: how the channels of the input lie. per_channel: each has a mean and scale of its own. run:
     pixels of a task. to, block: kind of the result's layout, and its channels in a block. half: the input is float16.

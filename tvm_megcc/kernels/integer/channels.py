@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kernels of 8-bit convolutions share that have channels last."""
+"""Code that kernels of 8-bit convolutions with channels last share."""
 
 from __future__ import annotations
 

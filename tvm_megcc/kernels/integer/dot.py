@@ -22,8 +22,8 @@ from .tiles import Tile, block
 
 @dataclass(frozen=True)
 class ByteParameters(ConvParameters):
-    """What templates of 8-bit convolutions share. unit, weight: C types of an element of x and of a weight. x_zero: the
-    zero point of x."""
+    """Parameters that the templates of 8-bit convolutions share. unit, weight: C types of an element of x and of a
+    weight. x_zero: the zero point of x."""
 
     unit: str
     weight: str
@@ -32,7 +32,7 @@ class ByteParameters(ConvParameters):
 
 @dataclass(frozen=True)
 class DotParameters(ByteParameters):
-    """Of `dot.c.j2`.
+    """Parameters of `dot.c.j2`.
 
     x_zero: what is subtracted from x when it is laid out. laid: C type of what is laid out; step: its elements that are
     multiplied at a time; fill: what lies around x. laid_short, x_short, weight_short: what functions of lanes call
@@ -126,7 +126,8 @@ def pack_weights(array: np.ndarray, outputs_first: bool, zero: int, groups: int,
 
 
 def less(dtype: str, zero: int) -> int:
-    """What is subtracted from weights of 8 bits, so that they are int8: their zero point, if that is enough."""
+    """Returns the number to subtract from weights of 8 bits, so that they are int8: their zero point, if that is
+    enough."""
     limits = np.iinfo(dtype)
     return zero if limits.min - zero >= -128 and limits.max - zero <= 127 else limits.min + 128
 
@@ -178,8 +179,9 @@ def with_sums(site: Site, operands: tuple[Operand, ...], how: tuple, zero: int, 
 
 
 def _ahead(site: Site, laid: Laid, tile: Tile, depth: int, s: Geometry) -> str:
-    """Of more weights than the first cache keeps, where products of int16 leave room for it. The CPU does not foresee
-    where the next page begins, nor what lies behind a short stream; a single pixel does nothing but load them."""
+    """Chooses a prefetch distance where the first cache cannot keep the weights and products of int16 leave time for
+    it. The CPU does not foresee where the next page begins, nor what lies behind a short stream; a single pixel does
+    nothing but load them."""
     if not site.isa.ahead or site.compact or laid.dtype == site.isa.laid or s.g * s.oc * depth < NEAR:
         return ""
     is_short = depth * tile.vectors * site.isa.lanes <= site.isa.ahead
@@ -187,12 +189,12 @@ def _ahead(site: Site, laid: Laid, tile: Tile, depth: int, s: Geometry) -> str:
 
 
 def runs_of(s: Geometry) -> tuple[int, int]:
-    """Of what a window reads, the pieces that lie together, and their elements."""
+    """Returns the number of contiguous runs in a window, and their elements."""
     return (s.kh, s.kw * s.ic) if 1 in (s.kw, s.dilations[1]) else (s.taps, s.ic)
 
 
 class DotProducts(Kernel):
-    """What both kernels share."""
+    """The base of both kernels."""
 
     name = "dot"
     dtypes = (BYTES, BYTES, ("int32",))
@@ -274,7 +276,7 @@ class DotProducts(Kernel):
                        scratch=totals + (item * laid_out + 16 if copied else 0), channels=G * OC)
 
     def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool = True) -> float:
-        """Of one image after another, all extents known."""
+        """Estimates the cycles of one image after another, all extents known."""
         laid = Laid.of(site.isa, site.x.dtype, 0)
         runs, length = runs_of(s)
         outputs, depth = product((s.n, s.g, s.oh, s.ow)), runs * round_up(length, laid.step)

@@ -19,8 +19,9 @@ EXACT = 256
 
 @dataclass(frozen=True)
 class BytePanelParameters(PlainMatMulParameters):
-    """Of `panel.c.j2`. left_short, right_short: what functions of lanes call elements of a and b. result: C type of an
-    element of y. vectors: of columns in a panel. rows: of a tile. exact: products that are summed up in float32."""
+    """Parameters of `panel.c.j2`. left_short, right_short: what functions of lanes call elements of a and b. result: C
+    type of an element of y. vectors: of columns in a panel. rows: of a tile. exact: products that are summed up in
+    float32."""
 
     left_short: str
     right_short: str

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kernels of 8-bit operands share whose template computes a convolution, channels last, and a product of matrices
-alike: the rows of a matrix are the pixels of a 1x1 convolution."""
+"""Code that kernels of 8-bit operands share whose template computes a convolution, channels last, and a product of
+matrices alike: the rows of a matrix are the pixels of a 1x1 convolution."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PixelProducts(Kernel):
 
     @staticmethod
     def cycles(s: Geometry) -> float:
-        """Of one image after another, all extents known."""
+        """Estimates the cycles of one image after another, all extents known."""
         raise NotImplementedError
 
 
@@ -82,7 +82,7 @@ def in_place(site: Site, s: Geometry, single: bool) -> tuple[tuple[tuple[int, in
 
 
 def in_place_name(s: Geometry, single: bool, takes_over: tuple) -> str:
-    """Of groups whose y may not begin where x does: at -O size others have the same extents."""
+    """Returns a name for the groups whose y may not begin where x does: at -O size others have the same extents."""
     return "_apart" if s.is_pointwise and s.g != 1 and not single and not takes_over else ""
 
 

@@ -16,7 +16,7 @@ from .dot import ByteParameters, zero_name
 
 @dataclass(frozen=True)
 class PlainConvParameters(ByteParameters):
-    """Of `plain_conv.c.j2`. w_zero: zero point of w."""
+    """Parameters of `plain_conv.c.j2`. w_zero: zero point of w."""
 
     w_zero: int
 
@@ -46,7 +46,8 @@ class PlainBytesConv(Kernel):
 
 @dataclass(frozen=True)
 class PlainMatMulParameters(ProductParameters):
-    """Of `plain_matmul.c.j2`. left, right: C types of elements of a and b. a_zero, b_zero: their zero points."""
+    """Parameters of `plain_matmul.c.j2`. left, right: C types of elements of a and b. a_zero, b_zero: their zero
+    points."""
 
     left: str
     right: str

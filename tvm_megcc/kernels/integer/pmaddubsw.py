@@ -154,7 +154,7 @@ class Pmaddubsw(DotProducts):
 
 
 def _entries(site: Site, s: Geometry, outputs_first: bool, zero: int) -> int:
-    """Of all lists."""
+    """Returns the number of entries in all lists."""
     doubled = _places(_grouped(site.values[1], outputs_first, zero, s.g, runs_of(s)[0], site.isa.lanes))[1]
     return int(doubled.size + doubled.sum())
 

@@ -40,8 +40,8 @@ _SHIFTS = {"rescale_fixed": (1, 30), "rescale_down": (1, 30), "rescale_once": (2
 
 
 def closing(site: Site, zeros: tuple[int, int], outputs_first: bool, of_any: bool = False) -> Closing:
-    """Of sums of products of operands with these zero points, less which weights are packed. of_any: also where sums
-    may reach 2^30."""
+    """Returns the requantization of sums of products of operands with these zero points, less which weights are packed.
+    of_any: also where sums may reach 2^30."""
     split = _split(site.op.epilogue, site.y.dtype)
     if split is None:
         return Closing()

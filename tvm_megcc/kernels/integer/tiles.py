@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tiles of 8-bit products are made of, and how much of a product a task is."""
+"""Shapes of the tiles of 8-bit products, and the size of a task."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _makes_up(high: int, pixels: int) -> bool:
 
 
 def _cycles(tile: Tile, isa: Isa, sums: str, steps: int, needed: int, pixels: int) -> float:
-    """Of a row of pixels over all channels, or of what of it is enough to compare tiles."""
+    """Estimates the cycles of a row of pixels over all channels, or of enough of it to compare tiles."""
     widths = [tile.vectors] * (needed // tile.vectors) + [tile.rest] * bool(tile.rest)
     # A vector of four registers takes twice as long as one of two.
     long = 2 if isa.wide and isa.registers < 16 else 1
@@ -142,8 +142,8 @@ def _cycles(tile: Tile, isa: Isa, sums: str, steps: int, needed: int, pixels: in
 
 
 def _loads(isa: Isa, sums: str, pixels: int, vectors: int) -> float:
-    """Of a step, in cycles. In assembler four steps are loaded at once, of weights what there are registers for. Where
-    weights become int16, an instruction of the units that add and multiply does it."""
+    """Estimates the cycles of the loads of a step. In assembler four steps are loaded at once, of weights what there
+    are registers for. Where weights become int16, an instruction of the units that add and multiply does it."""
     if isa.int16_step > 1 and not isa.laid:
         return pixels * 0.05 + vectors * 0.5
     if sums != "by_dot4":

@@ -47,11 +47,11 @@ _LANED = ("neon", "neon_armv7")
 
 @dataclass(frozen=True)
 class WinogradBytesParameters(Parameters):
-    """Of `winograd.c.j2`. unit, result: C types of an element of x and of y. x_short: what functions of lanes call that
-    of x. x_zero: its zero point. depth: input channels, rounded up. step: products that are added up in a lane. pixels:
-    tiles that are multiplied at a time. vectors: of output channels in a block; rest: of those after the last whole
-    block, 0 if there are none. laned: weights are multiplied by a lane of a vector. apart: elements between the numbers
-    of a place and those of the next."""
+    """Parameters of `winograd.c.j2`. unit, result: C types of an element of x and of y. x_short: what functions of
+    lanes call that of x. x_zero: its zero point. depth: input channels, rounded up. step: products that are added up in
+    a lane. pixels: tiles that are multiplied at a time. vectors: of output channels in a block; rest: of those after
+    the last whole block, 0 if there are none. laned: weights are multiplied by a lane of a vector. apart: elements
+    between the numbers of a place and those of the next."""
 
     unit: str
     result: str
@@ -137,7 +137,7 @@ class WinogradBytes(ChannelsLast):
 
 
 def _greatest(site: Site, s: Geometry) -> int:
-    """What no sum of the convolution exceeds, its bias included."""
+    """Returns a bound on the sums of the convolution, with its bias."""
     limits, zero = np.iinfo(site.x.dtype), site.attrs.x_zero
     x = max(abs(int(limits.min) - zero), abs(int(limits.max) - zero))
     weights, bias = site.values.get(1), site.values.get(2)

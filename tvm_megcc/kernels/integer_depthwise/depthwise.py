@@ -20,8 +20,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class DepthwiseParameters(ByteParameters):
-    """Of `depthwise.c.j2`. x_short: what functions of lanes call an element of x. held: all taps stay in registers.
-    pixels_at_once: that are summed up together."""
+    """Parameters of `depthwise.c.j2`. x_short: what functions of lanes call an element of x. held: all taps stay in
+    registers. pixels_at_once: that are summed up together."""
 
     x_short: str
     held: bool
@@ -30,7 +30,7 @@ class DepthwiseParameters(ByteParameters):
 
 @dataclass(frozen=True)
 class PairsParameters(DepthwiseParameters):
-    """Of `depthwise_pairs.c.j2`. weight_short: what functions of lanes call a weight."""
+    """Parameters of `depthwise_pairs.c.j2`. weight_short: what functions of lanes call a weight."""
 
     weight_short: str
 
@@ -50,14 +50,15 @@ class _RowsByFour(ConvParameters):
 
 @dataclass(frozen=True)
 class Dot4Parameters(_RowsByFour):
-    """Of `depthwise_dot4.c.j2`. result: C type of an element of y."""
+    """Parameters of `depthwise_dot4.c.j2`. result: C type of an element of y."""
 
     result: str
 
 
 @dataclass(frozen=True)
 class QuadsParameters(_RowsByFour):
-    """Of `depthwise_quads.c.j2`. x_short: what functions of lanes call an element of x. x_zero: its zero point."""
+    """Parameters of `depthwise_quads.c.j2`. x_short: what functions of lanes call an element of x. x_zero: its zero
+    point."""
 
     x_short: str
     x_zero: int
@@ -65,7 +66,7 @@ class QuadsParameters(_RowsByFour):
 
 @dataclass(frozen=True)
 class Int16Parameters(ByteParameters):
-    """Of `depthwise_int16.c.j2`. result: C type of an element of y. held, pixels_at_once: as above."""
+    """Parameters of `depthwise_int16.c.j2`. result: C type of an element of y. held, pixels_at_once: as above."""
 
     result: str
     held: bool
@@ -74,7 +75,7 @@ class Int16Parameters(ByteParameters):
 
 @dataclass(frozen=True)
 class LinesParameters(ByteParameters):
-    """Of `depthwise_lines.c.j2`. result: C type of an element of y. close: the epilogue."""
+    """Parameters of `depthwise_lines.c.j2`. result: C type of an element of y. close: the epilogue."""
 
     result: str
     close: Closing
@@ -82,9 +83,9 @@ class LinesParameters(ByteParameters):
 
 @dataclass(frozen=True)
 class WideParameters(ConvParameters):
-    """Of `depthwise_wide.c.j2`. unit: C type of an element of x; flip: bytes have their highest bit turned over. fill:
-    what lies around x then. together: taps whose products are added up in int16. block:
-    channels that are worked on at once."""
+    """Parameters of `depthwise_wide.c.j2`. unit: C type of an element of x; flip: bytes have their highest bit turned
+    over. fill: what lies around x then. together: taps whose products are added up in int16. block: channels that are
+    worked on at once."""
 
     unit: str
     flip: bool

@@ -18,8 +18,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class SumPoolParameters(WindowParameters):
-    """Of `sum_pool.c.j2`. unit: C type of an element of x. x_short: what functions of lanes call it. x_zero: the zero
-    point."""
+    """Parameters of `sum_pool.c.j2`. unit: C type of an element of x. x_short: what functions of lanes call it. x_zero:
+    the zero point."""
 
     unit: str
     x_short: str
@@ -28,7 +28,7 @@ class SumPoolParameters(WindowParameters):
 
 @dataclass(frozen=True)
 class MaxPoolParameters(WindowParameters):
-    """Of `max_pool.c.j2`. unit: C type of an element. least: the C constant that no maximum falls below."""
+    """Parameters of `max_pool.c.j2`. unit: C type of an element. least: the C constant that no maximum falls below."""
 
     unit: str
     least: str
@@ -88,7 +88,8 @@ class MaxPoolBytes(PoolBytes):
 
 @dataclass(frozen=True)
 class ReduceSumParameters(Parameters):
-    """Of `reduce_sum.c.j2`. unit, x_short, x_zero: as of pools. across: the reduced axis is not the last in memory."""
+    """Parameters of `reduce_sum.c.j2`. unit, x_short, x_zero: as of pools. across: the reduced axis is not the last in
+    memory."""
 
     unit: str
     x_short: str
@@ -128,7 +129,8 @@ class ReduceSumBytes(Kernel):
 
 
 def _lines(site: Site) -> tuple[Dim, Dim, Dim] | None:
-    """What lies before the reduced axes in memory, along them and behind them; None where something lies between."""
+    """Returns the elements before the reduced axes in memory, along them and behind them; None where something lies
+    between."""
     axes = reduced_axes(site.x, site.attrs.axes)
     places = [index for index, (_, reduced) in enumerate(axes) if reduced]
     if len(places) != 1:

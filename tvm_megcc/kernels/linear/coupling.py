@@ -13,7 +13,7 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class CouplingParameters(Parameters):
-    """Of `coupling.c.j2`. steps: at most."""
+    """Parameters of `coupling.c.j2`. steps: at most."""
 
     steps: int
 

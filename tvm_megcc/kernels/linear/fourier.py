@@ -15,7 +15,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class FourierParameters(UnitParameters):
-    """Of `fourier.c.j2`. n: numbers of a line. factors: of n, in the order of the passes. pairs: as `Fourier` says."""
+    """Parameters of `fourier.c.j2`. n: numbers of a line. factors: of n, in the order of the passes. pairs: as
+    `Fourier` says."""
 
     n: int
     factors: tuple[int, ...]

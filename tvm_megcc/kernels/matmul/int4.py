@@ -23,7 +23,8 @@ def pack_panels(array: np.ndarray, width: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Int4Parameters(Parameters):
-    """Of `int4.c.j2`. block: numbers of a row that share a scale. vectors: of columns in a panel. rows: of a tile.
+    """Parameters of `int4.c.j2`. block: numbers of a row that share a scale. vectors: of columns in a panel. rows: of a
+    tile.
     """
 
     block: int
@@ -61,7 +62,7 @@ class Int4MatMul(Kernel):
 
 @dataclass(frozen=True)
 class RowsParameters(Parameters):
-    """Of `int4_rows.c.j2`. block: as of products."""
+    """Parameters of `int4_rows.c.j2`. block: as of products."""
 
     block: int
 

@@ -87,7 +87,8 @@ class ProductParameters(Parameters):
 
 @dataclass(frozen=True)
 class PanelParameters(ProductParameters):
-    """Of `panel.c.j2`. vectors: of columns in a panel of b. rows: of a tile. depth: rows of b copied at a time."""
+    """Parameters of `panel.c.j2`. vectors: of columns in a panel of b. rows: of a tile. depth: rows of b copied at a
+    time."""
 
     vectors: int
     rows: int
@@ -139,7 +140,7 @@ class PanelMatMul(Kernel):
 
 @dataclass(frozen=True)
 class DotsParameters(Parameters):
-    """Of `dots.c.j2`."""
+    """Parameters of `dots.c.j2`."""
 
     bias: bool
 
@@ -179,7 +180,8 @@ class DotsMatMul(Kernel):
 
 @dataclass(frozen=True)
 class ScalarParameters(ProductParameters):
-    """Of `scalar.c.j2`. unit: the C type of an element. unsigned: what integers are added as. real: they are none."""
+    """Parameters of `scalar.c.j2`. unit: the C type of an element. unsigned: what integers are added as. real: they are
+    none."""
 
     unit: str
     unsigned: str

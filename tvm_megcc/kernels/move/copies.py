@@ -22,7 +22,7 @@ CHUNK = 2048
 
 @dataclass(frozen=True)
 class ConcatParameters(UnitParameters):
-    """Of `concat.c.j2`. names: of the operands. parts: that a row is cut into."""
+    """Parameters of `concat.c.j2`. names: of the operands. parts: that a row is cut into."""
 
     names: tuple[str, ...]
     parts: int
@@ -30,7 +30,7 @@ class ConcatParameters(UnitParameters):
 
 @dataclass(frozen=True)
 class PadParameters(UnitParameters):
-    """Of `pad.c.j2`. axes: how many there are before the run. value: of a constant, in C."""
+    """Parameters of `pad.c.j2`. axes: how many there are before the run. value: of a constant, in C."""
 
     axes: int
     mode: str

@@ -14,14 +14,14 @@ from .copies import copy_cost
 
 @dataclass(frozen=True)
 class PointParameters(Parameters):
-    """Of `gather_points.c.j2`. depth: indices of a point."""
+    """Parameters of `gather_points.c.j2`. depth: indices of a point."""
 
     depth: int
 
 
 @dataclass(frozen=True)
 class PartParameters(UnitParameters):
-    """Of `gather_parts.c.j2`. axis: that indices are of. rank: of the tensor."""
+    """Parameters of `gather_parts.c.j2`. axis: that indices are of. rank: of the tensor."""
 
     axis: int
     rank: int

@@ -17,7 +17,7 @@ from .strided import TransposeMatrix
 
 @dataclass(frozen=True)
 class BlocksParameters(Parameters):
-    """Of `relayout.c.j2`. to_blocks: from the other layout, which is plain or nhwc. pixels: of a task."""
+    """Parameters of `relayout.c.j2`. to_blocks: from the other layout, which is plain or nhwc. pixels: of a task."""
 
     to_blocks: bool
     other: str
@@ -26,7 +26,7 @@ class BlocksParameters(Parameters):
 
 @dataclass(frozen=True)
 class ElementsParameters(BlocksParameters):
-    """Of `relayout_elements.c.j2`. unit: the C type of an element."""
+    """Parameters of `relayout_elements.c.j2`. unit: the C type of an element."""
 
     unit: str
 

@@ -14,7 +14,7 @@ from .copies import copy_cost
 
 @dataclass(frozen=True)
 class ReverseParameters(UnitParameters):
-    """Of `reverse.c.j2`. time: the axis of the two first that is read backwards."""
+    """Parameters of `reverse.c.j2`. time: the axis of the two first that is read backwards."""
 
     time: int
 

@@ -20,7 +20,7 @@ _FOLDS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 @dataclass(frozen=True)
 class CombineParameters(UnitParameters):
-    """Of `combine.c.j2`. combine: element a and update v, in C. unsigned: what integers are added as."""
+    """Parameters of `combine.c.j2`. combine: element a and update v, in C. unsigned: what integers are added as."""
 
     combine: str = field(repr=False)
     unsigned: str
@@ -28,7 +28,7 @@ class CombineParameters(UnitParameters):
 
 @dataclass(frozen=True)
 class LineParameters(CombineParameters):
-    """Of `scatter_elements.c.j2`. axis: that indices are of. rank: of the tensor."""
+    """Parameters of `scatter_elements.c.j2`. axis: that indices are of. rank: of the tensor."""
 
     axis: int
     rank: int
@@ -36,7 +36,7 @@ class LineParameters(CombineParameters):
 
 @dataclass(frozen=True)
 class PointParameters(CombineParameters):
-    """Of `scatter_points.c.j2`. depth: indices of a point."""
+    """Parameters of `scatter_points.c.j2`. depth: indices of a point."""
 
     depth: int
 

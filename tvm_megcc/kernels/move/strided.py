@@ -19,8 +19,8 @@ from .copies import CHUNK, copy_cost
 
 @dataclass(frozen=True)
 class StridedParameters(UnitParameters):
-    """Of `strided.c.j2`. backwards: for each axis, whether the operand is walked backwards. run: neighbours of the last
-    axis are neighbours in the operand too. chunk: elements of a task, where there is one axis only."""
+    """Parameters of `strided.c.j2`. backwards: for each axis, whether the operand is walked backwards. run: neighbours
+    of the last axis are neighbours in the operand too. chunk: elements of a task, where there is one axis only."""
 
     axes: int
     backwards: tuple[bool, ...]
@@ -30,7 +30,7 @@ class StridedParameters(UnitParameters):
 
 @dataclass(frozen=True)
 class TransposeParameters(UnitParameters):
-    """Of `transpose.c.j2`. columns: of a task."""
+    """Parameters of `transpose.c.j2`. columns: of a task."""
 
     columns: int
 

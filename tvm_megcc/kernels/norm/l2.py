@@ -14,7 +14,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class L2Parameters(UnitParameters):
-    """Of `l2.c.j2`. zero: the zero point. low, high: limits of the element type. steps, half_root: of 1 / sqrt."""
+    """Parameters of `l2.c.j2`. zero: the zero point. low, high: limits of the element type. steps, half_root: of 1 /
+    sqrt."""
 
     zero: int
     low: int

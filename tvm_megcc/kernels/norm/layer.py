@@ -19,7 +19,7 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class LayerNormParameters(Parameters):
-    """Of `layer.c.j2`. epsilon: as C has it. weight, bias: there is one."""
+    """Parameters of `layer.c.j2`. epsilon: as C has it. weight, bias: there is one."""
 
     epsilon: str
     weight: bool
@@ -47,8 +47,8 @@ class LayerNormRows(Kernel):
 
 @dataclass(frozen=True)
 class LayerNormBytesParameters(LayerNormParameters):
-    """Of `layer_bytes.c.j2`. unit, result_unit: C types of elements, and what functions of lanes call them; x_zero,
-    zero: their zero points; low, high: limits of the result's type."""
+    """Parameters of `layer_bytes.c.j2`. unit, result_unit: C types of elements, and what functions of lanes call them;
+    x_zero, zero: their zero points; low, high: limits of the result's type."""
 
     unit: str
     short: str

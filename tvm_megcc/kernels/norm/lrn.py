@@ -16,7 +16,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class LrnParameters(Parameters):
-    """Of `lrn.c.j2`. size: channels that are summed. before: of them, in front of the one. beta, bias, share: as C."""
+    """Parameters of `lrn.c.j2`. size: channels that are summed. before: of them, in front of the one. beta, bias,
+    share: as C."""
 
     size: int
     before: int

@@ -15,7 +15,7 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class ColumnsParameters(UnitParameters):
-    """Of `columns.c.j2`. windows: for each axis its letter and the window's stride and dilation."""
+    """Parameters of `columns.c.j2`. windows: for each axis its letter and the window's stride and dilation."""
 
     windows: tuple[tuple[str, int, int], ...]
 

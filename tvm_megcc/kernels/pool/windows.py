@@ -16,14 +16,14 @@ from ..parameters import Parameters
 
 @dataclass(frozen=True)
 class GlobalParameters(Parameters):
-    """Of `global.c.j2` and `global_plain.c.j2`. mode: max, avg or sum."""
+    """Parameters of `global.c.j2` and `global_plain.c.j2`. mode: max, avg or sum."""
 
     mode: str
 
 
 @dataclass(frozen=True)
 class WindowPoolParameters(WindowParameters):
-    """Of `window.c.j2`. mode: max, avg or sum. count_pads: an average counts pads as elements."""
+    """Parameters of `window.c.j2`. mode: max, avg or sum. count_pads: an average counts pads as elements."""
 
     mode: str
     count_pads: bool
@@ -31,7 +31,7 @@ class WindowPoolParameters(WindowParameters):
 
 @dataclass(frozen=True)
 class PlainPoolParameters(GlobalParameters):
-    """Of `plain.c.j2`.
+    """Parameters of `plain.c.j2`.
 
     count_pads: an average counts pads as elements. windows: for each axis its letter and the window's extent, stride
     and dilation. order: of the indices of maxima, "row" or "column"; "" where they are no result. unit: the C type of

@@ -17,8 +17,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class DequantizeParameters(UnitParameters):
-    """Of `dequantize.c.j2`. unit: the C type of a quantised element; short: what functions of lanes call it. zero:
-    there are zero points."""
+    """Parameters of `dequantize.c.j2`. unit: the C type of a quantised element; short: what functions of lanes call it.
+    zero: there are zero points."""
 
     short: str
     zero: bool
@@ -26,7 +26,7 @@ class DequantizeParameters(UnitParameters):
 
 @dataclass(frozen=True)
 class QuantizeParameters(DequantizeParameters):
-    """Of `quantize.c.j2`. low, high: the limits of the quantised type."""
+    """Parameters of `quantize.c.j2`. low, high: the limits of the quantised type."""
 
     low: int
     high: int

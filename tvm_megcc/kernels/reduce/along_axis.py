@@ -28,8 +28,8 @@ class AlongAxis(Kernel):
 
 @dataclass(frozen=True)
 class ArgExtremeParameters(UnitParameters):
-    """Of `arg_extreme.c.j2`. better: the comparison that a new best element passes. real: elements may be NaN. keeps:
-    the comparison by which the best so far stays, which NaN never does; "" where NaN is the best."""
+    """Parameters of `arg_extreme.c.j2`. better: the comparison that a new best element passes. real: elements may be
+    NaN. keeps: the comparison by which the best so far stays, which NaN never does; "" where NaN is the best."""
 
     better: str = field(repr=False)
     real: bool
@@ -54,7 +54,8 @@ class ArgExtremeScalars(AlongAxis):
 
 @dataclass(frozen=True)
 class CumulativeParameters(UnitParameters):
-    """Of `cumulative.c.j2`. sum: the C type of the result so far. product: elements are multiplied, not added."""
+    """Parameters of `cumulative.c.j2`. sum: the C type of the result so far. product: elements are multiplied, not
+    added."""
 
     sum: str
     exclusive: bool

@@ -53,14 +53,14 @@ class ReduceParameters(Parameters):
 
 @dataclass(frozen=True)
 class VectorParameters(ReduceParameters):
-    """Of `vector.c.j2`. join: as `Fold` has it."""
+    """Parameters of `vector.c.j2`. join: as `Fold` has it."""
 
     join: str = field(repr=False)
 
 
 @dataclass(frozen=True)
 class ScalarParameters(ReduceParameters):
-    """Of `scalar.c.j2`. unit: the C type of an element. unsigned: what integers are added as."""
+    """Parameters of `scalar.c.j2`. unit: the C type of an element. unsigned: what integers are added as."""
 
     unit: str
     unsigned: str

@@ -15,7 +15,7 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class ProductParameters(Parameters):
-    """Of `products.c.j2`. unit: C type of an element. low, high: what it holds. The others as
+    """Parameters of `products.c.j2`. unit: C type of an element. low, high: what it holds. The others as
     ops/quantized/reduce_prod.py has them."""
 
     unit: str

@@ -19,21 +19,21 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class LinearParameters(Parameters):
-    """Of `resize_linear.c.j2`. two: axes are resized, not one."""
+    """Parameters of `resize_linear.c.j2`. two: axes are resized, not one."""
 
     two: bool
 
 
 @dataclass(frozen=True)
 class NearestParameters(LinearParameters):
-    """Of `resize_nearest.c.j2`. unit: the C type of an element."""
+    """Parameters of `resize_nearest.c.j2`. unit: the C type of an element."""
 
     unit: str
 
 
 @dataclass(frozen=True)
 class TablesParameters(Parameters):
-    """Of `resize_tables.c.j2`: the attributes of the operator. taps: whether there are windows."""
+    """Parameters of `resize_tables.c.j2`: the attributes of the operator. taps: whether there are windows."""
 
     mode: str
     coordinates: str

@@ -17,7 +17,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class FixedLstmParameters(Parameters):
-    """Of `fixed.c.j2`. operands, results: those that are there. The others as ops/recurrent/lstm_int8.py has them."""
+    """Parameters of `fixed.c.j2`. operands, results: those that are there. The others as ops/recurrent/lstm_int8.py has
+    them."""
 
     operands: tuple[str, ...]
     results: tuple[str, ...]

@@ -15,8 +15,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class MeasuredParameters(Parameters):
-    """Of `measured.c.j2`. operands, results: those that are there. The others as ops/recurrent/hybrid.py has them;
-    clips as C has them, "" for none."""
+    """Parameters of `measured.c.j2`. operands, results: those that are there. The others as ops/recurrent/hybrid.py has
+    them; clips as C has them, "" for none."""
 
     operands: tuple[str, ...]
     results: tuple[str, ...]

@@ -33,7 +33,7 @@ SCRATCH = 128 << 10
 
 @dataclass(frozen=True)
 class Cell:
-    """What the template knows of a kind of layer.
+    """The template's view of a kind of layer.
 
     products: gates of each product with the recurrent weights; one waits for the result of those before it.
     vectors: arrays of H floats that a sequence needs between steps and inside one.
@@ -73,7 +73,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class StepsParameters(Parameters):
-    """Of `steps.c.j2`.
+    """Parameters of `steps.c.j2`.
 
     cell: kind of the layer. gates: of a unit. products, scratch_vectors: as `Cell` has them. packed: the recurrent
     weights are. weight: their C type; of bytes, weight_short is what functions of lanes call it, weight_zero the zero
@@ -110,13 +110,13 @@ class StepsParameters(Parameters):
 
 
 class Steps(Kernel):
-    """What both kernels share."""
+    """The base of both kernels."""
 
     dtypes = (FLOAT32, FLOAT32, ("int32",), FLOAT32)
     packed = True
 
     def sizes(self, cell: Cell, units: Dim, target: Target) -> tuple[int, int]:
-        """Of tiles: sequences side by side, vectors of units of a single sequence."""
+        """Returns the sizes of tiles."""
         raise NotImplementedError
 
     def lower(self, site: Site) -> Lowered:

@@ -12,7 +12,8 @@ from ..conv2d.geometry import ConvParameters, window_name
 
 @dataclass(frozen=True)
 class DeformParameters(ConvParameters):
-    """Of `deform_conv.c.j2`. groups: of channels. offset_groups: of those that share offsets. mask: there is one."""
+    """Parameters of `deform_conv.c.j2`. groups: of channels. offset_groups: of those that share offsets. mask: there is
+    one."""
 
     groups: int
     offset_groups: int

@@ -15,8 +15,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class GridParameters(Parameters):
-    """Of `grid.c.j2`. axes: letters of the image's axes. mode, padding, align: as the operator has them. blocked: the
-    image is not in plain layout."""
+    """Parameters of `grid.c.j2`. axes: letters of the image's axes. mode, padding, align: as the operator has them.
+    blocked: the image is not in plain layout."""
 
     axes: str
     mode: str

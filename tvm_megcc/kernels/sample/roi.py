@@ -15,15 +15,15 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class RoiParameters(Parameters):
-    """Of `roi_pool.c.j2`. scale: of the regions, as C."""
+    """Parameters of `roi_pool.c.j2`. scale: of the regions, as C."""
 
     scale: str
 
 
 @dataclass(frozen=True)
 class RoiAlignParameters(RoiParameters):
-    """Of `roi_align.c.j2`. mode: avg or max. half_pixel: pixels are counted at their middle. samples: of a bin along an
-    axis; 0: as many as it has pixels."""
+    """Parameters of `roi_align.c.j2`. mode: avg or max. half_pixel: pixels are counted at their middle. samples: of a
+    bin along an axis; 0: as many as it has pixels."""
 
     mode: str
     half_pixel: bool

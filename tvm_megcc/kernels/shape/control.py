@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What loops and branches have in place of a kernel."""
+"""The entries of loops and branches in place of a kernel."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class DimsParameters(Parameters):
-    """Of `dims.c.j2`. count: of the extents."""
+    """Parameters of `dims.c.j2`. count: of the extents."""
 
     count: int
 

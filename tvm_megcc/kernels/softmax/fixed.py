@@ -15,8 +15,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class FixedParameters(UnitParameters):
-    """Of `fixed.c.j2`. least: of the operand's type. result, bits, low, high: the result's type and its limits.
-    sum_bits: whole bits of sums. length: of the table."""
+    """Parameters of `fixed.c.j2`. least: of the operand's type. result, bits, low, high: the result's type and its
+    limits. sum_bits: whole bits of sums. length: of the table."""
 
     least: int
     result: str
@@ -55,7 +55,7 @@ class SoftmaxFixedLines(AlongAxis):
 
 @dataclass(frozen=True)
 class WideParameters(Parameters):
-    """Of `wide.c.j2`. significand, shift: the factor that differences get. points: of a table."""
+    """Parameters of `wide.c.j2`. significand, shift: the factor that differences get. points: of a table."""
 
     significand: int
     shift: int

@@ -15,14 +15,14 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class SoftmaxParameters(Parameters):
-    """Of `rows.c.j2` and `columns.c.j2`. log: the result's logarithm is wanted."""
+    """Parameters of `rows.c.j2` and `columns.c.j2`. log: the result's logarithm is wanted."""
 
     log: bool
 
 
 @dataclass(frozen=True)
 class ShortParameters(SoftmaxParameters):
-    """Of `short.c.j2`. longest: elements that a row may have."""
+    """Parameters of `short.c.j2`. longest: elements that a row may have."""
 
     longest: int
 

@@ -14,7 +14,7 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class LogParameters(Parameters):
-    """Of `log.c.j2`: the constants of ops/quantized/log_softmax.py, and where the operand has what."""
+    """Parameters of `log.c.j2`: the constants of ops/quantized/log_softmax.py, and where the operand has what."""
 
     sum_bits: int
     bits: int

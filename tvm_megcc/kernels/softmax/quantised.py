@@ -15,7 +15,7 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class QuantisedParameters(UnitParameters):
-    """Of `quantised.c.j2`. result: the C type of an element of y. zero: its zero point."""
+    """Parameters of `quantised.c.j2`. result: the C type of an element of y. zero: its zero point."""
 
     result: str
     zero: int

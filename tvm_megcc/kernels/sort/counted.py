@@ -14,7 +14,7 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class NonZeroParameters(Parameters):
-    """Of `nonzero.c.j2`. rank: axes of the operand."""
+    """Parameters of `nonzero.c.j2`. rank: axes of the operand."""
 
     rank: int
 
@@ -52,8 +52,8 @@ class NonZeroScan(Kernel):
 
 @dataclass(frozen=True)
 class NonMaxParameters(Parameters):
-    """Of `non_max.c.j2`. counted: it writes how many boxes it found; otherwise it fails where they are not COUNT.
-    lines: boxes that were taken are kept in lines, for vectors."""
+    """Parameters of `non_max.c.j2`. counted: it writes how many boxes it found; otherwise it fails where they are not
+    COUNT. lines: boxes that were taken are kept in lines, for vectors."""
 
     counted: bool
     lines: bool

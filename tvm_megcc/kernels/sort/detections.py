@@ -13,7 +13,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class DetectionsParameters(Parameters):
-    """Of `detections.c.j2`. count, classes, per_class, background: as the operator has them. least, overlap: in C."""
+    """Parameters of `detections.c.j2`. count, classes, per_class, background: as the operator has them. least, overlap:
+    in C."""
 
     count: int
     classes: int

@@ -12,8 +12,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class GramParameters(Parameters):
-    """Of `grams.c.j2`. sizes: of each kind of gram its words, where its grams and its words begin, how many it has, and
-    the largest distance of neighbours."""
+    """Parameters of `grams.c.j2`. sizes: of each kind of gram its words, where its grams and its words begin, how many
+    it has, and the largest distance of neighbours."""
 
     sizes: tuple[tuple[int, int, int, int, int], ...]
 

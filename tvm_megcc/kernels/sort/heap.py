@@ -17,7 +17,7 @@ MOST = 1 << 16
 
 @dataclass(frozen=True)
 class TopKParameters(UnitParameters):
-    """Of `top_k.c.j2`. real: elements may be NaN. largest: those are wanted, not the smallest."""
+    """Parameters of `top_k.c.j2`. real: elements may be NaN. largest: those are wanted, not the smallest."""
 
     real: bool
     largest: bool

@@ -13,7 +13,7 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class UniqueParameters(UnitParameters):
-    """Of `unique.c.j2`. real: elements may be NaN. sorted: groups are in the order of their values."""
+    """Parameters of `unique.c.j2`. real: elements may be NaN. sorted: groups are in the order of their values."""
 
     real: bool
     sorted: bool

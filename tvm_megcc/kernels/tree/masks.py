@@ -115,8 +115,8 @@ def weights(values: np.ndarray, nodes: np.ndarray, roots: np.ndarray, first: np.
 
 @dataclass(frozen=True)
 class MaskParameters(Parameters):
-    """Of `masks.c.j2`. unit: the C type of a feature. bits: of a mask. together: rows. fold: as of the operator. start:
-    in C, what is folded first. single: each leaf has one weight, and there is one target."""
+    """Parameters of `masks.c.j2`. unit: the C type of a feature. bits: of a mask. together: rows. fold: as of the
+    operator. start: in C, what is folded first. single: each leaf has one weight, and there is one target."""
 
     unit: str
     bits: int

@@ -27,8 +27,8 @@ def with_leaves(nodes: np.ndarray, first: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TreeParameters(Parameters):
-    """Of `walk.c.j2`. unit: the C type of a feature. words: of a node. walks: at a time. fold: as of the operator.
-    start: in C, what is folded first."""
+    """Parameters of `walk.c.j2`. unit: the C type of a feature. words: of a node. walks: at a time. fold: as of the
+    operator. start: in C, what is folded first."""
 
     unit: str
     words: int

@@ -44,7 +44,8 @@ def _masked(node: OnnxNode, mask: str, batch: Dim, length: Dim, past: Dim, total
 
 
 def _self_attention(node: OnnxNode, projected: str, mask: int, past: int, bias: str = "") -> tuple[str, ...]:
-    """Of queries, keys and values beside each other [B, S, 3 * hidden]; `mask`, `past`: operands."""
+    """Computes self-attention of queries, keys and values concatenated to [B, S, 3 * hidden]; `mask`, `past`:
+    operands."""
     no_attributes(node, "do_rotary", "past_present_share_buffer")
     batch, length, hidden = node.type_of(projected).shape
     sizes = tuple(node.attr("qkv_hidden_sizes", ())) or (hidden // 3,) * 3

@@ -21,7 +21,7 @@ Shape = tuple[Dim, ...]
 
 @dataclass(frozen=True)
 class Function:
-    """What `tvm_megcc.extern.Operator` declares, with its files read.
+    """A declaration of `tvm_megcc.extern.Operator`, with its files read.
 
     label: domain and name. symbol: of the C function. inputs, outputs: (name, dtype). attributes: (name, default),
     a type where the model has to give one. files: (name, text) of what is compiled beside the kernels.
@@ -42,7 +42,7 @@ class Function:
         return self.label
 
     def call(self, what: str, attrs: Attrs, *operands):
-        """What a rule of the user's gives.
+        """Calls a rule of the user's.
 
         Raises:
             ShapeError: for whatever it raises.
@@ -68,7 +68,7 @@ class Function:
 
     @property
     def prototype(self) -> str:
-        """Of the C function: operands with their extents, attributes, the range of tasks, workspace."""
+        """Returns the prototype of the C function."""
         parameters = [f"{const}{DTYPES[dtype].c_type} *{name}, const int32_t *{name}_dims"
                       for operands, const in ((self.inputs, "const "), (self.outputs, ""))
                       for name, dtype in operands]

@@ -9,7 +9,7 @@ from ..base import Operator, register
 
 
 class Inlines(Operator):
-    """What its graphs are made of takes the place of the operator. Attribute `types`: of the results."""
+    """An operator that is replaced by the steps of its graphs. Attribute `types`: of the results."""
 
     @staticmethod
     def infer(attrs: Attrs, *inputs: TensorType | None) -> tuple[TensorType, ...]:

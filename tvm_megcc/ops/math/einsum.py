@@ -77,7 +77,7 @@ def _wanted(result: str, waiting: Sequence[Term]) -> set[str]:
 
 
 def _diagonal(node: OnnxNode, term: Term) -> Term:
-    """Of axes with one label only what has one index on all of them: a product with the identity, summed."""
+    """Takes the diagonal of axes with one label: a product with the identity, summed."""
     for label in dict.fromkeys(term.labels):
         while term.labels.count(label) > 1:
             first = term.labels.index(label)

@@ -16,7 +16,7 @@ FACTORS = (4, 2, 3, 5)
 
 
 def factors_of(length: int) -> tuple[int, ...] | None:
-    """Of a line's length, for its passes; None where it has others. A single 2 comes first."""
+    """Factorises the length of a line for its passes; None where it has others. A single 2 comes first."""
     found: list[int] = []
     for factor in FACTORS:
         while length % factor == 0:

@@ -117,8 +117,8 @@ def _as_stated(node: OnnxNode, results: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _over_axes(node: OnnxNode, since: int, make: Callable[[tuple[int, ...]], tuple[str, ...]]) -> tuple[str, ...]:
-    """What `make` gives of the axes to reduce. Where only the run knows them, of those that give the shape that the
-    model states; of several the run chooses one.
+    """Applies `make` to the axes to reduce. Where only the run knows them, of those that give the shape that the model
+    states; of several the run chooses one.
 
     Axes of one element make no difference, and count as reduced.
     """
@@ -290,8 +290,8 @@ def _hardmax(node: OnnxNode, value: str, axis: int) -> tuple[str, ...]:
 
 
 class Cumulative(Operator):
-    """What everything up to an element gives along attribute `axis`; without the element if `exclusive`, from the end
-    if `reverse`.
+    """Reduces everything up to an element along attribute `axis`; without the element if `exclusive`, from the end if
+    `reverse`.
 
     numpy: the accumulation. start: of nothing.
     """

@@ -25,7 +25,7 @@ LONG = 256
 
 
 def dft_matrix(length: int, parts: int, inverse: bool, onesided: bool) -> np.ndarray:
-    """What a line of [length][parts] numbers (real, or real and imaginary) is multiplied with, float64.
+    """Returns the matrix, float64, that multiplies a line of [length][parts] numbers (real, or real and imaginary).
 
     Its columns are [M][2] of the spectrum, M = length or, onesided, length // 2 + 1; for the inverse of a onesided
     spectrum its rows are [length // 2 + 1][2] and its columns the real signal.
@@ -212,7 +212,7 @@ def _square(x: TensorType) -> None:
 
 @register
 class Determinant(Operator):
-    """Of the square matrices on the last two axes."""
+    """The determinant of the square matrices on the last two axes."""
 
     kind = "determinant"
     onnx = ("Det",)
@@ -232,7 +232,7 @@ class Determinant(Operator):
 
 @register
 class Inverse(Operator):
-    """Of the square matrices on the last two axes; NaNs where there is none."""
+    """The inverse of the square matrices on the last two axes; NaNs where there is none."""
 
     kind = "inverse"
     onnx = ("com.microsoft::Inverse",)

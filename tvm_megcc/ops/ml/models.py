@@ -78,7 +78,7 @@ def linear_classifier(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _second(node: OnnxNode, score: str, kind: str) -> str:
-    """Of the score of one class that of both."""
+    """Makes the scores of two classes from the score of one."""
     if kind == "PROBIT":
         raise MegccError("has post_transform PROBIT of one score, of which ONNX Runtime gives no second")
     if kind == "LOGISTIC":
@@ -318,7 +318,7 @@ def _table(node: OnnxNode, what: str) -> np.ndarray | None:
 
 
 def _default(node: OnnxNode, values: np.ndarray, is_text: bool) -> np.ndarray:
-    """What an unknown key becomes."""
+    """Returns the value for an unknown key."""
     if node.attr("default_tensor") is not None:
         if (node.strings("default_tensor") is not None) != is_text:
             raise MegccError("has a default that is a text beside numbers, or a number beside texts")
@@ -364,7 +364,7 @@ def category_mapper(node: OnnxNode) -> tuple[str, ...]:
 
 
 def looked_up(node: OnnxNode, keys: np.ndarray, values: np.ndarray, unknown: np.generic) -> str:
-    """Of each element of the operand the value of its key, the first of equal ones."""
+    """Maps each element of the operand to the value of its key, the first of equal ones."""
     shape = node.type(0).shape
     _, first = np.unique(keys, return_index=True)
     keys, values = keys[np.sort(first)], values[np.sort(first)]

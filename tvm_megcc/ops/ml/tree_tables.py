@@ -151,8 +151,8 @@ _LOWER = {"BRANCH_LEQ": _at_most, "BRANCH_LT": _less, "BRANCH_GTE": _at_least, "
 
 
 def by_ids(attr: Callable, leaf: str, weights: Sequence[float], values: Sequence[float]) -> Ensemble:
-    """Of TreeEnsembleRegressor and -Classifier: nodes and leaves with ids of trees and nodes. leaf: "target" or
-    "class"."""
+    """Reads the trees of TreeEnsembleRegressor and -Classifier: nodes and leaves with ids of trees and nodes. leaf:
+    "target" or "class"."""
     names = ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids", "modes")
     columns = [list(attr(f"nodes_{name}", ())) for name in names]
     missing = list(attr("nodes_missing_value_tracks_true", ())) or [0] * len(values)
@@ -192,7 +192,7 @@ def by_ids(attr: Callable, leaf: str, weights: Sequence[float], values: Sequence
 
 
 def by_index(attr: Callable) -> Ensemble:
-    """Of TreeEnsemble: nodes and leaves are indices."""
+    """Reads the trees of TreeEnsemble, whose nodes and leaves are indices."""
     names = ("featureids", "trueleafs", "truenodeids", "falseleafs", "falsenodeids")
     columns = [list(attr(f"nodes_{name}", ())) for name in names]
     splits, modes = (np.asarray(attr(f"nodes_{name}")).reshape(-1) for name in ("splits", "modes"))

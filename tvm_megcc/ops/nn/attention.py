@@ -94,7 +94,7 @@ def _extent(node: OnnxNode, extent: Dim) -> tuple[str, ...]:
 
 
 def within(node: OnnxNode, mask: str, batch: Dim, length: Dim, past: Dim, total: Dim) -> str:
-    """What a mask of ONNX Runtime allows, [B or 1, 1, S or 1, T] of bool; "" if it allows all.
+    """Converts a mask of ONNX Runtime to [B or 1, 1, S or 1, T] of bool; "" if it allows all.
 
     [B]: how many keys count. [2B]: behind the last of those, and the first. [B, T], [B, S, T], [B, 1, most, most]:
     whether they do.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What convolutions and pools share: how a sliding window covers an axis."""
+"""Code that convolutions and pools share: how a sliding window covers an axis."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def quantised(real: Expr, zero: int, low: int, high: int) -> Expr:
 
 
 def factor_of(scale: np.ndarray, result: np.ndarray) -> np.ndarray:
-    """What sums of this scale are multiplied by where the result has that one; float32, as ONNX Runtime computes it."""
+    """Returns the factor from the scale of sums to the scale of the result; float32, as ONNX Runtime computes it."""
     return (scale / result).astype(np.float32)
 
 

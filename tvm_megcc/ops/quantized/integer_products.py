@@ -104,7 +104,7 @@ EXACT_TERMS = 2**24 // 255**2
 
 
 def _convolution(node: OnnxNode, x: str, w: str) -> tuple[str, ...]:
-    """Of centred int32 operands, by the convolution of float32, where that is exact."""
+    """Computes a convolution of centred int32 operands by the convolution of float32, where that is exact."""
     terms = product(node.type_of(w).shape[1:])
     if not isinstance(terms, int) or terms > EXACT_TERMS:
         raise MegccError(f"sums {terms} products of bytes; up to {EXACT_TERMS} are exact in float32, and there is no "

@@ -39,7 +39,7 @@ def _zeros(a: np.ndarray) -> np.ndarray:
 
 
 def logarithm(total: np.ndarray) -> np.ndarray:
-    """Of Q12.19 from 1 on, in Q5.26."""
+    """Computes the logarithm of Q12.19 numbers of at least 1, in Q5.26."""
     zeros = _zeros(total)
     first = _left(doubling_high(_left(total, zeros - 1), np.int64(ROOT)), 1)
     power = _left(SUM_BITS - zeros, 31 - BITS) + QUARTER

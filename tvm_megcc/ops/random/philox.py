@@ -93,7 +93,7 @@ def _uniform(words: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _normal(words: np.ndarray, bits: int) -> np.ndarray:
-    """Of two words a radius and an angle, which are two numbers."""
+    """Makes two normal numbers of two words, by a radius and an angle."""
     radius = np.sqrt(-2.0 * np.log((words[:, ::2].astype(np.float64) + 1.0) * 2.0**-bits))
     angle = words[:, 1::2].astype(np.float64) * (2.0**-bits * 6.283185307179586)
     return np.stack([radius * np.cos(angle), radius * np.sin(angle)], 2)

@@ -32,7 +32,8 @@ def _seed(node: OnnxNode) -> int | None:
 
 
 def _reference(node: OnnxNode, shape: tuple[Dim, ...]) -> np.random.RandomState | None:
-    """What ONNX's reference draws an array of this shape with; None without a seed, or where the shape is not known."""
+    """Returns the law by which ONNX's reference draws an array of this shape; None without a seed, or where the shape
+    is not known."""
     seed = _seed(node)
     if seed is None or not all(isinstance(extent, int) for extent in shape):
         return None

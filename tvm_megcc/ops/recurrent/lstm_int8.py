@@ -67,14 +67,14 @@ def _newton(a: np.ndarray) -> np.ndarray:
 
 
 def sigmoid(a: np.ndarray) -> np.ndarray:
-    """Of Q3.12, in Q0.15."""
+    """Computes sigmoid of Q3.12, in Q0.15."""
     a = np.asarray(a, np.int64)
     upper = bounded(2 * _newton(exponential(-np.abs(a), GATE_BITS)))
     return np.where(a == 0, 1 << 14, np.where(a > 0, upper, LIMIT - upper))
 
 
 def tanh(a: np.ndarray, bits: int) -> np.ndarray:
-    """Of numbers with `bits` whole bits, in Q0.15."""
+    """Computes tanh of numbers with `bits` whole bits, in Q0.15."""
     a = np.asarray(a, np.int64)
     size = bounded(4 * (_newton(exponential(-np.abs(a), bits + 1)) - (1 << 13)))
     return np.where(a == 0, 0, np.where(a > 0, size, -size))

@@ -291,7 +291,8 @@ class _Import:
         return self.node.emit("reshape", (value,), shape=shape)[0]
 
     def projection(self) -> str:
-        """What input and biases add to the gates, for all steps and directions at once: [T,N,D*G*H]."""
+        """Computes the contribution of input and biases to the gates, for all steps and directions at once:
+        [T,N,D*G*H]."""
         node, columns = self.node, self.directions * self.gates * self.units
         x = node.inputs[0]
         if self.batch_first:

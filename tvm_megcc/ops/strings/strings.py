@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be done with texts that are numbers (frontends/onnx/strings.py), beside moving them and looking them up."""
+"""Operators on strings that are numbers (frontends/onnx/strings.py), beside moving them and looking them up."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a camera or a microphone gives, as the input that a network was trained on: in one pass over the data."""
+"""Preprocessing of data from a camera or a microphone into the input that a network was trained on: in one pass over
+the data."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from ..rules import shape_text
 
 
 def of_run_time_axis(node: OnnxNode, index: int, axes: Sequence[int], make: Callable[[int], str]) -> tuple[str, ...]:
-    """What `make` gives of the axis that operand `index` names. All results have one shape, or those count that have
-    the one that the model states."""
+    """Applies `make` to the axis that operand `index` names. All results have one shape, or those count that have the
+    one that the model states."""
     results: dict[int, str] = {}
     for axis in axes:
         with suppress(ShapeError):  # this axis cannot be meant
@@ -38,8 +38,8 @@ def of_run_time_axis(node: OnnxNode, index: int, axes: Sequence[int], make: Call
 
 def of_run_time_axes(node: OnnxNode, index: int, candidates: Collection[tuple[int, ...]], free: Collection[int],
                      make: Callable[[tuple[int, ...]], tuple[str, ...]]) -> tuple[str, ...]:
-    """What `make` gives of the axes that operand `index` names, which are one of the candidates; axes that are `free`
-    may be named or not."""
+    """Applies `make` to the axes that operand `index` names, which are one of the candidates; axes that are `free` may
+    be named or not."""
     named = _named(node, index, node.type(0).rank)
     (first, *others) = sorted(candidates)
     values = make(first)

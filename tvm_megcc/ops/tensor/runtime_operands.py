@@ -36,7 +36,7 @@ def sliced_at_run_time(node: OnnxNode) -> str:
         return node.emit("reshape", (one,), shape=())[0]
 
     def chosen(operand: int, axis: int, otherwise: str) -> str:
-        """What an operand says of an axis; of axes that a run tells, the one that is this."""
+        """Returns the element of an operand for an axis; of axes that a run tells, the one that is this."""
         if not node.has(operand):
             return otherwise
         if axes is not None:
@@ -124,7 +124,7 @@ def pads_of_run_time_axes(node: OnnxNode) -> str:
 
 
 def read_pads(node: OnnxNode, value: str, axes: Sequence[int]) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
-    """What pads add, and what they crop, in front of each of the axes and then behind. A run may find both."""
+    """Reads the elements that pads add or crop, in front of each of the axes and then behind. A run may find both."""
     read: dict[int, str] = {}
 
     def added(places: Collection[int]) -> str:

@@ -68,8 +68,8 @@ def tables(position: np.ndarray, extent: int, mode: str, rounding: str) -> list[
 
 @dataclass(frozen=True)
 class Interpolation:
-    """What a node says beside coordinates. cubic_a: of Keys' kernel; excludes: neighbours beside the axis do not count;
-    antialias: when an axis shrinks, the kernel widens by as much."""
+    """The attributes of an interpolation beside its coordinates. cubic_a: of Keys' kernel; excludes: neighbours beside
+    the axis do not count; antialias: when an axis shrinks, the kernel widens by as much."""
 
     mode: str
     rounding: str

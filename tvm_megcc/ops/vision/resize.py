@@ -317,7 +317,7 @@ def _number(node: OnnxNode, kind: str, *operands: str | float) -> str:
 
 
 def _from_sizes(node: OnnxNode, extents: Sequence[Dim], axes: Sequence[int]) -> tuple[list[Dim], list]:
-    """Of sizes that only the run knows those of the shape that the model states, which leaves nothing open unless the
+    """Replaces sizes that only the run knows by the shape that the model states, which leaves nothing open unless the
     ratio of sides is kept."""
     policy = node.attr("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch" and not (node.is_known(3) and all(isinstance(dim, int) for dim in extents)):

@@ -88,7 +88,7 @@ class RoiAlign(_Roi):
 
 
 def _pooled(mode: str, pixels: np.ndarray, rows: tuple, columns: tuple, count: int) -> np.ndarray:
-    """Of one bin, [C]. count: of its samples, those beside the image too."""
+    """Pools one bin, [C]. count: of its samples, those beside the image too."""
     parts = [pixels[:, lines][:, :, places] * np.multiply.outer(down, right)
              for lines, down in zip(rows[:2], rows[2], strict=True)
              for places, right in zip(columns[:2], columns[2], strict=True)]
@@ -99,8 +99,8 @@ def _pooled(mode: str, pixels: np.ndarray, rows: tuple, columns: tuple, count: i
 
 
 def _samples(attrs: Attrs, start: float, length: float, bin_: int, bins: int, extent: int) -> tuple[tuple, int]:
-    """Of one axis of a bin, as the kernel has them in float32: lower and upper pixels of the samples in the image,
-    their weights [2, samples], and how many samples there are with those beside it."""
+    """Returns the samples along one axis of a bin, as the kernel has them in float32: lower and upper pixels of the
+    samples in the image, their weights [2, samples], and how many samples there are with those beside it."""
     size = np.float32(length) / np.float32(bins)
     count = attrs.samples or int(np.clip(np.ceil(size), 0, FAR))
     first, last = np.float32(start) + np.float32(bin_) * size, np.float32(1)

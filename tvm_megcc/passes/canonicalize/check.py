@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of an imported graph before it is compiled: known shapes, and no more than the runtime takes."""
+"""Checks of an imported graph before it is compiled: known shapes, and no more than the runtime takes."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ Numbers = Union[float, Sequence[float]]
 
 @dataclass(frozen=True)
 class Input:
-    """What is given as an input; the network gets (x - mean) / std, or (x - mean) * scale.
+    """The form in which a caller gives an input; the network gets (x - mean) / std, or (x - mean) * scale.
 
     Attributes:
         dtype: element type of what is given; "" that of the network's input.

@@ -100,7 +100,7 @@ class _Placed:
 
 @dataclass(frozen=True)
 class _Found:
-    """What becomes attention: its operands but the mask, its last operator, and all that it replaces.
+    """A subgraph that becomes attention: its operands but the mask, its last operator, and all that it replaces.
 
     masks: what is added, each of which broadcasts to `scores`; mask_type: that of their sum, () where there are none.
     """
@@ -374,7 +374,7 @@ def _simplified(edit: Editor, masks: tuple[_Added, ...], shape: Sequence[Dim]) -
 
 
 def _known(edit: Editor, mask: _Added) -> np.ndarray | None:
-    """What a constant mask adds."""
+    """Returns the values that a constant mask adds."""
     array = edit.constants.get(mask.value)
     if array is None or mask.forbidden is None:
         return array

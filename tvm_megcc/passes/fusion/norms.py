@@ -50,7 +50,7 @@ _NORMALISED = {"div": is_op("div", _CENTRED, is_op("sqrt", _UNDER)),
 
 
 def _normalised(edit: Editor, op: Op, readers: Readers) -> tuple[str, float] | None:
-    """What is normalised by the operator that ends with (x - mean) / root, and the number under the root."""
+    """Finds the value that the operator ending in (x - mean) / root normalises, and the number under the root."""
     pattern = _NORMALISED.get(op.kind)
     found = pattern.match(edit, op.outputs[0]) if pattern and edit.types[op.outputs[0]].dtype == "float32" else None
     if found is None or len(readers[found[_CENTRED]]) != 2 \

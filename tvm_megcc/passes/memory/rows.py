@@ -66,7 +66,7 @@ def has_rows(graph: Graph, op: Op) -> bool:
 
 
 def rows_read(graph: Graph, op: Op, strip: Strip) -> Reads | None:
-    """What a strip of the result is computed from; None where a strip has nothing but pads to read.
+    """Returns the rows that a strip of the result is computed from; None where a strip has nothing but pads to read.
 
     Args:
         op: `has_rows` of it.

@@ -65,8 +65,8 @@ def is_region(graph: Graph, first: int, last: int, readers: Mapping[str, Sequenc
 
 
 def parts_of(graph: Graph, region: Region) -> list[list[Part]] | None:
-    """What of the operators is computed, strip by strip; None where a strip has nothing but pads to read, or where
-    rows would be kept that a strip does not need."""
+    """Returns the parts of the operators to compute, strip by strip; None where a strip has nothing but pads to read,
+    or where rows would be kept that a strip does not need."""
     height = graph.types[graph.ops[region.last].outputs[0]].shape[HEIGHT]
     strips: list[list[Part]] = []
     for strip in strips_of(height, region.count):

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands between dequantize_linear and quantize_linear is brought onto integers."""
+"""Lowers operators between dequantize_linear and quantize_linear to integers."""

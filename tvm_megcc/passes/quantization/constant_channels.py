@@ -20,7 +20,7 @@ _MOST = 1 << 15
 
 
 def settle_known_sums(graph: Graph, context: Context) -> Graph:
-    """Of integer convolutions whose epilogue rescales each channel."""
+    """Folds known sums in integer convolutions whose epilogue rescales each channel."""
     edit = Editor(graph)
     for op in graph.ops:
         if op.kind == "conv2d_integer" and op.epilogue is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is computed from dequantised constants only, such as the sum of two biases, is a constant where it is small.
+"""Folds small values that depend on dequantised constants only, such as the sum of two biases.
 
 Importers leave it to the run: they do not know yet which constants stay integers.
 """

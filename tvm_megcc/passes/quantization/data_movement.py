@@ -91,7 +91,7 @@ def _computed(edit: Editor, op: Op):
 
 
 def rise(graph: Graph, context: Context) -> Graph:
-    """What is quantised after data movement is quantised before."""
+    """Moves quantization from after data movement to before it."""
     edit = Editor(graph)
     for op in reversed(graph.ops):
         parameters = Parameters.of(edit, op, QUANTIZE)

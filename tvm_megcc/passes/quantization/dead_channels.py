@@ -23,8 +23,8 @@ _CHANNEL = 1
 
 @dataclass
 class _Channels:
-    """Of a value [N, C, H, W] or [N, C]: which channels are the same number everywhere, and the numbers; then, which
-    go."""
+    """The channels of a value [N, C, H, W] or [N, C]: which channels are the same number everywhere, and the numbers;
+    then, which go."""
 
     same: np.ndarray
     numbers: np.ndarray
@@ -71,7 +71,7 @@ def _is_depthwise(op: Op, w: np.ndarray) -> bool:
 
 
 def _padding(op: Op, numbers: np.ndarray) -> np.ndarray:
-    """Of which numbers in all places a window sees nothing else."""
+    """Finds the channels where a window sees nothing but this number everywhere."""
     outside = op.attrs.x_zero if op.kind == "conv2d_integer" else 0
     return numbers == outside if any(pad != 0 for pad in op.attrs.pads) else np.ones(numbers.shape, bool)
 
@@ -81,7 +81,7 @@ def _centred(op: Op, numbers: np.ndarray) -> np.ndarray:
 
 
 def _known(graph: Graph, op: Op, known: dict[str, _Channels]) -> _Channels | None:
-    """What is known of an operator's result; None where nothing is."""
+    """Returns the known channels of an operator's result; None where none is known."""
     if op.epilogue is not None or len(op.outputs) != 1:
         return None
     y = graph.types[op.outputs[0]]
@@ -126,7 +126,7 @@ def _is_flattened(graph: Graph, op: Op) -> bool:
 
 
 def _summed(op: Op, x: TensorType, found: _Channels) -> _Channels | None:
-    """What is known of sums over windows: those at an edge may be others, of fewer numbers."""
+    """Returns the known channels of sums over windows: those at an edge may be others, of fewer numbers."""
     if not all(isinstance(extent, int) for extent in x.shape):
         return None
     numbers = found.numbers.astype(x.dtype).reshape(1, -1, 1, 1)

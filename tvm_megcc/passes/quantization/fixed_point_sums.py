@@ -37,8 +37,8 @@ class _Term(NamedTuple):
 
 
 def sum_in_float32(graph: Graph, context: Context) -> Graph:
-    """Of elementwise operators; CPUs without vectors may have no unit for reals, and Helium has
-    rescaling."""
+    """Rewrites sums in elementwise operators to float32; CPUs without vectors may have no unit for reals, and Helium
+    has rescaling."""
     edit = Editor(graph)
     for op in graph.ops if context.isa.lanes > 1 and not context.isa.helium else ():
         if op.kind != "elementwise" or "dtype" not in op.attrs or len(op.inputs) != 2:
@@ -202,7 +202,7 @@ def _undivided(total: _Sum) -> Iterator[Expr]:
 
 
 def _factors(terms: dict[int, _Term]) -> Iterator[tuple[float, float]]:
-    """Of both terms, in float32, near what they should be."""
+    """Searches factors for both terms, in float32, near the exact ones."""
     for away, first, second in product(_AWAY, _NUDGES, _NUDGES):
         yield (float(np.float32(terms[0].factor * (1 + away + first))),
                float(np.float32(terms[1].factor * (1 + away + second))))

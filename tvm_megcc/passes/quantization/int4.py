@@ -55,8 +55,8 @@ class _Weights:
 
     @staticmethod
     def of(edit: Editor, name: str) -> _Weights | None:
-        """What a dequantize_linear of constants of 4 bits, or its transpose, holds; None of anything else. Matrices
-        are turned so that blocks lie along axis 1."""
+        """Reads the contents of a dequantize_linear of constants of 4 bits, or of its transpose; None of anything else.
+        Matrices are turned so that blocks lie along axis 1."""
         source, transposed = edit.producer(name), False
         if source is not None and source.kind == "transpose" and source.attrs.perm == (1, 0):
             source, transposed = edit.producer(source.inputs[0]), True

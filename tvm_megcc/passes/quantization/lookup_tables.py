@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is made of one number of 8 bits becomes a table of its 256 results."""
+"""Replaces functions of one number of 8 bits by a table of their 256 results."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands between dequantize_linear and quantize_linear is brought onto integers.
+"""Lowers operators between dequantize_linear and quantize_linear to integers.
 
     dequantize → data movement            → data movement of the integers → dequantize
     data movement → quantize              → quantize → data movement of the integers
@@ -74,7 +74,7 @@ def _biases(graph: Graph, context: Context) -> Graph:
 
 
 def _integer_bias(edit: Editor, name: str) -> Op | None:
-    """What dequantises a constant of int32, if a value is that, in whatever shape."""
+    """Finds the operator that dequantises a constant bias of int32, in whatever shape."""
     source = edit.producer(name)
     if source is not None and source.kind == "reshape":
         source = edit.producer(source.inputs[0])
@@ -140,8 +140,8 @@ def _bias(edit: Editor, op: Op, scale: np.ndarray) -> tuple[str, np.ndarray | No
 
 
 def _expressions(graph: Graph, context: Context) -> Graph:
-    """What is left of dequantize_linear and quantize_linear with known parameters, and casts to reals; of constants,
-    constants."""
+    """Turns the remaining dequantize_linear and quantize_linear with known parameters, and casts to floats, into
+    expressions; of constants, constants."""
     edit = Editor(graph)
     for op in graph.ops:
         parameters = Parameters.of(edit, op, op.kind) if op.kind in (DEQUANTIZE, QUANTIZE) else None

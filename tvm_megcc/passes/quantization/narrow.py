@@ -12,8 +12,8 @@ from ..edit import Editor
 
 
 def narrow_numbers(graph: Graph, context: Context) -> Graph:
-    """Of epilogues over sums of integers. Vectors are loaded of int32: to widen bytes takes them more instructions, but
-    for Helium's."""
+    """Narrows numbers in epilogues over sums of integers. Vectors are loaded of int32: to widen bytes takes them more
+    instructions, but for Helium's."""
     edit = Editor(graph)
     narrowed: dict[str, str] = {}
     for op in graph.ops if context.isa.lanes == 1 or context.isa.helium else ():

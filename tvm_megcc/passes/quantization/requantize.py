@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What passes know of quantisations, and how sums of integers become what the model wants of them."""
+"""Quantization parameters as passes need them, and the requantization of sums of integers."""
 
 from __future__ import annotations
 
@@ -117,7 +117,8 @@ def _clip_of(op: Op) -> tuple[float, float] | None:
 
 
 def _limits_of(clips: list[Op], to: Parameters) -> tuple[int, int]:
-    """What clips of reals leave of the range of the quantised result; rounding is monotonous, so clips commute with it.
+    """Returns the part of the quantised result's range that clips of floats leave; rounding is monotonous, so clips
+    commute with it.
     """
     low, high = to.limits
     for op in clips:

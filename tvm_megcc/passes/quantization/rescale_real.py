@@ -25,8 +25,8 @@ _SHIFTS = {"rescale_fixed": 0, "rescale_down": 1, "rescale_once": 1}
 
 
 class _Found(NamedTuple):
-    """What stands for a rescaled sum: an expression over the sum and operands of its own, these, and what biases have
-    to have more."""
+    """The replacement of a rescaled sum: an expression over the sum and operands of its own, these, and what biases
+    have to have more."""
 
     expr: Expr
     operands: tuple[np.ndarray, ...]
@@ -54,7 +54,7 @@ class _Requantized(NamedTuple):
 
 
 def rescale_in_float32(graph: Graph, context: Context) -> Graph:
-    """Of epilogues over sums of products with known weights."""
+    """Rewrites fixed-point requantization to float32 in epilogues over sums of products with known weights."""
     edit = Editor(graph)
     for op in graph.ops if context.isa.fused_rounding else ():
         if op.epilogue is not None and op.kind in ("conv2d_integer", "matmul_integer"):
@@ -187,7 +187,8 @@ def _read(expr: Expr) -> set[int]:
 
 def _by_floats(inside: _Requantized, multiplier: np.ndarray, shift: np.ndarray, least: np.ndarray, most: np.ndarray) \
         -> _Found | None:
-    """What rescales sums of each channel, least to most, to the same numbers within limits."""
+    """Searches float parameters that requantize the sums of each channel, least to most, to the same numbers within
+    limits."""
     fn, zero = inside.rescale.fn, inside.zero
     if multiplier.min() < 0 or shift.max() > -_SHIFTS[fn] or shift.min() < -31:
         return None

@@ -65,8 +65,8 @@ class Steps(NamedTuple):
 
 
 def searched(steps: Steps, factors: np.ndarray) -> Found | None:
-    """What has these steps, near factors of float32 [C, 1]; None if a channel has nothing. Products are not rounded
-    before they are nearest integers, so numbers are between steps where the reals are."""
+    """Searches a function with these steps, near factors of float32 [C, 1]; None if a channel has nothing. Products are
+    not rounded before they are nearest integers, so numbers are between steps where the reals are."""
     factors, moves, taken = factors.copy(), np.zeros(factors.shape, np.float64), np.zeros(factors.shape, np.float64)
     rest = np.arange(len(factors))
     for nudge in _NUDGES:

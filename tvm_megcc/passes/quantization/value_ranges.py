@@ -16,7 +16,7 @@ from .fixed_point_sums import simpler_sums
 
 
 def use_ranges(graph: Graph, context: Context) -> Graph:
-    """Of epilogues and elementwise operators over integers."""
+    """Simplifies epilogues and elementwise operators over integers by the ranges of their values."""
     edit = Editor(graph)
     for op in graph.ops:
         changed = _changed(graph, op, context)
@@ -63,7 +63,7 @@ def _with(op: Op, expr: Expr) -> Op:
 
 
 def _bounds(graph: Graph, name: str, dtype: str) -> Interval:
-    """What a value can be: of sums, whose name is "", any int32."""
+    """Returns the range of a value."""
     if name in graph.constants:
         array = graph.constants[name]
         return (float(array.min()), float(array.max())) if array.size and np.isfinite(array).all() else None

@@ -60,7 +60,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Dequantised:
-    """What a value was made of by one scale: integers with a zero point, and how."""
+    """The integers and the one scale that a value was made of: integers with a zero point, and how."""
 
     name: str
     zero: int
@@ -229,8 +229,8 @@ class Streamer:
         return name
 
     def moved(self, name: str, move: Callable[[str, int], str]) -> str:
-        """What `move` makes of a value; of one that was dequantised, of its integers, dequantised again. move: of a
-        name, and of what zero is there."""
+        """Applies `move` to a value; of one that was dequantised, of its integers, dequantised again. move: of a name,
+        and of what zero is there."""
         if name not in self.integers:
             return move(name, 0)
         made = self.integers[name]
@@ -331,9 +331,9 @@ class Streamer:
         return replace(flow, name=self._made[key])
 
     def window(self, flow: Flow, reach: int, stride: int, before: int, blank: int = 0) -> Flow:
-        """What an operator reads whose result i depends on elements i * stride - before to i * stride - before + reach
-        of a value: all that it needs for a block, without pads. blank: what it pads with. The flow is that of the
-        result.
+        """Returns the window that an operator reads whose result i depends on elements i * stride - before to i *
+        stride - before + reach of a value: all that it needs for a block, without pads. blank: what it pads with. The
+        flow is that of the result.
 
         Raises:
             Refused: where a stride does not divide the block.

@@ -135,7 +135,7 @@ class _Growth:
         return self.edit.finish().with_(filled=self.filled, conditions=(*conditions, *self.graph.conditions))
 
     def _counted(self, past: Symbol, new: Dim) -> tuple[Condition, ...]:
-        """What of the state that says how many rows there are is the symbol, and what it is after a run."""
+        """Replaces the count of a state's rows by the symbol, and computes the count after a run."""
         room, (after, state) = self.capacities[past.name], self.counts[past]
         self.counters[past] = self.edit.value(f"{state}.rows", self.graph.types[state])
         self.edit.add_after("", Op(EXTENT, Attrs(symbol=past, element=0, bound=room - new), (state,),
@@ -159,7 +159,7 @@ class _Growth:
             self._first_rows(cache.input, cache.axis, type_, cache.output)
 
     def _first_rows(self, name: str, axis: int, type_: TensorType, appended: str = "") -> None:
-        """What read the value reads as many rows of it as its type was before."""
+        """Makes the readers of the value read as many rows of it as its type was before."""
         part = self.edit.value(f"{name}.rows", type_)
         attrs = Attrs(axes=(axis,), starts=(0,), ends=(type_.shape[axis],), steps=(1,))
         self.edit.redirect({name: part})

@@ -46,13 +46,13 @@ def keep_states(graph: Graph, states: Mapping[str, str]) -> Graph:
 
 
 def first_states(graph: Graph) -> dict[str, np.ndarray]:
-    """What the states are before the first run, by the names of their inputs."""
+    """Returns the states before the first run, by the names of their inputs."""
     return {name: graph.begins.get(name, np.zeros(graph.types[name].shape, graph.types[name].dtype))
             for _, name in graph.states}
 
 
 def _reasons(graph: Graph, source: str, target: str, taken: set[str]) -> list[str]:
-    """What is wrong with a pair."""
+    """Explains the mistakes in a pair."""
     unknown = [_unknown(kind, name, names) for kind, name, names in
                (("output", source, graph.outputs), ("input", target, graph.inputs)) if name not in names]
     if unknown:

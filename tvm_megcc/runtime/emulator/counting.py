@@ -43,7 +43,7 @@ class Disassembly:
 
 
 def disassembly(firmware: Path, compiler: Compiler, helium: bool = False) -> Disassembly:
-    """What objdump, which comes with the compiler, makes of it.
+    """Disassembles a file with the objdump that comes with the compiler.
 
     Raises:
         ToolError: if there is none, or it fails.
@@ -87,12 +87,12 @@ def plugin(qemu: str) -> Path:
 
 
 def options(qemu: str, functions: Mapping[str, int]) -> tuple[str, ...]:
-    """Of the emulator, which leaves counts.txt in its working directory."""
+    """Returns the options of the emulator, which leaves counts.txt in its working directory."""
     return ("-plugin", f"{plugin(qemu)},out=counts.txt,begin={functions[BEGIN]:x},end={functions[END]:x}")
 
 
 def read(text: str) -> list[list[Block]]:
-    """What the plugin wrote: the blocks of each call."""
+    """Reads the file that the plugin wrote: the blocks of each call."""
     calls: dict[int, list[Block]] = {}
     for line in text.splitlines():
         call, begin, count, times, jumps = line.split()

@@ -96,7 +96,7 @@ def table(containers: Mapping[str, bytes], embedded: Collection[str], given: Map
 
 
 def _bytes_of(region: Mapping) -> int:
-    """Of a region in a manifest, which anybody may have written: the number is printed into C."""
+    """Returns the bytes of a region in a manifest, which anybody may have written: the number is printed into C."""
     size = region["bytes"]
     if type(size) is not int or not 0 <= size < 1 << 31:
         raise MegccError("the folder's manifest gives a region of memory no number of bytes; compile the model again")
@@ -140,7 +140,7 @@ def sizes(firmware: Path) -> dict[str, int]:
 
 
 def needs_text(needs: Mapping[str, int]) -> str:
-    """What `sizes` found, of RAM."""
+    """Describes the RAM that `sizes` found."""
     given = f", inputs of the application's {needs['given']:,} bytes" if "given" in needs else ""
     return f"RAM {needs['ram']:,} bytes ({needs['stack']:,} of them stack){given}"
 
@@ -150,8 +150,8 @@ MEASURED = 200_000
 
 
 def instructions(ticks: Sequence[int]) -> list[int]:
-    """What each of the model's calls takes, as far as the board's clock tells: some 40 more or less. ticks: of the
-    loop, then of the calls."""
+    """Returns the instructions of each of the model's calls, as far as the board's clock tells: some 40 more or less.
+    ticks: of the loop, then of the calls."""
     return [round(MEASURED * tick / ticks[0]) for tick in ticks[1:]]
 
 

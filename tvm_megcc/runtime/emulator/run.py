@@ -99,7 +99,7 @@ class EmulatedSession(Session):
         return found
 
     def _count(self, folder: Path) -> None:
-        """What a run left: the plugin's counts, else the clock's ticks."""
+        """Reads the count of a run."""
         counts = folder / "counts.txt"
         if not counts.exists():
             ticks = np.fromfile(folder / "ticks.bin", np.uint32)

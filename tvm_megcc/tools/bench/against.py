@@ -186,7 +186,7 @@ class Row:
         return built, int(macs(graph)), list(map(Port.of, model["inputs"]))
 
     def job(self, built: Build, ports: Sequence[Port]) -> dict:
-        """What is the same for all engines."""
+        """Makes the part of a job that is the same for all engines."""
         feeds = self.inputs(ports)
         np.savez(self.scratch / "inputs.npz", **feeds)
         beside = self.model.resolve().with_suffix("")
@@ -254,7 +254,7 @@ class Row:
 
 
 def checked(result: np.ndarray, right: np.ndarray) -> dict:
-    """What `judge.difference` finds. Gone if that is a result of something else."""
+    """Applies `judge.difference`. Gone if that is a result of something else."""
     if result.shape != right.shape and result.ndim > 2:     # channels last
         result = np.moveaxis(result, -1, 1)
     if result.size != right.size:
@@ -266,7 +266,8 @@ def checked(result: np.ndarray, right: np.ndarray) -> dict:
 
 
 def errors(found: Mapping) -> dict:
-    """Of what `judge.difference` found, what the report has: `error` relative to the largest, of integers `share`."""
+    """Summarises the findings of `judge.difference` for the report: `error` relative to the largest, of integers
+    `share`."""
     return {"error": found["relative"]} if found["kind"] == "real" else {"error": None, "share": found["share"]}
 
 

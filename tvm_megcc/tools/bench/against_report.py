@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the times of `against.py` come to: who is the best peer, how much faster we are, the tables."""
+"""A summary of the times of `against.py`: who is the best peer, how much faster we are, the tables."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def heading(report: Mapping) -> str:
 
 
 def versions(report: Mapping) -> dict[str, str]:
-    """Of the engines that ran."""
+    """Returns the versions of the engines that ran."""
     return {name: found["version"] for row in report["rows"] for name, found in row["engines"].items()
             if found["version"]}
 

@@ -65,7 +65,7 @@ class Engine:
         return not self.job.level or self.job.level in self.held
 
     def environment(self) -> dict[str, str]:
-        """What has to be set before the engine is imported."""
+        """Returns the environment variables to set before the engine is imported."""
         return self.held.get(self.job.level, {})
 
     def convert(self, folder: Path) -> None:
@@ -104,7 +104,8 @@ class OnnxRuntime(Engine):
 
 
 class Reference(OnnxRuntime):
-    """What is right. With its optimiser on, ONNX Runtime is not always: it folds pads of zeros into maximum pools."""
+    """The reference for results. With its optimiser on, ONNX Runtime is not always right: it folds pads of zeros into
+    maximum pools."""
 
     optimised = False
 

@@ -47,7 +47,7 @@ def bench(session: EmulatedSession, inputs: str | None = None, seed: int = 0) ->
 
 
 def stack_of(image: Path) -> calls.Deepest | None:
-    """What the compiler says of the stack; None if it says nothing."""
+    """Returns the compiler's figures for the stack; None if it says nothing."""
     graph = image.with_suffix(calls.ENDING)
     said = graph.read_text() if graph.exists() else ""
     return calls.deepest(said) if said else None

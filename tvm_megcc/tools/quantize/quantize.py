@@ -170,7 +170,7 @@ def _fold_weights(graph: onnx.GraphProto) -> None:
 
 @dataclass(frozen=True)
 class _Judge:
-    """What the float model gives for the samples, and how near others come."""
+    """Compares the results of others with those of the float model for the samples."""
 
     expected: list[list[np.ndarray]]
     feeds: Sequence[Arrays]

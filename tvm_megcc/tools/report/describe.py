@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a generated folder, or a build of it, consists of."""
+"""A description of a generated folder, or of a build of it."""
 
 from __future__ import annotations
 
@@ -64,13 +64,14 @@ def _stream(row: dict) -> list[str]:
 
 
 def _unpacked(program: dict) -> str:
-    """What speed costs: Winograd's weights are four times the model's (`-O size` keeps those as they are)."""
+    """Says how much speed costs."""
     grown = program["weight_bytes"] > 1.1 * program.get("unpacked_bytes", program["weight_bytes"])
     return f" ({program['unpacked_bytes']:,} in the model: -O size keeps them so)" if grown else ""
 
 
 def _weights(row: dict, programs: int) -> str:
-    """What some programs read. Weights that not all of them share are named: each such layout costs bytes."""
+    """Describes the weights that some programs read. Weights that not all of them share are named: each such layout
+    costs bytes."""
     if len(row["targets"]) == programs:
         return f"{row['bytes']:,} bytes of weights that all targets read"
     names = ", ".join(row["weights"][:4]) + (", …" if len(row["weights"]) > 4 else "")
@@ -79,7 +80,7 @@ def _weights(row: dict, programs: int) -> str:
 
 
 def build(builds: Sequence[Build]) -> dict:
-    """What was made of a folder: for each of its models something, or one firmware."""
+    """Describes a build of a folder: for each of its models something, or one firmware."""
     first = builds[0]
     products = [path for built in builds for path in (built.library, built.program) if path is not None]
     report = {"folder": str(first.folder), "target": str(first.target), "compiler": str(first.compiler),

@@ -105,7 +105,7 @@ def _timed(rows: list[dict], plan: KernelPlan, graph: Graph, folder: Path, args)
 
 
 def _measured(plan: KernelPlan, graph: Graph, folder: Path, args) -> tuple[dict, list[float]]:
-    """What `report` says of times, and those of the calls.
+    """Adds the measured times of `report`, and those of the calls.
 
     Raises:
         MissingTool: if this machine does not run the code.

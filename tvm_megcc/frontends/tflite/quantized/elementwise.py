@@ -72,7 +72,7 @@ def _gelu(x: np.ndarray, approximate: bool) -> np.ndarray:
 
 
 def _log(x: np.ndarray, node: Node) -> np.ndarray:
-    """What is not positive has the least result."""
+    """Computes the logarithm; numbers that are not positive give the least result."""
     y = result(node)
     least = np.float32(fixed_point.limits(node.results[0].dtype).low - zero(y)) * y.scale[0]
     return np.where(x > 0, np.log(np.maximum(x, np.float32(1e-45))), least)

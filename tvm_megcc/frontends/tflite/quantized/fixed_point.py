@@ -26,7 +26,7 @@ _BOUNDS: dict[int, tuple[float | None, float | None]] = {
 
 
 def activation_range(function: int, dtype: str, result: Quantization) -> Range | None:
-    """Of the results behind a fused activation; None for one that quantised numbers have not."""
+    """Returns the range of the results behind a fused activation; None for one that quantised numbers have not."""
     return None if function not in _BOUNDS else between(*_BOUNDS[function], dtype, result)
 
 
@@ -65,7 +65,7 @@ def codes(dtype: str) -> np.ndarray:
 
 def table(function: Callable[[np.ndarray], np.ndarray], x: Quantization, dtype: str, result: Quantization,
           result_dtype: str) -> np.ndarray:
-    """What a function of reals makes of each number of 8 bits, computed in float32."""
+    """Tabulates a float function over all numbers of 8 bits, computed in float32."""
     real = x.scale[0] * (codes(dtype) - np.int32(x.zero_point[0])).astype(np.float32)
     with np.errstate(all="ignore"):
         made = rounded(function(real).astype(np.float32) * (np.float32(1) / result.scale[0]))

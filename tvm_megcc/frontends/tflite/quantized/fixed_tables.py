@@ -16,7 +16,7 @@ def _saturated(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def sizes(x: Quantization, dtype: str) -> np.ndarray:
-    """Of each number."""
+    """Returns the absolute value of each number."""
     return np.abs(_centred(x, dtype))
 
 

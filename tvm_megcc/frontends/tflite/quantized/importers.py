@@ -130,7 +130,7 @@ def looked_up(node: Node, table: np.ndarray, value: Value) -> Value:
 
 
 def importer_of(kind: str, operands: Sequence[Tensor | None], results: Sequence[Tensor]) -> Importer:
-    """What imports an operator on some tensors.
+    """Returns the importer of an operator for some tensors.
 
     Raises:
         Unsupported: where nothing does.

@@ -153,7 +153,7 @@ def _power(quantization: Quantization) -> int | None:
 
 @wide("LEAKY_RELU")
 def leaky_relu(node: Node) -> Results:
-    """Of the terms for both signs one is of 0."""
+    """Adds a term for each sign, one of which is 0."""
     same_types(node, ("int16",))
     x, y, alpha = operand(node, 0), result(node), np.float32(node.option("Alpha"))
     if not alpha >= 0:

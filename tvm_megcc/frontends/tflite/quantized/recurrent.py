@@ -110,7 +110,7 @@ def _less(bias: np.ndarray, weights: np.ndarray, zero_point: int) -> np.ndarray:
 
 def _inputs(node: Node, weights: np.ndarray, biases: list[int], zero_point: int, factors: list[Multiplier],
             units: int) -> str:
-    """What the inputs of all steps add to the gates: int16 [T, N, gates * units]."""
+    """Computes the contribution of the inputs of all steps to the gates: int16 [T, N, gates * units]."""
     x = node.images(node.value(0), _order(node))
     steps, batch, inputs = node.type_of(x).shape
     rows = node.emit("reshape", x, shape=(steps * batch, inputs))

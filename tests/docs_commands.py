@@ -21,7 +21,9 @@ _INDENTED = re.compile(r"(?:^ {4,}\S.*\n)+", re.MULTILINE)
 
 #: Begin of a command, and why it is not run here.
 NOT_HERE = (
-    (r"--rpc ", "there is no board"), (r"--for android|--for swift", "tests/compiled/packages/test_mobile.py does"),
+    (r"--rpc ", "there is no board"),
+    (r"^lm |\.gguf", "tests/compiled/tools/test_language_model.py does"),
+    (r"--for android|--for swift", "tests/compiled/packages/test_mobile.py does"),
     (r"bench .*--against", "tests/compiled/tools/test_against.py does, with the engines that are installed"),
     (r"NAME\.onnx", "a name to complete"), (r"--log rpi4", "the log of a board"),
     (r"--config dtln\.json", "tests/compiled/streaming/test_dtln.py does"),

@@ -214,6 +214,8 @@ def command_line() -> argparse.ArgumentParser:
     _target_option(verb, "CPU to compile a model for, such as cortex-m4 (npm: wasm32-simd128)")
     _compile_options(verb)
 
+    _language_models(verbs)
+
     verb = _verb(verbs, "keygen", run.keygen_, "a pair of keys that sign and check containers")
     verb.add_argument("name", metavar="NAME", help="of the files NAME.pem, NAME.pub.pem and NAME_key.h")
 
@@ -257,6 +259,47 @@ def command_line() -> argparse.ArgumentParser:
     group.add_argument("--cc", help="the C compiler")
     _target_option(group, "for which CPU (default: native)", "native")
     return parser
+
+
+def _language_models(verbs) -> None:
+    """`megcc lm` and its verbs."""
+    from . import lm
+
+    steps = verbs.add_parser("lm", help="language models: a GGUF file to a folder of C with its tokenizer, and text "
+                                        "from it").add_subparsers(required=True, metavar="VERB", parser_class=_Verb)
+    verb = _verb(steps, "compile", lm.compile_, "compile a language model into a folder of C, its tokenizer beside it")
+    verb.add_argument("model", metavar="GGUF", help="a GGUF file")
+    verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_megcc)")
+    verb.add_argument("--context", type=_count, default=0, metavar="N",
+                      help="tokens there is room for (default: those it was trained for, 2048 at most)")
+    verb.add_argument("--prompt", type=_count, default=64, metavar="N",
+                      help="tokens of a prompt that a run reads at most (default: 64)")
+    _target_option(verb, "CPUs to compile for, such as native,arm64 ('megcc list targets')", "native")
+    verb = _verb(steps, "generate", lm.generate_, "go on with a text")
+    verb.add_argument("path", metavar="DIR", help="a folder that 'megcc lm compile' wrote")
+    verb.add_argument("text", metavar="TEXT")
+    verb.add_argument("--chat", action="store_true", help="the text is a question, in the model's chat template")
+    verb.add_argument("--stop", action="append", default=[], metavar="TEXT", help="a text that ends it")
+    _sampling_options(verb)
+    verb = _verb(steps, "chat", lm.chat_, "a conversation: lines of the terminal, answers as they are found")
+    verb.add_argument("path", metavar="DIR", help="a folder that 'megcc lm compile' wrote")
+    verb.add_argument("--system", metavar="TEXT", help="what the model is told before the conversation")
+    _sampling_options(verb)
+
+
+def _sampling_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--max-tokens", type=_count, default=256, metavar="N", help="of an answer (default: 256)")
+    verb.add_argument("--temperature", type=float, default=0.0, metavar="T",
+                      help="0 for the likeliest token each time (default: 0)")
+    verb.add_argument("--top-k", type=int, default=0, metavar="N", help="only the N likeliest tokens (default: all)")
+    verb.add_argument("--top-p", type=float, default=1.0, metavar="P",
+                      help="only the likeliest tokens that have this probability together (default: 1)")
+    verb.add_argument("--min-p", type=float, default=0.0, metavar="P",
+                      help="only tokens that have this part of the likeliest one's probability (default: 0)")
+    verb.add_argument("--repetition-penalty", type=float, default=1.0, metavar="R",
+                      help="divides logits of tokens that were there (default: 1)")
+    verb.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
+    _target_option(verb, "which of the folder's targets (default: one that runs here)")
 
 
 def _count(text: str) -> int:

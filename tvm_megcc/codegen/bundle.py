@@ -44,13 +44,15 @@ ENDINGS = ("_elements", "_scale", "_zero_point")
 BUILD = "build"
 
 
-def write(artifacts: Sequence[Compiled], folder: str | Path, embed: bool | str = False, force: bool = False) -> Path:
+def write(artifacts: Sequence[Compiled], folder: str | Path, embed: bool | str = False, force: bool = False,
+          others: Mapping[str, bytes] | None = None) -> Path:
     """Writes the folder for these models and returns its path. It appears whole or not at all (`folders.replace`).
 
     Args:
         embed: the containers become constant arrays in C instead of files that a program opens: `TEXT` (or True),
             `INCBIN`, or `AUTO`.
         force: replace an existing folder whatever is in it.
+        others: further files that belong to it, by their names below it.
 
     Raises:
         MegccError: if something stands there that we did not make, or that was edited since, and if it cannot be
@@ -61,13 +63,14 @@ def write(artifacts: Sequence[Compiled], folder: str | Path, embed: bool | str =
         if folder.exists() and not force:
             with folders.locked(folder):  # manifest and files are those of one folder
                 _refuse_if_not_ours(folder)
-        folders.replace(folder, contents(artifacts, embed), keep=BUILD)
+        folders.replace(folder, contents(artifacts, embed, others), keep=BUILD)
     except OSError as error:
         raise refused_by_system(error, f"{folder} cannot be written") from None
     return folder
 
 
-def contents(artifacts: Sequence[Compiled], embed: bool | str = False) -> dict[str, bytes | Image]:
+def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: Mapping[str, bytes] | None = None
+             ) -> dict[str, bytes | Image]:
     """The files of the folder: name below it -> bytes, containers in pieces, the manifest with the hashes of all
     others last."""
     if embed not in (False, True, TEXT, INCBIN, AUTO):
@@ -113,7 +116,7 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False) -> dict[s
         strings[f"{prefix}report.txt"] = artifact.report
         strings[f"{prefix}memory.svg"] = artifact.memory
     files = {name: text.encode() for name, text in strings.items()}
-    files |= _runtime_files()
+    files |= {**_runtime_files(), **(others or {})}
     if not embed:
         files |= {f"{a.name}.megcc": a.image for a in artifacts}
     elif embed == INCBIN:

@@ -88,15 +88,16 @@ PICKLE = Format("a pickle of Python", "Load it where it was made, and export it:
                                       "PyTorch, skl2onnx.to_onnx for one of scikit-learn")
 ARCHIVE = Format("an archive", "Unpack it, and give the model that is in it")
 TFLITE = Format("a TFLite file by its contents", "Give it a name that ends in .tflite")
-GGUF = Format("a file for llama.cpp", "Nothing turns that into ONNX: export the model that it was made from")
+GGUF = Format("a GGUF file by its contents", "Give it a name that ends in .gguf")
+_ENGINES = "Nothing turns that into ONNX: export the model that it was made from"
 
 #: By the end of the name.
 SUFFIXES = {
     ".pt": TORCH, ".pth": TORCH, ".ckpt": LIGHTNING, ".safetensors": WEIGHTS, ".bin": WEIGHTS, ".h5": KERAS,
     ".hdf5": KERAS, ".keras": KERAS, ".pb": FROZEN, ".mlmodel": CORE_ML, ".mlpackage": CORE_ML, ".pdmodel": PADDLE,
-    ".pkl": PICKLE, ".pickle": PICKLE, ".joblib": PICKLE, ".gguf": GGUF,
+    ".pkl": PICKLE, ".pickle": PICKLE, ".joblib": PICKLE,
     **dict.fromkeys((".zip", ".gz", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z"), ARCHIVE),
-    **{suffix: Format(f"a file for {engine}", GGUF.how) for suffix, engine in (
+    **{suffix: Format(f"a file for {engine}", _ENGINES) for suffix, engine in (
         (".mnn", "MNN"), (".param", "ncnn"), (".xml", "OpenVINO"), (".engine", "TensorRT"), (".plan", "TensorRT"),
         (".trt", "TensorRT"), (".ort", "ONNX Runtime alone"), (".rknn", "RKNN"), (".hef", "Hailo"), (".dlc", "SNPE"))},
 }

@@ -20,6 +20,7 @@ from ..passes.streaming.kv_cache import grow_states, growing
 from ..passes.streaming.states import expanded
 from ..passes.streaming.streams import streamed
 from . import _tvm, formats, torch_models
+from .gguf.file import is_gguf
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -63,6 +64,8 @@ def _import_all(model, options: CompileOptions, params: Mapping[str, object] | N
         if params or options.constants or options.bounds:
             raise MegccError("params, constants and bounds are not for TFLite files")
         return _of_tflite(model, options)
+    if is_gguf(model):
+        return _of_gguf(model, options, params)
     if _tvm.is_for_importers(model):
         model = _loaded(model)
     if _tvm.is_module(model):
@@ -95,6 +98,16 @@ def _shapes_of(inputs: Mapping[str, Shape], options: CompileOptions) -> tuple[Sh
     """Shapes of the model's inputs, with symbols for what changes, and the ranges of these."""
     rules = parse_dispatch(options.dispatch) if isinstance(options.dispatch, str) else options.dispatch
     return buckets_of(inputs, *with_dims(inputs, shape_sets(options.input_shapes), rules, options.dims))
+
+
+def _of_gguf(model, options: CompileOptions, params: Mapping[str, object] | None) -> tuple[Graph, tuple[Bucket, ...]]:
+    """A language model; its keys and values are states without being named."""
+    from .gguf import import_gguf, input_dims
+
+    if params or options.constants or options.states or options.output_names or options.extern:
+        raise MegccError("params, constants, states, output_names and extern are not for GGUF files")
+    shapes, buckets = _shapes_of(input_dims(model), options)
+    return import_gguf(model, shapes, options.bounds), buckets
 
 
 def _of_module(module, options: CompileOptions, params: Mapping[str, object] | None, name: str
@@ -164,6 +177,10 @@ def input_names(model, signature: str = "") -> list[str]:
         from .tflite import input_dims as tflite_dims
 
         return list(tflite_dims(model, signature))
+    if is_gguf(model):
+        from .gguf import input_dims as gguf_dims
+
+        return list(gguf_dims(model))
     if _tvm.is_for_importers(model):
         model = _loaded(model)
     if _tvm.is_module(model):

@@ -36,7 +36,7 @@ FILES = {
     "frozen.pb": (b"\x0a\x04\x0a\x02xy", "TensorFlow", "tf2onnx.convert --graphdef"),
     "net.mlmodel": (b"\x08\x04", "Core ML", "convert_coreml"),
     "net.pdmodel": (b"\x0a\x04\x0a\x02xy", "Paddle", "paddle2onnx --model_dir"),
-    "net.gguf": (b"GGUF", "llama.cpp", "export the model that it was made from"),
+    "net.model": (b"GGUF", "a GGUF file by its contents", "a name that ends in .gguf"),
     "net.xml": (b"<?xml", "OpenVINO", "export the model that it was made from"),
     "net.onnx.gz": (b"\x1f\x8b\x08", "archive", "Unpack"),
     "net.bin": (b"TFL3", "weights", "optimum-cli"),

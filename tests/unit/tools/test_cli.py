@@ -246,7 +246,7 @@ def test_explain_shortens_names_in_the_middle(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["calls"][0]["outputs"] == [name]
 
 
-@pytest.mark.parametrize(("texts", "constants"), [
+@pytest.mark.parametrize(("strings", "constants"), [
     (["sr=16000"], {"sr": 16000}), (["scale = 0.5", "on=true"], {"scale": 0.5, "on": True}),
     (["pads=1,2,-3"], {"pads": [1, 2, -3]})])
 def test_constants(strings, constants):

@@ -108,16 +108,23 @@ def matmul_nbits(node: OnnxNode) -> tuple[str, ...]:
     scale = node.const(2, "scales").astype(np.float32).reshape(n, blocks)
     rows = given.reshape(n, -1)[:, :ceildiv(k * bits, 8)]
     (a,) = cast_to(node, node.inputs[0], "float32")
-    parts = [(rows, scale, zero)] if bits == 4 else [
+    y = product_with_blocks(node, a, bits, block, (rows, scale, zero), behind * scale)
+    if node.has(5):
+        (y,) = emit_broadcast(node, "add", (y, *cast_to(node, node.inputs[5], "float32")))
+    return cast_to(node, y, node.type(0).dtype)
+
+
+def product_with_blocks(node: OnnxNode, a: str, bits: int, block: int,
+                        weights: tuple[np.ndarray, np.ndarray, np.ndarray], less: np.ndarray) -> str:
+    """a times rows of numbers, two in a byte where they have 4 bits, with a scale and a zero point a block; less the
+    sum of each block of a times its number in `less`."""
+    rows, scale, zero = weights
+    parts = [weights] if bits == 4 else [
         (packed(rows & 15), scale, zero & 15), (packed(rows >> 4), scale * np.float32(16), zero >> 4)]
     products = [node.emit("matmul_int4", (a, *(node.constant(np.ascontiguousarray(each)) for each in part)),
                           block=block)[0] for part in parts]
     (y,) = products if bits == 4 else node.emit("add", tuple(products))
-    if behind.any():
-        y = _less(node, y, a, behind * scale, block)
-    if node.has(5):
-        (y,) = emit_broadcast(node, "add", (y, *cast_to(node, node.inputs[5], "float32")))
-    return cast_to(node, y, node.type(0).dtype)
+    return _less(node, y, a, less, block) if less.any() else y
 
 
 def _zeros(node: OnnxNode, bits: int, n: int, blocks: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc lm`: a drawn model with a tokenizer from a file to text."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from tests.unit.gguf.files import SHAPES, logits, weights, write
+from tvm_megcc.cli import main
+from tvm_megcc.errors import MegccError, MissingTool
+from tvm_megcc.runtime.toolchain import find_compiler
+from tvm_megcc.target import native
+from tvm_megcc.tools.lm.compile import compile_model
+from tvm_megcc.tools.lm.model import SETTINGS, TOKENIZER, LanguageModel
+
+gguf = pytest.importorskip("gguf")
+pytest.importorskip("tokenizers")
+
+pytestmark = pytest.mark.slow
+WORDS = ["<end>", *"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKL", "ab"]
+SHAPE = SHAPES["llama"].with_(layers=1, vocabulary=len(WORDS))
+TENSORS = weights(SHAPE, seed=5)
+
+
+def _written(path, words: list[str]):
+    """The drawn model with a tokenizer that merges a and b."""
+    kinds = gguf.GGUFValueType
+    return write(path, SHAPE, TENSORS, **{
+        "tokenizer.ggml.model": ("gpt2", kinds.STRING), "tokenizer.ggml.pre": ("gpt-2", kinds.STRING),
+        "tokenizer.ggml.tokens": (words, kinds.ARRAY), "tokenizer.ggml.merges": (["a b"], kinds.ARRAY),
+        "tokenizer.ggml.token_type": ([3] + [1] * (len(words) - 1), kinds.ARRAY),
+        "tokenizer.ggml.eos_token_id": (0, kinds.UINT32),
+        "tokenizer.chat_template": ("{{ messages[-1].content }}", kinds.STRING)})
+
+
+def expected(prompt: str, count: int) -> str:
+    """The likeliest letters behind a prompt."""
+    tokens = [WORDS.index(letter) for letter in prompt]
+    for _ in range(count):
+        tokens.append(int(logits(SHAPE, TENSORS, tokens)[-1].argmax()))
+        if tokens[-1] == 0:
+            tokens.pop()
+            break
+    return "".join(WORDS[token] for token in tokens[len(prompt):])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    try:
+        find_compiler(native())
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    path = _written(tmp_path_factory.mktemp("lm") / "small.gguf", WORDS)
+    return compile_model(path, path.parent / "small", context=24, prompt=4)
+
+
+def test_text(folder, capsys):
+    """A prompt longer than a run takes; streamed pieces are the text; a second text is as the first."""
+    model = LanguageModel(folder)
+    assert model.settings.context == 24 and model.settings.ends == (0,)
+    wanted = expected("cdefgh", 10)
+    for _ in range(2):
+        pieces = list(model.generate("cdefgh", max_tokens=10))
+        assert "".join(pieces) == wanted and len(pieces) > 1
+        model.reset()
+    assert "".join(model.generate("cdefgh", max_tokens=10, stop=[wanted[2:4]])) == wanted[:wanted.index(wanted[2:4])]
+    assert main(["lm", "generate", str(folder), "cdefgh", "--max-tokens", "10", "--chat"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == wanted + "\n" and "tokens of the prompt at" in printed.err
+
+
+def test_the_end_of_the_context(folder):
+    model = LanguageModel(folder)
+    assert len("".join(model.generate("c" * 20, max_tokens=100))) <= 5
+    with pytest.raises(MegccError, match="there is room for"):
+        list(model.generate("c" * 10))
+    model.reset()
+    with pytest.raises(MegccError, match="the prompt has 25 tokens, and there is room for 24 more of 24"):
+        list(model.generate("c" * 25))
+    with pytest.raises(MegccError, match="the prompt is empty"):
+        list(model.generate(""))
+
+
+def test_a_conversation(folder, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("cde\n\nfgh\n"))
+    assert main(["lm", "chat", str(folder), "--max-tokens", "3", "-q"]) == 0
+    assert capsys.readouterr().out.split("\n")[:2] == [expected("cde", 3), expected("fgh", 3)]
+
+
+def test_what_is_no_language_model(folder, tmp_path, capsys):
+    assert main(["lm", "generate", str(tmp_path), "a"]) == 1
+    assert "is no language model: 'megcc lm compile MODEL.gguf" in capsys.readouterr().err
+    assert main(["lm", "compile", "model.onnx"]) == 1
+    assert "model.onnx is no GGUF file" in capsys.readouterr().err
+    for name, text in ((SETTINGS, "{}"), (SETTINGS, "["), (TOKENIZER, "{}"),
+                       (SETTINGS, json.dumps({"context": 0, "prompt": 1, "bos": 0, "ends": [], "chat_template": ""}))):
+        for each in (SETTINGS, TOKENIZER):
+            (tmp_path / each).parent.mkdir(exist_ok=True)
+            (tmp_path / each).write_bytes((folder / each).read_bytes())
+        (tmp_path / name).write_text(text)
+        assert main(["lm", "chat", str(tmp_path)]) == 1
+        assert "is damaged" in capsys.readouterr().err
+
+
+def test_refused_options(tmp_path, capsys):
+    file = _written(tmp_path / "small.gguf", ["<end>", *"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLM"])
+    assert main(["lm", "compile", str(file)]) == 1
+    assert "tokenizer.ggml.merges has pairs that are no tokens" in capsys.readouterr().err
+    assert main(["lm", "compile", str(file), "--context", "64", "--prompt", "70"]) == 1
+    assert "--prompt 70 is no number of tokens from 1 to 64" in capsys.readouterr().err

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GGUF files of each architecture and encoding: logits beside those of the formulas in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tvm_megcc
+from tests.unit.gguf.files import SHAPES, logits, weights, write
+from tvm_megcc.errors import MegccError, MissingTool, ModelError
+from tvm_megcc.frontends.gguf.blocks import floats
+from tvm_megcc.frontends.gguf.file import read
+from tvm_megcc.frontends.gguf.transformer import transformer
+from tvm_megcc.ir.dims import Symbol
+from tvm_megcc.runtime import reference
+
+gguf = pytest.importorskip("gguf")
+
+TOKENS = [3, 17, 0, 39, 17, 8, 25]
+
+
+def states(graph) -> dict[str, np.ndarray]:
+    return {name: np.zeros([extent if isinstance(extent, int) else 0 for extent in graph.types[name].shape], np.float32)
+            for name in graph.inputs if name != "input_ids"}
+
+
+def run_in_parts(graph, sizes: list[int]) -> list[np.ndarray]:
+    """Logits behind each part of the tokens, by the interpreter."""
+    given, results, at = states(graph), [], 0
+    for size in sizes:
+        found = reference.run(graph, {"input_ids": np.array([TOKENS[at:at + size]]), **given})
+        given = {name: found[name.replace("past_key_values", "present")] for name in given}
+        at += size
+        results.append(found["logits"][0])
+    return results
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_architectures(name, tmp_path):
+    """Tokens one by one, and several at once."""
+    shape = SHAPES[name]
+    tensors = weights(shape)
+    path = write(tmp_path / "model.gguf", shape, tensors)
+    wanted = logits(shape, tensors, TOKENS)
+    one = run_in_parts(transformer(read(path), 1, 16), [1] * len(TOKENS))
+    np.testing.assert_allclose(one, wanted, rtol=1e-4, atol=1e-4)
+    several = run_in_parts(transformer(read(path), Symbol("sequence_length"), 16), [3, 1, 2, 1])
+    np.testing.assert_allclose(several, wanted[[2, 3, 5, 6]], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("encoding", ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"])
+def test_encodings_of_a_model(encoding, tmp_path):
+    """The weights are those that the encoding stands for."""
+    shape = SHAPES["llama"].with_(encoding=encoding)
+    path = write(tmp_path / "model.gguf", shape, weights(shape))
+    stored = {name: floats(tensor) for name, tensor in read(path).tensors.items()}
+    found = run_in_parts(transformer(read(path), 1, 16), [1] * len(TOKENS))
+    np.testing.assert_allclose(found, logits(shape, stored, TOKENS), rtol=1e-4, atol=2e-4)
+
+
+@pytest.mark.slow
+def test_compiled(tmp_path):
+    """A prompt at once, then tokens one by one, in C; the second sequence is as the first."""
+    shape = SHAPES["llama"].with_(encoding="Q4_1")
+    path = write(tmp_path / "model.gguf", shape, weights(shape))
+    stored = {name: floats(tensor) for name, tensor in read(path).tensors.items()}
+    try:
+        session = tvm_megcc.load(tvm_megcc.compile(path, dims="sequence_length=1,2..8").save(tmp_path / "model"))
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    wanted = logits(shape, stored, TOKENS)
+    for _ in range(2):
+        at = 0
+        for size in (4, 1, 1, 1):
+            found = session.run({"input_ids": np.array([TOKENS[at:at + size]])})["logits"]
+            at += size
+            np.testing.assert_allclose(found[0], wanted[at - 1], rtol=1e-4, atol=2e-4)
+        assert session.states["past_sequence_length"] == [len(TOKENS)]
+        session.reset()
+
+
+@pytest.mark.parametrize("change, reason", [
+    ({"drop": "blk.1.attn_k.weight"}, "has no tensor 'blk.1.attn_k.weight'"),
+    ({"drop": "output_norm.weight"}, "has no tensor 'output_norm.weight'"),
+    ({"add": {"blk.0.ffn_gate_exps.weight": np.zeros((2, 64), np.float32)}}, "has tensors that llama does not have"),
+    ({"add": {"blk.0.attn_q.weight": np.zeros((64, 60), np.float32)}}, "wanted is [64, 64]"),
+])
+def test_tensors_that_do_not_fit(change, reason, tmp_path):
+    tensors = weights(SHAPES["llama"])
+    tensors.pop(change.get("drop"), None)
+    tensors |= change.get("add", {})
+    with pytest.raises(ModelError, match=r"model\.gguf") as raised:
+        transformer(read(write(tmp_path / "model.gguf", SHAPES["llama"], tensors)), 1, 16)
+    assert reason in str(raised.value)
+
+
+@pytest.mark.parametrize("key, value, reason", [
+    ("llama.block_count", (0, 4), "llama.block_count is '0'; a number from 1"),
+    ("llama.attention.head_count", ("4", 8), "llama.attention.head_count is '4'"),
+    ("llama.attention.head_count_kv", (3, 4), "4 heads of queries do not share 3 of keys"),
+    ("llama.rope.dimension_count", (18, 4), "rotary embeddings turn 18 of 16 numbers"),
+    ("llama.expert_count", (8, 4), "llama.expert_count is 8, which is not supported"),
+    ("llama.rope.scaling.type", ("yarn", 8), "rope.scaling.type is 'yarn'"),
+    ("split.count", (3, 2), "one of several files"),
+    ("general.architecture", ("mamba", 8), "is of the architecture 'mamba'; llama, qwen2"),
+    ("llama.attention.layer_norm_rms_epsilon", (float("nan"), 6), "a positive number is wanted"),
+])
+def test_metadata_that_do_not_fit(key, value, reason, tmp_path):
+    file = read(write(tmp_path / "model.gguf", SHAPES["llama"], weights(SHAPES["llama"])))
+    changed = type(file)(file.path, {**file.metadata, key: value[0]}, file.tensors)
+    with pytest.raises(ModelError) as raised:
+        transformer(changed, 1, 16)
+    assert reason in str(raised.value)
+
+
+@pytest.mark.parametrize("options, reason", [
+    ({"bounds": {"past": 8}}, "bound 'past': the model has no such extent; past_sequence_length is"),
+    ({"bounds": {"past_sequence_length": 100}}, "the model was trained for 64 tokens"),
+    ({"input_shapes": {"input_ids": (2, 1)}}, "its shape is [1, sequence_length]"),
+    ({"states": {"logits": "input_ids"}}, "are not for GGUF files"),
+    ({"constants": {"input_ids": 1}}, "are not for GGUF files"),
+])
+def test_options_that_do_not_fit(options, reason, tmp_path):
+    path = write(tmp_path / "model.gguf", SHAPES["llama"], weights(SHAPES["llama"]))
+    with pytest.raises(MegccError) as raised:
+        tvm_megcc.compile(path, **options)
+    assert reason in str(raised.value)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tokenizers of GGUF files, sampling, and the chat template."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from tvm_megcc.errors import MegccError
+from tvm_megcc.tools.lm.model import _rendered
+from tvm_megcc.tools.lm.sampling import Sampling, choose
+from tvm_megcc.tools.lm.tokenizer import SPLITS, tokenizer_of
+
+TEXTS = ["", "Hello world", "  two  spaces\n\nand lines", "1234 and 5.6", "naïve café, 日本語 🙂", "it's we'll DON'T",
+         "<|end|>a<|end|>", "\x00\x7f\ttab", "ﬀ e\u0301"]
+
+
+def byte_level(split: str = "default", **others) -> dict:
+    """Every byte, a few merged pairs and a control token."""
+    tokenizers = pytest.importorskip("tokenizers")
+    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    merges = ["h e", "l l", "he ll", "hell o", "Ġ w", "1 2", "12 3"]
+    tokens = [*letters, *(merge.replace(" ", "") for merge in merges), "<|end|>"]
+    return {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": split, "tokenizer.ggml.tokens": tokens,
+            "tokenizer.ggml.merges": merges, "tokenizer.ggml.token_type": np.array([1] * (len(tokens) - 1) + [3]),
+            **others}
+
+
+def sentence_piece(**others) -> dict:
+    pytest.importorskip("tokenizers")
+    pieces = ["<unk>", "<s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a", "b", "ab", "▁a", "▁ab", "<|end|>"]
+    scores = np.array([0.0] * 258 + [-9, -9, -9, -2, -3, -1, 0], np.float32)
+    types = np.array([2, 3] + [6] * 256 + [1] * 6 + [3])
+    return {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": pieces, "tokenizer.ggml.scores": scores,
+            "tokenizer.ggml.token_type": types, "tokenizer.ggml.unknown_token_id": 0, **others}
+
+
+@pytest.mark.parametrize("split", [*SPLITS, "smollm"])
+@pytest.mark.parametrize("text", TEXTS)
+def test_bytes_come_back(split, text):
+    made = tokenizer_of(byte_level(split))
+    assert made.decode(made.encode(text).ids, skip_special_tokens=False) == text
+
+
+def test_pairs_are_merged_within_parts():
+    """Digits are parts of their own, or of three, or one part."""
+    assert tokenizer_of(byte_level()).encode("hello 123").tokens == ["hello", "Ġ", "123"]
+    assert tokenizer_of(byte_level("llama-bpe")).encode("hello 1234").tokens == ["hello", "Ġ", "123", "4"]
+    assert tokenizer_of(byte_level("qwen2")).encode("hello 123").tokens == ["hello", "Ġ", "1", "2", "3"]
+    assert tokenizer_of(byte_level("smollm")).encode("hello 123").tokens == ["hello", "Ġ", "1", "2", "3"]
+    assert tokenizer_of(byte_level()).encode("<|end|>he").tokens == ["<|end|>", "he"]
+
+
+def test_the_best_pair_first():
+    made = tokenizer_of(sentence_piece())
+    assert made.encode("ab ab").tokens == ["▁ab", "▁ab"]
+    assert made.encode("é").tokens == ["▁", "<0xC3>", "<0xA9>"] and made.decode(made.encode("é a").ids) == "é a"
+    assert tokenizer_of(sentence_piece(**{"tokenizer.ggml.add_space_prefix": False})).encode("ab").tokens == ["ab"]
+
+
+@pytest.mark.parametrize("change, reason", [
+    ({"tokenizer.ggml.model": "bert"}, "the tokenizer is 'bert'; gpt2 and llama are supported"),
+    ({"tokenizer.ggml.model": None}, "the tokenizer is 'None'"),
+    ({"tokenizer.ggml.pre": "deepseek"}, "splits texts as 'deepseek'"),
+    ({"tokenizer.ggml.tokens": []}, "tokenizer.ggml.tokens is missing"),
+    ({"tokenizer.ggml.tokens": [1, 2]}, "tokenizer.ggml.tokens is missing, or of another kind"),
+    ({"tokenizer.ggml.merges": ["he"]}, "pairs that are no tokens"),
+    ({"tokenizer.ggml.merges": ["x yy"]}, "pairs that are no tokens"),
+    ({"tokenizer.ggml.token_type": None}, "tokenizer.ggml.token_type is missing"),
+])
+def test_metadata_without_a_tokenizer(change, reason):
+    with pytest.raises(MegccError) as raised:
+        tokenizer_of(byte_level(**change))
+    assert reason in str(raised.value)
+
+
+LOGITS = np.log(np.array([0.4, 0.3, 0.15, 0.1, 0.05]))
+
+
+def drawn(sampling: Sampling, count: int = 4000, before=()) -> np.ndarray:
+    generator = sampling.generator()
+    found = Counter(choose(LOGITS, before, sampling, generator) for _ in range(count))
+    return np.array([found[token] / count for token in range(len(LOGITS))])
+
+
+def test_the_likeliest():
+    assert choose(LOGITS, [], Sampling(), Sampling().generator()) == 0
+    assert choose(np.array([1.0, 3.0, 3.0]), [], Sampling(), Sampling().generator()) == 1
+
+
+@pytest.mark.parametrize("sampling, wanted", [
+    (Sampling(1.0), [0.4, 0.3, 0.15, 0.1, 0.05]),
+    (Sampling(0.5), np.array([0.16, 0.09, 0.0225, 0.01, 0.0025]) / 0.285),
+    (Sampling(1.0, top_k=2), [4 / 7, 3 / 7, 0, 0, 0]),
+    (Sampling(1.0, top_p=0.7), [4 / 7, 3 / 7, 0, 0, 0]),
+    (Sampling(1.0, top_p=0.71), [0.4 / 0.85, 0.3 / 0.85, 0.15 / 0.85, 0, 0]),
+    (Sampling(1.0, min_p=0.3), [0.4 / 0.85, 0.3 / 0.85, 0.15 / 0.85, 0, 0]),
+    (Sampling(1.0, top_k=1), [1, 0, 0, 0, 0]),
+])
+def test_probabilities(sampling, wanted):
+    np.testing.assert_allclose(drawn(sampling), wanted, atol=0.03)
+
+
+def test_a_seed_is_a_sequence():
+    def tokens(seed: int) -> list[int]:
+        sampling = Sampling(1.0, seed=seed)
+        generator = sampling.generator()
+        return [choose(LOGITS, [], sampling, generator) for _ in range(20)]
+
+    assert tokens(3) == tokens(3) != tokens(4)
+
+
+def test_penalty():
+    """The likeliest token was there, and its logit is negative; of two positive ones the first is halved."""
+    assert choose(LOGITS, [0], Sampling(repetition_penalty=2.0), Sampling().generator()) == 1
+    assert choose(np.array([3.0, 2.0]), [0, 0], Sampling(repetition_penalty=2.0), Sampling().generator()) == 1
+
+
+@pytest.mark.parametrize("name, value", [("temperature", -1), ("temperature", float("nan")), ("top_p", 0), ("top_p", 2),
+                                         ("min_p", -0.1), ("repetition_penalty", 0), ("seed", -1), ("top_k", -1)])
+def test_numbers_out_of_range(name, value):
+    with pytest.raises(MegccError, match=name):
+        Sampling(**{name: value})
+
+
+def test_chat_templates():
+    """They run in a sandbox."""
+    messages = [{"role": "user", "content": "hi"}]
+    template = ("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+                "{% if add_generation_prompt %}:{% endif %}")
+    assert _rendered(template, messages) == "<user>hi:"
+    for bad in ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "{{ messages.append(1) }}", "{% for %}",
+                "{{ raise_exception('no') }}", ""):
+        with pytest.raises(MegccError, match="chat template"):
+            _rendered(bad, messages)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verbs of `megcc lm`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+
+
+def compile_(args: argparse.Namespace) -> int:
+    from ..tools.lm.compile import compile_model
+    from ..tools.report import describe
+    from .verbs import _print, _progress
+
+    with _progress(args, f"compiling {args.model}"):
+        folder = compile_model(args.model, args.output or "", args.target, context=args.context, prompt=args.prompt)
+    _print(args, describe.folder(folder), describe.folder_text)
+    return 0
+
+
+def generate_(args: argparse.Namespace) -> int:
+    """Goes on with a text, on stdout."""
+    model = _model(args)
+    prompt = model.chat([{"role": "user", "content": args.text}]) if args.chat else args.text
+    _say(model.generate(prompt, args.max_tokens, _sampling(args), args.stop))
+    _figures(args, model)
+    return 0
+
+
+def chat_(args: argparse.Namespace) -> int:
+    """A conversation: lines of stdin, answers on stdout. Ctrl-C ends an answer, the end of stdin the program."""
+    model = _model(args)
+    messages = [{"role": "system", "content": args.system}] if args.system else []
+    while (line := _line()) is not None:
+        if not line.strip():
+            continue
+        messages.append({"role": "user", "content": line})
+        answer: list[str] = []
+        model.reset()
+        try:
+            _say(model.generate(model.chat(messages), args.max_tokens, _sampling(args)), answer)
+        except KeyboardInterrupt:
+            print(flush=True)
+        messages.append({"role": "assistant", "content": "".join(answer)})
+        _figures(args, model)
+    return 0
+
+
+def _model(args: argparse.Namespace):
+    from ..tools.lm.model import LanguageModel
+    from .verbs import _progress
+
+    with _progress(args, f"building {args.path}"):
+        return LanguageModel(args.path, args.target or None)
+
+
+def _sampling(args: argparse.Namespace):
+    from ..tools.lm.sampling import Sampling
+
+    return Sampling(args.temperature, args.top_k, args.top_p, args.min_p, args.repetition_penalty, args.seed)
+
+
+def _line() -> str | None:
+    if sys.stdin.isatty():
+        print("> ", end="", file=sys.stderr, flush=True)
+    line = sys.stdin.readline()
+    return line.rstrip("\n") if line else None
+
+
+def _say(pieces: Iterator[str], answer: list[str] | None = None) -> None:
+    for piece in pieces:
+        print(piece, end="", flush=True)
+        if answer is not None:
+            answer.append(piece)
+    print(flush=True)
+
+
+def _figures(args: argparse.Namespace, model) -> None:
+    """Prints tokens a second of the last answer, on stderr."""
+    if not args.quiet:
+        print(f"megcc: {model.figures}", file=sys.stderr, flush=True)

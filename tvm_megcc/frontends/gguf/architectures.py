@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoder architectures of GGUF files, a row each, and the hyperparameters that the metadata state, checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...errors import ModelError, quoted
+from .file import File
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """How decoders of one family differ from Llama.
+
+    interleaved: rotary embeddings turn neighbours, not halves of a head. gelu: the gate is GELU (tanh), not SiLU.
+    scaled_embedding: rows of the vocabulary are multiplied by sqrt(width). window_period: every n-th layer sees all
+    keys and the others a window of them; 0: a window, where there is one, is for all layers.
+    """
+
+    interleaved: bool = False
+    gelu: bool = False
+    scaled_embedding: bool = False
+    window_period: int = 0
+
+
+ARCHITECTURES = {
+    "llama": Architecture(interleaved=True),
+    "qwen2": Architecture(),
+    "qwen3": Architecture(),
+    "phi3": Architecture(),
+    "granite": Architecture(interleaved=True),
+    "gemma3": Architecture(gelu=True, scaled_embedding=True, window_period=6),
+}
+
+#: What any of these numbers may be at most; real models stay far below.
+_MOST = 1 << 24
+#: Metadata that change what is computed, and that nobody here reads: key -> the value that changes nothing.
+_NOT_READ = {"expert_count": 0, "attention.clamp_kqv": 0.0, "attention.max_alibi_bias": 0.0,
+             "attn_logit_softcapping": 0.0, "final_logit_softcapping": 0.0, "attention.causal": True}
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Hyperparameters of a decoder-only transformer.
+
+    width: of the residual stream. heads, groups: of queries; of keys and values. head: numbers of one. pairs: how many
+    pairs of a head rotary embeddings turn. context: tokens the model was trained for. epsilon: of the norms.
+    theta: base of the rotary embeddings, theta_window: of layers with a window. window: keys that these see, 0 for
+    all.
+    """
+
+    name: str
+    architecture: Architecture
+    layers: int
+    width: int
+    heads: int
+    groups: int
+    head: int
+    pairs: int
+    context: int
+    epsilon: float
+    theta: float
+    theta_window: float
+    rotary_scale: float
+    window: int
+    attention_scale: float
+    embedding_scale: float
+    residual_scale: float
+    logit_scale: float
+
+    def sees_all(self, layer: int) -> bool:
+        """Whether a layer's queries see all keys before them."""
+        period = self.architecture.window_period
+        return not self.window or bool(period and layer % period == period - 1)
+
+
+def decoder(file: File) -> Decoder:
+    """The hyperparameters of a file.
+
+    Raises:
+        ModelError: listing what is missing, is no number in its range, or means something that is not supported.
+    """
+    metadata = _Metadata(file)
+    name = metadata.architecture()
+    row = ARCHITECTURES[name]
+    width, heads = metadata.whole("embedding_length"), metadata.whole("attention.head_count")
+    head = metadata.whole("attention.key_length", width // heads)
+    if metadata.whole("attention.value_length", head) != head:
+        metadata.findings.append("heads of keys and of values differ in length")
+    turned = metadata.whole("rope.dimension_count", head)
+    scaling = metadata.text("rope.scaling.type", "none")
+    if scaling not in ("none", "linear"):
+        metadata.findings.append(f"rope.scaling.type is {quoted(scaling)}; none and linear are supported")
+    if head % 2 or turned % 2 or turned > head:
+        metadata.findings.append(f"rotary embeddings turn {turned} of {head} numbers")
+    theta, real = metadata.real("rope.freq_base", 10000.0), metadata.real
+    found = Decoder(
+        name, row, metadata.whole("block_count"), width, heads, metadata.whole("attention.head_count_kv", heads), head,
+        turned // 2, metadata.whole("context_length"), real("attention.layer_norm_rms_epsilon", 1e-5), theta,
+        10000.0 if row.window_period else theta,
+        real("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0,
+        metadata.whole("attention.sliding_window", 0, least=0), real("attention.scale", 1 / math.sqrt(head)),
+        real("embedding_scale", math.sqrt(width) if row.scaled_embedding else 1.0), real("residual_scale", 1.0),
+        real("logit_scale", 1.0))
+    if found.heads % found.groups:
+        metadata.findings.append(f"{found.heads} heads of queries do not share {found.groups} of keys")
+    metadata.finish()
+    return found
+
+
+class _Metadata:
+    """Reads numbers, and collects what is wrong with them."""
+
+    def __init__(self, file: File):
+        self.file, self.values = file, file.metadata
+        self.findings: list[str] = []
+        self.prefix = ""
+
+    def architecture(self) -> str:
+        name = self.values.get("general.architecture")
+        if name not in ARCHITECTURES:
+            raise ModelError(str(self.file.path), [
+                f"is of the architecture {quoted(name)}; {', '.join(ARCHITECTURES)} are read"])
+        if self.values.get("split.count", 1) not in (0, 1):
+            raise ModelError(str(self.file.path), ["is one of several files that make a model"],
+                             "Merge them with llama.cpp's llama-gguf-split --merge")
+        self.prefix = f"{name}."
+        self.findings += [f"{self.prefix}{key} is {self.values[self.prefix + key]}, which is not supported"
+                          for key, nothing in _NOT_READ.items()
+                          if self.values.get(self.prefix + key, nothing) != nothing]
+        return str(name)
+
+    def whole(self, key: str, default: int | None = None, least: int = 1) -> int:
+        value = self._value(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
+            self.findings.append(f"{self.prefix}{key} is {quoted(value)}; a number from {least} to {_MOST} is wanted")
+            return 1
+        return value
+
+    def real(self, key: str, default: float) -> float:
+        value = self._value(key, default)
+        if not isinstance(value, float) or not 0 < value < math.inf:
+            self.findings.append(f"{self.prefix}{key} is {quoted(value)}; a positive number is wanted")
+            return 1.0
+        return value
+
+    def text(self, key: str, default: str) -> str:
+        value = self._value(key, default)
+        return value if isinstance(value, str) else default
+
+    def _value(self, key: str, default: object) -> object:
+        return self.values.get(self.prefix + key, default)
+
+    def finish(self) -> None:
+        if self.findings:
+            raise ModelError(str(self.file.path), self.findings)
+
+
+def trained_context(metadata: Mapping[str, object]) -> int:
+    """Tokens that the model was trained for, 0 where the file says nothing."""
+    value = metadata.get(f"{metadata.get('general.architecture')}.context_length", 0)
+    return value if isinstance(value, int) and 0 < value <= _MOST else 0

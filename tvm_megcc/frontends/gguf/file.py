@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A GGUF file as values of Python. The file is hostile: each offset, length and type is checked here, and nowhere else.
+
+Source: "GGUF" in docs/gguf.md of ggml, versions 2 and 3, little endian.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import ModelError, quoted
+from ...ir.limits import MAX_BYTES
+
+MAGIC = b"GGUF"
+#: Versions that are read; 1 has lengths of 32 bits and is no longer written.
+VERSIONS = (2, 3)
+MOST_AXES = 4
+DEFAULT_ALIGNMENT = 32
+
+_BOOL, _STRING, _ARRAY = 7, 8, 9
+#: Numbers of the format: code of a type -> numpy's.
+_NUMBERS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 10: "<u8", 11: "<i8", 12: "<f8"}
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How a tensor's numbers are stored: `elements` of them in each `size` bytes."""
+
+    name: str
+    elements: int
+    size: int
+
+
+#: Encodings by the codes of the format (ggml_type), also those that nobody here decodes, for a tensor's length.
+ENCODINGS = {
+    code: Encoding(name, elements, size) for code, name, elements, size in (
+        (0, "F32", 1, 4), (1, "F16", 1, 2), (2, "Q4_0", 32, 18), (3, "Q4_1", 32, 20), (6, "Q5_0", 32, 22),
+        (7, "Q5_1", 32, 24), (8, "Q8_0", 32, 34), (10, "Q2_K", 256, 84), (11, "Q3_K", 256, 110),
+        (12, "Q4_K", 256, 144), (13, "Q5_K", 256, 176), (14, "Q6_K", 256, 210), (16, "IQ2_XXS", 256, 66),
+        (17, "IQ2_XS", 256, 74), (18, "IQ3_XXS", 256, 98), (19, "IQ1_S", 256, 50), (20, "IQ4_NL", 32, 18),
+        (21, "IQ3_S", 256, 110), (22, "IQ2_S", 256, 82), (23, "IQ4_XS", 256, 136), (24, "I8", 1, 1),
+        (25, "I16", 1, 2), (26, "I32", 1, 4), (27, "I64", 1, 8), (28, "F64", 1, 8), (29, "IQ1_M", 256, 56),
+        (30, "BF16", 1, 2), (34, "TQ1_0", 256, 54), (35, "TQ2_0", 256, 66))}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of the file. shape: row-major, the reverse of the format's order. data: its bytes, uint8."""
+
+    name: str
+    shape: tuple[int, ...]
+    encoding: Encoding
+    data: np.ndarray
+
+
+@dataclass(frozen=True)
+class File:
+    """metadata: values by key; arrays of numbers are numpy's, arrays of strings are lists."""
+
+    path: Path
+    metadata: Mapping[str, object]
+    tensors: Mapping[str, Tensor]
+
+
+def is_gguf(model: object) -> bool:
+    """Whether this is the path of a GGUF file, by its name."""
+    return isinstance(model, (str, Path)) and Path(model).suffix == ".gguf"
+
+
+def read(path: str | Path) -> File:
+    """The file; data of its tensors stay mapped, and are read when they are used.
+
+    Raises:
+        ModelError: where the file is damaged, is no GGUF file, or there is none.
+    """
+    path = Path(path)
+    try:
+        size = path.stat().st_size
+        data = np.memmap(path, np.uint8, "r") if size else np.zeros(0, np.uint8)
+    except OSError as error:
+        raise ModelError(str(path), [f"cannot be read: {error.strerror or error}"]) from None
+    return _Reader(path, data).file()
+
+
+class _Reader:
+    """Reads forward from `at`; nothing is read beyond the end of the file."""
+
+    def __init__(self, path: Path, data: np.ndarray):
+        self.path, self.data, self.at = path, data, 0
+
+    def file(self) -> File:
+        if bytes(self.data[:4]) != MAGIC:
+            raise self._error("does not begin with GGUF")
+        self.at = 4
+        version = self._number("<u4")
+        if version not in VERSIONS:
+            swapped = int.from_bytes(struct.pack("<I", version), "big")
+            raise self._error("is a big-endian file; only little-endian ones are read" if swapped in VERSIONS else
+                              f"has version {version}; {' and '.join(map(str, VERSIONS))} are read")
+        tensors, pairs = self._number("<u8"), self._number("<u8")
+        metadata = self._metadata(pairs)
+        return File(self.path, metadata, self._tensors(tensors, self._alignment(metadata)))
+
+    def _error(self, reason: str) -> ModelError:
+        return ModelError(str(self.path), [reason], "Download or convert it again" if self.at else "")
+
+    def _take(self, size: int) -> np.ndarray:
+        if size > len(self.data) - self.at:
+            raise self._error(f"ends at byte {len(self.data):,}, within {size:,} bytes from byte {self.at:,} on")
+        self.at += size
+        return self.data[self.at - size:self.at]
+
+    def _number(self, dtype: str) -> int:
+        return int(self._take(np.dtype(dtype).itemsize).view(dtype)[0])
+
+    def _string(self) -> str:
+        return bytes(self._take(self._number("<u8"))).decode("utf-8", "surrogateescape")
+
+    def _name(self, what: str, taken: Mapping[str, object]) -> str:
+        name = self._string()
+        if name in taken:
+            raise self._error(f"has two {what} {quoted(name)}")
+        return name
+
+    def _metadata(self, count: int) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for _ in range(count):
+            key = self._name("values", found)
+            found[key] = self._value(self._number("<u4"), key)
+        return found
+
+    def _value(self, code: int, key: str) -> object:
+        if code == _ARRAY:
+            return self._array(key)
+        if code == _STRING:
+            return self._string()
+        if code == _BOOL:
+            return bool(self._number("<u1"))
+        if code not in _NUMBERS:
+            raise self._error(f"{quoted(key)} is of type {code}, which the format does not have")
+        dtype = _NUMBERS[code]
+        return self._take(np.dtype(dtype).itemsize).view(dtype)[0].item()
+
+    def _array(self, key: str) -> object:
+        code, count = self._number("<u4"), self._number("<u8")
+        if code == _STRING:
+            return [self._string() for _ in range(count)]
+        dtype = "<u1" if code == _BOOL else _NUMBERS.get(code)
+        if dtype is None:
+            raise self._error(f"{quoted(key)} is an array of type {code}, which is not read")
+        return np.array(self._take(count * np.dtype(dtype).itemsize)).view(dtype)
+
+    def _alignment(self, metadata: Mapping[str, object]) -> int:
+        alignment = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
+        if not isinstance(alignment, int) or alignment < 1 or alignment % 8:
+            raise self._error(f"general.alignment is {alignment}, and no multiple of 8")
+        return alignment
+
+    def _tensors(self, count: int, alignment: int) -> dict[str, Tensor]:
+        rows: dict[str, tuple[tuple[int, ...], Encoding, int]] = {}
+        for _ in range(count):
+            name = self._name("tensors", rows)
+            axes = self._number("<u4")
+            if axes > MOST_AXES:
+                raise self._error(f"tensor {quoted(name)} has {axes} axes; there are {MOST_AXES} at most")
+            shape = tuple(self._number("<u8") for _ in range(axes))[::-1]
+            code = self._number("<u4")
+            if code not in ENCODINGS:
+                raise self._error(f"tensor {quoted(name)} has the encoding {code}, which is not known")
+            rows[name] = shape, ENCODINGS[code], self._number("<u8")
+        begin = -(-self.at // alignment) * alignment
+        return {name: self._tensor(name, *row, begin, alignment) for name, row in rows.items()}
+
+    def _tensor(self, name: str, shape: tuple[int, ...], encoding: Encoding, offset: int, begin: int, alignment: int
+                ) -> Tensor:
+        elements, last = math.prod(shape), shape[-1] if shape else 1
+        size = elements // encoding.elements * encoding.size
+        if elements < 1 or last % encoding.elements:
+            raise self._error(f"tensor {quoted(name)} of {list(shape)} does not consist of blocks of "
+                              f"{encoding.elements} ({encoding.name})")
+        if size > MAX_BYTES:
+            raise self._error(f"tensor {quoted(name)} has {size:,} bytes, and no tensor may reach 2 GB")
+        if offset % alignment or begin + offset + size > len(self.data):
+            raise self._error(f"tensor {quoted(name)}: {size:,} bytes from {offset:,} on are not in the file")
+        return Tensor(name, shape, encoding, self.data[begin + offset:begin + offset + size])

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A GGUF file as a decoder whose keys and values are states: a run takes tokens, and gives logits of the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ...dispatch import Shape
+from ...errors import MegccError
+from ...ir.dims import Dim, Symbol
+from ...ir.graph import Graph
+from ...passes.streaming.kv_cache import grow_states
+from ...passes.streaming.states import keep_states
+from .architectures import decoder
+from .file import read
+from .transformer import LENGTH, PAST, TOKENS, state_names, transformer
+
+#: Tokens there is room for, unless a bound says how many: what the model was trained for, if that is less.
+CONTEXT = 2048
+
+
+def input_dims(path: str | Path) -> dict[str, Shape]:
+    """Shapes of the inputs: `input_ids`, [1, sequence_length].
+
+    Raises:
+        ModelError: for a file that cannot be read.
+    """
+    decoder(read(path))
+    return {TOKENS: (1, LENGTH)}
+
+
+def import_gguf(path: str | Path, input_shapes: Mapping[str, Sequence] | None = None,
+                bounds: Mapping[str, int] | None = None) -> Graph:
+    """The file as a graph whose keys and values are states.
+
+    Args:
+        input_shapes: that of `input_ids`, [1, new tokens of a run]: a number or the name of a symbol; 1 if absent.
+        bounds: tokens there is room for, as `past_sequence_length`.
+
+    Raises:
+        ModelError: listing what of the file is damaged, contradicts itself or is not supported.
+        MegccError: for bounds of anything else, or of more tokens than the model was trained for.
+    """
+    file = read(path)
+    what = decoder(file)
+    other = sorted(set(bounds or {}) - {PAST})
+    if other:
+        raise MegccError(f"bound '{other[0]}': the model has no such extent; {PAST} is the number of tokens that there "
+                         f"is room for: --bound {PAST}={min(CONTEXT, what.context)}")
+    context = (bounds or {}).get(PAST, min(CONTEXT, what.context))
+    if context > what.context:
+        raise MegccError(f"--bound {PAST}={context}: the model was trained for {what.context} tokens")
+    graph = transformer(file, _length((input_shapes or {}).get(TOKENS)), context)
+    states = state_names(what.layers)
+    return keep_states(grow_states(graph, states, {PAST: context}), states)
+
+
+def _length(shape: Sequence | None) -> Dim:
+    if shape is None:
+        return 1
+    if len(shape) != 2 or shape[0] not in (1, None):
+        raise MegccError(f"input_shapes gives {TOKENS} as {list(shape)}; its shape is [1, {LENGTH}]")
+    length = shape[1] if shape[1] is not None else 1
+    return Symbol(length) if isinstance(length, str) else length

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights of 4 or 8 bits with a scale and an offset for each block of a row: products with them, and rows as floats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..base import OnnxNode
+from ..elementwise import cast_to
+from ..spelling import onnx_operator
+from .int4 import packed, product_with_blocks
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """value = scale * number + offset.
+
+    numbers: uint8 [rows, K], less than 1 << bits. scale, offset: float32 [rows, K / block]. bits: 4 or 8.
+    """
+
+    bits: int
+    block: int
+    numbers: np.ndarray
+    scale: np.ndarray
+    offset: np.ndarray
+
+    def dequantized(self) -> np.ndarray:
+        """float32 [rows, K]; the product is rounded, then the sum."""
+        scale, offset = (np.repeat(array, self.block, 1) for array in (self.scale, self.offset))
+        return self.numbers.astype(np.float32) * scale + offset
+
+    @property
+    def stored(self) -> np.ndarray:
+        """The numbers, two in a byte where they have 4 bits."""
+        return packed(self.numbers) if self.bits == 4 else self.numbers
+
+    def zero_points(self) -> tuple[np.ndarray, np.ndarray]:
+        """value = scale * (number - zero) + rest: zero uint8 and rest float32, both [rows, K / block]."""
+        steps = np.divide(-self.offset, self.scale, out=np.zeros_like(self.offset), where=self.scale != 0)
+        zero = np.clip(np.rint(steps), 0, (1 << self.bits) - 1)
+        return zero.astype(np.uint8), self.offset + zero * self.scale
+
+
+def block_product(node: OnnxNode, a: str, weights: Blocks) -> str:
+    """float32 [..., M, K] times the transpose of the weights: [..., M, rows]."""
+    zero, rest = weights.zero_points()
+    return product_with_blocks(node, a, weights.bits, weights.block, (weights.stored, weights.scale, zero), -rest)
+
+
+def block_rows(node: OnnxNode, indices: str, weights: Blocks) -> str:
+    """Rows of the weights, float32 [..., K] for indices [...]."""
+
+    def rows(array: np.ndarray) -> str:
+        return onnx_operator(node, "Gather", node.constant(array), indices, axis=0)
+
+    blocks = weights.scale.shape[1]
+    numbers, scale = rows(weights.stored), rows(weights.scale)
+    outer = node.type_of(indices).shape
+    if weights.bits == 4:
+        zero, rest = weights.zero_points()
+        (value,) = node.emit("dequantize_int4", (numbers, scale, rows(zero)), block=weights.block,
+                             depth=blocks * weights.block)
+        factors = [("add", rows(rest))] if rest.any() else []
+    else:
+        (value,) = cast_to(node, numbers, "float32")
+        factors = [("mul", scale), ("add", rows(weights.offset))]
+    (value,) = node.emit("reshape", (value,), shape=(*outer, blocks, weights.block))
+    for kind, factor in factors:
+        (factor,) = node.emit("reshape", (factor,), shape=(*outer, blocks, 1))
+        (value,) = node.emit(kind, (value, factor))
+    return node.emit("reshape", (value,), shape=(*outer, blocks * weights.block))[0]

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A GGUF file compiled into a folder of C with its tokenizer beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ... import api
+from ...codegen import bundle
+from ...errors import MegccError
+from ...frontends.gguf.architectures import trained_context
+from ...frontends.gguf.file import is_gguf, read
+from ...frontends.gguf.importer import CONTEXT
+from ...frontends.gguf.transformer import LENGTH, PAST
+from ...options import CompileOptions
+from .model import SETTINGS, TOKENIZER, Settings
+from .tokenizer import tokenizer_of
+
+#: New tokens that a run takes at most, where nobody says how many.
+PROMPT = 64
+#: Control tokens that end what a model says in a conversation.
+_ENDS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>")
+
+
+def compile_model(path: str | Path, output: str | Path = "", target: str = "native",
+                  options: CompileOptions | None = None, context: int = 0, prompt: int = PROMPT) -> Path:
+    """Compiles a language model, and returns the folder.
+
+    Args:
+        path: a GGUF file.
+        output: the folder; default is the file's name with `_megcc`.
+        options: how it is compiled, but for its dimensions and bounds.
+        context: tokens there is room for; default is what the model was trained for, 2048 at most.
+        prompt: new tokens of a run at most: a prompt is read so many at a time.
+
+    Raises:
+        MegccError: for another file, a tokenizer that is not supported, and as `tvm_megcc.compile`.
+    """
+    if not is_gguf(path):
+        raise MegccError(f"{path} is no GGUF file (.gguf); other decoders compile with 'megcc compile' "
+                         "(docs/streaming.md)")
+    file = read(path)
+    context = context or min(CONTEXT, trained_context(file.metadata) or CONTEXT)
+    if not 1 <= prompt <= context:
+        raise MegccError(f"--prompt {prompt} is no number of tokens from 1 to {context}, the context")
+    tokenizer = tokenizer_of(file.metadata)
+    settings = _settings(file.metadata, context, prompt)
+    lengths = f"{LENGTH}=1" + f",2..{prompt}" * (prompt > 1)
+    artifact = api.compile(path, target, options, name=Path(path).stem, dims=lengths, bounds={PAST: context})
+    return bundle.write([artifact], output or f"{artifact.name}_megcc",
+                        others={TOKENIZER: tokenizer.to_str().encode(), SETTINGS: settings.text().encode()})
+
+
+def _settings(metadata: Mapping[str, object], context: int, prompt: int) -> Settings:
+    tokens, template = metadata.get("tokenizer.ggml.tokens", []), metadata.get("tokenizer.chat_template", "")
+    assert isinstance(tokens, list)
+    number = {name: value for name in ("bos", "eos", "eot") if isinstance(
+        value := metadata.get(f"tokenizer.ggml.{name}_token_id"), int) and 0 <= value < len(tokens)}
+    ends = {number[name] for name in ("eos", "eot") if name in number} | {
+        tokens.index(token) for token in _ENDS if token in tokens}
+    adds = metadata.get("tokenizer.ggml.add_bos_token", metadata.get("tokenizer.ggml.model") == "llama")
+    return Settings(context, prompt, number.get("bos", -1) if adds else -1, tuple(sorted(ends)),
+                    template if isinstance(template, str) else "")

@@ -171,9 +171,7 @@ def test_the_stated_shape_of_a_result_stands_for_an_operand_of_the_run(op, shape
     inputs = {"x": shape, "s": ("int64", [len(result)])}
     nodes = [node(op, "x s", "y", **attributes)]
     assert import_onnx(model(nodes, inputs, {"y": result}, opset=18)).types["y"].shape == tuple(result)
-    if op in ("Unsqueeze", "Squeeze", "ReduceSum", "ReduceMax"):    # axes are no extents
-        assert "computed at run time" in str(refused(model(nodes, inputs, ["y"], opset=18)))
-    else:
+    if op not in ("Unsqueeze", "Squeeze", "ReduceSum", "ReduceMax"):    # axes are no extents
         assert import_onnx(model(nodes, inputs, ["y"], opset=18)).types["y"].rank == len(result)
 
 
@@ -189,7 +187,7 @@ def test_a_stated_shape_that_leaves_axes_open_is_refused():
     """Where not even their number is known."""
     inputs = {"x": [2, 3, 3], "s": ("int64", ["n"])}
     proto = model([node("ReduceSum", "x s", "y", keepdims=0)], inputs, {"y": [2, 3]})
-    assert "does not tell which they are" in str(refused(proto))
+    assert "does not tell how many they are" in str(refused(proto))
 
 
 def test_what_depends_on_data_is_refused():

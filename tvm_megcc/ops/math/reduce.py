@@ -9,15 +9,14 @@ from itertools import combinations
 import ml_dtypes
 import numpy as np
 
-from ...errors import MegccError
 from ...ir.conditions import require_at_most
 from ...ir.dims import Dim, product
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, decomposes, f32, register
 from ..elementwise import cast_to
-from ..rules import axes_of, axis_of, places, shape_text
-from ..tensor.runtime_axes import of_run_time_axes, of_run_time_axis
+from ..rules import axes_of, axis_of, places
+from ..tensor.runtime_axes import of_run_time_axes, of_run_time_axis, reduced_over_run_time_axes
 from ..tensor.shape import axes_operand
 
 
@@ -123,6 +122,11 @@ def _over_axes(node: OnnxNode, since: int, make: Callable[[tuple[int, ...]], tup
     Axes of one element make no difference, and count as reduced.
     """
     shape, keepdims = node.type(0).shape, bool(node.attr("keepdims", 1))
+    of_the_run = node.opset >= since and node.has(1) and not node.is_known(1)
+    if of_the_run and node.type(1).static_size == 0:
+        return make(() if node.attr("noop_with_empty_axes", 0) else tuple(range(len(shape))))
+    if of_the_run and node.declared() is None:
+        return reduced_over_run_time_axes(node, 1, keepdims, make)
     if node.opset < since or (result := node.stated(1)) is None:
         axes = axes_operand(node, since) or (() if node.attr("noop_with_empty_axes", 0) else range(len(shape)))
         return make(axes_of(axes, len(shape)))
@@ -133,8 +137,7 @@ def _over_axes(node: OnnxNode, since: int, make: Callable[[tuple[int, ...]], tup
     some = isinstance(count, int) and count > 0
     free = [axis for axis, extent in enumerate(shape) if extent == 1]
     if not found or not (some or (len(found) == 1 and not (node.attr("noop_with_empty_axes", 0) and result == shape))):
-        raise MegccError(f"its axes are computed at run time, and {shape_text(result)} of {shape_text(shape)} does not "
-                         "tell which they are; make them a constant of the model")
+        return reduced_over_run_time_axes(node, 1, keepdims, make)
     return of_run_time_axes(node, 1, found, free, lambda axes: _as_stated(node, make(axes)))
 
 
@@ -275,6 +278,10 @@ def hardmax(node: OnnxNode) -> tuple[str, ...]:
     """1 for the first of the greatest elements, 0 for all others. Before operator set 13 the axes from `axis` on are
     one."""
     x = node.type(0)
+    if not x.rank:
+        return (node.constant(np.ones((), np.dtype(x.dtype))),)
+    if x.static_size == 0:
+        return node.inputs[:1]
     axis = axis_of(node.attr("axis", -1 if node.opset >= 13 else 1), x.rank)
     if node.opset >= 13 or all(extent == 1 for extent in x.shape[axis + 1:]):
         return _hardmax(node, node.inputs[0], axis)

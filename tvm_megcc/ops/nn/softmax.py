@@ -41,8 +41,11 @@ class Softmax(Operator):
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
         """Before operator set 13 the axes from `axis` on are one."""
         shape = node.type(0).shape
-        if node.type(0).dtype == "float64":
+        if node.type(0).dtype == "float64" and shape:
             return cls._spelled_out(node)
+        if node.type(0).dtype == "float64":  # of one number: 1, and 0 as a logarithm; NaN of NaN
+            (less,) = node.emit("sub", node.inputs[:1] * 2)
+            return (less,) if cls.kind == "log_softmax" else node.emit("exp", (less,))
         axis = axis_of(node.attr("axis", -1 if node.opset >= 13 else 1), len(shape)) if shape else 0
         if not shape or (node.opset < 13 and any(dim != 1 for dim in shape[axis + 1:])):
             (value,) = node.emit("reshape", node.inputs, shape=(product(shape[:axis]), product(shape[axis:])))

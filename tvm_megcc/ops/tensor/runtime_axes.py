@@ -6,12 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from itertools import combinations
+from math import comb
 
 import numpy as np
 
 from ...errors import MegccError, ShapeError
+from ...ir.dims import Dim, product
 from ..base import OnnxNode
-from ..elementwise import cast_to
+from ..elementwise import cast_to, emit_broadcast
 from ..rules import shape_text
 
 
@@ -71,3 +74,112 @@ def _named(node: OnnxNode, index: int, rank: int) -> Callable[[int], str]:
             (made[axis],) = node.emit("greater", (hit, node.constant(np.array(0, np.int32))))
         return made[axis]
     return names
+
+
+#: Each choice of the axes is computed, at most so many: 35 are 3 axes of 7.
+MOST_CHOICES = 35
+
+
+def reduced_over_run_time_axes(node: OnnxNode, index: int, keepdims: bool,
+                               make: Callable[[tuple[int, ...]], tuple[str, ...]]) -> tuple[str, ...]:
+    """Computes `make` of the axes that operand `index` names, as many as it has elements. Results are spread over the
+    shape of what is reduced, so that one is chosen, and cut to what the run finds."""
+    shape, axes = node.type(0).shape, node.type(index)
+    many = axes.shape[0] if axes.rank == 1 else 1 if axes.rank == 0 else None
+    if not isinstance(many, int) or many < 1:
+        raise MegccError(f"its axes are computed at run time, and {axes} does not tell how many they are; make them a "
+                         "constant of the model")
+    if many > len(shape):
+        raise ShapeError(f"{many} axes of a tensor with {len(shape)} axes")
+    if many == len(shape):
+        return make(tuple(range(many)))
+    if comb(len(shape), many) > MOST_CHOICES:
+        raise MegccError(f"its axes are computed at run time, and {many} of {len(shape)} axes can be chosen in more "
+                         f"than {MOST_CHOICES} ways; make them a constant of the model")
+
+    def spread(chosen: tuple[int, ...]) -> tuple[str, ...]:
+        kept = tuple(1 if axis in chosen else extent for axis, extent in enumerate(shape))
+        (value,) = node.emit("reshape", make(chosen), shape=kept)
+        return node.emit("expand", (value,), shape=shape)
+    (value,) = of_run_time_axes(node, index, tuple(combinations(range(len(shape)), many)), (), spread)
+    named = _flags(node, index, len(shape))
+    (extents,) = node.emit("dims", (), extents=shape, shape=(len(shape),), dtype="int64")
+    (left,) = node.emit("where", (named, node.constant(np.array(1)), extents))
+    for axis, extent in enumerate(shape):
+        if extent != 1:
+            end = node.count(left, extent, axis, f"{node.name}.kept{axis}")
+            (value,) = node.emit("slice", (value,), axes=(axis,), starts=(0,), ends=(end,), steps=(1,))
+    return (value,) if keepdims else squeezed_at_run_time(node, value, index)
+
+
+def squeezed_at_run_time(node: OnnxNode, value: str, index: int) -> tuple[str, ...]:
+    """A value without the axes that operand `index` names. A run in which one of them is longer than 1 fails."""
+    shape = node.type_of(value).shape
+    many = _count_of(node, index)
+    ones = [axis for axis, extent in enumerate(shape) if extent == 1]
+    closed = all(isinstance(extent, int) for extent in shape)
+    if many > len(shape) or (closed and many > len(ones)):
+        raise ShapeError(f"{many} axes of 1 of {shape_text(shape)}")
+    if closed and many == len(ones):
+        return node.emit("reshape", (value,), shape=tuple(extent for extent in shape if extent != 1))
+    (dropped,) = node.emit("cast", (_flags(node, index, len(shape)),), dtype="int64")
+    (kept,) = node.emit("sub", (node.constant(np.array(1)), dropped))
+    (extents,) = node.emit("dims", (), extents=shape, shape=(len(shape),), dtype="int64")
+    (extents,) = node.emit("mul", (extents, kept))
+    return _in_shape(node, value, _gathered(node, extents, kept, len(shape) - many), product(shape))
+
+
+def unsqueezed_at_run_time(node: OnnxNode, index: int) -> tuple[str, ...]:
+    """A value with axes of 1 where operand `index` says."""
+    shape = node.type(0).shape
+    rank = len(shape) + _count_of(node, index)
+    if all(extent == 1 for extent in shape):
+        return node.emit("reshape", node.inputs[:1], shape=(1,) * rank)
+    named = _flags(node, index, rank)
+    (kept,) = node.emit("sub", (node.constant(np.array(1)), *node.emit("cast", (named,), dtype="int64")))
+    (place,) = node.emit("cumsum", (kept,), axis=0, exclusive=True, reverse=False)
+    (extents,) = node.emit("dims", (), extents=shape, shape=(len(shape),), dtype="int64")
+    (column,) = node.emit("reshape", (place,), shape=(rank, 1))
+    own = _chosen_sum(node, column, node.constant(np.arange(len(shape)).reshape(1, -1)), extents)
+    (found,) = node.emit("where", (named, node.constant(np.array(1)), own))
+    return _in_shape(node, node.inputs[0], found, product(shape))
+
+
+def _count_of(node: OnnxNode, index: int) -> int:
+    """How many axes an operand names."""
+    axes = node.type(index)
+    if axes.rank > 1 or not axes.is_static:
+        raise MegccError(f"its axes are computed at run time, and {axes} does not tell how many they are; make them a "
+                         "constant of the model")
+    return axes.size
+
+
+def _flags(node: OnnxNode, index: int, rank: int) -> str:
+    """Whether an operand names each of so many axes: bool [rank]."""
+    (axes,) = node.emit("reshape", cast_to(node, node.inputs[index], "int64"), shape=(1, -1))
+    hits = [cast_to(node, *node.emit("equal", (axes, node.constant(np.arange(rank).reshape(-1, 1) - back))), "int32")[0]
+            for back in (0, rank)]
+    (hit,) = node.emit("reduce_max", node.emit("max", hits), axes=(1,), keepdims=False)
+    return node.emit("greater", (hit, node.constant(np.array(0, np.int32))))[0]
+
+
+def _gathered(node: OnnxNode, extents: str, kept: str, rank: int) -> str:
+    """Those of the extents that are kept, of which there are `rank`, one behind the other."""
+    (place,) = node.emit("cumsum", (kept,), axis=0, exclusive=True, reverse=False)
+    count = node.type_of(place).shape[0]
+    (row,) = node.emit("reshape", (place,), shape=(1, count))
+    return _chosen_sum(node, row, node.constant(np.arange(rank).reshape(-1, 1)), extents)
+
+
+def _chosen_sum(node: OnnxNode, places: str, wanted: str, extents: str) -> str:
+    """The sum of the extents in each row where the place is the wanted one."""
+    (hits,) = node.emit("cast", node.emit("equal", (places, wanted)), dtype="int64")
+    (taken,) = emit_broadcast(node, "mul", (hits, extents))
+    return node.emit("reduce_sum", (taken,), axes=(1,), keepdims=False)[0]
+
+
+def _in_shape(node: OnnxNode, value: str, shape: str, most: Dim) -> tuple[str, ...]:
+    """A value in a shape that the run finds."""
+    rank = node.type_of(shape).shape[0]
+    dims = tuple(node.count(shape, most, axis, f"{node.name}.axis{axis}") for axis in range(rank))
+    return node.emit("reshape", (value,), shape=dims)

@@ -17,6 +17,7 @@ from ..elementwise import cast_to
 from ..memory import same_memory
 from ..random.random import dropped_out
 from ..rules import axes_of, broadcast, places, ramp, shape_text
+from .runtime_axes import squeezed_at_run_time, unsqueezed_at_run_time
 from .runtime_operands import counted_steps, shape_expanded_to, shape_meant
 
 
@@ -59,10 +60,17 @@ class Reshape(Operator):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
         shape = node.type(0).shape
+        if node.op_type in ("Squeeze", "Unsqueeze") and _axes_of_the_run(node):
+            return squeezed_at_run_time(node, node.inputs[0], 1) if node.op_type == "Squeeze" else \
+                unsqueezed_at_run_time(node, 1)
         target = _TARGETS[node.op_type](node, shape)
         if tuple(target) == shape:
             return node.inputs[:1]
         return node.emit("reshape", node.inputs[:1], shape=tuple(target))
+
+
+def _axes_of_the_run(node: OnnxNode) -> bool:
+    return node.opset >= 13 and node.has(1) and not node.is_known(1) and node.declared() is None
 
 
 def _reshape_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:

@@ -47,7 +47,9 @@ def markdown() -> str:
         "tests/compiled/tools/test_onnx_backend.py`.", "",
         "An operand that fixes the shape of a result (shape, axes, k, split, …) is a constant of the model or follows "
         "from the shapes of its inputs. Where only the run knows it, the shape that the model states for the result "
-        "takes its place, if that leaves nothing open; otherwise the operator is refused.", "",
+        "takes its place, if that leaves nothing open; otherwise extents are what the run finds, or the operator is "
+        "refused. Reductions, Squeeze and Unsqueeze over axes of the run take as many as their operand has elements.",
+        "",
         "| operator | ONNX | Relax | element types | kernels: layouts |", "|---|---|---|---|---|"]
     for kind, declaration in sorted(OPERATORS.items()):
         cells = [f"`{kind}`", ", ".join(map(_versions, declaration.onnx)), ", ".join(declaration.relax),

@@ -171,9 +171,9 @@ def _gathered(node: OnnxNode, extents: str, kept: str, rank: int) -> str:
     return _chosen_sum(node, row, node.constant(np.arange(rank).reshape(-1, 1)), extents)
 
 
-def _chosen_sum(node: OnnxNode, places: str, wanted: str, extents: str) -> str:
-    """The sum of the extents in each row where the place is the wanted one."""
-    (hits,) = node.emit("cast", node.emit("equal", (places, wanted)), dtype="int64")
+def _chosen_sum(node: OnnxNode, index: str, wanted: str, extents: str) -> str:
+    """The sum of the extents in each row where the index is the wanted one."""
+    (hits,) = node.emit("cast", node.emit("equal", (index, wanted)), dtype="int64")
     (taken,) = emit_broadcast(node, "mul", (hits, extents))
     return node.emit("reduce_sum", (taken,), axes=(1,), keepdims=False)[0]
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from onnx import TensorProto
 
 from .cases import Case
-from .specified import operands
+from .operands import operands
+from .specified import sliced
 
 
 def always(case: Case) -> bool:
@@ -38,9 +39,8 @@ def _wide(case: Case) -> bool:
     return "float64" in case.dtypes.values() or case.attributes.get("output_datatype") == TensorProto.DOUBLE
 
 
-def _may_be_empty(case: Case) -> bool:
-    type_ = case.model.graph.output[0].type.tensor_type
-    return not all(dim.dim_value for dim in type_.shape.dim)
+def _sliced_away(case: Case) -> bool:
+    return case.opset >= 10 and not sliced(case).size
 
 
 def _of_integers(case: Case) -> bool:
@@ -53,7 +53,7 @@ def _same(case: Case) -> bool:
 
 
 def _strings(case: Case) -> bool:
-    return any(array.dtype == object for array in case.feeds.values())
+    return any(array is not None and array.dtype == object for array in operands(case))
 
 
 _INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
@@ -67,6 +67,8 @@ DECIDED: tuple[Decided, ...] = (
             "computes the root in the statistics' type", lambda case: len(set(case.dtypes.values())) > 1),
     Decided(("GroupNormalization", "LayerNormalization", "RMSNormalization"), "stash_type: the floating-point "
             "precision used in stage one of the computation: float64 is kept here", _has("float64")),
+    Decided(("GroupNormalization",), "y = scale * (x - mean) / sqrt(variance + epsilon) + bias: the body of the "
+            "function has the variance as the difference of two means"),
     Decided(("LRN",), "0 <= i <= min(C - 1, c + ceil((size - 1) / 2)): ONNX's evaluator goes over the batch there"),
     Decided(("RNN", "GRU", "LSTM"), "sequence_lens: optional tensor specifying lengths of the sequences in a batch: "
             "ONNX's evaluator does not read it, nor clip", _has("float16", "float64")),
@@ -101,20 +103,27 @@ DECIDED: tuple[Decided, ...] = (
     Decided(("MaxUnpool",), "If output_shape is specified, pads values are ignored, and test_maxunpool_export_with_"
             "output_shape has indices into the shape without it: ONNX Runtime has them into that",
             lambda case: len(case.model.graph.node[0].input) > 2),
-    Decided(("Col2Im",), "dilations: along each spatial axis of the image: ONNX Runtime has them for two axes and more",
-            lambda case: case.feeds and min(array.ndim for array in case.feeds.values()) == 3),
+    Decided(("Col2Im",), "dilations: along each spatial axis of the image: ONNX Runtime has them for two axes only",
+            lambda case: operands(case)[1].size != 2),
+    Decided(("Det",), "Calculates determinant of a square matrix: ONNX Runtime eliminates in float32"),
     Decided(("Attention",), "Query i attends key j iff j <= i + past_sequence_length: ONNX Runtime and ONNX's "
             "evaluator each have it otherwise", lambda case: bool(case.attributes.get("is_causal"))),
     Decided(("RoiAlign",), "mode: the pooling method: ONNX Runtime and ONNX's evaluator differ in which maximum",
             lambda case: case.attributes.get("mode") == "max"),
     Decided(("AffineGrid",), "-1 and 1 refer to the centers of the corner pixels: a line of one pixel begins at -1 in "
             "ONNX's evaluator, and at 1 in ONNX Runtime", lambda case: bool(case.attributes.get("align_corners"))),
+    Decided(("Resize",), "x_original = length_resized > 1 ? (x_resized + 0.5) / scale - 0.5 : 0: ONNX's evaluator asks "
+            "so of the length before it is whole", lambda case: (
+                case.attributes.get("coordinate_transformation_mode") == "pytorch_half_pixel")),
+    Decided(("Resize",), "If x_original is outside the range [0, length_original - 1], extrapolation_value is used: "
+            "ONNX's evaluator has x_original in float32, ONNX Runtime copies where all scales are 1", lambda case: (
+                case.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize")),
     Decided(("Resize", "Upsample"), "output_dimension = floor(input_dimension * scale): ONNX Runtime adds a small "
             "number first"),
     Decided(("Slice",), "If a negative value is passed for step, it represents slicing backward, and ends are clamped: "
-            "ONNX Runtime gives other extents where the result is empty", _may_be_empty),
-    Decided(("Gather",), "Gather entries of the axis dimension of data: ONNX Runtime reads texts with int32 indices "
-            "from wrong places", _strings),
+            "ONNX Runtime gives other extents where the result is empty", _sliced_away),
+    Decided(("Gather",), "Gather entries of the axis dimension of data: ONNX Runtime copies one string of an entry "
+            "of several", _strings),
     Decided(("DFT", "STFT"), "Computes the discrete Fourier Transform of the input: ONNX Runtime has angles in float32 "
             "for some lengths", _wide, within=1e-5),
     Decided(("ConvTranspose",), "output_shape[i] = input_shape[i] * strides[i]: ONNX Runtime and ONNX's evaluator give "

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tvm_megcc.runtime.session import Session
 
 from . import judge
 from .cases import Case
+from .operands import operands
 from .verdict import Feature, Verdict
 
 Outputs = dict[str, np.ndarray]
@@ -90,6 +92,9 @@ class OnnxFamily(Family):
     def check(self, case: Case) -> Verdict:
         return judge.judged(case)
 
+    def again(self, case: Case) -> Case:
+        return replace(case, **described(case))
+
     def run(self, cases: Sequence[Case], target: str, folder: Path) -> list[Outputs]:
         model, feeds = merged(cases)
         # In a file an extent of 0 means that it is open.
@@ -152,6 +157,21 @@ def _rename(graph: onnx.GraphProto, prefix: str) -> None:
                 _rename(inner, prefix)
     for value in (*graph.input, *graph.output, *graph.initializer):
         value.name = prefix + value.name
+
+
+def described(case: Case) -> dict[str, dict]:
+    """Attributes and dtypes of a case, by the one node of its model; {} if that is no operator of ONNX alone."""
+    if len(case.model.graph.node) != 1 or case.model.graph.node[0].domain:
+        return {}
+    (node,), known = case.model.graph.node, operands(case)
+    formals = onnx.defs.get_schema(node.op_type, case.opset, "").inputs
+    variables = [formals[min(place, len(formals) - 1)].type_str for place in range(len(known))]
+    dtypes = {variable: array.dtype.name for variable, array in zip(variables, known, strict=True)
+              if array is not None and "(" not in variable}
+    values = {each.name: helper.get_attribute_value(each) for each in node.attribute}
+    return {"dtypes": case.dtypes | dtypes,
+            "attributes": {name: value.decode() if isinstance(value, bytes) else value
+                           for name, value in values.items()}}
 
 
 def features_of(model: onnx.ModelProto) -> tuple[Feature, ...]:

@@ -8,24 +8,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
 
 from .cases import Case
-
-
-def operands(case: Case) -> list[np.ndarray | None]:
-    """Of the one node; None for one that is absent."""
-    known = {tensor.name: numpy_helper.to_array(tensor) for tensor in case.model.graph.initializer} | case.feeds
-    return [known[name] if name else None for name in case.model.graph.node[0].input]
-
-
-def attribute(case: Case, name: str):
-    """The value, or what the schema gives where it is absent."""
-    if name in case.attributes:
-        value = case.attributes[name]
-        return float(np.float32(value)) if isinstance(value, float) else value
-    row = onnx.defs.get_schema(case.kind, case.opset, "").attributes[name]
-    return onnx.helper.get_attribute_value(row.default_value)
+from .operands import attribute, operands
+from .resized import resized
 
 
 def erf(case: Case) -> np.ndarray:
@@ -150,6 +136,17 @@ def mean_variance(case: Case) -> np.ndarray:
     return (centred / (np.sqrt((centred**2).mean(axes, keepdims=True)) + 1e-9)).astype(x.dtype)
 
 
+def group_normalized(case: Case) -> np.ndarray:
+    """GroupNormalization: "y = scale * (x - mean) / sqrt(variance + epsilon) + bias", of each group of channels."""
+    x, scale, bias = operands(case)
+    groups = attribute(case, "num_groups")
+    lines = x.astype(np.float64).reshape(x.shape[0], groups, -1)
+    centred = lines - lines.mean(2, keepdims=True)
+    y = centred / np.sqrt((centred**2).mean(2, keepdims=True) + attribute(case, "epsilon"))
+    scale, bias = (np.repeat(each, x.shape[1] // len(each)).reshape(-1, *[1] * (x.ndim - 2)) for each in (scale, bias))
+    return (y.reshape(x.shape) * scale + bias).astype(x.dtype)
+
+
 def affine_grid(case: Case) -> np.ndarray:
     """AffineGrid: with align_corners "-1 and 1 refer to the centers of the corner pixels", else to outer edges."""
     theta, size = operands(case)
@@ -158,6 +155,32 @@ def affine_grid(case: Case) -> np.ndarray:
              for extent in spatial]
     places = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(spatial)], -1)
     return np.einsum("...k,nik->n...i", places, theta.astype(np.float64)).astype(theta.dtype)
+
+
+def sliced(case: Case) -> np.ndarray:
+    """Slice: "start is clamped into [0, dims[axes[i]]] for positive stepping and [0, dims[axes[i]] - 1] for negative
+    stepping, end into [0, dims[axes[i]]] and [-1, dims[axes[i]] - 1]".
+
+    Raises:
+        ValueError: version 1, which has attributes.
+    """
+    if case.opset < 10:
+        raise ValueError("has attributes")
+    x, starts, ends, axes, steps = (*operands(case), None, None)[:5]
+    axes, steps = (range(len(starts)) if axes is None else axes), ([1] * len(starts) if steps is None else steps)
+    for axis, *ends_and_step in zip(axes, starts, ends, steps, strict=True):
+        start, end, step = map(int, ends_and_step)
+        extent, last = x.shape[axis], x.shape[axis] - (step < 0)
+        start = min(max(start + extent * (start < 0), 0), last)
+        end = min(max(end + extent * (end < 0), -(step < 0)), last)
+        x = np.take(x, np.arange(start, end, step), axis)
+    return x
+
+
+def determinant(case: Case) -> np.ndarray:
+    """Det: "calculates determinant of a square matrix or batches of square matrices", in float64."""
+    (x,) = operands(case)
+    return np.asarray(np.linalg.det(x.astype(np.float64))).astype(x.dtype)
 
 
 def with_pads(case: Case) -> onnx.ModelProto:
@@ -189,9 +212,10 @@ def with_pads(case: Case) -> onnx.ModelProto:
 
 
 SPECIFIED: Mapping[str, Callable[[Case], np.ndarray]] = {
-    "AffineGrid": affine_grid, "Attention": attended, "ConvTranspose": transposed, "Erf": erf,
-    "GlobalLpPool": global_lp_pool, "Hardmax": rows_before_13, "LRN": local_response,
-    "MeanVarianceNormalization": mean_variance, "QLinearConv": convolved_in_two_axes}
+    "AffineGrid": affine_grid, "Attention": attended, "ConvTranspose": transposed, "Det": determinant, "Erf": erf,
+    "GlobalLpPool": global_lp_pool, "GroupNormalization": group_normalized, "Hardmax": rows_before_13,
+    "LRN": local_response, "MeanVarianceNormalization": mean_variance, "QLinearConv": convolved_in_two_axes,
+    "Resize": resized, "Slice": sliced}
 
 
 def of_specification(case: Case) -> dict[str, np.ndarray]:

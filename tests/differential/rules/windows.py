@@ -174,19 +174,37 @@ def resize(draw: Draw) -> None:
     rank = draw.whole(2, 4)
     shape = [draw.one((1, 2)), draw.whole(1, 4), *(draw.whole(1, 6) for _ in range(rank - 2))]
     mode = draw.maybe("mode", draw.one(("nearest", "linear", "cubic")))
-    draw.maybe("coordinate_transformation_mode", draw.one(
-        ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")))
+    coordinates = draw.maybe("coordinate_transformation_mode", draw.one(
+        ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric") + ("half_pixel_symmetric",) * (
+            draw.opset >= 19) + ("tf_crop_and_resize",)))
     draw.maybe("nearest_mode", draw.one(("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")))
     if mode == "cubic":
         draw.maybe("cubic_coeff_a", draw.one((-0.5, -0.75)))
+    if mode in ("linear", "cubic"):
+        draw.maybe("antialias", draw.whole(0, 1), 0.2)
+        draw.maybe("exclude_outside", int(mode == "cubic" and draw.chance(0.5)), 0.3)
     sizes = [extent if at < 2 else draw.whole(1, 9) for at, extent in enumerate(shape)]
+    axes, extents = list(range(rank)), shape
+    if "axes" in draw.schema.attributes and rank > 2 and draw.chance(0.3):
+        axes = [int(axis) for axis in draw.rng.permutation(range(2, rank))[:draw.whole(1, rank - 2)]]
+        draw.attributes["axes"] = [axis - rank * int(draw.chance(0.3)) for axis in axes]
+        sizes, extents = [sizes[axis] for axis in axes], [shape[axis] for axis in axes]
     draw.add_values(tuple(shape), 0.05)
-    draw.add(None if draw.opset >= 13 else np.zeros(0, "float32"), 1)
+    region = np.zeros(0, "float32")
+    if coordinates == "tf_crop_and_resize":
+        draw.maybe("extrapolation_value", draw.one((0.0, 1.0, -2.5)))
+        region = np.array([0.0 if axis < 2 else draw.one((0.0, 0.25, -0.25, 0.4)) for axis in axes] + [
+            1.0 if axis < 2 else draw.one((1.0, 0.75, 1.25, 0.6)) for axis in axes], "float32")
+    draw.add(None if draw.opset >= 13 and not region.size else region, 1)
     if draw.chance(0.5):
+        draw.maybe("keep_aspect_ratio_policy", draw.one(("stretch", "not_larger", "not_smaller")) if min(
+            axes) > 1 else "stretch", 0.3)
         draw.add(None if draw.opset >= 13 else np.zeros(0, "float32"), 1)
         draw.add_ints(sizes, 0.9, "int64")
     else:
-        draw.add(np.array([size / extent for size, extent in zip(sizes, shape, strict=True)], "float32"), 0.9)
+        rough = 1.0 if coordinates == "tf_crop_and_resize" or draw.chance(0.7) else draw.one((1.1, 1.3))
+        draw.add(np.array([size / extent * (rough if axis > 1 else 1) for axis, size, extent in zip(
+            axes, sizes, extents, strict=True)], "float32"), 0.9)
 
 
 RULES = {"Conv": conv, "ConvTranspose": conv_transpose, "MaxPool": pool, "AveragePool": pool, "LpPool": pool,

@@ -116,12 +116,18 @@ def import_prelu(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("Shrink")
 def import_shrink(node: OnnxNode) -> tuple[str, ...]:
-    """Limit and bias are real; of integers the result is cut off."""
+    """Limit and bias are real; of integers the result is cut off, and wraps around where they do not hold it."""
     dtype = node.type(0).dtype
     wide = dtype if is_real(dtype) else "float64"
     (value,) = node.emit("shrink", cast_to(node, node.inputs[0], wide),
                          lambd=float(node.attr("lambd", 0.5)), bias=float(node.attr("bias", 0.0)))
-    return cast_to(node, value, dtype)
+    if is_real(dtype):
+        return (value,)
+    if dtype != "uint64":
+        return cast_to(node, *cast_to(node, value, "int64"), dtype)
+    infinite = float("inf")  # no other type holds what is above zero and what is below it
+    (above,), (below,) = (node.emit("clip", (value,), lo=lo, hi=hi) for lo, hi in ((0.0, infinite), (-infinite, 0.0)))
+    return node.emit("add", (*cast_to(node, above, dtype), *cast_to(node, *cast_to(node, below, "int64"), dtype)))
 
 
 @decomposes("Gelu")

@@ -51,6 +51,10 @@ class Family(ABC):
     def check(self, case) -> Verdict:
         """Imports the case, runs the passes and computes the graph in numpy; compares that with the reference."""
 
+    def make(self, cases: Sequence, target: str) -> object:
+        """Compiles cases into one program, which is not built. Raises MegccError where one of them is refused."""
+        return None  # a family whose `refusal` knows them all need not
+
     @abstractmethod
     def run(self, cases: Sequence, target: str, folder: Path) -> list[Outputs]:
         """The outputs of each case, all of them compiled into one folder and run for a target.
@@ -95,11 +99,15 @@ class OnnxFamily(Family):
     def again(self, case: Case) -> Case:
         return replace(case, **described(case))
 
-    def run(self, cases: Sequence[Case], target: str, folder: Path) -> list[Outputs]:
+    def make(self, cases: Sequence[Case], target: str) -> tvm_megcc.Artifact:
         model, feeds = merged(cases)
         # In a file an extent of 0 means that it is open.
         empty = {name: array.shape for name, array in feeds.items() if array.size == 0}
-        tvm_megcc.compile(model, target, input_shapes=empty or None).save(folder / target, force=True)
+        return tvm_megcc.compile(model, target, input_shapes=empty or None)
+
+    def run(self, cases: Sequence[Case], target: str, folder: Path) -> list[Outputs]:
+        _, feeds = merged(cases)
+        self.make(cases, target).save(folder / target, force=True)
         with tvm_megcc.load(folder / target, target) as session:
             found = run_session(session, feeds)
         return [{value.name: found[prefix(case) + value.name] for value in case.model.graph.output} for case in cases]

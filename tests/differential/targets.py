@@ -10,6 +10,15 @@ from tvm_megcc.target import parse_targets
 #: One of each instruction set and of each kind of machine.
 TARGETS = ("native", "c", "x86-64-v3", "arm64", "armv7", "riscv64-v", "wasm32-simd128", "cortex-m4", "cortex-m55")
 
+#: Valid instructions that an emulator cannot run: what it prints, and a reason.
+EMULATOR_FAULTS = {"decode_save_opc: Assertion": "qemu-riscv64 7.2 ends at every vector conversion that rounds towards "
+                                                 "zero, such as vfcvt.rtz.x.f.v"}
+
+
+def emulator_fault(error: Exception) -> str:
+    """Why an emulator ended that did not run what it should; "" where the fault is another."""
+    return next((reason for printed, reason in EMULATOR_FAULTS.items() if printed in str(error)), "")
+
 
 def missing(target: str) -> str:
     """What this machine lacks to compile and run for a target; "" for nothing."""

@@ -29,7 +29,8 @@ class Feature(NamedTuple):
 
 class Verdict(NamedTuple):
     """verdict: "right", "refused", "wrong", "crash", "no reference", "references differ" (reason: the sentence of
-    the specification that decides), "undecided" (there is none yet) or "not drawn"; of several operators also "ill-
+    the specification that decides), "undecided" (there is none yet), "emulator" (it does not know an instruction) or
+    "not drawn"; of several operators also "ill-
     conditioned" (the references differ as much where operands are moved by units in the last place) and "by one
     operator" (which differs from the reference by itself).
 

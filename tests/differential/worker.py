@@ -24,6 +24,7 @@ from tvm_megcc.runtime import build
 from .draw import Undrawn
 from .families import FAMILIES
 from .family import Family
+from .targets import emulator_fault
 from .verdict import Verdict, brief, say
 
 
@@ -50,7 +51,33 @@ def compile_each(family: Family, seed: int, operator: str, numbers: Sequence[int
 
 
 def compiled(family: Family, cases: Sequence, target: str) -> list[Verdict]:
-    """Cases in one folder; in two, each with a half of them, if one cannot be made or run."""
+    """Cases in one folder, but for those that are refused; in two, each with a half, if one cannot be made or run."""
+    refused = refusals(family, cases, target)
+    ran = iter(ran_together(family, [case for case in cases if case.number not in refused], target))
+    return [refused.get(case.number) or next(ran) for case in cases]
+
+
+def refusals(family: Family, cases: Sequence, target: str) -> dict[int, Verdict]:
+    """Verdicts on the cases that are refused. They are found before anything is built: builds cost the most."""
+    if not cases:
+        return {}
+    try:
+        family.make(cases, target)
+    except Exception as error:
+        if not is_refusal(error):
+            return {}
+        if len(cases) == 1:
+            return {cases[0].number: Verdict(cases[0].number, cases[0].label, "refused", brief(error))}
+        middle = len(cases) // 2
+        return refusals(family, cases[:middle], target) | refusals(family, cases[middle:], target)
+    return {}
+
+
+def is_refusal(error: Exception) -> bool:
+    return isinstance(error, MegccError) and not isinstance(error, (ToolError, InternalError))
+
+
+def ran_together(family: Family, cases: Sequence, target: str) -> list[Verdict]:
     if not cases:
         return []
     try:
@@ -59,9 +86,11 @@ def compiled(family: Family, cases: Sequence, target: str) -> list[Verdict]:
     except Exception as error:
         if len(cases) > 1:
             middle = len(cases) // 2
-            return compiled(family, cases[:middle], target) + compiled(family, cases[middle:], target)
-        if isinstance(error, MegccError) and not isinstance(error, (ToolError, InternalError)):
+            return ran_together(family, cases[:middle], target) + ran_together(family, cases[middle:], target)
+        if is_refusal(error):
             return [Verdict(cases[0].number, cases[0].label, "refused", brief(error))]
+        if reason := emulator_fault(error):
+            return [Verdict(cases[0].number, cases[0].label, "emulator", reason)]
         return [Verdict(cases[0].number, cases[0].label, "crash", f"{type(error).__name__}: {brief(error)}")]
     reasons = [family.compare(case, outputs) for case, outputs in zip(cases, found, strict=True)]
     return [Verdict(case.number, case.label, "wrong" if reason else "right", reason)

@@ -183,6 +183,19 @@ def determinant(case: Case) -> np.ndarray:
     return np.asarray(np.linalg.det(x.astype(np.float64))).astype(x.dtype)
 
 
+def unsorted(case: Case) -> np.ndarray:
+    """Unique: with sorted = 0 "the unique elements are in the same order as their first occurrence in X".
+
+    Raises:
+        ValueError: they are sorted.
+    """
+    if attribute(case, "sorted"):
+        raise ValueError("has them sorted")
+    (x,), axis = operands(case), case.attributes.get("axis")
+    first = np.sort(np.unique(x, return_index=True, axis=axis)[1])
+    return np.take(x.ravel() if axis is None else x, first, axis or 0)
+
+
 def with_pads(case: Case) -> onnx.ModelProto:
     """The case with explicit pads in place of SAME_UPPER and SAME_LOWER: "output_spatial_shape[i] =
     ceil(input_spatial_shape[i] / strides[i])", and as many elements around as that needs.
@@ -215,7 +228,8 @@ SPECIFIED: Mapping[str, Callable[[Case], np.ndarray]] = {
     "AffineGrid": affine_grid, "Attention": attended, "ConvTranspose": transposed, "Det": determinant, "Erf": erf,
     "GlobalLpPool": global_lp_pool, "GroupNormalization": group_normalized, "Hardmax": rows_before_13,
     "LRN": local_response, "MeanVarianceNormalization": mean_variance, "QLinearConv": convolved_in_two_axes,
-    "Resize": resized, "Slice": sliced}
+    "Resize": resized, "Slice": sliced,
+    "Unique": unsorted}
 
 
 def of_specification(case: Case) -> dict[str, np.ndarray]:

@@ -89,7 +89,7 @@ def test_kept(path):
     """In numpy, and compiled for this machine."""
     family, case, _ = case_of(path.read_text("utf-8"))
     verdict = judge(FAMILIES[family], case, "native")
-    assert verdict.verdict == "right", verdict
+    assert verdict.verdict in ("right", "references differ"), verdict
 
 
 @pytest.mark.slow

@@ -64,7 +64,7 @@ class Isa:
     hoists: an engine compiles kernels once more, and loads all that a stretch of code without jumps reads before it
         computes (V8): a tile needs registers for every operand of a step, and steps must not be unrolled.
     saturates: products of bytes are added by twos in int16, and saturate (kernels/integer/pmaddubsw.py).
-    fused_rounding: a product and a sum of reals, rounded once, take fewer instructions than products of 64 bits.
+    fused_rounding: a product and a sum of floats, rounded once, take fewer instructions than products of 64 bits.
     """
 
     name: str

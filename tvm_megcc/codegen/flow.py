@@ -13,7 +13,7 @@ from ..ir.shapes import Count
 
 @dataclass(frozen=True)
 class Move:
-    """Copies a value; with `turn`, a number, into the place of that number in the target, along its first axis."""
+    """Copies a value; with `iteration`, a number, into the place of that number in the target, along its first axis."""
 
     source: str
     target: str

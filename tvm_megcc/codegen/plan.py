@@ -129,7 +129,7 @@ class KernelPlan:
 
     def lifetimes(self) -> dict[str, list[int]]:
         """The first and last step that touches each buffer; what is done in front of a step counts as the step. A loop
-        touches in its last step what it does not make anew in each turn."""
+        touches in its last step what it does not make anew in each iteration."""
         ranges: dict[str, list[int]] = {}
         for index, step in enumerate(self.steps):
             for name in (*step.inputs, *step.outputs):

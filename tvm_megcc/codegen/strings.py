@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`<model>_texts.h`: the texts that a model knows, for C code that has them where the model has numbers."""
+"""`<model>_texts.h`: the strings that a model knows, for C code that has them where the model has numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LITERAL = 4000
 
 
 def strings_context(name: str, strings: Sequence[str]) -> dict:
-    """Returns the values that the template prints. All of a text is escaped, or is numbers."""
+    """Returns the values that the template prints. All of a string is escaped, or is numbers."""
     encoded = [text.encode() for text in strings]
     numbered = [number for number, text in enumerate(encoded) if len(text) > LITERAL]
     rows = [(f"{name}_text_{number}" if len(text) > LITERAL else c_string(strings[number]), len(text))

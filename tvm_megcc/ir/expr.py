@@ -242,8 +242,8 @@ def functions_of(expr: Expr) -> set[str]:
 
 
 def vector_call(expr: Call) -> Call:
-    """The call of reals as `mgc_min` and `mgc_max` take it, which keep a NaN of their first operand only: a number that
-    the model gives comes second. Of two operands that the run computes, "minimum" or "maximum"."""
+    """The call of floats as `mgc_min` and `mgc_max` take it, which keep a NaN of their first operand only: a number
+    that the model gives comes second. Of two operands that the run computes, "minimum" or "maximum"."""
     if expr.fn not in ("min", "max"):
         return expr
     first, second = expr.args

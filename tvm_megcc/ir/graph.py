@@ -126,8 +126,8 @@ class Graph:
         again.
     quantised: (scale, zero point) of integer inputs and outputs, where the model says so and no operator does.
     stream: of a network that takes a sequence in blocks.
-    texts: those that the model holds; text_ports: the inputs and outputs whose numbers (int64) are places among them,
-        negative ones of texts that are not.
+    strings: those that the model holds; text_ports: the inputs and outputs whose numbers (int64) are places among them,
+        negative ones of strings that are not.
     filled: inputs that grow with a state; they have room for all. counters: inputs, states, that count the rows of
         states that grow.
     """

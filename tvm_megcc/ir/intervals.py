@@ -16,7 +16,7 @@ Interval = Union[tuple[float, float], None]
 INT32 = (-2.0**31, 2.0**31 - 1)
 #: Of types that stores saturate to.
 SATURATED = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-2**15, 2**15 - 1), "uint16": (0, 2**16 - 1)}
-#: Reals have 24 bits: what an operation may add to a bound by rounding it, with room to spare.
+#: Floats have 24 bits: what an operation may add to a bound by rounding it, with room to spare.
 _ROUNDED = 2.0**-20
 
 

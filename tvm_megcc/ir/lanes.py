@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expressions over integers and reals together: each value is a lane of int32 ("i") or of float32 ("f").
+"""Expressions over integers and floats together: each value is a lane of int32 ("i") or of float32 ("f").
 
 8- and 16-bit operands are int32 lanes. Sums and products of int32 wrap. What an expression ends in is saturated to the
 element type of the result.
@@ -55,7 +55,7 @@ def refusal(expr: Expr, kinds: Sequence[str]) -> str | None:
 def evaluate(expr: Expr, operands: Sequence[np.ndarray], dtype: str, precise: bool = False) -> np.ndarray:
     """The expression over arrays that broadcast, saturated to `dtype`.
 
-    precise: functions of reals are computed in float64 and rounded to float32, one after the other, so that the result
+    precise: functions of floats are computed in float64 and rounded to float32, one after the other, so that the result
         does not depend on the machine's library.
     """
     kinds = [KINDS[array.dtype.name] for array in operands]

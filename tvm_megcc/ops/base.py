@@ -255,19 +255,19 @@ class OnnxNode:
         raise NotImplementedError
 
     def strings(self, *names: str) -> np.ndarray | None:
-        """Numbers of the texts of the first of these attributes that has some, int64; None where none has."""
+        """Numbers of the strings of the first of these attributes that has some, int64; None where none has."""
         raise NotImplementedError
 
     def code(self, text: str) -> int:
-        """The number of a text."""
+        """The number of a string."""
         raise NotImplementedError
 
     def is_text(self, index: int) -> bool:
-        """Whether operand `index` is texts, which are numbers of int64."""
+        """Whether operand `index` is strings, which are numbers of int64."""
         raise NotImplementedError
 
     def as_text(self, value: str) -> str:
-        """The value, which from here on is known as texts: none that means something else too."""
+        """The value, which from here on is known as strings: none that means something else too."""
         raise NotImplementedError
 
     def producer(self, value: str) -> Op | None:

@@ -33,7 +33,7 @@ _ONNX_NAMES = {"float32": "float", "float64": "double"}
 class Port:
     """An input or output of a model.
 
-    shape: extents; a text where the extent changes from call to call. range: least and largest of the values that are
+    shape: extents; a string where the extent changes from call to call. range: least and largest of the values that are
     known to be right for an input, such as ids in a vocabulary. quant: what integers of a quantised one stand for.
     counted: the shape of an output is known after a run. strings: the strings that the model knows, where the port
     holds strings.
@@ -149,7 +149,7 @@ class Session:
         strings = StringTable(model["texts"]) if "texts" in model else None
         self._all_inputs = tuple(Port.of(row, strings) for row in model["inputs"])
         self._all_outputs = tuple(Port.of(row, strings) for row in model["outputs"])
-        self._others: dict[str, int] = {}   # texts of the last run that the model does not know
+        self._others: dict[str, int] = {}   # strings of the last run that the model does not know
         self.kept: dict[str, str] = {row["output"]: row["input"] for row in model["states"]}
         self._begins: dict[str, list[Any]] = {row["input"]: row["begins"] for row in model["states"] if "begins" in row}
         self.state_ports = tuple(port for port in self._all_inputs if port.name in self.kept.values())
@@ -190,7 +190,7 @@ class Session:
         Args:
             inputs: a mapping from names to arrays; or a list or tuple of arrays in the order of `inputs`; or the one
                 array of a model with one input; or a table of pandas, whose columns are the inputs, or which is the one
-                input. Arrays are anything that numpy takes for one. Texts are str, or bytes of UTF-8; those that are
+                input. Arrays are anything that numpy takes for one. Strings are str, or bytes of UTF-8; those that are
                 given out are str, in an array of objects.
             feeds: arrays by name, as ONNX Runtime takes them: `inputs` are names of outputs then, or None for all, and
                 a list of these comes back. run_options: for the sake of that; not looked at.
@@ -393,7 +393,7 @@ class Session:
         return int(self.states[counter][0])
 
     def _with_strings(self, results: dict[str, Array]) -> dict[str, Array]:
-        """The results of a run, texts in place of their numbers."""
+        """The results of a run, strings in place of their numbers."""
         for name, strings in self._strings.items():
             results[name] = strings.strings(results[name], self._others)
         return results

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..runtime.session import Array
 
-#: Integers of so many bytes are quantised reals; wider ones, and booleans, are indices, labels, counts and masks.
+#: Integers of so many bytes are quantised floats; wider ones, and booleans, are indices, labels, counts and masks.
 QUANTISED = 2
 
 

@@ -103,10 +103,10 @@ def restored(sequences: Sequences, tensors: Sequence[str], form: Form) -> str:
 
 def carried_forms(importer: Importer, node: Node, starts: Sequence[str], given: Sequence[str],
                   iteration: Callable[[dict[str, str]], list[str | None]], places: Sequence[int]) -> list[Form]:
-    """Forms of the values that a loop carries: sequences are stacked. A turn tells what an empty one is of.
+    """Forms of the values that a loop carries: sequences are stacked. An iteration tells what an empty one is of.
 
     given: names, in the body, of the turn, of the condition and of the values. places: of the values among the results
-    that `turn` gives behind the condition.
+    that `iteration` gives behind the condition.
 
     Raises:
         MegccError: where that is not told, or tensors of one have several types.
@@ -142,8 +142,8 @@ def carried_forms(importer: Importer, node: Node, starts: Sequence[str], given: 
 
 
 def is_appended(body: onnx.GraphProto, given: str, result: str) -> bool:
-    """Whether all that a body does with a sequence is to put a tensor behind its end: the sequence is what its turns
-    give."""
+    """Whether all that a body does with a sequence is to put a tensor behind its end: the sequence is what its
+    iterations give."""
     producer = next((proto for proto in body.node if result in proto.output), None)
     return producer is not None and producer.op_type == "SequenceInsert" and not producer.domain \
         and producer.input[0] == given and not any(producer.input[2:]) and _reads(body, given) == 1 \

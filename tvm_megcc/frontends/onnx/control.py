@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: A loop that is written out has at most so many turns, and one that can be a loop at most so many nodes.
+#: A loop that is written out has at most so many iterations, and one that can be a loop at most so many nodes.
 MOST_ITERATIONS, MOST_NODES = 1024, 256
 
 Opsets = Mapping[str, int]
@@ -139,7 +139,7 @@ def _the_other(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Sco
 
 
 def loop(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, opsets: Opsets) -> list[str | None]:
-    """The outputs of a Loop: values that go round, then what each turn gives."""
+    """The outputs of a Loop: values that go round, then what each iteration gives."""
     body = branch_of(node, proto, "body")
     some = not node.has(0) or (node.is_const(0) and (node.const(0) > 0).any())
     known = some and (not node.has(1) or node.is_const(1))
@@ -159,8 +159,8 @@ class _Undecided(Exception):
 
 
 def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope, opsets: Opsets) -> list[str | None]:
-    """A loop that the run ends. What its turns give has room for as many as there can be: those that its operand says,
-    or that the user states as the bound of the output."""
+    """A loop that the run ends. What its iterations give has room for as many as there can be: those that its operand
+    says, or that the user states as the bound of the output."""
     builder, carried = importer.builder, list(node.inputs[2:])
     given = [value.name for value in body.input]
     if len(given) != len(carried) + 2 or len(body.output) < len(carried) + 1:
@@ -195,7 +195,7 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
         if None in results:
             return results
         going, *made = map(str, results)
-        if counted is not None:  # so many turns it holds, which are counted anyway
+        if counted is not None:  # so many iterations it holds, which are counted anyway
             going = node.constant(np.array(True))
         with builder.importing(node.name):
             moved = [part for index, form in zip(moving, forms, strict=True)
@@ -225,7 +225,7 @@ def _appended(importer: Importer, node: Node, start: str, rows: str) -> str:
 
 
 def _capacity(node: Node, builder: Builder, most: str) -> Dim:
-    """How many turns there can be."""
+    """How many iterations there can be."""
     if node.is_constant(most) and node.constant_of(most) == ENDLESS:
         room = node.bound(None)
     else:
@@ -330,7 +330,7 @@ def _scanned(importer: Importer, node: Node, body: onnx.GraphProto, states: list
 
 def _scan_iterations(importer: Importer, node: Node, body: onnx.GraphProto, states: list, sequences: list, length: Dim,
                    scope: Scope, opsets: Opsets) -> list[str | None]:
-    """The states at last, and what each turn gave along a new first axis."""
+    """The states at last, and what each iteration gave along a new first axis."""
     given = [value.name for value in body.input]
     def iteration(values: Sequence[str]) -> list[str | None]:
         at, going, *inside = values

@@ -2,7 +2,7 @@
 """com.microsoft's DynamicQuantizeLSTM, which ONNX Runtime's dynamic quantisation makes of an LSTM, as a Scan.
 
 As ONNX Runtime computes it, the whole input is quantised once, and the hidden state in each step; both products are of
-integers, gates are reals.
+integers, gates are floats.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A loop that the run ends: the graph of its body, found by importing it, and what goes round. A value whose shape
-changes from turn to turn goes round packed."""
+changes from iteration to iteration goes round packed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from .importer import Importer
 
 
-#: The turns of a loop that nothing but its condition ends.
+#: The iterations of a loop that nothing but its condition ends.
 ENDLESS = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class Looped:
     """A loop that is being imported. names: of the iteration, of the condition, and of the carried results. inside:
-    what the body calls those. carried: what they are at first. most, going: operands. room: how many turns what it
+    what the body calls those. carried: what they are at first. most, going: operands. room: how many iterations what it
     stacks has room for, None if it stacks nothing or nothing limits them. exact: whether it makes so many."""
 
     names: Sequence[str]
@@ -48,7 +48,7 @@ Body = Callable[[Sequence[str]], "list[str | None]"]
 
 
 def loop_of(importer: Importer, node: Node, loop: Looped, iteration: Body) -> list[str | None]:
-    """The loop's results: what went round, then what it stacked; none where a turn cannot be imported."""
+    """The loop's results: what went round, then what it stacked; none where an iteration cannot be imported."""
     builder = importer.builder
     plans = _plans(importer, node, loop, iteration)
     if plans is None:
@@ -96,7 +96,7 @@ def loop_of(importer: Importer, node: Node, loop: Looped, iteration: Body) -> li
 
 def _filling(node: Node, plan: TensorType | Packed, value: str) -> str:
     """Makes the initial values that the loop carries: one number fills a larger value that stands in its place from the
-    first turn on."""
+    first iteration on."""
     type_ = node.type_of(value)
     if isinstance(plan, Packed) or type_ == plan or type_.size != 1 or not plan.is_static:
         return value
@@ -105,7 +105,8 @@ def _filling(node: Node, plan: TensorType | Packed, value: str) -> str:
 
 
 def _may_fill(start: TensorType, type_: TensorType, name: str, ops: Sequence[Op]) -> bool:
-    """Whether one number may be the larger value of later turns already at first: nothing reads it, or it is one, too.
+    """Whether one number may be the larger value of later iterations already at first: nothing reads it, or it is one,
+    too.
     """
     return type_.dtype == start.dtype and start.size == 1 and type_.is_static \
         and (type_.size == 1 or not any(name in op.inputs for op in ops))
@@ -127,7 +128,8 @@ def _differs(start: TensorType, type_: TensorType) -> str:
 
 
 def _plans(importer: Importer, node: Node, loop: Looped, iteration: Body) -> list[TensorType | Packed] | None:
-    """How each value goes round: as it is, or packed, with room for the largest. None where a turn cannot be imported.
+    """How each value goes round: as it is, or packed, with room for the largest. None where an iteration cannot be
+    imported.
 
     Turns are imported until no more extents are found to change, then once more for how large they become.
     """
@@ -190,8 +192,8 @@ def _plans(importer: Importer, node: Node, loop: Looped, iteration: Body) -> lis
 
 def _not_growing(extents: Sequence[tuple[int, int, Dim, Dim, Dim]],
                  ops: Sequence[Op]) -> tuple[set[tuple[int, int]], dict[str, int | None]]:
-    """Which extents (of a value, its axis: that at first, that behind a turn, its symbol) stay as small as they were,
-    if those do; and what limits the symbols of a turn."""
+    """Which extents (of a value, its axis: that at first, that behind an iteration, its symbol) stay as small as they
+    were, if those do; and what limits the symbols of an iteration."""
     outer = bounds_of(ops)
     left = {(index, axis): (top, then, str(inside)) for index, axis, first, then, inside in extents
             if (top := interval(first, {name: (0, outer.get(name)) for name in symbols(first)})[1]) is not None}
@@ -206,7 +208,7 @@ def _not_growing(extents: Sequence[tuple[int, int, Dim, Dim, Dim]],
 
 
 def _trip_count(node: Node, builder: Builder, loop: Looped) -> Dim | None:
-    """How many turns there can be; None for no limit."""
+    """How many iterations there can be; None for no limit."""
     if loop.room is not None:
         return loop.room
     if builder.counts.known(loop.most):
@@ -217,12 +219,13 @@ def _trip_count(node: Node, builder: Builder, loop: Looped) -> Dim | None:
 
 
 def _may_stay(start: Dim, then: Dim, inside: Dim) -> bool:
-    """Whether an extent that changes is one that a turn counts, without regard to what it was."""
+    """Whether an extent that changes is one that an iteration counts, without regard to what it was."""
     return not symbols(then) & symbols(inside)
 
 
 def _largest(trip_count: Dim | None, start: Dim, then: Dim, inside: Dim, known: dict, outside: set[str]) -> Dim | None:
-    """The largest extent of a value that has `start` at first and `then` behind a turn that began with `inside`."""
+    """The largest extent of a value that has `start` at first and `then` behind an iteration that began with
+    `inside`."""
     first = largest(start, known, outside)
     growth = largest(then - inside, known, outside)
     if isinstance(growth, int) and growth <= 0:
@@ -234,7 +237,7 @@ def _largest(trip_count: Dim | None, start: Dim, then: Dim, inside: Dim, known: 
 
 
 def loop_input(builder: Builder, name: str, type_: TensorType) -> str:
-    """A value that a body gets in each turn."""
+    """A value that a body gets in each iteration."""
     name = builder.unique(name or "unused")
     builder.add_input(name, type_)
     return name

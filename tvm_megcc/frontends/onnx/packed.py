@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values whose extents change: from turn to turn of a loop, or with the branch that is taken. Such a value is packed
-into a vector that has room for the largest, beside those of its extents that change, each an int64 []."""
+"""Values whose extents change: from iteration to iteration of a loop, or with the branch that is taken. Such a value is
+packed into a vector that has room for the largest, beside those of its extents that change, each an int64 []."""
 
 from __future__ import annotations
 

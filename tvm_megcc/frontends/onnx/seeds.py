@@ -36,7 +36,7 @@ class Seeds:
 
     @contextmanager
     def within(self, iteration: str) -> Iterator[None]:
-        """Within it a loop's body is imported, whose turns have this number: each draws anew."""
+        """Within it a loop's body is imported, whose iterations have this number: each draws anew."""
         self._iterations.append(iteration)
         try:
             yield
@@ -44,7 +44,7 @@ class Seeds:
             self._iterations.pop()
 
     def key(self, origin: str) -> str:
-        """The seed, mixed with the numbers of the turns around, int64 [].
+        """The seed, mixed with the numbers of the iterations around, int64 [].
 
         Raises:
             MegccError: where the front end makes no such input.

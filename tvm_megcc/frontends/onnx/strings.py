@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of a model as numbers: each that the model holds is its place among them, in the order in which they are met.
+"""Strings of a model as numbers: each that the model holds is its place among them, in the order in which they are met.
 
 A run has other texts as inputs too; those are negative, each another number. So all that moves texts, compares them or
 looks them up is an operator on int64. What looks into them, or makes new ones, is refused.
@@ -14,7 +14,7 @@ import numpy as np
 from ...errors import MegccError
 from ...ir.graph import Graph
 
-#: Operators that move elements, and their operands that are texts if the results are; none for all operands.
+#: Operators that move elements, and their operands that are strings if the results are; none for all operands.
 MOVED: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("Cast", "Compress", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity",
                      "Reshape", "ReverseSequence", "Slice", "Split", "Squeeze", "StringNormalizer", "Tile",
@@ -22,21 +22,21 @@ MOVED: dict[str, tuple[int, ...]] = {
                      "ai.onnx.ml::ArrayFeatureExtractor"), (0,)),
     "CastLike": (0, 1), "Concat": (), "Where": (1, 2), "ScatterElements": (0, 2), "ScatterND": (0, 2),
 }
-#: Operators whose results say something else of texts.
+#: Operators whose results say something else of strings.
 READ: dict[str, tuple[int, ...]] = {
     "Equal": (0, 1), **dict.fromkeys(("Shape", "Size", "TfIdfVectorizer", "ai.onnx.ml::CategoryMapper",
                                       "ai.onnx.ml::LabelEncoder", "ai.onnx.ml::OneHotEncoder"), (0,))}
 
 
 class StringTable:
-    """places: of the texts so far. values: names of the values that are texts."""
+    """places: of the strings so far. values: names of the values that are strings."""
 
     def __init__(self):
         self.places: dict[str, int] = {}
         self.values: dict[str, bool] = {}
 
     def codes(self, strings: Iterable[str | bytes], shape: Sequence[int]) -> np.ndarray:
-        """The numbers of texts, int64.
+        """The numbers of strings, int64.
 
         Raises:
             MegccError: for one that is no UTF-8.
@@ -48,12 +48,12 @@ class StringTable:
         return np.array([self.places.setdefault(text, len(self.places)) for text in decoded], np.int64).reshape(shape)
 
     def known_to(self, graph: Graph) -> Graph:
-        """The graph with what its inputs and outputs say of texts."""
+        """The graph with what its inputs and outputs say of strings."""
         ports = frozenset(self.values).intersection((*graph.inputs, *graph.outputs))
         return graph.with_(strings=tuple(self.places), text_ports=ports) if ports else graph
 
     def moved(self, kind: str, inputs: Sequence[str], reduced: bool = False) -> bool:
-        """Whether the results of an operator are texts, because its operands are.
+        """Whether the results of an operator are strings, because its operands are.
 
         reduced: several elements become one.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many turns a Loop makes whose condition follows from constants alone: exporters write `while i < n` so."""
+"""How many iterations a Loop makes whose condition follows from constants alone: exporters write `while i < n` so."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 def known_trip_count(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
                   opsets: Mapping[str, int]) -> int | None:
-    """The number of turns that the condition of a Loop allows; None where it depends on what the run computes, or is
-    not false within as many turns as it takes to look at a quarter of the nodes that an import may.
+    """The number of iterations that the condition of a Loop allows; None where it depends on what the run computes, or
+    is not false within as many iterations as it takes to look at a quarter of the nodes that an import may.
 
-    What the condition depends on is imported turn by turn, whereby it is folded, and then forgotten.
+    What the condition depends on is imported iteration by iteration, whereby it is folded, and then forgotten.
     """
     carried = len(node.inputs) - 2
     part, going_round = _condition(body, carried)

@@ -48,7 +48,7 @@ def one(node: TvmNode, index: int) -> np.ndarray:
 
 
 def typed(node: TvmNode, expr: Expr, *names: str, dtype: str = "") -> str:
-    """An expression over integers and reals, of the call's element type if no other is given."""
+    """An expression over integers and floats, of the call's element type if no other is given."""
     return emit_broadcast(node.spelled(), "elementwise", names, expr=expr, dtype=dtype or node.types[0].dtype)[0]
 
 

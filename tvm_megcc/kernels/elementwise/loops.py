@@ -175,7 +175,7 @@ class VectorKernel(Broadcast):
 
 
 class LaneKernel(Broadcast):
-    """Expressions between integers and reals, saturated to the element type that the operator says."""
+    """Expressions between integers and floats, saturated to the element type that the operator says."""
 
     name = "lanes"
     lanes = "i"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of 4 bits: products that unpack them in registers, and rows as reals."""
+"""Weights of 4 bits: products that unpack them in registers, and rows as floats."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Int4Parameters(Parameters):
 
 
 class Int4MatMul(Kernel):
-    """A task is a panel of columns: numbers become reals in registers, and are multiplied by some rows of a."""
+    """A task is a panel of columns: numbers become floats in registers, and are multiplied by some rows of a."""
 
     name = "int4"
     fuses_epilogue = True

@@ -77,7 +77,7 @@ class StepsParameters(Parameters):
 
     cell: kind of the layer. gates: of a unit. products, scratch_vectors: as `Cell` has them. packed: the recurrent
     weights are. weight: their C type; of bytes, weight_short is what functions of lanes call it, weight_zero the zero
-    point, and scale "one" or "each" (row). widened: a task makes reals of them before its first step. sequences,
+    point, and scale "one" or "each" (row). widened: a task makes floats of them before its first step. sequences,
     vectors: of a tile. parts: sums of one gate side by side, each of every so manyth element. operands, results: those
     that are there. f, g, h: activations, C over x; "" where the cell has no such. cell_clip: bound of an LSTM's cell in
     C, "" without one. y, y_h, y_c: how results are stored.
@@ -168,7 +168,7 @@ class Steps(Kernel):
 
 
 def _widens(site: Site, gates: int) -> bool:
-    """Whether each task makes reals of all its weights once, rather than in each step: where the second cache holds
+    """Whether each task makes floats of all its weights once, rather than in each step: where the second cache holds
     them, and there are steps enough."""
     steps, units = site.x.shape[0], site.inputs[1].shape[-1]
     return not site.compact and isinstance(units, int) and 8 * gates * units * units <= site.target.l2 \

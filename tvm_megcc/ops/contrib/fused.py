@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of the domain com.microsoft on reals that ONNX Runtime's optimiser makes of several of ONNX: activations,
+"""Operators of the domain com.microsoft on floats that ONNX Runtime's optimiser makes of several of ONNX: activations,
 products and convolutions with what follows them."""
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def conv_transpose(node: OnnxNode) -> tuple[str, ...]:
 
 @contrib("Rfft", "Irfft")
 def real_fourier(node: OnnxNode) -> tuple[str, ...]:
-    """Over the last axis of reals, and back from [..., lines, 2]; the signal has an even length."""
+    """Over the last axis of floats, and back from [..., lines, 2]; the signal has an even length."""
     from ..math.spectral import transformed
     if node.attr("normalized", 0) or not node.attr("onesided", 1) or node.attr("signal_ndim", 1) != 1:
         raise MegccError("wants attributes normalized = 0, onesided = 1 and signal_ndim = 1")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators of the domain com.microsoft on quantised numbers, as ONNX Runtime's quantiser writes them: dequantised
-operands, the operator that ONNX has for reals, and its result quantised. passes/quantization/lower_quantized.py brings
+operands, the operator that ONNX has for floats, and its result quantised. passes/quantization/lower_quantized.py brings
 these onto integers.
 """
 

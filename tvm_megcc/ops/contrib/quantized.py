@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of ONNX Runtime on dynamically quantised numbers: operands of 8 bits, results of reals."""
+"""Operators of ONNX Runtime on dynamically quantised numbers: operands of 8 bits, results of floats."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def matmul_integer_to_float(node: OnnxNode) -> tuple[str, ...]:
 
 @contrib("DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(node: OnnxNode) -> tuple[str, ...]:
-    """A of reals, B, its scale and zero point, bias."""
+    """A of floats, B, its scale and zero point, bias."""
     a, scale, zero = dynamically_quantised(node, node.inputs[0])
     return (integer_product(node, a, node.inputs[1], scale, node.inputs[2], zero, given(node, 3), given(node, 4)),)
 
@@ -80,7 +80,7 @@ def _numbers(node: OnnxNode, along: int, block: int, bits: int) -> tuple[np.ndar
 
 @contrib("GatherBlockQuantized")
 def gather_block_quantized(node: OnnxNode) -> tuple[str, ...]:
-    """data, indices, scales, zero points: rows of numbers with a scale a block, as reals."""
+    """data, indices, scales, zero points: rows of numbers with a scale a block, as floats."""
     bits, block, rank = node.attr("bits", 4), node.attr("block_size", 128), node.type(0).rank
     if block < 1:
         raise ShapeError(f"blocks of {block} numbers")

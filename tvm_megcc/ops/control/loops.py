@@ -28,7 +28,7 @@ class Loop(Inlines):
     Results: how many turns there were (int64 []), going, the last values that went round, and what each turn gave,
     stacked along a first axis that has room for all turns. The body gets the number of the turn, going, the values
     that go round and what else it reads; it gives going, the values that go round, and what is stacked. Attribute
-    `counted`: it gives no going, for no turn changes that.
+    `counted`: it gives no going, for no iteration changes that.
     """
 
     kind = "loop"

@@ -174,7 +174,7 @@ _SAME_OF_ONE = ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce
 
 
 def _computed_in(kind: str, dtype: str) -> str:
-    """The element type that has a kernel: of integers a mean, root or logarithm is that of reals."""
+    """The element type that has a kernel: of integers a mean, root or logarithm is that of floats."""
     if dtype == "bool":
         return "uint8"
     return "float64" if kind in ("reduce_mean", "reduce_l2", "reduce_log_sum") and "int" in dtype else dtype

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Linear models, support vectors, encoders and scalers of ai.onnx.ml, as ONNX Runtime computes them.
 
-Texts are numbers here (frontends/onnx/strings.py).
+Strings are numbers here (frontends/onnx/strings.py).
 """
 
 from __future__ import annotations
@@ -331,7 +331,7 @@ def _default(node: OnnxNode, values: np.ndarray, is_text: bool) -> np.ndarray:
 
 @ml("LabelEncoder")
 def label_encoder(node: OnnxNode) -> tuple[str, ...]:
-    """Values by keys. Before version 2 of ai.onnx.ml the keys, or the values, are places in a list of texts."""
+    """Values by keys. Before version 2 of ai.onnx.ml the keys, or the values, are places in a list of strings."""
     classes = node.strings("classes_strings")
     if classes is not None:
         place = np.arange(classes.size)
@@ -351,7 +351,7 @@ def label_encoder(node: OnnxNode) -> tuple[str, ...]:
 
 @ml("CategoryMapper")
 def category_mapper(node: OnnxNode) -> tuple[str, ...]:
-    """The text of a number, or the number of a text."""
+    """The text of a number, or the number of a string."""
     strings, numbers = node.strings("cats_strings"), np.array(node.attr("cats_int64s") or (), np.int64)
     if strings is None or strings.size != numbers.size:
         raise MegccError("has no categories, as many texts as numbers")

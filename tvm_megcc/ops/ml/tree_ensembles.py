@@ -78,7 +78,7 @@ def probit(node: OnnxNode, scores: str) -> str:
 
 
 def labels_of(node: OnnxNode, ints: str = "classlabels_int64s") -> list[int]:
-    """Labels of the classes. Texts are their numbers."""
+    """Labels of the classes. Strings are their numbers."""
     strings = node.strings("classlabels_strings")
     return list(node.attr(ints) or []) if strings is None else strings.tolist()
 

@@ -21,7 +21,7 @@ WORDS = {"float32": 4, "float64": 5}
 class Trees(Operator):
     """y[n, t] = what all trees' leaves for row n give for target t: their sum, least or greatest.
 
-    Operands: x [N, F] of reals; nodes int32 [I, words]; roots int32 [R]; first int32 [L + 1]; targets int32 [W];
+    Operands: x [N, F] of floats; nodes int32 [I, words]; roots int32 [R]; first int32 [L + 1]; targets int32 [W];
     weights [W] of x's type. Nodes are numbered, inner ones from 0, leaves from I on. Words of a node: the next one
     where x[n, feature] <= threshold or is NaN, the next one otherwise, 2 * feature + 1 if NaN goes the second way (else
     + 0), and the bits of the threshold. Leaf l gives weights first[l] to first[l + 1], each to its target; a target

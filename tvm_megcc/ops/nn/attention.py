@@ -67,7 +67,7 @@ def count_up(node: OnnxNode, extent: Dim, *shape: Dim) -> str:
 
 
 def unless(node: OnnxNode, allowed: str, value: float, dtype: str) -> str:
-    """0 where allowed, else the value: [...] of bool → [...] of reals."""
+    """0 where allowed, else the value: [...] of bool → [...] of floats."""
     return emit_broadcast(node, "where", (allowed, number(node, 0, dtype), number(node, value, dtype)))[0]
 
 

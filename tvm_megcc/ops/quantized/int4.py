@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights of 4 bits, two in a byte, with a scale and a zero point for each block of a row: products with them, and rows
-of them as reals."""
+of them as floats."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def product_with_blocks(node: OnnxNode, a: str, bits: int, block: int,
 
 
 def _zeros(node: OnnxNode, bits: int, n: int, blocks: int) -> tuple[np.ndarray, np.ndarray]:
-    """Zero points [n, blocks] as integers, and what those of reals have besides."""
+    """Zero points [n, blocks] as integers, and what those of floats have besides."""
     rest = np.zeros((n, blocks), np.float32)
     if not node.has(3):
         return np.full((n, blocks), 1 << (bits - 1), np.uint8), rest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of words in a text: how often each of a table occurs."""
+"""Runs of words in a string: how often each of a table occurs."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from ..spelling import number, onnx_operator
 
 @decomposes("StringNormalizer")
 def string_normalizer(node: OnnxNode) -> tuple[str, ...]:
-    """A row without the texts of a list; one empty text where nothing is left."""
+    """A row without the strings of a list; one empty text where nothing is left."""
     x, stops = node.type(0), node.strings("stopwords")
     if node.attr("case_change_action", "NONE") != "NONE":
         raise MegccError("changes letters; give the model texts whose letters are changed already")

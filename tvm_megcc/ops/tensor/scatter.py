@@ -16,7 +16,7 @@ from ..base import Case, OnnxNode, Operator, Types, decomposes, f32, register
 from ..elementwise import cast_to, emit_broadcast
 from ..rules import axis_of, places, same_dtype
 
-#: How an update `v` joins what is there, `a`: in C over reals, and in numpy.
+#: How an update `v` joins what is there, `a`: in C over floats, and in numpy.
 REDUCTIONS = {"none": ("v", None), "add": ("a + v", np.add), "mul": ("a * v", np.multiply),
               "max": ("v > a || v != v ? v : a", np.maximum), "min": ("v < a || v != v ? v : a", np.minimum)}
 

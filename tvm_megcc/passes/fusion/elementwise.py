@@ -20,7 +20,7 @@ MAX_OPERANDS = 8
 
 def fuse_elementwise(graph: Graph, context: Context) -> Graph:
     """Rewrites float32 elementwise operators to `elementwise` and inlines each into its only consumer; those that make
-    reals of 8-bit numbers into all of them."""
+    floats of 8-bit numbers into all of them."""
     edit = Editor(graph)
     for op in graph.ops:
         if is_float_elementwise(graph, op) or is_lanes(op):
@@ -78,7 +78,7 @@ def is_float_elementwise(graph: Graph, op: Op) -> bool:
 
 
 def is_lanes(op: Op) -> bool:
-    """Whether the operator is an expression between integers and reals."""
+    """Whether the operator is an expression between integers and floats."""
     return op.kind == "elementwise" and "dtype" in op.attrs
 
 

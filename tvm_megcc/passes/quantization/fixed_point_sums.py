@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums of two numbers of 8 bits by fewer instructions where no pair tells the difference: all of them are tried, so the
-bits are the same. Fixed-point sums, as TFLite rounds them, become sums of reals: three products of 64 bits less for
-each element. Sums of reals that are divided, as ONNX says, do without the division, or with products of integers."""
+bits are the same. Fixed-point sums, as TFLite rounds them, become sums of floats: three products of 64 bits less for
+each element. Sums of floats that are divided, as ONNX says, do without the division, or with products of integers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Term(NamedTuple):
 
 
 def sum_in_float32(graph: Graph, context: Context) -> Graph:
-    """Rewrites sums in elementwise operators to float32; CPUs without vectors may have no unit for reals, and Helium
+    """Rewrites sums in elementwise operators to float32; CPUs without vectors may have no unit for floats, and Helium
     has rescaling."""
     edit = Editor(graph)
     for op in graph.ops if context.isa.lanes > 1 and not context.isa.helium else ():
@@ -52,7 +52,7 @@ def sum_in_float32(graph: Graph, context: Context) -> Graph:
 
 @lru_cache(maxsize=256)
 def as_float32(expr: Expr, a: str, b: str, dtype: str) -> Expr | None:
-    """The same function of operands of two types with a result of `dtype`, by way of reals; None if there is none."""
+    """The same function of operands of two types with a result of `dtype`, by way of floats; None if there is none."""
     core, limits = expr, []
     while isinstance(core, Call) and core.fn in ("min", "max") and isinstance(core.args[1], Const):
         limits.append((core.fn, core.args[1]))
@@ -115,7 +115,7 @@ def simpler_sums(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str],
 
     Args:
         operands, kinds: intervals and lanes of the operands.
-        in_integers: products of integers are as fast as those of reals, and stores shift.
+        in_integers: products of integers are as fast as those of floats, and stores shift.
         limits: that results are brought within.
     """
     if not isinstance(expr, Call):

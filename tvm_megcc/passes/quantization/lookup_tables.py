@@ -18,7 +18,7 @@ COSTLY = 12
 
 
 def tabulate(graph: Graph, context: Context) -> Graph:
-    """Elementwise operators on one 8-bit operand, by way of reals, as tables where that is less work."""
+    """Elementwise operators on one 8-bit operand, by way of floats, as tables where that is less work."""
     edit = Editor(graph)
     made: dict[tuple[Expr, str, str], str] = {}
     for op in graph.ops:

@@ -8,7 +8,7 @@
     dequantize → steps of a layer → quantize  → the layer, with weights and results of integers
     what is left of both                  → elementwise
 
-All that is elementwise is then one expression between integers and reals (ir/lanes.py), which `fuse_elementwise` joins
+All that is elementwise is then one expression between integers and floats (ir/lanes.py), which `fuse_elementwise` joins
 and `fuse_epilogues` puts into the kernel of the product.
 """
 
@@ -188,6 +188,6 @@ def _expression(edit: Editor, op: Op, parameters: Parameters) -> tuple[Expr, tup
 
 
 def dequantises(op: Op, types) -> bool:
-    """Whether an elementwise operator makes reals of one 8-bit operand: as cheap to do again as to keep."""
+    """Whether an elementwise operator makes floats of one 8-bit operand: as cheap to do again as to keep."""
     return (op.kind == "elementwise" and op.attrs.get("dtype") == "float32"
             and [types[name].itemsize for name in op.inputs] == [1])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recurrent layers between dequantize_linear and quantize_linear: recurrent weights stay bytes, which the kernel makes
-reals of in registers, and results are stored as the integers that are wanted of them."""
+floats of in registers, and results are stored as the integers that are wanted of them."""
 
 from __future__ import annotations
 

@@ -63,10 +63,10 @@ class Parameters:
 
 def finish_sums(edit: Editor, op: Op, product: Op, sums: str, scale: np.ndarray, shape: tuple[int, ...],
                 readers: Readers, addend: np.ndarray | None = None) -> None:
-    """Puts into the place of an operator of reals the one that computes `sums`, and what makes reals of them or, where
-    only clips and a quantize_linear follow, what these give.
+    """Puts into the place of an operator of floats the one that computes `sums`, and what makes floats of them or,
+    where only clips and a quantize_linear follow, what these give.
 
-    scale: of the sums, one or several; shape: how several of them, and the addend, broadcast. addend: reals that are
+    scale: of the sums, one or several; shape: how several of them, and the addend, broadcast. addend: floats that are
     added, if any.
     """
     def operand(array: np.ndarray, name: str) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Factors of reals that bring whole numbers across the same steps as another monotone function. Two such functions are
+"""Factors of floats that bring whole numbers across the same steps as another monotone function. Two such functions are
 equal where they are on both sides of each step: for results that are bytes, a few hundred numbers prove it for all."""
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Steps(NamedTuple):
 
 def searched(steps: Steps, factors: np.ndarray) -> Found | None:
     """Searches a function with these steps, near factors of float32 [C, 1]; None if a channel has nothing. Products are
-    not rounded before they are nearest integers, so numbers are between steps where the reals are."""
+    not rounded before they are nearest integers, so numbers are between steps where the floats are."""
     factors, moves, taken = factors.copy(), np.zeros(factors.shape, np.float64), np.zeros(factors.shape, np.float64)
     rest = np.arange(len(factors))
     for nudge in _NUDGES:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Expressions without what the ranges of their operands make idle: limits that nothing reaches, checks for numbers
-beyond int32, divisions of sums that have few values. On microcontrollers, rounded products without reals."""
+beyond int32, divisions of sums that have few values. On microcontrollers, rounded products without floats."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _changed(graph: Graph, op: Op, context: Context) -> Op | None:
 
 
 def _products(expr: Expr) -> Expr:
-    """Rounded products of an integer and a real as one function, which needs no unit for reals."""
+    """Rounded products of an integer and a real as one function, which needs no unit for floats."""
     if not isinstance(expr, Call):
         return expr
     arguments = tuple(map(_products, expr.args))

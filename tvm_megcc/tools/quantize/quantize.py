@@ -30,7 +30,7 @@ KINDS = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Add", "Mul", "AveragePool",
 LAYERS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 #: dB of signal to noise of the outputs that are enough; and the share of layers that may stay float for it, or one.
 ENOUGH, SHARE = 20.0, 0.25
-#: What the quantiser calls the reals of a value that was quantised.
+#: What the quantiser calls the floats of a value that was quantised.
 _REAL = "_DequantizeLinear_Output"
 #: Samples whose intermediate values are looked at.
 WATCHED = 16
@@ -150,7 +150,7 @@ class _Quantiser:
 
 
 def _fold_weights(graph: onnx.GraphProto) -> None:
-    """Weights that are kept as integers already, without the arithmetic being so, become reals, and are quantised anew
+    """Weights that are kept as integers already, without the arithmetic being so, become floats, and are quantised anew
     with the rest."""
     from onnx.reference import ReferenceEvaluator
 

@@ -229,7 +229,7 @@ def relu(node: Node) -> Results:
 
 @quantised("QUANTIZE", any_width=True)
 def quantize(node: Node) -> Results:
-    """Reals, or numbers of another scale; those of 16 bits with any zero point, also from and to int32."""
+    """Floats, or numbers of another scale; those of 16 bits with any zero point, also from and to int32."""
     y, within = of_tensor(node.results[0], (*WIDTHS, "int32"), True), fixed_point.limits(node.results[0].dtype)
     if node.type(0).dtype == "float32":
         # The largest float below a half: added to a half it makes one, to what is less it does not.

@@ -19,7 +19,7 @@ def rounded(values: np.ndarray) -> np.ndarray:
     return whole + np.where(np.abs(values - whole) >= np.float32(0.5), np.sign(values), 0).astype(np.float32)
 
 
-#: Fused activations: the reals between which results lie.
+#: Fused activations: the floats between which results lie.
 _BOUNDS: dict[int, tuple[float | None, float | None]] = {
     tflite.ActivationFunctionType.NONE: (None, None), tflite.ActivationFunctionType.RELU: (0.0, None),
     tflite.ActivationFunctionType.RELU6: (0.0, 6.0), tflite.ActivationFunctionType.RELU_N1_TO_1: (-1.0, 1.0)}
@@ -31,7 +31,7 @@ def activation_range(function: int, dtype: str, result: Quantization) -> Range |
 
 
 def between(least: float | None, most: float | None, dtype: str, result: Quantization) -> Range:
-    """The numbers that stand for reals between two; None: for no bound."""
+    """The numbers that stand for floats between two; None: for no bound."""
     ends = limits(dtype)
     low, high = (end if bound is None else int(rounded(np.float32(bound) / result.scale)[0]) + int(result.zero_point[0])
                  for bound, end in zip((least, most), ends, strict=True))
@@ -77,7 +77,7 @@ def _saturated(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def requantize_table(x: Quantization, dtype: str, result: Quantization, result_dtype: str) -> np.ndarray:
-    """The same reals in another scale, as CONCATENATION of uint8 computes them."""
+    """The same floats in another scale, as CONCATENATION of uint8 computes them."""
     factor = x.scale[0] * (np.float32(1) / result.scale[0])
     bias = -np.float32(x.zero_point[0]) * factor
     return _saturated(rounded(codes(dtype).astype(np.float32) * factor + bias) + np.float32(result.zero_point[0]),

@@ -110,7 +110,7 @@ def same_types(node: Node, supported: Sequence[str] = BYTES) -> str:
 
 
 def require_same_scales(node: Node) -> None:
-    """Raises Unsupported where quantised operands and results do not all stand for the same reals."""
+    """Raises Unsupported where quantised operands and results do not all stand for the same floats."""
     found = [tensor for tensor in (*node.tensors, *node.results) if tensor is not None and tensor.quantization]
     pairs = {(tensor.dtype, of_tensor(tensor).scale[0].item(), zero(of_tensor(tensor))) for tensor in found}
     if len(pairs) > 1:

@@ -100,7 +100,7 @@ def _model_facts(path: Path) -> dict:
 
 def load(path: str | Path | Artifact, target: str | None = None, model: str | None = None,
          threads: int | None = None) -> Session:
-    """A session on a generated folder, or on a .megcc file in it. The folder is built first if it is not yet.
+    """Returns a session on a generated folder, or on a .megcc file in it. The folder is built first if it is not yet.
 
     Args:
         path: the folder that `Artifact.save` or `megcc compile` wrote, or the .megcc file in it; or the artifact, which
@@ -120,7 +120,7 @@ def load(path: str | Path | Artifact, target: str | None = None, model: str | No
 
 
 def dump_into(folder: str | Path) -> Dump:
-    """A dump that writes `<folder>/<stage>.txt`, and pictures under their own names."""
+    """Returns a dump that writes `<folder>/<stage>.txt`, and pictures under their own names."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
 

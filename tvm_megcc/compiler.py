@@ -114,7 +114,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], options: CompileOptio
 
 
 def _kept_once(weights: Mapping[str, Weight], kept: dict[tuple[bytes, np.dtype], np.ndarray]) -> dict[str, Weight]:
-    """The weights of a plan, those that are packed as other plans have them in the same memory."""
+    """Returns the weights of a plan, those that are packed as other plans have them in the same memory."""
     return {name: replace(weight, data=kept.setdefault((weight.digest, weight.data.dtype), weight.data))
             for name, weight in weights.items()}
 

@@ -17,7 +17,7 @@ FLASH = "flash"
 
 @dataclass(frozen=True)
 class Regions:
-    """Memories that a session may use, the one that is preferred first.
+    """The memory regions that a session may use, the preferred one first.
 
     ram: name and most bytes of each that can be written; the session's own block is in the first.
     hot: so many of them, the first ones, are preferred to flash: constants go there as far as there is room.

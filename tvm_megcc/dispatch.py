@@ -197,7 +197,7 @@ def shapes_by_model(sets: Sequence[Mapping[str, Shape]], inputs: Mapping[str, Co
 def buckets_of(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]] = (),
                dispatch: Dispatcher | Intervals | None = None,
                constants: bool = True) -> tuple[dict[str, Shape], tuple[Bucket, ...]]:
-    """The shapes to import a model with, and the buckets to compile it for.
+    """Returns the shapes to import a model with, and the buckets to compile it for.
 
     Args:
         inputs: shapes of the model's inputs: an extent, the name of a symbol, or None for an unnamed open axis.

@@ -19,13 +19,13 @@ _QUOTED = re.compile(f"'([^'\n]{{{_NAME},}})'")
 
 
 def shortened(text: str, longest: int = 80) -> str:
-    """The text with its middle left out where it is long."""
+    """Returns the text with its middle left out where it is long."""
     kept = longest - 3
     return text if len(text) <= longest else f"{text[:kept - kept // 3]}...{text[len(text) - kept // 3:]}"
 
 
 def quoted(name: object) -> str:
-    """A name of the model as messages show it."""
+    """Returns a name of the model as messages show it."""
     return f"'{shortened(_CONTROL.sub('_', str(name)).replace(chr(10), '_'), _NAME)}'"
 
 
@@ -36,7 +36,8 @@ def readable(message: str) -> str:
 
 
 def one_line(report: Any) -> Any:
-    """A report whose texts have no control characters and no ends of lines: those come from names of a model."""
+    """Returns a report whose texts have no control characters and no ends of lines: those come from names of a
+    model."""
     if isinstance(report, str):
         return _CONTROL.sub("_", report).replace("\n", "_")
     if isinstance(report, dict):
@@ -45,7 +46,7 @@ def one_line(report: Any) -> Any:
 
 
 def report_text(report: dict, text: Callable[[dict], str]) -> str:
-    """A report as `text` writes it, for a terminal."""
+    """Returns a report as `text` writes it, for a terminal."""
     return readable(text(one_line(report)))
 
 
@@ -79,7 +80,7 @@ def for_the_command() -> Iterator[None]:
 
 
 def _in_python(message: str) -> str:
-    """The message with the names of arguments in place of options, but for those in command lines."""
+    """Returns the message with the names of arguments in place of options, but for those in command lines."""
     return "".join(part if _COMMAND_LINE.fullmatch(part) else _with_arguments(part)
                    for part in _COMMAND_LINE.split(message))
 

@@ -121,7 +121,7 @@ def load(externs: Externs | None) -> dict[tuple[str, str], list[Function]]:
 
 
 def _declared(path: Path) -> list[tuple[Operator, Path]]:
-    """The operators that a file declares, with its folder."""
+    """Returns the operators that a file declares, with its folder."""
     if not path.is_file():
         raise MegccError(f"{path}: there is no such file; --extern wants a Python file that declares operators "
                          "(docs/extern.md)")
@@ -158,7 +158,7 @@ def _function(operator: Operator, folder: Path) -> Function:
 
 
 def attribute(function: Function, name: str, default: Any, value: Any) -> float | int:
-    """The value of an attribute, None where the node has none.
+    """Returns the value of an attribute, None where the node has none.
 
     Raises:
         MegccError: for one that is missing, of another type, or no number that C can have.

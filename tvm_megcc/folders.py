@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders that several processes read and write: locks that no dead process keeps, and replacing one in one step.
+"""Locks and atomic replacement of folders that several processes read and write. A dead process keeps no lock.
 
 A lock is `flock` on the folder itself: there is no file to leave behind, and the system drops it with its process.
 Where folders cannot be locked (NFS, Windows) everything is written aside and renamed all the same.
@@ -49,7 +49,7 @@ class Contents(Protocol):
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Nobody else who locks the folder has it meanwhile. It may be replaced while we wait: the new one is locked.
+    """Holds an exclusive lock on the folder. The folder may be replaced while we wait; then the new one is locked.
 
     Raises:
         OSError: if there is no such folder.
@@ -66,7 +66,8 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def replace(folder: Path, files: Mapping[str, bytes | Contents], keep: str) -> None:
-    """Makes the folder one of these files. Whoever looks, and whatever goes wrong, finds the old one or the new one.
+    """Replaces the folder by one of these files in one step. A reader always sees the old or the new one, also after a
+    failure.
 
     A folder of just these files is left alone. What processes that were killed left beside the folder is removed.
 
@@ -101,8 +102,8 @@ def replace(folder: Path, files: Mapping[str, bytes | Contents], keep: str) -> N
 
 @contextmanager
 def _one_writer(folder: Path) -> Iterator[None]:
-    """Nobody else puts a folder in this place meanwhile. The lock is the parent's: without an exchange, there are
-    moments when the folder itself is not there."""
+    """Excludes other writers of this path. It locks the parent, because without an exchange the folder itself is absent
+    for moments."""
     held = None
     try:
         held = _lock(folder.parent)
@@ -225,7 +226,7 @@ def _prefix(folder: Path) -> str:
 
 
 def read(path: str | Path, most: int = MOST) -> bytes:
-    """The bytes of a file or pipe.
+    """Returns the bytes of a file or pipe.
 
     Raises:
         OSError: if it cannot be read; MegccError: if there are more than `most` bytes.
@@ -245,7 +246,7 @@ def read(path: str | Path, most: int = MOST) -> bytes:
 
 
 def sha256(path: Path) -> str:
-    """Digest of a file, which may be larger than memory."""
+    """Returns digest of a file, which may be larger than memory."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while part := file.read(_PART):
@@ -272,7 +273,7 @@ def _holds(path: Path, data: bytes | Contents) -> bool:
 
 
 def _parts(piece: memoryview) -> Iterator[memoryview]:
-    """A piece, a few megabytes at a time."""
+    """Splits a piece into a few megabytes at a time."""
     return (piece[begin:begin + _PART] for begin in range(0, len(piece), _PART))
 
 
@@ -287,7 +288,7 @@ def _consists_of(folder: Path, files: Mapping[str, bytes | Contents], keep: str)
 
 
 def _lock(folder: Path, wait: bool = True) -> int | None:
-    """The folder, open and locked; None where it cannot be, or, without waiting, where somebody else has it."""
+    """Returns the folder, open and locked; None where it cannot be, or, without waiting, where somebody else has it."""
     if fcntl is None:
         return None
     held = os.open(folder, os.O_RDONLY)

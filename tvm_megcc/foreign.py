@@ -20,13 +20,14 @@ LONGEST, LONGEST_IDENTIFIER = 160, 64
 
 
 def printable(text: object, longest: int = LONGEST) -> str:
-    """A text for comments, tables and pictures: a line of harmless characters, shortened in the middle."""
+    """Returns a text for comments, tables and pictures: a line of harmless characters, shortened in the middle."""
     line = " ".join(_FOREIGN.sub("_", str(text)).split())
     return shortened(_COMMENT_SIGNS.sub(" ", line), longest) or "_"
 
 
 def identifier(text: str) -> str:
-    """A text as a C identifier: `MobileNet-v1 (0.25)` becomes `mobilenet_v1_0_25`. Other texts may give the same."""
+    """Returns a text as a C identifier: `MobileNet-v1 (0.25)` becomes `mobilenet_v1_0_25`. Other texts may give the
+    same."""
     name = re.sub(r"[^0-9a-z]+", "_", text.lower()).strip("_") or "model"
     if len(name) > LONGEST_IDENTIFIER:
         name = f"{name[:LONGEST_IDENTIFIER - 9].rstrip('_')}_{digest(text, 8)}"
@@ -39,21 +40,21 @@ def digest(text: str, length: int = 6) -> str:
 
 
 def c_string(text: str) -> str:
-    """A text as a literal of C, which keeps every character."""
+    """Returns a text as a literal of C, which keeps every character."""
     plain = [chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}"
              for byte in text.encode("utf-8", "replace")]
     return f'"{"".join(plain)}"'
 
 
 def c_name(text: str) -> str:
-    """The text, which has to be an identifier of C already."""
+    """Returns the text, which has to be an identifier of C already."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
         raise InternalError(f"'{printable(text)}' is printed where C has an identifier")
     return text
 
 
 def json_string(text: str) -> str:
-    """A text as a literal of JSON, JavaScript and TypeScript, which keeps every character; no sign in it ends a
+    """Returns a text as a literal of JSON, JavaScript and TypeScript, which keeps every character; no sign in it ends a
     comment, a literal, a fence of Markdown or an element of HTML."""
     return re.sub(r"[/*<>&`'?]", lambda sign: f"\\u{ord(sign[0]):04x}", json.dumps(text))
 

@@ -47,7 +47,7 @@ def folded(summary: str, *parts: str) -> str:
 
 
 def model(title: str, facts: Mapping[str, Any], memory: str, target: str) -> str:
-    """A compiled model.
+    """Returns a compiled model.
 
     Args:
         facts: those of the manifest.

@@ -97,7 +97,7 @@ class MegccRep(BackendRep):
         self._session = None if open_shapes else self._compiled()
 
     def run(self, inputs, **kwargs) -> tuple[np.ndarray, ...]:
-        """The outputs, in the model's order. inputs: arrays in the model's order, or by name."""
+        """Returns the outputs, in the model's order. inputs: arrays in the model's order, or by name."""
         if not isinstance(inputs, Mapping):
             inputs = dict(zip(self._inputs, inputs, strict=True))
         arrays: dict[str, np.ndarray] = {}
@@ -135,7 +135,7 @@ def _inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
 
 
 def _value(results: Mapping[str, np.ndarray], output: onnx.ValueInfoProto):
-    """An output: a sequence as a list; None for an optional without a value."""
+    """Returns an output: a sequence as a list; None for an optional without a value."""
     if is_sequence(output.type):
         names = takewhile(lambda name: name in results, (f"{output.name}.{index}" for index in count()))
         return [results[name] for name in names]
@@ -156,7 +156,7 @@ def _with_empty_inputs_known(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _load(artifact: Artifact, target: Target) -> NativeSession:
-    """A session on a library that lives in memory only."""
+    """Returns a session on a library that lives in memory only."""
     compiler = find_compiler(target)
     with tempfile.TemporaryDirectory(prefix="megcc-") as scratch:
         folder = artifact.save(Path(scratch) / "model")
@@ -171,7 +171,7 @@ def _load(artifact: Artifact, target: Target) -> NativeSession:
 
 @cache
 def _runtime_objects(compiler: Compiler, target: Target) -> list[Path]:
-    """The C runtime, compiled into a folder of the cache that its sources, flags and compiler name."""
+    """Returns the C runtime, compiled into a folder of the cache that its sources, flags and compiler name."""
     root = paths.c_runtime()
     headers = sorted([*(root / "include").rglob("*.h"), *(root / "src").rglob("*.h")])
     sources = [*sorted((root / "src").glob("*.c")), Path(builds.__file__).with_name("megcc_py.c")]

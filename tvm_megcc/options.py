@@ -58,7 +58,7 @@ class Option(NamedTuple):
 
 
 def _row(*option: Any, **others: Any) -> dict[str, Option]:
-    """The metadata of a field."""
+    """Returns the metadata of a field."""
     return {"option": Option(*option, **others)}
 
 
@@ -191,7 +191,7 @@ class CompileOptions:
     @classmethod
     def of(cls, options: CompileOptions | None = None, changes: Mapping[str, Any] | None = None,
            caller: str = "compile") -> CompileOptions:
-        """The options with some changed; None stands for the default, of an option and of all.
+        """Returns the options with some changed; None stands for the default, of an option and of all.
 
         Raises:
             TypeError: for a name that is no option, as Python has it for `caller`, and for options that are none.
@@ -214,7 +214,7 @@ class CompileOptions:
         return {row.name: getattr(self, row.name) for row in fields(self) if option_of(row).context}
 
     def tuning_log(self) -> TuningLog | None:
-        """The times in the log, of a path as the file has them now.
+        """Returns the times in the log, of a path as the file has them now.
 
         Raises:
             MegccError: the file cannot be read, or is no log.
@@ -224,7 +224,7 @@ class CompileOptions:
         return TuningLog.read(self.log) if isinstance(self.log, (str, Path)) else self.log
 
     def given(self) -> list[Field[Any]]:
-        """The fields whose value is not the default."""
+        """Returns the fields whose value is not the default."""
         return [row for row in fields(self) if getattr(self, row.name) != default_of(row)]
 
     def recorded(self) -> dict[str, Any]:

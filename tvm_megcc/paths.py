@@ -19,7 +19,7 @@ def c_runtime() -> Path:
 
 
 def schema() -> Path:
-    """The container's schema."""
+    """Returns the container's schema."""
     return _data("schema") / "megcc.fbs"
 
 

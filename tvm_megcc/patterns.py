@@ -63,7 +63,7 @@ _X, _W, _B, _RESIDUAL = Any("x"), Const("w"), Const("b"), Any("residual")
 
 
 def _biased(kind: str) -> Term:
-    """The producer, its bias as an operand of its own or as an operator behind it."""
+    """Returns the producer, its bias as an operand of its own or as an operator behind it."""
     return Opt(("add",), Call((kind,), (_X, _W)), (_B,))
 
 

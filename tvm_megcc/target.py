@@ -52,8 +52,8 @@ class Isa:
     closes: stores of bytes take two or four vectors, their limits and zero point (mgc_iclose4 in megcc_integer.h).
     sums: how tiles of integer/dot add products of bytes up where that is assembler: a macro of
         `integer/sums.neon.c.j2`; "" where it is C.
-    ahead: tiles of conv2d/direct ask for weights before they use them: for those of a whole tile ahead, where a tile
-        has no more bytes of them than this. 0: they do not ask.
+    ahead: tiles of conv2d/direct prefetch weights: those of the next tile, where a tile
+        has no more bytes of them than this. 0: no prefetch.
     dsp: two products of int16 are added to a sum by one instruction, as Arm's DSP extension does (simd/dsp_integer.h).
     pairs: how two pixels are multiplied by a weight at once, where there are no vectors (simd/pairs_integer.h).
     helium: vectors of Helium: multiply-add takes a number from a general register as an operand (simd/helium.h), and

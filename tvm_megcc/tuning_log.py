@@ -98,7 +98,7 @@ class TuningLog:
 
     @staticmethod
     def parse(text: str, source: str) -> TuningLog:
-        """The log in a text. A last line that was cut short is left out, with a warning.
+        """Returns the log in a text. A last line that was cut short is left out, with a warning.
 
         Raises:
             MegccError: naming source and line of anything else that is no row.
@@ -122,7 +122,7 @@ class TuningLog:
 
     @staticmethod
     def read(path: str | Path) -> TuningLog:
-        """The log in a file.
+        """Returns the log in a file.
 
         Raises:
             MegccError: if it cannot be read; or naming file and line of what is no row.
@@ -139,7 +139,7 @@ class TuningLog:
         return Measured(rows) if rows else None
 
     def text(self) -> str:
-        """The rows as a log, in an order that does not depend on when they were measured."""
+        """Returns the rows as a log, in an order that does not depend on when they were measured."""
         return "".join(self.rows[key].line() for key in sorted(self.rows))
 
     def __len__(self) -> int:
@@ -225,7 +225,7 @@ class Measured:
         return self._best.get((call, layouts))
 
     def scaled(self, call: str, guess: float) -> float:
-        """A guess of the cost model in nanoseconds."""
+        """Returns a guess of the cost model in nanoseconds."""
         return guess * self._scales.get(call, self._scales.get(call.partition("(")[0], self._scales.get("", 1.0)))
 
     @property

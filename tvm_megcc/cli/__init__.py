@@ -69,7 +69,7 @@ def _leave_stdout() -> None:
 
 
 def parsed(argv: Sequence[str]) -> argparse.Namespace:
-    """A command line as the tools take it.
+    """Returns a command line as the tools take it.
 
     Raises:
         MegccError: for an option of compiling that is not understood.
@@ -78,7 +78,7 @@ def parsed(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def with_options(args: argparse.Namespace) -> argparse.Namespace:
-    """The parsed command line, with the options of compiling where the verb has some; raises as `parsed`."""
+    """Returns the parsed command line, with the options of compiling where the verb has some; raises as `parsed`."""
     if "compiles" in args:
         args.options = compile_options(args)
     return args

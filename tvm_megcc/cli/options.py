@@ -359,7 +359,7 @@ def _compile_options(verb: argparse.ArgumentParser, limits: bool = True) -> None
 
 
 def compile_options(args: argparse.Namespace) -> CompileOptions:
-    """The options of compiling that a command line has.
+    """Returns the options of compiling that a command line has.
 
     Raises:
         MegccError: for a value that is not understood.

@@ -71,8 +71,8 @@ def write(artifacts: Sequence[Compiled], folder: str | Path, embed: bool | str =
 
 def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: Mapping[str, bytes] | None = None
              ) -> dict[str, bytes | Image]:
-    """The files of the folder: name below it -> bytes, containers in pieces, the manifest with the hashes of all
-    others last."""
+    """Returns the files of the folder: name below it -> bytes, containers in pieces, the manifest with the hashes of
+    all others last."""
     if embed not in (False, True, TEXT, INCBIN, AUTO):
         raise MegccError(f"'{printable(embed)}' is no way to embed a model: {TEXT}, {INCBIN} or {AUTO}")
     if len({a.name for a in artifacts}) != len(artifacts):
@@ -166,7 +166,7 @@ def sources(artifacts: Sequence[Compiled]) -> dict[str, str]:
 
 
 def _code(text: str) -> str:
-    """A source without its first comment, which says what it was generated from."""
+    """Returns a source without its first comment, which says what it was generated from."""
     return re.sub(r"^/\*.*?\*/\s*", "", text, count=1, flags=re.DOTALL)
 
 
@@ -380,7 +380,7 @@ class _View:
 
 
 def _unique(name: str, taken: set[str]) -> str:
-    """A name that nobody has, neither by itself nor with the ending of another macro of its."""
+    """Returns a name that nobody has, neither by itself nor with the ending of another macro of its."""
     candidate, count = name, 1
     while not taken.isdisjoint(own := {candidate + ending for ending in ("", *ENDINGS)}):
         count += 1

@@ -210,7 +210,7 @@ def is_large(weights: Bytes | Weights) -> bool:
 
 
 def write(model: ContainerModel) -> bytes:
-    """The bytes of the container in one."""
+    """Returns the bytes of the container in one."""
     return bytes(Image(model))
 
 
@@ -219,7 +219,7 @@ def _pieces(weights: Bytes | Weights) -> Sequence[Bytes]:
 
 
 def _counted_in_units(model: ContainerModel) -> ContainerModel:
-    """The model as the large format has it."""
+    """Returns the model as the large format has it."""
     if any(row.storage == Storage.weight and row.data % WEIGHTS_ALIGNMENT
            for program in model.programs for row in program.tensors):
         raise MegccError(f"weights that lie behind everything else begin at multiples of {WEIGHTS_ALIGNMENT} bytes")
@@ -307,7 +307,7 @@ def _pack(layout: str, values: Sequence[Any], where: str) -> bytes:
 # --- reading -----------------------------------------------------------------------------------------------------
 
 def read(data: Bytes) -> ContainerModel:
-    """The container as values, for inspection; its weights are a view of it. Its runtime meaning is checked by
+    """Returns the container as values, for inspection; its weights are a view of it. Its runtime meaning is checked by
     c_runtime/src/verify.c, not here.
 
     Raises:
@@ -378,8 +378,8 @@ def _row_maker(kind: type) -> Callable[[tuple], Any]:
 # --- what the runtime will want ----------------------------------------------------------------------------------
 
 def memory_expression(model: ContainerModel) -> str:
-    """Bytes that megcc_session_open() wants, as C: a use of the macro in megcc.h, so that it is right for the size
-    of a pointer there. It is what the program with the largest demand wants, whichever the CPU chooses."""
+    """Returns bytes that megcc_session_open() wants, as C: a use of the macro in megcc.h, so that it is right for the
+    size of a pointer there. It is what the program with the largest demand wants, whichever the CPU chooses."""
     columns = zip(*(_memory_arguments(program) for program in model.programs), strict=True)
     return f"MEGCC_MEMORY_BYTES({', '.join(str(max(column)) + 'u' for column in columns)})"
 
@@ -391,7 +391,7 @@ def session_bytes(pointer_bytes: int, alignment: int, pointers: int, words: int,
 
 
 def program_bytes(program: Program, pointer_bytes: int) -> int:
-    """Bytes of a session of this program."""
+    """Returns bytes of a session of this program."""
     alignment, pointers, words, arena = _memory_arguments(program)
     return session_bytes(pointer_bytes, alignment, pointers, words, arena)
 

@@ -98,7 +98,7 @@ class _Rows:
         return 1 + list(self.quantised).index(name) if name in self.quantised else 0
 
     def quants(self) -> tuple[tuple[container.Quant, ...], tuple[int, ...]]:
-        """A row for each quantised input and output, and what they point to: bits of the scale, zero point."""
+        """Returns a row for each quantised input and output, and what they point to: bits of the scale, zero point."""
         rows = tuple(container.Quant(-1, 1, 2 * index) for index in range(len(self.quantised)))
         words = (struct.unpack("<2I", struct.pack("<fi", *meaning)) for meaning in self.quantised.values())
         return rows, tuple(chain.from_iterable(words))
@@ -136,7 +136,7 @@ def require_limits(name: str, plan: KernelPlan) -> None:
 
 
 def _marks(plan: KernelPlan, releases: Mapping[int, Sequence[str]]) -> dict[str, int]:
-    """The instructions that are gone to, in a program that has them as `program` makes them."""
+    """Returns the instructions that are gone to, in a program that has them as `program` makes them."""
     found, instruction = {}, 0
     for index in range(len(plan.steps) + 1):
         for item in plan.before.get(index, ()):
@@ -150,7 +150,7 @@ def _marks(plan: KernelPlan, releases: Mapping[int, Sequence[str]]) -> dict[str,
 
 def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, store: Weights,
             quantised: Mapping[str, Quantisation]) -> container.Program:
-    """The program of one target, with a device model for each bucket."""
+    """Returns the program of one target, with a device model for each bucket."""
     rows = _Rows(plan, buckets, code.shapes, store, quantised)
     inputs = tuple(rows.tensor(name) for name in plan.graph.inputs)
     outputs = tuple(rows.tensor(name) for name in plan.graph.outputs)
@@ -227,13 +227,13 @@ _BARE = {target.isa.code: target.isa.alignment for target in TARGETS.values() if
 
 
 def _weight_alignment(codes: Collection[int]) -> int:
-    """Bytes that weights for these CPUs (MEGCC_ISA_*) are aligned to."""
+    """Returns bytes that weights for these CPUs (MEGCC_ISA_*) are aligned to."""
     return max(_BARE[code] for code in codes) if set(codes) <= set(_BARE) else 64
 
 
 def assemble(name: str, plans: Sequence[tuple[KernelPlan, Sequence[PlannedMemory]]], codes: Sequence[Code],
              quantised: Mapping[str, Quantisation]) -> Image:
-    """The container of a model: a program a target, weights shared. quantised: inputs and outputs."""
+    """Returns the container of a model: a program a target, weights shared. quantised: inputs and outputs."""
     for plan, _ in plans:
         require_limits(name, plan)
     store = Weights(_weight_alignment([plan.target.isa.code for plan, _ in plans]))
@@ -248,7 +248,7 @@ def assemble(name: str, plans: Sequence[tuple[KernelPlan, Sequence[PlannedMemory
 
 
 def container_part(data: bytes, codes: Collection[int]) -> bytes:
-    """A container with the programs for these CPUs (MEGCC_ISA_*) only, and the weights that they read."""
+    """Returns a container with the programs for these CPUs (MEGCC_ISA_*) only, and the weights that they read."""
     model = container.read(data)
     part = part_of(model, codes)
     return data if part is model else container.write(part)
@@ -267,7 +267,7 @@ def part_of(model: container.ContainerModel, codes: Collection[int]) -> containe
 
 
 def container_text(image: Image) -> str:
-    """The rows of a container as text, a line a row."""
+    """Returns the rows of a container as text, a line a row."""
     model = image.model
     lines = [f"container {model.name}: {len(image)} bytes, model {model.model_id:016x}, "
              f"weights {len(model.weights)} bytes"]

@@ -52,8 +52,8 @@ def _array(name: str, part: bytes) -> str:
 
 
 def read_container(folder: Path, name: str, target: Target) -> bytes:
-    """A model's container in a generated folder, with the program for a target: the file, which has all programs, or
-    what is embedded in C for a machine that runs it."""
+    """Returns a model's container in a generated folder, with the program for a target: the file, which has all
+    programs, or what is embedded in C for a machine that runs it."""
     path = folder / f"{name}.megcc"
     if path.exists():
         return path.read_bytes()

@@ -72,7 +72,7 @@ _LONGEST = 24
 
 
 def _short(dim: Dim, longest: int = _LONGEST) -> str:
-    """An extent as text; "?" where that would be long."""
+    """Returns an extent as text; "?" where that would be long."""
     return text if len(text := str(dim)) <= longest else "?"
 
 

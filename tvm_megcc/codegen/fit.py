@@ -65,12 +65,12 @@ class Fitted:
 
 
 def memory_bytes(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> int:
-    """The bytes that a session of a program with known shapes needs, on its target."""
+    """Returns the bytes that a session of a program with known shapes needs, on its target."""
     return own_bytes(plan) + max(planned.plan.arena_bytes for planned in memories)
 
 
 def _missing(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> int:
-    """The bytes that there would have to be besides; 0 or fewer where it fits."""
+    """Returns the bytes that there would have to be besides; 0 or fewer where it fits."""
     if plan.context.regions is not None:
         return max(planned.plan.missing for planned in memories)
     return 0 if plan.context.ram is None else memory_bytes(plan, memories) - plan.context.ram
@@ -78,7 +78,8 @@ def _missing(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> int:
 
 def fit(placed: Placed, context: Context, workers: int, memories: Memories,
         bodies: Mapping[str, Sequence[KernelPlan]]) -> Fitted:
-    """The kernels of a graph in its final order; within the context's limit of RAM where some choice of rows is.
+    """Returns the kernels of a graph in its final order; within the context's limit of RAM where some choice of rows
+    is.
 
     Args:
         bodies: the plans of the graphs within operators, by their first results.
@@ -211,7 +212,7 @@ class _Search:
             cost.known[region.count, region.kept] = None
 
     def _feasible(self, target: int) -> int:
-        """The least limit that a choice keeps to as far as this search can tell, or one that is low enough."""
+        """Returns the least limit that a choice keeps to as far as this search can tell, or one that is low enough."""
         low, high = 0, max(self.during)
         if self.cheapest(target) is not None:
             low, high = target // 2, target
@@ -229,7 +230,8 @@ class _Search:
                     drawn.kept)
 
     def cheapest(self, limit: int) -> list[Region] | None:
-        """The regions with the fewest multiply-accumulates twice that keep all below a limit; None where none do."""
+        """Returns the regions with the fewest multiply-accumulates twice that keep all below a limit; None where none
+        do."""
         count = len(self.graph.ops)
         best: list[tuple[float, Region | None] | None] = [(0.0, None), *[None] * count]
         for last in range(count):
@@ -298,7 +300,7 @@ class _Cost:
         self.around = around + _padded(graph.types[graph.ops[last].outputs[0]].bytes, search.alignment)
 
     def fewest(self, limit: int, kept: bool) -> tuple[int, _Drawn] | None:
-        """The fewest strips that keep below a limit, and what they cost."""
+        """Returns the fewest strips that keep below a limit, and what they cost."""
         if self.around > limit:
             return None
         low, high = 1, min(self.height, 64)

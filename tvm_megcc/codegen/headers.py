@@ -32,12 +32,13 @@ _ROW = re.compile(rf"^(?:#define (\w+) \w+\n|int32_t (\w+)\(\n    {re.escape(_PA
 
 
 def short_name(symbol: str) -> str:
-    """A kernel's external name where MEGCC_SHORT_NAMES is defined: 31 characters at most, distinct from all others."""
+    """Returns a kernel's external name where MEGCC_SHORT_NAMES is defined: 31 characters at most, distinct from all
+    others."""
     return f"megcc_{digest(symbol, 12)}_{symbol[:12]}"
 
 
 def kernels_header(symbols: Iterable[str]) -> str:
-    """The text of kernels.h for kernels of these names."""
+    """Returns the text of kernels.h for kernels of these names."""
     names = [c_name(symbol) for symbol in sorted(set(symbols))]
     prototypes = [f"int32_t {name}(\n    {_PARAMETERS});\n" for name in names]
     return _TEXT.format("".join(f"#define {name} {short_name(name)}\n" for name in names),

@@ -18,7 +18,7 @@ Name = Callable[[str], str]
 
 
 def inlined(plan: KernelPlan, bodies: Mapping[str, Sequence[KernelPlan]]) -> KernelPlan:
-    """The plan with the steps of its bodies.
+    """Returns the plan with the steps of its bodies.
 
     Args:
         bodies: the plans of an operator's bodies, by its first result; bodies in them are inlined already.
@@ -67,7 +67,7 @@ class _Inliner:
         (_loop if op.kind == "loop" else _branch)(self, op, self.bodies[op.outputs[0]])
 
     def body(self, op: Op, plan: KernelPlan, given: Sequence[str], number: int) -> list[str]:
-        """The steps of a body whose inputs are these values; what its outputs are called."""
+        """Returns the steps of a body whose inputs are these values; what its outputs are called."""
         known = dict(zip(plan.graph.inputs, map(self.held, given), strict=True))
         prefix = f"{op.outputs[0]}/{number}/"
 
@@ -85,7 +85,7 @@ class _Inliner:
         return [name(own) for own in plan.graph.outputs]
 
     def held(self, name: str) -> str:
-        """A value that is copied; of a constant, its weight."""
+        """Returns a value that is copied; of a constant, its weight."""
         if name in self.constants and name not in self.weights:
             self.weights[name] = Weight(name, np.ascontiguousarray(self.constants[name]).reshape(-1))
         return name

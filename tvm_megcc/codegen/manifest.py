@@ -35,7 +35,7 @@ _FORM = {"generator": str, "models": [_MODEL], "files": dict}
 
 
 def read_manifest(folder: Path) -> dict:
-    """The manifest of a generated folder.
+    """Returns the manifest of a generated folder.
 
     Raises:
         MegccError: if the folder is none of ours, or its manifest is damaged.

@@ -24,7 +24,7 @@ LEFT, TOP, BOTTOM = 90, 64, 56  # margins
 
 
 def plans_text(plan: KernelPlan, memories: Sequence[PlannedMemory], unordered: int) -> str:
-    """The memory plans as text. unordered: bytes of activations alive at once in the model's own order."""
+    """Returns the memory plans as text. unordered: bytes of activations alive at once in the model's own order."""
     steps = [step.spec.symbol for step in plan.steps]
     parts = "".join((f"bucket: {printable(planned.bucket)}\n" if planned.bucket.bounds else "")
                    + text(planned.buffers, planned.plan, steps) for planned in memories)
@@ -50,13 +50,13 @@ def regions_text(plan: KernelPlan, planned: PlannedMemory) -> str:
 
 
 def plan_picture(name: str, plan: KernelPlan, planned: PlannedMemory) -> str:
-    """The memory of one program as a picture."""
+    """Returns the memory of one program as a picture."""
     return svg(planned.buffers, planned.plan, f"{name}, {plan.target}",
                              [s.op.origin for s in plan.steps])
 
 
 def text(buffers: Sequence[Buffer], plan: MemoryPlan, steps: Sequence[str] = ()) -> str:
-    """The arena, its lower bound and what is alive at the fullest instruction.
+    """Returns the arena, its lower bound and what is alive at the fullest instruction.
 
     Args:
         steps: a name for each instruction.
@@ -76,7 +76,7 @@ def text(buffers: Sequence[Buffer], plan: MemoryPlan, steps: Sequence[str] = ())
 
 
 def svg(buffers: Sequence[Buffer], plan: MemoryPlan, title: str = "", steps: Sequence[str] = ()) -> str:
-    """The picture: instructions to the right, addresses upwards; hovering over a rectangle names it."""
+    """Returns the picture: instructions to the right, addresses upwards; hovering over a rectangle names it."""
     last = max((b.last for b in buffers), default=0)
     dx = WIDTH / (last + 1)
     dy = HEIGHT / max(plan.arena_bytes, 1)
@@ -149,7 +149,8 @@ def _live_line(live: Sequence[int], dx: float, dy: float) -> list[str]:
 
 
 def _tick(extent: int, most: int) -> int:
-    """A round step (1, 2 or 5 times a power of ten; powers of two for sizes above 1 KB) with at most `most` ticks."""
+    """Returns a round step (1, 2 or 5 times a power of ten; powers of two for sizes above 1 KB) with at most `most`
+    ticks."""
     if extent > 1024:
         step = 1024
         while extent / step > most:

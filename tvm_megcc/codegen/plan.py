@@ -68,7 +68,7 @@ class Step:
         return () if self.bound.apart else self.spec.takes_over
 
     def size(self, dim: Dim) -> Dim:
-        """A size of the kernel, with this call's extents; over the graph's symbols."""
+        """Returns a size of the kernel, with this call's extents; over the graph's symbols."""
         return substitute(dim, dict(zip(self.spec.runtime_extents, self.bound.extents, strict=True)))
 
 
@@ -98,7 +98,7 @@ class KernelPlan:
         return frozenset(self.graph.inputs) - states if self.context.caller_inputs else frozenset()
 
     def workspace(self, index: int) -> Dim:
-        """Bytes of workspace of a step: the shared part, then one scratch a worker, each aligned."""
+        """Returns bytes of workspace of a step: the shared part, then one scratch a worker, each aligned."""
         step, alignment = self.steps[index], self.target.isa.alignment
         return (round_up(step.size(step.spec.shared), alignment)
                 + self.workers * round_up(step.size(step.spec.scratch), alignment))
@@ -109,7 +109,8 @@ class KernelPlan:
         return [with_unbacked_symbols(bucket, counts) for bucket in buckets]
 
     def unbounded(self, buckets: Sequence[Bucket]) -> frozenset[str]:
-        """The values with memory of their own whose size has no limit in some bucket: allocated when written."""
+        """Returns the values with memory of their own whose size has no limit in some bucket: allocated when
+        written."""
         roots = {place.root for place in self.places.values()}
         return frozenset(root for root in roots
                          if any(bucket.largest(self.graph.types[root].bytes) is None for bucket in buckets))
@@ -124,12 +125,12 @@ class KernelPlan:
         return found
 
     def controls(self, index: int) -> list[Control]:
-        """The instructions in front of a step."""
+        """Returns the instructions in front of a step."""
         return [item for item in self.before.get(index, ()) if not isinstance(item, (Mark, Op))]
 
     def lifetimes(self) -> dict[str, list[int]]:
-        """The first and last step that touches each buffer; what is done in front of a step counts as the step. A loop
-        touches in its last step what it does not make anew in each iteration."""
+        """Returns the first and last step that touches each buffer; what is done in front of a step counts as the step.
+        A loop touches in its last step what it does not make anew in each iteration."""
         ranges: dict[str, list[int]] = {}
         for index, step in enumerate(self.steps):
             for name in (*step.inputs, *step.outputs):
@@ -181,7 +182,7 @@ def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPl
 
 
 def _parts_with_constants(calls: list[Bound], alike: Mapping[str, str]) -> list[Bound]:
-    """The calls, those of each operator's parts with what is equal in them as constants."""
+    """Returns the calls, those of each operator's parts with what is equal in them as constants."""
     groups: dict[str, list[int]] = {}
     for index, bound in enumerate(calls):
         if bound.op.outputs[0] in alike:
@@ -193,7 +194,7 @@ def _parts_with_constants(calls: list[Bound], alike: Mapping[str, str]) -> list[
 
 
 def _operand(graph: Graph, op: Op, operand: Operand, weights: dict[str, Weight], keys: dict[tuple, str]) -> str:
-    """The name of a value, or that of a weight: a new one for each way of packing it."""
+    """Returns the name of a value, or that of a weight: a new one for each way of packing it."""
     name, how = op.inputs[operand.index], operand.pack
     if name not in graph.constants:
         return name
@@ -307,7 +308,7 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
 
 
 def own_bytes(plan: KernelPlan) -> int:
-    """The bytes that a session of a program with known shapes needs besides the arena, on its target."""
+    """Returns the bytes that a session of a program with known shapes needs besides the arena, on its target."""
     operands = max((len(step.inputs) + len(step.outputs) for step in plan.steps), default=0)
     return container.session_bytes(plan.target.pointer_bytes, plan.target.isa.alignment,
                                    len(plan.graph.inputs) + len(plan.graph.outputs) + operands, plan.workers, 0)
@@ -363,14 +364,14 @@ def plan_memories(plan: KernelPlan, keep_inputs: bool = False,
 
 
 def _ports(plan: KernelPlan) -> tuple[set[str], set[str]]:
-    """The buffers of inputs, and of outputs."""
+    """Returns the buffers of inputs, and of outputs."""
     graph, places = plan.graph, plan.places
     return ({places[name].root for name in graph.inputs},
             {places[name].root for name in graph.outputs if name in places})
 
 
 def _kept(root: str, merged: Mapping[str, str]) -> str:
-    """The buffer that one was merged into."""
+    """Returns the buffer that one was merged into."""
     while root in merged:
         root = merged[root]
     return root
@@ -445,7 +446,7 @@ def _kind(graph: Graph, places: Mapping[str, Place], root: str, merged: Mapping[
 
 
 def plan_text(plan: KernelPlan, planned: PlannedMemory) -> str:
-    """The plan as text: a line a call."""
+    """Returns the plan as text: a line a call."""
     lines = [f"plan {plan.graph.name} for {plan.target}: {len(plan.steps)} calls"]
     for index, step in enumerate(plan.steps):
         results = ", ".join(_value_text(name, planned.offsets) for name in step.outputs)
@@ -460,7 +461,7 @@ def _value_text(name: str, offsets: Mapping[str, int]) -> str:
 
 
 def distinct_specs(plans: Sequence[KernelPlan]) -> tuple[KernelSpec, ...]:
-    """The kernels of some plans, in order of first use.
+    """Returns the kernels of some plans, in order of first use.
 
     Raises:
         InternalError: where two different ones have the same name.

@@ -35,7 +35,7 @@ class ShapeTable:
     @staticmethod
     def of(plan: KernelPlan, names: Sequence[str], sizes: Iterable[Dim],
            conditions: Sequence[Condition] = ()) -> ShapeTable:
-        """The table of a plan. sizes: what its calls ask for, beside their extents and the shapes of values."""
+        """Returns the table of a plan. sizes: what its calls ask for, beside their extents and the shapes of values."""
         dims = [dim for name in plan.places for dim in plan.graph.types[name].shape]
         dims += [extent for step in plan.steps for extent in step.bound.extents]
         values = dict.fromkeys(dim for dim in (*dims, *sizes) if not isinstance(dim, (int, Symbol)))
@@ -47,7 +47,7 @@ class ShapeTable:
         return {dim: index for index, dim in enumerate((*map(Symbol, self.symbols), *self.values))}
 
     def reference(self, dim: Dim) -> int:
-        """The number by which an extent is named."""
+        """Returns the number by which an extent is named."""
         if not isinstance(dim, int):
             return -1 - self._entries[dim]
         if dim < 0:
@@ -55,19 +55,19 @@ class ShapeTable:
         return dim
 
     def number(self, name: str) -> int:
-        """The place of a symbol."""
+        """Returns the place of a symbol."""
         return self.symbols.index(name)
 
     def references(self, dims: Iterable[Dim]) -> tuple[int, ...]:
         return tuple(map(self.reference, dims))
 
     def function(self, name: str) -> list[str]:
-        """Lines of the C function of type megcc_shapes_fn."""
+        """Returns lines of the C function of type megcc_shapes_fn."""
         numbers = {symbol: index for index, symbol in enumerate(self.symbols)}
         places = {symbol: f"symbol[{index}]" for symbol, index in numbers.items()}
 
         def counted(names: Iterable[str]) -> str:
-            """The last of these symbols, if a run counts it: where it is known, all of them are."""
+            """Returns the last of these symbols, if a run counts it: where it is known, all of them are."""
             last = max((numbers[name] for name in names), default=-1)
             return f"symbol[{last}]" if last >= self.given else ""
 

@@ -61,7 +61,8 @@ def _may_update(plan: KernelPlan, ranges: Mapping[str, Sequence[int]], buffer: C
 
 
 def overwritten(step: Step, output: int) -> str | None:
-    """The operand some of whose elements a step overwrites where it lies, to give this output; None if it does not."""
+    """Returns the operand some of whose elements a step overwrites where it lies, to give this output; None if it does
+    not."""
     op = step.op
     if op.epilogue is not None or not operator(op.kind).overwrites(op.attrs):
         return None

@@ -53,7 +53,7 @@ class Code:
 
     @staticmethod
     def of(plan: KernelPlan, buckets: Sequence[Bucket]) -> Code:
-        """The code of a plan for some buckets of shapes, which have their symbols in one order."""
+        """Returns the code of a plan for some buckets of shapes, which have their symbols in one order."""
         bounds = hull(buckets)
         called: dict[KernelSpec, dict[tuple[Dim, ...], tuple[Dim, ...]]] = {}
         for step in plan.steps:
@@ -83,7 +83,7 @@ class Code:
 
 
 def _touched(size: Dim) -> Dim:
-    """Elements of an operand: of kernels that say where the last one lies, none where there is none."""
+    """Returns elements of an operand: of kernels that say where the last one lies, none where there is none."""
     low, _ = limits(size)
     return dim_max(size, 0) if low is None or low < 0 else size
 
@@ -103,8 +103,8 @@ def _hash(text: str) -> int:
 
 
 def render_sources(name: str, plans: Sequence[KernelPlan], codes: Sequence[Code]) -> dict[str, str]:
-    """The C files of a model: one below `kernels/` for every distinct kernel, the files that some bring along, and
-    `kernels.c`."""
+    """Returns the C files of a model: one below `kernels/` for every distinct kernel, the files that some bring along,
+    and `kernels.c`."""
     origins: dict = {}
     for plan in plans:
         for step in plan.steps:
@@ -119,7 +119,7 @@ def render_sources(name: str, plans: Sequence[KernelPlan], codes: Sequence[Code]
 
 
 def _by_instructions(codes: Sequence[Code]) -> list[list[Code]]:
-    """The codes in groups with one table: targets of one instruction set (cortex-m4, cortex-m7) have the same.
+    """Returns the codes in groups with one table: targets of one instruction set (cortex-m4, cortex-m7) have the same.
 
     Raises:
         MegccError: if such targets have different kernels, whose tables would be called the same.
@@ -136,7 +136,7 @@ def _by_instructions(codes: Sequence[Code]) -> list[list[Code]]:
 
 
 def render_table(name: str, codes: Sequence[Code]) -> str:
-    """The text of kernels.c for one model."""
+    """Returns the text of kernels.c for one model."""
     lines = ["/* SPDX-License-Identifier: 0BSD",
              f" * The kernels of {name}, a table for each CPU it was compiled for. */",
              f'#include "{HEADER}"', "", *refusal(name, [code.target for code in codes])]
@@ -167,7 +167,7 @@ def _name(what: str, code: Code) -> str:
 
 
 def _code_row(code: Code) -> str:
-    """A row of megcc_code, behind its id."""
+    """Returns a row of megcc_code, behind its id."""
     isa, shapes = code.target.isa, code.shapes
     bounds, function = (_name(what, code) if shapes.symbols else "NULL" for what in ("bounds", "shapes"))
     counts = (code.specs, shapes.symbols, shapes.values, code.inputs, code.outputs)

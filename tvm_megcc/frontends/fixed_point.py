@@ -26,7 +26,7 @@ class Multiplier(NamedTuple):
 
 
 def multiplier(factor: float) -> Multiplier:
-    """A factor that is not negative, to the nearest of 31 bits; what is below 2^-32 is 0.
+    """Returns a factor that is not negative, to the nearest of 31 bits; what is below 2^-32 is 0.
 
     Raises:
         ShapeError: for a factor that is no such number: products and quotients of scales may overflow.

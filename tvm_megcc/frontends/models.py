@@ -35,7 +35,7 @@ TFLITE = ".tflite"
 
 def import_model(model, options: CompileOptions | None = None, *, params: Mapping[str, object] | None = None,
                  **changes: Unpack[CompileKeywords]) -> tuple[Graph, tuple[Bucket, ...]]:
-    """The graph of a model, its inputs as the model has them, and the ranges of shapes it is compiled for.
+    """Returns the graph of a model, its inputs as the model has them, and the ranges of shapes it is compiled for.
 
     Args:
         model, params: as `tvm_megcc.compile` takes them.
@@ -95,7 +95,7 @@ def _import_all(model, options: CompileOptions, params: Mapping[str, object] | N
 
 
 def _shapes_of(inputs: Mapping[str, Shape], options: CompileOptions) -> tuple[Shapes, tuple[Bucket, ...]]:
-    """Shapes of the model's inputs, with symbols for what changes, and the ranges of these."""
+    """Returns shapes of the model's inputs, with symbols for what changes, and the ranges of these."""
     rules = parse_dispatch(options.dispatch) if isinstance(options.dispatch, str) else options.dispatch
     return buckets_of(inputs, *with_dims(inputs, shape_sets(options.input_shapes), rules, options.dims))
 
@@ -117,7 +117,7 @@ def _of_module(module, options: CompileOptions, params: Mapping[str, object] | N
 
 
 def _loaded(model):
-    """A program of torch.export as a module of TVM or, where that does not take it, as an ONNX model."""
+    """Returns a program of torch.export as a module of TVM or, where that does not take it, as an ONNX model."""
     try:
         return _tvm.loaded(model)
     except MegccError as error:
@@ -129,7 +129,8 @@ def is_tflite(model) -> bool:
 
 
 def _of_tflite(model, options: CompileOptions) -> tuple[Graph, tuple[Bucket, ...]]:
-    """A TFLite file as a graph and its ranges of shapes, by TVM where that is installed and reads what we do not.
+    """Returns a TFLite file as a graph and its ranges of shapes, by TVM where that is installed and reads what we do
+    not.
 
     Raises:
         ModelError: in the words of the file, whatever TVM makes of it.
@@ -168,7 +169,7 @@ def _first(error: MegccError) -> str:
 
 
 def input_names(model, signature: str = "") -> list[str]:
-    """Names of a model's inputs.
+    """Returns names of a model's inputs.
 
     Raises:
         MegccError: for what is no model that we read.

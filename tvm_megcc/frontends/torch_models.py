@@ -28,7 +28,7 @@ def is_module(model: Any) -> bool:
 
 
 def of_torch(model: Any, example_inputs: Any = None) -> Any:
-    """An ONNX model of an ONNXProgram, and of a module with an example; any other model as it is.
+    """Returns an ONNX model of an ONNXProgram, and of a module with an example; any other model as it is.
 
     Args:
         example_inputs: what the module is called with: a tuple, a dictionary by name, or one tensor.
@@ -65,7 +65,7 @@ def of_torch(model: Any, example_inputs: Any = None) -> Any:
 
 
 def through_onnx(model: Any, reason: MegccError) -> Any:
-    """A program of torch.export as an ONNX model.
+    """Returns a program of torch.export as an ONNX model.
 
     Raises:
         MegccError: with the reason why it does not come in another way, where PyTorch does not make ONNX of it either.

@@ -36,7 +36,8 @@ def _backend():
 
 
 def pipeline(target=None):
-    """The Relax pipeline "megcc": partition if that has not been done, our code generator, TVM's default pipeline."""
+    """Returns the Relax pipeline "megcc": partition if that has not been done, our code generator, TVM's default
+    pipeline."""
     return tvm.transform.module_pass(lambda mod, _context: _backend().lowered(mod, target), opt_level=0, name="megcc")
 
 

@@ -20,7 +20,7 @@ if known(tvm.__version__) < 0:
 
 
 def _first(*places: tuple[object, str]):
-    """The first of these attributes that there is.
+    """Returns the first of these attributes that there is.
 
     Raises:
         ImportError: for a TVM that has none.
@@ -56,7 +56,7 @@ LOAD = type(tirx.BufferLoad(tirx.decl_buffer((1,), "float32"), [0])).__name__
 # --- Relax ---------------------------------------------------------------------------------------------------------
 
 def type_of(expr):
-    """The type of an expression of Relax, of a parameter for example."""
+    """Returns the type of an expression of Relax, of a parameter for example."""
     return expr.struct_info if _APART else expr.ty
 
 
@@ -65,17 +65,17 @@ def result_type_of(function: relax.Function):
 
 
 def name_of(var) -> str:
-    """The name of a variable of Relax or TIR."""
+    """Returns the name of a variable of Relax or TIR."""
     return var.name_hint if isinstance(var, relax.Var) and _APART else var.name
 
 
 def value_of(constant):
-    """The tensor of a constant."""
+    """Returns the tensor of a constant."""
     return constant.data if hasattr(constant, "data") else constant.value
 
 
 def with_arguments(call, arguments: Sequence):
-    """The call of the same operator with other arguments."""
+    """Returns the call of the same operator with other arguments."""
     return Call(call.op, arguments, call.attrs, call.sinfo_args if _APART else call.ty_args)
 
 
@@ -97,21 +97,22 @@ def is_number(expr) -> bool:
 
 
 def as_argument(number):
-    """An expression of TIR as an argument of an operator."""
+    """Returns an expression of TIR as an argument of an operator."""
     return relax.PrimValue(number) if _APART else number
 
 
 # --- TIR -----------------------------------------------------------------------------------------------------------
 
 def element_type(expr) -> str:
-    """The element type of an expression of TIR; what it is where it has none."""
+    """Returns the element type of an expression of TIR; what it is where it has none."""
     if _APART:
         return str(expr.dtype)
     return str(expr.ty.dtype) if hasattr(expr.ty, "dtype") else str(expr.ty)
 
 
 def parameters_of(function: tirx.PrimFunc) -> list:
-    """Parameters of a function; those that are tensors as buffers, which have shape, strides, dtype and name."""
+    """Returns parameters of a function; those that are tensors as buffers, which have shape, strides, dtype and
+    name."""
     buffers = getattr(function, "buffer_map", {})
     return [buffers[parameter] if parameter in buffers else parameter for parameter in function.params]
 
@@ -121,11 +122,11 @@ def is_buffer(parameter) -> bool:
 
 
 def source_of(load):
-    """The buffer that an expression reads."""
+    """Returns the buffer that an expression reads."""
     return load.buffer if hasattr(load, "buffer") else load.source
 
 
 def assertion(condition, kind: str, message: str):
-    """The statement that raises an exception unless the condition holds. TVM's wrapper calls its first two parameters
-    by each other's names."""
+    """Returns the statement that raises an exception unless the condition holds. TVM's wrapper calls its first two
+    parameters by each other's names."""
     return tirx.AssertStmt(condition, StringImm(kind), [StringImm(message)])

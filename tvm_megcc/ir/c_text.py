@@ -17,7 +17,7 @@ class Text(NamedTuple):
     level: int = ATOM
 
     def at(self, level: int) -> str:
-        """The text as an operand of something that binds this tightly."""
+        """Returns the text as an operand of something that binds this tightly."""
         return self.text if self.level >= level else f"({self.text})"
 
 

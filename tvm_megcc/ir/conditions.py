@@ -3,7 +3,7 @@
 
 A shape rule states each condition with `require_…`. What is decided by the numbers, or because of the least that a
 symbol can be, is decided there: nothing, or a ShapeError. The rest is recorded, kept with the graph, and checked by the
-shape function on the device whenever the inputs get shapes, or a run has counted. Kernels rely on it.
+shape function on the device whenever the inputs get shapes, or a run has computed a symbol. Kernels rely on it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Condition:
 
     @property
     def line(self) -> str:
-        """As text for a terminal, whatever the names in it are."""
+        """Returns the condition as text that is safe for a terminal, whatever names it holds."""
         return "".join(c if c.isprintable() else "_" for c in str(self))
 
     @property
@@ -74,7 +74,7 @@ def recording(origin: str = "") -> Iterator[list[Condition]]:
 
 
 def distinct(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
-    """Each once, with the words of the first."""
+    """Removes equal conditions and keeps the words of the first."""
     return tuple(dict.fromkeys(conditions))
 
 
@@ -118,7 +118,7 @@ def _require(condition: Condition) -> None:
 
 
 def undecided(conditions: Iterable[Condition], bounds: Mapping[str, tuple[int, int | None]]) -> tuple[Condition, ...]:
-    """The conditions that symbols within bounds can violate.
+    """Returns the conditions that symbols within bounds can violate.
 
     Raises:
         ShapeError: for a condition that no symbols within the bounds satisfy.

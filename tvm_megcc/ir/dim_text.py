@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Extents as texts: "past_sequence_length + sequence_length" of a file is the sum of two dimensions."""
+"""Parses extents: "past_sequence_length + sequence_length" in a file is the sum of two dimensions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _TOKEN = re.compile(r"\s*(?:(\d{1,9})(?![\w.])|([A-Za-z_][\w.]*)|(//|[-+*()]))")
 
 
 def sizes_wanted(names: Iterable[str], size: str = "") -> str:
-    """Options that say how large dimensions are, to complete; `size` in place of what is to be put in."""
+    """Returns options that give the sizes of dimensions, for a message; `size` stands for the number to fill in."""
     return " ".join(f"--dim {shlex.quote(f'{name}={size or (1 if _IS_BATCH.search(name.lower()) else SIZE)}')}"
                     for name in names)
 
 
 def parse_dim(text: str, names: Container[str]) -> Dim | None:
-    """The extent that sums, differences, products and whole quotients of numbers and of dimensions with these names
-    are; None for anything else, such as a name."""
+    """Parses an expression of sums, differences, products and whole quotients over numbers and these dimensions.
+    Returns None for anything else, such as a name."""
     tokens, place = [], 0
     while place < len(text.rstrip()):
         match = _TOKEN.match(text, place)
@@ -42,7 +42,7 @@ def parse_dim(text: str, names: Container[str]) -> Dim | None:
 
 
 class _Reader:
-    """Reads tokens by descent; ValueError where they are no extent."""
+    """A recursive-descent parser. Raises ValueError for tokens that form no extent."""
 
     def __init__(self, tokens: list[str]):
         self.tokens = tokens[::-1]

@@ -22,7 +22,7 @@ _TOO_LARGE = "an extent depends on the input shapes in too long a formula; give 
 
 
 class SymbolicDim:
-    """Base of every expression. Immutable, hashable, comparable by structure. leaves, depth: how large it is."""
+    """The base of every expression: immutable, hashable, compared by structure. leaves, depth: its size."""
 
     leaves = 1
     depth = 1
@@ -77,7 +77,7 @@ Dim = Union[int, SymbolicDim]
 
 @dataclass(frozen=True)
 class Symbol(SymbolicDim):
-    """A dimension the user names, such as `batch`, or a count that a run finds.
+    """A dimension that the user names, such as `batch`, or an unbacked symbol: an extent that a run computes.
 
     likely: the value that choices of speed are made for. least: 1, or 0 of a count. Neither is part of what the symbol
     is.
@@ -268,13 +268,13 @@ COMBINED = {"max": dim_max, "min": dim_min}
 
 
 def static(dims: Iterable[Dim]) -> tuple[int, ...] | None:
-    """The extents as numbers, None where one of them is an expression. Only numbers can be compared."""
+    """Returns the extents as numbers, or None if one of them is an expression. Only numbers can be compared."""
     known = tuple(dims)
     return known if all(isinstance(dim, int) for dim in known) else None  # type: ignore[return-value]
 
 
 def number(dim: Dim) -> int:
-    """An extent that has to be known when compiling.
+    """Returns an extent that has to be known at compile time.
 
     Raises:
         ShapeError: it is an expression.
@@ -296,7 +296,7 @@ def round_up(dim: Dim, multiple: int) -> Dim:
 
 
 def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
-    """The dim with symbols replaced; symbols that are not in `values` stay."""
+    """Replaces symbols in the dim; those that are not in `values` stay."""
     if isinstance(dim, int):
         return dim
     if isinstance(dim, Symbol):
@@ -313,17 +313,17 @@ def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
 
 
 def likely(dim: Dim) -> int:
-    """The dim's value where its symbols have theirs that are likely."""
+    """Returns the value of the dim for the likely values of its symbols."""
     return dim if isinstance(dim, int) else evaluate(dim, {s.name: s.likely for s in _symbols(dim)})
 
 
 def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
-    """The dim's value; `values` has every symbol."""
+    """Returns the value of the dim; `values` has every symbol."""
     return substitute(dim, values)
 
 
 def differ(a: Dim, b: Dim) -> bool:
-    """Whether two extents differ whatever nice numbers their symbols are: some are tried.
+    """Whether two extents differ for each of a few sample values of their symbols.
 
     Expressions that are always equal have mostly, but not always, one normal form; others are equal where a model can
     be used at all, as for multiples of 32. Counts are whatever a run finds.
@@ -336,7 +336,7 @@ def differ(a: Dim, b: Dim) -> bool:
 
 
 def counted(*dims: Dim) -> bool:
-    """Whether one of the extents depends on what a run counts, which may be nothing."""
+    """Whether one of the extents depends on an unbacked symbol, which may be 0."""
     return any(symbol.least == 0 for dim in dims for symbol in _symbols(dim))
 
 
@@ -345,13 +345,14 @@ _SAMPLES = (2520 * 64, 5040 * 256, 27720 * 128)
 
 
 def interval(dim: Dim, bounds: Mapping[str, tuple[int, int | None]]) -> tuple[int | None, int | None]:
-    """Least and largest value where each symbol lies in its bounds; None for no limit. Never too narrow."""
+    """Returns the least and largest value for symbols within their bounds; None for no limit. The interval is never too
+    narrow."""
     open_ended = {name: (low, math.inf if high is None else high) for name, (low, high) in bounds.items()}
     return tuple(None if abs(end) == math.inf else end for end in _interval(dim, open_ended))
 
 
 def limits(dim: Dim) -> tuple[int | None, int | None]:
-    """Least and largest value whatever the symbols are; None for no limit."""
+    """Returns the least and largest value over all symbols; None for no limit."""
     return interval(dim, free(dim))
 
 
@@ -399,7 +400,7 @@ def _quotient(a, b):
 
 
 def symbols(dim: Dim) -> frozenset[str]:
-    """Names of all symbols in the expression."""
+    """Returns the names of all symbols in the expression."""
     return frozenset(symbol.name for symbol in _symbols(dim))
 
 
@@ -416,7 +417,7 @@ def _symbols(dim: Dim) -> frozenset[Symbol]:
 
 
 def to_c(dim: Dim, names: Mapping[str, str] | None = None) -> str:
-    """The expression as C over int64_t, in the saturating arithmetic of megcc_kernel.h.
+    """Prints the expression as C over int64_t, in the saturating arithmetic of megcc_kernel.h.
 
     names: maps a symbol to the C expression that holds it; by default that is its name.
     """

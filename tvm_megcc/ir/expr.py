@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementwise maths as expressions, written once and printed for scalars and for vectors.
+"""Elementwise functions as expressions, written once and printed for scalars and for vectors.
 
 An expression is built with Python's operators and the functions below over `X` (the first operand) and `arg(i)`:
 
@@ -107,8 +107,8 @@ def _erf(x):
 
 
 def _rescale_fixed(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """x * multiplier * 2^(shift - 31) as TFLite's `MultiplyByQuantizedMultiplier` rounds it: the doubled high half of
-    the product with halves up, then a division by a power of two with halves away from zero. Arrays of int32; the
+    """Returns x * multiplier * 2^(shift - 31) as TFLite's `MultiplyByQuantizedMultiplier` rounds it: the doubled high
+    half of the product, ties up, then a division by a power of two, ties away from zero. Arrays of int32; the
     multiplier is not negative. Shifts end at -31 and 30."""
     shift = np.clip(shift, -31, 30).astype(np.int64)  # before numpy 2 its type would be that of the sums
     wide = (x << np.maximum(shift, 0)).astype(np.int32).astype(np.int64)
@@ -119,24 +119,24 @@ def _rescale_fixed(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> 
 
 
 def _rescale_positive(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """`_rescale_fixed` where that is more than 0; elsewhere any number that is not."""
+    """Returns `_rescale_fixed` where that is positive; elsewhere any number of at most 0."""
     return np.maximum(_rescale_fixed(x, multiplier, shift), 0)
 
 
 def _rescale_once(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """x * multiplier * 2^(shift - 31) to the nearest int32, halves up. Arrays of int32; the multiplier is not
-    negative. Shifts end at -31 and 30."""
+    """Returns x * multiplier * 2^(shift - 31), rounded to the nearest int32, ties up. Arrays of int32; the multiplier
+    is not negative. Shifts end at -31 and 30."""
     below = 31 - np.clip(shift, -31, 30).astype(np.int64)
     return ((x.astype(np.int64) * multiplier + (np.int64(1) << (below - 1))) >> below).astype(np.int32)
 
 
 def _shift_down(x: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """x / 2^shift to the nearest int32, halves up."""
+    """Returns x / 2^shift, rounded to the nearest int32, ties up."""
     return ((x.astype(np.int64) + (np.int64(1) << (shift.astype(np.int64) - 1))) >> shift).astype(np.int32)
 
 
 def _nearest(x: np.ndarray) -> np.ndarray:
-    """The nearest int32, halves to even; NaN is 0."""
+    """Rounds to the nearest int32, ties to even; NaN becomes 0."""
     limits = np.iinfo(np.int32)
     return np.clip(np.rint(np.nan_to_num(x.astype(np.float64), nan=0.0)), limits.min, limits.max).astype(np.int32)
 
@@ -155,7 +155,7 @@ def _nearest_fused(x: np.ndarray, factor: np.ndarray, added: np.ndarray) -> np.n
 
 
 def _nearest_odd(x: np.ndarray, moved: np.ndarray, factor: np.ndarray, added: np.ndarray) -> np.ndarray:
-    """_nearest_fused(|x| + moved, factor, added) with the sign of x, of 0 no sign at all."""
+    """Returns _nearest_fused(|x| + moved, factor, added) with the sign of x; 0 has none."""
     return (np.sign(x) * _nearest_fused(np.abs(x) + moved, factor, added)).astype(np.int32)
 
 
@@ -206,7 +206,7 @@ def clip(x, lo, hi) -> Call:
 
 
 def evaluate(expr: Expr, args: Sequence[np.ndarray]) -> np.ndarray:
-    """The expression over numpy arrays, broadcasting as ONNX does."""
+    """Evaluates the expression over numpy arrays, which broadcast as in ONNX."""
     if isinstance(expr, Arg):
         return args[expr.index]
     if isinstance(expr, Const):
@@ -215,7 +215,7 @@ def evaluate(expr: Expr, args: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def substitute(expr: Expr, args: Sequence[Expr]) -> Expr:
-    """The expression with operand i replaced by args[i]."""
+    """Replaces operand i by args[i]."""
     if isinstance(expr, Arg):
         return args[expr.index]
     if isinstance(expr, Const):
@@ -224,14 +224,15 @@ def substitute(expr: Expr, args: Sequence[Expr]) -> Expr:
 
 
 def cost(expr: Expr) -> float:
-    """Vector instructions one evaluation takes, roughly."""
+    """Estimates the vector instructions of one evaluation."""
     if isinstance(expr, Call):
         return FUNCTIONS[expr.fn].cost + sum(map(cost, expr.args))
     return 0.0
 
 
 def size(expr: Expr) -> int:
-    """Number of calls; one that occurs twice counts twice, as every walk over an expression meets it twice."""
+    """Counts the calls in the expression. A call that occurs twice counts twice, because every traversal meets it
+    twice."""
     return 1 + sum(map(size, expr.args)) if isinstance(expr, Call) else 0
 
 
@@ -242,8 +243,8 @@ def functions_of(expr: Expr) -> set[str]:
 
 
 def vector_call(expr: Call) -> Call:
-    """The call of floats as `mgc_min` and `mgc_max` take it, which keep a NaN of their first operand only: a number
-    that the model gives comes second. Of two operands that the run computes, "minimum" or "maximum"."""
+    """Orders the operands of a call for `mgc_min` and `mgc_max`, which keep a NaN of their first operand only: a
+    constant comes second. For two computed operands it returns "minimum" or "maximum"."""
     if expr.fn not in ("min", "max"):
         return expr
     first, second = expr.args
@@ -257,7 +258,7 @@ def _is_number(expr: Expr) -> bool:
 
 
 def to_c(expr: Expr, names: Sequence[str]) -> str:
-    """The expression in C over the vector type `mgc_v`; scalars broadcast through mgc_set1()."""
+    """Prints the expression in C over the vector type `mgc_v`; mgc_set1() broadcasts scalars."""
     return _vectors(expr, names).text
 
 
@@ -273,7 +274,7 @@ def _vectors(expr: Expr, names: Sequence[str]) -> Text:
 
 
 def to_c_double(expr: Expr, names: Sequence[str]) -> str:
-    """The expression in C over doubles, with the functions of megcc_double.h."""
+    """Prints the expression in C over doubles, with the functions of megcc_double.h."""
     return _doubles(expr, names).text
 
 
@@ -295,7 +296,7 @@ def _doubles(expr: Expr, names: Sequence[str]) -> Text:
 
 
 def c_double(value: float) -> Text:
-    """A float64 as a C literal that reads back exactly."""
+    """Returns a float64 as a C literal that reads back exactly."""
     if value != value:
         return Text("MGD_NAN")
     if value in (float("inf"), float("-inf")):
@@ -305,7 +306,7 @@ def c_double(value: float) -> Text:
 
 
 def c_float(value: float) -> str:
-    """A float32 as a C literal that reads back exactly."""
+    """Returns a float32 as a C literal that reads back exactly."""
     value = float(np.float32(value))
     if value != value:
         return "MGC_NAN"

@@ -57,7 +57,7 @@ def _attr_text(value) -> str:
 
 
 class Body:
-    """A graph within an operator, which is run when the operator says. It is equal to itself only.
+    """A graph within an operator, such as the body of a loop. It is equal to itself only.
 
     Its inputs and outputs are the operator's in the order that the operator declares.
     """
@@ -102,13 +102,13 @@ class Op:
 
 
 def bodies_of(op: Op) -> tuple[Body, ...]:
-    """The graphs within an operator."""
+    """Returns the graphs within an operator."""
     return tuple(value for value in op.attrs.values() if isinstance(value, Body))
 
 
 class Filled(NamedTuple):
-    """An input of which a run reads the first elements along an axis: as many as the state `past` counts, and `new`
-    more, a number or the name of an extent of an input."""
+    """An input of which a run reads only the first elements along an axis. Their number is the value of the state
+    `past` plus `new`, which is a number or the name of an extent of an input."""
 
     axis: int
     past: str
@@ -178,14 +178,15 @@ class Graph:
 
 
 def unused(name: str, *taken: Container[str]) -> str:
-    """The name, or one like it that is not taken: those of a model may be any text."""
+    """Returns the name, or a similar one that is not in use: names of a model may be any text."""
     while any(name in names for names in taken):
         name += "'"
     return name
 
 
 def network_bytes(graph: Graph) -> int:
-    """Bytes of weights that an inference reads: all constants, but for tables of which `gather` takes some rows."""
+    """Returns the bytes of weights that an inference reads: all constants except tables of which `gather` takes some
+    rows."""
     read = {name for op in graph.ops for index, name in enumerate(op.inputs)
             if name in graph.constants and not (op.kind.startswith("gather") and index == 0)}
     return sum(graph.constants[name].nbytes for name in read)
@@ -204,7 +205,8 @@ def waits_for(ops: Sequence[Op], types: Mapping[str, TensorType]) -> list[tuple[
 
 
 def _symbols_of(op: Op, types: Mapping[str, TensorType]) -> frozenset[str]:
-    """The symbols that an operator's results and attributes depend on; of a count, those of its bound."""
+    """Returns the symbols that an operator's results and attributes depend on; for an unbacked symbol, those of its
+    bound."""
     if op.kind == EXTENT:
         return _symbols_in(op.attrs.bound)
     return frozenset().union(*(symbols(dim) for name in (*op.inputs, *op.outputs) if name
@@ -226,7 +228,7 @@ def _symbols_in(value: Any) -> frozenset[str]:
 
 
 def prune(graph: Graph) -> Graph:
-    """Drops operators, types and constants that no output needs, and results of operators that can do without."""
+    """Removes operators, types and constants that no output needs, and optional results that nothing reads."""
     needed = set(graph.outputs)
     kept: list[Op] = []
     counts = {op.outputs[0]: op.attrs.symbol.name for op in graph.ops if op.kind == EXTENT}
@@ -246,7 +248,7 @@ def prune(graph: Graph) -> Graph:
 
 
 def _with_results(op: Op, needed: Container[str]) -> Op:
-    """The operator without the results that nothing reads, if its attribute `results` says which ones it gives."""
+    """Returns the operator without unread results, if its attribute `results` says which ones it gives."""
     if "results" not in op.attrs:
         return op
     read = [index for index, name in enumerate(op.outputs) if name in needed]
@@ -255,8 +257,8 @@ def _with_results(op: Op, needed: Container[str]) -> Op:
 
 
 def in_order(reads: Sequence[Iterable[str]], makes: Sequence[Iterable[str]]) -> tuple[list[int], list[int]]:
-    """Nodes behind what they read, those first that come first, by their places in a list; and those that cannot be,
-    on a cycle or behind one. Names that no node makes are known."""
+    """Sorts nodes topologically and stably, as indices of a list. Also returns the nodes on a cycle or after one. Names
+    that no node makes count as known."""
     made = {name for names in makes for name in names}
     wanted = [{name for name in names if name in made} for names in reads]
     readers: dict[str, list[int]] = {}
@@ -276,7 +278,7 @@ def in_order(reads: Sequence[Iterable[str]], makes: Sequence[Iterable[str]]) -> 
 
 
 def toposort(ops: Sequence[Op], types: Mapping[str, TensorType] = MappingProxyType({})) -> tuple[Op, ...]:
-    """The operators ordered so that each comes after what it waits for, those first that come first.
+    """Sorts the operators topologically and stably.
 
     Raises:
         ValueError: with the names of operators on a cycle.

@@ -21,7 +21,7 @@ _ROUNDED = 2.0**-20
 
 
 def interval(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str]) -> Interval:
-    """kinds: of the operands' lanes."""
+    """Returns the interval of an expression. kinds: of the operands' lanes."""
     if isinstance(expr, Const):
         return expr.value, expr.value
     if isinstance(expr, Arg):
@@ -64,7 +64,8 @@ def _of_call(fn: str, known: Sequence[tuple[float, float]]) -> Interval:
 
 
 def simplified(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str], dtype: str = "") -> Expr:
-    """The same values by fewer instructions. dtype: of integers that results are saturated to, "" if they are not."""
+    """Rewrites an expression to fewer instructions with the same values. dtype: the integer type that results are
+    saturated to, "" if they are not."""
     found = _simplified(expr, operands, kinds)
     return _unlimited(found, operands, kinds, *SATURATED[dtype]) if dtype in SATURATED else found
 
@@ -91,7 +92,7 @@ def _simplified(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str]) 
 
 
 def _added(expr: Expr, value: float) -> Expr:
-    """An int32 and a number; sums wrap, so that two numbers can be added before."""
+    """Adds a constant to an int32. Sums wrap, so two constants can be added first."""
     if isinstance(expr, Call) and expr.fn == "add" and isinstance(expr.args[1], Const) \
             and abs(expr.args[1].value + value) < 2**31:
         expr, value = expr.args[0], expr.args[1].value + value
@@ -100,7 +101,7 @@ def _added(expr: Expr, value: float) -> Expr:
 
 def _unlimited(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str], low: int, high: int,
                added: float = 0.0) -> Expr:
-    """Without limits that are those of the type, before a number is added: saturation is enough."""
+    """Removes clips to the limits of the type: saturation is enough."""
     if isinstance(expr, Call) and len(expr.args) == 2 and isinstance(expr.args[1], Const) \
             and lanes.kind_of(expr, kinds) == "i":
         inner, value = expr.args[0], expr.args[1].value

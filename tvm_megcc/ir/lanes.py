@@ -25,7 +25,7 @@ _LANES = {"i": np.int32, "f": np.float32}
 
 
 def kind_of(expr: Expr, kinds: Sequence[str]) -> str:
-    """ "i" or "f"; "" of what has constants only. kinds: of the operands."""
+    """Returns the kind of an expression, "i" or "f"; "" if it has constants only. kinds: of the operands."""
     if isinstance(expr, Arg):
         return kinds[expr.index]
     if isinstance(expr, Const):
@@ -34,7 +34,7 @@ def kind_of(expr: Expr, kinds: Sequence[str]) -> str:
 
 
 def refusal(expr: Expr, kinds: Sequence[str]) -> str | None:
-    """Why there is no such expression over these lanes; None if there is."""
+    """Says why these lanes do not allow the expression; None if they do."""
     if not isinstance(expr, Call):
         return None
     wanted = _wanted(expr, kinds, kind_of(expr, kinds) or "f")
@@ -53,7 +53,7 @@ def refusal(expr: Expr, kinds: Sequence[str]) -> str | None:
 
 
 def evaluate(expr: Expr, operands: Sequence[np.ndarray], dtype: str, precise: bool = False) -> np.ndarray:
-    """The expression over arrays that broadcast, saturated to `dtype`.
+    """Evaluates the expression over arrays that broadcast, and saturates to `dtype`.
 
     precise: functions of floats are computed in float64 and rounded to float32, one after the other, so that the result
         does not depend on the machine's library.
@@ -84,12 +84,12 @@ def _evaluate(expr: Expr, lanes: Sequence[np.ndarray], kinds: Sequence[str], kin
 
 
 def to_c(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str = "", least: int | None = None) -> str:
-    """The expression in C over `mgc_i` and `mgc_v`. least: where it is less than this, how much does not matter."""
+    """Prints the expression in C over `mgc_i` and `mgc_v`. least: below this, the exact value does not matter."""
     return _text(_limited(_cancelled(expr, kinds), kinds, least), names, kinds, kind).text
 
 
 def to_int32x4(expr: Expr, names: Sequence[str], kinds: Sequence[str], least: int | None) -> str:
-    """An expression of integers in C over `mgc_four` (simd/helium_integer.h); least: as `to_c` has it."""
+    """Prints an expression of integers in C over `mgc_four` (simd/helium_integer.h); least: as `to_c` has it."""
     return _four(_limited(_cancelled(expr, kinds), kinds, least), names).text
 
 
@@ -111,8 +111,8 @@ def least(dtype: str) -> int | None:
 
 
 def _limited(expr: Expr, kinds: Sequence[str], least: int | None) -> Expr:
-    """An expression that is the same where it is more than `least`, and elsewhere no more than that: numbers that end
-    at a zero point, as behind Relu, need no roundings of negative ones."""
+    """Returns an expression with the same values above `least`, and values of at most `least` elsewhere. Results that a
+    Relu clips at a zero point need no exact rounding of negative numbers."""
     if not isinstance(expr, Call):
         return expr
     first, others = expr.args[0], tuple(_limited(argument, kinds, None) for argument in expr.args[1:])
@@ -136,12 +136,12 @@ def _reached(fn: str, constant: int, least: int | None) -> int | None:
 
 
 def functions(expr: Expr) -> set[str]:
-    """The functions that an expression calls."""
+    """Returns the names of the functions that an expression calls."""
     return {expr.fn}.union(*map(functions, expr.args)) if isinstance(expr, Call) else set()
 
 
 def _cancelled(expr: Expr, kinds: Sequence[str]) -> Expr:
-    """Without zero points that are added and taken off again: integers wrap, so nothing is lost."""
+    """Cancels zero points that are added and subtracted again. Integers wrap, so nothing is lost."""
     if not isinstance(expr, Call):
         return expr
     expr = Call(expr.fn, tuple(_cancelled(argument, kinds) for argument in expr.args))
@@ -219,7 +219,7 @@ def _text(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str) -> 
 
 
 def _wanted(expr: Call, kinds: Sequence[str], kind: str) -> str:
-    """The kind of each argument of a call whose result is of `kind`."""
+    """Returns the kind of each argument of a call whose result is of `kind`."""
     return FUNCTIONS[expr.fn].takes or (kind_of(expr, kinds) or kind) * len(expr.args)
 
 

@@ -44,7 +44,7 @@ SMALL_INTEGERS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
 
 
 def carrier(dtype: str) -> str:
-    """The element type that numbers of this one are computed in."""
+    """Returns the element type that numbers of this one are computed in."""
     return DTYPES[dtype].carrier or dtype
 
 
@@ -60,12 +60,12 @@ def bits_of(dtype: str) -> int:
 
 
 def widened(array: np.ndarray) -> np.ndarray:
-    """The numbers in the element type that they are computed in."""
+    """Returns the numbers in the element type that they are computed in."""
     return array.astype(np.dtype(carrier(array.dtype.name))) if array.dtype.name in DTYPES else array
 
 
 def limits(dtype: str) -> tuple[int, int]:
-    """The least and the largest number of a type of integers."""
+    """Returns the least and the largest number of a type of integers."""
     info = ml_dtypes.iinfo(np.dtype(dtype))
     return int(info.min), int(info.max)
 

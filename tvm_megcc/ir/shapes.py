@@ -30,7 +30,7 @@ class Bucket:
         return {name: (low, high) for name, low, high in self.bounds}
 
     def ordered(self, names: Sequence[str]) -> Bucket:
-        """The bucket with its bounds in this order of symbols."""
+        """Returns the bucket with its bounds in this order of symbols."""
         return Bucket(tuple((name, *self.limits[name]) for name in names))
 
     @property
@@ -39,7 +39,7 @@ class Bucket:
         return {name: 2 * max(low, 1) if high is None else high for name, low, high in self.bounds}
 
     def largest(self, dim: Dim) -> int | None:
-        """The largest value of an extent or size in this bucket; None if it has no limit.
+        """Returns the largest value of an extent or size in this bucket; None if it has no limit.
 
         0 where it would be less than nothing for every shape: conditions refuse these when the inputs get shapes.
         """
@@ -48,7 +48,7 @@ class Bucket:
 
 
 def hull(buckets: Sequence[Bucket]) -> Bucket:
-    """The least bucket that holds all of these, which have the same symbols in the same order."""
+    """Returns the least bucket that holds all of these, which have the same symbols in the same order."""
     def union(name: str) -> tuple[str, int, int | None]:
         lows, highs = zip(*(bucket.limits[name] for bucket in buckets), strict=True)
         return name, min(lows), None if None in highs else max(highs)
@@ -57,7 +57,7 @@ def hull(buckets: Sequence[Bucket]) -> Bucket:
 
 
 def limitless(buckets: Sequence[Bucket]) -> list[str]:
-    """The symbols that have no limit in some bucket."""
+    """Returns the symbols that have no limit in some bucket."""
     return sorted({name for bucket in buckets for name, _, high in bucket.bounds if high is None})
 
 
@@ -68,7 +68,7 @@ EVERYTHING = Bucket()
 
 
 def graph_symbols(graph: Graph) -> tuple[str, ...]:
-    """Names of the symbols of a graph's inputs, in the order in which they first appear."""
+    """Returns names of the symbols of a graph's inputs, in the order in which they first appear."""
     names: dict[str, None] = {}
     for name in graph.inputs:
         for dim in graph.types[name].shape:
@@ -77,7 +77,7 @@ def graph_symbols(graph: Graph) -> tuple[str, ...]:
 
 
 def with_symbols(graph: Graph, values: Mapping[str, Dim]) -> Graph:
-    """The graph with some of its symbols replaced, in types and attributes."""
+    """Returns the graph with some of its symbols replaced, in types and attributes."""
     types = {name: _type_with(type_, values) for name, type_ in graph.types.items()}
     ops = tuple(op.with_(attrs=_attrs_with(op.attrs, values)) for op in graph.ops)
     return graph.with_(ops=ops, types=types, conditions=tuple(c.with_symbols(values) for c in graph.conditions))
@@ -123,7 +123,8 @@ def with_unbacked_symbols(bucket: Bucket, counts: Sequence[Count]) -> Bucket:
 
 
 def with_likely(graph: Graph, values: Mapping[str, int]) -> Graph:
-    """The graph with these as the likely values of the symbols of its inputs; counts have a share of their bounds."""
+    """Returns the graph with these as the likely values of the symbols of its inputs; counts have a share of their
+    bounds."""
     least = free(*(dim for name in graph.inputs for dim in graph.types[name].shape))
     found = {name: Symbol(name, value, least[name][0]) for name, value in values.items()}
     for count in unbacked_symbols(graph):
@@ -133,7 +134,7 @@ def with_likely(graph: Graph, values: Mapping[str, int]) -> Graph:
 
 
 def likely_type(type_: TensorType | None, least: int = 0) -> TensorType | None:
-    """The type with its extents at their likely values, or at `least` where they are less."""
+    """Returns the type with its extents at their likely values, or at `least` where they are less."""
     if type_ is None or type_.is_static:
         return type_
     return type_.with_shape(dim if isinstance(dim, int) else max(likely(dim), least) for dim in type_.shape)

@@ -149,7 +149,7 @@ class TensorType:
 
 
 def to_layout(array: np.ndarray, layout: Layout) -> np.ndarray:
-    """The bytes of a logical array as they lie in memory, flat."""
+    """Returns the bytes of a logical array as they lie in memory, flat."""
     if layout.kind == "plain":
         return np.ascontiguousarray(array).reshape(-1)
     if layout.kind == "nhwc":
@@ -163,7 +163,7 @@ def to_layout(array: np.ndarray, layout: Layout) -> np.ndarray:
 
 
 def from_layout(flat: np.ndarray, type_: TensorType) -> np.ndarray:
-    """The logical array from its bytes in memory; the inverse of `to_layout`."""
+    """Returns the logical array from its bytes in memory; the inverse of `to_layout`."""
     shape, layout = type_.shape, type_.layout
     if layout.kind == "plain":
         return flat.reshape(shape)

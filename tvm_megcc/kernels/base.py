@@ -149,7 +149,8 @@ class Kernel:
         return sum(t.bytes for t in (*site.inputs, *site.outputs) if t is not None) / 8
 
     def tiled(self, site: Site) -> Iterable[Kernel]:
-        """The same algorithm with other tiles, where `refuse` gave None. Tuning times them; a guess never takes one."""
+        """Returns the same algorithm with other tiles, where `refuse` gave None. Tuning times them; a guess never takes
+        one."""
         return ()
 
 

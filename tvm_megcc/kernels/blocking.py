@@ -35,7 +35,7 @@ class CacheBlock:
         return f"{self.channels}x{self.depth}"
 
     def sums(self, depth: int, pixels: int) -> int:
-        """Bytes of the sums of a row that are put aside between groups of input channels."""
+        """Returns bytes of the sums of a row that are put aside between groups of input channels."""
         return 4 * self.channels * pixels if self.depth < depth else 0
 
     @staticmethod

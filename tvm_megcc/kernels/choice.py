@@ -75,12 +75,12 @@ def options(site: Site, here: bool = False) -> tuple[list[Option], Refused]:
 
 
 def reasons(refused: Refused) -> dict[str, str]:
-    """A reason a candidate: that of the last layouts it was asked about."""
+    """Returns a reason a candidate: that of the last layouts it was asked about."""
     return {name: list(by_layouts.values())[-1] for name, by_layouts in refused.items()}
 
 
 def choose(site: Site) -> Choice:
-    """The cheapest candidate for an operator whose operands have their final layouts.
+    """Returns the cheapest candidate for an operator whose operands have their final layouts.
 
     Raises:
         InternalError: if no candidate accepts; passes ask before they create such an operator.

@@ -26,7 +26,7 @@ def packer(name: str):
 
 
 def pack(how: tuple, *arrays: np.ndarray) -> np.ndarray:
-    """The array packed as `how` = (name, *arguments) says, flat. Behind it those of `Operand.also`."""
+    """Returns the array packed as `how` = (name, *arguments) says, flat. Behind it those of `Operand.also`."""
     name, *arguments = how
     return np.ascontiguousarray(PACKERS[name](*arrays, *arguments)).reshape(-1)
 

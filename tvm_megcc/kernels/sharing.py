@@ -37,7 +37,7 @@ class TaskGrid:
     @staticmethod
     def of(tiling: Tiling, depth: int, channels: int, images: Dim, rows: Dim, pixels: Dim, any_rows: bool,
            context: Context) -> TaskGrid:
-        """The grid of least cost.
+        """Returns the grid of least cost.
 
         Args:
             depth: weights of an output channel. channels: of one of the `images`, or of its groups.

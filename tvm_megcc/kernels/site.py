@@ -37,7 +37,7 @@ class Site:
 
     @staticmethod
     def of(graph: Graph, op: Op, context: Context) -> Site:
-        """The operator in its graph."""
+        """Returns the operator in its graph."""
         return Site(op, tuple(graph.input_types(op)), tuple(graph.output_types(op)), context,
                     frozenset(i for i, name in enumerate(op.inputs) if name in graph.constants),
                     {i: graph.constants[name] for i, name in enumerate(op.inputs) if name in graph.constants})

@@ -24,7 +24,7 @@ OTHER_ORDER = "adds up in an order of its own, and other CPUs' kernels in anothe
 
 
 def candidates(kind: str) -> tuple[Kernel, ...]:
-    """The kernels of an operator, with the view in front where it can be one."""
+    """Returns the kernels of an operator, with the view in front where it can be one."""
     declaration = operator(kind)
     is_view = declaration.view_offset is not Operator.view_offset
     return ((_VIEW,) if is_view else ()) + declaration.kernels

@@ -109,7 +109,7 @@ class Tiling:
         return max(1, min((self.registers - vectors - spare) // vectors, most // vectors))
 
     def rows(self, pixels: int | None, vectors: int) -> tuple[tuple[int, int], ...]:
-        """A row of pixels in nearly equal tiles; None: those that rows of any length need to be cut so."""
+        """Returns a row of pixels in nearly equal tiles; None: those that rows of any length need to be cut so."""
         most = self.most_pixels(vectors)
         if pixels is None:
             # Taller tiles of one vector wait for loads as much: they are not worth their code.
@@ -179,7 +179,7 @@ class Tiling:
 
     def runs(self, pixels: int, extent: int, pad: int, stride: int, kernel: int, dilation: int,
              most: int) -> tuple[Run, ...]:
-        """A row of windows over `extent` columns as tiles of at most `most` pixels, edges known."""
+        """Returns a row of windows over `extent` columns as tiles of at most `most` pixels, edges known."""
         runs: list[Run] = []
         first = 0
         for p, count in _even(pixels, most):

@@ -111,14 +111,14 @@ class Operator:
 
     @staticmethod
     def indexed(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, ...]]:
-        """Operands that are indices, of which negative ones count from the end: their position, and the extents that
-        they are into: one, or of points (the last axis) one a column."""
+        """Returns operands that are indices, of which negative ones count from the end: their position, and the extents
+        that they are into: one, or of points (the last axis) one a column."""
         return {}
 
     @classmethod
     def accepted(cls, attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
-        """Operands of which a kernel takes some values only, such as indices: their position, and the least and largest
-        value that is right for all of them."""
+        """Returns operands of which a kernel takes some values only, such as indices: their position, and the least and
+        largest value that is right for all of them."""
         return {index: (0, reduce(dim_min, extents) - 1) for index, extents in cls.indexed(attrs, inputs).items()}
 
     @staticmethod
@@ -134,7 +134,7 @@ class Operator:
 
     @classmethod
     def expression(cls, attrs: Attrs) -> Expr | None:
-        """The operator as an elementwise expression over its operands, if it is one."""
+        """Returns the operator as an elementwise expression over its operands, if it is one."""
         return None
 
     @staticmethod
@@ -194,8 +194,8 @@ class OnnxNode:
         raise NotImplementedError
 
     def stated(self, index: int, output: int = 0) -> tuple[int, ...] | None:
-        """The shape that the model states for an output, where operand `index`, which fixes it, is known only at run
-        time. The operand is then not read: a model whose caller gives another value contradicts itself.
+        """Returns the shape that the model states for an output, where operand `index`, which fixes it, is known only
+        at run time. The operand is then not read: a model whose caller gives another value contradicts itself.
 
         None where the operand is known or absent, or the model states nothing; the operand itself is then asked for.
         """

@@ -63,7 +63,7 @@ class Elementwise(Operator):
 
 
 def operands(node: OnnxNode) -> Sequence[str]:
-    """The node's operands so that they broadcast as in numpy.
+    """Returns the node's operands so that they broadcast as in numpy.
 
     Before operator set 7 the axes of the second one began at attribute `axis` of the first.
     """

@@ -28,7 +28,7 @@ def input_masks(graph: Graph) -> frozenset[str]:
 
 
 def _scores(op: Op) -> tuple[str, ...]:
-    """The operands of a softmax, and masks of an attention that computes its own."""
+    """Returns the operands of a softmax, and masks of an attention that computes its own."""
     if op.kind == Attention.kind:
         return tuple(op.inputs[3:])
     return op.inputs[:1] if op.kind == "softmax" else ()

@@ -11,7 +11,7 @@ MemoryAxis = tuple[int, str, Dim]
 
 
 def memory_axes(type_: TensorType) -> list[MemoryAxis]:
-    """The axes in memory order."""
+    """Returns the axes in memory order."""
     layout, shape = type_.layout, type_.shape
     if layout.kind == "plain":
         return [(axis, "", dim) for axis, dim in enumerate(shape)]
@@ -54,7 +54,7 @@ def same_memory(source: TensorType, result: TensorType, reshaped: bool = False,
 
 
 def _without_lanes(type_: TensorType) -> TensorType:
-    """A blocked tensor with one pixel, or with one block, as the unblocked tensor that has the same bytes."""
+    """Returns a blocked tensor with one pixel, or with one block, as the unblocked tensor that has the same bytes."""
     if type_.layout.kind == "nchwc" and _one_pixel(type_):
         return type_.with_layout(type_.layout.__class__())
     if type_.layout.kind == "nchwc" and type_.slots == type_.layout.block:

@@ -20,7 +20,7 @@ FAR = 2**31 - 1
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """The axis counted from the front.
+    """Returns the axis counted from the front.
 
     Raises:
         ShapeError: where the tensor has no such axis.
@@ -31,7 +31,7 @@ def axis_of(axis: int, rank: int) -> int:
 
 
 def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """The axes counted from the front, sorted; each may be named once."""
+    """Returns the axes counted from the front, sorted; each may be named once."""
     result = tuple(sorted(axis_of(int(axis), rank) for axis in axes))
     if len(set(result)) != len(result):
         raise ShapeError(f"axes {tuple(axes)} name one axis twice")
@@ -78,7 +78,7 @@ def require_accepted(declaration: type[Operator], attrs: Attrs, types: Types, kn
 
 
 def broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
-    """The shape that operands of an elementwise operator broadcast to, by numpy's rule.
+    """Returns the shape that operands of an elementwise operator broadcast to, by numpy's rule.
 
     An extent that is not known is not taken to be 1: it has to be that of the other operands.
     """
@@ -99,13 +99,13 @@ def broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
 
 
 def common(a: Dim, b: Dim, why: str) -> Dim:
-    """The extent of an axis that two operands share; they are required to be equal."""
+    """Returns the extent of an axis that two operands share; they are required to be equal."""
     require_equal(a, b, why)
     return b if isinstance(b, int) else a
 
 
 def same_dtype(*types: TensorType | None) -> str:
-    """The element type that all operands have."""
+    """Returns the element type that all operands have."""
     dtypes = {type_.dtype for type_ in types if type_ is not None}
     if len(dtypes) != 1:
         raise ShapeError(f"operands have different element types: {', '.join(sorted(dtypes))}")

@@ -32,7 +32,7 @@ def onnx_operators(node: OnnxNode, kind: str, *inputs: str, outputs: int = 1, op
 
 
 def onnx_operator(node: OnnxNode, kind: str, *inputs: str, opset: int = OPSET, **attributes) -> str:
-    """The first result of one."""
+    """Returns the first result of one."""
     return onnx_operators(node, kind, *inputs, opset=opset, **attributes)[0]
 
 
@@ -42,7 +42,7 @@ def given(node: OnnxNode, index: int) -> str:
 
 
 def number(node: OnnxNode, value: float, dtype: str) -> str:
-    """A constant of one number."""
+    """Returns a constant of one number."""
     return node.constant(np.array(value, np.dtype(dtype)))
 
 

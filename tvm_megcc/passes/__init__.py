@@ -58,7 +58,7 @@ PIPELINE: tuple[tuple[str, Pass, str], ...] = (
 
 def before_layouts(graph: Graph, context: Context, seen: Callable[[str, Graph], None] = lambda name, graph: None) \
         -> Graph:
-    """The graph with its final operators, as the choice of layouts finds it; `seen` gets it after each pass."""
+    """Returns the graph with its final operators, as the choice of layouts finds it; `seen` gets it after each pass."""
     for name, run, _reason in PIPELINE:
         graph = run(graph, context)
         seen(name, graph)

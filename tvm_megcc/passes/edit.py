@@ -30,11 +30,11 @@ class Editor:
         self._place = {name: place for place, op in enumerate(graph.ops, start=1) for name in op.outputs}
 
     def producer(self, name: str) -> Op | None:
-        """The operator, as it is now, that gives the value; None for inputs, constants, and what was added."""
+        """Returns the operator, as it is now, that gives the value; None for inputs, constants, and what was added."""
         return next((op for op in self._places[self._place.get(name, 0)] if name in op.outputs), None)
 
     def sources(self, op: Op) -> list[Op]:
-        """The operators, as they are now, that give what one reads; the latest first."""
+        """Returns the operators, as they are now, that give what one reads; the latest first."""
         places = {self._place[name] for name in op.inputs if name in self._place}
         return [source for place in sorted(places, reverse=True) for source in self._places[place]
                 if not set(source.outputs).isdisjoint(op.inputs)]
@@ -46,13 +46,13 @@ class Editor:
                                                 and name not in self.graph.outputs)
 
     def value(self, name: str, type_: TensorType) -> str:
-        """A new value, called so or, where that is taken, alike."""
+        """Returns a new value, called so or, where that is taken, alike."""
         name = unused(name, self.types)
         self.types[name] = type_
         return name
 
     def constant(self, name: str, array: np.ndarray, type_: TensorType | None = None) -> str:
-        """A new constant, of the array's type if none is given."""
+        """Returns a new constant, of the array's type if none is given."""
         name = self.value(name, type_ or TensorType(str(array.dtype), array.shape))
         self.constants[name] = array
         return name
@@ -68,7 +68,7 @@ class Editor:
             self.replace(op)
 
     def result(self, name: str, kind: str, attrs: Attrs, inputs: tuple[str, ...]) -> str:
-        """A new value of the type that the operator's one result has."""
+        """Returns a new value of the type that the operator's one result has."""
         (type_,) = operator(kind).infer(attrs, *(self.types[operand] for operand in inputs))
         return self.value(name, type_)
 
@@ -100,7 +100,7 @@ class Editor:
             ops[:] = [op.with_(inputs=tuple(names.get(name, name) for name in op.inputs)) for op in ops]
 
     def finish(self) -> Graph:
-        """The graph, in order, without what no output needs."""
+        """Returns the graph, in order, without what no output needs."""
         places = zip(self._before, self._places, self._behind, strict=True)
         ops = [op for before, place, behind in places for op in (*before, *place, *behind)]
         return prune(self.graph.with_(ops=toposort(ops, self.types), types=self.types, constants=self.constants))

@@ -32,7 +32,7 @@ class Match:
         return self._bound[pattern]
 
     def op(self, pattern: Operation) -> Op:
-        """The operator that gives the pattern's value."""
+        """Returns the operator that gives the pattern's value."""
         op = self._edit.producer(self._bound[pattern])
         assert op is not None
         return op
@@ -42,7 +42,7 @@ class Pattern:
     """Any value. A pattern that stands in several places has to be the same value in all."""
 
     def match(self, edit: Editor, value: str) -> Match | None:
-        """The first way in which a value is this pattern."""
+        """Returns the first way in which a value is this pattern."""
         return next((Match(edit, bound) for bound in self.ways(edit, value, MappingProxyType({}))), None)
 
     def ways(self, edit: Editor, value: str, bound: Bound) -> Iterator[Bound]:
@@ -96,7 +96,7 @@ def wildcard() -> Pattern:
 
 
 def is_const(size: int | None = None) -> Constant:
-    """A constant, of so many elements."""
+    """Returns a constant, of so many elements."""
     return Constant(size)
 
 

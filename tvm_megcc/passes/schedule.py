@@ -20,7 +20,7 @@ MAX_LOOKS = 1_000_000
 
 
 def reorder(graph: Graph) -> Graph:
-    """The graph with its operators in the best order found; itself where none is better."""
+    """Returns the graph with its operators in the best order found; itself where none is better."""
     problem = _Problem(graph)
     own = range(len(graph.ops))
     least = problem.peak(own)
@@ -35,7 +35,7 @@ def reorder(graph: Graph) -> Graph:
 
 
 def peak_bytes(graph: Graph) -> int:
-    """Bytes of values alive at once at most, in the graph's order; views count as what they look into."""
+    """Returns bytes of values alive at once at most, in the graph's order; views count as what they look into."""
     return _Problem(graph).peak(range(len(graph.ops)))
 
 
@@ -109,7 +109,8 @@ class _Problem:
         return order
 
     def search(self, bound: int) -> list[int] | None:
-        """The order with the smallest peak, if it is below `bound` and few enough states had to be looked at."""
+        """Returns the order with the smallest peak, if it is below `bound` and few enough states had to be looked
+        at."""
         full = (1 << len(self.after)) - 1
         previous: dict[int, tuple[int, int]] = {}
         distance = {0: self.start}

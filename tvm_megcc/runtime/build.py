@@ -140,7 +140,7 @@ def building_in(folder: Path) -> Iterator[None]:
 
 def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Objects, flags: Sequence[str],
               image: Path, limits: Mapping[str, int]) -> Path:
-    """The models with the example board's start-up, in one image; their containers lie in flash."""
+    """Returns the models with the example board's start-up, in one image; their containers lie in flash."""
     image.parent.mkdir(parents=True, exist_ok=True)
     embedded = {model for model in models if (folder / f"{model}_data.c").exists()}
     containers = {model: read_container(folder, model, target) for model in models}
@@ -187,13 +187,13 @@ def compile_objects(folder: str | Path, target: Target | str | None = None, cc: 
 
 
 def c_sources(folder: Path) -> list[Path]:
-    """The C files of a generated folder but main.c."""
+    """Returns the C files of a generated folder but main.c."""
     return [source for pattern in ("*.c", "kernels/*.c", "runtime/src/*.c")
             for source in sorted(folder.glob(pattern)) if source.name != "main.c"]
 
 
 def generated_folder(path: Path) -> tuple[Path, str | None]:
-    """The folder that a path stands for, and the model if the path says which.
+    """Returns the folder that a path stands for, and the model if the path says which.
 
     Raises:
         MegccError: if there is nothing at this path, or a model that has to be compiled first.
@@ -213,7 +213,7 @@ def generated_folder(path: Path) -> tuple[Path, str | None]:
 
 
 def model_of(manifest: dict, model: str | None, folder: Path) -> dict:
-    """The facts of one of the folder's models: the one asked for, or the only one.
+    """Returns the facts of one of the folder's models: the one asked for, or the only one.
 
     Raises:
         MegccError: if it has no such model, or several and none is asked for.
@@ -262,7 +262,7 @@ class Objects:
         self.seed = _digest([str(compiler).encode(), *(path.read_bytes() for path in headers)])
 
     def compile_all(self, sources: Sequence[Path], flags: Sequence[str]) -> list[Path]:
-        """The object files of the sources, in their order."""
+        """Returns the object files of the sources, in their order."""
         self.cache.mkdir(parents=True, exist_ok=True)
         folders.sweep(self.cache)
         with ThreadPoolExecutor(JOBS) as pool:

@@ -62,7 +62,7 @@ def deepest(text: str, root: str = "reset") -> Deepest:
 
 def _below(name: str, found: _Calls, known: dict[str, tuple[int, tuple[str, ...]]], unknown: set[str],
            above: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
-    """Bytes from a function on, and the chain that takes them."""
+    """Returns bytes from a function on, and the chain that takes them."""
     if name in above:
         found.unbounded.add(name)
         return 0, ()
@@ -84,7 +84,7 @@ _PLACED = re.compile(r"^ (\.[\w.$+-]+|COMMON)\s+0x[0-9a-f]+\s+0x([0-9a-f]+)\s(\S
 
 
 def placed(text: str) -> Mapping[str, dict[str, int]]:
-    """Bytes of flash and RAM by source file, from the linker's map: "flash" and "ram" -> file -> bytes."""
+    """Returns bytes of flash and RAM by source file, from the linker's map: "flash" and "ram" -> file -> bytes."""
     result: dict[str, dict[str, int]] = {"flash": {}, "ram": {}}
     start = text.find("Linker script and memory map")
     for section, size, path in _PLACED.findall(text[start:]):
@@ -101,7 +101,7 @@ _KINDS = {"text": ("flash",), "rodata": ("flash",), "vectors": ("flash",), "data
 
 
 def _source_of(path: str) -> str:
-    """The C file of an object of ours, or "library"."""
+    """Returns the C file of an object of ours, or "library"."""
     name = Path(path).name
     found = re.fullmatch(r"(.+)-[0-9a-f]{24}\.o", name)
     return f"{found[1]}.c" if found else "library"

@@ -64,7 +64,8 @@ class Call:
 
 
 def calls_of(graph: Graph, context: Context) -> list[Call]:
-    """The distinct calls of a graph that `before_layouts` gave, with their candidates; those with a choice only."""
+    """Returns the distinct calls of a graph that `before_layouts` gave, with their candidates; those with a choice
+    only."""
     calls: dict[str, Call] = {}
     made: dict[str, set[Layout]] = {name: {PLAIN} for name in graph.inputs}
     read: dict[str, set[Layout]] = {name: {PLAIN} for name in graph.outputs}

@@ -137,7 +137,7 @@ class DeviceSession(Session):
         return dict(zip(values, _parted(result, values.values()), strict=True))
 
     def _run(self, inputs: Mapping[str, np.ndarray], runs: int = 0, watched: int = 0):
-        """The outputs, the seconds of the runs, and [watched, instructions] seconds."""
+        """Returns the outputs, the seconds of the runs, and [watched, instructions] seconds."""
         given = iter(self._checked(inputs))
         arrays = [np.zeros(port.shape, np.dtype(port.dtype)) if port in self.state_ports else next(given)
                   for port in self._all_inputs]
@@ -187,7 +187,7 @@ def _parted(whole: np.ndarray, like: Iterable[np.ndarray]) -> Iterator[np.ndarra
 
 
 def _joined(arrays: Iterable[np.ndarray]) -> np.ndarray:
-    """The arrays one after the other, each at a multiple of the alignment."""
+    """Returns the arrays one after the other, each at a multiple of the alignment."""
     arrays = list(arrays)
     whole = np.zeros(_size(arrays), np.uint8)
     position = 0
@@ -230,7 +230,7 @@ class LocalLink:
 
 def local_session(folder: str | Path, target: Target | str | None = None, cc: str | None = None,
                   model: str | None = None) -> DeviceSession:
-    """A session in this process that takes its own times.
+    """Returns a session in this process that takes its own times.
 
     Raises:
         MegccError: if this machine does not run the target.

@@ -18,7 +18,7 @@ from .wasm.browser import WebSession
 
 def load(folder: str | Path, target: Target | str | None = None, cc: str | None = None,
          model: str | None = None, threads: int | None = None) -> Session:
-    """A session on a generated folder, built first where that has not been done.
+    """Returns a session on a generated folder, built first where that has not been done.
 
     Args:
         folder: as `megcc compile` and `Artifact.save` write it, or the .megcc file in it.

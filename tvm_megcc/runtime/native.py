@@ -105,7 +105,7 @@ _interface.restype, _interface.argtypes = ctypes.c_void_p, (ctypes.py_object, ct
 
 
 def _known(array: Array) -> Array:
-    """An array whose type has been compared, under a type of numpy's own: ELEMENTS of megcc_py.c."""
+    """Returns an array whose type has been compared, under a type of numpy's own: ELEMENTS of megcc_py.c."""
     return array.view(f"S{array.dtype.itemsize}") if array.dtype.name in DTYPES and array.dtype.name not in ORDINARY \
         else array
 
@@ -151,7 +151,8 @@ class NativeSession(Session):
         _sessions.add(self)
 
     def _map_container(self, path: Path) -> Array:
-        """The bytes of the container: the file mapped read-only, or the array in the library if it was embedded."""
+        """Returns the bytes of the container: the file mapped read-only, or the array in the library if it was
+        embedded."""
         if path.exists():
             return np.memmap(path, np.uint8, "r")
         size = ctypes.c_uint64()
@@ -233,7 +234,7 @@ class NativeSession(Session):
         return self._text.value.decode(errors="replace")
 
     def _view(self, index: int) -> Array:
-        """An output where it lies in the session; only for copying while the lock is held."""
+        """Returns an output where it lies in the session; only for copying while the lock is held."""
         row, port = self._output_rows[index], self._all_outputs[index]
         dtype = np.dtype(port.dtype)
         size = int(np.prod(row.port.shape, dtype=np.int64)) * dtype.itemsize
@@ -438,7 +439,8 @@ _loaded: dict[Path, int] = {}
 
 
 def _open_library(path: Path) -> ctypes.CDLL:
-    """The library at this path as it is now: dlopen would give again the one that lay there when it was first asked."""
+    """Returns the library at this path as it is now: dlopen would give again the one that lay there when it was first
+    asked."""
     inode = path.stat().st_ino
     if _loaded.setdefault(path, inode) == inode:
         return ctypes.CDLL(str(path))

@@ -19,7 +19,7 @@ from ..ops.rules import computed
 
 
 def run(graph: Graph, inputs: Mapping[str, np.ndarray], keep: Collection[str] = ()) -> dict[str, np.ndarray]:
-    """The graph's outputs, and the values named in `keep`, from its inputs; all arrays are in logical order.
+    """Returns the graph's outputs, and the values named in `keep`, from its inputs; all arrays are in logical order.
 
     Raises:
         ShapeError: an input is missing, unknown, or has another dtype or shape than the graph wants, or shapes violate
@@ -122,7 +122,7 @@ def _results(graph: Graph, op: Op, operands: list, symbols: Mapping[str, int]) -
 
 
 def _fused(op: Op, operands: list[np.ndarray], dtype: str) -> np.ndarray:
-    """The epilogue over the operator's own result and its other operands."""
+    """Returns the epilogue over the operator's own result and its other operands."""
     if operands[0].dtype.kind != "f":
         return lanes.evaluate(op.epilogue, operands, dtype)
     with np.errstate(all="ignore"):
@@ -130,7 +130,7 @@ def _fused(op: Op, operands: list[np.ndarray], dtype: str) -> np.ndarray:
 
 
 def _aligned(operand: np.ndarray, result: np.ndarray, channel_axis: int | None) -> np.ndarray:
-    """An epilogue operand so that it broadcasts: a flat one of several values has one a channel."""
+    """Returns an epilogue operand so that it broadcasts: a flat one of several values has one a channel."""
     if operand.ndim == 1 and operand.size > 1 and channel_axis is not None and result.ndim > 1:
         axis = channel_axis % result.ndim
         return operand.reshape([-1 if index == axis else 1 for index in range(result.ndim)])

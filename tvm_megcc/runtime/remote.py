@@ -87,7 +87,8 @@ class Tracker:
         return self._rpc.connect(host, port, match, session_timeout=seconds), f"{self.key} ({host}:{port})"
 
     def request(self, seconds: float):
-        """A session of TVM's on the next free device, which it keeps for so long at most; and the device's name.
+        """Returns a session of TVM's on the next free device, which it keeps for so long at most; and the device's
+        name.
 
         Raises:
             Lost: if there is no device any more, or none gets free.

@@ -89,7 +89,7 @@ class Port:
             self.shape[self.filled.axis]  # type: ignore[operator]
 
     def array(self, value: npt.ArrayLike) -> Array:
-        """The value as an array that lies in memory as C code reads it; not copied if it does already.
+        """Returns the value as an array that lies in memory as C code reads it; not copied if it does already.
 
         Numbers, lists and tables have no type of their own: they get the port's, unless they lose something by it.
 
@@ -345,7 +345,7 @@ class Session:
                         f"on {type(inputs).__name__}; its inputs are {', '.join(map(str, self.inputs))}")
 
     def _checked(self, inputs: Given) -> list[Array]:
-        """The inputs in the model's order, as C code reads them."""
+        """Returns the inputs in the model's order, as C code reads them."""
         inputs = self._named_inputs(inputs)
         expected = ", ".join(map(str, self.inputs))
         for port in self.state_ports:
@@ -374,7 +374,7 @@ class Session:
         return [self._with_room(port, array, arrays) for port, array in zip(self.inputs, arrays, strict=True)]
 
     def _with_room(self, port: Port, array: Array, arrays: Sequence[Array]) -> Array:
-        """An input that grows with a state, behind whose elements come zeros that are not read."""
+        """Returns an input that grows with a state, behind whose elements come zeros that are not read."""
         if port.filled is None or port.takes(array):
             return array
         new, past = port.filled.new, self._rows(port.filled.past)
@@ -450,7 +450,7 @@ def _range_text(name: str, low: int, high: int | None) -> str:
 
 
 def _column(column: Any, port: Port) -> Array:
-    """A column of a table as an input: the axes behind the first are of one."""
+    """Returns a column of a table as an input: the axes behind the first are of one."""
     array = np.asarray(column)
     if array.dtype != object and not port.strings:
         array = array.astype(np.dtype(port.dtype), casting="same_kind")

@@ -45,7 +45,7 @@ class StringTable:
         return others.setdefault(text, -1 - len(others)) if place is None else place
 
     def strings(self, numbers: Array, others: dict[str, int]) -> Array:
-        """The strings with these numbers, an array of str; "" for a number that none has."""
+        """Returns the strings with these numbers, an array of str; "" for a number that none has."""
         unknown = {number: text for text, number in others.items()}
         found = [self.known[number] if 0 <= number < len(self.known) else unknown.get(number, "")
                  for number in numbers.reshape(-1).tolist()]

@@ -212,8 +212,8 @@ def library(specs: Sequence[KernelSpec], target: Target, program: bool, cc: str 
 
 
 def library_compiler(target: Target, cc: str | None = None) -> Compiler:
-    """The compiler for libraries that other processes load. Zig's own default makes programs with musl; an RPC server
-    runs on the system's C library, which is glibc's nearly everywhere."""
+    """Returns the compiler for libraries that other processes load. Zig's own default makes programs with musl; an RPC
+    server runs on the system's C library, which is glibc's nearly everywhere."""
     compiler = find_compiler(target, cc)
     return replace(compiler, command=tuple(word.replace("-linux-musl", "-linux-gnu") for word in compiler.command))
 

@@ -57,7 +57,7 @@ def runs_here(target: Target) -> bool:
 
 
 def find_compiler(target: Target, cc: str | None = None) -> Compiler:
-    """The compiler for a target: `cc`, $MEGCC_CC, $CC (only for this machine), the usual names, then `zig cc`.
+    """Returns the compiler for a target: `cc`, $MEGCC_CC, $CC (only for this machine), the usual names, then `zig cc`.
 
     Raises:
         ToolError: if the one asked for does not work; MissingTool: if none is found, saying what to install.
@@ -94,7 +94,7 @@ def find_compiler(target: Target, cc: str | None = None) -> Compiler:
 
 
 def find_emulator(target: Target) -> tuple[str, ...]:
-    """The command that runs a program of the target; empty where this CPU does.
+    """Returns the command that runs a program of the target; empty where this CPU does.
 
     Raises:
         MissingTool: if it is not installed, saying what to install, or if there is none.

@@ -125,7 +125,7 @@ def tune(graphs: Sequence[Graph], target: Target, log: str | Path, *, optimize: 
 
 
 def progress_bar(quiet: bool = False) -> Callable[[int], object]:
-    """A bar on stderr, where that is a terminal."""
+    """Returns a bar on stderr, where that is a terminal."""
     def start(total: int):
         from tqdm import tqdm
 
@@ -155,7 +155,7 @@ def _jobs(call: Call, context: Context, trials: int | None, known: TuningLog, su
 
 
 def code_of(spec: KernelSpec) -> str:
-    """Digest of a kernel's C, its head comment apart."""
+    """Returns digest of a kernel's C, its head comment apart."""
     return hashlib.sha256(render_kernel(spec).partition("*/")[2].encode()).hexdigest()[:12]
 
 

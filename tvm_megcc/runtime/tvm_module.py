@@ -125,14 +125,14 @@ def _write(regions: Mapping[str, Artifact], folder: Path, abi: str) -> list[Path
 
 
 def _ranges(artifact: Artifact) -> str:
-    """The values of symbolic extents that a model is compiled for; "" if it has none."""
+    """Returns the values of symbolic extents that a model is compiled for; "" if it has none."""
     buckets = artifact.manifest["buckets"]
     strings = [str(Bucket(tuple((name, low, high) for name, (low, high) in bounds.items()))) for bounds in buckets]
     return printable("; ".join(strings), MOST_TEXT) if any(buckets) else ""
 
 
 def find_objcopy(compiler: Compiler) -> tuple[str, ...]:
-    """The objcopy beside a compiler: binutils' of the same triple, or LLVM's.
+    """Returns the objcopy beside a compiler: binutils' of the same triple, or LLVM's.
 
     Raises:
         ToolError: if there is none.

@@ -99,7 +99,7 @@ def _note_its_own_differences(rows: Sequence[dict], plain: Arrays, optimised: Ar
 
 
 def network_inputs(model: Path, feeds: Arrays, args) -> Arrays:
-    """The model's own inputs, made from what the session is given."""
+    """Returns the model's own inputs, made from what the session is given."""
     inputs = args.options.inputs
     if not inputs:
         return feeds
@@ -116,7 +116,7 @@ def network_inputs(model: Path, feeds: Arrays, args) -> Arrays:
 
 
 def constant_inputs(model: Path, constants: Mapping[str, object]) -> Arrays:
-    """The inputs of the model that were compiled as constants, for a reference that wants them all."""
+    """Returns the inputs of the model that were compiled as constants, for a reference that wants them all."""
     if not constants:
         return {}
     seed = onnx.helper.make_tensor_type_proto(onnx.TensorProto.INT64, []).tensor_type  # is none of the file's
@@ -129,7 +129,7 @@ def constant_inputs(model: Path, constants: Mapping[str, object]) -> Arrays:
 
 
 def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expected_of, args) -> list[dict]:
-    """A row a kernel call whose result the source model names too.
+    """Returns a row a kernel call whose result the source model names too.
 
     feeds: what the session wants. everything: all inputs of the model.
     """
@@ -228,7 +228,7 @@ def is_onnx(model: Path) -> bool:
 
 def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequence[str] = (),
                        extern: Externs | None = None, optimised: bool = False, signature: str = "") -> Arrays:
-    """Values of these names by ONNX Runtime on one thread; the whole model, wherever it is cut."""
+    """Returns values of these names by ONNX Runtime on one thread; the whole model, wherever it is cut."""
     if not is_onnx(model):
         raise MegccError(f"{model} is no ONNX file: compare it with --reference numpy")
     if extern:
@@ -240,7 +240,7 @@ def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], outputs
 
 def litert_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequence[str] = (),
                   extern: Externs | None = None, signature: str = "") -> Arrays:
-    """Values of these names by LiteRT's reference kernels; of a signature its outputs only."""
+    """Returns values of these names by LiteRT's reference kernels; of a signature its outputs only."""
     if model.suffix != TFLITE:
         raise MegccError(f"{model} is no TFLite file: compare it with --reference onnxruntime or numpy")
     if extern:
@@ -269,7 +269,7 @@ def _in_subprocess(engine: str, function: str, model: Path, *given: Any) -> Arra
 
 def numpy_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequence[str] = (),
                  extern: Externs | None = None, signature: str = "") -> Arrays:
-    """Values of these names by the numpy reference interpreter.
+    """Returns values of these names by the numpy reference interpreter.
 
     outputs: values that the model is cut at; what it has behind them need not be supported.
     """

@@ -81,7 +81,7 @@ def _parsed(path: Path) -> Any:
 
 def _checked(row: Mapping[str, Any], keys: Mapping[str, tuple[str, str | tuple[str, ...]]], where: str,
              base: Path) -> dict[str, Any]:
-    """The values by their names."""
+    """Returns the values by their names."""
     values: dict[str, Any] = {}
     for key, value in row.items():
         if key not in keys:
@@ -121,7 +121,7 @@ def _value(value: Any, kind: str | tuple[str, ...], where: str, base: Path) -> A
 
 
 def page() -> str:
-    """The table of docs/command.md."""
+    """Returns the table of docs/command.md."""
     said = {"text": "text", "path": "path", "texts": "text or list", "paths": "path or list", "flag": "true or false",
             "count": "number", "bytes": "number"}
     rows = [(key, kind, "the folder") for key, (_, kind) in OF_FILE.items()]

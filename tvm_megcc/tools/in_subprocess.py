@@ -98,7 +98,7 @@ _started: list[_Process] = []
 
 
 def _process() -> _Process:
-    """The one that runs, which another process that we were forked from does not share."""
+    """Returns the one that runs, which another process that we were forked from does not share."""
     if _started and _started[0].owner != os.getpid():
         _started.clear()
     if not _started:

@@ -12,7 +12,7 @@ NAME, KERNEL = 44, 56
 
 
 def layers(calls: Sequence[Mapping], seconds: Sequence[float]) -> list[dict]:
-    """A row a call, in the order of execution: {name, kind, kernel, seconds, share, gflops}.
+    """Returns a row a call, in the order of execution: {name, kind, kernel, seconds, share, gflops}.
 
     calls: of a manifest's program. gflops: two to a multiply-add; None where nothing is multiplied.
     """

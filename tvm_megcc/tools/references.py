@@ -15,7 +15,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], optimised: bool) -> Arrays:
-    """Values of these names by ONNX Runtime on one thread, its optimiser off.
+    """Returns values of these names by ONNX Runtime on one thread, its optimiser off.
 
     It gives what ZipMap makes as dictionaries, in the order of their keys; the scores before it are asked for instead.
     """
@@ -42,7 +42,7 @@ def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], optimis
 
 def litert_values(model: Path, feeds: Arrays, names: Sequence[str], ports: Mapping[int, str],
                   signature: str) -> Arrays:
-    """Values of these names by LiteRT's reference kernels; of a signature its outputs only.
+    """Returns values of these names by LiteRT's reference kernels; of a signature its outputs only.
 
     ports: names of tensors that are inputs or outputs."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType

@@ -78,7 +78,7 @@ def run(session, inputs: str | None = None, outputs: str | None = None, repeat: 
 
 
 def split(feeds: Mapping[str, np.ndarray], path: str | None) -> list[dict[str, np.ndarray]]:
-    """The steps of a stream from arrays that have them along their first axis."""
+    """Returns the steps of a stream from arrays that have them along their first axis."""
     if path is None:
         raise MegccError("--sequence wants the steps of a stream: give them with --inputs")
     counts = {name: len(array) if array.ndim else 0 for name, array in feeds.items()}
@@ -206,7 +206,7 @@ def random_mask(rng: np.random.Generator, shape: Sequence[int]) -> np.ndarray:
 
 
 def with_values(feeds: Mapping[str, np.ndarray], values: Mapping[str, object]) -> dict[str, np.ndarray]:
-    """The inputs, some of them of these numbers instead: one for all elements, or each in row-major order.
+    """Returns the inputs, some of them of these numbers instead: one for all elements, or each in row-major order.
 
     Raises:
         MegccError: for what is no input; ShapeError: for another number of them, or numbers that its type cannot hold.
@@ -245,7 +245,7 @@ def drawn(ports: Sequence[Port], inputs: object) -> Iterator[None]:
 
 def read_npz(path: str | Path | Mapping[str, np.ndarray], names: Sequence[str],
              prefix: str = "in:") -> dict[str, np.ndarray]:
-    """Arrays by name from a .npz file, or from a mapping; the prefix may stand before the names in it.
+    """Returns arrays by name from a .npz file, or from a mapping; the prefix may stand before the names in it.
 
     Raises:
         MegccError: if the file cannot be read or lacks one of the names.

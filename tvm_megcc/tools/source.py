@@ -31,8 +31,8 @@ FOLDER_OPTIONS = {"output": None, "target": "native", "embed": False, "weights":
 
 
 def folder_of(path: str | Path, args, embed: bool | str = False, name: str | None = None) -> Path:
-    """The generated folder. A model is compiled into the cache with `args.options` for `args.target`, as a constant
-    array if `embed` says so, and called `name`."""
+    """Returns the generated folder. A model is compiled into the cache with `args.options` for `args.target`, as a
+    constant array if `embed` says so, and called `name`."""
     path = Path(path)
     if not path.exists():
         raise MegccError(f"{path} does not exist")
@@ -62,8 +62,8 @@ def model_of(path: str | Path, args) -> str | None:
 
 
 def described(path: str, args) -> tuple[argparse.Namespace, list[tuple[str, str, CompileOptions]]]:
-    """The command line with what a description of several models (`tools.config`) says of the folder, and `each_model`
-    of the description. What the command line says goes first.
+    """Returns the command line with what a description of several models (`tools.config`) says of the folder, and
+    `each_model` of the description. What the command line says goes first.
 
     Raises:
         MegccError: as `config.read`, and if two models have the same name.
@@ -105,14 +105,15 @@ def each_model(args) -> list[tuple[str, str, CompileOptions]]:
 
 
 def session_of(path: str | Path, args) -> Session:
-    """A session on it, built if need be; in an emulator where this machine does not run the target."""
+    """Returns a session on it, built if need be; in an emulator where this machine does not run the target."""
     from ..runtime.load import load
 
     return load(folder_of(path, args), args.target or None, args.cc, model_of(path, args))
 
 
 def timed_session_of(path: str | Path, args) -> DeviceSession | EmulatedSession:
-    """A session in this process that takes its own times; on a microcontroller, one whose instructions are counted."""
+    """Returns a session in this process that takes its own times; on a microcontroller, one whose instructions are
+    counted."""
     from ..runtime.build import read_manifest, target_of
     from ..runtime.device import local_session
     from ..runtime.emulator.run import EmulatedSession
@@ -129,7 +130,7 @@ def timed_session_of(path: str | Path, args) -> DeviceSession | EmulatedSession:
 
 
 def remote_session_of(path: str | Path, args) -> DeviceSession:
-    """A session on a device behind TVM's RPC.
+    """Returns a session on a device behind TVM's RPC.
 
     Raises:
         MegccError: if --key is missing, or there is no such device.

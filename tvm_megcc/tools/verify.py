@@ -35,8 +35,8 @@ def mixed(index: np.ndarray) -> np.ndarray:
 
 
 def drawn(port: Port, input_index: int, run: int) -> np.ndarray:
-    """An input: floats are multiples of 2^-7 in [-1, 1), bool the lowest bit, integers what the model is known to take,
-    else of 8 bits all of them, of more those from 0 to 9.
+    """Returns an input: floats are multiples of 2^-7 in [-1, 1), bool the lowest bit, integers what the model is known
+    to take, else of 8 bits all of them, of more those from 0 to 9.
 
     Raises:
         MegccError: if its shape changes from run to run.
@@ -61,7 +61,7 @@ def drawn(port: Port, input_index: int, run: int) -> np.ndarray:
 
 
 def digest(session: Session) -> str:
-    """The hash of what it computes, from the first states; they are these again behind it."""
+    """Returns the hash of what it computes, from the first states; they are these again behind it."""
     found = hashlib.sha256()
     session.reset()
     for run in range(RUNS if session.kept else 1):

@@ -109,7 +109,7 @@ class Bound:
 
 
 def bind(site: Site, choice: Choice, shared: bool = False) -> Bound:
-    """The operator lowered to a call of this candidate.
+    """Returns the operator lowered to a call of this candidate.
 
     Extents that are known are constants in its code; where it may be `shared`, and at `-O size`, `with_equal_constants`
     decides that over all calls that may share it.
@@ -144,7 +144,7 @@ def bind(site: Site, choice: Choice, shared: bool = False) -> Bound:
 
 
 def with_constants(bound: Bound, known: Mapping[str, int]) -> Bound:
-    """The call with these of its run-time extents as constants in the kernel's code."""
+    """Returns the call with these of its run-time extents as constants in the kernel's code."""
     spec = bound.spec
 
     def sized(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
@@ -171,14 +171,14 @@ def with_equal_constants(calls: Sequence[Bound]) -> list[Bound]:
 
 
 def _numbers(bound: Bound) -> dict[str, int]:
-    """The run-time extents of a call that are known."""
+    """Returns the run-time extents of a call that are known."""
     named = zip(bound.spec.runtime_extents, bound.extents, strict=True)
     return {name: value for name, value in named if isinstance(value, int)}
 
 
 def _epilogue_operands(site: Site, lowered: Lowered, extents: dict[str, Dim]) \
         -> tuple[tuple[Operand, ...], tuple[str, ...]]:
-    """Parameters for the operands of the epilogue, after the kernel's own."""
+    """Returns parameters for the operands of the epilogue, after the kernel's own."""
     if site.op.epilogue is None:
         return (), ()
     axis, lanes = operator(site.kind).channel_axis, site.isa.lanes

@@ -15,8 +15,8 @@ _QUIET = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|/\*.*?\*/|//.*')
 
 
 def reindent(text: str) -> str:
-    """The same lines at the columns that their nesting asks for, those that are too long broken behind commas. Blank
-    lines stand between functions only, never two.
+    """Returns the same lines at the columns that their nesting asks for, those that are too long broken behind commas.
+    Blank lines stand between functions only, never two.
 
     Block comments over several lines keep their inner alignment. Preprocessor lines stay at the margin.
     """
@@ -60,7 +60,8 @@ def reindent(text: str) -> str:
 
 @lru_cache(maxsize=1 << 14)  # kernels of one template have many lines in common
 def _facts(line: str) -> tuple[str, int, int, int]:
-    """The code of a line, levels that it stands before those around it, and braces and parentheses that it opens."""
+    """Returns the code of a line, levels that it stands before those around it, and braces and parentheses that it
+    opens."""
     code = _QUIET.sub("", line).strip() if "/" in line or '"' in line or "'" in line else line
     leading = len(code) - len(code.lstrip("}"))
     return (code, leading + (_LABEL.match(code) is not None), code.count("{") - code.count("}"),
@@ -68,7 +69,8 @@ def _facts(line: str) -> tuple[str, int, int, int]:
 
 
 def _broken(line: str, column: int) -> list[str]:
-    """A line at this column; what does not fit follows on lines of its own, broken behind the outermost commas."""
+    """Returns a line at this column; what does not fit follows on lines of its own, broken behind the outermost
+    commas."""
     if column + len(line) <= WIDTH or line.startswith(("/*", "*", "for")):
         return [" " * column + line]
     quiet = _QUIET.sub(lambda match: "." * len(match[0]), line)

@@ -75,7 +75,7 @@ class Epilogue:
 
     def __call__(self, value: str, channel: str = "", at: str = "", n: str = "", one_channel: bool = False,
                  held: str = "") -> str:
-        """The expression applied to a vector.
+        """Returns the expression applied to a vector.
 
         Args:
             channel: C expression of its first channel; `one_channel`: all its lanes are of that channel.
@@ -95,7 +95,7 @@ class Epilogue:
         return f"{function}({', '.join(values)})"
 
     def store(self, pointer: str, at: str, value: str, channel: str = "", n: str = "", held: str = "") -> str:
-        """The result of a vector of sums stored at `pointer + at` of output 0, in its element type."""
+        """Returns the result of a vector of sums stored at `pointer + at` of output 0, in its element type."""
         kind = lanes.kind_of(self.expression, self.lanes) if self.present else self.lanes[0]
         function = "mgc_store" if kind == "f" else f"mgc_istore_{DTYPES[self.result].short}"
         result = self(value, channel=channel, at=at, n=n, held=held)
@@ -103,8 +103,8 @@ class Epilogue:
 
     def store_each(self, pointer: str, places: list[str], values: list[str], channels: list[str], ns: list[str],
                    held: list[str]) -> list[str]:
-        """Statements that store vectors of sums, wherever they are in output 0: four at once where these are whole and
-        of bytes. Each has its place, channel, number of lanes and suffix."""
+        """Returns statements that store vectors of sums, wherever they are in output 0: four at once where these are
+        whole and of bytes. Each has its place, channel, number of lanes and suffix."""
         statements = []
         for first in range(0, len(values), 4):
             some = slice(first, first + 4)
@@ -136,8 +136,8 @@ class Epilogue:
 
     def store_row(self, pointer: str, places: list[str], values: list[str], channels: list[str], ns: list[str],
                   held: list[str]) -> list[str]:
-        """Statements that store vectors of sums that are neighbours in output 0, four or two at once where they are
-        whole and of bytes (NEON). Each has its place, channel, number of lanes and suffix."""
+        """Returns statements that store vectors of sums that are neighbours in output 0, four or two at once where they
+        are whole and of bytes (NEON). Each has its place, channel, number of lanes and suffix."""
         statements, first = [], 0
         while first < len(values):
             fits = (size for size in (4, 2) if self.result in lanes.LIMITS and len(values) - first >= size
@@ -161,7 +161,8 @@ class Epilogue:
         return statements
 
     def _loaded(self, place: str, count: int) -> tuple[dict[str, str], list[str]]:
-        """Operands of bytes that have an element for each of the result's, loaded at once: names, and declarations."""
+        """Returns operands of bytes that have an element for each of the result's, loaded at once: names, and
+        declarations."""
         wide = [p for p in self.operands if p.kind == "full" and p.dtype in lanes.LIMITS]
         names = {p.name: f"{p.name}_{self._loads + i}" for i, p in enumerate(wide)}
         self._loads += len(wide)
@@ -180,7 +181,7 @@ class Epilogue:
         return f"{load}_n({place}, {n})" if n else f"{load}({place})"
 
     def function(self) -> str:
-        """The definition of `epilogue`, in front of the template's own functions."""
+        """Returns the definition of `epilogue`, in front of the template's own functions."""
         if not self.present:
             return ""
         names = ["x", *(p.name for p in self.operands)]
@@ -271,7 +272,7 @@ def find_template(algorithm: str, isa: Isa) -> jinja2.Template:
 
 
 def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
-    """The complete C file of one kernel."""
+    """Returns the complete C file of one kernel."""
     epilogue = Epilogue(spec)
     context = dict(vars(spec.params))
     context.update(isa=spec.isa, ep=epilogue, known=Known(spec, hidden=spec.compact), fixed=Known(spec),
@@ -356,7 +357,7 @@ def _wrapped(facts: Iterable[str]) -> list[str]:
 
 
 def _provenance(template: jinja2.Template) -> str:
-    """A line that names a template which is not one of ours."""
+    """Returns a line that names a template which is not one of ours."""
     ours = Path(template.filename or "").is_relative_to(paths.PACKAGE)
     return "" if ours else f" * template {printable(template.name)} from MEGCC_TEMPLATES\n"
 

@@ -25,7 +25,7 @@ _KEYWORDS = {"return", "case", "sizeof", "if", "while", "for", "switch", "else",
 
 
 def simplified(text: str) -> str:
-    """The text with neutral terms dropped, line by line; preprocessor lines are left alone."""
+    """Returns the text with neutral terms dropped, line by line; preprocessor lines are left alone."""
     return "\n".join(_line(line) if _HINT.search(line) and not line.lstrip().startswith("#") else line
                      for line in text.split("\n"))
 

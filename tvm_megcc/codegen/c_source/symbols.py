@@ -30,14 +30,15 @@ LONGEST_FILE = 60
 
 
 def kernel_file(symbol: str) -> str:
-    """The file of a kernel in the generated folder: its symbol; of a long one the beginning, a digest and the end."""
+    """Returns the file of a kernel in the generated folder: its symbol; of a long one the beginning, a digest and the
+    end."""
     if len(symbol) + 2 > LONGEST_FILE:
         symbol = f"{symbol[:LONGEST_FILE - 32].rstrip('_')}_{digest(symbol, 8)}_{symbol[-20:].lstrip('_')}"
     return f"kernels/{symbol}.c"
 
 
 def expression_name(expr: Expr) -> str:
-    """A word for an expression, unique among expressions."""
+    """Returns a word for an expression, unique among expressions."""
     if expr in NAMED_EXPRESSIONS:
         return NAMED_EXPRESSIONS[expr]
     functions = list(dict.fromkeys(_functions(expr)))

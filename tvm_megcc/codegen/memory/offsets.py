@@ -72,7 +72,8 @@ class MemoryPlan:
 
 
 def plan(buffers: Sequence[Buffer], alignment: int = 16, regions: Sequence[int] = ()) -> MemoryPlan:
-    """The smallest arena that the algorithms find. Every offset and the arena's size are multiples of `alignment`.
+    """Returns the smallest arena that the algorithms find. Every offset and the arena's size are multiples of
+    `alignment`.
 
     Where it consists of `regions`, of so many bytes at most, nothing lies in two of them, and of the layouts that fit
     the one is taken with least traffic behind the first region, behind the second, and so on.
@@ -118,8 +119,8 @@ def plan(buffers: Sequence[Buffer], alignment: int = 16, regions: Sequence[int] 
 
 
 def with_constants(buffers: Sequence[Buffer], constants: Sequence[Buffer], plan: MemoryPlan, hot: int) -> MemoryPlan:
-    """A plan in which constants that are read most often are in what is left of the first `hot` regions, and in which
-    no region has more bytes than are in use. Constants for which there is no room have no offset."""
+    """Returns a plan in which constants that are read most often are in what is left of the first `hot` regions, and in
+    which no region has more bytes than are in use. Constants for which there is no room have no offset."""
     ends = list(accumulate(plan.regions))
     begins = [0, *ends[:-1]]
     tops = [max((plan.offsets[b.name] + b.bytes for b in buffers if begin <= plan.offsets[b.name] < end), default=begin)
@@ -166,7 +167,7 @@ def live_bytes(buffers: Sequence[Buffer], alignment: int = 1, steps: int = 0) ->
 
 
 def lower_bound(buffers: Sequence[Buffer], alignment: int = 1) -> int:
-    """The largest sum of sizes alive at one instruction: no plan needs less."""
+    """Returns the largest sum of sizes alive at one instruction: no plan needs less."""
     return max(live_bytes(buffers, alignment), default=0)
 
 
@@ -214,7 +215,7 @@ def _padded(buffer: Buffer, alignment: int) -> int:
 
 
 def _members(buffers: Sequence[Buffer]) -> list[list[Buffer]]:
-    """The buffers of each place, in the order of the first ones."""
+    """Returns the buffers of each place, in the order of the first ones."""
     following = {b.on: b for b in buffers if b.on}
     groups = []
     for b in buffers:
@@ -295,13 +296,14 @@ class _Problem:
         return _Layout(_round_up(max(ends, default=0), self.alignment), tuple(offsets), tuple(order))
 
     def cost(self, layout: _Layout) -> tuple:
-        """The value to minimise: bytes behind all regions, traffic behind the first, behind the second, the arena."""
+        """Returns the value to minimise: bytes behind all regions, traffic behind the first, behind the second, the
+        arena."""
         behind = tuple(sum(b.traffic * b.bytes for b, offset in zip(self.buffers, layout.offsets, strict=True)
                            if offset >= border) for border in self.borders)
         return (*(max(layout.arena - border, 0) for border in self.borders[-1:]), *behind, layout.arena)
 
     def sorted(self, key: Callable[[int], tuple]) -> list[int]:
-        """Indices by a key; ties keep the order of the buffers, so that a plan is reproducible."""
+        """Returns indices by a key; ties keep the order of the buffers, so that a plan is reproducible."""
         return sorted(range(len(self.sizes)), key=key)
 
 
@@ -334,7 +336,7 @@ def _by_all_traffic(problem: _Problem, best, bound) -> _Layout:
 
 
 def _by_breadth(problem: _Problem, best, bound) -> _Layout:
-    """The buffers of the fullest instruction first, then those of the next one."""
+    """Returns the buffers of the fullest instruction first, then those of the next one."""
     live = live_bytes(problem.buffers, problem.alignment)
     fullest = [max(live[b.first:b.last + 1]) for b in problem.buffers]
     return problem.place(problem.sorted(lambda i: (-fullest[i], -problem.sizes[i])))

@@ -34,7 +34,7 @@ class Weights:
         return self._size
 
     def __getitem__(self, place: slice) -> memoryview:
-        """Bytes of one piece."""
+        """Returns bytes of one piece."""
         index = bisect_right(self._begins, place.start) - 1
         begin = self._begins[index]
         return self._pieces[index][place.start - begin:place.stop - begin]

@@ -118,7 +118,7 @@ class _Model:
 
 def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
             name: str | None = None) -> dict[str, bytes]:
-    """The files of the package: name below its folder -> bytes.
+    """Returns the files of the package: name below its folder -> bytes.
 
     Args:
         folder: as `megcc compile --embed` writes it, for a microcontroller or for portable C.
@@ -168,7 +168,7 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
 
 
 def package_name(name: str, system: str) -> str:
-    """The name, of which all systems make file names and parts of C and Kconfig; refuses what is none."""
+    """Returns the name, of which all systems make file names and parts of C and Kconfig; refuses what is none."""
     if system in LANGUAGES and name in words(system):
         raise MegccError(f"'{name}' is no name of a package, but a word of the language: give another with --name")
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,199}", name, re.ASCII):
@@ -265,7 +265,7 @@ def _place(name: str) -> str:
 
 
 def model_view(row: Mapping) -> _Model:
-    """A model of a manifest as the templates see it."""
+    """Returns a model of a manifest as the templates see it."""
     macro = c_name(row["name"]).upper()
     names = [port["name"] for port in row["inputs"]]
     outputs = tuple(_Tensor(index, DTYPES[port["dtype"]].c_type, np.dtype(port["dtype"]).kind == "f",
@@ -287,7 +287,7 @@ def _render(name: str, context: Mapping) -> bytes:
 
 
 def zipped(files: Mapping[str, bytes]) -> bytes:
-    """The files as an archive; the same files give the same bytes."""
+    """Returns the files as an archive; the same files give the same bytes."""
     result = io.BytesIO()
     with zipfile.ZipFile(result, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):

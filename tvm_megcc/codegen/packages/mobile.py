@@ -50,7 +50,7 @@ _ARCHITECTURES = {"aarch64": "arm64", "x86_64": "x86_64"}
 
 
 def abis(targets: Sequence[Target]) -> list[Abi]:
-    """The ABIs that run one of the targets.
+    """Returns the ABIs that run one of the targets.
 
     Raises:
         MegccError: if there is none.

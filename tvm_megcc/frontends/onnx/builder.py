@@ -71,7 +71,7 @@ class Builder:
         self.conditions += conditions
 
     def unique(self, hint: str) -> str:
-        """A name that no value has, nor gets from another call."""
+        """Returns a name that no value has, nor gets from another call."""
         name = hint or "value"
         while name in self.types or name in self._given:
             self._counters[hint] = self._counters.get(hint, 0) + 1
@@ -101,7 +101,7 @@ class Builder:
         del self.ops[mark.ops:], self.conditions[mark.conditions:]
 
     def weight(self, array: np.ndarray, hint: str = "constant", is_text: bool = False) -> str:
-        """A constant of the model's own."""
+        """Returns a constant of the model's own."""
         name = self.constant(array, hint)
         if is_text:
             self.strings.values[name] = True
@@ -126,7 +126,7 @@ class Builder:
         return name
 
     def extent(self, dim: Dim, hint: str) -> str:
-        """An extent that is not known as a value that the run computes."""
+        """Returns an extent that is not known as a value that the run computes."""
         name = self.unique(hint)
         self.types[name], self.shapes[name] = TensorType("int64", ()), np.array(dim, object)
         self.ops.append(Op("dims", Attrs(extents=(dim,), shape=(), dtype="int64"), (), (name,)))
@@ -173,7 +173,7 @@ class Builder:
         return tuple(names)
 
     def _nothing(self, type_: TensorType, origin: str, hint: str) -> str:
-        """A tensor without elements, of which some extents may not be known; no kernel but one sees it."""
+        """Returns a tensor without elements, of which some extents may not be known; no kernel but one sees it."""
         if type_.is_static:
             return self.constant(np.zeros(type_.shape, np.dtype(type_.dtype)), hint)
         zero = self.constant(np.zeros([1] * type_.rank, np.dtype(type_.dtype)), hint)
@@ -205,7 +205,7 @@ class Builder:
             self.shapes[name] = value
 
     def copy(self, value: str, name: str) -> str:
-        """A value of the given name, which is free, with the content of another: what an output needs that is a
+        """Returns a value of the given name, which is free, with the content of another: what an output needs that is a
         constant, an input or another output."""
         self.types[name] = self.types[value]
         if value in self.strings.values:
@@ -234,7 +234,7 @@ class Builder:
         return now
 
     def part(self, first_op: int) -> Graph:
-        """The operators from `first_op` on as a graph."""
+        """Returns the operators from `first_op` on as a graph."""
         ops = self.ops[first_op:]
         made = [name for op in ops for name in op.outputs]
         read = dict.fromkeys(name for op in ops for name in op.inputs if name and name not in self.constants)
@@ -278,7 +278,7 @@ class Builder:
         return outputs
 
     def graph(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
-        """The finished graph, without what no output needs."""
+        """Returns the finished graph, without what no output needs."""
         self.ops = list(self._with_shapes(self.ops))
         graph = Graph(name, tuple(inputs), tuple(outputs), tuple(self.ops), self.types, self.constants,
                       conditions=distinct(self.conditions))
@@ -409,7 +409,7 @@ class Node(OnnxNode):
         return self._builder.extent(dim, f"{self._hint()}.extent")
 
     def constant_of(self, value: str) -> np.ndarray:
-        """The number of any constant."""
+        """Returns the number of any constant."""
         return self._builder.constants[value]
 
     def extents(self, value: str) -> tuple[Dim, ...]:

@@ -73,14 +73,14 @@ def form_of(alternatives: Sequence[Found]) -> Form:
 
 
 def types_in(value: Found, form: Form) -> tuple[TensorType, ...]:
-    """The types of the tensors that a value is given as."""
+    """Returns the types of the tensors that a value is given as."""
     if form.element is None:
         return value.types
     return (value.stack or form.element.with_shape((len(value.types), *form.element.shape)),)
 
 
 def flattened(sequences: Sequences, node: Node, value: str, form: Form) -> list[str]:
-    """The tensors that a value is given as."""
+    """Returns the tensors that a value is given as."""
     if (form != Form()) != (value in sequences):
         raise MegccError("gives a sequence in one case and a tensor in another")
     if form.element is None:
@@ -95,7 +95,7 @@ def flattened(sequences: Sequences, node: Node, value: str, form: Form) -> list[
 
 
 def restored(sequences: Sequences, tensors: Sequence[str], form: Form) -> str:
-    """The value again."""
+    """Returns the value again."""
     if form.element is not None:
         return sequences.of_stack(tensors[0])
     return tensors[0] if form.parts is None else sequences.of(tensors)

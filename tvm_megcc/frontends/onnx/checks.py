@@ -12,7 +12,7 @@ from .load import OLDEST_OPSET, reads, subgraphs
 
 
 def stated_shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
-    """The shape that the file gives a value; None unless every extent is a number."""
+    """Returns the shape that the file gives a value; None unless every extent is a number."""
     tensor = value.type.tensor_type
     if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
         return None
@@ -24,7 +24,8 @@ _ALIKE = frozenset(("Abs", "Cast", "CastLike", "Exp", "Identity", "Log", "Neg", 
 
 
 def followed(nodes: Sequence[onnx.NodeProto], stated: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Shapes that the file states, and those of values that only operators stand before which change no shape."""
+    """Returns shapes that the file states, and those of values that only operators stand before which change no
+    shape."""
     found = dict(stated)
     for node in reversed(nodes):
         alike = node.op_type in _ALIKE and node.domain in ("", "ai.onnx") and node.input and node.output
@@ -40,7 +41,7 @@ def label(node: onnx.NodeProto) -> str:
 
 
 def cycle(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """The nodes of one cycle, in its order, among nodes that all wait for each other."""
+    """Returns the nodes of one cycle, in its order, among nodes that all wait for each other."""
     producer = {name: node for node in nodes for name in node.output}
     path: list[onnx.NodeProto] = []
     node = nodes[0]

@@ -37,7 +37,7 @@ Opsets = Mapping[str, int]
 
 
 def branch_of(node: Node, proto: onnx.NodeProto, name: str) -> onnx.GraphProto:
-    """The subgraph in an attribute."""
+    """Returns the subgraph in an attribute."""
     found = next((each.g for each in proto.attribute if each.name == name and each.HasField("g")), None)
     if found is None:
         raise MegccError(f"has no {name}; export the model again")
@@ -45,7 +45,7 @@ def branch_of(node: Node, proto: onnx.NodeProto, name: str) -> onnx.GraphProto:
 
 
 def chosen(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, opsets: Opsets) -> list[str | None]:
-    """The outputs of an If."""
+    """Returns the outputs of an If."""
     if node.is_const(0):
         wanted = "then_branch" if node.const(0).reshape(-1)[0] else "else_branch"
         return importer.inlined(branch_of(node, proto, wanted), scope, opsets, {})
@@ -127,8 +127,8 @@ def _either(node: Node, builder: Builder, name: str, types: Sequence[TensorType]
 
 def _the_other(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, opsets: Opsets, condition: str,
                wanted: bool) -> list[str | None]:
-    """The branch of an If whose other one is impossible with these shapes: a run whose condition asks for that one
-    fails."""
+    """Returns the branch of an If whose other one is impossible with these shapes: a run whose condition asks for that
+    one fails."""
     if not wanted:
         (condition,) = node.emit("cast", (condition,), dtype="int64")
     else:
@@ -139,7 +139,7 @@ def _the_other(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Sco
 
 
 def loop(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, opsets: Opsets) -> list[str | None]:
-    """The outputs of a Loop: values that go round, then what each iteration gives."""
+    """Returns the outputs of a Loop: values that go round, then what each iteration gives."""
     body = branch_of(node, proto, "body")
     some = not node.has(0) or (node.is_const(0) and (node.const(0) > 0).any())
     known = some and (not node.has(1) or node.is_const(1))
@@ -159,8 +159,8 @@ class _Undecided(Exception):
 
 
 def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope, opsets: Opsets) -> list[str | None]:
-    """A loop that the run ends. What its iterations give has room for as many as there can be: those that its operand
-    says, or that the user states as the bound of the output."""
+    """Returns a loop that the run ends. What its iterations give has room for as many as there can be: those that its
+    operand says, or that the user states as the bound of the output."""
     builder, carried = importer.builder, list(node.inputs[2:])
     given = [value.name for value in body.input]
     if len(given) != len(carried) + 2 or len(body.output) < len(carried) + 1:
@@ -280,7 +280,8 @@ def _stacked(node: Node, rows: Sequence[str], axis: int) -> str:
 
 
 def scan(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, opsets: Opsets) -> list[str | None]:
-    """The outputs of a Scan over axes of known extent. Before operator set 9 all is by batch, behind lengths."""
+    """Returns the outputs of a Scan over axes of known extent. Before operator set 9 all is by batch, behind
+    lengths."""
     body, count = branch_of(node, proto, "body"), node.attr("num_scan_inputs")
     if node.opset < 9:
         return _by_batch(importer, node, body, count, scope, opsets)
@@ -330,7 +331,7 @@ def _scanned(importer: Importer, node: Node, body: onnx.GraphProto, states: list
 
 def _scan_iterations(importer: Importer, node: Node, body: onnx.GraphProto, states: list, sequences: list, length: Dim,
                    scope: Scope, opsets: Opsets) -> list[str | None]:
-    """The states at last, and what each iteration gave along a new first axis."""
+    """Returns the states at last, and what each iteration gave along a new first axis."""
     given = [value.name for value in body.input]
     def iteration(values: Sequence[str]) -> list[str | None]:
         at, going, *inside = values

@@ -54,7 +54,7 @@ def _activation(name: str) -> str:
 
 def _one(given: Mapping[str, str], index: int, backward: int, activations: list[str], hidden: int,
          clip: float) -> str:
-    """The nodes of one direction. Gates are in the order input, output, forget, cell."""
+    """Returns the nodes of one direction. Gates are in the order input, output, forget, cell."""
     f, g, h = activations
     of = {name: f"{name}{index}" for name in given if name != "X"}
     chosen = "\n".join(f"{name} = Gather <axis = 0> ({operand}, at{index})" for operand, name in of.items())

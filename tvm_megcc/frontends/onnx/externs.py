@@ -19,7 +19,7 @@ def importers(externs: Mapping[tuple[str, str], Sequence[Function]]) -> dict[str
 
 
 def imported(node: Node, functions: Sequence[Function]) -> tuple[str, ...]:
-    """A node as a call of the first function that takes its element types."""
+    """Returns a node as a call of the first function that takes its element types."""
     types = [node.type(index) for index in range(len(node.inputs))]
     dtypes = tuple(type_ and type_.dtype for type_ in types)
     fitting = [function for function in functions if tuple(dtype for _, dtype in function.inputs) == dtypes

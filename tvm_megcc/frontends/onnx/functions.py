@@ -29,7 +29,7 @@ class Function:
     name: str
 
     def resolve(self, node: onnx.NodeProto, known: Mapping[str, str | None]) -> onnx.NodeProto:
-        """A node of the body with references to the function's attributes replaced by their values.
+        """Returns a node of the body with references to the function's attributes replaced by their values.
 
         An operand that the caller left out is left out in the body too.
         """
@@ -53,7 +53,7 @@ class Function:
 
 def function_of(model: onnx.ModelProto, node: onnx.NodeProto, domain: str, opset: int,
                 types: Sequence[TensorType | None] | None) -> Function | None:
-    """The body of a node's operator; None where it has none. `types` of its operands, None where unknown."""
+    """Returns the body of a node's operator; None where it has none. `types` of its operands, None where unknown."""
     name = node.name or next(filter(None, node.output), node.op_type)
     for local in model.functions:
         if (local.domain, local.name) == (node.domain, node.op_type):
@@ -79,7 +79,7 @@ _TAKES_INT64 = {"CenterCropPad": 1}
 
 
 def _with_int64(function: Function, index: int) -> Function:
-    """The body behind a conversion of an operand to int64."""
+    """Returns the body behind a conversion of an operand to int64."""
     own = function.inputs[index]
     cast = onnx.helper.make_node("Cast", [own], [f"{own}_int64"], to=onnx.TensorProto.INT64)
     nodes = []

@@ -55,7 +55,7 @@ _CONTRADICTIONS = (ValueError, IndexError, TypeError, KeyError, OverflowError, Z
 def import_onnx(model: str | Path | bytes | onnx.ModelProto, input_shapes: Mapping[str, Sequence] | None = None,
                 output_names: Sequence[str] | None = None, constants: Mapping[str, object] | None = None,
                 extern: Externs | None = None, bounds: Mapping[str, int] | None = None) -> Graph:
-    """The model as a graph.
+    """Returns the model as a graph.
 
     Args:
         model: path, serialised bytes or parsed model; external data is found beside a path only.
@@ -75,8 +75,8 @@ def import_onnx(model: str | Path | bytes | onnx.ModelProto, input_shapes: Mappi
 
 
 def input_dims(model: str | Path | bytes | onnx.ModelProto) -> dict[str, tuple[int | str | SymbolicDim | None, ...]]:
-    """Shapes of the model's inputs as it declares them: extents, names of symbols, what follows from these, None where
-    nothing is known."""
+    """Returns shapes of the model's inputs as it declares them: extents, names of symbols, what follows from these,
+    None where nothing is known."""
     graph = load(model).proto.graph
     weights = {tensor.name for tensor in graph.initializer}
     names = _dim_names(graph)
@@ -85,12 +85,12 @@ def input_dims(model: str | Path | bytes | onnx.ModelProto) -> dict[str, tuple[i
 
 
 def _dim_names(graph: onnx.GraphProto) -> frozenset[str]:
-    """Names of open extents of inputs, each by itself."""
+    """Returns names of open extents of inputs, each by itself."""
     return frozenset(_symbol_of(dim) for value in graph.input for dim in value.type.tensor_type.shape.dim)
 
 
 def _named(dim: onnx.TensorShapeProto.Dimension, names: Container[str]) -> int | str | SymbolicDim | None:
-    """An extent that the file states, the name of one, or what it is of others."""
+    """Returns an extent that the file states, the name of one, or what it is of others."""
     if symbol := _symbol_of(dim):
         found = None if symbol.isidentifier() else parse_dim(symbol, names)
         return symbol if found is None or isinstance(found, Symbol) else found
@@ -102,7 +102,7 @@ _NAMELESS = frozenset({"?", "*", "-1", "None"})
 
 
 def _symbol_of(dim: onnx.TensorShapeProto.Dimension) -> str:
-    """The name of an open extent, "" for one without."""
+    """Returns the name of an open extent, "" for one without."""
     return "" if dim.dim_param in _NAMELESS else dim.dim_param
 
 
@@ -190,7 +190,7 @@ class Importer:
         return self.builder.strings.known_to(graph)
 
     def _declared(self) -> dict[str, tuple[int, ...]]:
-        """Shapes that the model states for what it computes; none where the user changed an input's."""
+        """Returns shapes that the model states for what it computes; none where the user changed an input's."""
         for value in self.graph.input:
             shape = stated_shape(value)
             if shape is not None and tuple(self.input_shapes.get(value.name) or shape) != shape:
@@ -215,7 +215,7 @@ class Importer:
             scope.values[name] = None
 
     def _inputs(self, scope: Scope, needed: Container[str]) -> list[str]:
-        """A model that was cut has only the inputs that are still needed; a whole one has all, used or not."""
+        """Returns a model that was cut has only the inputs that are still needed; a whole one has all, used or not."""
         given = given_tensors(self, scope)
         seed = self._seed({*self.builder.types, *self.output_names, *(value.name for value in given)})
         for option, wanted in (("input_shapes", self.input_shapes), ("constants", self.fixed)):
@@ -246,7 +246,7 @@ class Importer:
         return names
 
     def _seed(self, taken: Container[str]) -> str:
-        """The name of the input that random numbers are drawn by, which is none of the model's."""
+        """Returns the name of the input that random numbers are drawn by, which is none of the model's."""
         numbered = (f"seed_{number}" for number in itertools.count(2))
         name, value = next(each for each in itertools.chain(("seed",), numbered) if each not in taken), None
         try:
@@ -259,7 +259,7 @@ class Importer:
         return name
 
     def _fixed_input(self, name: str, type_: TensorType) -> np.ndarray:
-        """The constant that stands for an input."""
+        """Returns the constant that stands for an input."""
         given, dtype = np.asarray(self.fixed[name]), np.dtype(type_.dtype)
         if given.dtype.kind in "UO" and name in self.declared_strings:
             given = self.builder.strings.codes(map(str, given.reshape(-1)), given.shape)
@@ -358,13 +358,13 @@ class Importer:
                 f"for one size, {sizes_wanted(names, SIZE)}, or for several, with --input-shapes")
 
     def _near(self, name: str) -> str:
-        """Names of the model that somebody who wrote this one may have meant."""
+        """Returns names of the model that somebody who wrote this one may have meant."""
         known = dict.fromkeys(output for node in self.graph.node for output in node.output if output)
         near = difflib.get_close_matches(name, known, 3)
         return f"; did you mean {' or '.join(near)}?" if near else "; 'megcc explain' shows the names of all values"
 
     def _needed(self, outputs: Sequence[str]) -> list[onnx.NodeProto]:
-        """The nodes that the outputs depend on; the rest of the file does not matter."""
+        """Returns the nodes that the outputs depend on; the rest of the file does not matter."""
         producer = {name: index for index, node in enumerate(self.graph.node) for name in node.output if name}
         needed: set[int] = set()
         waiting = [producer[name] for name in outputs if name in producer]
@@ -444,7 +444,7 @@ class Importer:
 
     def _values(self, proto: onnx.NodeProto, node: Node, domain: str, scope: Scope, opsets: Mapping[str, int],
                 unknown: bool) -> list[str | None]:
-        """Values of a node's outputs; none where its operands are unknown."""
+        """Returns values of a node's outputs; none where its operands are unknown."""
         name = f"{domain}::{proto.op_type}" if domain else proto.op_type
         if name == "Constant":
             return [self._constant(node)]

@@ -95,7 +95,7 @@ def _parse(data: bytes, subject: str) -> onnx.ModelProto:
 
 @lru_cache(maxsize=64)
 def _fields_of(message_type) -> tuple[tuple[str, ...], tuple[tuple[str, bool], ...]]:
-    """Names of the strings of a message, and of the messages in it with whether there may be several."""
+    """Returns names of the strings of a message, and of the messages in it with whether there may be several."""
     fields = message_type.DESCRIPTOR.fields
     return (tuple(field.name for field in fields if field.type == FieldDescriptor.TYPE_STRING),
             tuple((field.name, isinstance(getattr(message_type(), field.name), Sequence))
@@ -140,7 +140,7 @@ class TensorError(ValueError):
 
 
 def tensor_array(tensor: onnx.TensorProto, folder: Path | None, strings: StringTable | None = None) -> np.ndarray:
-    """The value of an initializer or tensor attribute, external data included; of strings their numbers.
+    """Returns the value of an initializer or tensor attribute, external data included; of strings their numbers.
 
     Raises:
         TensorError: element type we cannot hold, missing or short data, more than 2 GB.
@@ -179,7 +179,7 @@ def tensor_array(tensor: onnx.TensorProto, folder: Path | None, strings: StringT
 
 
 def _external_data(tensor: onnx.TensorProto, folder: Path | None, wanted: int) -> bytes:
-    """The bytes of a tensor, which lie in a file in the folder of the model or below."""
+    """Returns the bytes of a tensor, which lie in a file in the folder of the model or below."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if folder is None:

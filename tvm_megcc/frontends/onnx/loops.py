@@ -48,7 +48,7 @@ Body = Callable[[Sequence[str]], "list[str | None]"]
 
 
 def loop_of(importer: Importer, node: Node, loop: Looped, iteration: Body) -> list[str | None]:
-    """The loop's results: what went round, then what it stacked; none where an iteration cannot be imported."""
+    """Returns the loop's results: what went round, then what it stacked; none where an iteration cannot be imported."""
     builder = importer.builder
     plans = _plans(importer, node, loop, iteration)
     if plans is None:
@@ -224,7 +224,7 @@ def _may_stay(start: Dim, then: Dim, inside: Dim) -> bool:
 
 
 def _largest(trip_count: Dim | None, start: Dim, then: Dim, inside: Dim, known: dict, outside: set[str]) -> Dim | None:
-    """The largest extent of a value that has `start` at first and `then` behind an iteration that began with
+    """Returns the largest extent of a value that has `start` at first and `then` behind an iteration that began with
     `inside`."""
     first = largest(start, known, outside)
     growth = largest(then - inside, known, outside)
@@ -237,7 +237,7 @@ def _largest(trip_count: Dim | None, start: Dim, then: Dim, inside: Dim, known: 
 
 
 def loop_input(builder: Builder, name: str, type_: TensorType) -> str:
-    """A value that a body gets in each iteration."""
+    """Returns a value that a body gets in each iteration."""
     name = builder.unique(name or "unused")
     builder.add_input(name, type_)
     return name

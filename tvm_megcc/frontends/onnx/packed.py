@@ -42,7 +42,7 @@ class Packed:
         return (self.vector, *(TensorType("int64", ()) for _ in self.room))
 
     def pack(self, node: Node, value: str) -> list[str]:
-        """The vector and the extents."""
+        """Returns the vector and the extents."""
         type_, (room,) = node.type_of(value), self.vector.shape
         if isinstance(room, int) and room * type_.itemsize > MAX_BYTES:
             raise MegccError(f"{room:,} elements can be in '{self.name}', which is too many; state a bound of its "
@@ -53,7 +53,7 @@ class Packed:
         return [vector, *(node.extent(type_.shape[axis]) for axis in self.room)]
 
     def unpack(self, node: Node, counts: UnbackedSymbols, values: Sequence[str], name: str = "") -> str:
-        """The value again; its extents are counts from here on."""
+        """Returns the value again; its extents are counts from here on."""
         vector, *extents = values
         name, shape = name or self.name, list(self.like.shape)
         for (axis, most), extent in zip(self.room.items(), extents, strict=True):
@@ -70,7 +70,7 @@ def changing(types: Sequence[TensorType], outside: Iterable[str]) -> list[int]:
 
 
 def largest(dim: Dim, known: Mapping[str, Dim | None], outside: Iterable[str]) -> Dim | None:
-    """The largest value of an extent in terms of symbols that are known outside; None for no limit."""
+    """Returns the largest value of an extent in terms of symbols that are known outside; None for no limit."""
     if symbols(dim) <= set(outside):
         return dim
     return interval(dim, {name: (0, known.get(name)) for name in symbols(dim)})[1]

@@ -44,7 +44,7 @@ class Seeds:
             self._iterations.pop()
 
     def key(self, origin: str) -> str:
-        """The seed, mixed with the numbers of the iterations around, int64 [].
+        """Returns the seed, mixed with the numbers of the iterations around, int64 [].
 
         Raises:
             MegccError: where the front end makes no such input.

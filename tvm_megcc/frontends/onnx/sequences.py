@@ -67,7 +67,8 @@ class Sequences:
 
 
 def input_tensors(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence]) -> list[onnx.ValueInfoProto]:
-    """The tensors of an input: itself; of a sequence `x` those of which shapes are given, by the names `x.0`, `x.1`, …
+    """Returns the tensors of an input: itself; of a sequence `x` those of which shapes are given, by the names `x.0`,
+    `x.1`, …
 
     Raises:
         ShapeError: where the length of a sequence is not known.
@@ -92,7 +93,7 @@ def is_sequence(kind: onnx.TypeProto) -> bool:
 
 
 def given_tensors(importer: Importer, scope: Scope) -> list[onnx.ValueInfoProto]:
-    """The tensors that a run is given; sequences and optionals become values of the scope."""
+    """Returns the tensors that a run is given; sequences and optionals become values of the scope."""
     given: list[onnx.ValueInfoProto] = []
     for value in importer.graph.input:
         if value.name in scope.values:
@@ -113,7 +114,8 @@ def given_tensors(importer: Importer, scope: Scope) -> list[onnx.ValueInfoProto]
 
 
 def output_tensors(importer: Importer, name: str, scope: Scope) -> list[str]:
-    """Names of what an output consists of: itself; `y.0`, `y.1`, … of a sequence; nothing of an empty optional."""
+    """Returns names of what an output consists of: itself; `y.0`, `y.1`, … of a sequence; nothing of an empty
+    optional."""
     value = scope[name] if name in scope else name
     if value not in importer.sequences:
         return [name]
@@ -148,7 +150,7 @@ def _length(sequences: Sequences, node: Node) -> list[str]:
 
 
 def _place(node: Node, index: int, length: int, beyond: int = 0) -> int:
-    """A constant position, counted from the front; of an insertion it may be the end."""
+    """Returns a constant position, counted from the front; of an insertion it may be the end."""
     at = int(node.const(index, "position").reshape(-1)[0])
     if not -length <= at < length + beyond:
         raise ShapeError(f"position {at} of a sequence of {length}")
@@ -273,7 +275,7 @@ IMPORTERS: Mapping[str, Callable[[Sequences, Node], list[str]]] = {
 
 
 def imported(sequences: Sequences, kind: str, node: Node) -> list[str]:
-    """The outputs of an operator of sequences."""
+    """Returns the outputs of an operator of sequences."""
     stack = sequences.stacked.get(node.inputs[0]) if node.inputs else None
     if stack is not None and kind in STACKED:
         return STACKED[kind](sequences, node, stack)
@@ -282,7 +284,7 @@ def imported(sequences: Sequences, kind: str, node: Node) -> list[str]:
 
 def mapped(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope,
            opsets: Mapping[str, int]) -> list[str | None]:
-    """The outputs of a SequenceMap: its body for each element of the first sequence."""
+    """Returns the outputs of a SequenceMap: its body for each element of the first sequence."""
     sequences = importer.sequences
     body = next(each.g for each in proto.attribute if each.name == "body")
     rows = []

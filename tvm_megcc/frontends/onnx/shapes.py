@@ -25,7 +25,7 @@ _TOO_LARGE = 2**63
 
 def shape_value(kind: str, attrs: Attrs, values: Sequence[np.ndarray | None], types: Sequence[TensorType | None],
                 result: TensorType) -> np.ndarray | None:
-    """The operator's result as an array of `Dim`, None where it is not known or no integer."""
+    """Returns the operator's result as an array of `Dim`, None where it is not known or no integer."""
     if kind == "shape":
         dims = np.empty(len(result_dims := types[0].shape[attrs.start:attrs.end]), object)
         dims[:] = result_dims
@@ -56,7 +56,7 @@ def _scalar(value: Dim) -> np.ndarray:
 
 
 def _moved(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray | None:
-    """Operators that only move elements do so with any objects."""
+    """Returns operators that only move elements do so with any objects."""
     return None if is_open(attrs) else np.asarray(operator(kind).compute(attrs, *values)[0], object)
 
 

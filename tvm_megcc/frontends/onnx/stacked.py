@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def stack_of(node: Node, parts: Sequence[str], type_: TensorType) -> str:
-    """Tensors of one type as a stack, which may be of none.
+    """Returns tensors of one type as a stack, which may be of none.
 
     Raises:
         MegccError: where one has another type.
@@ -43,7 +43,7 @@ def _row(node: Node, value: str) -> str:
 
 
 def _element(node: Node, stack: str) -> TensorType:
-    """The type of the tensors in a stack."""
+    """Returns the type of the tensors in a stack."""
     type_ = node.type_of(stack)
     return type_.with_shape(type_.shape[1:])
 
@@ -54,7 +54,7 @@ def _scalar(node: Node, value: str) -> str:
 
 
 def _from_front(node: Node, stack: str, index: int) -> str:
-    """The position in operand `index`, int64 [], counted from the front."""
+    """Returns the position in operand `index`, int64 [], counted from the front."""
     at = _scalar(node, node.inputs[index])
     (below,) = node.emit("less", (at, node.constant(np.array(0))))
     return node.emit("where", (below, *node.emit("add", (at, _length(node, stack))), at))[0]
@@ -130,7 +130,7 @@ IMPORTERS: Mapping[str, Callable[[Sequences, Node, str], list[str]]] = {
 
 
 def split(node: Node, axis: int, keepdims: bool) -> str:
-    """The stack of the slices of an axis of an extent that a run finds, each of one element of it."""
+    """Returns the stack of the slices of an axis of an extent that a run finds, each of one element of it."""
     (stack,), type_ = node.inputs[:1], node.type(0)
     if axis:
         (stack,) = node.emit("transpose", (stack,), perm=(axis, *(i for i in range(type_.rank) if i != axis)))
@@ -141,7 +141,7 @@ def split(node: Node, axis: int, keepdims: bool) -> str:
 
 
 def unstacked(node: Node, stack: str) -> tuple[str, ...]:
-    """The tensors of a stack.
+    """Returns the tensors of a stack.
 
     Raises:
         MegccError: where a run finds how many those are.

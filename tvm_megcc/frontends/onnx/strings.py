@@ -36,7 +36,7 @@ class StringTable:
         self.values: dict[str, bool] = {}
 
     def codes(self, strings: Iterable[str | bytes], shape: Sequence[int]) -> np.ndarray:
-        """The numbers of strings, int64.
+        """Returns the numbers of strings, int64.
 
         Raises:
             MegccError: for one that is no UTF-8.

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 def known_trip_count(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
                   opsets: Mapping[str, int]) -> int | None:
-    """The number of iterations that the condition of a Loop allows; None where it depends on what the run computes, or
-    is not false within as many iterations as it takes to look at a quarter of the nodes that an import may.
+    """Returns the number of iterations that the condition of a Loop allows; None where it depends on what the run
+    computes, or is not false within as many iterations as it takes to look at a quarter of the nodes that an import
+    may.
 
     What the condition depends on is imported iteration by iteration, whereby it is folded, and then forgotten.
     """
@@ -50,8 +51,8 @@ def known_trip_count(importer: Importer, node: Node, body: onnx.GraphProto, scop
 
 
 def _condition(body: onnx.GraphProto, carried: int) -> tuple[onnx.GraphProto | None, list[int]]:
-    """The part of a body that its condition depends on, and the values that go round in it; None for one with graphs of
-    its own."""
+    """Returns the part of a body that its condition depends on, and the values that go round in it; None for one with
+    graphs of its own."""
     if len(body.input) != carried + 2 or len(body.output) < carried + 1:
         return None, []
     place = {value.name: index for index, value in enumerate(body.input[2:])}

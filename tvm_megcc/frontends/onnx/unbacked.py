@@ -37,8 +37,8 @@ class UnbackedSymbols:
         self._made: dict[tuple[str, int], Symbol] = {}
 
     def extents(self, value: str, most: Dim | None, origin: str) -> np.ndarray:
-        """The elements of an integer tensor: what is known of them, and symbols for the rest, which are at most `most`,
-        None for no limit.
+        """Returns the elements of an integer tensor: what is known of them, and symbols for the rest, which are at most
+        `most`, None for no limit.
 
         Raises:
             MegccError: where the tensor is no shape.
@@ -110,7 +110,8 @@ class UnbackedSymbols:
         return read.reshape(type_.shape)
 
     def count(self, value: str, element: int, most: Dim | None, origin: str, name: str = "") -> Dim:
-        """An element of an integer tensor as an extent, called `name` or as its tensor; its number where that is known.
+        """Returns an element of an integer tensor as an extent, called `name` or as its tensor; its number where that
+        is known.
         """
         builder = self.builder
         known = builder.integers(value)

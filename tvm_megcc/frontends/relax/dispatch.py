@@ -28,7 +28,7 @@ DISPATCHED = "megcc_dispatch"
 
 def Dispatch(func_name: str, input_shape: Mapping[str, Sequence], dispatch_func: Dispatcher | Intervals) \
         -> tvm.transform.Pass:
-    """A pass that compiles a function for ranges of input shapes, each by itself.
+    """Returns a pass that compiles a function for ranges of input shapes, each by itself.
 
     Args:
         func_name: of a Relax function, "main" for example.
@@ -95,7 +95,7 @@ def _is_known(dim) -> bool:
 
 
 def _with_known_extents(function: relax.Function, func_name: str, input_shape: Mapping[str, Sequence]):
-    """The function with ints of `input_shape` in the place of its symbolic extents."""
+    """Returns the function with ints of `input_shape` in the place of its symbolic extents."""
     values: dict[Var, int] = {}
     for name, shape in input_shape.items():
         dims = type_of(_parameter(function, func_name, name)).shape.values
@@ -161,7 +161,7 @@ class _Writer:
             raise MegccError(f"Dispatch: {self.name} has two symbolic extents called '{symbol}'; rename one")
 
     def _clone(self, bucket: Bucket) -> relax.Function:
-        """The function for a bucket; extents that have one value in it become that value."""
+        """Returns the function for a bucket; extents that have one value in it become that value."""
         clone = relax.utils.copy_with_new_vars(self.function).without_attr("global_symbol")
         known = {name: low for name, low, high in bucket.bounds if low == high}
         if known:
@@ -174,7 +174,8 @@ class _Writer:
         return clone
 
     def _function(self, name: str, body: Callable, private: bool = False, **attrs) -> ir.GlobalVar:
-        """A function with the parameters and result of the original. body(parameters, extents by name) → expression."""
+        """Returns a function with the parameters and result of the original. body(parameters, extents by name) →
+        expression."""
         before = set(self.builder.get().functions)
         skeleton = relax.utils.copy_with_new_vars(self.function)
         parameters = list(skeleton.params)
@@ -187,7 +188,7 @@ class _Writer:
         return next(var for var in self.builder.get().functions if var not in before)
 
     def _tree(self, buckets: Sequence[Bucket], depth: int, parameters, extents):
-        """The call for these buckets, which differ in the symbols from `depth` on."""
+        """Returns the call for these buckets, which differ in the symbols from `depth` on."""
         if depth == len(self.symbols):
             return Call(self.targets[buckets[0]], parameters)
         symbol = self.symbols[depth]
@@ -199,7 +200,7 @@ class _Writer:
         return balanced(leaves, lambda last, low, high: relax.If(as_argument(extents[symbol] <= last), low, high))
 
     def _outside(self, symbol: str) -> ir.GlobalVar:
-        """A function that fails: `symbol` is in no bucket."""
+        """Returns a function that fails: `symbol` is in no bucket."""
         checked = self.builder.add_func(self._check(symbol), f"{self.name}_check_{word(symbol)}")
         otherwise = self.targets[self.buckets[0]]
 

@@ -68,7 +68,7 @@ class Extents:
                 self._declare(self.raw(dim), name_of(dim))
 
     def input_shape(self, type_: RelaxTensor) -> tuple[Dim, ...]:
-        """The shape of an input of the graph; what follows from no other input becomes a symbol."""
+        """Returns the shape of an input of the graph; what follows from no other input becomes a symbol."""
         for dim in _axes([type_]):
             raw = self.raw(dim)
             if not self.is_known(raw):
@@ -95,7 +95,7 @@ class Extents:
         return not any(name.startswith(MARK) for name in symbols(self.ours(raw)))
 
     def raw(self, expr) -> Dim:
-        """An integer expression of TVM over marked variables.
+        """Returns an integer expression of TVM over marked variables.
 
         Raises:
             MegccError: for expressions with other than arithmetic in them.
@@ -118,7 +118,7 @@ class Extents:
         return _ARITHMETIC[kind](self.raw(expr.a), self.raw(expr.b))
 
     def ours(self, raw: Dim) -> Dim:
-        """The expression over the graph's symbols; variables that do not follow from the inputs stay marked."""
+        """Returns the expression over the graph's symbols; variables that do not follow from the inputs stay marked."""
         for expression, value in self.known:
             if expression == raw:
                 return value
@@ -147,7 +147,7 @@ class Extents:
         return all(evaluate(lhs, point) == evaluate(rhs, point) for point in points)
 
     def bucket(self, limits: Mapping[str, tuple[int, int | None]]) -> Bucket:
-        """The bounds of the declared symbols that follow from those of TVM's variables, by name."""
+        """Returns the bounds of the declared symbols that follow from those of TVM's variables, by name."""
         bounds = []
         for name, raw in self.declared.items():
             low, high = interval(raw, {variable: limits.get(variable.removeprefix(MARK), (0, None))

@@ -16,7 +16,7 @@ from .tflite import of_tflite
 
 
 def load(model) -> tvm.IRModule:
-    """A model as a module with the names of its results as an attribute.
+    """Returns a model as a module with the names of its results as an attribute.
 
     Args:
         model: path of a TFLite file or of what `torch.export.save` wrote, or an `ExportedProgram`.
@@ -91,6 +91,6 @@ def _package(name: str, path: Path, why: str):
 
 
 def _line(error: Exception) -> str:
-    """The last line of an exception that says something."""
+    """Returns the last line of an exception that says something."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__

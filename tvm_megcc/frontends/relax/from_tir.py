@@ -26,7 +26,7 @@ class _Store:
 
 
 def as_operator(function, arguments: Sequence) -> Call | None:
-    """The call of a TIR function as a Relax operator; None if it is none that we recognise."""
+    """Returns the call of a TIR function as a Relax operator; None if it is none that we recognise."""
     store = _only_store(function, arguments)
     if store is None:
         return None
@@ -120,7 +120,7 @@ def _offset(index, axis) -> int | None:
 
 
 def _bounds(condition) -> set | None:
-    """A conjunction of bounds as {(axis, ">=" or "<", number)}."""
+    """Returns a conjunction of bounds as {(axis, ">=" or "<", number)}."""
     kind = type(condition).__name__
     if kind == "And":
         parts = _bounds(condition.a), _bounds(condition.b)

@@ -56,7 +56,7 @@ TIR_FUNCTIONS = "megcc_tir"
 
 
 def tensor_type(type_, extents: Extents) -> TensorType:
-    """A Relax tensor type as ours.
+    """Returns a Relax tensor type as ours.
 
     extents: of the function that the type is in.
 
@@ -113,7 +113,7 @@ class Importer:
         return name
 
     def value(self, expr, name: str = "") -> Value:
-        """The value of an expression. Its operators are called `name`."""
+        """Returns the value of an expression. Its operators are called `name`."""
         if isinstance(expr, Var):
             if expr not in self.values and self._unbound is not None:
                 self.values[expr] = self._unbound(expr)
@@ -153,7 +153,7 @@ class Importer:
         return self._imported(call, name)
 
     def _imported(self, call: Call, name: str) -> Value:
-        """An operator by our own tables."""
+        """Returns an operator by our own tables."""
         imported = self._call_tir if call.op.name == CALL_TIR else importer(call.op.name)
         if imported is None:
             raise MegccError("there is no kernel for it")
@@ -167,7 +167,7 @@ class Importer:
         return values if isinstance(type_of(call), RelaxTuple) else values[0]
 
     def _either(self, call: Call, name: str) -> Value:
-        """An operator by our own tables where a kernel realises it, else by the loops that TVM makes of it."""
+        """Returns an operator by our own tables where a kernel realises it, else by the loops that TVM makes of it."""
         if call.op.name == "relax.assert_op":
             return ()  # indices are checked where they are used
         for argument in tensors_of(call.args):
@@ -193,7 +193,7 @@ class Importer:
         return self._unknown(call)
 
     def _unknown(self, call: Call) -> Value:
-        """Values of the call's types that nothing computes, so that more findings are found."""
+        """Returns values of the call's types that nothing computes, so that more findings are found."""
         names = []
         for type_ in result_types(type_of(call), self.extents):
             names.append(self.builder.unique("unknown"))
@@ -213,7 +213,7 @@ class Importer:
         return node.spelled().emit("tir", node.inputs, program=program, given=given)
 
     def _lowered(self, call: Call, name: str) -> Value:
-        """An operator by the loops that TVM makes of it."""
+        """Returns an operator by the loops that TVM makes of it."""
         if any(isinstance(type_of(argument), RelaxShape) and not isinstance(argument, relax.ShapeExpr)
                for argument in call.args):
             raise MegccError("its operand is a shape")
@@ -228,7 +228,7 @@ class Importer:
             self.tir = outer
 
     def _local(self, function: relax.Function, arguments: Sequence, name: str) -> Value:
-        """A call of a function inside a region; its types have variables of their own."""
+        """Returns a call of a function inside a region; its types have variables of their own."""
         inner = Extents()
         for parameter, argument in zip(function.params, arguments, strict=True):
             if isinstance(type_of(parameter), RelaxShape):
@@ -274,7 +274,7 @@ def is_tensor(expr) -> bool:
 
 
 def tensors_of(arguments: Sequence) -> list:
-    """The tensors among arguments, those in tuples one by one."""
+    """Returns the tensors among arguments, those in tuples one by one."""
     found: list = []
     for argument in filter(is_tensor, arguments):
         found += tensors_of(argument.fields) if isinstance(argument, Tuple) else [argument]
@@ -294,7 +294,7 @@ def flattened(values: Sequence[Value]) -> list[str]:
 
 
 def import_region(function: relax.Function, name: str) -> Graph:
-    """A partitioned function as a graph; tuples of results are flattened.
+    """Returns a partitioned function as a graph; tuples of results are flattened.
 
     Raises:
         MegccError: naming what cannot be imported; the checks of the patterns let nothing like it through.
@@ -305,7 +305,7 @@ def import_region(function: relax.Function, name: str) -> Graph:
 
 
 def import_function(function: relax.Function, name: str, importer_: Importer, outputs: Sequence[str] = ()) -> Graph:
-    """A function as a graph, imported by an importer that has seen nothing yet.
+    """Returns a function as a graph, imported by an importer that has seen nothing yet.
 
     Args:
         outputs: names of the results; output0, … where they are not given.
@@ -327,7 +327,7 @@ def import_function(function: relax.Function, name: str, importer_: Importer, ou
 
 
 def region_bucket(function: relax.Function) -> Bucket:
-    """The bounds of the symbols of a region's graph, by the attributes of the region."""
+    """Returns the bounds of the symbols of a region's graph, by the attributes of the region."""
     extents = Extents()
     extents.declare(type_of(parameter) for parameter in function.params)
     for parameter in function.params:
@@ -338,7 +338,7 @@ def region_bucket(function: relax.Function) -> Bucket:
 
 def import_match(expr, bindings: Mapping[Var, Expr] | None = None, loops: bool = False,
                  functions: Mapping[str, tirx.PrimFunc] | None = None) -> Graph:
-    """An expression as a graph of its own; variables that `bindings` does not define are its inputs.
+    """Returns an expression as a graph of its own; variables that `bindings` does not define are its inputs.
 
     Args:
         loops: operators are imported as loops.

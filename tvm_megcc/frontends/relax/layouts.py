@@ -17,7 +17,7 @@ _BINARY = tuple(f"relax.{name}" for name in ("add", "subtract", "multiply", "div
 
 
 def channels_first(mod: tvm.IRModule) -> tvm.IRModule:
-    """The module with its two-dimensional convolutions in NCHW, if some are not; as it is where TVM cannot."""
+    """Returns the module with its two-dimensional convolutions in NCHW, if some are not; as it is where TVM cannot."""
     found: list[str] = []
 
     def visit(expr) -> None:

@@ -22,8 +22,8 @@ OUTPUTS = "megcc_outputs"
 
 
 def input_dims(mod: tvm.IRModule) -> dict[str, tuple[int | str | None, ...]]:
-    """Shapes of the inputs of "main": extents, names of symbols, None for expressions of them; parameters that will
-    be bound are among them."""
+    """Returns shapes of the inputs of "main": extents, names of symbols, None for expressions of them; parameters that
+    will be bound are among them."""
     found: dict[str, tuple[int | str | None, ...]] = {}
     for parameter in mod["main"].params:
         if isinstance(type_of(parameter), RelaxTensor) and hasattr(type_of(parameter).shape, "values"):
@@ -39,7 +39,7 @@ def _extent(dim) -> int | str | None:
 
 def import_module(mod: tvm.IRModule, params: Mapping | None = None,
                   shapes: Mapping[str, Sequence[int | str | None]] | None = None, name: str = "model") -> Graph:
-    """The function "main" of a module as a graph.
+    """Returns the function "main" of a module as a graph.
 
     Args:
         params: weights to bind, as in `partition_for_megcc`.

@@ -32,7 +32,7 @@ def importer(name: str) -> Importer | None:
 
 
 def importable() -> list[str]:
-    """Names of the Relax operators that can be imported, among those that this TVM has."""
+    """Returns names of the Relax operators that can be imported, among those that this TVM has."""
     declared = [name for declaration in OPERATORS.values() for name in declaration.relax]
     known = {str(name) for name in ir.Op.list_op_names()}
     return [name for name in dict.fromkeys((*IMPORTERS, *declared)) if name in known]

@@ -43,7 +43,7 @@ class checking_for:
 
 
 def tir_functions(mod: IRModule) -> dict[str, tirx.PrimFunc]:
-    """The TIR functions of a module by name."""
+    """Returns the TIR functions of a module by name."""
     return {var.name_hint: function for var, function in mod.functions.items() if isinstance(function, tirx.PrimFunc)}
 
 

@@ -39,7 +39,8 @@ FOLD_GROWTH = 64 << 10
 
 
 def prepare(mod: tvm.IRModule, params: Mapping | None = None, loops: bool = False) -> tvm.IRModule:
-    """The module with its parameters bound, in dataflow form, folded; with `loops`, also by those that TVM makes."""
+    """Returns the module with its parameters bound, in dataflow form, folded; with `loops`, also by those that TVM
+    makes."""
     mod = bind_params(mod, params or {})
     mod = relax.transform.ConvertToDataflow(min_size=1)(mod)
     mod = relax.transform.CanonicalizeBindings()(mod)

@@ -66,7 +66,7 @@ def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
 
 
 def _with_tir(region: relax.Function, mod: tvm.IRModule) -> relax.Function:
-    """The region with the TIR functions that it calls: code generators see no module."""
+    """Returns the region with the TIR functions that it calls: code generators see no module."""
     called: dict[str, tirx.PrimFunc] = {}
 
     def visit(expr) -> None:
@@ -90,7 +90,8 @@ def digest_of(function: relax.Function, attrs: Mapping[str, object]) -> str:
 
 def _merged(composites: Mapping, others: Mapping, var: ir.GlobalVar, function: relax.Function) \
         -> tuple[relax.Function, dict[ir.GlobalVar, relax.Function]]:
-    """A function with its composites merged, and the regions that it calls. The pass leaves primitive ones alone."""
+    """Returns a function with its composites merged, and the regions that it calls. The pass leaves primitive ones
+    alone."""
     main = var if var.name_hint == "main" else ir.GlobalVar("main")
     functions = {**composites, main: function.without_attr("global_symbol")}
     for other, body in others.items():

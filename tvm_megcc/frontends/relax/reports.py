@@ -24,7 +24,7 @@ from .regions import went_through
 
 
 def report(mod: tvm.IRModule, target=None) -> Report:
-    """The report of a module that `partition_for_megcc` gave.
+    """Returns the report of a module that `partition_for_megcc` gave.
 
     Args:
         target: as there; by default the one that the module was partitioned for.
@@ -74,7 +74,7 @@ def _reason(call, cpu: Target, functions: Mapping[str, tirx.PrimFunc], partition
 
 
 def _label(call) -> str:
-    """The operator; of a TIR or packed function also its name."""
+    """Returns the operator; of a TIR or packed function also its name."""
     name = call.op.name
     return f"{name} {call.args[0].name_hint}" if name == CALL_TIR else name
 
@@ -115,8 +115,8 @@ def _macs(call, loops: bool, functions: Mapping[str, tirx.PrimFunc]) -> int | No
 
 
 def picture(mod: tvm.IRModule, name: str = "main") -> str:
-    """An SVG of a partitioned function, from top to bottom: boxes of our regions with their operators, grey what TVM
-    runs."""
+    """Returns an SVG of a partitioned function, from top to bottom: boxes of our regions with their operators, grey
+    what TVM runs."""
     boxes = []
     for binding in (binding for block in mod[name].body.blocks for binding in block.bindings):
         value = binding.value

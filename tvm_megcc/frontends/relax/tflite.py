@@ -18,7 +18,7 @@ _CALLERS = ("IF", "WHILE", "CALL", "CALL_ONCE", "STABLEHLO_COMPOSITE", "STABLEHL
 
 
 def of_tflite(data: bytes, tflite) -> tvm.IRModule:
-    """The only graph of a file as a module with the names of its results as an attribute.
+    """Returns the only graph of a file as a module with the names of its results as an attribute.
 
     Args:
         tflite: the package of that name.

@@ -36,7 +36,8 @@ def tune_regions(mod: tvm.IRModule, target: Target, optimize: str, trials: int |
 
 
 def with_log(mod: tvm.IRModule, log: TuningLog, target: Target, optimize: str) -> tvm.IRModule:
-    """The module whose regions carry the log's rows for their calls: all that a later build has to know of it."""
+    """Returns the module whose regions carry the log's rows for their calls: all that a later build has to know of
+    it."""
     functions = dict(mod.functions.items())
     for var, graph in _graphs(mod).items():
         functions[var] = functions[var].with_attr(LOG, _rows(graph, log, target, optimize).text())
@@ -44,8 +45,8 @@ def with_log(mod: tvm.IRModule, log: TuningLog, target: Target, optimize: str) -
 
 
 def _graphs(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, Graph]:
-    """The regions as graphs; symbols have the values that choices are made for. Regions that differ in bounds only are
-    compiled as one model, so they get one graph."""
+    """Returns the regions as graphs; symbols have the values that choices are made for. Regions that differ in bounds
+    only are compiled as one model, so they get one graph."""
     alike: dict[str, list[tvm.ir.GlobalVar]] = {}
     for var, function in mod.functions.items():
         if is_ours(function):

@@ -21,7 +21,7 @@ def is_data(type_) -> bool:
 
 
 def reached(function: relay.Function, mod: tvm.IRModule) -> list[relay.GlobalVar]:
-    """The global functions that a function speaks of, and those that they speak of."""
+    """Returns the global functions that a function speaks of, and those that they speak of."""
     found, pending = {}, [function]
     while pending:
         for part in everything(pending.pop().body):
@@ -45,15 +45,15 @@ def _is_plain(expr) -> bool:
 
 
 def in_normal_form(function: relay.Function) -> relay.Function:
-    """The function with every value let-bound, in the order of evaluation: TVM's A-normal form."""
+    """Returns the function with every value let-bound, in the order of evaluation: TVM's A-normal form."""
     result = relay.transform.ToANormalFormExpr(
         relay.Function(function.params, function.body, function.ret_type, function.type_params))
     return relay.Function(result.params, result.body, result.ret_type, result.type_params, function.attrs)
 
 
 def by_block(function: relay.Function, transform: Callable[[relay.Function], relay.Function]) -> relay.Function:
-    """A function in normal form, with types, whose blocks of data flow are what `transform` makes of them. It gets
-    them as functions of the values that they need."""
+    """Returns a function in normal form, with types, whose blocks of data flow are what `transform` makes of them. It
+    gets them as functions of the values that they need."""
     return relay.Function(function.params, _Cutter(transform).body(function.body, {}), function.ret_type,
                           function.type_params, function.attrs)
 
@@ -100,7 +100,7 @@ class _Cutter:
         return relay.Var(f"value{self._made}", type_of(like) if is_data(type_of(like)) else None)
 
     def _flushed(self, block: Mapping, end: int, last: Mapping, known: dict) -> list[tuple]:
-        """The lets that take the place of a block: for its values that are used from `end` on."""
+        """Returns the lets that take the place of a block: for its values that are used from `end` on."""
         results = [var for var in block if last.get(var, -1) >= end]
         values = [known[var] for var in results]
         if not results:
@@ -149,7 +149,7 @@ def _is_flow(var, value) -> bool:
 
 
 def _replaced(value, known: Mapping):
-    """A value whose operands are what stands for them."""
+    """Returns a value whose operands are what stands for them."""
     def new(expr):
         return known.get(expr, expr)
 

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 def Dispatch(func_name: str, input_shape: Mapping[str, Sequence], dispatch_func: Dispatcher | Intervals) \
         -> tvm.transform.Pass:
-    """A pass that compiles a function for ranges of input shapes, each by itself.
+    """Returns a pass that compiles a function for ranges of input shapes, each by itself.
 
     Args:
         func_name: of a Relay function, "main" for example.
@@ -81,12 +81,12 @@ def _parameter(function: relay.Function, func_name: str, name: str) -> relay.Var
 
 
 def extents_of(parameter: relay.Var) -> tuple[int | None, ...]:
-    """The shape of an input, None where it is Any."""
+    """Returns the shape of an input, None where it is Any."""
     return tuple(int(dim) if isinstance(dim, tir.IntImm) else None for dim in parameter.type_annotation.shape)
 
 
 def _with_known_extents(function: relay.Function, func_name: str, input_shape: Mapping[str, Sequence]):
-    """The function with ints of `input_shape` in the place of Any."""
+    """Returns the function with ints of `input_shape` in the place of Any."""
     shapes = {}
     for name, shape in input_shape.items():
         dims = extents_of(_parameter(function, func_name, name))
@@ -106,7 +106,8 @@ def _with_known_extents(function: relay.Function, func_name: str, input_shape: M
 
 
 def renewed(function: relay.Function, shapes: Mapping[str, Mapping[int, int]], result=None) -> relay.Function:
-    """A copy with variables of its own and extents of inputs, {input: {axis: extent}}, known. result: its type."""
+    """Returns a copy with variables of its own and extents of inputs, {input: {axis: extent}}, known. result: its
+    type."""
     parameters = _parameters(function, shapes)
     body = relay.bind(function.body, dict(zip(function.params, parameters, strict=True)))
     return relay.Function(parameters, body, result, function.type_params, function.attrs)
@@ -168,7 +169,7 @@ class _Writer:
         return var
 
     def _clone(self, bucket: Bucket) -> relay.Function:
-        """The function for a bucket; extents that have one value in it become that value."""
+        """Returns the function for a bucket; extents that have one value in it become that value."""
         shapes: dict[str, dict[int, int]] = {}
         for symbol, low, high in bucket.bounds:
             if low == high:
@@ -180,7 +181,7 @@ class _Writer:
         return clone.with_attr(BOUNDS, json.dumps(bounds))
 
     def _tree(self, buckets: Sequence[Bucket], depth: int, parameters):
-        """The call for these buckets, which differ in the symbols from `depth` on."""
+        """Returns the call for these buckets, which differ in the symbols from `depth` on."""
         if depth == len(self.symbols):
             return relay.Call(self.targets[buckets[0]], parameters)
         symbol = self.symbols[depth]
@@ -198,12 +199,12 @@ class _Writer:
         return relay.take(relay.shape_of(tensor, "int64"), relay.const(axis, "int64"), axis=0)
 
     def _failing(self, symbol: str, extent, parameters):
-        """The call fails before either branch."""
+        """Returns the call fails before either branch."""
         leaf = relay.Call(self.targets[self.buckets[0]], parameters)
         return relay.If(relay.Call(self.targets[symbol], [extent]), leaf, relay.Call(leaf.op, parameters))
 
     def _outside(self, symbol: str, cut, name: str) -> relay.Function:
-        """A function of ours that fails: Relay has no assertions."""
+        """Returns a function of ours that fails: Relay has no assertions."""
         ranges = joined(cut)
         extent = relay.Var("extent", relay.TensorType((), "int64"))
         body = relay.less_equal(extent, relay.const(0, "int64"))

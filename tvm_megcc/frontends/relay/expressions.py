@@ -19,7 +19,7 @@ def is_operator(expr) -> bool:
 
 
 def children(expr) -> Sequence:
-    """The expressions that an expression is made of, those in functions that it calls apart."""
+    """Returns the expressions that an expression is made of, those in functions that it calls apart."""
     kind = kind_of(expr)
     if kind == "Call":
         return list(expr.args)
@@ -35,7 +35,7 @@ def children(expr) -> Sequence:
 
 
 def _parts(expr) -> Sequence:
-    """The expressions that an expression is made of, functions that are written in place included."""
+    """Returns the expressions that an expression is made of, functions that are written in place included."""
     kind = kind_of(expr)
     if kind == "Call":
         return list(expr.args) if kind_of(expr.op) == "Op" else [*expr.args, expr.op]
@@ -74,7 +74,7 @@ def operator_calls(expr) -> list:
 
 
 def type_of(expr):
-    """The checked type, where TVM has inferred it; else what was annotated."""
+    """Returns the checked type, where TVM has inferred it; else what was annotated."""
     try:
         return expr.checked_type
     except (ValueError, AttributeError):

@@ -63,7 +63,7 @@ def idle(mod: tvm.IRModule) -> set[str]:
 
 
 def with_references(mod: tvm.IRModule) -> list[str]:
-    """The functions that create, read or write references, those that nothing calls apart."""
+    """Returns the functions that create, read or write references, those that nothing calls apart."""
     left = idle(mod)
     return sorted(var.name_hint for var, function in mod.functions.items()
                   if isinstance(function, relay.Function) and var.name_hint not in left
@@ -71,8 +71,8 @@ def with_references(mod: tvm.IRModule) -> list[str]:
 
 
 def _in_normal_form(mod: tvm.IRModule, left: set[str]) -> dict:
-    """The functions that have to be cut into blocks, or call such ones, in normal form. left: those that nothing is
-    done with; TVM's failures are added."""
+    """Returns the functions that have to be cut into blocks, or call such ones, in normal form. left: those that
+    nothing is done with; TVM's failures are added."""
     plain = {var for var, function in mod.functions.items() if isinstance(function, relay.Function)
              and (attr(function, "Compiler") is not None or is_plain(function))}
     found = {}
@@ -89,7 +89,7 @@ def _in_normal_form(mod: tvm.IRModule, left: set[str]) -> dict:
 
 
 def _alone(function: relay.Function, called: Mapping, passes: tvm.transform.Pass) -> tuple[relay.Function, dict]:
-    """A function that passes were applied to, with those it calls beside it; and those that it calls then."""
+    """Returns a function that passes were applied to, with those it calls beside it; and those that it calls then."""
     main = relay.GlobalVar("main")
     others = {var: other.with_attr(_SKIP, tvm.tir.IntImm("int32", 1)) for var, other in called.items()}
     plain = relay.Function(function.params, function.body, function.ret_type, function.type_params)
@@ -100,7 +100,7 @@ def _alone(function: relay.Function, called: Mapping, passes: tvm.transform.Pass
 
 
 def _by_block(function: relay.Function, name: str, functions: Mapping, transform) -> tuple[relay.Function, dict]:
-    """A function whose blocks passes were applied to; and the functions that it calls then."""
+    """Returns a function whose blocks passes were applied to; and the functions that it calls then."""
     taken = {var.name_hint for var in functions}
     names = (other for other in itertools.chain([name], (f"{name}_{index}" for index in itertools.count(1)))
              if other == name or other not in taken)

@@ -27,7 +27,7 @@ REFUSALS = (MegccError, ValueError, IndexError, TypeError, KeyError, AttributeEr
 
 
 def tensor_type(type_, unknown) -> TensorType:
-    """A Relay tensor type as ours.
+    """Returns a Relay tensor type as ours.
 
     unknown: function from an axis to the extent that stands for Any.
 
@@ -78,7 +78,8 @@ class Importer:
         self._functions, self._unknown = functions or {}, 0
 
     def add_input(self, var, name: str) -> Value:
-        """An input of the graph, a tuple as several; Any, which is 0 or more, is a symbol: name of the input, axis."""
+        """Returns an input of the graph, a tuple as several; Any, which is 0 or more, is a symbol: name of the input,
+        axis."""
         type_ = type_of(var)
         if kind_of(type_) == "TupleType":
             raise MegccError(f"operand {name} is a tuple")
@@ -163,7 +164,7 @@ def _may_be_same(actual: Dim, expected: Dim) -> bool:
 
 
 def import_region(function, name: str) -> Graph:
-    """A partitioned function as a graph; tuples of results are flattened.
+    """Returns a partitioned function as a graph; tuples of results are flattened.
 
     Raises:
         MegccError: naming what cannot be imported; the checks of the patterns let nothing like it through.
@@ -172,7 +173,7 @@ def import_region(function, name: str) -> Graph:
 
 
 def import_main(functions: Mapping[str, object], name: str) -> Graph:
-    """The function "main" of a module as a graph, with the functions that it calls in it.
+    """Returns the function "main" of a module as a graph, with the functions that it calls in it.
 
     functions: all functions of the module by name.
 
@@ -219,7 +220,7 @@ def _import_function(function, name: str, importer_: Importer) -> Graph:
 
 
 def import_call(call) -> Graph:
-    """The call of an operator as a graph of its own, whose inputs are its operands.
+    """Returns the call of an operator as a graph of its own, whose inputs are its operands.
 
     Raises:
         MegccError: saying why it cannot be imported.

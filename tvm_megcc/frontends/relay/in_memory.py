@@ -24,7 +24,8 @@ Module = tvm.runtime.Module
 
 
 def loaded(path: Path, symbols: Iterable[str], cpu: Target) -> Module:
-    """An object file of ours as TVM's code generator returns it: to be linked by `export_library`, and to run before.
+    """Returns an object file of ours as TVM's code generator returns it: to be linked by `export_library`, and to run
+    before.
 
     Args:
         symbols: what it exports.
@@ -57,7 +58,7 @@ def elsewhere(targets: Iterable[Target]) -> str:
 
 
 def ours(library: Module) -> list[Module]:
-    """The object files of ours that a library of TVM has."""
+    """Returns the object files of ours that a library of TVM has."""
     parts = library._collect_from_import_tree(lambda module: module.type_key == "static_library")
     return [part for part in parts if targets_of([part], Module.implements_function)]
 

@@ -17,13 +17,14 @@ from .prepare import bind_params, prepare
 
 
 def input_dims(mod: tvm.IRModule) -> dict[str, tuple[int | None, ...]]:
-    """Shapes of the inputs of "main", None where an extent is Any; parameters that will be bound are among them."""
+    """Returns shapes of the inputs of "main", None where an extent is Any; parameters that will be bound are among
+    them."""
     return {parameter.name_hint: extents_of(parameter) for parameter in mod["main"].params}
 
 
 def import_module(mod: tvm.IRModule, params: Mapping | None = None,
                   shapes: Mapping[str, Sequence[int | str | None]] | None = None, name: str = "model") -> Graph:
-    """A module as a graph.
+    """Returns a module as a graph.
 
     Args:
         params: weights to bind, {name: array}.

@@ -153,7 +153,7 @@ def matmul(node: TvmNode) -> Values:
 
 
 def _swapped(node: TvmNode, value: str) -> str:
-    """The value with its last two axes exchanged."""
+    """Returns the value with its last two axes exchanged."""
     rank = node.type_of(value).rank
     return node.onnx("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])[0]
 

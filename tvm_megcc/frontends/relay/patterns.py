@@ -57,7 +57,7 @@ def check_of(row: patterns.Composite) -> Callable[[object], bool]:
 
 
 def importable() -> list[str]:
-    """Names of the operators that can be imported, among those that this TVM has."""
+    """Returns names of the operators that can be imported, among those that this TVM has."""
     declared = [name for declaration in OPERATORS.values() for name in declaration.relay]
     known = {str(name) for name in ir.Op.list_op_names()}
     return [name for name in dict.fromkeys((*IMPORTERS, *declared)) if name in known]

@@ -18,7 +18,7 @@ from .functions import by_function
 
 
 def prepare(mod: tvm.IRModule, params: Mapping | None = None) -> tvm.IRModule:
-    """The module with its parameters bound, static where it can be, folded, with types."""
+    """Returns the module with its parameters bound, static where it can be, folded, with types."""
     mod = bind_params(relay.transform.InferType()(mod), params or {})
     return by_function(mod, lambda _name: tvm.transform.Sequential([
         relay.transform.DynamicToStatic(), relay.transform.FoldConstant(), relay.transform.InferType()]))

@@ -23,7 +23,7 @@ imports = into(IMPORTERS, "qnn.")
 
 
 def number(node: TvmNode, index: int) -> np.ndarray:
-    """A scale or a zero point: a scalar, or a line of them.
+    """Returns a scale or a zero point: a scalar, or a line of them.
 
     Raises:
         MegccError: for one that the run computes.
@@ -35,7 +35,7 @@ def number(node: TvmNode, index: int) -> np.ndarray:
 
 
 def single(node: TvmNode, index: int):
-    """A scale or zero point that is the same everywhere."""
+    """Returns a scale or zero point that is the same everywhere."""
     values = number(node, index)
     if (values != values[0]).any():
         raise MegccError("it has a scale or zero point for each channel, which is not supported here")
@@ -48,7 +48,7 @@ def one(node: TvmNode, index: int) -> np.ndarray:
 
 
 def typed(node: TvmNode, expr: Expr, *names: str, dtype: str = "") -> str:
-    """An expression over integers and floats, of the call's element type if no other is given."""
+    """Returns an expression over integers and floats, of the call's element type if no other is given."""
     return emit_broadcast(node.spelled(), "elementwise", names, expr=expr, dtype=dtype or node.types[0].dtype)[0]
 
 
@@ -123,7 +123,7 @@ def quantize(node: TvmNode) -> Values:
 
 
 def sums(node: TvmNode, kind: str, x: str, w: str, zeros: tuple[str, str], **attrs) -> str:
-    """A product of bytes. zeros: what it calls the zero points, operands 2 and 3."""
+    """Returns a product of bytes. zeros: what it calls the zero points, operands 2 and 3."""
     dtypes = {node.type_of(name).dtype for name in (x, w)}
     if not dtypes <= {*BYTES} or node.types[0].dtype != "int32":
         raise MegccError(f"of {', '.join(sorted(dtypes))} to {node.types[0].dtype}")

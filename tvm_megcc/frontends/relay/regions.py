@@ -36,18 +36,18 @@ def is_ours(function) -> bool:
 
 
 def names_ours(mod: tvm.IRModule) -> list[str]:
-    """The functions of a module that our code generator compiles."""
+    """Returns the functions of a module that our code generator compiles."""
     return sorted(var.name_hint for var, function in mod.functions.items() if attr(function, "Compiler") == COMPILER)
 
 
 def attr(function, name: str, default=None):
-    """An attribute of a function; the versions of TVM differ in what a missing one is."""
+    """Returns an attribute of a function; the versions of TVM differ in what a missing one is."""
     attrs = getattr(function, "attrs", None)
     return attrs[name] if attrs is not None and name in attrs.keys() else default
 
 
 def finished(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
-    """The module with its new regions named, merged and marked with these attributes."""
+    """Returns the module with its new regions named, merged and marked with these attributes."""
     functions = {var: function.with_attr(TARGET, attrs[TARGET]) if attr(function, OUTSIDE) is not None else function
                  for var, function in mod.functions.items()}
     new = {var for var, function in functions.items() if is_ours(function) and attr(function, TARGET) is None}
@@ -82,7 +82,7 @@ def _equal_regions(regions: Mapping, callers: Mapping) -> list[list]:
 
 
 def typed(functions: Mapping, like: tvm.IRModule) -> tvm.IRModule:
-    """A module of these functions with the data types and attributes of another one."""
+    """Returns a module of these functions with the data types and attributes of another one."""
     mod = tvm.IRModule(functions, like.type_definitions)
     attrs = getattr(like, "attrs", None)
     for name in attrs.keys() if attrs is not None else ():
@@ -103,8 +103,8 @@ def _calls_of(function, regions) -> list:
 
 
 def _named(function: relay.Function, call) -> relay.Function:
-    """The region whose parameters are called as what they are given: an input of the caller by its name. A tuple
-    becomes several parameters."""
+    """Returns the region whose parameters are called as what they are given: an input of the caller by its name. A
+    tuple becomes several parameters."""
     names: set[str] = set()
 
     def parameter(type_, argument, name: str) -> relay.Var:
@@ -166,8 +166,8 @@ def digest_of(function: relay.Function) -> str:
 
 
 def buckets_of(function: relay.Function) -> tuple[Bucket, ...]:
-    """The ranges of shapes that a region is compiled for, by its attributes. Extents of no known range have no limit;
-    where they are not known to be in one, no extent has."""
+    """Returns the ranges of shapes that a region is compiled for, by its attributes. Extents of no known range have no
+    limit; where they are not known to be in one, no extent has."""
     symbols = [f"{parameter.name_hint}_{axis}" for parameter in function.params
                for axis, dim in enumerate(type_of(parameter).shape) if kind_of(dim) == "Any"]
     if not symbols:

@@ -25,7 +25,7 @@ _PRODUCTS = ("nn.conv", "nn.dense", "nn.matmul", "nn.batch_matmul", "nn.contrib"
 
 
 def report(mod: tvm.IRModule, target=None) -> Report:
-    """The report of a module that `partition_for_megcc` gave.
+    """Returns the report of a module that `partition_for_megcc` gave.
 
     Args:
         target: as there; by default the one that the module was partitioned for.
@@ -68,8 +68,8 @@ def _macs(call) -> int | None:
 
 
 def picture(mod: tvm.IRModule, name: str = "main") -> str:
-    """An SVG of a partitioned function, from top to bottom: boxes of our regions with their operators, grey what TVM
-    runs."""
+    """Returns an SVG of a partitioned function, from top to bottom: boxes of our regions with their operators, grey
+    what TVM runs."""
     boxes = []
     for part in everything(mod[name].body):
         if kind_of(part) == "Call" and kind_of(part.op) == "Op":

@@ -20,7 +20,7 @@ def relay_names(kind: str, operands: Sequence[patterns.Term]) -> tuple[str, ...]
 
 
 def matched_calls(term: patterns.Term, expr) -> list | None:
-    """The calls of operators that a pattern covers whose root is `expr`; None if it does not fit."""
+    """Returns the calls of operators that a pattern covers whose root is `expr`; None if it does not fit."""
     found = _matched(term, expr, {})
     return None if found is None else list(dict.fromkeys(
         expr for of, expr in found.items() if isinstance(of, (patterns.Call, patterns.Opt)) and is_operator(expr)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def chosen(importer: _Importer, operator: Operator, name: str) -> Sequence[Value | None]:
-    """The results of an IF: of the graph that a constant chooses, or of the one that the run chooses."""
+    """Returns the results of an IF: of the graph that a constant chooses, or of the one that the run chooses."""
     builder = importer.builder
     (condition, *operands), graphs = importer.real_operands(operator), importer.graphs(operator, "Then", "Else")
     if condition is None or None in operands:
@@ -52,8 +52,8 @@ def chosen(importer: _Importer, operator: Operator, name: str) -> Sequence[Value
 
 
 def looped(importer: _Importer, operator: Operator, name: str) -> Sequence[Value | None]:
-    """The results of a WHILE: what goes round through one graph while the other one is true of it. What the graph
-    gives back as it is does not go round."""
+    """Returns the results of a WHILE: what goes round through one graph while the other one is true of it. What the
+    graph gives back as it is does not go round."""
     builder, operands = importer.builder, importer.real_operands(operator)
     condition, body = importer.graphs(operator, "Cond", "Body")
     unknown: list[Value | None] = [None] * len(operator.outputs)
@@ -99,7 +99,7 @@ def looped(importer: _Importer, operator: Operator, name: str) -> Sequence[Value
 
 
 def composed(importer: _Importer, operator: Operator, name: str) -> Sequence[Value | None]:
-    """The results of a STABLEHLO_COMPOSITE: of the graph that it names as its decomposition."""
+    """Returns the results of a STABLEHLO_COMPOSITE: of the graph that it names as its decomposition."""
     operands = importer.real_operands(operator)
     if None in operands:
         return [None] * len(operator.outputs)

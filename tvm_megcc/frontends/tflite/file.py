@@ -105,13 +105,13 @@ class File(Subgraph):
         return self.graphs[index]
 
     def called(self, index: int) -> File:
-        """The file with another graph to call."""
+        """Returns the file with another graph to call."""
         graph = self.graphs[index]
         return File(graph.tensors, graph.operators, graph.inputs, graph.outputs, self.graphs, self.signatures, index)
 
 
 def read(data: bytes, subject: str) -> File:
-    """The file with these bytes.
+    """Returns the file with these bytes.
 
     subject: what messages call it.
 
@@ -133,7 +133,7 @@ def read(data: bytes, subject: str) -> File:
 
 
 def flexible(data: bytes) -> dict[str, int | float | bool | str]:
-    """Options of a custom operator, a map of FlexBuffers: its single numbers and texts.
+    """Returns options of a custom operator, a map of FlexBuffers: its single numbers and texts.
 
     Raises:
         ShapeError: where the bytes are none.
@@ -165,7 +165,7 @@ def _names(enumeration: type) -> dict[int, str]:
 
 @cache
 def _fields(table: type) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of a table's single fields, and of its vectors of numbers."""
+    """Returns names of a table's single fields, and of its vectors of numbers."""
     names = [name for name, value in vars(table).items()
              if callable(value) and not name.startswith("_") and name != "Init"]
     vectors = [name.removesuffix("Length") for name in names if name.endswith("Length")]
@@ -260,7 +260,7 @@ class _Reader:
                       self.quantization(tensor.Quantization(), name, extents, dtype), bool(tensor.IsVariable()))
 
     def dense(self, table, name: str, shape: tuple[int, ...], dtype: np.dtype, data: np.ndarray) -> np.ndarray:
-        """The bytes of a sparse constant with its zeros."""
+        """Returns the bytes of a sparse constant with its zeros."""
         bytes_ = math.prod(shape) * dtype.itemsize
         self.left -= bytes_
         if min(shape, default=0) < 0 or self.left < 0 or data.size % dtype.itemsize:

@@ -69,7 +69,7 @@ class UnsupportedModel(ModelError):
 def import_tflite(path: str | Path, input_shapes: Mapping[str, Sequence] | None = None,
                   output_names: Sequence[str] | None = None, states: Mapping[str, str] | None = None,
                   extern: Externs | None = None, signature: str = "") -> Graph:
-    """The file as a graph.
+    """Returns the file as a graph.
 
     Args:
         input_shapes: shape of some inputs; an entry is an extent, None (as in the file) or the name of a symbol.
@@ -97,7 +97,8 @@ def _require_one_graph(file: File, subject: str) -> None:
 
 
 def _extern(node: Node, functions: Sequence[Function]) -> Results:
-    """A custom operator as a function of the user's; its options are attributes as far as they are FlexBuffers."""
+    """Returns a custom operator as a function of the user's; its options are attributes as far as they are
+    FlexBuffers."""
     wants = any(function.attributes for function in functions)
     options = flexible(node.operator.custom) if node.operator.custom and wants else {}
     attrs = {name: int(value) if isinstance(value, bool) else value for name, value in options.items()}
@@ -264,7 +265,7 @@ class _Importer:
         return type_
 
     def _needed(self, outputs: Sequence[int]) -> set[int]:
-        """Indices of the operators that the outputs depend on."""
+        """Returns indices of the operators that the outputs depend on."""
         wanted, needed = set(outputs), set()
         for index in range(len(self.file.operators) - 1, -1, -1):
             operator = self.file.operators[index]
@@ -275,13 +276,13 @@ class _Importer:
         return needed
 
     def _value(self, index: int) -> Value | Complex | None:
-        """The value of a tensor; None where it is not known."""
+        """Returns the value of a tensor; None where it is not known."""
         if index not in self.values:
             self.values[index] = self._constant(index)
         return self.values[index]
 
     def _result(self, index: int) -> Value | None:
-        """The value of an output."""
+        """Returns the value of an output."""
         value = self._value(index)
         return value if not isinstance(value, Value) or index not in self.counts \
             else self.states.held(value, self.file.tensors[index], self.counts[index])
@@ -372,7 +373,7 @@ class _Importer:
         return values
 
     def real_operands(self, operator: Operator) -> list:
-        """The values that an operator with graphs reads, None for those that are not known."""
+        """Returns the values that an operator with graphs reads, None for those that are not known."""
         operands = [None if index < 0 else self._value(index) for index in operator.inputs]
         if any(isinstance(value, Complex) for value in operands):
             raise Unsupported("is not supported for complex numbers")

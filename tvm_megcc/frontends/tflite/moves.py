@@ -96,7 +96,7 @@ def unpack(node: Node) -> Results:
 
 
 def parts(node: Node, value: Value, axis: int, sizes: Sequence[Dim]) -> list[Value]:
-    """A value cut along one of its axes."""
+    """Returns a value cut along one of its axes."""
     extents = node.builder.shape_constant(sizes, f"{node.name}.sizes")
     names = node.onnx("Split", value.name, extents, outputs=len(sizes), axis=value.order.index(axis))
     return [node.made(name, value.order) for name in names]
@@ -131,7 +131,7 @@ def pad(node: Node) -> Results:
 
 
 def padded(node: Node, fill: float) -> Value:
-    """The operand with `fill` around it, or with the operator's third operand."""
+    """Returns the operand with `fill` around it, or with the operator's third operand."""
     value, pads = node.value(0), _pads(node)
     if node.has(2) and not node.value(2).is_constant:
         return _padded_at_run_time(node, value, pads)
@@ -219,7 +219,7 @@ def slice_(node: Node) -> Results:
 
 
 def sliced(node: Node, value: Value, starts: Sequence[Dim], ends: Sequence[Dim], steps: Sequence[int]) -> Value:
-    """An entry an axis of the tensor."""
+    """Returns an entry an axis of the tensor."""
     def dims_tensor(dims: Sequence[Dim], what: str) -> str:
         return node.builder.shape_constant([dims[axis] for axis in value.order], f"{node.name}.{what}")
 
@@ -394,7 +394,7 @@ def batch_to_space(node: Node) -> Results:
 
 
 def _block(node: Node, index: int) -> tuple[list[int], np.ndarray]:
-    """The extents of a block, and what is added or cut off at both ends of each of its axes."""
+    """Returns the extents of a block, and what is added or cut off at both ends of each of its axes."""
     block = node.const(1, "block_shape").reshape(-1).tolist()
     ends = node.const(index, "paddings").astype(np.int64)
     fits = 0 < len(block) < len(node.value(0).order) and ends.shape == (len(block), 2)

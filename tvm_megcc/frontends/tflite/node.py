@@ -68,11 +68,11 @@ class Node:
         return [self.value(index) for index in range(len(self.operands))]
 
     def type(self, index: int) -> TensorType:
-        """The type of an operand, its axes as in the file."""
+        """Returns the type of an operand, its axes as in the file."""
         return self.value(index).type
 
     def plain(self, index: int) -> str:
-        """An operand with its axes as in the file."""
+        """Returns an operand with its axes as in the file."""
         return self.in_order(self.value(index))
 
     def in_order(self, value: Value, order: Order | None = None) -> str:
@@ -100,7 +100,7 @@ class Node:
         return numbers[0]
 
     def axes(self, index: int, rank: int) -> tuple[int, ...]:
-        """An operand that names axes, from the front and sorted."""
+        """Returns an operand that names axes, from the front and sorted."""
         return axes_of([int(axis) for axis in dict.fromkeys(axis_of(int(axis), rank) for axis in
                                                             self.const(index, "axis").reshape(-1))], rank)
 
@@ -134,7 +134,7 @@ class Node:
         return Value(self.builder, name, order)
 
     def images(self, value: Value, order: Order) -> str:
-        """An operand of as many axes as the order, in it."""
+        """Returns an operand of as many axes as the order, in it."""
         if len(value.order) != len(order):
             raise ShapeError(f"wants a tensor of {len(order)} axes, not {value.type}")
         return self.in_order(value, order)
@@ -157,7 +157,7 @@ class Node:
         return moved(self.builder, tall, order, self.name)
 
     def reshaped(self, value: Value, shape: Sequence[Dim]) -> Value:
-        """The value with another shape. Where only axes of one element come or go, its order stays."""
+        """Returns the value with another shape. Where only axes of one element come or go, its order stays."""
         shape, before = tuple(shape), value.type.shape
         if shape == before:
             return value
@@ -172,11 +172,11 @@ class Node:
         return self.made(self.emit("reshape", value.name, shape=tuple(shape[axis] for axis in order)), tuple(order))
 
     def without(self, value: Value, axes: Sequence[int]) -> Value:
-        """The value without axes of one element."""
+        """Returns the value without axes of one element."""
         return self.reshaped(value, [extent for axis, extent in enumerate(value.type.shape) if axis not in axes])
 
     def activated(self, result: str | Value) -> Value:
-        """The result behind the operator's fused activation."""
+        """Returns the result behind the operator's fused activation."""
         value = self.made(result) if isinstance(result, str) else result
         function = self.option("FusedActivationFunction", 0)
         if function == tflite.ActivationFunctionType.NONE:
@@ -201,7 +201,8 @@ IMPORTERS: dict[str, Importer] = {}
 
 
 def imports(*kinds: str, fused: bool = False):
-    """A decorator that registers the importer of operators; fused: an activation may be behind their first result."""
+    """Returns a decorator that registers the importer of operators; fused: an activation may be behind their first
+    result."""
     def add(function: Importer) -> Importer:
         def activated(node: Node) -> Results:
             first, *rest = function(node)

@@ -17,7 +17,7 @@ _ONE_SIGNATURE = "Say which with --signature NAME"
 
 
 def load(path: str | Path, signature: str = "") -> File:
-    """The file with the graph of a signature as the one that is called.
+    """Returns the file with the graph of a signature as the one that is called.
 
     Raises:
         ModelError: where there is no file, or no TFLite file, or none or several such graphs.
@@ -30,7 +30,7 @@ def load(path: str | Path, signature: str = "") -> File:
 
 
 def _which(file: File, signature: str, subject: str) -> int:
-    """The graph that is compiled."""
+    """Returns the graph that is compiled."""
     names = ", ".join(name for name, _ in file.signatures)
     if signature:
         if signature not in dict(file.signatures):
@@ -45,7 +45,7 @@ def _which(file: File, signature: str, subject: str) -> int:
 
 
 def input_dims(path: str | Path, signature: str = "") -> dict[str, tuple[int | None, ...]]:
-    """Shapes of the inputs as the file has them without being told another one."""
+    """Returns shapes of the inputs as the file has them without being told another one."""
     file = load(path, signature)
     names = names_of(file, file.inputs)
     return {names[index]: file.tensors[index].shape for index in file.inputs}
@@ -67,7 +67,7 @@ def restarting(path: str | Path, states: Collection[str], signature: str = "") -
 
 
 def only_micro(path: str | Path, signature: str = "") -> str:
-    """An operator of the file that TFLite Micro has and LiteRT has not, or ends with; "" if there is none."""
+    """Returns an operator of the file that TFLite Micro has and LiteRT has not, or ends with; "" if there is none."""
     file = load(path, signature)
     for operator in file.operators:
         states = [file.tensors[index].dtype for index in operator.inputs[4:5]] if operator.kind == "SVDF" else []
@@ -77,7 +77,7 @@ def only_micro(path: str | Path, signature: str = "") -> str:
 
 
 def names_of(file: File, indices: Sequence[int]) -> dict[int, str]:
-    """Names of inputs or outputs, distinct ones."""
+    """Returns names of inputs or outputs, distinct ones."""
     names: dict[int, str] = {}
     for index in indices:
         name = hint = file.tensors[index].name or f"tensor{index}"

@@ -54,7 +54,7 @@ def lstm(node: Node) -> Results:
 
 
 def _stacked(node: Node, operands: tuple[int, ...], coupled: bool) -> np.ndarray:
-    """Weights of the gates above each other: i, o, f and, but for peepholes, c."""
+    """Returns weights of the gates above each other: i, o, f and, but for peepholes, c."""
     given = [node.const(index, "weights") if node.has(index) else None for index in operands]
     like = next((array for array in given if array is not None), None)
     if like is None:

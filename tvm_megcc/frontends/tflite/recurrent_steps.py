@@ -62,7 +62,7 @@ def rnn(node: Node) -> Results:
 
 
 def order(node: Node) -> tuple[int, ...]:
-    """Axes of a sequence, the first being that of time."""
+    """Returns axes of a sequence, the first being that of time."""
     return (0, 1, 2) if node.option("TimeMajor", False) else (1, 0, 2)
 
 

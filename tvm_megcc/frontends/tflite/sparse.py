@@ -25,7 +25,7 @@ class Level:
 
 def dense(values: np.ndarray, shape: Sequence[int], order: Sequence[int], blocks: Sequence[int],
           levels: Sequence[Level]) -> np.ndarray:
-    """The constant with its zeros.
+    """Returns the constant with its zeros.
 
     Args:
         values: those of the leaves, in the order of the tree, of one axis.

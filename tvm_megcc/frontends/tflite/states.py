@@ -46,7 +46,8 @@ class States:
     counts: str = ""
 
     def of(self, index: int) -> str:
-        """The input of a tensor that operators change; of quantised integers it begins with their zero point."""
+        """Returns the input of a tensor that operators change; of quantised integers it begins with their zero
+        point."""
         if index not in self.tensors:
             tensor = self.file.tensors[index]
             self.tensors[index] = name = self._input(tensor, tensor.name or f"state{index}")
@@ -72,7 +73,7 @@ class States:
         self.counts = spelled.emit("logical_and", (self.counts, full))[0] if self.counts else full
 
     def held(self, value: Value, tensor: Tensor, counts: str) -> Value:
-        """A result of the network that is the last run's where this one does not count."""
+        """Returns a result of the network that is the last run's where this one does not count."""
         name = self._input(tensor, f"{tensor.name}.last")
         self.pairs[name] = self._where(value, name, counts)
         return self.pairs[name]

@@ -18,7 +18,7 @@ _FEATURES, _TIMES, _BIAS, _STATE = 1, 2, 3, 4
 
 
 def _remembered(node: Node, features: str) -> tuple[str, int]:
-    """The last features of each filter [N,filters,memory], the newest last, and the rank of units."""
+    """Returns the last features of each filter [N,filters,memory], the newest last, and the rank of units."""
     filters, memory = node.type(_TIMES).shape
     (batch, found), rank = node.type_of(features).shape, node.option("Rank")
     if not isinstance(filters, int) or not isinstance(memory, int) or found != filters or rank < 1 or filters % rank:

@@ -18,13 +18,13 @@ SET_ITEM = "TENSOR_LIST_SET_ITEM"
 
 
 def with_items(graph: Subgraph) -> Subgraph:
-    """The graph with such operators in place of the joins; nothing needs their slices any more."""
+    """Returns the graph with such operators in place of the joins; nothing needs their slices any more."""
     makers = {index: operator for operator in graph.operators for index in operator.outputs}
     return replace(graph, operators=tuple(_item(graph, makers, operator) or operator for operator in graph.operators))
 
 
 def _item(graph: Subgraph, makers: Mapping[int, Operator], join: Operator) -> Operator | None:
-    """The join as an operator that sets an item, if it is one."""
+    """Returns the join as an operator that sets an item, if it is one."""
     if join.kind != "CONCATENATION" or len(join.inputs) != 3 or join.options.get("Axis") != 0 \
             or join.options.get("FusedActivationFunction", 0):
         return None
@@ -51,7 +51,7 @@ def _all(graph: Subgraph, index: int, number: int) -> bool:
 
 
 def _along_first(graph: Subgraph, makers: Mapping[int, Operator], index: int, number: int) -> int | None:
-    """The one number in front of others that are all `number`; None if it is no such vector."""
+    """Returns the one number in front of others that are all `number`; None if it is no such vector."""
     join = makers.get(index)
     if join is None or join.kind not in ("CONCATENATION", "PACK") or not join.inputs \
             or any(each < 0 or not _all(graph, each, number) for each in join.inputs[1:]):

@@ -24,7 +24,7 @@ IMAGES: dict[int, Order] = {3: (0, 2, 1), 4: (0, 3, 1, 2), 5: (0, 4, 1, 2, 3)}
 
 
 def plain(rank: int) -> Order:
-    """The file's own order."""
+    """Returns the file's own order."""
     return tuple(range(rank))
 
 
@@ -61,7 +61,7 @@ class Value:
         self.forms = {order: names.get(name, name) for order, name in self.forms.items()}
 
     def in_order(self, order: Order, origin: str) -> str:
-        """The builder's value with these axes; origin: the operator that wants it."""
+        """Returns the builder's value with these axes; origin: the operator that wants it."""
         if order not in self.forms:
             perm = tuple(self.order.index(axis) for axis in order)
             self.forms[order] = moved(self.builder, self.name, perm, origin)
@@ -69,7 +69,7 @@ class Value:
 
 
 def moved(builder: Builder, name: str, perm: Sequence[int], origin: str) -> str:
-    """A value with its axes in another order: a reshape where only axes of one element change places."""
+    """Returns a value with its axes in another order: a reshape where only axes of one element change places."""
     shape = builder.types[name].shape
     wanted: tuple[Dim, ...] = tuple(shape[axis] for axis in perm)
     if tuple(perm) == plain(len(shape)):
@@ -81,7 +81,7 @@ def moved(builder: Builder, name: str, perm: Sequence[int], origin: str) -> str:
 
 
 def common_order(values: Sequence[Value], rank: int) -> Order:
-    """The order in which an operator that works in any has the fewest operands brought into another."""
+    """Returns the order in which an operator that works in any has the fewest operands brought into another."""
     full = [value for value in values if not value.is_constant and len(value.order) == rank]
     candidates = dict.fromkeys([*(value.order for value in full if value.order != plain(rank)), plain(rank)])
     return min(candidates, key=lambda order: sum(order not in value.forms for value in full))

@@ -33,12 +33,12 @@ def windows(node: Node) -> dict:
 
 
 def channels(node: Node, index: int = 0) -> str:
-    """An operand with channels first."""
+    """Returns an operand with channels first."""
     return node.images(node.value(index), IMAGES[4])
 
 
 def convolution(node: Node, image: str, depthwise: bool) -> tuple[str, dict]:
-    """Weights of a quantised or hybrid convolution with outputs first, and the attributes of our operator.
+    """Returns weights of a quantised or hybrid convolution with outputs first, and the attributes of our operator.
 
     Raises:
         ShapeError: for weights that do not fit the image.
@@ -108,8 +108,8 @@ def conv_transpose_of_mediapipe(node: Node) -> Results:
 
 
 def _transposed(node: Node, x: str, shape: Sequence[Dim], strides: Sequence[int], same: bool, bias: str) -> Value:
-    """A transposed convolution with a result of this height and width. What the windows reach beyond it is cut off,
-    where they do not reach it is the bias."""
+    """Returns a transposed convolution with a result of this height and width. What the windows reach beyond it is cut
+    off, where they do not reach it is the bias."""
     w = node.images(node.value(1), (3, 0, 1, 2))
     pads: list[int] = []
     ends: list[int] = []

@@ -36,7 +36,7 @@ class Addresses:
         self.parts: Parts | None = None
 
     def use(self, name: str) -> str:
-        """The name of a helper, which is then printed."""
+        """Returns the name of a helper, which is then printed."""
         helpers.helper(name)
         self.helpers[name] = None
         return name
@@ -72,7 +72,7 @@ class Addresses:
         return self.buffers[source]
 
     def offset(self, source, indices) -> str:
-        """The place of an element in C; indices that may be outside are checked."""
+        """Returns the place of an element in C; indices that may be outside are checked."""
         memory = self.memory(source)
         if memory.single or not memory.shape:
             return "0"
@@ -100,7 +100,7 @@ class Addresses:
         return row if value is None else Value(f"{row.at(SUM)} + {value.at(SUM)}", SUM, "int32")
 
     def element(self, index, extent, known: bool) -> Value:
-        """An index into an axis, as int32; `known` to be inside."""
+        """Returns an index into an axis, as int32; `known` to be inside."""
         value = self.value(index)
         if not known:
             name = self.use(helpers.INDEX)
@@ -114,7 +114,7 @@ class Addresses:
         return self.analyzer.can_prove(index >= 0) and self.analyzer.can_prove(index < extent)
 
     def assuming(self, condition):
-        """A scope in which a condition holds; none for one of data, which may change within."""
+        """Returns a scope in which a condition holds; none for one of data, which may change within."""
         return nullcontext() if reads(condition) else self.analyzer.constraint_scope(condition)
 
 

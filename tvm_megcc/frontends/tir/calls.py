@@ -36,7 +36,7 @@ class Calls(Addresses):
         return self.converted(self.value(expr.value), dtype_of(expr.value), dtype_of(expr))
 
     def converted(self, value: Value, source: str, result: str) -> Value:
-        """A value as another element type."""
+        """Returns a value as another element type."""
         if source == result:
             return value
         real = result.startswith("float")

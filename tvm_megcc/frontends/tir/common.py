@@ -44,7 +44,7 @@ class Parts:
         return f"{_OPEN}{self._numbers[text]}{_CLOSE}"
 
     def plain(self, text: str) -> str:
-        """A text with all parts written out."""
+        """Returns a text with all parts written out."""
         return self._written(text, {})
 
     def _written(self, text: str, names: dict[int, str]) -> str:

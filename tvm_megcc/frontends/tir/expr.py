@@ -29,7 +29,7 @@ class Expressions(Calls):
     """Prints expressions of one function."""
 
     def value(self, expr) -> Value:
-        """An expression in C.
+        """Returns an expression in C.
 
         Raises:
             MegccError: naming what of it we cannot print.
@@ -118,7 +118,7 @@ class Expressions(Calls):
         return self._real(Value(text, level, dtype))
 
     def _real(self, value: Value) -> Value:
-        """A result of floats; one of float16 is rounded."""
+        """Returns a result of floats; one of float16 is rounded."""
         if value.dtype != "float16":
             return value
         return Value(f"{self.use(helpers.HALF)}({value.text})", ATOM, "float16")

@@ -36,8 +36,8 @@ class Fusion:
         self.dropped: dict[Var, set[int]] = {}
 
     def fused(self, statements: Sequence) -> list[Statement]:
-        """The statements with those fused that can be; only all of them together, so that what is inside is a list
-        again."""
+        """Returns the statements with those fused that can be; only all of them together, so that what is inside is a
+        list again."""
         statements = [part for statement in statements for part in _flat(statement)]
         heads = [_outermost(statement) for statement in statements]
         if len(statements) < 2 or any(loop is None for _, loop in heads):
@@ -82,7 +82,7 @@ def _flat(statement) -> Iterator:
 
 
 def _outermost(statement) -> tuple[list, object]:
-    """The outermost loop of a nest that turns more than once, and those around it; None if there is none."""
+    """Returns the outermost loop of a nest that turns more than once, and those around it; None if there is none."""
     units = []
     while type(statement).__name__ == "For" and int_value(statement.extent) == 1:
         units.append(statement)

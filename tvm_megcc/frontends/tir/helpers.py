@@ -92,7 +92,7 @@ static MGC_INLINE double angle(double y, double x)
 
 
 def helper(name: str) -> tuple[str, ...]:
-    """The definitions that a name stands for, those it needs first.
+    """Returns the definitions that a name stands for, those it needs first.
 
     Raises:
         MegccError: for a function that we do not have on the type.

@@ -48,7 +48,7 @@ class Same:
 
 
 def legalized(call: Call, is_tensor: Callable) -> tuple[relax.Function, dict[str, tirx.PrimFunc]]:
-    """A call of an operator as calls of loops.
+    """Returns a call of an operator as calls of loops.
 
     Args:
         is_tensor: whether an argument is a tensor or a tuple of them.

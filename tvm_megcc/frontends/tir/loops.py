@@ -145,8 +145,8 @@ class Loops(Text):
             self.statement(loop.body)
 
     def _elementwise(self, loop):
-        """The only store in a loop, and the variables that move with the loop's; None if there is more in it. The
-        variables are bound then."""
+        """Returns the only store in a loop, and the variables that move with the loop's; None if there is more in it.
+        The variables are bound then."""
         statement = loop.body
         if self._split is not None and self._split.same_as(loop):
             return None
@@ -257,7 +257,7 @@ class Loops(Text):
     # --- reductions ----------------------------------------------------------------------------------------------
 
     def _reduction(self, loop):
-        """The block whose reduction a loop is the outermost loop of, if all loops from it inwards are of it."""
+        """Returns the block whose reduction a loop is the outermost loop of, if all loops from it inwards are of it."""
         loops, statement = [], loop
         while type(statement).__name__ == "For":
             loops.append(statement.loop_var)

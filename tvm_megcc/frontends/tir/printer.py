@@ -31,7 +31,7 @@ _ARITHMETIC = {"Add": lambda a, b: a + b, "Sub": lambda a, b: a - b, "Mul": lamb
 
 
 def program_of(function: tirx.PrimFunc, inputs: int, name: str) -> Program:
-    """A TIR function as a kernel.
+    """Returns a TIR function as a kernel.
 
     Args:
         function: its parameters are `inputs` buffers, buffers for the results, and integers.
@@ -123,7 +123,7 @@ class _Printer:
         return TensorType(dtype_of_buffer(buffer), tuple(map(self.dim, buffer.shape)))
 
     def dim(self, expr) -> Dim:
-        """An integer expression over the function's extents."""
+        """Returns an integer expression over the function's extents."""
         value = int_value(expr)
         if value is not None:
             return value
@@ -138,7 +138,7 @@ class _Printer:
 
     @staticmethod
     def count_text(size: Dim) -> str:
-        """A number of elements in C."""
+        """Returns a number of elements in C."""
         if isinstance(size, int):
             return str(size)
         return c_of(size)
@@ -151,7 +151,7 @@ def guard(sizes: Iterable[Dim]) -> list[str]:
 
 
 def c_of(dim: Dim) -> str:
-    """An extent as C over ptrdiff_t."""
+    """Returns an extent as C over ptrdiff_t."""
     if isinstance(dim, int):
         return str(dim)
     if isinstance(dim, Symbol):
@@ -168,7 +168,7 @@ def c_of(dim: Dim) -> str:
 
 
 def top_level(body, allocate) -> list:
-    """The outermost statements of a function; `allocate` gets the buffers of its outermost block."""
+    """Returns the outermost statements of a function; `allocate` gets the buffers of its outermost block."""
     kind = type(body).__name__
     if kind == "SBlockRealize" and not len(body.block.iter_vars) and body.block.init is None \
             and int_value(body.predicate) == 1 and not len(body.block.match_buffers):
@@ -183,8 +183,8 @@ def top_level(body, allocate) -> list:
 
 
 def parallel_loop(statements: Sequence):
-    """The loop whose turns are tasks: the outermost that turns more than once, if its turns do not depend on each
-    other and nothing is outside it."""
+    """Returns the loop whose turns are tasks: the outermost that turns more than once, if its turns do not depend on
+    each other and nothing is outside it."""
     if len(statements) != 1:
         return None
     loop = statements[0]

@@ -46,7 +46,7 @@ def _worth_inlining(schedule, block) -> bool:
 
 
 def _loop_extents(schedule, block) -> list[str]:
-    """Extents of the loops around a block, in no order."""
+    """Returns extents of the loops around a block, in no order."""
     return sorted(str(schedule.get(loop).extent) for loop in schedule.get_loops(block)
                   if str(schedule.get(loop).extent) != "T.int64(1)")
 

@@ -39,7 +39,7 @@ class Text(Vectors):
         self.position = 0
 
     def name(self, hint: str) -> str:
-        """An identifier that nothing in scope has."""
+        """Returns an identifier that nothing in scope has."""
         base = re.sub(r"\W+", "_", hint, flags=re.ASCII).strip("_") or "v"
         base = f"v{base}" if base[0].isdigit() else base
         name, count = base, 1
@@ -65,14 +65,14 @@ class Text(Vectors):
         self.lines.append("}")
 
     def finished(self, strings: list[str]) -> list[str]:
-        """The texts of a statement; what occurs in them several times is defined before."""
+        """Returns the texts of a statement; what occurs in them several times is defined before."""
         lines, strings = self.parts.named(strings, self.name)
         self.parts = None
         self.lines += lines
         return strings
 
     def stored(self, expr, dtype: str) -> str:
-        """A value as it lies in memory."""
+        """Returns a value as it lies in memory."""
         value = self.value(expr)
         return f"mgc_to_half((double){value.at(UNARY)})" if dtype == "float16" else value.text
 

@@ -27,7 +27,7 @@ class Value:
     dtype: str
 
     def at(self, level: int) -> str:
-        """The text as an operand of something that binds this tightly."""
+        """Returns the text as an operand of something that binds this tightly."""
         return self.text if self.level >= level else f"({self.text})"
 
 
@@ -51,7 +51,7 @@ class Memory:
 
 
 def dtype_of(expr) -> str:
-    """The element type of an expression.
+    """Returns the element type of an expression.
 
     Raises:
         MegccError: for vectors and types that we do not have.
@@ -60,7 +60,7 @@ def dtype_of(expr) -> str:
 
 
 def known_dtype(dtype: str) -> str:
-    """The element type, if TIR on it is C: of those that only store numbers float16 is.
+    """Returns the element type, if TIR on it is C: of those that only store numbers float16 is.
 
     Raises:
         MegccError: for others.
@@ -80,7 +80,7 @@ def int_value(expr) -> int | None:
 
 
 def children(expr) -> list:
-    """Operands of an expression."""
+    """Returns operands of an expression."""
     found = [getattr(expr, name) for name in ("a", "b", "value", "condition", "true_value", "false_value", "body")
              if isinstance(getattr(expr, name, None), Expr)]
     for name in ("args", "indices"):

@@ -34,8 +34,8 @@ class Vectors(Expressions):
     loaded: dict[str, str] = {}
 
     def vector_store(self, store, moving) -> list[str] | None:
-        """Statements that store `lanes` neighbours along the loop of the first of the moving variables; None where that
-        cannot be."""
+        """Returns statements that store `lanes` neighbours along the loop of the first of the moving variables; None
+        where that cannot be."""
         memory = self.memory(store.buffer)
         if memory.dtype != "float32" or memory.single or not any_part(store.value, _is_slow) \
                 or any_part(store.value, lambda part: _is_load(part) and source_of(part).same_as(store.buffer)):
@@ -54,7 +54,7 @@ class Vectors(Expressions):
         return any_part(expr, lambda part: any(part.same_as(variable) for variable in self.moving))
 
     def _start(self, buffer, indices) -> str:
-        """The place of the first lane, if the others are behind it."""
+        """Returns the place of the first lane, if the others are behind it."""
         indices = [self.simplified(index) for index in indices]
         *outer, last = indices
         shape = self.memory(buffer).shape

@@ -12,7 +12,7 @@ from ...ir.shapes import Bucket
 
 
 def clipped(buckets: Sequence[Bucket], limits: Mapping[str, Interval]) -> tuple[Bucket, ...]:
-    """The parts of the buckets that are within limits (both ends included), in order."""
+    """Returns the parts of the buckets that are within limits (both ends included), in order."""
     found: dict[Bucket, None] = {}
     for bucket in buckets:
         bounds = []
@@ -26,8 +26,8 @@ def clipped(buckets: Sequence[Bucket], limits: Mapping[str, Interval]) -> tuple[
 
 
 def segments(buckets: Sequence[Bucket], symbol: str) -> list[tuple[int | None, tuple[Bucket, ...]]]:
-    """The values of a symbol cut where a bucket begins or ends: (last value, the buckets that hold all of the segment),
-    ascending; None is the last value of the last one."""
+    """Returns the values of a symbol cut where a bucket begins or ends: (last value, the buckets that hold all of the
+    segment), ascending; None is the last value of the last one."""
     ranges = [bucket.limits[symbol] for bucket in buckets]
     ends = sorted({end for low, high in ranges for end in (low - 1, high) if end})
     found = []
@@ -39,7 +39,7 @@ def segments(buckets: Sequence[Bucket], symbol: str) -> list[tuple[int | None, t
 
 
 def joined(cut: Sequence[tuple]) -> tuple[Interval, ...]:
-    """The ranges of values that segments with a bucket make."""
+    """Returns the ranges of values that segments with a bucket make."""
     ranges: list[Interval] = []
     first = 1
     for last, inside in cut:
@@ -78,7 +78,7 @@ _LISTED = 8
 
 
 def described(function: str, buckets: Sequence[Bucket]) -> str:
-    """The buckets of a function, and what becomes of a shape that is in none."""
+    """Returns the buckets of a function, and what becomes of a shape that is in none."""
     symbols = [symbol for symbol, _, _ in buckets[0].bounds]
     if not symbols:
         return f"{function}: all extents are known, so there is one version"
@@ -95,5 +95,5 @@ def suffix(bucket: Bucket) -> str:
 
 
 def word(text: str) -> str:
-    """A text as a part of an identifier."""
+    """Returns a text as a part of an identifier."""
     return re.sub(r"\W", "_", text)

@@ -43,7 +43,7 @@ class Fold(ABC):
         """The pattern of a call whose first operands match these patterns."""
 
     def pattern(self, term: patterns.Term):
-        """The pattern of a term.
+        """Returns the pattern of a term.
 
         Raises:
             MegccError: if the dialect has none of its operators.

@@ -40,7 +40,7 @@ def _exists(name: str) -> bool:
 
 
 def targets_of(parts: Iterable, implements: Callable[[object, str], bool]) -> list[Target]:
-    """The CPUs that the regions among the parts of a library were compiled for.
+    """Returns the CPUs that the regions among the parts of a library were compiled for.
 
     implements: whether a part has a function of a name.
     """
@@ -49,6 +49,6 @@ def targets_of(parts: Iterable, implements: Callable[[object, str], bool]) -> li
 
 
 def linker_of(targets: Iterable[Target]):
-    """The linker for the regions' CPU; None where TVM's own will do."""
+    """Returns the linker for the regions' CPU; None where TVM's own will do."""
     foreign = [target for target in targets if not is_local(target)]
     return linker(foreign[0]) if foreign else None

@@ -52,7 +52,7 @@ class TvmNode:
         return self.spelled().constant(np.array(value, np.dtype(dtype)))
 
     def extents(self, dims: Sequence[Dim]) -> str:
-        """A shape as a value."""
+        """Returns a shape as a value."""
         return self.builder.shape_constant(dims, f"{self.name}.shape")
 
     def type_of(self, value: str) -> TensorType:
@@ -62,7 +62,8 @@ class TvmNode:
         return value in self.builder.constants
 
     def widened(self) -> Values:
-        """The operands, as float32 where they are 16-bit floats of which the operator makes float32 (`out_dtype`)."""
+        """Returns the operands, as float32 where they are 16-bit floats of which the operator makes float32
+        (`out_dtype`)."""
         if self.types[0].dtype != "float32":
             return self.inputs
         return tuple(value if self.type_of(value).dtype not in SIXTEEN_BITS
@@ -72,7 +73,7 @@ class TvmNode:
         return value if self.type_of(value).shape == tuple(shape) else self.emit("reshape", value, shape=tuple(shape))
 
     def transposed(self, value: str, layout: str, wanted: str) -> str:
-        """The value with its axes brought from one order of letters to another.
+        """Returns the value with its axes brought from one order of letters to another.
 
         Raises:
             MegccError: for packed layouts such as NCHW4c.
@@ -88,7 +89,7 @@ Importer = Callable[[TvmNode], Values]
 
 
 def into(table: dict[str, Importer], prefix: str = ""):
-    """A decorator that registers a function as the importer of operators, by their names without `prefix`."""
+    """Returns a decorator that registers a function as the importer of operators, by their names without `prefix`."""
     def imports(*names: str):
         def add(function: Importer) -> Importer:
             table.update((prefix + name, function) for name in names)

@@ -221,7 +221,7 @@ def batch_norm(node: TvmNode) -> Values:
 
 
 def reduction_axes(node: TvmNode) -> tuple[int, ...] | None:
-    """The axes that an operator reduces; None: all. Relay can name those that stay, too."""
+    """Returns the axes that an operator reduces; None: all. Relay can name those that stay, too."""
     axis = node.attrs.axis
     if axis is None:
         return None

@@ -75,7 +75,7 @@ _OURS, _THEIRS = "#bfe0c4", "#d5d5d5"
 
 
 def drawn(boxes: Sequence[tuple[str, Sequence[str]]]) -> str:
-    """An SVG of boxes below each other: (name of a region, its operators), or ("", one operator of TVM's)."""
+    """Returns an SVG of boxes below each other: (name of a region, its operators), or ("", one operator of TVM's)."""
     lines, y = [], _PAD
     for title, operators in boxes:
         strings = [title, *operators] if title else operators

@@ -20,7 +20,7 @@ LINK_FLAGS = dict.fromkeys(_ABI, ("-Wl,--no-warn-mismatch",))
 
 
 def config(target: Target) -> dict:
-    """The target as TVM describes one. `model` names it, `device` says that it is ours.
+    """Returns the target as TVM describes one. `model` names it, `device` says that it is ours.
 
     TVM's part of a module is compiled for the same CPU; where that is the host, TVM knows the triple itself.
     """
@@ -54,7 +54,7 @@ def is_ours(target) -> bool:
 
 
 def our_target(given=None) -> Target:
-    """The CPU that a user or TVM means.
+    """Returns the CPU that a user or TVM means.
 
     Args:
         given: one of ours, its name, a TVM target or tag; None is the TVM target of the context, else the host.
@@ -97,7 +97,8 @@ def _hosted(target: Target) -> Target:
 
 
 def _closest(triple: str, cpu: str) -> Target:
-    """The CPU of a plain LLVM target: of this machine its own level, unless it names another; else the oldest."""
+    """Returns the CPU of a plain LLVM target: of this machine its own level, unless it names another; else the
+    oldest."""
     arch = triple.split("-")[0]
     machine = {"arm64": "aarch64", "amd64": "x86_64", "armv7": "arm", "armv7a": "arm", "armv7l": "arm"}.get(arch, arch)
     if cpu in TARGETS:

@@ -110,7 +110,7 @@ class AttentionColumns(Kernel):
 
     @staticmethod
     def call(site: Site, params: AttentionParameters, blocks: Dim, scratch: Dim, algorithm: str) -> Lowered:
-        """The call of a template: blocks of queries a head, bytes of workspace a worker."""
+        """Returns the call of a template: blocks of queries a head, bytes of workspace a worker."""
         extents = extents_of(site.attrs, site.inputs[:3])
         given = {axis.upper(): extents[axis] for axis in "bnsthvc" if axis in extents}
         heads, room = params.shared > 1, params.room

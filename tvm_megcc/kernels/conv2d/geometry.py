@@ -14,7 +14,7 @@ from ..site import Site, once
 
 
 def blocked(target: Target) -> Layout:
-    """The layout with channels in vectors; for scalar code that is the plain one."""
+    """Returns the layout with channels in vectors; for scalar code that is the plain one."""
     return nchwc(target.isa.lanes) if target.isa.lanes > 1 else PLAIN
 
 
@@ -49,7 +49,8 @@ class Geometry:
         return own._as_row() if one_column and site.isa.lanes > 1 else own
 
     def _as_row(self) -> Geometry:
-        """An image of one column as one of one row, which lies in memory alike in every layout: tiles go along rows."""
+        """Returns an image of one column as one of one row, which lies in memory alike in every layout: tiles go along
+        rows."""
         top, _, bottom, _ = self.pads
         return replace(self, ih=1, iw=self.ih, oh=1, ow=self.oh, kh=1, kw=self.kh, strides=self.strides[::-1],
                        dilations=self.dilations[::-1], pads=(0, top, 0, bottom))
@@ -97,7 +98,7 @@ class Geometry:
                 "PT": self.pads[0], "PL": self.pads[1]}
 
     def area(self, ih: Dim, iw: Dim, oh: Dim, ow: Dim) -> Dim:
-        """Elements of a channel as far as windows read it."""
+        """Returns elements of a channel as far as windows read it."""
         height = ih if self.vpad else reach(ih, oh, self.strides[0], self.kh, self.dilations[0])
         return height * (iw if self.hpad else reach(iw, ow, self.strides[1], self.kw, self.dilations[1]))
 

@@ -58,7 +58,7 @@ class PixelConv(Kernel):
 
     @staticmethod
     def _copied(s: Geometry, target: Target, rows: Dim, channels: Dim = 0, columns: Dim = 0) -> Dim:
-        """Bytes of the copy for so many output rows."""
+        """Returns bytes of the copy for so many output rows."""
         phases = min(s.strides[1], (s.kw - 1) * s.dilations[1] + 1)
         height = (rows - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
         return 4 * ((channels or s.ic) * height * phases * (columns or PixelConv._columns(s, target))

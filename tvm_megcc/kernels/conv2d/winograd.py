@@ -162,7 +162,7 @@ class Blocking:
     @staticmethod
     @lru_cache(maxsize=1024)
     def of(s: Geometry, raw: bool, target: Target, weight_bytes: int) -> Blocking:
-        """The one of least cost."""
+        """Returns the one of least cost."""
         tiling = Tiling.of(target.isa, target.isa.lane_fma, assembler=True)
         count = _tiles(s)
         options = []
@@ -260,7 +260,7 @@ def _steps(tiling: Tiling, pixels: int, channels: int, vectors: int) -> float:
 
 
 def _scratch(blocks: int, tiles: int, pixels: int, vectors: int, lanes: int) -> int:
-    """Bytes of the transformed tiles, of a part of their products, of half a transform and of zeros."""
+    """Returns bytes of the transformed tiles, of a part of their products, of half a transform and of zeros."""
     places = tiles // pixels * ((blocks * pixels // 2 * 2 + 1) + (vectors * pixels // 2 * 2 + 1)) + 1
     return 4 * lanes * (WINDOW ** 2 * places + WINDOW)
 

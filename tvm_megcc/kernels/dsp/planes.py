@@ -51,8 +51,8 @@ def pack_planes(array: np.ndarray, zero: int) -> np.ndarray:
 
 
 def steps_of(kw: int, stride: int, dilation: int) -> tuple[tuple, tuple]:
-    """The products of a row of the window, and their pairs of weights: two products at once where neighbours of x, from
-    an even column on, are multiplied by neighbours of the window."""
+    """Returns the products of a row of the window, and their pairs of weights: two products at once where neighbours of
+    x, from an even column on, are multiplied by neighbours of the window."""
     doubles: list[tuple[int, int, int]] = []
     singles: list[tuple[int, int, int]] = []
     for output in range(_AT_ONCE):
@@ -129,8 +129,8 @@ def _is_no_larger(s: Geometry) -> bool:
 
 
 def _rows(s: Geometry) -> int:
-    """Rows of the output in a task: all, where their planes take less than half of the output, which then lies where x
-    does."""
+    """Returns rows of the output in a task: all, where their planes take less than half of the output, which then lies
+    where x does."""
     words = 4 * ((likely(s.ow) * s.strides[1] + s.kw * s.dilations[1]) // 2 + 1)
     rows, reached = likely(s.oh), (s.kh - 1) * s.dilations[0] + 1
     if 4 * words * ((rows - 1) * s.strides[0] + reached) <= math.prod(map(likely, (s.g, s.oh, s.ow))) // 2:

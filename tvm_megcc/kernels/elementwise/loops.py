@@ -71,7 +71,7 @@ class LaneParameters(TypedParameters):
 
 
 def broadcast_axes(output: TensorType, inputs: Sequence[TensorType]) -> list[tuple[Dim, tuple[bool, ...]]]:
-    """The output's axes in memory, neighbours merged: extent, and which inputs vary along it."""
+    """Returns the output's axes in memory, neighbours merged: extent, and which inputs vary along it."""
     merged: list[tuple[Dim, tuple[bool, ...]]] = []
     aligned = [_aligned(type_, output) for type_ in inputs]
     for position, (_, _, extent) in enumerate(memory_axes(output)):
@@ -86,7 +86,7 @@ def broadcast_axes(output: TensorType, inputs: Sequence[TensorType]) -> list[tup
 
 
 def _aligned(type_: TensorType, output: TensorType) -> list[Dim] | None:
-    """Extents of an operand along the output's axes in memory; None for a single value."""
+    """Returns extents of an operand along the output's axes in memory; None for a single value."""
     if type_.size == 1:
         return None
     if type_.layout == PLAIN:
@@ -100,7 +100,7 @@ def _offset(axes, operand: int, position: int) -> Dim:
 
 
 def elements(axes, operand: int) -> Dim:
-    """Elements of an operand, over the extents of the kernel."""
+    """Returns elements of an operand, over the extents of the kernel."""
     return _offset(axes, operand, -1)
 
 
@@ -147,7 +147,7 @@ class Broadcast(Kernel):
 
 
 def _name(op: Op, formula: str) -> str:
-    """A word for the symbol; the digest tells formulas apart."""
+    """Returns a word for the symbol; the digest tells formulas apart."""
     if op.kind != "elementwise" and not op.attrs:
         return op.kind
     words = sorted(expressions.functions_of(op.attrs.expr))[:3] if op.kind == "elementwise" else []
@@ -307,7 +307,7 @@ class ScalarKernel(Broadcast):
 
 
 def integer_expression(expr: Expr) -> str | None:
-    """An expression in C over integers; None where it has a function or a constant that integers have not."""
+    """Returns an expression in C over integers; None where it has a function or a constant that integers have not."""
     if isinstance(expr, Arg):
         return f"a{expr.index}"
     if isinstance(expr, Const):
@@ -327,8 +327,8 @@ _ROUNDED = {"up": 1, "down": 0, "nearest": -1}
 
 
 def conversion(source: str, result: str, saturate: bool = True, rounding: str = "up") -> str:
-    """The conversion of a0 in C; floats to integers saturate and NaN becomes 0, integers wrap. Floats of 8 bits as
-    `narrowed` of ir/narrow.py has them."""
+    """Returns the conversion of a0 in C; floats to integers saturate and NaN becomes 0, integers wrap. Floats of 8 bits
+    as `narrowed` of ir/narrow.py has them."""
     if DTYPES[source].carrier:
         if DTYPES[source].carrier == "float32":
             number = FROM_STORED.get(source, f"mgc_from_{DTYPES[source].short}(a0)")

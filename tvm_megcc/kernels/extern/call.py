@@ -55,5 +55,5 @@ class ExternCall(Kernel):
 
 
 def c_number(value: float | int) -> str:
-    """A literal of C."""
+    """Returns a literal of C."""
     return c_float(value) if isinstance(value, float) else str(value)

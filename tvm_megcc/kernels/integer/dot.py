@@ -92,7 +92,7 @@ _SIXTEENS = {"by_sixteens": 0.23, "by_sixteens_in_c": 0.45}
 
 
 def zero_name(zero: int) -> str:
-    """A zero point in the name of a kernel: of -3 "_zm3"."""
+    """Returns a zero point in the name of a kernel: of -3 "_zm3"."""
     return f"_z{zero}".replace("-", "m")
 
 
@@ -103,7 +103,7 @@ def weight_type(dtype: str, zero: int) -> str:
 
 
 def as_outputs(array: np.ndarray, outputs_first: bool) -> np.ndarray:
-    """Weights of a convolution, or a matrix, as [O, I, KH, KW]."""
+    """Returns weights of a convolution, or a matrix, as [O, I, KH, KW]."""
     return array if array.ndim == 4 else (array if outputs_first else array.T)[:, :, None, None]
 
 
@@ -133,7 +133,7 @@ def less(dtype: str, zero: int) -> int:
 
 
 def skew(dtype: str, zero: int) -> int:
-    """The zero point that packed weights have."""
+    """Returns the zero point that packed weights have."""
     return zero - less(dtype, zero)
 
 
@@ -168,8 +168,8 @@ def is_narrow(site: Site, zero: int) -> bool:
 
 def with_sums(site: Site, operands: tuple[Operand, ...], how: tuple, zero: int, size: Dim,
               behind: int | None = None) -> tuple[Operand, ...]:
-    """Operands with what the zero point of x adds to sums of products in the bias. how: of `pack_sums`. behind: zeros
-    behind a bias, which there is always then."""
+    """Returns operands with what the zero point of x adds to sums of products in the bias. how: of `pack_sums`. behind:
+    zeros behind a bias, which there is always then."""
     if not zero and behind is None:
         return operands
     how, size = (*how, zero, behind or 0), size + (behind or 0)
@@ -329,7 +329,7 @@ class DotMatMul(DotProducts):
 
 
 def _rows(site: Site) -> Geometry:
-    """A product as a convolution."""
+    """Returns a product as a convolution."""
     rows, columns = product(site.y.shape[:-1]), site.y.shape[-1]
     depth = site.inputs[1].shape[-1 if site.attrs.trans_b else -2]
     return Geometry(1, 1, depth, 1, rows, columns, 1, rows, 1, 1, (1, 1), (1, 1), (0, 0, 0, 0), site.has(2))

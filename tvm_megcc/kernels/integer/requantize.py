@@ -59,7 +59,7 @@ def closing(site: Site, zeros: tuple[int, int], outputs_first: bool, of_any: boo
 
 
 def _split(expr: Expr | None, dtype: str) -> tuple[Call, int, int, int] | None:
-    """An expression as limits of a rescaled sum plus a zero point."""
+    """Returns an expression as limits of a rescaled sum plus a zero point."""
     if dtype not in LIMITS:
         return None
     low, high = LIMITS[dtype]
@@ -112,8 +112,8 @@ def _is_small(site: Site, zeros: tuple[int, int], outputs_first: bool) -> bool:
 
 
 def greatest_sum(site: Site, zeros: tuple[int, int], outputs_first: bool) -> int | None:
-    """The greatest magnitude that a sum of products and its bias can have, if weights and bias are known. zeros: of x
-    and of the weights."""
+    """Returns the greatest magnitude that a sum of products and its bias can have, if weights and bias are known.
+    zeros: of x and of the weights."""
     weights, bias = site.values.get(1), site.values.get(2) if site.has(2) else np.zeros(1)
     if weights is None or bias is None or not weights.size:
         return None

@@ -53,7 +53,7 @@ class Tile:
         return min(made, key=lambda tile: _cycles(tile, isa, sums, steps, needed, pixels))
 
     def per_row(self, pixels: int) -> list[int]:
-        """The heights of the tiles that cover a row."""
+        """Returns the heights of the tiles that cover a row."""
         found = []
         if self.even:
             low = -pixels % self.heights[0]
@@ -74,8 +74,8 @@ class Tile:
 
     @staticmethod
     def rows(target: Target, row: int, down: int, reach: int, most: int, apart: bool) -> int:
-        """Rows of the output in a task, of which each is `down` of x, of so many bytes, below the one before, and
-        reads `reach`."""
+        """Returns rows of the output in a task, of which each is `down` of x, of so many bytes, below the one before,
+        and reads `reach`."""
         return max(1, min(most, (_room(target, apart) // row - reach) // down + 1))
 
 
@@ -88,7 +88,7 @@ def block(target: Target, tile: Tile, depth: int, channels: int) -> int:
 
 
 def _room(target: Target, apart: bool) -> int:
-    """Bytes of x that a task lays out. apart: more of them, so that weights come from afar less often."""
+    """Returns bytes of x that a task lays out. apart: more of them, so that weights come from afar less often."""
     if not target.l1:
         return 4 << 10
     return target.l2 // 8 if apart else 24 << 10
@@ -114,7 +114,7 @@ def _tallest(isa: Isa, sums: str, vectors: int) -> int:
 
 
 def _fitting(isa: Isa, sums: str, vectors: int, needed: int, pixels: int) -> list[Tile]:
-    """The tiles that divide a row most evenly."""
+    """Returns the tiles that divide a row most evenly."""
     tallest, rest = _tallest(isa, sums, vectors), needed % vectors
     count = -(-pixels // tallest)
     height = -(-pixels // count)

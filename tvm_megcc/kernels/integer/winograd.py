@@ -158,8 +158,8 @@ def _tile(site: Site, s: Geometry) -> tuple[int, int, int]:
 
 
 def _rows(site: Site, s: Geometry) -> int:
-    """Rows of tiles in a task: what it transforms fills most of the second cache, as weights are transformed for each
-    task again."""
+    """Returns rows of tiles in a task: what it transforms fills most of the second cache, as weights are transformed
+    for each task again."""
     high, wide = -(-likely(s.oh) // 2), -(-likely(s.ow) // 2)
     row = 2 * round_up(s.ic, _HALVES) * (PLACES * wide + 4 * (wide + 1))
     most = max(1, min(high, site.target.l2 * 3 // 4 // row))

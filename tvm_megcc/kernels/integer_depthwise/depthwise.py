@@ -283,7 +283,7 @@ _STRIP = 40 << 10
 
 
 def _rows(s: Geometry, lanes: int, strip: int = _STRIP) -> int:
-    """Rows of the output in a task: few are laid out twice, and all stay near."""
+    """Returns rows of the output in a task: few are laid out twice, and all stay near."""
     columns = likely(s.ow) * s.strides[1] + s.kw * s.dilations[1]
     fit = strip // (4 * lanes * columns)
     return max(1, min(likely(s.oh), (fit - s.kh * s.dilations[0]) // s.strides[0]))

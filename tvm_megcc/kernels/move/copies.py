@@ -126,7 +126,7 @@ def constant_name(*constants: str) -> str:
 
 
 def c_constant(value: float, dtype: str) -> str:
-    """A value as a C constant of an element type; of one that only stores numbers as its bits."""
+    """Returns a value as a C constant of an element type; of one that only stores numbers as its bits."""
     if DTYPES[dtype].carrier:
         bits = narrowed(np.array(value, np.float64), dtype).view(f"u{DTYPES[dtype].bytes}")
         return f"{int(bits)}u"

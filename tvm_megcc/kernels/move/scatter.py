@@ -51,7 +51,7 @@ class ScatterKernel(Kernel):
 
     @staticmethod
     def combining(site: Site) -> tuple[str, str, str]:
-        """Values of `CombineParameters`."""
+        """Returns values of `CombineParameters`."""
         x, reduction = site.x, site.attrs.reduction
         real = x.dtype.startswith("float") or reduction == "none"
         combine = REDUCTIONS[reduction][0] if real else INTEGER_FOLDS[_FOLDS[reduction]].step
@@ -59,7 +59,7 @@ class ScatterKernel(Kernel):
 
     def called(self, site: Site, template: str, params: CombineParameters, extents: dict, sizes: tuple, tasks,
                suffix: str) -> Lowered:
-        """The call; sizes: elements of x, of index and of update."""
+        """Returns the call; sizes: elements of x, of index and of update."""
         operands = (Operand("x", 0, sizes[0]), Operand("index", 1, sizes[1]), Operand("update", 2, sizes[2]))
         what = site.kind if site.attrs.reduction == "none" else f"{site.kind}_{site.attrs.reduction}"
         return Lowered(template, params, extents, operands, (Operand("y", 0, sizes[0]),), tasks,

@@ -126,7 +126,7 @@ class PlainPool(Kernel):
 
 
 def _least(dtype: str) -> str:
-    """The C constant that no maximum of the element type falls below."""
+    """Returns the C constant that no maximum of the element type falls below."""
     if dtype.startswith("float"):
         return "-MGC_INF"
     least = int(np.iinfo(dtype).min)

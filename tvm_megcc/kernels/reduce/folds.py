@@ -83,7 +83,7 @@ REAL_FOLDS = {
 
 
 def reduced_axes(x: TensorType, axes: tuple[int, ...]) -> list[tuple[Dim, bool]]:
-    """The operand's axes in memory, neighbours merged: extent, and whether it is reduced."""
+    """Returns the operand's axes in memory, neighbours merged: extent, and whether it is reduced."""
     merged: list[tuple[Dim, bool]] = []
     for axis, _, extent in memory_axes(x):
         reduced = axis in axes

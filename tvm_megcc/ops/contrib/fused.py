@@ -82,7 +82,7 @@ _PARAMETERS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Clip"
 
 
 def activated(node: OnnxNode, value: str, kind: str, given_: Sequence[float] = ()) -> str:
-    """The activation of this name; "" is none."""
+    """Returns the activation of this name; "" is none."""
     if not kind:
         return value
     if kind not in _PARAMETERS:
@@ -92,7 +92,7 @@ def activated(node: OnnxNode, value: str, kind: str, given_: Sequence[float] = (
 
 
 def _transposed(node: OnnxNode, index: int, last: bool, batch: bool) -> str:
-    """A matrix with its last two axes swapped (`last`), and its first axis behind those between (`batch`)."""
+    """Returns a matrix with its last two axes swapped (`last`), and its first axis behind those between (`batch`)."""
     value, rank = node.inputs[index], node.type(index).rank
     if rank < 2:
         return value

@@ -27,7 +27,8 @@ def _real(node: OnnxNode, index: int, axis: int = 0) -> str:
 
 
 def _quantised(node: OnnxNode, value: str, scale: int, like: int = 0) -> tuple[str, ...]:
-    """The value quantised by operand `scale` and the zero point behind it; of operand `like`'s type without one."""
+    """Returns the value quantised by operand `scale` and the zero point behind it; of operand `like`'s type without
+    one."""
     dtype = node.type(scale + 1 if node.has(scale + 1) else like).dtype
     return node.emit("quantize_linear", (value, *node.inputs[scale:scale + 2]), axis=0, block=0, dtype=dtype)
 

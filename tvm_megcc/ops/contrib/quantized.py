@@ -50,7 +50,7 @@ def dynamic_quantize_matmul(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _unpacked(array: np.ndarray, bits: int, extent: int) -> np.ndarray:
-    """Numbers of 4 bits, two in a byte along the last axis, the first in the low half; bytes as they are."""
+    """Returns numbers of 4 bits, two in a byte along the last axis, the first in the low half; bytes as they are."""
     if bits == 8:
         return array
     return np.stack([array & 15, array >> 4], -1).reshape(*array.shape[:-1], -1)[..., :extent]

@@ -48,7 +48,7 @@ class Program:
         return f"{self.name}_{self.digest}"
 
     def values(self, attrs: Attrs, inputs: Types) -> dict[str, Dim]:
-        """The extents of a call."""
+        """Returns the extents of a call."""
         values = {name: inputs[operand].shape[axis] for name, operand, axis in self.extents}
         return {**values, **dict(zip(self.given, attrs.get("given", ()), strict=True))}
 

@@ -103,7 +103,7 @@ def _summed(node: OnnxNode, term: Term, wanted: set[str]) -> Term:
 
 
 def _contracted(node: OnnxNode, a: Term, b: Term, wanted: set[str], sizes: dict[str, Dim]) -> Term:
-    """The product of two terms, summed over what only they have: a batch of matrix products, or elementwise."""
+    """Returns the product of two terms, summed over what only they have: a batch of matrix products, or elementwise."""
     both = [label for label in a.labels if label in b.labels]
     summed = [label for label in both if label not in wanted]
     if not summed:
@@ -130,13 +130,13 @@ def _contracted(node: OnnxNode, a: Term, b: Term, wanted: set[str], sizes: dict[
 
 
 def _spread(node: OnnxNode, term: Term, labels: str) -> str:
-    """The value with an axis for every label, of one element where it has none."""
+    """Returns the value with an axis for every label, of one element where it has none."""
     value = _arranged(node, term, "".join(label for label in labels if label in term.labels))
     extents = iter(node.type_of(value).shape)
     return node.emit("reshape", (value,), shape=tuple(next(extents) if x in term.labels else 1 for x in labels))[0]
 
 
 def _arranged(node: OnnxNode, term: Term, labels: str) -> str:
-    """The value with its axes in this order."""
+    """Returns the value with its axes in this order."""
     perm = tuple(term.labels.index(label) for label in labels)
     return term.value if perm == tuple(range(len(perm))) else node.emit("transpose", (term.value,), perm=perm)[0]

@@ -47,7 +47,7 @@ class Reduction(Operator):
 
 
 def _limits(dtype: np.dtype) -> tuple:
-    """The least and the greatest value, which reductions of nothing give."""
+    """Returns the least and the greatest value, which reductions of nothing give."""
     if dtype.kind == "f":
         return -np.inf, np.inf
     return (False, True) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
@@ -174,7 +174,7 @@ _SAME_OF_ONE = ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce
 
 
 def _computed_in(kind: str, dtype: str) -> str:
-    """The element type that has a kernel: of integers a mean, root or logarithm is that of floats."""
+    """Returns the element type that has a kernel: of integers a mean, root or logarithm is that of floats."""
     if dtype == "bool":
         return "uint8"
     return "float64" if kind in ("reduce_mean", "reduce_l2", "reduce_log_sum") and "int" in dtype else dtype

@@ -46,7 +46,7 @@ def dft_matrix(length: int, parts: int, inverse: bool, onesided: bool) -> np.nda
 
 
 def run_time_matrix(node: OnnxNode, length: Dim, columns: Dim, dtype: str) -> str:
-    """The `dft_matrix` of real lines whose length only the run knows: [length][columns * 2]."""
+    """Returns the `dft_matrix` of real lines whose length only the run knows: [length][columns * 2]."""
     rows, lines = (node.emit("reshape", (ramp(node, extent, "int64"),), shape=shape)[0]
                    for extent, shape in ((length, (length, 1)), (columns, (1, columns))))
     extent = node.extent(length)
@@ -59,7 +59,8 @@ def run_time_matrix(node: OnnxNode, length: Dim, columns: Dim, dtype: str) -> st
 
 
 def transformed(node: OnnxNode, value: str, length: int, inverse: bool, onesided: bool) -> str:
-    """The transform of [..., length][parts] over its last axis but one, cut or filled with zeros to that length."""
+    """Returns the transform of [..., length][parts] over its last axis but one, cut or filled with zeros to that
+    length."""
     type_ = node.type_of(value)
     axis, parts = type_.rank - 2, type_.shape[-1]
     extent = type_.shape[axis]
@@ -142,7 +143,7 @@ def short_time_dft(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _of_open_frames(node: OnnxNode, value: str, length: Dim) -> str:
-    """The transform of [batch][frames][length][1], of real numbers."""
+    """Returns the transform of [batch][frames][length][1], of real numbers."""
     batch, frames, _, parts = node.type_of(value).shape
     if parts != 1:
         raise ShapeError("frames of complex numbers have to have a known length")

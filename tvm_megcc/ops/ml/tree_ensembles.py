@@ -25,7 +25,7 @@ def ml(*names: str):
 
 
 def features(node: OnnxNode) -> str:
-    """The operand as a matrix [N, F]; a vector is one row."""
+    """Returns the operand as a matrix [N, F]; a vector is one row."""
     type_ = node.type(0)
     if type_.rank not in (1, 2):
         raise ShapeError(f"wants rows of features, not {type_}")
@@ -35,7 +35,7 @@ def features(node: OnnxNode) -> str:
 
 
 def float_input(node: OnnxNode) -> str:
-    """The same as float32."""
+    """Returns the same as float32."""
     return cast_to(node, features(node), "float32")[0]
 
 
@@ -84,7 +84,7 @@ def labels_of(node: OnnxNode, ints: str = "classlabels_int64s") -> list[int]:
 
 
 def labelled(node: OnnxNode, index: str, labels: Sequence[int]) -> str:
-    """The labels of indices [N]."""
+    """Returns the labels of indices [N]."""
     if list(labels) != list(range(len(labels))):
         (index,) = node.emit("gather", (node.constant(np.array(labels, np.int64)), index), axis=0)
     return index if node.strings("classlabels_strings") is None else node.as_text(index)
@@ -199,7 +199,7 @@ def classifier(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _best(node: OnnxNode, scores: str, ids: set[int], labels: Sequence[int]) -> str:
-    """The label of the greatest score among those that leaves give."""
+    """Returns the label of the greatest score among those that leaves give."""
     if len(ids) < len(labels):
         never = np.array([0 if index in ids else -np.inf for index in range(len(labels))])
         scores = _added(node, scores, never)

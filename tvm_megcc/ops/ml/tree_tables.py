@@ -38,7 +38,7 @@ class Ensemble:
     rows: list[list] = field(default_factory=list)
 
     def tables(self, dtype: str, features: int, targets: int) -> tuple[np.ndarray, ...]:
-        """Operands of `trees` behind the first.
+        """Returns operands of `trees` behind the first.
 
         Raises:
             MegccError: for nodes, features and targets that there are not, and for cycles.

@@ -179,7 +179,7 @@ def rotated(node: OnnxNode, x: str, cos: str, sin: str, interleaved: bool) -> st
 
 
 def angles(node: OnnxNode, cache: str, positions: str) -> str:
-    """Rows of a table [most, pairs] at positions [B or 1, S]: [B or 1, 1, S, pairs]."""
+    """Returns rows of a table [most, pairs] at positions [B or 1, S]: [B or 1, 1, S, pairs]."""
     (rows,) = node.emit("gather", (cache, positions), axis=0)
     batch, length, pairs = node.type_of(rows).shape
     return node.emit("reshape", (rows,), shape=(batch, 1, length, pairs))[0]

@@ -73,7 +73,8 @@ class Conv2d(Operator):
 
 
 def emit_convolution(node: OnnxNode, kind: str, **more) -> tuple[str, ...]:
-    """A convolution of the node's operands x, w and b; `more`: attributes of this kind besides those of conv2d."""
+    """Returns a convolution of the node's operands x, w and b; `more`: attributes of this kind besides those of
+    conv2d."""
     x, w = node.type(0), node.type(1)
     if x.rank == 5 and kind == "conv2d":
         return emit_conv3d(node)

@@ -88,8 +88,8 @@ class Attention(Operator):
 
 
 def extents_of(attrs: Attrs, operands: Types) -> Mapping[str, Dim]:
-    """The extent of each axis, by its letter; 1 where b or n is missing. m: heads of keys and values; r: rows that they
-    have room for.
+    """Returns the extent of each axis, by its letter; 1 where b or n is missing. m: heads of keys and values; r: rows
+    that they have room for.
 
     Raises:
         ShapeError: for operands that do not belong together, or axes that they do not have.
@@ -142,7 +142,7 @@ def _case(s: int, t: int, h: int, v: int, axes: str = "bnsh bnth bntv bnsv", mas
 
 
 def _blocked(*shape: int, last: float = float(np.finfo(np.float32).min)) -> np.ndarray:
-    """A mask that forbids the first keys, and all keys of the last query."""
+    """Returns a mask that forbids the first keys, and all keys of the last query."""
     mask = np.zeros(shape)
     mask[..., :shape[3] * 3 // 5], mask[..., -1, :] = -np.inf, last
     return mask

@@ -49,7 +49,7 @@ def batch_norm(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _widest(node: OnnxNode, *operands: int) -> str:
-    """The element type that holds the numbers of all these operands."""
+    """Returns the element type that holds the numbers of all these operands."""
     return np.result_type(*(np.dtype(node.type(index).dtype) for index in operands)).name
 
 

@@ -36,7 +36,7 @@ class _Pool(Operator):
 
 
 def emit_pool(node: OnnxNode, kind: str, value: str, more: dict) -> tuple[str, ...]:
-    """The pool of a node, over one spatial axis as over two with a height of 1."""
+    """Returns the pool of a node, over one spatial axis as over two with a height of 1."""
     x = node.type_of(value)
     if x.rank not in (3, 4, 5):
         raise ShapeError(f"pooling over {x.rank - 2} spatial axes; 1 to 3 are supported")

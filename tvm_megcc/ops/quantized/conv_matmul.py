@@ -41,7 +41,7 @@ def factor_of(scale: np.ndarray, result: np.ndarray) -> np.ndarray:
 
 
 def _centred(array: np.ndarray, zero: int) -> np.ndarray:
-    """The numbers that quantised ones stand for, in units of their scale."""
+    """Returns the numbers that quantised ones stand for, in units of their scale."""
     return array.astype(np.float64) - zero
 
 

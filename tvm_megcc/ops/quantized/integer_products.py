@@ -36,7 +36,7 @@ def _by_row(node: OnnxNode, value: str, column: bool) -> str:
 
 
 def _zero(node: OnnxNode, index: int) -> int | None:
-    """The one zero point that operand `index` holds, 0 where it is absent; None where it is not known."""
+    """Returns the one zero point that operand `index` holds, 0 where it is absent; None where it is not known."""
     if not node.has(index):
         return 0
     if node.type(index).dtype not in ("int8", "uint8", "int16", "uint16"):
@@ -48,7 +48,7 @@ def _zero(node: OnnxNode, index: int) -> int | None:
 
 
 def _product(node: OnnxNode, first: int, second: int, zeros: tuple[int, int]) -> tuple[str, ...]:
-    """The sums of two matrices, operands `first` and `second`, whose zero points are the operands `zeros`."""
+    """Returns the sums of two matrices, operands `first` and `second`, whose zero points are the operands `zeros`."""
     a, b = node.inputs[first], node.inputs[second]
     a_zero, b_zero = (_zero(node, index) for index in zeros)
     matrices = min(node.type(first).rank, node.type(second).rank) >= 2
@@ -115,7 +115,8 @@ def _convolution(node: OnnxNode, x: str, w: str) -> tuple[str, ...]:
 
 
 def _sums(node: OnnxNode, x: int, w: int, bias: int | None = None) -> tuple[str, ...]:
-    """The convolution of operands x and w, whose zero points are two behind them; () where that of w is not known."""
+    """Returns the convolution of operands x and w, whose zero points are two behind them; () where that of w is not
+    known."""
     x_zero, w_zero = _zero(node, x + 2), _zero(node, w + 2)
     if w_zero is None or node.type(x).rank not in (3, 4) or (x_zero is None and node.type(x + 2).size != 1):
         return ()
@@ -149,7 +150,7 @@ def qlinear_conv(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _channels(node: OnnxNode, index: int, zero: int) -> str:
-    """The weights of operand `index` as int32, less their zero point or that of each output channel."""
+    """Returns the weights of operand `index` as int32, less their zero point or that of each output channel."""
     (value,) = cast_to(node, node.inputs[index], "int32")
     if not node.has(zero):
         return value

@@ -88,7 +88,7 @@ class LogSoftmaxFixed(Operator):
 
 
 def tables(scale: float) -> np.ndarray:
-    """The operand for numbers in steps of a scale.
+    """Returns the operand for numbers in steps of a scale.
 
     Raises:
         ShapeError: for steps that are too small for the reference kernel.

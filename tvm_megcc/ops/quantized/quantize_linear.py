@@ -17,7 +17,8 @@ from ..rules import axis_of, shape_text
 
 
 def _along(parameter: np.ndarray, shape: tuple[int, ...], attrs: Attrs) -> np.ndarray:
-    """A scale or zero point so that it broadcasts against a tensor of this shape; the axis is that of several."""
+    """Returns a scale or zero point so that it broadcasts against a tensor of this shape; the axis is that of
+    several."""
     if parameter.size == 1 and parameter.ndim <= 1:
         return parameter.reshape(())
     if parameter.ndim == 1:
@@ -162,8 +163,8 @@ def _axis(node: OnnxNode) -> int:
 
 
 def _in_blocks(node: OnnxNode) -> tuple[str, str, str, tuple]:
-    """The operand with its axis as [blocks][block], scale and zero point (or "") with one element a block, and the
-    operand's own shape."""
+    """Returns the operand with its axis as [blocks][block], scale and zero point (or "") with one element a block, and
+    the operand's own shape."""
     x, block = node.type(0), node.attr("block_size")
     if node.type(1).rank != x.rank:
         raise ShapeError(f"scale {node.type(1)} for {x} in blocks of {block}")
@@ -189,7 +190,7 @@ def _dequantized_blocks(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _parameter(node: OnnxNode, value: str) -> str:
-    """A scale or zero point of one value or of an axis so that it broadcasts against the operand."""
+    """Returns a scale or zero point of one value or of an axis so that it broadcasts against the operand."""
     type_, rank = node.type_of(value), node.type(0).rank
     if type_.rank != 1 or type_.size == 1:
         return node.emit("reshape", (value,), shape=())[0]

@@ -23,7 +23,7 @@ LEAST = 10.0
 
 
 def between(values: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """The function of a table at int16, each 128th of which has a point."""
+    """Returns the function of a table at int16, each 128th of which has a point."""
     wide = values.astype(np.int64)
     base, rise = table.astype(np.int64)[:-1], np.diff(table.astype(np.int64))
     place = 256 + (wide >> 7)

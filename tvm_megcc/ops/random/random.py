@@ -42,7 +42,8 @@ def _reference(node: OnnxNode, shape: tuple[Dim, ...]) -> np.random.RandomState 
 
 
 def _random_numbers(node: OnnxNode, law: str, shape: tuple[Dim, ...], dtype: str) -> str:
-    """Numbers of a law of `philox.Draw`, float64, or float32 that are multiples of what `dtype` can tell apart."""
+    """Returns numbers of a law of `philox.Draw`, float64, or float32 that are multiples of what `dtype` can tell
+    apart."""
     seed = _seed(node)
     key, operator = node.key() if seed is None else (number(node, seed, "int64"), 0)
     made = "float64" if dtype == "float64" else "float32"

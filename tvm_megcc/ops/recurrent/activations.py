@@ -42,7 +42,7 @@ def named(names: Sequence[str]) -> tuple[Expr, ...]:
 
 
 def clipped(formulas: Sequence[Expr], count: int, bound: float | None) -> tuple[Expr, ...]:
-    """The first `count` formulas of an argument that is clipped to [-bound, bound]; None does not clip."""
+    """Returns the first `count` formulas of an argument that is clipped to [-bound, bound]; None does not clip."""
     if bound is None:
         return tuple(formulas)
     return tuple(substitute(formula, [clip(X, -bound, bound)]) if index < count else formula
@@ -50,7 +50,8 @@ def clipped(formulas: Sequence[Expr], count: int, bound: float | None) -> tuple[
 
 
 def activations_of(node: OnnxNode, default: Sequence[str], clip_count: int, directions: int) -> list[tuple[Expr, ...]]:
-    """The activations of each direction. Parameters are taken from their lists by those functions that have any.
+    """Returns the activations of each direction. Parameters are taken from their lists by those functions that have
+    any.
 
     Args:
         default: names for one direction.

@@ -129,7 +129,7 @@ class Recurrent(Operator):
 
     @classmethod
     def onnx_more(cls, layer: _Import) -> list[str]:
-        """Values of the operands from initial_h on."""
+        """Returns values of the operands from initial_h on."""
         return [layer.state(5)]
 
 
@@ -317,7 +317,7 @@ class _Import:
         return self.part(self.reshape(self.node.inputs[3], self.directions, 2, self.gates, self.units), 1, which, 2)
 
     def hidden_bias(self) -> str:
-        """The recurrent bias of a GRU's gate h: [D,H]."""
+        """Returns the recurrent bias of a GRU's gate h: [D,H]."""
         if not self.node.has(3):
             return ""
         return self.reshape(self.part(self.bias(1), 2, 2, 3), self.directions, self.units)
@@ -329,7 +329,7 @@ class _Import:
         return self.node.inputs[4] if self.node.has(4) else ""
 
     def optional(self, index: int) -> str:
-        """An operand that counts as zero where it is absent."""
+        """Returns an operand that counts as zero where it is absent."""
         absent = not self.node.has(index) or (self.node.is_const(index) and not self.node.const(index).any())
         return "" if absent else self.node.inputs[index]
 

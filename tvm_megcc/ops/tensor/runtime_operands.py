@@ -16,9 +16,9 @@ from ..rules import FAR, axis_of, ramp
 
 
 def sliced_at_run_time(node: OnnxNode) -> str:
-    """A slice whose ends a run computes, which may count from the end: elements that are gathered, as many as the run
-    finds that there are. Where starts and ends are parts of tensors whose extent a run finds, they are for one axis; a
-    run in which they are not fails."""
+    """Returns a slice whose ends a run computes, which may count from the end: elements that are gathered, as many as
+    the run finds that there are. Where starts and ends are parts of tensors whose extent a run finds, they are for one
+    axis; a run in which they are not fails."""
     value, type_ = node.inputs[0], node.type(0)
     operands = [node.type(index) for index in (1, 2, 3, 4) if node.has(index)]
     if any(operand.rank != 1 for operand in operands):
@@ -77,8 +77,8 @@ def counted_steps(node: OnnxNode, start: str, limit: str, step: str, most: Dim |
 
 
 def shape_meant(node: OnnxNode) -> str:
-    """The shape of a Reshape's result, int64, as a run finds it: 0 (without `allowzero`) copies an extent of the
-    operand, -1 is what is left over."""
+    """Returns the shape of a Reshape's result, int64, as a run finds it: 0 (without `allowzero`) copies an extent of
+    the operand, -1 is what is left over."""
     given, type_ = node.type(1), node.type(0)
     if not given.is_static or given.rank != 1:
         raise ShapeError(f"shape {given}")
@@ -95,8 +95,8 @@ def shape_meant(node: OnnxNode) -> str:
 
 
 def shape_expanded_to(node: OnnxNode) -> tuple[Dim, ...]:
-    """The operand `shape` of an Expand. Where a run reads 1, the extent of the value stands; a run that reads neither
-    1 nor that extent fails."""
+    """Returns the operand `shape` of an Expand. Where a run reads 1, the extent of the value stands; a run that reads
+    neither 1 nor that extent fails."""
     shape, own = list(node.dims(1, "shape") or ()), node.type(0).shape
     own = (1,) * (len(shape) - len(own)) + own[max(len(own) - len(shape), 0):]
     read = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int) and own[axis] not in (1, dim)]
@@ -111,7 +111,7 @@ def shape_expanded_to(node: OnnxNode) -> tuple[Dim, ...]:
 
 
 def pads_of_run_time_axes(node: OnnxNode) -> str:
-    """The pads of all axes, in front and behind, where a run says which axes they are for."""
+    """Returns the pads of all axes, in front and behind, where a run says which axes they are for."""
     rank, (named,) = node.type(0).rank, node.type(3).shape
     (axes,), (pads,) = (cast_to(node, node.inputs[index], "int64") for index in (3, 1))
     (back,) = emit_broadcast(node, "add", (axes, node.constant(np.array(rank))))

@@ -83,7 +83,7 @@ class ScatterElements(Scatter):
 
 
 def _written(result: np.ndarray, places: tuple, updates: np.ndarray, reduction: str) -> np.ndarray:
-    """The array with updates at places; of several updates of one place the last stays, or all count."""
+    """Returns the array with updates at places; of several updates of one place the last stays, or all count."""
     join = REDUCTIONS[reduction][1]
     if join is None:
         result[places] = updates

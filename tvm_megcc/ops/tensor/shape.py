@@ -300,7 +300,7 @@ def import_range(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _symbolic_range(node: OnnxNode) -> tuple[str, ...]:
-    """Operands that depend on shape symbols: ones are counted, as many as there are numbers."""
+    """Returns operands that depend on shape symbols: ones are counted, as many as there are numbers."""
     start, limit, delta = (node.dims(index)[0] for index in range(3))
     if not isinstance(delta, int) or delta == 0:
         raise MegccError(f"delta is {delta}, which has to be a number other than 0")

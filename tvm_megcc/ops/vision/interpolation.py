@@ -59,7 +59,7 @@ def linear_weights(position: np.ndarray, extent: int) -> tuple[np.ndarray, np.nd
 
 
 def tables(position: np.ndarray, extent: int, mode: str, rounding: str) -> list[np.ndarray]:
-    """The operands of a resize that say, for each element of the result's axis, where it comes from."""
+    """Returns the operands of a resize that say, for each element of the result's axis, where it comes from."""
     if mode == "nearest":
         return [nearest_indices(position, extent, rounding).astype(np.int32)]
     lower, weight = linear_weights(position, extent)

@@ -46,7 +46,8 @@ class Resample(Operator):
 
 
 def run_tables(indices: np.ndarray, weights: np.ndarray, extent: int, taps: int) -> tuple[np.ndarray, np.ndarray]:
-    """The tables of a resample, with this many taps, that say the same; indices beside the axis mean its border.
+    """Returns the tables of a resample, with this many taps, that say the same; indices beside the axis mean its
+    border.
 
     Args:
         indices: [O, T], neighbours in each row. weights: float64 [O, T].
@@ -58,7 +59,8 @@ def run_tables(indices: np.ndarray, weights: np.ndarray, extent: int, taps: int)
 
 
 def adaptive_means(node: OnnxNode, value: str, axis: int, size: int) -> str:
-    """The means of `size` windows that cover an axis as evenly as whole elements allow, overlapping where they must."""
+    """Returns the means of `size` windows that cover an axis as evenly as whole elements allow, overlapping where they
+    must."""
     extent = node.type_of(value).shape[axis]
     node.require_budget(size, -(-extent // size) + 1)
     starts = np.arange(size) * extent // size

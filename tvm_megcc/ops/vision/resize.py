@@ -161,7 +161,7 @@ def _in_float(node: OnnxNode, how: Interpolation, interpolate: Callable[[str], s
 
 
 def _tables(node: OnnxNode, row: _Axis, how: Interpolation, coordinates: str) -> tuple[str, ...]:
-    """The results of `ResizeTables` for an axis; constants where everything is known."""
+    """Returns the results of `ResizeTables` for an axis; constants where everything is known."""
     node.require_budget(*(() if not row.known else (row.size,) if how.by_tables else
                         (row.size, how.reach(max(row.scale, 1e-9)))))
     scale = row.scale if isinstance(row.scale, str) else node.constant(np.array([row.scale]))
@@ -186,7 +186,7 @@ def _taps(row: _Axis, how: Interpolation) -> Dim:
 
 
 def _interpolated(node: OnnxNode, value: str, tables: list[tuple[int, tuple[str, ...]]], how: Interpolation) -> str:
-    """The resize of axes by their tables, two neighbouring ones at a time where it goes between neighbours."""
+    """Returns the resize of axes by their tables, two neighbouring ones at a time where it goes between neighbours."""
     if not how.by_tables:
         for axis, operands in tables:
             (value,) = node.emit("resample", (value, *operands), axis=axis)
@@ -232,7 +232,7 @@ def _repeated(node: OnnxNode, value: str, rows: Sequence[_Axis]) -> str:
 
 
 def _rows(node: OnnxNode, coordinates: str) -> list[_Axis]:
-    """The axes that the node names, each with its sizes and scale, from whichever of both it gives."""
+    """Returns the axes that the node names, each with its sizes and scale, from whichever of both it gives."""
     x = node.type(0)
     axes = [axis_of(axis, x.rank) for axis in node.attr("axes", range(x.rank))]
     extents = [x.shape[axis] for axis in axes]
@@ -260,7 +260,7 @@ def _regions(node: OnnxNode, count: int) -> list[tuple[float, float] | str]:
 
 
 def _elements(node: OnnxNode, index: int, count: int, what: str) -> list[str]:
-    """The numbers of an operand that a run computes, each float64 [1]."""
+    """Returns the numbers of an operand that a run computes, each float64 [1]."""
     if node.type(index).shape != (count,):
         raise ShapeError(f"{what} {node.type(index)} for {count} axes")
     (value,) = cast_to(node, node.inputs[index], "float64")
@@ -275,7 +275,7 @@ def _scales(node: OnnxNode, index: int, axes: Sequence[int]) -> list:
 
 
 def _from_scales(node: OnnxNode, extents: Sequence[Dim], axes: Sequence[int], scales: list) -> tuple[list[Dim], list]:
-    """Sizes that only the run knows are those of the shape that the model states."""
+    """Returns sizes that only the run knows are those of the shape that the model states."""
     if len(scales) != len(extents):
         raise ShapeError(f"{len(scales)} scales for {len(extents)} axes")
     for scale in scales:
@@ -304,13 +304,13 @@ def _scaled(node: OnnxNode, axis: int, extent: Dim, scale: float | str, half: fl
 
 
 def _real(node: OnnxNode, extent: Dim) -> str:
-    """An extent as float64 [1]."""
+    """Returns an extent as float64 [1]."""
     (value,) = cast_to(node, node.extent(extent), "float64")
     return node.emit("reshape", (value,), shape=(1,))[0]
 
 
 def _number(node: OnnxNode, kind: str, *operands: str | float) -> str:
-    """An operator on float64 [1]."""
+    """Returns an operator on float64 [1]."""
     names = [operand if isinstance(operand, str) else node.constant(np.array([operand], np.float64))
              for operand in operands]
     return node.emit(kind, names)[0]

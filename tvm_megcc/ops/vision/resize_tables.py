@@ -21,7 +21,7 @@ def interpolation(attrs: Attrs) -> Interpolation:
 
 
 def described(how: Interpolation) -> dict:
-    """The interpolation as attributes."""
+    """Returns the interpolation as attributes."""
     return {"mode": how.mode, "rounding": how.rounding, "cubic_a": how.cubic_a, "excludes": how.excludes,
             "antialias": how.antialias}
 

@@ -19,8 +19,8 @@ _MOST_INPUTS = 5
 
 
 def checked(graph: Graph, buckets: Sequence[Bucket] = (EVERYTHING,), states: Mapping[str, str] | None = None) -> Graph:
-    """The imported graph, if a program can be made of it: with its states, and with the shapes of the largest bucket as
-    the likely ones.
+    """Returns the imported graph, if a program can be made of it: with its states, and with the shapes of the largest
+    bucket as the likely ones.
 
     Raises:
         ShapeError: for shapes that are not known; ModelError: for what the runtime would refuse, and for states that
@@ -35,7 +35,8 @@ def checked(graph: Graph, buckets: Sequence[Bucket] = (EVERYTHING,), states: Map
 
 
 def _at_largest(graph: Graph, buckets: Sequence[Bucket]) -> Graph:
-    """The graph with the shapes that choices of speed are made for as its likely ones: those of the largest bucket."""
+    """Returns the graph with the shapes that choices of speed are made for as its likely ones: those of the largest
+    bucket."""
     return with_likely(graph, max((bucket.representative for bucket in buckets), key=lambda at: product(at.values())))
 
 

@@ -91,7 +91,7 @@ class Input:
         return self._permuted(shape, self.network, self.given)
 
     def network_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
-        """The shape of the network's input, from that of what is given."""
+        """Returns the shape of the network's input, from that of what is given."""
         return self._permuted(shape, self.given, self.network)
 
     @staticmethod
@@ -128,7 +128,7 @@ class Input:
 
 
 def convert_inputs(graph: Graph, inputs: Mapping[str, Input]) -> Graph:
-    """The graph with inputs as they are given, and what makes the network's own inputs from them.
+    """Returns the graph with inputs as they are given, and what makes the network's own inputs from them.
 
     Arithmetic goes into the weights of the convolutions behind it where nothing else has to be done to the elements
     and the pads do not stand in the way; it is part of the one pass that converts them otherwise.
@@ -168,7 +168,7 @@ def _begins_transposed(graph: Graph, name: str) -> bool:
 
 
 def _converted(graph: Graph, name: str, given: Input) -> Graph:
-    """The graph with one of its inputs as it is given."""
+    """Returns the graph with one of its inputs as it is given."""
     edit = Editor(graph)
     type_, read = graph.types[name], {name}
     transposed = {op.outputs[0] for op in graph.consumers().get(name, [])}

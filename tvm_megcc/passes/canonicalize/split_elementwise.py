@@ -37,7 +37,8 @@ def split_elementwise(graph: Graph, context: Context) -> Graph:
 
 
 def _concat_before(edit: Editor, op: Op, parts: Container[str]) -> Op | None:
-    """The concat that the operator can be moved in front of, and should. parts: operands of concats that were moved."""
+    """Returns the concat that the operator can be moved in front of, and should. parts: operands of concats that were
+    moved."""
     if not is_float_elementwise(edit.graph, op):
         return None
     for name in op.inputs:
@@ -72,7 +73,7 @@ def _can_cut(edit: Editor, name: str, output: TensorType, axis: int) -> bool:
 
 
 def _cut(edit: Editor, name: str, output: TensorType, axis: int, first: int, count: int, origin: str) -> str:
-    """The operand for indices first ... first + count of the output's axis."""
+    """Returns the operand for indices first ... first + count of the output's axis."""
     type_ = edit.types[name]
     own = axis - (output.rank - type_.rank)
     if own < 0 or type_.shape[own] == 1:

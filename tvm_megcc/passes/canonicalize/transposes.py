@@ -20,7 +20,7 @@ ALONG_AXIS = ("softmax", "log_softmax")
 
 
 def _around(kind: str) -> tuple[Operation, Operation, Operation]:
-    """An operator along one axis between two operators of a kind: the second of these, it, and the first."""
+    """Returns an operator along one axis between two operators of a kind: the second of these, it, and the first."""
     before = is_op(kind, _X)
     line = is_op(ALONG_AXIS, before, once=True)
     return is_op(kind, line), line, before

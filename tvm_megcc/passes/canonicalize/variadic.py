@@ -28,7 +28,7 @@ def make_trees(graph: Graph, context: Context) -> Graph:
 
 
 def _parts(names: tuple[str, ...], most: int) -> list[tuple[str, ...]]:
-    """The names in as few runs of at most `most` as there can be, of about one length."""
+    """Returns the names in as few runs of at most `most` as there can be, of about one length."""
     runs = -(-len(names) // most)
     borders = [len(names) * index // runs for index in range(runs + 1)]
     return [names[first:last] for first, last in pairwise(borders)]

@@ -205,7 +205,7 @@ def _plain(product: Op) -> bool:
 
 
 def _number(edit: Editor, op: Op) -> tuple[str, float] | None:
-    """The operand of a product or quotient by one number, and that number as a factor."""
+    """Returns the operand of a product or quotient by one number, and that number as a factor."""
     for index in range(2 if op.kind == "mul" else 1):
         array = edit.constants.get(op.inputs[1 - index])
         if array is not None and array.size == 1 and edit.types[op.inputs[index]] == edit.types[op.outputs[0]]:
@@ -216,7 +216,7 @@ def _number(edit: Editor, op: Op) -> tuple[str, float] | None:
 
 
 def _scores(edit: Editor, name: str, far: int = FAR) -> _Scores | None:
-    """The product that a value is, but for a factor and masks, in this order, and reshapes beneath masks."""
+    """Returns the product that a value is, but for a factor and masks, in this order, and reshapes beneath masks."""
     op = edit.producer(name)
     if op is None or not far or not edit.is_read_once(name):
         return None
@@ -308,7 +308,7 @@ def _only_cut(edit: Editor, op: Op) -> tuple[int, Dim, Dim, int] | None:
 
 
 def _kept(edit: Editor, op: Op, at: _Placed) -> _Placed | None:
-    """The whole of a tensor of which the first rows count, or whose heads are repeated."""
+    """Returns the whole of a tensor of which the first rows count, or whose heads are repeated."""
     if op.kind == "slice" and at.keys is None:
         axis, first, count, step = _only_cut(edit, op) or (0, None, 0, 0)
         is_begin = first == 0 and step == 1 and at.axes[axis] == "t"
@@ -356,8 +356,8 @@ def _groups(flat: Sequence[Dim], shape: Sequence[Dim]) -> int | None:
 
 
 def _simplified(edit: Editor, masks: tuple[_Added, ...], shape: Sequence[Dim]) -> tuple[tuple[_Added, ...], bool]:
-    """The masks that say something, and whether the only one hides later keys from each query; shape: of scores that
-    may be said to be causal."""
+    """Returns the masks that say something, and whether the only one hides later keys from each query; shape: of scores
+    that may be said to be causal."""
     kept = []
     for mask in masks:
         array = _known(edit, mask)
@@ -384,8 +384,8 @@ def _known(edit: Editor, mask: _Added) -> np.ndarray | None:
 
 def _mask_shape(shapes: Sequence[Sequence[Dim]], scores: Sequence[Dim], flat: Sequence[Dim], groups: int) \
         -> tuple[Dim, ...] | None:
-    """The shape of the sum of masks as the operator takes it; () for none. None where that is as large as the scores of
-    several, or lines of it are repeated otherwise."""
+    """Returns the shape of the sum of masks as the operator takes it; () for none. None where that is as large as the
+    scores of several, or lines of it are repeated otherwise."""
     if not shapes:
         return ()
     scores = (1,) * (4 - len(scores)) + tuple(scores)
@@ -400,7 +400,7 @@ def _mask_shape(shapes: Sequence[Sequence[Dim]], scores: Sequence[Dim], flat: Se
 
 
 def _mask(edit: Editor, found: _Found) -> tuple[str, ...]:
-    """The sum of the masks as one operand, () for none; operators for it are added."""
+    """Returns the sum of the masks as one operand, () for none; operators for it are added."""
     total = ""
     for mask in found.masks:
         value = _addend(edit, found.last, mask)

@@ -58,8 +58,8 @@ def _shuffled_order(edit: Editor, found: Match, op: Op) -> np.ndarray | None:
 
 
 def _region(graph: Graph, readers: dict[str, list[int]], start: str) -> dict[int, bool] | None:
-    """Positions of the operators behind the value that take over its permutation, and whether each ends it by a sum
-    over channels; None if some operator cannot."""
+    """Returns positions of the operators behind the value that take over its permutation, and whether each ends it by a
+    sum over channels; None if some operator cannot."""
     permuted, pending = {start}, [start]
     region: dict[int, bool] = {}
     while pending:
@@ -106,7 +106,7 @@ def _same_channels(operand: TensorType, output: TensorType) -> bool:
 
 
 def _reordered(edit: Editor, op: Op, back: np.ndarray, summed: bool) -> Op:
-    """The operator on channels of which number back[j] was number j."""
+    """Returns the operator on channels of which number back[j] was number j."""
     def taken(name: str, axis: int) -> str:
         if not name or name not in edit.constants or axis < 0 or edit.types[name].shape[axis] == 1:
             return name

@@ -29,7 +29,7 @@ def fuse_elementwise(graph: Graph, context: Context) -> Graph:
 
 
 def _joined(edit: Editor, op: Op) -> Op:
-    """The operator with the expressions of its producers inlined, the latest first."""
+    """Returns the operator with the expressions of its producers inlined, the latest first."""
     graph, seen = edit.graph, set()
     while True:
         source = next((source for source in edit.sources(op) if source.outputs not in seen
@@ -44,7 +44,7 @@ def _joined(edit: Editor, op: Op) -> Op:
 
 
 def _saturated(graph: Graph, op: Op) -> Op:
-    """The operator with the limits that storing its result has, as far as its expression may exceed them."""
+    """Returns the operator with the limits that storing its result has, as far as its expression may exceed them."""
     dtype, *operands = (graph.types[name].dtype for name in (*op.outputs, *op.inputs))
     if dtype not in SATURATED:
         return op
@@ -88,7 +88,7 @@ def as_expression(op: Op) -> Op:
 
 
 def inline(op: Op, name: str, source: Op, dtype: str) -> Op:
-    """The operator with the operand `name` replaced by the expression of its producer. dtype: of its result."""
+    """Returns the operator with the operand `name` replaced by the expression of its producer. dtype: of its result."""
     offset = len(op.inputs)
     shifted = expressions.substitute(source.attrs.expr, [Arg(offset + i) for i in range(len(source.inputs))])
     replaced = [shifted if operand == name else Arg(i) for i, operand in enumerate(op.inputs)]

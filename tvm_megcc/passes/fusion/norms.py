@@ -65,7 +65,7 @@ def _is_of_rows(edit: Editor, mean: Op) -> bool:
 
 
 def _known(edit: Editor, name: str) -> np.ndarray | None:
-    """A constant, also one that is dequantised."""
+    """Returns a constant, also one that is dequantised."""
     source = edit.producer(name)
     if source is not None and source.kind == "dequantize_linear" \
             and all(each in edit.constants for each in source.inputs if each):
@@ -75,8 +75,8 @@ def _known(edit: Editor, name: str) -> np.ndarray | None:
 
 
 def _line(edit: Editor, readers: Readers, op: Op, kind: str, extent) -> tuple[np.ndarray | None, Op]:
-    """The constant line that the only reader of the operator's result multiplies or adds, and that reader; otherwise
-    None and the operator."""
+    """Returns the constant line that the only reader of the operator's result multiplies or adds, and that reader;
+    otherwise None and the operator."""
     (value,), (reader, *others) = op.outputs, readers.get(op.outputs[0]) or [None]
     if reader is None or others or reader.kind != kind or not edit.is_read_once(value):
         return None, op

@@ -163,7 +163,7 @@ class _Chooser:
 
 
 def _apply(graph: Graph, chosen: list[Option]) -> tuple[Graph, dict[str, int]]:
-    """The graph in these layouts; and which of its operators each was, relayouts aside, by its first result."""
+    """Returns the graph in these layouts; and which of its operators each was, relayouts aside, by its first result."""
     edit = Editor(graph)
     inner: dict[str, str] = {}
     copies: dict[tuple[str, Layout], str] = {}

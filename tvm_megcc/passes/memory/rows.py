@@ -40,7 +40,7 @@ class Strip:
         return self.end - self.first
 
     def with_(self, other: Strip) -> Strip:
-        """The rows of both, and those between them."""
+        """Returns the rows of both, and those between them."""
         return Strip(min(self.first, other.first), max(self.end, other.end))
 
 
@@ -91,7 +91,7 @@ def rows_read(graph: Graph, op: Op, strip: Strip) -> Reads | None:
 
 
 def _pointwise(type_: TensorType | None, y: TensorType, strip: Strip) -> Strip | None:
-    """The rows of an operand that broadcasts."""
+    """Returns the rows of an operand that broadcasts."""
     if type_ is None or type_.rank < 2 or type_.shape[-2] == 1 or y.shape[HEIGHT] == 1:
         return None
     return strip

@@ -117,7 +117,7 @@ def macs_of(graph: Graph, op: Op, count: int | None = None) -> int:
 
 
 def cut(placed: Placed, regions: Sequence[Region], context: Context) -> Placed | None:
-    """The graph with these regions computed by strips; None where an operator has no kernel for that."""
+    """Returns the graph with these regions computed by strips; None where an operator has no kernel for that."""
     for region in sorted(regions, key=lambda region: -region.first):
         done = _Cutter(placed, region, context).run()
         if done is None:
@@ -156,8 +156,8 @@ class _Cutter:
         return replace(self.placed, graph=graph, choices=self.choices, alike=self.alike, whole=frozenset(self.whole))
 
     def _strip(self, parts: Sequence[Part], following: Mapping[str, Strip], number: int) -> str:
-        """The result of a strip; "" where something of it cannot be computed so. following: the rows of values that
-        the next strip takes from this one."""
+        """Returns the result of a strip; "" where something of it cannot be computed so. following: the rows of values
+        that the next strip takes from this one."""
         there: dict[str, tuple[str, Strip]] = {}
         slices: dict[tuple[str, Strip], str] = {}
         own = ""
@@ -181,7 +181,7 @@ class _Cutter:
 
     def _new(self, part: Part, there: Mapping[str, tuple[str, Strip]], slices: dict[tuple[str, Strip], str],
              number: int) -> str:
-        """The rows that are computed; "" where they cannot be."""
+        """Returns the rows that are computed; "" where they cannot be."""
         inputs = []
         assert part.reads is not None
         for name, rows in zip(part.op.inputs, part.reads.operands, strict=True):
@@ -202,7 +202,7 @@ class _Cutter:
         return own
 
     def _appended(self, kept: str, new: str, part: Part) -> str:
-        """Rows that were kept, with new ones behind them."""
+        """Returns rows that were kept, with new ones behind them."""
         (result,) = part.op.outputs
         begin = self._copy(kept, f"{result}:{part.rows.first}:begin", part.op)
         both = self._value(f"{result}:{part.rows.first}:both", _rows(self.types[result], part.rows.count))
@@ -227,7 +227,7 @@ class _Cutter:
         return own
 
     def _choose(self, op: Op, part: Op) -> bool:
-        """The kernel of the operator for a part of it; of integers another one where it is none."""
+        """Returns the kernel of the operator for a part of it; of integers another one where it is none."""
         choice = self.placed.choices[op.outputs[0]]
         if choice.kernel.by_place:
             return False
@@ -245,7 +245,8 @@ class _Cutter:
         return True
 
     def _slice(self, name: str, rows: Strip, begin: int, origin: str) -> str:
-        """Rows of a value or constant of which `begin` is the first one that is there; "" where that is no view."""
+        """Returns rows of a value or constant of which `begin` is the first one that is there; "" where that is no
+        view."""
         type_ = self.types[name]
         axis = type_.rank - 2
         first, end = rows.first - begin, rows.end - begin

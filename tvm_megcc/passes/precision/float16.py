@@ -38,7 +38,7 @@ def compute_in_float16(graph: Graph, context: Context) -> Graph:
         return [name for name in dict.fromkeys(names) if name and edit.types[name].dtype == "float32"]
 
     def halved(op: Op) -> Site | None:
-        """The operator on float16, where all its constants are in reach."""
+        """Returns the operator on float16, where all its constants are in reach."""
         constants = [edit.constants[name] for name in floats(op.inputs) if name in edit.constants]
         if any(np.abs(array[np.isfinite(array)]).max(initial=0) > np.finfo(np.float16).max for array in constants):
             return None

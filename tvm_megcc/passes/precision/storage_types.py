@@ -50,7 +50,7 @@ def widen_stored(graph: Graph, context: Context) -> Graph:
         return wide[name]
 
     def result(name: str, op: Op) -> str:
-        """A wide value, from which a result is made."""
+        """Returns a wide value, from which a result is made."""
         if not is_stored(name):
             return name
         value = edit.value(f"{name}.result", _carried(graph.types[name]))

@@ -54,7 +54,8 @@ def _settle(edit: Editor, op: Op) -> None:
 
 
 def _rescale(expr: Expr | None) -> Call | None:
-    """The function that makes of the sum, and of two operands that nothing else reads, a number; if it is so."""
+    """Returns the function that makes of the sum, and of two operands that nothing else reads, a number; if it is
+    so."""
     calls, operands = [], []
 
     def walk(expr: Expr | None) -> None:

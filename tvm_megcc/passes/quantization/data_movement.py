@@ -81,12 +81,12 @@ def _reshape_channels(edit: Editor, op: Op, source: Op, parameters: Parameters) 
 
 
 def _each(parameter: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """A scale or zero point for each index of an axis, from those at places of another."""
+    """Returns a scale or zero point for each index of an axis, from those at places of another."""
     return parameter if parameter.size == 1 else parameter.reshape(-1)[places]
 
 
 def _computed(edit: Editor, op: Op):
-    """The result of an operator on constants."""
+    """Returns the result of an operator on constants."""
     return operator(op.kind).compute(op.attrs, *(edit.constants[name] if name else None for name in op.inputs))[0]
 
 
@@ -111,7 +111,7 @@ def rise(graph: Graph, context: Context) -> Graph:
 
 
 def _data(op: Op) -> tuple[str, ...]:
-    """The operands whose numbers the result has."""
+    """Returns the operands whose numbers the result has."""
     if op.kind == QUANTIZE:
         return op.inputs[:1]
     return op.inputs[MOVES[op.kind]] if op.kind in MOVES and len(op.outputs) == 1 else ()
@@ -124,7 +124,7 @@ def _is_computed_now(edit: Editor, op: Op, integers: Sequence[str]) -> bool:
 
 
 def _moved(edit: Editor, op: Op, integers: Mapping[str, str], parameters: Parameters, context: Context) -> Op | None:
-    """The data movement of integers instead of its operands; None where there is no kernel for it."""
+    """Returns the data movement of integers instead of its operands; None where there is no kernel for it."""
     attrs = op.attrs
     if op.kind == "resize" and attrs.mode != "nearest":
         return None

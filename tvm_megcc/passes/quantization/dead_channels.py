@@ -31,7 +31,7 @@ class _Channels:
 
 
 def drop_dead_channels(graph: Graph, context: Context) -> Graph:
-    """The graph without channels that are known, where whatever reads them can do without."""
+    """Returns the graph without channels that are known, where whatever reads them can do without."""
     if not any(op.kind in _CONVOLUTIONS and _dead_filters(op, _weights(graph, op)).any() for op in graph.ops):
         return graph
     known: dict[str, _Channels] = {}
@@ -227,7 +227,7 @@ def _dropped(graph: Graph, known: dict[str, _Channels], goes: dict[str, np.ndarr
 
 
 def _convolution(edit: Editor, op: Op, known: dict[str, _Channels], goes: dict[str, np.ndarray]) -> Op:
-    """The convolution without the channels of its operand and its result that go."""
+    """Returns the convolution without the channels of its operand and its result that go."""
     graph, (x, weight, *_), (y,) = edit.graph, op.inputs, op.outputs
     w = _weights(graph, op)
     assert w is not None
@@ -247,7 +247,7 @@ def _convolution(edit: Editor, op: Op, known: dict[str, _Channels], goes: dict[s
 
 
 def _matrix(edit: Editor, op: Op, known: _Channels, gone: np.ndarray) -> Op:
-    """The product without the columns of its first operand that go."""
+    """Returns the product without the columns of its first operand that go."""
     graph, (x, weight, *_) = edit.graph, op.inputs
     stored, axis = graph.constants[weight], 1 if op.attrs.trans_b else 0
     lost = stored.compress(gone, axis).astype(np.int64) - op.attrs.b_zero

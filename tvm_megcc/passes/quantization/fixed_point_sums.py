@@ -52,7 +52,8 @@ def sum_in_float32(graph: Graph, context: Context) -> Graph:
 
 @lru_cache(maxsize=256)
 def as_float32(expr: Expr, a: str, b: str, dtype: str) -> Expr | None:
-    """The same function of operands of two types with a result of `dtype`, by way of floats; None if there is none."""
+    """Returns the same function of operands of two types with a result of `dtype`, by way of floats; None if there is
+    none."""
     core, limits = expr, []
     while isinstance(core, Call) and core.fn in ("min", "max") and isinstance(core.args[1], Const):
         limits.append((core.fn, core.args[1]))
@@ -79,8 +80,8 @@ def as_float32(expr: Expr, a: str, b: str, dtype: str) -> Expr | None:
 
 def _first_equal(candidates: Iterable[Expr], wanted: Expr, pairs: tuple[np.ndarray, np.ndarray], sums: np.ndarray,
                  dtype: str) -> Expr | None:
-    """The first that is an expression's equal for all pairs, whose results are near these sums. Where no half is near,
-    another candidate would not help."""
+    """Returns the first that is an expression's equal for all pairs, whose results are near these sums. Where no half
+    is near, another candidate would not help."""
     results = lanes.evaluate(wanted, pairs, dtype)
     close = np.abs(sums - np.floor(sums) - 0.5) < _CLOSE
     few = [each[close] for each in pairs]
@@ -111,7 +112,7 @@ class _Sum(NamedTuple):
 
 def simpler_sums(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str], in_integers: bool,
                  limits: tuple[float, float] = INT32) -> Expr:
-    """The same function, with sums of two multiples of integers of a small range by fewer instructions.
+    """Returns the same function, with sums of two multiples of integers of a small range by fewer instructions.
 
     Args:
         operands, kinds: intervals and lanes of the operands.
@@ -135,7 +136,7 @@ def simpler_sums(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str],
 
 
 def _sum_of_two(expr: Call) -> tuple[list[Expr], _Sum] | None:
-    """An expression as a sum of two integers."""
+    """Returns an expression as a sum of two integers."""
     if expr.fn != "nearest_within":
         return None
     total, fn, number = expr.args[0], "", 1.0
@@ -167,7 +168,7 @@ def _narrowed(limit: Call, limits: tuple[float, float]) -> tuple[float, float]:
 @lru_cache(maxsize=256)
 def _simpler(total: _Sum, first: tuple[float, float], second: tuple[float, float], in_integers: bool,
              limits: tuple[float, float]) -> Expr | None:
-    """The same of the first two operands, integers within ranges, once it is brought within limits."""
+    """Returns the same of the first two operands, integers within ranges, once it is brought within limits."""
     rows, columns = (grid.ravel().astype(np.int32) for grid in np.meshgrid(
         *(np.arange(low, high + 1) for low, high in (first, second)), indexing="ij"))
     sums = total.factors[0] * rows + total.factors[1] * columns
@@ -209,7 +210,7 @@ def _factors(terms: dict[int, _Term]) -> Iterator[tuple[float, float]]:
 
 
 def _terms(expr: Expr) -> dict[int, _Term] | None:
-    """A sum of multiples of operands, less a number each, as if nothing were rounded; None of anything else."""
+    """Returns a sum of multiples of operands, less a number each, as if nothing were rounded; None of anything else."""
     if isinstance(expr, Arg):
         return {expr.index: _Term(1.0, 0)}
     if not isinstance(expr, Call) or expr.fn not in ("add", "sub", "mul", "rescale_fixed"):

@@ -37,7 +37,8 @@ PRODUCTS = {"conv2d": ("conv2d_integer", "x_zero", "w_zero"), "matmul": ("matmul
 
 
 def lower_quantised(graph: Graph, context: Context) -> Graph:
-    """The graph with integer products, without dequantize_linear and quantize_linear where their parameters are known.
+    """Returns the graph with integer products, without dequantize_linear and quantize_linear where their parameters are
+    known.
     """
     if not any(op.kind in (DEQUANTIZE, QUANTIZE, "matmul_integer", "conv2d_integer") for op in graph.ops):
         return graph
@@ -124,8 +125,8 @@ def _lower_product(edit: Editor, op: Op, x: Op, w: Op, of_x: Parameters, of_w: P
 
 
 def _bias(edit: Editor, op: Op, scale: np.ndarray) -> tuple[str, np.ndarray | None] | None:
-    """The name of a bias that can be added to the sums, or the values of one that cannot; None of one that the run
-    computes."""
+    """Returns the name of a bias that can be added to the sums, or the values of one that cannot; None of one that the
+    run computes."""
     name = op.inputs[2] if len(op.inputs) > 2 else ""
     source = edit.producer(name) if name else None
     parameters = Parameters.of(edit, source, DEQUANTIZE)
@@ -160,12 +161,12 @@ def _expressions(graph: Graph, context: Context) -> Graph:
 
 
 def _real(op: Op) -> str:
-    """The value of a dequantize_linear or quantize_linear that is no integer."""
+    """Returns the value of a dequantize_linear or quantize_linear that is no integer."""
     return op.inputs[0] if op.kind == QUANTIZE else op.outputs[0]
 
 
 def _expression(edit: Editor, op: Op, parameters: Parameters) -> tuple[Expr, tuple[str, ...]]:
-    """The operator as an expression, and the operands with its parameters where they are several."""
+    """Returns the operator as an expression, and the operands with its parameters where they are several."""
     operands: list[str] = []
 
     def value(array: np.ndarray, name: str) -> Expr:

@@ -30,8 +30,8 @@ def lower_steps(graph: Graph, context: Context) -> Graph:
 
 
 def _weighed(edit: Editor, op: Op) -> Op:
-    """The layer on the integers that its recurrent weights were dequantised from, as int8 where it holds them less
-    their zero point."""
+    """Returns the layer on the integers that its recurrent weights were dequantised from, as int8 where it holds them
+    less their zero point."""
     source = edit.producer(op.inputs[1])
     of_r = Parameters.of(edit, source, DEQUANTIZE)
     if of_r is None or of_r.dtype not in BYTES or source.inputs[0] not in edit.constants \
@@ -56,7 +56,7 @@ def _weighed(edit: Editor, op: Op) -> Op:
 
 
 def _stored(edit: Editor, op: Op, readers: Readers) -> Op:
-    """The layer with the results of the quantize_linear that alone read its own."""
+    """Returns the layer with the results of the quantize_linear that alone read its own."""
     outputs, stored = list(op.outputs), []
     for index, (name, value) in enumerate(zip(op.attrs.results, op.outputs, strict=True)):
         reader = readers[value][0] if edit.is_read_once(value) else None

@@ -53,8 +53,8 @@ _KINDS = ("avg_pool", "sum_pool", "global_avg_pool", "reduce_mean", "reduce_sum"
 
 
 def _sums_of(op: Op, x: TensorType) -> tuple[str, Attrs, np.ndarray] | None:
-    """The operator over integers, its attributes, and by how much its sums are divided: one number, or one for each
-    place. None where that is not known when compiling."""
+    """Returns the operator over integers, its attributes, and by how much its sums are divided: one number, or one for
+    each place. None where that is not known when compiling."""
     if "pool" in op.kind and x.rank != 4:
         return None
     if op.kind in ("avg_pool", "sum_pool"):
@@ -69,7 +69,8 @@ def _sums_of(op: Op, x: TensorType) -> tuple[str, Attrs, np.ndarray] | None:
 
 
 def _counts(attrs: Attrs, x: TensorType) -> np.ndarray | None:
-    """Elements of each window; one number where all have as many. None where that depends on shapes of the run."""
+    """Returns elements of each window; one number where all have as many. None where that depends on shapes of the
+    run."""
     if not attrs.ceil and (attrs.get("count_pads", 0) or not any(attrs.pads)):
         return np.full(1, product(attrs.kernel))
     padded = static(extent + before + after for extent, before, after

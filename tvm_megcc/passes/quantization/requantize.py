@@ -31,8 +31,8 @@ class Parameters:
 
     @staticmethod
     def of(edit: Editor, op: Op | None, kind: str) -> Parameters | None:
-        """The parameters of a dequantize_linear or quantize_linear; None of another operator, and where they are not
-        known, not float32, or by blocks."""
+        """Returns the parameters of a dequantize_linear or quantize_linear; None of another operator, and where they
+        are not known, not float32, or by blocks."""
         if op is None or op.kind != kind or op.attrs.block:
             return None
         scale = edit.constants.get(op.inputs[1])
@@ -106,7 +106,7 @@ def clipped_chain(edit: Editor, op: Op, readers: Readers) -> list[Op]:
 
 
 def _clip_of(op: Op) -> tuple[float, float] | None:
-    """The limits of an operator that clips to constants, such as relu; None of others."""
+    """Returns the limits of an operator that clips to constants, such as relu; None of others."""
     expr = operator(op.kind).expression(op.attrs) if len(op.inputs) == 1 and "dtype" not in op.attrs else None
     low, high = -np.inf, np.inf
     while isinstance(expr, Call) and expr.fn in ("min", "max") and isinstance(expr.args[1], Const):

@@ -86,7 +86,7 @@ def _in_floats(edit: Editor, op: Op) -> Op | None:
 
 
 def _requantized(expr: Expr, low: float, high: float) -> _Requantized | None:
-    """The rescaled sum in an expression of which low to high matter; None if there is none, or several."""
+    """Returns the rescaled sum in an expression of which low to high matter; None if there is none, or several."""
     if not isinstance(expr, Call):
         return None
     rescale = expr if expr.fn in _SHIFTS else _of_magnitudes(expr)
@@ -107,7 +107,7 @@ def _requantized(expr: Expr, low: float, high: float) -> _Requantized | None:
 
 
 def _of_magnitudes(expr: Call) -> Call | None:
-    """The rescaling that both signs have apart, as in fully connected layers."""
+    """Returns the rescaling that both signs have apart, as in fully connected layers."""
     up, *down = expr.args
     if not isinstance(up, Call) or up.fn != "rescale_once" or expr.fn != "sub":
         return None
@@ -116,7 +116,7 @@ def _of_magnitudes(expr: Call) -> Call | None:
 
 
 def _sums(graph: Graph, op: Op) -> tuple[np.ndarray, np.ndarray] | None:
-    """The least and the greatest sum of each channel; None where they are not known, or may wrap."""
+    """Returns the least and the greatest sum of each channel; None where they are not known, or may wrap."""
     weights, limits = graph.constants.get(op.inputs[1]), np.iinfo(graph.types[op.inputs[0]].dtype)
     bias = op.own_inputs[2] if len(op.own_inputs) > 2 else ""
     if weights is None or weights.ndim < 2 or (bias and bias not in graph.constants):
@@ -137,7 +137,7 @@ def _sums(graph: Graph, op: Op) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _numbers(graph: Graph, op: Op, argument: Expr, channels: int) -> np.ndarray | None:
-    """A number for each channel."""
+    """Returns a number for each channel."""
     if isinstance(argument, Const):
         return np.full(channels, int(argument.value), np.int64)
     is_operand = isinstance(argument, Arg) and argument.index > 0
@@ -170,7 +170,7 @@ def _replaced(edit: Editor, op: Op, inside: _Requantized, found: _Found, channel
 
 
 def _put(expr: Expr, inside: _Requantized, new: Expr) -> Expr:
-    """The expression with another in place of the rescaled sum and the zero point behind it."""
+    """Returns the expression with another in place of the rescaled sum and the zero point behind it."""
     if not isinstance(expr, Call):
         return expr
     if inside.zero and expr.args[0] == inside.call and expr.fn in ("add", "sub"):
@@ -179,7 +179,7 @@ def _put(expr: Expr, inside: _Requantized, new: Expr) -> Expr:
 
 
 def _read(expr: Expr) -> set[int]:
-    """The operands of an expression."""
+    """Returns the operands of an expression."""
     if isinstance(expr, Arg):
         return {expr.index}
     return set().union(*map(_read, expr.args)) if isinstance(expr, Call) else set()

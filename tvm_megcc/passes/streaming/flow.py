@@ -53,7 +53,7 @@ class Flow:
     last: Fraction = Fraction(0)
 
     def widened(self, before: int, behind: int) -> Flow:
-        """The same with so many elements of its own before and behind each that it depends on, too."""
+        """Returns the same with so many elements of its own before and behind each that it depends on, too."""
         first = None if self.first is None else self.first - before * self.step
         return replace(self, first=first, last=self.last + behind * self.step)
 
@@ -114,7 +114,7 @@ class Streamer:
         return names
 
     def run(self, rule_of: Callable[[Op], Rule]) -> Graph:
-        """The graph, each operator that reads a block written by its rule."""
+        """Returns the graph, each operator that reads a block written by its rule."""
         findings = []
         for op in self.graph.ops:
             self.origin, self.present = op.origin, op.outputs[0]
@@ -168,7 +168,7 @@ class Streamer:
             begins={**self.graph.begins, **{name: self.begins[name] for _, name in live if name in self.begins}}))
 
     def _live(self, outputs: Iterable[str]) -> list[tuple[str, str]]:
-        """The states that some output depends on."""
+        """Returns the states that some output depends on."""
         needed, left, live = set(outputs), list(self.states), []
         while True:
             for op in reversed(self.ops):
@@ -184,7 +184,7 @@ class Streamer:
     # --- what rules are made of --------------------------------------------------------------------------------
 
     def flow(self, op: Op, index: int = 0) -> Flow:
-        """The block that operand `index` is.
+        """Returns the block that operand `index` is.
 
         Raises:
             Refused: where another operand is in blocks as well, or this one is not.
@@ -242,8 +242,8 @@ class Streamer:
         return self.result("slice", Attrs(axes=(axis,), starts=(first,), ends=(end,), steps=(1,)), (name,))
 
     def state(self, type_: TensorType, make: Callable[[str], tuple[str, str]], copies: int, blank: int = 0) -> str:
-        """A state. make: from its name, a value that is read, which is given back, and what it becomes. blank: what all
-        of it is at first."""
+        """Returns a state. make: from its name, a value that is read, which is given back, and what it becomes. blank:
+        what all of it is at first."""
         target = self.value(f"stream_{len(self.states)}", type_)
         if blank:
             self.begins[target] = np.full(type_.shape, blank, type_.dtype)
@@ -257,8 +257,8 @@ class Streamer:
         self.copied[target] = copies * self.types[target].bytes
 
     def behind(self, flow: Flow, count: int) -> str:
-        """The block behind the last `count` elements before it. In time order in memory, if channels come last, so that
-        the block can be computed into its place and the state is one run of bytes."""
+        """Returns the block behind the last `count` elements before it. In time order in memory, if channels come last,
+        so that the block can be computed into its place and the state is one run of bytes."""
         if count == 0:
             return flow.name
         key = ("behind", flow.name, count, flow.blank)
@@ -285,14 +285,14 @@ class Streamer:
         return self._made[key]
 
     def delayed(self, flow: Flow, delay: int) -> Flow:
-        """The same, so far behind."""
+        """Returns the same, so far behind."""
         if delay == flow.delay:
             return flow
         name = self.cut(self.behind(flow, delay - flow.delay), flow.axis, 0, flow.block)
         return replace(flow, name=name, delay=delay)
 
     def settled(self, flow: Flow) -> Flow:
-        """The same without zeros that are only thought of before its first block."""
+        """Returns the same without zeros that are only thought of before its first block."""
         return self.delayed(flow, max(flow.delay, 0))
 
     def mask(self, delay: int, block: int) -> str:
@@ -309,14 +309,14 @@ class Streamer:
         return self._made[key]
 
     def where(self, there: str, name: str, blank: int | np.ndarray = 0) -> str:
-        """The value where a mask, which broadcasts to it, is true; elsewhere that number, or these."""
+        """Returns the value where a mask, which broadcasts to it, is true; elsewhere that number, or these."""
         if name in self.integers:
             return self.moved(name, lambda source, zero: self.where(there, source, zero))
         other = self.constant("blank", np.array(blank, self.types[name].dtype))
         return self.result("where", Attrs(), (there, name, other))
 
     def padded(self, flow: Flow, blank: int = 0) -> Flow:
-        """The same with a number for all elements before its first."""
+        """Returns the same with a number for all elements before its first."""
         if flow.delay < 0 and flow.blank != blank:
             flow = self.settled(flow)
         flow = replace(flow, blank=blank)

@@ -41,8 +41,8 @@ def growing(inputs: Mapping[str, tuple], states: Mapping[str, str], bounds: Mapp
 
 
 def grow_states(graph: Graph, states: Mapping[str, str], capacities: Mapping[str, int]) -> Graph:
-    """The graph whose states with an extent in `rooms` have room for so many rows, and one more state for each of these
-    extents, called as it is.
+    """Returns the graph whose states with an extent in `rooms` have room for so many rows, and one more state for each
+    of these extents, called as it is.
 
     Raises:
         ModelError: listing the states that cannot grow, and why.
@@ -73,7 +73,7 @@ def _symbols(type_: TensorType) -> frozenset[str]:
 
 
 def _kv_cache(graph: Graph, output: str, state: str, capacities: Mapping[str, int]) -> _KVCache | str:
-    """The state, or why it cannot grow."""
+    """Returns the state, or why it cannot grow."""
     past, present = graph.types[state], graph.types[output]
     axes = [axis for axis, dim in enumerate(past.shape) if isinstance(dim, Symbol) and dim.name in capacities]
     if len(axes) != 1 or not past.with_shape(
@@ -91,7 +91,7 @@ def _kv_cache(graph: Graph, output: str, state: str, capacities: Mapping[str, in
 
 
 def _with_totals(graph: Graph, steps: Mapping[Symbol, Dim]) -> Graph:
-    """Extents of inputs that have to be p + n, such as those of masks, are."""
+    """Returns extents of inputs that have to be p + n, such as those of masks, are."""
     totals = {}
     for past, new in steps.items():
         total = past + new

@@ -17,7 +17,7 @@ from .flow import BYTES, Dequantised, Flow, Refused, Rule, Streamer
 
 
 def rule_of(op: Op) -> Rule:
-    """The rule of an operator, of which an operand is in blocks.
+    """Returns the rule of an operator, of which an operand is in blocks.
 
     Raises:
         Refused: where there is none.
@@ -37,8 +37,8 @@ def rule_of(op: Op) -> Rule:
 
 
 def _together(s: Streamer, flows: dict[str, Flow]) -> tuple[int, int]:
-    """The delay of the latest of some operands that are read element by element, and how many axes from the last on
-    they flow along."""
+    """Returns the delay of the latest of some operands that are read element by element, and how many axes from the
+    last on they flow along."""
     places = {s.types[flow.name].rank - flow.axis for flow in flows.values()}
     if len(places) > 1 or len({(flow.block, flow.step) for flow in flows.values()}) > 1:
         raise Refused("its operands flow along different axes, or one flows faster than the other")
@@ -46,7 +46,7 @@ def _together(s: Streamer, flows: dict[str, Flow]) -> tuple[int, int]:
 
 
 def _joined(flows: list[Flow], result: Flow) -> Flow:
-    """The flow of a result that depends on several operands alike."""
+    """Returns the flow of a result that depends on several operands alike."""
     first = None if any(flow.first is None for flow in flows) else min(flow.first for flow in flows)
     return replace(result, first=first, last=max(flow.last for flow in flows))
 
@@ -98,7 +98,7 @@ def _reshaped(s: Streamer, name: str, shape: tuple[int, ...]) -> str:
 
 
 def _flat(s: Streamer, name: str, tall: Flow) -> Flow:
-    """A value without the axis of 1 in front of its last; that with it is kept in mind under the name."""
+    """Returns a value without the axis of 1 in front of its last; that with it is kept in mind under the name."""
     shape = s.types[tall.name].shape
     s.tall[name] = tall
     return s.emit(tall, "reshape", Attrs(shape=(*shape[:2], shape[3])), (tall.name,), 2)
@@ -268,7 +268,7 @@ def matmul(s: Streamer, op: Op) -> None:
 
 
 def along(axis_name: str) -> Rule:
-    """Operators that read whole lines along one axis, which may not be that of the stream."""
+    """Returns operators that read whole lines along one axis, which may not be that of the stream."""
     def rule(s: Streamer, op: Op) -> None:
         flow = s.settled(s.flow(op))
         rank = s.types[flow.name].rank

@@ -14,7 +14,7 @@ from ...ir.graph import Graph
 
 
 def expanded(states: Mapping[str, str], inputs: Collection[str]) -> dict[str, str]:
-    """The pairs, those with a "*" in both names for each of the inputs that the second one is the form of."""
+    """Returns the pairs, those with a "*" in both names for each of the inputs that the second one is the form of."""
     found: dict[str, str] = {}
     for source, target in states.items():
         before, _, behind = target.partition("*")

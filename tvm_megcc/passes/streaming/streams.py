@@ -12,7 +12,7 @@ from .rules import rule_of
 
 
 def streamed(graph: Graph, stream: Stream, kept: Container[str] = ()) -> Graph:
-    """The network of blocks, with states of its own and what is known of it (`Graph.stream`).
+    """Returns the network of blocks, with states of its own and what is known of it (`Graph.stream`).
 
     Args:
         graph: as it was imported, for a whole sequence of a known length.

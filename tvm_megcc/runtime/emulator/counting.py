@@ -62,7 +62,7 @@ def disassembly(firmware: Path, compiler: Compiler, helium: bool = False) -> Dis
 
 @cache
 def plugin(qemu: str) -> Path:
-    """The plugin, built for this machine's qemu where it has not been.
+    """Returns the plugin, built for this machine's qemu where it has not been.
 
     Raises:
         ToolError: if qemu does not say its version, or there is no compiler for this machine.

@@ -98,14 +98,14 @@ def cycles(core: Core, code: Disassembly, blocks: Sequence[Block]) -> int:
 
 
 def classes(mnemonic: str, operands: str) -> str:
-    """The class of an instruction."""
+    """Returns the class of an instruction."""
     name, vector = mnemonic.partition(".")[0], bool(re.search(r"\bq[0-7]\b", operands))
     return next(kind for kind, pattern, helium in CLASSES
                 if (vector or not helium) and re.fullmatch(pattern, name))
 
 
 def _straight(core: Core, lines: Sequence[tuple[str, str]]) -> int:
-    """Cycles of instructions in a row, without a jump at their end."""
+    """Returns cycles of instructions in a row, without a jump at their end."""
     total, before, written, paired = 0, "", frozenset[str](), True
     for mnemonic, operands in lines:
         kind = classes(mnemonic, operands)
@@ -143,7 +143,7 @@ _NAMED = {"sb": 9, "sl": 10, "fp": 11, "ip": 12, "sp": 13, "lr": 14, "pc": 15}
 
 
 def _registers(operands: str) -> list[str]:
-    """The registers among operands; those of a range, too."""
+    """Returns the registers among operands; those of a range, too."""
     found = []
     for first, last in re.findall(r"\b([rsdq]\d+|sb|sl|fp|ip|sp|lr|pc)\b(?:\s*-\s*([rsdq]\d+|sb|sl|fp|ip|sp|lr))?",
                                   operands):
@@ -163,7 +163,7 @@ _NO_RESULT = re.compile(r"(cmp|cmn|tst|teq|b|bl|bx|blx|cb.*|it.*|nop|str.*|vstr.
 
 
 def _written(kind: str, mnemonic: str, operands: str) -> frozenset[str]:
-    """The registers that the next instruction would have to wait for."""
+    """Returns the registers that the next instruction would have to wait for."""
     name = mnemonic.partition(".")[0]
     if _NO_RESULT.match(name) or kind == "branch":
         return frozenset()

@@ -62,7 +62,7 @@ FLAGS = ("-ffreestanding",)
 
 
 def image(model: str = "") -> str:
-    """The name of the image with one of several models, or with all there are."""
+    """Returns the name of the image with one of several models, or with all there are."""
     return f"firmware-{model}.elf" if model else "firmware.elf"
 
 
@@ -84,9 +84,9 @@ def given_bytes(row: Mapping) -> int:
 
 def table(containers: Mapping[str, bytes], embedded: Collection[str], given: Mapping[str, int],
           regions: Mapping[str, Sequence[Mapping]]) -> str:
-    """The C file that lists the models for run.c, with their memory. containers: by name, as they lie in flash.
-    embedded: models whose headers declare theirs. given: bytes of inputs that lie outside of the sessions.
-    regions: of memory, of models that have some."""
+    """Returns the C file that lists the models for run.c, with their memory. containers: by name, as they lie in flash.
+    embedded: models whose headers declare theirs. given: bytes of inputs that lie outside of the sessions. regions: of
+    memory, of models that have some."""
     return environment().get_template("bundle/firmware.c.j2").render(version=VERSION, models=[
         {"name": c_name(name), "bytes": len(data), "embedded": name in embedded, "given": given[name],
          "regions": [{"name": f"region{index}", "bytes": _bytes_of(row)}
@@ -118,7 +118,8 @@ def _limits(target: Target, limits: Mapping[str, int]) -> dict[str, int]:
 
 
 def refusal(target: Target, models: Sequence[str], error: ToolError, limits: Mapping[str, int]) -> MegccError:
-    """The linker's words about memories that are too small, as ours; the error itself if it is about something else."""
+    """Returns the linker's words about memories that are too small, as ours; the error itself if it is about something
+    else."""
     sizes = _limits(target, limits)
     needs = [f"{region.lower()} {sizes[region.lower()] + int(over):,} bytes, there are {sizes[region.lower()]:,}"
              for region, over in re.findall(r"region `(\w+)' overflowed by (\d+) bytes", str(error))]
@@ -129,7 +130,7 @@ def refusal(target: Target, models: Sequence[str], error: ToolError, limits: Map
 
 
 def sizes(firmware: Path) -> dict[str, int]:
-    """Bytes of flash and RAM that the image takes; `stack` is the part of `ram` that is reserved for it.
+    """Returns bytes of flash and RAM that the image takes; `stack` is the part of `ram` that is reserved for it.
     `given`, inputs in memory of the application's, comes on top where there are some."""
     sections = elf.sections(firmware)
     given = sections.pop(".given", elf.Sections()).bss
@@ -160,8 +161,8 @@ CLOCK = ("-icount", "shift=0,sleep=off")
 
 
 def emulation(qemu: str, target: Target, firmware: Path, counting: Sequence[str] = ()) -> list[str]:
-    """The command that runs it; the files it reads and writes are in the working directory. counting: options that
-    make qemu count."""
+    """Returns the command that runs it; the files it reads and writes are in the working directory. counting: options
+    that make qemu count."""
     board = BOARDS[target.name]
     return [qemu, "-M", board.name, *board.options, *counting, "-nographic",
             "-semihosting-config", "enable=on,target=native", "-kernel", str(firmware)]

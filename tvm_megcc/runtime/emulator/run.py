@@ -85,7 +85,7 @@ class EmulatedSession(Session):
         return self._with_strings(outputs)
 
     def _counting(self) -> tuple[str, ...]:
-        """Options of the emulator that make it count; by its clock where it does not take the plugin."""
+        """Returns options of the emulator that make it count; by its clock where it does not take the plugin."""
         try:
             helium = self.target.isa.helium
             self._code = counting.disassembly(self._program, self._compiler, helium)
@@ -145,7 +145,7 @@ class EmulatedSession(Session):
 
 
 def _printed_shape(text: str, index: int) -> tuple[int, ...]:
-    """The shape of an output as megcc_run prints it: `output 0 float32 [1,10] plain …`."""
+    """Returns the shape of an output as megcc_run prints it: `output 0 float32 [1,10] plain …`."""
     line = next(line for line in text.splitlines() if line.startswith(f"output {index} "))
     dims = line.split("[", 1)[1].split("]", 1)[0]
     return tuple(int(dim) for dim in dims.split(",") if dim)

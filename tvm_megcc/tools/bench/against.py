@@ -156,7 +156,7 @@ class Row:
         self.found: dict[str, dict] = {}
 
     def measure(self) -> dict:
-        """The row of the report."""
+        """Returns the row of the report."""
         row = {"model": self.name, "macs": None, "engines": self.found, "absent": self.absent}
         logger.info("%s: compiling and building", self.model)
         try:
@@ -213,7 +213,7 @@ class Row:
         return run.seeded(ports, self.args.seed)
 
     def workers(self, job: dict, processes: contextlib.ExitStack) -> dict[str, Process]:
-        """The engines that have the model loaded and run once, with the right result."""
+        """Returns the engines that have the model loaded and run once, with the right result."""
         right, workers = None, {}
         for name in (REFERENCE, OURS, *self.engines):
             logger.info("%s: %s", self.model, name)
@@ -231,7 +231,7 @@ class Row:
         return workers
 
     def started(self, name: str, job: dict, processes: contextlib.ExitStack) -> tuple[Process, dict]:
-        """A process that has the model loaded and run once, and what it found."""
+        """Returns a process that has the model loaded and run once, and what it found."""
         job = {**job, "engine": name, "file": self.engines.get(name, ""), "result": str(self.scratch / f"{name}.npy")}
         python = self.pythons.get(name, sys.executable)
         with contextlib.closing(Process(python, "convert", job, self.scratch)) as converter:
@@ -294,8 +294,8 @@ def rotated(names: Sequence[str], by: int) -> list[str]:
 
 
 def plain(model: Path, proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray], cache: Path) -> Path:
-    """The model as every engine reads it: extents of inputs known, and no weights among the inputs, where old files
-    list them and nothing of them could be folded. The file itself, if it is like that."""
+    """Returns the model as every engine reads it: extents of inputs known, and no weights among the inputs, where old
+    files list them and nothing of them could be folded. The file itself, if it is like that."""
     weights = {value.name for value in proto.graph.initializer}
     weights |= {value.values.name for value in proto.graph.sparse_initializer}
     inputs = [value for value in proto.graph.input if value.name not in weights]
@@ -316,7 +316,7 @@ def plain(model: Path, proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray], 
 
 
 def level(target: str) -> str:
-    """The level that an engine has to be held to; "" where it is the machine's own."""
+    """Returns the level that an engine has to be held to; "" where it is the machine's own."""
     return "" if target in ("", "native", str(native())) else target
 
 
@@ -347,7 +347,7 @@ class Process:
         return self.answer(PATIENCE)
 
     def answer(self, patience: float) -> dict:
-        """The next line. Raises Gone with the engine's own reason, or with how the process ended."""
+        """Returns the next line. Raises Gone with the engine's own reason, or with how the process ended."""
         late, begin = threading.Timer(patience, self._process.kill), time.monotonic()
         late.start()
         line = self._process.stdout.readline()

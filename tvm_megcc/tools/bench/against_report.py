@@ -14,7 +14,8 @@ from .peers import OURS, REFERENCE
 
 
 def standing(engines: Mapping[str, Mapping]) -> dict:
-    """The best peer by its median, and our speed relative to it: the median, least and most of the rounds' ratios.
+    """Returns the best peer by its median, and our speed relative to it: the median, least and most of the rounds'
+    ratios.
 
     Args:
         engines: `seconds` and `rounds`, the seconds of each round, by name.
@@ -28,7 +29,7 @@ def standing(engines: Mapping[str, Mapping]) -> dict:
 
 
 def mean_speed(rows: Iterable[Mapping]) -> float | None:
-    """The geometric mean of our speed over the rows that have one."""
+    """Returns the geometric mean of our speed over the rows that have one."""
     logs = [math.log(row["speed"]["median"]) for row in rows if row["speed"]]
     return math.exp(statistics.mean(logs)) if logs else None
 
@@ -128,7 +129,7 @@ def aligned(table: Table) -> list[str]:
 
 
 def machine() -> str:
-    """The CPU's own name, where it says it."""
+    """Returns the CPU's own name, where it says it."""
     info = Path("/proc/cpuinfo")
     for line in info.read_text().splitlines() if info.exists() else ():
         if line.startswith("model name"):

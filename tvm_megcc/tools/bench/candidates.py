@@ -32,7 +32,7 @@ _SHAPE = re.compile(r"(?:(?P<dtype>[a-z]+[0-9]*):)?(?P<extents>[0-9]+(?:[x,][0-9
 def candidates(kind: str, shapes: Sequence[str], weights: Sequence[str] = (), attrs: str = "", target: str = "native",
                optimize: str = "speed", tiles: bool = False, time: bool = False, cc: str | None = None,
                network: int | None = None) -> dict:
-    """The candidates of an operator, those of least cost first.
+    """Returns the candidates of an operator, those of least cost first.
 
     Args:
         kind: name of the operator. shapes: of its first operands, such as "1x64x56x56" or "int64:4".
@@ -103,7 +103,8 @@ def _attributes(declaration: type[Operator], text: str) -> Attrs:
 
 
 def _value(name: str, text: str, used: Sequence) -> object:
-    """A value of the same type, and length if all have the same, as those that are used in the operator's cases."""
+    """Returns a value of the same type, and length if all have the same, as those that are used in the operator's
+    cases."""
     like = next((value for value in used if value is not None), None)
     try:
         if isinstance(like, (tuple, list)):
@@ -177,7 +178,7 @@ def _refused(site: Site, accepted: set[str]) -> dict[str, str]:
 
 
 def _code_bytes(specs: Sequence[KernelSpec], target, cc: str | None, needed: bool) -> dict[KernelSpec, int]:
-    """Bytes of the machine code; none without a compiler for the target, unless one is needed."""
+    """Returns bytes of the machine code; none without a compiler for the target, unless one is needed."""
     try:
         with compiled_kernels(specs, target, cc) as (_, _, made):
             return {spec: elf.total(path).text for spec, path in made.items() if isinstance(path, Path)}
@@ -188,8 +189,8 @@ def _code_bytes(specs: Sequence[KernelSpec], target, cc: str | None, needed: boo
 
 
 def network_around(graph: Graph, target) -> int:
-    """Bytes of weights of a network that has this operator. Weights that the second cache does not hold are taken for
-    those of a large one, so that they come from memory; smaller ones stay in the caches."""
+    """Returns bytes of weights of a network that has this operator. Weights that the second cache does not hold are
+    taken for those of a large one, so that they come from memory; smaller ones stay in the caches."""
     own = network_bytes(graph)
     return MOST_COPIED if own > target.l2 else own
 

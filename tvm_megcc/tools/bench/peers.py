@@ -54,7 +54,7 @@ class Engine:
         self.folder = Path(job.cache) / f"{type(self).__name__.lower()}-{_digest(made_for.encode())}"
 
     def installed(self) -> str:
-        """The engine's version; Absent if there is none."""
+        """Returns the engine's version; Absent if there is none."""
         try:
             return importlib.metadata.version(self.package) if self.package else ""
         except importlib.metadata.PackageNotFoundError:
@@ -295,7 +295,8 @@ ENGINES = {**PEERS, OURS: Megcc, REFERENCE: Reference}
 
 
 def engine_class(name: str, file: str) -> type[Engine]:
-    """The engine of this name, or the class `Engine` of a file that somebody wrote; to that we are the module peers."""
+    """Returns the engine of this name, or the class `Engine` of a file that somebody wrote; to that we are the module
+    peers."""
     if not file:
         return ENGINES[name]
     sys.modules["peers"] = sys.modules[__name__]
@@ -306,7 +307,7 @@ def engine_class(name: str, file: str) -> type[Engine]:
 
 
 def program(name: str) -> str:
-    """A command of the environment of this interpreter, else of the PATH."""
+    """Returns a command of the environment of this interpreter, else of the PATH."""
     found = shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if not found:
         raise Absent(f"there is no {name}: pip install {name}")
@@ -356,7 +357,8 @@ def measure(engine: Engine) -> tuple[dict, Callable[[], object]]:
 
 
 def resident(what: str) -> int | None:
-    """Bytes of memory: VmRSS now, VmHWM at most since it was last asked for VmRSS. None where there is no /proc."""
+    """Returns bytes of memory: VmRSS now, VmHWM at most since it was last asked for VmRSS. None where there is no
+    /proc."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
         if what == "VmRSS":

@@ -33,7 +33,7 @@ _EXPORTS = ("bytes", "open", "input", "output", "run", "reset")
 
 def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: str = "", cc: str | None = None,
             target: str | None = None) -> dict[str, bytes]:
-    """The files of the package: name below its folder -> bytes.
+    """Returns the files of the package: name below its folder -> bytes.
 
     Args:
         folder: as `megcc compile` writes it, for a target of WebAssembly. Of an embedded model the weights are in the
@@ -88,7 +88,8 @@ def _target(folder: Path, row: Mapping, asked: str | None) -> Target:
 
 def _module(folder: Path, row: Mapping, target: Target, cc: str | None, source: str,
             functions: Sequence[str]) -> bytes:
-    """The module: the folder's C and `source`, without a C library, and so without imports; it exports `functions`."""
+    """Returns the module: the folder's C and `source`, without a C library, and so without imports; it exports
+    `functions`."""
     with building_in(folder), tempfile.TemporaryDirectory() as aside:
         compiler, name = find_compiler(target, cc), row["name"]
         shim = Path(aside) / "web.c"

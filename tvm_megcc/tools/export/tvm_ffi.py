@@ -31,7 +31,7 @@ CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
 
 
 def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: str | None = None) -> dict[str, bytes]:
-    """The library, a README.md and the examples.
+    """Returns the library, a README.md and the examples.
 
     Args:
         folder: as `megcc compile` writes it, for levels of one machine that runs Linux.
@@ -80,7 +80,7 @@ def _description(row: Mapping) -> str:
 
 
 def _library(folder: Path, row: Mapping, target: Target, cc: str | None, both: tuple[list[Port], list[Port]]) -> bytes:
-    """The folder's C and what TVM's FFI calls, linked; libtvm_ffi is in the process that loads it."""
+    """Returns the folder's C and what TVM's FFI calls, linked; libtvm_ffi is in the process that loads it."""
     name, container = row["name"], read_container(folder, row["name"], target)
     model = {"name": name, "size": len(container), "ranges": "", "digest": hashlib.sha256(container).hexdigest()}
     functions = [{"symbol": "run", "name": name, "profile": "profile", "model": 0}]

@@ -38,7 +38,7 @@ TARGETS_OF = {"x86_64": "x86-64,x86-64-v3,x86-64-v4", "aarch64": "arm64,arm64-v8
 
 
 def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: str | None = None) -> dict[str, bytes]:
-    """The wheel, and a README.md.
+    """Returns the wheel, and a README.md.
 
     Args:
         folder: as `megcc compile` writes it, for levels of one machine that runs Linux.
@@ -87,7 +87,7 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: s
 
 
 def _library(folder: Path, row: Mapping, target: Target, cc: str | None, source: str) -> bytes:
-    """The folder's C and `source`, linked without a C library: the process that loads it has one."""
+    """Returns the folder's C and `source`, linked without a C library: the process that loads it has one."""
     with building_in(folder), tempfile.TemporaryDirectory() as aside:
         compiler = find_compiler(target, cc)
         shim = Path(aside) / "wheel.c"

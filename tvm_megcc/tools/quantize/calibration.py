@@ -67,7 +67,7 @@ def read_samples(source: str | Path | Mapping[str, np.ndarray], shapes: Mapping[
 
 
 def _split(name: str, array: np.ndarray, shape: Sequence) -> list[np.ndarray]:
-    """The samples of an array, each of the rank of the input."""
+    """Returns the samples of an array, each of the rank of the input."""
     if array.ndim == len(shape) + 1:
         return list(array)
     if array.ndim != len(shape):
@@ -100,7 +100,7 @@ def _labels(source: str | Path | Mapping[str, np.ndarray], number: int) -> np.nd
 
 
 def _converted(name: str, array: np.ndarray, given: Input | None, shape: Sequence) -> np.ndarray:
-    """A sample as the network's own input takes it."""
+    """Returns a sample as the network's own input takes it."""
     if given is None:
         return array
     type_ = TensorType("float32", given.network_shape(array.shape))

@@ -56,7 +56,7 @@ class _Network:
     outputs: list[str] = field(default_factory=list)
 
     def run(self, feeds: Sequence[Arrays], values: Sequence[str] = ()) -> list[list[np.ndarray]]:
-        """The outputs, or these values, for each sample."""
+        """Returns the outputs, or these values, for each sample."""
         import onnxruntime
 
         proto = self.proto
@@ -104,7 +104,7 @@ class _Quantiser:
         return node.input[1] in {tensor.name for tensor in self.proto.graph.initializer}
 
     def calibrate(self, method: str) -> None:
-        """Ranges of all values by a method, kept.
+        """Returns ranges of all values by a method, kept.
 
         Raises:
             MegccError: where a value has none, for it is infinite or no number.
@@ -136,7 +136,7 @@ class _Quantiser:
             self.ranges[method] = ranges
 
     def quantised(self, method: str, nodes: Sequence[str]) -> _Network:
-        """The model with these nodes in integers."""
+        """Returns the model with these nodes in integers."""
         from onnxruntime.quantization import QuantType
         from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
@@ -262,7 +262,7 @@ def quantize(model: str | Path, samples: str | Path | Mapping[str, np.ndarray], 
 
 
 def _facts_of(path: Path, inputs: Mapping[str, Input]) -> tuple[dict, dict[str, Input], dict[str, str]]:
-    """Shapes of the model's inputs, how samples of them are given, and their element types."""
+    """Returns shapes of the model's inputs, how samples of them are given, and their element types."""
     from ...frontends.models import import_model
 
     shapes = input_dims(path)
@@ -284,8 +284,8 @@ def _alone(quantiser: _Quantiser, method: str, layers: Sequence[str], judge: _Ju
 
 def _kept(quantiser: _Quantiser, method: str, nodes: Sequence[str], alone: Mapping[str, float], judge: _Judge,
           reached: float, enough: float) -> tuple[list[str], float]:
-    """The fewest of the costliest layers without which there is little enough noise, and the signal to noise then;
-    none where not even a quarter of them would do, or helps by less than a dB."""
+    """Returns the fewest of the costliest layers without which there is little enough noise, and the signal to noise
+    then; none where not even a quarter of them would do, or helps by less than a dB."""
     if reached >= enough:
         return [], reached
     order = sorted(alone, key=alone.__getitem__)[:max(1, int(SHARE * len(alone)))]
@@ -298,7 +298,7 @@ def _kept(quantiser: _Quantiser, method: str, nodes: Sequence[str], alone: Mappi
 
 def _rows(quantiser: _Quantiser, before: _Network, after: _Network, alone: Mapping[str, float], integers: set[str],
           feeds: Sequence[Arrays]) -> list[dict]:
-    """A row a layer, in the order of execution."""
+    """Returns a row a layer, in the order of execution."""
     sizes = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in quantiser.proto.graph.initializer}
     made = {name for node in after.proto.graph.node for name in node.output}
     nodes = [node for node in quantiser.proto.graph.node if node.name in quantiser.layers]

@@ -14,7 +14,7 @@ from ...runtime.emulator import firmware
 
 
 def folder(path: Path) -> dict:
-    """The facts of the folder's manifest, and the bytes on disk."""
+    """Returns the facts of the folder's manifest, and the bytes on disk."""
     manifest = read_manifest(path)
     sizes = {name: (path / name).stat().st_size for name in manifest["files"] if (path / name).exists()}
     return {

@@ -22,7 +22,7 @@ NAME = 60
 
 
 def explain(model: str | Path, target: str = "native", options: CompileOptions | None = None) -> dict:
-    """The choice for every operator of a model, or every reason why it cannot be compiled.
+    """Returns the choice for every operator of a model, or every reason why it cannot be compiled.
 
     Where shapes change, costs and multiply-adds are those of the largest. With a tuning log costs are nanoseconds.
     """
@@ -57,7 +57,7 @@ def calls_of(plan: KernelPlan) -> list[dict]:
 
 
 def views_of(plan: KernelPlan) -> list[str]:
-    """The operators that need no call."""
+    """Returns the operators that need no call."""
     called = {step.op for step in plan.steps}
     return [op_text(plan.graph, op, NAME) for op in plan.graph.ops if op not in called]
 

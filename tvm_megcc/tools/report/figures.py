@@ -24,7 +24,7 @@ BAR = 22  # pixels
 
 
 def slowest(calls: Sequence[Mapping], colours: Mapping[str, str], unit: str):
-    """A bar a call, in their order from the top."""
+    """Returns a bar a call, in their order from the top."""
     bars = [{"label": row["name"], "kind": row["kind"], "kernel": row["kernel"], "time": row["time"],
              "share": row["share"], "colour": colours[row["kind"]], "type": ", ".join(row["types"])} for row in calls]
     places = [-index for index in range(len(bars))]
@@ -47,7 +47,7 @@ def slowest(calls: Sequence[Mapping], colours: Mapping[str, str], unit: str):
 
 
 def memory(facts: Mapping, names: Sequence[str]):
-    """The arena: calls to the right, addresses upwards, a rectangle a buffer, a line for what is alive."""
+    """Returns the arena: calls to the right, addresses upwards, a rectangle a buffer, a line for what is alive."""
     last = max([len(names) - 1, *(buffer["last"] for buffer in facts["buffers"])])
     plot = _figure(height=420, x_axis_label="call", y_axis_label="address", tools="pan,wheel_zoom,box_zoom,reset",
                    x_range=(-0.5, last + 0.5), y_range=(0, 1.04 * max(facts["arena"], 1)))

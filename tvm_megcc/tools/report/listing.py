@@ -38,7 +38,7 @@ def ops() -> dict:
 
 
 def text(table: dict) -> str:
-    """A table with aligned columns, the native target marked."""
+    """Returns a table with aligned columns, the native target marked."""
     rows = [[_cell(row.get(column)) for column in table["columns"]] for row in table["rows"]]
     for cells, row in zip(rows, table["rows"], strict=True):
         if row.get("native"):

@@ -31,7 +31,7 @@ TARGET = "x86-64-v3"
 
 
 def markdown() -> str:
-    """The page."""
+    """Returns the page."""
     target = TARGETS[TARGET]
     imported = {name for declaration in OPERATORS.values() for name in declaration.onnx} | set(DECOMPOSITIONS)
     lines = [
@@ -113,7 +113,7 @@ def _kernels(declaration: type[Operator], target: Target) -> str:
 
 
 def _images(declaration: type[Operator]) -> list[Case]:
-    """The first case of an elementwise operator on images, which have every layout."""
+    """Returns the first case of an elementwise operator on images, which have every layout."""
     if not issubclass(declaration, Elementwise):
         return []
     case = declaration.cases[0]
@@ -121,7 +121,7 @@ def _images(declaration: type[Operator]) -> list[Case]:
 
 
 def _retyped(case: Case, dtype: str) -> Case:
-    """The case with operands of another element type, where they had that of the first one."""
+    """Returns the case with operands of another element type, where they had that of the first one."""
     first = next((spec[1] for spec in case.inputs if spec is not None), None)
     inputs = tuple(spec and (spec[0], dtype if spec[1] == first else spec[1]) for spec in case.inputs)
     attrs = dict(case.attrs) if case.inputs else {**case.attrs, "dtype": dtype}

@@ -30,7 +30,7 @@ PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8
 
 
 def page(report: Mapping) -> str:
-    """The page as HTML.
+    """Returns the page as HTML.
 
     Raises:
         ToolError: without Bokeh.
@@ -64,7 +64,7 @@ def page(report: Mapping) -> str:
 
 
 def _port(port: Mapping, kind: str) -> dict:
-    """An input or output of the model as a row of the graph."""
+    """Returns an input or output of the model as a row of the graph."""
     name = [port["name"]]
     return {"name": port["name"], "kind": kind, "types": [port["type"]], "kernel": "",
             "reads": name if kind == "output" else [], "makes": name if kind == "input" else []}
@@ -82,7 +82,7 @@ def kinds_of(calls: Sequence[Mapping]) -> list[dict]:
 
 
 def drawing(where: Lanes, nodes: Sequence[Mapping], colours: Mapping[str, str]) -> str:
-    """The graph beside its table: a dot a row, lines along lanes. The picture holds no text of the model."""
+    """Returns the graph beside its table: a dot a row, lines along lanes. The picture holds no text of the model."""
     def x(lane: int) -> int:
         return MARGIN + lane * LANE
 

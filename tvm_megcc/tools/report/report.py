@@ -29,7 +29,7 @@ from .size import size
 
 
 def report(path: str | Path, args) -> dict:
-    """The facts of one model on one CPU, the first of `args.target`.
+    """Returns the facts of one model on one CPU, the first of `args.target`.
 
     Returns:
         {model, target, megcc, options, inputs, outputs, sizes, time, rows, memory}, of JSON's types;
@@ -66,7 +66,7 @@ def report(path: str | Path, args) -> dict:
 
 
 def rows_of(plan: KernelPlan) -> list[dict]:
-    """The operators in the order of execution, with their calls where they have one."""
+    """Returns the operators in the order of execution, with their calls where they have one."""
     calls = dict(zip((step.op for step in plan.steps), calls_of(plan), strict=True))
     nothing = {"kernel": "", "algorithm": "", "cost": 0.0, "macs": 0, "refused": {}}
     return [{"name": op.origin or op.outputs[0], "kind": op.kind, "time": None, "share": 0.0,
@@ -124,7 +124,7 @@ def _measured(plan: KernelPlan, graph: Graph, folder: Path, args) -> tuple[dict,
 
 
 def _counted(plan: KernelPlan, folder: Path, args) -> tuple[dict, list[float]]:
-    """The same of a microcontroller, as `megcc bench` counts it.
+    """Returns the same of a microcontroller, as `megcc bench` counts it.
 
     Raises:
         MissingTool: if there is no compiler or no emulator for it.

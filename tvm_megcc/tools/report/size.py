@@ -15,7 +15,7 @@ FLAGS = ("-Os", "-fno-pie", "-fno-asynchronous-unwind-tables", "-fno-unwind-tabl
 
 
 def size(folder: Path, target=None, cc: str | None = None) -> dict:
-    """Sizes by object file. The container is data and is reported by itself."""
+    """Returns sizes by object file. The container is data and is reported by itself."""
     built, objects = compile_objects(folder, target, cc, FLAGS)
     rows = []
     for source, path in objects:

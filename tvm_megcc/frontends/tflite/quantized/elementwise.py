@@ -137,7 +137,7 @@ _COMPARISONS = {"EQUAL": ("equal", False), "NOT_EQUAL": ("equal", True), "LESS":
 
 @wide("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
 def raw_comparison(node: Node) -> Results:
-    """Numbers of 16 bits as they are: LiteRT passes over their scales here."""
+    """Returns numbers of 16 bits as they are: LiteRT passes over their scales here."""
     kind, turned = _COMPARISONS[node.kind]
 
     def make(names: list[str], order: Order) -> str:
@@ -207,7 +207,7 @@ def div(node: Node) -> Results:
 
 
 def _bits(size: Expr) -> Expr:
-    """The bits of a number from 0 to 2^15."""
+    """Returns the bits of a number from 0 to 2^15."""
     total = minimum(size, 1)
     for power in range(1, 16):
         total = total + clip(size - (2**power - 1), 0, 1)

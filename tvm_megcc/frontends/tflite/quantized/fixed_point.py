@@ -31,7 +31,7 @@ def activation_range(function: int, dtype: str, result: Quantization) -> Range |
 
 
 def between(least: float | None, most: float | None, dtype: str, result: Quantization) -> Range:
-    """The numbers that stand for floats between two; None: for no bound."""
+    """Returns the numbers that stand for floats between two; None: for no bound."""
     ends = limits(dtype)
     low, high = (end if bound is None else int(rounded(np.float32(bound) / result.scale)[0]) + int(result.zero_point[0])
                  for bound, end in zip((least, most), ends, strict=True))
@@ -39,7 +39,7 @@ def between(least: float | None, most: float | None, dtype: str, result: Quantiz
 
 
 def scale(quantization: Quantization) -> float:
-    """The only one, as TFLite computes on in float64."""
+    """Returns the only one, as TFLite computes on in float64."""
     return float(quantization.scale[0])
 
 
@@ -77,7 +77,7 @@ def _saturated(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def requantize_table(x: Quantization, dtype: str, result: Quantization, result_dtype: str) -> np.ndarray:
-    """The same floats in another scale, as CONCATENATION of uint8 computes them."""
+    """Returns the same floats in another scale, as CONCATENATION of uint8 computes them."""
     factor = x.scale[0] * (np.float32(1) / result.scale[0])
     bias = -np.float32(x.zero_point[0]) * factor
     return _saturated(rounded(codes(dtype).astype(np.float32) * factor + bias) + np.float32(result.zero_point[0]),

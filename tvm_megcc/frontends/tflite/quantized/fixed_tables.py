@@ -75,7 +75,7 @@ def hard_swish(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
 
 
 def _short(significand: int) -> int:
-    """A significand of 31 bits in 15, saturated."""
+    """Returns a significand of 31 bits in 15, saturated."""
     return min((significand + (1 << 15)) >> 16, 2**15 - 1)
 
 

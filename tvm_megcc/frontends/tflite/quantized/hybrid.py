@@ -25,7 +25,7 @@ _HALF, _HALF64 = 0.49999997, 0.49999999999999994
 
 
 def hybrid(*kinds: str, fused: bool = False):
-    """A decorator that registers importers; fused: an activation may be behind the first result."""
+    """Returns a decorator that registers importers; fused: an activation may be behind the first result."""
     def add(function: Importer) -> Importer:
         def activated(node: Node) -> Results:
             first, *rest = function(node)
@@ -133,14 +133,15 @@ def fully_connected(node: Node) -> Results:
 
 def product_of_rows(node: Node, matrix: str, index: int, own: np.ndarray, asymmetric: bool, bias: str = "",
                     transposed: bool = True) -> str:
-    """A matrix of floats times operand `index` or, turned, its transposed. own: its scales."""
+    """Returns a matrix of floats times operand `index` or, turned, its transposed. own: its scales."""
     weights = node.const(index, "weights") if asymmetric else None
     return multiplied(node, matrix, node.plain(index), weights, own, asymmetric, bias, transposed)
 
 
 def multiplied(node: Node, matrix: str, name: str, weights: np.ndarray | None, own: np.ndarray, asymmetric: bool,
                bias: str = "", transposed: bool = True) -> str:
-    """The same of the value `name`. weights: what it is, wanted where the matrix is measured with zero points."""
+    """Returns the same of the value `name`. weights: what it is, wanted where the matrix is measured with zero
+    points."""
     rank = node.type_of(matrix).rank
     x, scale, zero = measured(node, matrix, (rank - 1,), asymmetric)
     sums = node.emit("matmul_integer", x, name, trans_a=0, trans_b=int(transposed), a_zero=0, b_zero=0)

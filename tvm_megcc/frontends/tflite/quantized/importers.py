@@ -32,7 +32,7 @@ MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "SPLIT", "SPLIT_V", "
 
 
 def quantised(*kinds: str, any_width: bool = False):
-    """A decorator that registers an importer of quantised operators; any_width: of 16 bits too."""
+    """Returns a decorator that registers an importer of quantised operators; any_width: of 16 bits too."""
     def add(function: Importer) -> Importer:
         QUANTISED.update(dict.fromkeys(kinds, function))
         if any_width:
@@ -42,7 +42,7 @@ def quantised(*kinds: str, any_width: bool = False):
 
 
 def wide(*kinds: str):
-    """A decorator that registers an importer of quantised operators on numbers of 16 bits."""
+    """Returns a decorator that registers an importer of quantised operators on numbers of 16 bits."""
     def add(function: Importer) -> Importer:
         WIDE.update(dict.fromkeys(kinds, function))
         return function
@@ -50,7 +50,7 @@ def wide(*kinds: str):
 
 
 def of_tensor(tensor: Tensor | None, dtypes: Sequence[str] = WIDTHS, any_zero: bool = False) -> Quantization:
-    """The one scale of a tensor of 8 or 16 bits. any_zero: 16 bits may have a zero point."""
+    """Returns the one scale of a tensor of 8 or 16 bits. any_zero: 16 bits may have a zero point."""
     if tensor is None or tensor.dtype not in dtypes or tensor.quantization is None:
         raise Unsupported(f"an operand or result of {'nothing' if tensor is None else tensor.dtype} beside quantised "
                           "ones is not supported")
@@ -85,7 +85,7 @@ def activation(node: Node) -> Range:
 
 
 def typed(node: Node, expr: Expr, *names: str) -> str:
-    """An expression over integers, of the result's element type."""
+    """Returns an expression over integers, of the result's element type."""
     return emit_broadcast(node.spelled(), "elementwise", names, expr=expr, dtype=node.results[0].dtype)[0]
 
 
@@ -125,7 +125,7 @@ def elementwise(node: Node, expr: Expr) -> Value:
 
 
 def looked_up(node: Node, table: np.ndarray, value: Value) -> Value:
-    """A table at the numbers of 8 bits of a value."""
+    """Returns a table at the numbers of 8 bits of a value."""
     return node.made(node.emit("lookup", value.name, node.spelled().constant(table)), value.order)
 
 

@@ -97,7 +97,7 @@ def conv_transpose(node: Node) -> Results:
 
 @wide("FULLY_CONNECTED")
 def fully_connected(node: Node) -> Results:
-    """A convolution of images of one pixel."""
+    """Returns a convolution of images of one pixel."""
     own, shape, w = weights(node, 0), node.type(0).shape, node.const(1, "weights")
     if node.option("WeightsFormat", 0) or w.ndim != 2:
         raise Unsupported(f"weights {node.type(1)}, or shuffled ones, are not supported")
@@ -146,7 +146,7 @@ def sum_(node: Node) -> Results:
 
 
 def _power(quantization: Quantization) -> int | None:
-    """The scale as a power of two, None where it is none."""
+    """Returns the scale as a power of two, None where it is none."""
     power = np.log2(quantization.scale[0])
     return int(np.rint(power)) if abs(power - np.rint(power)) < 1e-3 else None
 
@@ -193,7 +193,7 @@ def curve(node: Node) -> Results:
 
 
 def _place(node: Node) -> Expr:
-    """The operand in 1 / (3 * 2^12)."""
+    """Returns the operand in 1 / (3 * 2^12)."""
     scale, power = operand(node, 0).scale[0], _power(operand(node, 0))
     left = 12 + power if power is not None else -1
     if left == 0 or (left == 1 and node.kind == "TANH"):

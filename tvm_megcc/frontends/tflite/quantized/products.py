@@ -121,8 +121,8 @@ def conv_transpose(node: Node) -> Results:
 
 
 def spread(node: Node, fill: int) -> tuple[str, np.ndarray, dict]:
-    """A transposed convolution as one of the image with `fill` between its elements, by the weights turned round: both,
-    and its attributes."""
+    """Returns a transposed convolution as one of the image with `fill` between its elements, by the weights turned
+    round: both, and its attributes."""
     shape, image = node.dims(0, "output_shape"), channels(node, 2)
     w, attrs = node.const(1, "weights").transpose(0, 3, 1, 2)[:, :, ::-1, ::-1], windows(node)
     strides = attrs["strides"]
@@ -145,7 +145,7 @@ def spread(node: Node, fill: int) -> tuple[str, np.ndarray, dict]:
 
 
 def _dilated(node: Node, image: str, strides: Sequence[int], fill: int) -> str:
-    """An image [N,C,H,W] with stride - 1 numbers between its elements."""
+    """Returns an image [N,C,H,W] with stride - 1 numbers between its elements."""
     n, c, height, width = node.type_of(image).shape
     if not isinstance(height, int) or not isinstance(width, int) or min(strides) < 1:
         raise Unsupported(f"an image {node.type(2)} of extents that are not known, or strides {strides}")

@@ -98,13 +98,13 @@ def _between(node: Node, index: int, dtypes: tuple[str, ...]) -> Quantization:
 
 
 def _clip(node: Node, option: str, of: Quantization, most: int) -> int:
-    """A bound in steps of what it bounds; 0 for none."""
+    """Returns a bound in steps of what it bounds; 0 for none."""
     limit = limit_of(node, option)
     return int(min(np.float32(limit) / of.scale[0], most)) if limit > 0 else 0
 
 
 def _less(bias: np.ndarray, weights: np.ndarray, zero_point: int) -> np.ndarray:
-    """A bias less the products of weights with the zero point; int32 wraps."""
+    """Returns a bias less the products of weights with the zero point; int32 wraps."""
     return (bias.astype(np.int64) - zero_point * weights.astype(np.int64).sum(1)).astype(np.int32)
 
 
@@ -147,7 +147,7 @@ def _least(shift: int) -> int:
 
 
 def _power(cell: Quantization) -> int:
-    """The scale of cells as a power of two."""
+    """Returns the scale of cells as a power of two."""
     fraction, power = np.frexp(cell.scale[0])
     if abs(2 * float(fraction) - 1) > 1e-3:
         raise ShapeError(f"its cells have the scale {cell.scale[0]}, which is no power of two")

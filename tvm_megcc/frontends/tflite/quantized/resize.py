@@ -70,7 +70,7 @@ def _between(node: Node, value: str, axis: int, below, above, share, expr: Expr,
 
 
 def _places(extent: int, size: int, corners: bool, half: bool) -> tuple[np.ndarray, ...]:
-    """Indices of the elements below and above, and how far it is between them in 2^10 steps."""
+    """Returns indices of the elements below and above, and how far it is between them in 2^10 steps."""
     aligned = corners and size > 1
     over, under = (extent - 1, size - 1) if aligned else (extent, size)
     scale = (_STEPS * over + under // 2) // under

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The algorithms: a folder a family, in it the classes of its kernels, how they pack and tile, and their templates.
+"""The kernels. Each folder is a family with its classes, packing, tiling and templates.
 
 The table says which kernels can realise which operator; of several that can at the same cost, the first is taken.
 """

@@ -84,7 +84,8 @@ def present(site: Site, *operands: Operand) -> tuple[Operand, ...]:
 
 
 def around(site: Site, x: Layout, y: Layout | None = None) -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
-    """For `Kernel.layouts`: the first operand in a layout, its result in that or another, other operands plain."""
+    """Makes an entry of `Kernel.layouts`: the first operand in a layout, the result in the same or another one, other
+    operands plain."""
     return (x, *(PLAIN,) * (len(site.inputs) - 1)), (y or x,)
 
 
@@ -133,7 +134,7 @@ class Kernel:
         yield (PLAIN,) * len(site.inputs), (PLAIN,) * len(site.outputs)
 
     def refuse(self, site: Site) -> str | None:
-        """Why this kernel cannot realise the operator on operands laid out like this; None if it can."""
+        """Says why this kernel cannot realise the operator on operands in these layouts; None if it can."""
         return None
 
     def reorders(self, site: Site) -> bool:
@@ -141,7 +142,7 @@ class Kernel:
         return False
 
     def lower(self, site: Site) -> Lowered:
-        """The call; only asked where `refuse` gave None."""
+        """Returns the call. Only asked where `refuse` gave None."""
         raise NotImplementedError
 
     def cost(self, site: Site) -> float:
@@ -166,7 +167,7 @@ class Tiled(Kernel):
 
 
 class View(Kernel):
-    """The candidate of operators whose output can be the very memory of their input: nothing runs."""
+    """The candidate of operators whose output can share the memory of their input, so that nothing runs."""
 
     name = "view"
 

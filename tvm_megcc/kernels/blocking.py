@@ -26,7 +26,7 @@ STEPS = 8
 
 @dataclass(frozen=True)
 class CacheBlock:
-    """Weights that stay in the first cache: of so many output channels over so many input channels."""
+    """A block of weights that stays in the first cache: output channels by input channels."""
 
     channels: int
     depth: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which candidate realises an operator: asked once, by the pass that chooses layouts."""
+"""Chooses the candidate that realises an operator. The pass that chooses layouts asks once."""
 
 from __future__ import annotations
 

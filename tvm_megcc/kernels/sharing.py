@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a layer in register tiles is cut into tasks: rows of pixels × chunks of output channels.
+"""Cuts a layer in register tiles into tasks: rows of pixels × chunks of output channels.
 
 Workers have equal shares of the tasks, in order, and take from each other when they are done (c_runtime/src/pool.c).
 Cuts do not depend on how many workers there are, so neither do results.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An operator at its place: what a kernel candidate is asked about."""
+"""An operator in its graph, as kernel candidates see it."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def operand_class(operand: TensorType, output: TensorType, channel_axis: int | N
 
 
 def epilogue_refusal(site: Site, kernel: Kernel) -> str | None:
-    """Why the kernel cannot apply the operator's epilogue on operands laid out like this; None if it can."""
+    """Says why the kernel cannot apply the operator's epilogue on operands in these layouts; None if it can."""
     if site.op.epilogue is None:
         return None
     if not kernel.fuses_epilogue:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Register tiles of convolutions and products: so many pixels by so many vectors of output channels.
+"""Register tiles of convolutions and products: pixels by vectors of output channels.
 
 A tile keeps pixels x vectors accumulators in registers. For each step of the reduction it loads `vectors` weights and
 `pixels` inputs, so tall and wide tiles load least; what counts is how well they cover the shape at hand.

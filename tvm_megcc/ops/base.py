@@ -80,7 +80,7 @@ class Operator:
 
     @staticmethod
     def infer(attrs: Attrs, *inputs: TensorType | None) -> tuple[TensorType, ...]:
-        """Output types from input types (logical shapes; layouts are not its business).
+        """Infers the types of the results from those of the operands. Shapes are logical; layouts do not matter here.
 
         Raises:
             ShapeError: if the shapes contradict each other; the message names the operands.
@@ -129,7 +129,7 @@ class Operator:
 
     @staticmethod
     def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:
-        """Multiply-accumulates, for reports and cost models; 0 for what is not a convolution or product."""
+        """Counts multiply-accumulates for reports and cost models; 0 for all but convolutions and products."""
         return 0
 
     @classmethod
@@ -139,7 +139,7 @@ class Operator:
 
     @staticmethod
     def view_offset(attrs: Attrs, inputs: Types, outputs: Types) -> Dim | None:
-        """Byte offset at which the output is the very memory of input 0, in their present layouts; else None."""
+        """Returns the byte offset at which the output is a view of input 0 in their present layouts, or None."""
         return None
 
 
@@ -158,11 +158,11 @@ class OnnxNode:
         raise NotImplementedError
 
     def type(self, index: int) -> TensorType | None:
-        """Type of operand `index`; None where it is absent."""
+        """Returns the type of operand `index`; None if it is absent."""
         raise NotImplementedError
 
     def const(self, index: int, what: str = "") -> np.ndarray | None:
-        """Value of a constant operand; None where it is absent.
+        """Returns the value of a constant operand; None if it is absent.
 
         Raises:
             MegccError: where the operand is present but not constant.
@@ -186,7 +186,7 @@ class OnnxNode:
         raise NotImplementedError
 
     def extent(self, dim: Dim) -> str:
-        """An extent as a value, int64 []."""
+        """Emits an extent as a value, int64 []."""
         raise NotImplementedError
 
     def declared(self, output: int = 0) -> tuple[int, ...] | None:
@@ -267,7 +267,7 @@ class OnnxNode:
         raise NotImplementedError
 
     def as_text(self, value: str) -> str:
-        """The value, which from here on is known as strings: none that means something else too."""
+        """Marks the value as strings. It must not be used as numbers elsewhere."""
         raise NotImplementedError
 
     def producer(self, value: str) -> Op | None:

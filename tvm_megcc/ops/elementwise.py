@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementwise operators: one table of expressions, one of what has no expression, and their two kernels."""
+"""Elementwise operators: a table of those with an expression, and one of the others."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which inputs of a model are attention masks: 1 where there is something to attend to, 0 where there is not."""
+"""Finds the inputs of a model that are attention masks: 1 for positions to attend to, 0 for the others."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _COMPARING = frozenset({"less", "less_equal", "greater", "greater_equal"})
 
 
 def input_masks(graph: Graph) -> frozenset[str]:
-    """Inputs of integers or booleans, a row for each of a batch at least, that do nothing but to change the scores of a
-    softmax."""
+    """Returns the inputs of integers or booleans, at least one row for each of a batch, that only change the scores of
+    a softmax."""
     reached = {name for op in graph.ops for name in _scores(op)}
     for op in reversed(graph.ops):
         compared = op.kind in _COMPARING and any(name in graph.constants and graph.types[name].size == 1

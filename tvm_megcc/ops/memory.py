@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors as they lie in memory: axes with extents, outermost first."""
+"""The memory order of tensors: axes with extents, outermost first."""
 
 from __future__ import annotations
 

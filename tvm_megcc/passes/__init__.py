@@ -58,7 +58,8 @@ PIPELINE: tuple[tuple[str, Pass, str], ...] = (
 
 def before_layouts(graph: Graph, context: Context, seen: Callable[[str, Graph], None] = lambda name, graph: None) \
         -> Graph:
-    """Returns the graph with its final operators, as the choice of layouts finds it; `seen` gets it after each pass."""
+    """Returns the graph after all passes that precede the choice of layouts. `seen` is called with the graph after each
+    pass."""
     for name, run, _reason in PIPELINE:
         graph = run(graph, context)
         seen(name, graph)

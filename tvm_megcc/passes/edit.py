@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a pass changes a graph: operators keep their places, and what is added stands before or behind one of them."""
+"""The editor through which passes change a graph. Operators keep their positions; new ones are inserted before or after
+one of them."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ class Editor:
                                                 and name not in self.graph.outputs)
 
     def value(self, name: str, type_: TensorType) -> str:
-        """Returns a new value, called so or, where that is taken, alike."""
+        """Returns a new value with this name or, if the name is in use, a similar one."""
         name = unused(name, self.types)
         self.types[name] = type_
         return name
@@ -58,7 +59,7 @@ class Editor:
         return name
 
     def settle(self, op: Op, array: np.ndarray) -> None:
-        """The operator's one result is a constant from here on; where it is an output, a copy of one gives it."""
+        """Replaces the operator's only result by a constant; for an output, by a copy of the constant."""
         (name,) = op.outputs
         if name in self.graph.outputs:
             settled = self.constant(f"{name}.settled", array, self.types[name])
@@ -100,7 +101,7 @@ class Editor:
             ops[:] = [op.with_(inputs=tuple(names.get(name, name) for name in op.inputs)) for op in ops]
 
     def finish(self) -> Graph:
-        """Returns the graph, in order, without what no output needs."""
+        """Returns the edited graph in topological order, without unneeded operators."""
         places = zip(self._before, self._places, self._behind, strict=True)
         ops = [op for before, place, behind in places for op in (*before, *place, *behind)]
         return prune(self.graph.with_(ops=toposort(ops, self.types), types=self.types, constants=self.constants))

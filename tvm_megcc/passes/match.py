@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Patterns of operators, as `relax.dpl` has them: kind, number of operands and what gives them are tested before a pass
-reads any of it.
+"""Patterns of operators in the style of `relax.dpl`. A match tests kinds, numbers of operands and producers before a
+pass reads them.
 
     x = wildcard()
     turned = is_op("transpose", x)
@@ -39,10 +39,10 @@ class Match:
 
 
 class Pattern:
-    """Any value. A pattern that stands in several places has to be the same value in all."""
+    """Matches any value. A pattern that occurs several times has to match the same value each time."""
 
     def match(self, edit: Editor, value: str) -> Match | None:
-        """Returns the first way in which a value is this pattern."""
+        """Returns the first match of the pattern on a value."""
         return next((Match(edit, bound) for bound in self.ways(edit, value, MappingProxyType({}))), None)
 
     def ways(self, edit: Editor, value: str, bound: Bound) -> Iterator[Bound]:

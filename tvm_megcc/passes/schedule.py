@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of execution: the topological order whose largest live set is smallest.
+"""Chooses the order of execution: the topological order with the smallest peak of live bytes.
 
 Few operators are ready at a time in a real network, so the sets of operators that can have run ("states") are few,
 and a shortest-path search over them, with the peak so far as the distance, finds the best order outright. Where

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of attention: scores of a few queries at a time in workspace, and never of all."""
+"""The kernels of attention. They keep the scores of a few queries at a time in workspace."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def likely_extents(site: Site) -> dict[str, int]:
 
 
 class AttentionColumns(Kernel):
-    """A block of queries a task, each in a lane."""
+    """Computes a block of queries in a task, each in a lane."""
 
     name = "columns"
     dtypes = (FLOAT32,)
@@ -145,7 +145,7 @@ class AttentionColumns(Kernel):
 
 
 class AttentionLines(AttentionColumns):
-    """A few queries a task, whose keys are read once for all: one word of a decoder."""
+    """Computes a few queries in a task and reads the keys once for all of them: for one token of a decoder."""
 
     name = "lines"
 

@@ -49,8 +49,8 @@ class Geometry:
         return own._as_row() if one_column and site.isa.lanes > 1 else own
 
     def _as_row(self) -> Geometry:
-        """Returns an image of one column as one of one row, which lies in memory alike in every layout: tiles go along
-        rows."""
+        """Returns an image of one column as an image of one row, which has the same memory in every layout. Tiles go
+        along rows."""
         top, _, bottom, _ = self.pads
         return replace(self, ih=1, iw=self.ih, oh=1, ow=self.oh, kh=1, kw=self.kh, strides=self.strides[::-1],
                        dilations=self.dilations[::-1], pads=(0, top, 0, bottom))
@@ -123,7 +123,7 @@ def steps_name(strides: Sequence[int], dilations: Sequence[int]) -> str:
 
 
 def reach(extent: Dim, outputs: Dim, stride: int, kernel: int, dilation: int) -> Dim:
-    """Length of an axis as far as unclipped windows read it: its extent, whatever the call says of the outputs."""
+    """Returns the length of an axis that unclipped windows read."""
     return dim_max(extent, (outputs - 1) * stride + (kernel - 1) * dilation + 1)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolution as its definition says."""
+"""Direct convolution by its definition."""
 
 from __future__ import annotations
 

@@ -65,10 +65,11 @@ class WinogradParameters(Parameters):
 
 
 class WinogradConv(Kernel):
-    """Tiles of 6x6 inputs, transformed, times transformed weights: 36 products a tile for its 16 outputs, where the
-    sum itself takes 144. For each of the 36 places the product is one of matrices: tiles × input channels × output
-    channels. A task is a group of tiles of one image with a part of the output channels. 5x5 kernels would take 36 for
-    4 outputs; on digits of mnist8 their rounding was half as much again as the direct sum's, so they do without.
+    """Winograd's F(4x4, 3x3) (Lavin and Gray, 2015): transformed tiles of 6x6 inputs times transformed weights, 36
+    products for 16 outputs, where direct convolution takes 144. For each of the 36 places the product is one of
+    matrices: tiles × input channels × output channels. A task is a group of tiles of one image with a part of the
+    output channels. 5x5 kernels would take 36 for 4 outputs; on digits of mnist8 their rounding was half as much again
+    as the direct sum's, so they do without.
 
     An input that is not finite spoils its whole tile, not only the outputs whose window it lies in.
 
@@ -140,7 +141,7 @@ class WinogradConv(Kernel):
 
 @dataclass(frozen=True)
 class Blocking:
-    """How a task goes through its tiles and channels.
+    """The blocking of a task over its tiles and channels.
 
     vectors: of output channels, and pixels: tiles, of a product. tiles: of a task. depth: input channels that are
     multiplied before the next weights are transformed; all of them, where all weights are transformed. chunks: parts

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random numbers of a key and a counter."""
+"""Random numbers from a key and a counter (Philox, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+2011)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions and products of 8-bit operands on cores without vectors: numbers of two pixels are one word, so that one
+"""Convolutions and products of 8-bit operands on cores without vectors. Two pixels share one word, so that one
 multiplication by a weight makes two products."""
 
 from __future__ import annotations

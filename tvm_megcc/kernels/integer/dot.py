@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions and products of 8-bit operands: what a task reads is laid out as the ISA's products take it, and
-multiplied by packed weights; sums stay in registers until the epilogue has made the result's type of them."""
+"""Convolutions and products of 8-bit operands by dot products. A task copies its input into the order of the ISA's
+instruction and multiplies it by packed weights. Sums stay in registers up to the epilogue."""
 
 from __future__ import annotations
 

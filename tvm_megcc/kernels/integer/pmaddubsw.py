@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of bytes where the CPU adds two of them in int16 and saturates (`pmaddubsw`), so that none can saturate.
+"""Products of bytes by `pmaddubsw`, which adds two of them in int16 and saturates. Weights are packed so that no sum
+can saturate.
 
 Of two neighbours x0, x1 in 0…255 the sum x0 * w0 + x1 * w1 fits in int16 if |w0 + w1| <= 128, or if w0 and w1 have
 different signs. With x1 turned over, 255 - x1,

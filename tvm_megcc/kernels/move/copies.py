@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of what moves elements, of any element type."""
+"""The kernels of concat and pad, for any element type."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels that read where indices say."""
+"""Kernels that gather elements by indices."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels that write where indices say."""
+"""Kernels that scatter elements by indices."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class L2Parameters(UnitParameters):
 
 
 class L2Lines(AlongAxis):
-    """A line a task, number by number: the same bits on every CPU."""
+    """Normalises a line in a task, element by element, with the same bits on every CPU."""
 
     name = "lines"
     dtypes = (("int8", "uint8"),)

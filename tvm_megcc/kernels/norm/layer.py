@@ -61,7 +61,7 @@ class LayerNormBytesParameters(LayerNormParameters):
 
 
 class LayerNormBytes(Kernel):
-    """A row a task, the same bits on every CPU."""
+    """Normalises a row in a task, with the same bits on every CPU."""
 
     name = "rows"
     dtypes = (BYTES, FLOAT32, FLOAT32, FLOAT32)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels that read between pixels, where a grid says."""
+"""Kernels that sample an image at the points of a grid."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels that find as many elements as the model states, or fail."""
+"""Kernels whose results have data-dependent extents."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decision trees without walks: what a row's features rule out is taken from the leaves of all trees.
+"""Decision trees by bit masks (QuickScorer, Lucchese et al., 2015): each failed test of a row removes leaves from the
+masks of its tree.
 
 After C. Lucchese et al., "QuickScorer: A Fast Algorithm to Rank Documents with Additive Ensembles of Regression Trees",
 SIGIR 2015, and for several rows at a time T. Ye et al., "RapidScorer", KDD 2018.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decision trees: several walks at a time, none of which waits for another."""
+"""Decision trees by traversal: several independent walks at a time hide the latency of loads."""
 
 from __future__ import annotations
 

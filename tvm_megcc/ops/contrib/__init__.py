@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The domain com.microsoft."""
+"""Operators of ONNX Runtime's domain com.microsoft."""
 
 from . import attention, fused, norm, qlinear, quantized
 

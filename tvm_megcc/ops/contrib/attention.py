@@ -212,8 +212,8 @@ def _number_of(node: OnnxNode, extent: Dim) -> str:
 
 
 def _append_to_past(node: OnnxNode, past: str, new: str, before: str) -> str:
-    """Past keys with new ones from place `before` [B, 1] on: [B, N, longest, H]. What lies beyond does not count, and
-    stays; where the result is no longer than the past, new ones that do not fit are refused by the run."""
+    """Writes new keys into past ones from position `before` [B, 1] on: [B, N, longest, H]. Elements beyond stay and do
+    not count. If the result is no longer than the past, the run refuses new keys that do not fit."""
     if not past or node.type_of(past).shape[2] == 0:
         return new
     (batch, count, length, width), room = node.type_of(new).shape, node.type_of(past).shape[2]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of the domain com.microsoft on floats that ONNX Runtime's optimiser makes of several of ONNX: activations,
-products and convolutions with what follows them."""
+"""Operators of the domain com.microsoft on floats into which ONNX Runtime's optimiser fuses several: activations,
+products and convolutions with the operators that follow."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def contrib(*names: str):
 
 
 def _same(node: OnnxNode) -> tuple[str, ...]:
-    """ONNX's operator of the same name, operands and attributes."""
+    """Imports ONNX's operator of the same name, operands and attributes."""
     attributes = {name: node.attr(name) for name in ("mode", "upper") if node.attr(name) is not None}
     return (onnx_operator(node, node.op_type, *node.inputs, opset=16, **attributes),)
 

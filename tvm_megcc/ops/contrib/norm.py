@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Normalisations of ONNX Runtime's optimiser: with what was added before them, or looked up."""
+"""Normalisations that ONNX Runtime's optimiser fuses with a preceding sum or embedding."""
 
 from __future__ import annotations
 

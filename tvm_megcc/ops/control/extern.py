@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of the user's own: a function in C, with a shape rule in Python (tvm_megcc/extern.py declares them). They
-are all of one kind, whose attribute is the function, so that nothing is added to the operators that others compile
-with."""
+"""Custom operators of the user: a function in C with a shape rule in Python (tvm_megcc/extern.py declares them). All
+have one kind, with the function as its attribute, so the operator registry stays the same for other compilations."""
 
 from __future__ import annotations
 

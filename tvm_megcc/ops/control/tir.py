@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The long tail: operators that are given by their C code, printed by a front end from loops that TVM made of them
-(frontends/tir)."""
+"""Operators given by their C code, which a front end prints from TVM's loops (frontends/tir). They cover the operators
+that nobody has declared."""
 
 from __future__ import annotations
 

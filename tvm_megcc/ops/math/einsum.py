@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Einsum in simpler operators: diagonals and sums of single operands first, then products of pairs, left to right."""
+"""Einsum by simpler operators: first diagonals and sums of single operands, then products of pairs, left to right."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nodes of ai.onnx.ml's trees as the tables of operator `trees`; the one place that refuses those that are none."""
+"""Converts the nodes of ai.onnx.ml's trees to the tables of operator `trees`, and refuses nodes that form no tree."""
 
 from __future__ import annotations
 

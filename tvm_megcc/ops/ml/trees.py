@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ensembles of decision trees as tables that are walked without branches."""
+"""Ensembles of decision trees as tables that kernels traverse without branches."""
 
 from __future__ import annotations
 

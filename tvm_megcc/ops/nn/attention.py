@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention as products, sums and softmax: what the operators of com.microsoft have in common.
+"""Attention as products, sums and softmax. The operators of com.microsoft share this code.
 
 Queries are [B, N, S, H], keys [B, M, T, H] and values [B, M, T, V], M being N or a divisor of it; masks are added.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images put together again: columns summed into them, maxima put back where they were found."""
+"""Col2Im, which sums columns into an image, and MaxUnpool, which puts maxima back at their positions."""
 
 from __future__ import annotations
 

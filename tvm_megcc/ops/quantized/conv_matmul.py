@@ -30,7 +30,7 @@ def _require_bytes(kind: str, *operands: TensorType | None, first: tuple[str, ..
 
 
 def quantised(real: Expr, zero: int, low: int, high: int) -> Expr:
-    """The nearest integer of what is in units of the scale already, as a quantised number within limits."""
+    """Rounds numbers that are already in units of the scale, and saturates them."""
     nearest = clip(call("nearest", real), low - zero, high - zero)
     return nearest + zero if zero else nearest
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any function of one number of 8 bits: a table of its 256 results, made by the compiler."""
+"""Lookup tables: any function of one number of 8 bits as its 256 results, computed by the compiler."""
 
 from __future__ import annotations
 

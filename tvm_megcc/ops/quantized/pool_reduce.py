@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of quantised numbers, in int32: what means and pools of them are made of."""
+"""Sums of quantised numbers in int32, from which means and average pools are computed."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One spelling for what models spell in several ways."""
+"""Brings equivalent forms of a graph to one form."""

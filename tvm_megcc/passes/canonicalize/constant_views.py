@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Constants that get a shape which only a run knows."""
+"""Copies constants that are reshaped to a shape that only a run knows."""
 
 from __future__ import annotations
 

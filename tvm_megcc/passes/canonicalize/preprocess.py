@@ -108,7 +108,7 @@ class Input:
         return mean, scale
 
     def refusals(self, type_: TensorType) -> list[str]:
-        """Why a network's input of this type cannot be made from this; nothing where it can."""
+        """Returns the reasons why a network's input of this type cannot be made from this form; empty if it can."""
         if type_.rank != 4 and (self.layout or self.order or self.network == "NHWC"):
             return [f"is {type_}; an order of axes or channels is for inputs of 4 axes"]
         counts = {len(numbers) for numbers in (self.mean, self.std, self.scale) if len(numbers) > 1}
@@ -128,7 +128,7 @@ class Input:
 
 
 def convert_inputs(graph: Graph, inputs: Mapping[str, Input]) -> Graph:
-    """Returns the graph with inputs as they are given, and what makes the network's own inputs from them.
+    """Returns the graph with inputs as the caller gives them, and operators that convert them to the network's inputs.
 
     Arithmetic goes into the weights of the convolutions behind it where nothing else has to be done to the elements
     and the pads do not stand in the way; it is part of the one pass that converts them otherwise.
@@ -157,7 +157,7 @@ def convert_inputs(graph: Graph, inputs: Mapping[str, Input]) -> Graph:
 
 
 def with_network(graph: Graph, name: str, given: Input) -> Input:
-    """With the order of axes that the network's input has."""
+    """Returns the form with the order of axes that the network's input has."""
     return given if given.network else replace(given, network="NHWC" if _begins_transposed(graph, name) else "NCHW")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementwise operators go before a concat where that saves a pass over its result.
+"""Moves elementwise operators in front of a concat where that saves a pass over its result.
 
 What is computed of a concat is the concat of what is computed of its parts. A part that a convolution gives takes the
 operator as its epilogue; a part that others read too, and so cannot be computed into its place in the concat, is

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transposes and reshapes that only bring an axis to where an operator of the framework wanted it are left out."""
+"""Removes transposes and reshapes that only bring an axis to where an operator of the framework wanted it."""
 
 from __future__ import annotations
 

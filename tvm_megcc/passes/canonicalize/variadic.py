@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators with more operands than a kernel can have become trees of themselves."""
+"""Splits operators with more operands than a kernel can have into trees of operators."""
 
 from __future__ import annotations
 

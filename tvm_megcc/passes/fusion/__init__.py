@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several operators become one."""
+"""Passes that fuse several operators into one."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Per-channel scales, offsets and pads become part of the convolution or product beside them."""
+"""Folds per-channel scales, offsets and pads into the adjacent convolution or product."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention, which importers write as two products with a softmax between them, as one operator: no scores in memory.
+"""Fuses attention, which importers write as two products with a softmax between them, into one operator that keeps no
+scores in memory.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ _REPEATED = is_op("reshape", _WIDE)
 
 
 def fuse_attention(graph: Graph, context: Context) -> Graph:
-    """softmax(number * q kᵀ + masks) v with the transposes around it, where that costs less than what it replaces; with
-    `--reproducible` whatever it costs, for CPUs must not differ in what they compute."""
+    """Fuses softmax(number * q kᵀ + masks) v and the transposes around it, where that lowers the cost. With
+    `--reproducible` it always fuses, because all CPUs must compute the same."""
     edit = Editor(graph)
     readers = graph.consumers()
     for op in graph.ops:
@@ -86,8 +87,8 @@ class _Scores:
 
 @dataclass(frozen=True)
 class _Placed:
-    """An operand as it lies, its axes by letters; its place on an axis "c", its factor, the operators behind it. keys:
-    how many of the axis t count, None for all; shared: heads of queries for each of its own."""
+    """An operand in its source tensor: its axes as letters, its offset on an axis "c", its factor, and the operators
+    after it. keys: how many of the axis t count, None for all; shared: heads of queries for each of its own."""
 
     value: str
     axes: str
@@ -189,8 +190,9 @@ def _is_for_the_blind(edit: Editor, softmax: Op, choice: Op, masks: Sequence[_Ad
 
 
 def _guard(edit: Editor, readers: dict[str, list[Op]], softmax: Op) -> tuple[Op, ...]:
-    """PyTorch's exporter has where(is_nan(softmax), 0, softmax) for queries whose keys are all hidden: both operators,
-    () where there are none. (Scores that are not numbers it gives zeros too; here what they give is not specified.)"""
+    """Finds where(is_nan(softmax), 0, softmax), which PyTorch's exporter writes for queries whose keys are all hidden.
+    Returns both operators, or () if there are none. (Scores that are not numbers it gives zeros too; here what they
+    give is not specified.)"""
     (name,) = softmax.outputs
     found = [match for op in readers.get(name, []) if (match := _GUARDED.match(edit, op.outputs[0])) is not None
              and match[_SOFTMAX] == name]
@@ -235,7 +237,7 @@ def _scores(edit: Editor, name: str, far: int = FAR) -> _Scores | None:
 
 
 def _additions(edit: Editor, op: Op) -> list[tuple[str, _Added]]:
-    """How an operator may be seen as scores with a mask."""
+    """Returns the ways to read an operator as scores plus a mask."""
     if op.kind == "add":
         return [(a, _Added(b)) for a, b in (op.inputs, op.inputs[::-1])]
     if op.kind != "where":
@@ -249,7 +251,7 @@ def _additions(edit: Editor, op: Op) -> list[tuple[str, _Added]]:
 
 def _operands(edit: Editor, q: tuple[str, str], k: tuple[str, str], v: tuple[str, str]) \
         -> tuple[_Placed, _Placed, _Placed] | None:
-    """Queries, keys and values, each given by its name and axes, where they come from. Keys and values have the same
+    """Traces queries, keys and values, each given by its name and axes, to their sources. Keys and values have the same
     room and heads; where they do not, they are taken as the products have them."""
     for is_kept in (True, False):
         placed = (_placed(edit, *q), _placed(edit, *k, is_kept=is_kept), _placed(edit, *v, last="v", is_kept=is_kept))
@@ -259,9 +261,9 @@ def _operands(edit: Editor, q: tuple[str, str], k: tuple[str, str], v: tuple[str
 
 
 def _placed(edit: Editor, name: str, axes: str, last: str = "", is_kept: bool = False) -> _Placed | None:
-    """Where an operand comes from that is transposed, a part of a tensor, or multiplied by a number; `last`: of values,
-    which are not, the axis whose elements have to be neighbours; `is_kept`: of keys and values, whose tensor may have
-    room for more, or fewer heads."""
+    """Traces an operand that is transposed, sliced, or multiplied by a number to its source; `last`: of values, which
+    are not, the axis whose elements have to be neighbours; `is_kept`: of keys and values, whose tensor may have room
+    for more, or fewer heads."""
     at = found = _Placed(name, axes)
     for _ in range(FAR):
         if at.axes.endswith(last):

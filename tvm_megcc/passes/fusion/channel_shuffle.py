@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Channel shuffles cost nothing where weights behind them can be reordered instead.
+"""Removes channel shuffles by reordering the weights after them.
 
 A shuffle (reshape, transpose, reshape) permutes channels. Operators that treat each channel by itself do as well on
 the channels in their old order, if their constants take that order too; a convolution over all channels sums them in

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementwise operators become expressions, and chains of them become one operator."""
+"""Turns elementwise operators into expressions, and fuses chains of them into one operator."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An elementwise operator behind a producer becomes the producer's epilogue: computed in registers, never stored."""
+"""Fuses an elementwise operator into its producer as an epilogue, which is computed in registers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layer normalisation, which importers and exporters write as means, squares and roots, as one operator."""
+"""Fuses layer normalisation, which exporters write as means, squares and roots, into one operator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Readers = dict[str, list[Op]]
 
 
 def fuse_norms(graph: Graph, context: Context) -> Graph:
-    """Along the last axis: x - mean, over the root of the mean of its squares, times a constant, plus another."""
+    """Fuses (x - mean) / sqrt(variance + epsilon) * weight + bias along the last axis."""
     edit = Editor(graph)
     readers: Readers = graph.consumers()
     for op in graph.ops:

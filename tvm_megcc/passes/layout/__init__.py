@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layout of each tensor, by cost."""
+"""Chooses the layout of each tensor by cost."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layouts, chosen over the whole graph by cost.
+"""Chooses layouts over the whole graph by cost.
 
 Every operator has options: a candidate kernel with the layouts it reads and writes. The cost of a choice is that of
 its kernel plus that of the relayouts on the edges where producer and consumer disagree. A first choice in order of
@@ -91,8 +91,8 @@ def choose_layouts(graph: Graph, context: Context) -> Placed:
 
 
 def relayout_cost(type_: TensorType, source: Layout, wanted: Layout, context: Context) -> float:
-    """Cost of moving a tensor into another layout; the guess: one vector in, one out, at a third of a copy's speed;
-    between plain and channels last element by element."""
+    """Estimates the cost of a relayout: one vector in, one out, at a third of the speed of a copy; between plain and
+    channels last, element by element."""
     if source == wanted:
         return 0.0
     type_ = likely_type(type_, 1)

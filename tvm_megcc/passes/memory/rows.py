@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rows of its operands an operator reads for some rows of its result, and the operator that computes only these.
+"""Computes which rows of its operands an operator reads for some rows of its result, and the operator for only these
+rows.
 
 Rows are indices of axis 2, the height, of tensors of four axes.
 """

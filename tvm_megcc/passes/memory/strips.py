@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers by rows: some operators in a row computed strip by strip of the last one's result, for less memory.
+"""Computes consecutive operators strip by strip, in rows of the last result, to save memory.
 
 Of the values between them only the rows that a strip needs are there at a time. Where windows overlap, two strips need
 some rows between them: these are computed twice, or kept, copied to a place of their own until the next strip
@@ -127,7 +127,7 @@ def cut(placed: Placed, regions: Sequence[Region], context: Context) -> Placed |
 
 
 class _Cutter:
-    """Writes one region anew."""
+    """Rewrites one region into strips."""
 
     def __init__(self, placed: Placed, region: Region, context: Context):
         self.placed, self.region, self.context, self.graph = placed, region, context, placed.graph
@@ -156,7 +156,7 @@ class _Cutter:
         return replace(self.placed, graph=graph, choices=self.choices, alike=self.alike, whole=frozenset(self.whole))
 
     def _strip(self, parts: Sequence[Part], following: Mapping[str, Strip], number: int) -> str:
-        """Returns the result of a strip; "" where something of it cannot be computed so. following: the rows of values
+        """Returns the result of a strip; "" if a part of it cannot be computed by rows. following: the rows of values
         that the next strip takes from this one."""
         there: dict[str, tuple[str, Strip]] = {}
         slices: dict[tuple[str, Strip], str] = {}
@@ -202,14 +202,14 @@ class _Cutter:
         return own
 
     def _appended(self, kept: str, new: str, part: Part) -> str:
-        """Returns rows that were kept, with new ones behind them."""
+        """Returns rows that were kept, followed by the new ones."""
         (result,) = part.op.outputs
         begin = self._copy(kept, f"{result}:{part.rows.first}:begin", part.op)
         both = self._value(f"{result}:{part.rows.first}:both", _rows(self.types[result], part.rows.count))
         return both if self._concat((begin, new), both, part.op.origin) else ""
 
     def _concat(self, pieces: tuple[str, ...], whole: str, origin: str) -> bool:
-        """Values as parts of one that lie in their places in it; False where they cannot."""
+        """Places values inside one value as views. Returns False if that is not possible."""
         op = Op("concat", Attrs(axis=HEIGHT), pieces, (whole,), origin=origin)
         self.ops.append(op)
         self.choices[whole] = Choice(View())

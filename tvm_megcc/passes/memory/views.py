@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory forwarding: which values are parts of another value's memory, so that nothing has to be copied.
+"""Memory forwarding: finds values that can be views of another value's memory, so that no copy is needed.
 
 A view (reshape, contiguous slice) looks into its operand. A concat whose operands lie one behind the other is no
 operator at all: its operands are computed into their places in the result.

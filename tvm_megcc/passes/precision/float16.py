@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Half precision: what a CPU computes faster with vectors of halves does so, and lies in memory as float16."""
+"""Half precision: operators that a CPU computes faster with vectors of float16 do so, and their tensors are stored as
+float16."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""float16, bfloat16, floats of 8 bits and integers of 4 are ways to store numbers: what has no kernel for them computes
-in float32 or int8, between conversions."""
+"""Inserts conversions around operators without a kernel for float16, bfloat16, floats of 8 bits or integers of 4: they
+compute in float32 or int8."""
 
 from __future__ import annotations
 

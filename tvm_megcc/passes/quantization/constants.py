@@ -24,7 +24,7 @@ SMALL = 1 << 16
 
 
 def fold(graph: Graph, context: Context) -> Graph:
-    """Small results of operators on constants and dequantised ones are constants."""
+    """Folds small results of operators on constants and dequantised constants."""
     edit = Editor(graph)
     counted = {name for op in graph.ops if op.kind == EXTENT for name in op.inputs}
     for op in graph.ops:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data movement between dequantize_linear and quantize_linear moves the integers."""
+"""Makes data movement between dequantize_linear and quantize_linear move the integers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARTS = ("reshape", "transpose", "slice")
 
 
 def sink(graph: Graph, context: Context) -> Graph:
-    """Data movement of what was just dequantised moves the integers; what is quantised again as it was, is not."""
+    """Moves dequantize_linear after data movement, and cancels it with an equal quantize_linear."""
     edit = Editor(graph)
     for op in graph.ops:
         data = _data(op)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Channels that are the same number everywhere are not computed: their filters go, and what they add to the sums behind
-goes into the bias there. A filter of zeros makes such a channel, and pools and filters of a single channel keep it one
-where they have no padding, or one of that number."""
+"""Removes channels with the same number everywhere: it drops their filters, and adds their contribution to the
+following bias. A filter of zeros makes such a channel, and pools and filters of a single channel keep it one where they
+have no padding, or one of that number."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of two numbers of 8 bits by fewer instructions where no pair tells the difference: all of them are tried, so the
-bits are the same. Fixed-point sums, as TFLite rounds them, become sums of floats: three products of 64 bits less for
-each element. Sums of floats that are divided, as ONNX says, do without the division, or with products of integers."""
+"""Rewrites sums of two numbers of 8 bits to fewer instructions. All pairs of numbers are tried, so the bits stay the
+same. Fixed-point sums, as TFLite rounds them, become sums of floats: three products of 64 bits less for each element.
+Sums of floats that are divided, as ONNX says, do without the division, or with products of integers."""
 
 from __future__ import annotations
 

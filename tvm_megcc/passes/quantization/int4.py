@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of 4 bits stay packed: products and rows of what was dequantised from them read them as they are."""
+"""Keeps weights of 4 bits packed: products and gathers of the dequantised weights read the packed ones."""
 
 from __future__ import annotations
 

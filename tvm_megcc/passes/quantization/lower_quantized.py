@@ -85,7 +85,7 @@ def _integer_bias(edit: Editor, name: str) -> Op | None:
 
 
 def _products(graph: Graph, context: Context) -> Graph:
-    """Products of what was just dequantised: convolutions by weights that are known, and matrices."""
+    """Lowers products of dequantised values: convolutions with known weights, and matrix products."""
     edit = Editor(graph)
     readers = graph.consumers()
     for op in graph.ops:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layer normalisation between dequantize_linear and quantize_linear is one operator of integers."""
+"""Lowers layer normalisation between dequantize_linear and quantize_linear to one integer operator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .requantize import DEQUANTIZE, QUANTIZE, Parameters
 
 
 def lower_norms(graph: Graph, context: Context) -> Graph:
-    """With one scale before and one behind."""
+    """Lowers layer normalisation with one scale before and one after."""
     edit = Editor(graph)
     for op in graph.ops:
         norm = edit.producer(op.inputs[0]) if op.kind == QUANTIZE else None

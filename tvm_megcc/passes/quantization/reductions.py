@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Means and sums of what was just dequantised are sums of the integers, times a factor."""
+"""Lowers means and sums of dequantised numbers to sums of integers, times a factor."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LARGEST = 1 << 22
 
 
 def lower_sums(graph: Graph, context: Context) -> Graph:
-    """Average pools, and means and sums over axes, of dequantised numbers with one scale."""
+    """Lowers average pools, means and sums over axes of dequantised numbers with one scale."""
     edit = Editor(graph)
     readers = graph.consumers()
     for op in graph.ops:

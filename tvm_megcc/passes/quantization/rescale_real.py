@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums rescaled by whole numbers, as TFLite rounds them, become sums rescaled by one fused product of floats, where no
-sum that can occur tells the difference. Both are monotone: they are equal if they are on both sides of each step of the
-result, of which bytes have at most 255. The factor of a channel and what is added are searched until that is so."""
+"""Replaces TFLite's fixed-point requantization by one fused multiply-add of floats, where every sum that can occur
+gives the same result. Both are monotone: they are equal if they are on both sides of each step of the result, of which
+bytes have at most 255. The factor of a channel and what is added are searched until that is so."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Softmax between dequantize_linear and quantize_linear is one operator of integers."""
+"""Lowers softmax between dequantize_linear and quantize_linear to one integer operator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ LONGEST = 1 << 15
 
 
 def lower_softmax(graph: Graph, context: Context) -> Graph:
-    """With one scale before and one behind; along another axis than the last, between two transpositions of bytes."""
+    """Lowers softmax with one scale before and one after; for another axis than the last, between two transposes of
+    bytes."""
     edit = Editor(graph)
     for op in graph.ops:
         softmax = edit.producer(op.inputs[0]) if op.kind == QUANTIZE else None

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expressions without what the ranges of their operands make idle: limits that nothing reaches, checks for numbers
-beyond int32, divisions of sums that have few values. On microcontrollers, rounded products without floats."""
+"""Simplifies expressions by the ranges of their operands: removes limits that nothing reaches, checks for numbers
+beyond int32, and divisions of sums with few values. On microcontrollers, rounded products without floats."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How values flow, wait and are kept in a network that takes its sequence in blocks (`streams.py`).
+"""The flow of values in a network that takes its sequence in blocks (`streams.py`): delays and states.
 
 Every value along the axis is a stream of its own: in the k-th run it has its elements [k * block - delay,
 (k + 1) * block - delay). What an operator reads of earlier blocks, the tail of its operand, is a state in front of the
@@ -53,7 +53,7 @@ class Flow:
     last: Fraction = Fraction(0)
 
     def widened(self, before: int, behind: int) -> Flow:
-        """Returns the same with so many elements of its own before and behind each that it depends on, too."""
+        """Returns the flow of a value that also depends on so many elements before and after each of its own."""
         first = None if self.first is None else self.first - before * self.step
         return replace(self, first=first, last=self.last + behind * self.step)
 
@@ -252,13 +252,13 @@ class Streamer:
         return read
 
     def keep(self, source: str, target: str, copies: int) -> None:
-        """A value becomes a state. copies: of it in each run."""
+        """Makes a value a state. copies: of it in each run."""
         self.states.append((source, target))
         self.copied[target] = copies * self.types[target].bytes
 
     def behind(self, flow: Flow, count: int) -> str:
-        """Returns the block behind the last `count` elements before it. In time order in memory, if channels come last,
-        so that the block can be computed into its place and the state is one run of bytes."""
+        """Returns the block with the last `count` elements before it in front. In time order in memory, if channels
+        come last, so that the block can be computed into its place and the state is one run of bytes."""
         if count == 0:
             return flow.name
         key = ("behind", flow.name, count, flow.blank)
@@ -285,7 +285,7 @@ class Streamer:
         return self._made[key]
 
     def delayed(self, flow: Flow, delay: int) -> Flow:
-        """Returns the same, so far behind."""
+        """Returns the flow, delayed by so many elements."""
         if delay == flow.delay:
             return flow
         name = self.cut(self.behind(flow, delay - flow.delay), flow.axis, 0, flow.block)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""States that grow: keys and values of a decoder's past, to which each run appends those of its new tokens.
+"""KV caches: states with the keys and values of a decoder's past, to which each run appends those of its new tokens.
 
 The model has inputs with an extent p (past) and outputs with p + n, which are Concat(past, new). Here such a state gets
 room for as many rows as the user says, a run writes the new ones into their place in it, and whatever read the concat

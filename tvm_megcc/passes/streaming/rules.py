@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How each operator takes a stream: what it reads of earlier blocks, and when its result is there."""
+"""Streaming rules: for each operator, the elements that it reads of earlier blocks, and the delay of its result."""
 
 from __future__ import annotations
 

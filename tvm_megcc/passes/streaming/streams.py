@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams: a network of a whole sequence as one that takes it in blocks along one axis and keeps what it needs."""
+"""Rewrites a network of a whole sequence into one that takes blocks along one axis and keeps the elements that it needs
+in states."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The generated folder: everything that a C compiler needs for one or more models, and the words around it.
+"""Writes the generated folder: everything that a C compiler needs for one or more models, and its documentation.
 
 Several models in one folder share the runtime and, by symbol, the kernels.
 """

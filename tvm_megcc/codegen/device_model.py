@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel plan and a memory plan as the rows of the container."""
+"""Converts a kernel plan and a memory plan to the rows of the container."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Containers as a part of the program: text of C, or files that the assembler or the compiler takes in."""
+"""Embeds containers in the program: as C text, or as files that the assembler or the compiler includes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def part_files(name: str, parts: int) -> list[str]:
 
 
 def including_source(name: str, targets: Sequence[Target], parts: Sequence[bytes], regions: Sequence = ()) -> str:
-    """C whose array is the content of a file. It has the digest, so it changes where the file does."""
+    """Prints C with an array of a file's content. The text has the digest, so it changes with the file."""
     rows = [f'#define DATA_FILE "{file}" /* sha256 {hashlib.sha256(part).hexdigest()} */'
             for file, part in zip(part_files(name, len(parts)), parts, strict=True)]
     return _render("incbin.c", {"name": name, "version": VERSION, "regions": regions,

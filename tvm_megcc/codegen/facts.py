@@ -81,7 +81,7 @@ def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], by_rows:
     calls, instruction, counts = [], 0, []
 
     def controls(index: int) -> int:
-        """How many instructions stand in front of a step; counts among them are noted."""
+        """Counts the instructions in front of a step, and notes the unbacked symbols among them."""
         nonlocal counts
         items = plan.controls(index)
         counts += [{"instruction": instruction + place, "name": item.symbol,

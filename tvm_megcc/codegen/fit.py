@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program that fits into a limit of RAM: which operators are computed by rows for it, and what is said where none do.
+"""Fits a program into a limit of RAM: chooses operators to compute by rows, or explains why none help.
 
 A layer, or some in a row, costs memory of its own whatever the others do: so the cheapest choice under a limit is a
 shortest path over the operators in their order. What a choice really takes the memory planner says: the limit
@@ -345,7 +345,7 @@ class _Cost:
         return _padded(type_.bytes * count // type_.shape[HEIGHT], self.search.alignment)
 
     def _strip_bytes(self, parts: Sequence[Part]) -> int:
-        """Bytes of what is there at most between the operators of a strip, and of workspace."""
+        """Bounds the bytes alive between the operators of a strip, with their workspace."""
         search = self.search
         positions = {op.outputs[0]: index for index, op in enumerate(search.graph.ops[self.first:self.last + 1])}
         last_use = {name: index for index, part in enumerate(parts) for name in part.op.inputs}

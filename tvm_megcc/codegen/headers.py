@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kernels.h`: the prototype of every kernel of a folder, which the kernels and their tables include; and names for
-linkers that cut them."""
+"""Prints `kernels.h`, which has the prototype of every kernel of a folder, and short names for linkers that cut long
+ones."""
 
 from __future__ import annotations
 

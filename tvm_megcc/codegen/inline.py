@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops and branches as jumps: the steps of their bodies take their places in the plan around them."""
+"""Lowers loops and branches to jumps: the steps of their bodies are inlined into the plan."""
 
 from __future__ import annotations
 

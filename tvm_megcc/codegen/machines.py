@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machines that a folder can be built for, told apart by the compiler's own macros.
+"""The machines that a folder can be built for. The compiler's predefined macros tell them apart.
 
 Levels of one machine, such as x86-64-v3 and x86-64-v4, are in the same build, and the CPU chooses when it runs. A
 Cortex-M and an x86 never are: neither has to hold the other's data, or memory for it.
@@ -73,7 +73,7 @@ def by_machine(targets: Sequence[Target], strings: Sequence[str]) -> str:
 
 
 def make_commands(targets: Sequence[Target], left_out: Sequence[str]) -> list[tuple[str, str]]:
-    """How `make` builds a folder for these targets: the command, and what for; this machine's first.
+    """Returns the `make` commands for these targets, each with its purpose; the host's first.
 
     Args:
         left_out: flags that leave out of the runtime what a microcontroller does not need.

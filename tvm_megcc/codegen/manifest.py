@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The manifest of a generated folder as it is read: whatever stands in the file, what comes out has this form."""
+"""Reads the manifest of a generated folder and validates its form, whatever the file holds."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def read_manifest(folder: Path) -> dict:
 
 
 def _misfit(value: Any, form: Any, where: str) -> str:
-    """Where a value has another form; "" if it fits."""
+    """Finds where a value deviates from a form; "" if it fits."""
     if isinstance(form, dict):
         if not isinstance(value, dict):
             return f"{where.strip('.') or 'it'} is no object"

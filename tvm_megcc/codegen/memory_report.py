@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A memory plan for people: as text, and as a picture of time × address."""
+"""Shows a memory plan as text, and as a picture of time × address."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The graph as calls of kernels on buffers: which kernel, which packed weights, which memory."""
+"""Plans the graph as calls of kernels on buffers, with packed weights and memory."""
 
 from __future__ import annotations
 
@@ -332,9 +332,9 @@ def _regions(plan: KernelPlan, buffers: Sequence[memory.Buffer]) -> list[int]:
 
 
 def _traffic(plan: KernelPlan, merged: Mapping[str, str]) -> dict[str, float]:
-    """How often a run touches a byte of a buffer or weight; of a workspace how many it touches. Of what an operator
-    multiplies, the first operand and the largest, a multiply-accumulate reads an element each; of its other operands
-    each element of the result reads one."""
+    """Estimates how often a run accesses a byte of a buffer or weight, and the accessed bytes of a workspace. Of what
+    an operator multiplies, the first operand and the largest, a multiply-accumulate reads an element each; of its other
+    operands each element of the result reads one."""
     graph, touched, sizes = plan.graph, {}, {}
     for index, step in enumerate(plan.steps):
         op = step.op

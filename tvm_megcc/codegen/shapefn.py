@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shape function: every extent and size of a program as C over the symbols of its inputs.
+"""Prints the shape function: every extent and size of a program as C over the symbols of its inputs.
 
 Container and kernel table name an extent by a number: not negative it is the extent itself, negative the entry
 -1-number of a table with the symbols first and then the values that the shape function computes. The function is

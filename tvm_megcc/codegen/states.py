@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""States that are updated where they lie: outputs that overwrite some elements of what the last run left.
+"""Finds states that are updated in place: outputs that overwrite some elements of the last run's values.
 
 That is right only where the run can be repeated after it failed half way: what it wrote is then written again before
 anything reads it, and nothing else has changed. So the state is read by the one operator that overwrites it

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kernels.c`: the kernel table of every target, with the signatures that containers are checked against.
+"""Prints `kernels.c`: the kernel table of every target, with the signatures that containers are checked against.
 
 A kernel with run-time extents accepts exactly the extents of the calls it was made for: they stand here, in code that
 is trusted, with the sizes that follow, as numbers or as entries of the table that the shape function fills. What a

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which weights the programs of a container share, and which had to be packed differently for some CPUs."""
+"""Reports which weights the programs of a container share, and which are packed differently for some CPUs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that we do not read: what each is, and the commands that make an ONNX file of it."""
+"""Formats that we do not read, with the commands that convert each to ONNX."""
 
 from __future__ import annotations
 

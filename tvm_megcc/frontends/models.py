@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any model as a graph: an ONNX or TFLite file, a module of TVM, what TVM's importers read."""
+"""Imports any model as a graph: an ONNX or TFLite file, a module of TVM, or a format that TVM's importers read."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def import_model(model, options: CompileOptions | None = None, *, params: Mappin
 
 def _import_all(model, options: CompileOptions, params: Mapping[str, object] | None
                   ) -> tuple[Graph, tuple[Bucket, ...]]:
-    """`import_model` of what is no stream."""
+    """Runs `import_model` for a model that is not streamed."""
     name = Path(model).stem if isinstance(model, (str, Path)) else "model"
     if is_tflite(model):
         if params or options.constants or options.bounds:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which values a model can take at its inputs, as far as operators that read or write where an index says tell."""
+"""Derives the valid values of a model's inputs from the operators that use them as indices."""
 
 from __future__ import annotations
 

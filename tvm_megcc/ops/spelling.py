@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of ONNX within the importers of others: `onnx_operator(node, "Softmax", x, axis=-1)`."""
+"""Emits ONNX's operators from the importers of others: `onnx_operator(node, "Softmax", x, axis=-1)`."""
 
 from __future__ import annotations
 

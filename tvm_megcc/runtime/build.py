@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A generated folder, compiled for one target: a library to load, a program or firmware to run. Any C compiler does."""
+"""Builds a generated folder for one target as a library, a program or firmware. Any C compiler will do."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _defines(folder: Path, model: str) -> tuple[str, ...]:
 
 @contextmanager
 def building_in(folder: Path) -> Iterator[None]:
-    """Nobody else builds in the generated folder or replaces it meanwhile.
+    """Excludes other processes from building in the generated folder or replacing it.
 
     Raises:
         MegccError: if the folder is none of ours, or something has to be built and it cannot be written to.
@@ -229,7 +229,7 @@ def model_of(manifest: dict, model: str | None, folder: Path) -> dict:
 
 
 def target_of(manifest: dict, target: Target | str | None, folder: Path) -> Target:
-    """One of those the folder was compiled for: the one asked for, else one that this machine runs, else the first.
+    """Chooses a target of the folder: the requested one, else one that this machine runs, else the first.
 
     Raises:
         MegccError: if there is no such target, or the folder is not for it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model whose times are taken where it runs: in this process, or on a board behind TVM's RPC.
+"""A model that is timed where it runs: in this process, or on a board behind TVM's RPC.
 
 The C side is device.c: three functions over blocks of bytes. A link calls them; `LocalLink` does in this process,
 `remote.RpcLink` on a board.
@@ -36,7 +36,7 @@ class Link(Protocol):
     where: str
 
     def keep(self, array: np.ndarray) -> object:
-        """The array where the functions can see it, for many calls."""
+        """Copies the array to where the functions can read it, for many calls."""
 
     def close(self) -> None:
         """Frees the device."""
@@ -109,7 +109,7 @@ class DeviceSession(Session):
                 for call, seconds in zip(self.calls, self.times(inputs, 0, 1).calls, strict=True)]
 
     def times(self, inputs: Mapping[str, np.ndarray], runs: int, watched: int) -> Times:
-        """So many runs, then as many again as `watched` says with a look at the clock around each kernel call."""
+        """Times so many runs, then `watched` more with each kernel call timed."""
         _, seconds, calls = self._run(inputs, runs, watched)
         per_call = [statistics.median(column) for column in calls.T.tolist()] if watched else []
         return Times(tuple(seconds.tolist()),
@@ -117,7 +117,7 @@ class DeviceSession(Session):
                      if watched else ())
 
     def idle(self, seconds: float, iterations: int) -> tuple[float, ...]:
-        """How many seconds each of some turns took that only wait for so many."""
+        """Measures iterations that only wait for so many seconds."""
         taken = np.zeros(iterations)
         self._call("idle", [np.array([seconds])], [taken])
         return tuple(taken.tolist())

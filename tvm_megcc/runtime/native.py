@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compiled model in this process: the shared library of a build, through the functions of megcc_py.c.
+"""Runs a compiled model in this process: the shared library of a build, through the functions of megcc_py.c.
 
 A run of a small network takes a microsecond, so what Python does around it is kept short: everything that does not
 change from run to run is prepared, C compares types and shapes, and arrays are handed over by numpy's array interface
@@ -162,7 +162,7 @@ class NativeSession(Session):
         return np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8)), (size.value,))
 
     def _require_the_container_of_the_manifest(self) -> None:
-        """Everything here goes by what the runtime says of the container; the manifest has to say the same."""
+        """Checks that the manifest agrees with the container, as the runtime describes it."""
         counts = (ctypes.c_uint32 * 4)()
         self._c_counts(self._handle, counts)
         expected = (len(self._all_inputs), len(self._all_outputs), len(self.kept), self.program["instructions"])
@@ -198,7 +198,7 @@ class NativeSession(Session):
             return self._with_strings(results) if self._strings else results
 
     def _run(self, inputs: Given) -> None:
-        """A run whose results stay in the session. The lock is held."""
+        """Runs and leaves the results in the session. The lock is held."""
         if self._handle is None:
             self._refuse_to_run()
         if self._bound is not None:
@@ -211,7 +211,7 @@ class NativeSession(Session):
             raise self._other_container("its inputs have other types")
 
     def _start(self, inputs: dict[str, Any]) -> bool:
-        """One run, if these are arrays as C code reads them."""
+        """Runs on arrays that C code can read."""
         interfaces = []
         try:
             for name, row in self._given:
@@ -229,7 +229,7 @@ class NativeSession(Session):
         raise MegccError(f"{self.name}: {self._explained(self._error_text())}")
 
     def _error_text(self) -> str:
-        """Why the last call failed."""
+        """Returns the error text of the last call."""
         self._c_error(self._handle, self._text, _TEXT_BYTES)
         return self._text.value.decode(errors="replace")
 
@@ -279,7 +279,8 @@ class NativeSession(Session):
             self._begin(values)
 
     def _begin(self, states: dict[str, Array]) -> None:
-        """States become these; those that have no place before the first shapes are known, then. The lock is held."""
+        """Sets the states to these values. A state without memory is set once the first shapes are known. The lock is
+        held."""
         self._waiting = {}
         for name, value in states.items():
             if address := self._address(name):
@@ -309,7 +310,7 @@ class NativeSession(Session):
         return address
 
     def _set_shapes(self, arrays: Sequence[Array]) -> None:
-        """Only where they are others than before: states begin anew, unless they grow. The lock is held."""
+        """Sets the shapes of the inputs if they changed, which resets the states unless they grow. The lock is held."""
         given = iter(arrays)
         shapes = tuple(port.shape if port in self.state_ports else next(given).shape for port in self._all_inputs)
         if not self.is_dynamic or shapes == self._shapes:
@@ -323,7 +324,7 @@ class NativeSession(Session):
         self._views = [(0, view) for _, view in self._views]
 
     def _unbind(self) -> None:
-        """Outputs into the session's own memory again."""
+        """Binds the outputs to the session's own memory again."""
         for row in self._output_rows:
             row.wanted = None
         self._bound = None

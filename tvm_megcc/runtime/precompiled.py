@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiler's header of intrinsics, precompiled: of the time that gcc takes for a kernel, reading it is four fifths.
+"""Precompiles the compiler's header of intrinsics. Reading it takes four fifths of the time that gcc needs for a
+kernel.
 
 Object files are the same with and without it. A user's own build of a generated folder does not know of it.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numpy interpreter of graphs at any stage: the meaning that everything else is compared with."""
+"""The numpy interpreter of graphs at any stage, the reference for everything else."""
 
 from __future__ import annotations
 

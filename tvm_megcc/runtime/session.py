@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compiled model, run from Python: what every session offers. `native` runs in this process, `emulated` elsewhere."""
+"""Sessions: the interface to a compiled model from Python. `native` runs in this process, `emulated` elsewhere."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Port:
 
     @staticmethod
     def of(row: Mapping[str, Any], strings: StringTable | None = None) -> Port:
-        """From the manifest's row."""
+        """Reads a port from the manifest's row."""
         is_text = strings is not None and row.get("text", False)
         ends = (0, len(strings.known) - 1) if is_text and strings.known else row.get("range")
         return Port(row["name"], row["dtype"], tuple(row["shape"]), None if ends is None else (ends[0], ends[1]),
@@ -185,7 +185,7 @@ class Session:
     def run(self, inputs: Sequence[str] | None, feeds: Arrays, run_options: object = None) -> list[Array]: ...
 
     def run(self, inputs: Any, feeds: Arrays | None = None, run_options: object = None) -> Any:
-        """One run: arrays by input name in, arrays by output name out (copies).
+        """Runs the model on arrays by input name and returns copies of the outputs by name.
 
         Args:
             inputs: a mapping from names to arrays; or a list or tuple of arrays in the order of `inputs`; or the one
@@ -203,7 +203,7 @@ class Session:
         raise NotImplementedError
 
     def _in_order(self, names: Sequence[str] | None, feeds: Arrays) -> list[Array]:
-        """A run as ONNX Runtime has it: the outputs of these names, or all in their order."""
+        """Runs as ONNX Runtime does and returns the outputs of these names, or all in their order."""
         known = [port.name for port in self.outputs]
         wanted = known if names is None else [names] if isinstance(names, str) else list(names)
         unknown = next((name for name in wanted if name not in known), None)
@@ -227,7 +227,7 @@ class Session:
         return {name: outputs[name].dequantize(array) for name, array in results.items()}
 
     def __call__(self, *arrays: npt.ArrayLike, **named: npt.ArrayLike) -> Array | tuple[Array, ...]:
-        """One run, inputs in their order or by name: the output, or a tuple of them if there are several.
+        """Runs the model on inputs in their order or by name. Returns the output, or a tuple of several.
 
         Raises: as `run`.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Timing kernel candidates: a library of some of them, a job for each, and what its result means.
+"""Times kernel candidates: builds a library of some of them, runs a job for each and checks the results.
 
 The C side is measure.c. The same source is a shared library for RPC servers and a program for this machine, where
 every job is a process of its own: a kernel that goes wrong harms nobody.

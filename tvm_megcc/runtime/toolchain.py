@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finding what is needed to build and run for a target: a C compiler, and an emulator where the CPU is not ours."""
+"""Finds the tools to build and run for a target: a C compiler, and an emulator for a foreign CPU."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def find_emulator(target: Target) -> tuple[str, ...]:
 
 
 def zig_command() -> tuple[str, ...]:
-    """How to call zig: from the path, else from the PyPI package `ziglang`; empty if there is none."""
+    """Returns the command for zig: from the path, else from the PyPI package `ziglang`; empty if there is none."""
     if shutil.which("zig"):
         return ("zig",)
     if importlib.util.find_spec("ziglang"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tuning: every candidate of every distinct call of some graphs, timed on one target, into a log.
+"""The tuner: times every candidate of every distinct call of some graphs on one target, into a log.
 
 Candidates are compiled in batches, a library each. A batch is a unit of work: a device loads its library and runs its
 jobs. What a lost device left undone goes back into the queue; every result is in the log as soon as it is there.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An operator and the candidate that was chosen for it, as a call; and the identity of the kernel that is called."""
+"""Binds an operator and its chosen candidate to a call, and identifies the kernel that it calls."""
 
 from __future__ import annotations
 
@@ -158,8 +158,8 @@ def with_constants(bound: Bound, known: Mapping[str, int]) -> Bound:
 
 
 def with_equal_constants(calls: Sequence[Bound]) -> list[Bound]:
-    """All calls of a program at `-O size`, or of one operator's parts: what is equal in all calls of a kernel becomes a
-    constant in its code.
+    """Makes extents that are equal in all calls of a kernel constants of its code. The calls are those of a program at
+    `-O size`, or of one operator's parts.
 
     So there are as many kernels as before, each with fewer arguments."""
     equal: dict[KernelSpec, dict[str, int]] = {}

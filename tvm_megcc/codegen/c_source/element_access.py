@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How templates read and write operands that are float32 or float16 in memory, and vectors of floats in registers."""
+"""Loads and stores in templates, for operands that are float32 or float16 in memory and vectors of floats in
+registers."""
 
 from __future__ import annotations
 

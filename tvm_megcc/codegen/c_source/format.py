@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of generated C: templates count neither the columns of what they nest nor the length of lines."""
+"""Formats generated C: indents it and breaks long lines, so that templates need not."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel specs to C text: the template of the algorithm, and around it everything that all kernels share."""
+"""Renders kernel specs to C: the template of the algorithm, and around it the code that all kernels share."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Epilogue:
         return self.present and self.result == "int8" and kinds and lanes.functions(self.expression) <= _INT32X4
 
     def store_four(self, pointer: str, at: str, value: str, channel: str, n: str) -> str:
-        """As `store`, of a vector of Helium (simd/helium_integer.h)."""
+        """Prints a store as `store` does, for a vector of Helium (simd/helium_integer.h)."""
         self.is_int32x4 = True
         loads = {"scalar": "mgc_four_dup({0}[0])", "channel": "mgc_four_load{4}({0} + {1}, {3})",
                  "full": "mgc_four_load_i8({0} + {2}, {3})"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Integer arithmetic in generated C without what does nothing: `(C + 0) / 1 * 1` is printed as `C`.
+"""Simplifies integer arithmetic in generated C: `(C + 0) / 1 * 1` becomes `C`.
 
 Templates are written for any number of lanes, stride and dilation, and print each as a number. Where it is 1 or 0, the
 term is dropped here, so that no template has to care.

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where tensors and weights lie."""
+"""Memory plans of tensors and weights."""

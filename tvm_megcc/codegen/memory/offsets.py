@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where each buffer lies in the arena: lifetimes in, offsets out. A pure function; `verify` checks it separately.
+"""Plans the offsets of buffers in the arena from their live ranges. A pure function; `verify` checks its result
+separately.
 
 A buffer lives from the instruction that writes it (`first`) to the last one that touches it (`last`), both
 included: two buffers may share an address only if no instruction touches both. All but the last of the algorithms

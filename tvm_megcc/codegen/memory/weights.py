@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The weights of a container, piece by piece: a model of gigabytes has them in memory once."""
+"""The weights of a container in pieces, so that a model of gigabytes is in memory once."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A generated folder as a package of an embedded build system: one layout of the sources for all of them, and the
-files that each system wants, which are the templates below `templates/export/<system>/`.
+"""Packages a generated folder for an embedded build system. All packages have one layout of the sources; the files of
+each system are the templates below `templates/export/<system>/`.
 
 The sources have one include folder, `src`, and need no flags: what a microcontroller leaves out of the runtime is in
 `src/megcc_config.h`. So they also build where flags cannot be given, as in an Arduino library.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX models into our graph, without TVM. `builder`, the graph under construction, serves the other front ends too."""
+"""The front end for ONNX, which needs no TVM. The other front ends use its `builder`, the graph under construction,
+too."""
 
 from .importer import import_onnx, input_dims
 

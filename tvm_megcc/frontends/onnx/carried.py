@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sequences as what loops carry and branches give, where values are tensors: as their tensors, or stacked."""
+"""Represents sequences as tensors where loops carry them and branches return them: as separate tensors, or stacked."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes and values of an ONNX file by themselves: what messages call them, what they state, what is wrong with them."""
+"""Checks single nodes and values of an ONNX file, and gives them names for messages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""com.microsoft's DynamicQuantizeLSTM, which ONNX Runtime's dynamic quantisation makes of an LSTM, as a Scan.
+"""Decomposes com.microsoft's DynamicQuantizeLSTM, to which ONNX Runtime's dynamic quantisation converts an LSTM, into a
+Scan.
 
 As ONNX Runtime computes it, the whole input is quantised once, and the hidden state in each step; both products are of
 integers, gates are floats.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX nodes of the user's own domains, for which there are functions in C (tvm_megcc/extern.py)."""
+"""Imports ONNX nodes of the user's own domains as calls of C functions (tvm_megcc/extern.py)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much is computed when a model is imported. A node of forty bytes can ask for gigabytes, a hundred of them for
-hours; what is allowed grows with the constants that the model holds."""
+"""The budget of constant folding. A node of forty bytes can ask for gigabytes, and a hundred of them for hours, so the
+budget grows with the constants that the model holds."""
 
 from __future__ import annotations
 

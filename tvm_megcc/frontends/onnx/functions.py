@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions: those a model defines itself, and ONNX operators whose schema gives them as a body of simpler ones."""
+"""Expands functions: those that a model defines, and ONNX operators whose schema has a body of simpler ones."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX models into our graph: names resolved, shapes inferred, constants folded, every problem reported at once."""
+"""Imports ONNX models into our graph: resolves names, infers shapes, folds constants and reports every problem at
+once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ONNX file, bytes or proto as a checked ModelProto: what is wrong with the file itself is found here."""
+"""Loads an ONNX file, bytes or proto as a checked ModelProto. Errors of the file itself are found here."""
 
 from __future__ import annotations
 

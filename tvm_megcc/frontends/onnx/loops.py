@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A loop that the run ends: the graph of its body, found by importing it, and what goes round. A value whose shape
-changes from iteration to iteration goes round packed."""
+"""Imports a loop with a run-time trip count: the graph of its body, found by importing it, and the loop-carried values.
+A value whose shape changes from iteration to iteration goes round packed."""
 
 from __future__ import annotations
 
@@ -128,8 +128,8 @@ def _differs(start: TensorType, type_: TensorType) -> str:
 
 
 def _plans(importer: Importer, node: Node, loop: Looped, iteration: Body) -> list[TensorType | Packed] | None:
-    """How each value goes round: as it is, or packed, with room for the largest. None where an iteration cannot be
-    imported.
+    """Decides how the loop carries each value: as it is, or packed, with room for the largest. Returns None if an
+    iteration cannot be imported.
 
     Turns are imported until no more extents are found to change, then once more for how large they become.
     """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values whose extents change: from iteration to iteration of a loop, or with the branch that is taken. Such a value is
-packed into a vector that has room for the largest, beside those of its extents that change, each an int64 []."""
+"""Packs values whose extents change from iteration to iteration of a loop, or with the branch that is taken. The vector
+has room for the largest value; the extents that change lie beside it, each as int64 []."""
 
 from __future__ import annotations
 

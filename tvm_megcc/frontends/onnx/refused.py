@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX operators that are refused for a reason of their own."""
+"""ONNX operators that are refused, each with its reason."""
 
 _STRING = "makes new texts, or looks into them, which is not supported; do it in front of the model"
 

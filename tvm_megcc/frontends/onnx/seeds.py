@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The seed of operators that draw random numbers: one input of the model for all that have none of their own."""
+"""The seed of random operators: one input of the model serves all that have no seed of their own."""
 
 from __future__ import annotations
 

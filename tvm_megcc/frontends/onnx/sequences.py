@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sequences and optionals of tensors, which are there only while a model is imported: a sequence is a list of values
-whose length is known, an optional has a value or none. As an input or output it is that of its tensors, `x.0`, `x.1`, …
+"""Sequences and optionals of tensors, which exist only during the import: a sequence is a list of values of known
+length, an optional has a value or none. As an input or output it is that of its tensors, `x.0`, `x.1`, …
 """
 
 from __future__ import annotations

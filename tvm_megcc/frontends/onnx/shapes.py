@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Integer tensors that depend on shape symbols, followed through the arithmetic models do with them.
+"""Evaluates integer tensors over shape symbols, through the arithmetic that models do on shapes.
 
 `Shape → Gather → Mul → Concat → Reshape` with a symbolic batch: each value is a numpy array of `Dim` objects, on which
 numpy's own indexing and operators work. What cannot be followed is simply unknown.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Foreign operators spelled as ONNX ones, so that one importer serves all front ends."""
+"""Rewrites operators of other frameworks as ONNX nodes, so that one importer serves all front ends."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strings of a model as numbers: each that the model holds is its place among them, in the order in which they are met.
+"""Encodes the strings of a model as numbers: the index of each in the list of the model's strings, in the order of
+their occurrence.
 
 A run has other texts as inputs too; those are negative, each another number. So all that moves texts, compares them or
 looks them up is an operator on int64. What looks into them, or makes new ones, is refused.

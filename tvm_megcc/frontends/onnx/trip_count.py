@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many iterations a Loop makes whose condition follows from constants alone: exporters write `while i < n` so."""
+"""Finds the trip count of a Loop whose condition follows from constants alone: exporters write `while i < n` so."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Extents that a run computes: numbers of what it finds, and operands that say shapes."""
+"""Unbacked symbols: extents that a run computes, such as the number of nonzero elements or an operand with a shape."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inside TVM: Relax modules partitioned, our regions compiled by us, the rest by TVM, all in one library.
+"""The backend inside TVM: partitions Relax modules and compiles our regions; TVM compiles the rest, all into one
+library.
 
     mod = partition_for_megcc(mod, params)
     ex = tvm.compile(mod, target="megcc-native", relax_pipeline="megcc")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Symbolic extents of a Relax function as extents of our graph.
+"""Converts the symbolic extents of a Relax function to extents of our graph.
 
 TVM's types are expressions over the function's variables. Our graphs know the symbols that can be read off the shapes
 of their inputs: a variable that is an axis of some input, and an expression such as `h // 2` that is the axis of an

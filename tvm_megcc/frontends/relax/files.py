@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TFLite files and programs of torch.export as Relax modules, through TVM's importers."""
+"""Imports TFLite files and programs of torch.export as Relax modules, through TVM's importers."""
 
 from __future__ import annotations
 

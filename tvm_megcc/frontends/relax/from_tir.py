@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TIR functions that are Relax operators in disguise: TVM's importers write some clips and pads as loops."""
+"""Recognises Relax operators in TIR functions: TVM's importers write some clips and pads as loops."""
 
 from __future__ import annotations
 

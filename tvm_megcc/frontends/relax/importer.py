@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relax expressions into our graph: a whole region for the compiler, a single match for the question whether we have
-kernels for it."""
+"""Imports Relax expressions into our graph: a whole region to compile, or a single match to ask whether we have kernels
+for it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules with channels last → channels first, which our passes and kernels' epilogues expect: between convolutions no
-transpose is left. How tensors lie in memory is chosen later, by cost."""
+"""Converts modules from channels last to channels first, which our passes and epilogues expect. No transpose is left
+between convolutions. How tensors lie in memory is chosen later, by cost."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole Relax modules for the stand-alone compiler: by hand-written kernels, else by kernels made of TVM's loops."""
+"""Imports whole Relax modules for the stand-alone compiler, with hand-written kernels where there are some, else with
+kernels from TVM's loops."""
 
 from __future__ import annotations
 

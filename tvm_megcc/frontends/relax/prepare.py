@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Before patterns are matched: parameters become constants, what depends on constants only is computed, and TIR
-functions that are Relax operators in disguise become operators again."""
+"""Prepares a module for pattern matching: binds parameters as constants, folds constants, and turns TIR functions back
+into the Relax operators that they stand for."""
 
 from __future__ import annotations
 

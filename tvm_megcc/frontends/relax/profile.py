@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the time of a function of TVM's virtual machine goes: by the functions that it calls, and inside our regions by
-kernel."""
+"""Profiles a function of TVM's virtual machine: by the functions that it calls, and inside our regions by kernel."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that call themselves (loops of Relax), as passes of TVM bear them that follow every call."""
+"""Hides recursive calls (loops of Relax) from those passes of TVM that follow every call."""
 
 from __future__ import annotations
 

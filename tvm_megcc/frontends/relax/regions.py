@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Composites merged into regions, function by function: TVM's pass looks at "main" only."""
+"""Merges composites into regions in every function. TVM's own pass looks at "main" only."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tuning of partitioned Relax modules: kernels of the regions timed, the times kept as attributes of the regions."""
+"""Tunes partitioned Relax modules: times the kernels of the regions, and stores the times as attributes of the
+regions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inside a TVM that has Relay: modules partitioned, our regions compiled by us, the rest by TVM, all in one library.
+"""The backend inside a TVM with Relay: partitions modules and compiles our regions; TVM compiles the rest, all into one
+library.
 
     mod = partition_for_megcc(mod, params, target="megcc-native")
     lib = relay.build(mod, target="megcc-native")

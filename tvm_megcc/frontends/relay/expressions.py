@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Walking through Relay expressions, and telling them apart. Nothing here imports TVM."""
+"""Traverses and classifies Relay expressions. Nothing here imports TVM."""
 
 from __future__ import annotations
 

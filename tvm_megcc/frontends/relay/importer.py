@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relay expressions into our graph: a whole region for the compiler, a single call for the question whether we have a
-kernel for it, a module for the stand-alone compiler.
+"""Imports Relay expressions into our graph: a whole region to compile, a single call to ask whether we have a kernel
+for it, or a module for the stand-alone compiler.
 
 Nothing here imports TVM: expressions are told apart by the names of their classes.
 """

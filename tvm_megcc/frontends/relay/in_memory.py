@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running a library that was not exported. TVM links object files into the file that it exports, and has no way to run
+"""Runs a library that was not exported. TVM links object files into the file that it exports, and has no way to run
 them before. Until then a shared object of the same code runs: it is imported beside each object of ours, and left out
 of what is exported."""
 

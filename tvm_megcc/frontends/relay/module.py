@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole Relay modules for the stand-alone compiler."""
+"""Imports whole Relay modules for the stand-alone compiler."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Before patterns are matched: parameters become constants, and what depends on constants only is computed.
+"""Prepares a module for pattern matching: binds parameters as constants and folds constants.
 
 Batch norms and layouts stay as they are: our own passes fold and choose them, for every front end alike.
 """

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TFLite files into our graph, without TVM. `file` reads and checks the bytes, `value` holds tensors in any order of
-axes, the others are tables: an operator of the format is a row or a function, over the operators that ONNX files use.
+"""The front end for TFLite, which needs no TVM. `file` reads and checks the bytes, `value` holds tensors in any order
+of axes, the others are tables: an operator of the format is a row or a function, over the operators that ONNX files
+use.
 """
 
 from .importer import UnsupportedModel, import_tflite

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The custom operator that ends detectors: boxes from what is added to anchors, and the best of those."""
+"""The custom operator at the end of detectors: decodes boxes from anchors and selects the best."""
 
 from __future__ import annotations
 

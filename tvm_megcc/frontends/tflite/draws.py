@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that draw random numbers: by the network's input `seed`, whatever seeds the file gives them. LiteRT goes on
-from those in every run, which a network without a hidden state cannot."""
+"""Random operators. They use the network's input `seed`, whatever seeds the file gives them. LiteRT goes on from those
+in every run, which a network without a hidden state cannot."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that compute each element by itself."""
+"""Elementwise operators of TFLite."""
 
 from __future__ import annotations
 

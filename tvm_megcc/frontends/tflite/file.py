@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TFLite file as values of Python. It is hostile: every offset, length and index of it is read and checked here, and
-nowhere else.
+"""Reads a TFLite file. The file is hostile: every offset, length and index is checked here, and nowhere else.
 
 Python's own bounds hold offsets (the accessors of the package tflite raise where one leads out of the file), indices
 are compared, and what is read together is bounded by the size of the file, for tables of it may overlap.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that read or write what indices choose."""
+"""Operators that gather or scatter elements by indices."""
 
 from __future__ import annotations
 

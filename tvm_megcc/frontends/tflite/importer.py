@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TFLite files into our graph, without TVM: every problem reported at once."""
+"""Imports TFLite files into our graph, without TVM, and reports every problem at once."""
 
 from __future__ import annotations
 

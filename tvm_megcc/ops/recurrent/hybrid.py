@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of recurrent layers as TFLite has them beyond ONNX's: weights of 8 bits beside floats, whose results are
-measured in each step and made 8 bits (He et al. 2018), projections, and normalised gates (Ba et al. 2016)."""
+"""TFLite's recurrent layers beyond ONNX's: hybrid ones with weights of 8 bits, which quantize their states dynamically
+in each step (He et al. 2018), projections, and layer-normalised gates (Ba et al. 2016)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows behind those that a tensor with room for more has already: keys and values of a decoder's past."""
+"""Append: writes rows after the valid ones of a tensor with spare capacity, such as a KV cache."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same bytes: the copy that memory forwarding asks for where a view cannot be one, and another element type for
-bits."""
+"""Copy, which memory forwarding inserts where a view is not possible, and BitCast."""
 
 from __future__ import annotations
 

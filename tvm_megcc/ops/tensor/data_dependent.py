@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that find as many elements as there are. Where the model states how many those are, a run that finds
-another number fails; otherwise the run computes it, and it is an extent from there on."""
+"""Operators with data-dependent extents. If the model states the number of elements, a run that finds another number
+fails; otherwise the run computes it, and it becomes an extent."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that read where indices say."""
+"""Operators that gather elements by indices."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that move elements about without computing on them."""
+"""Operators that move elements without computing on them."""
 
 from __future__ import annotations
 

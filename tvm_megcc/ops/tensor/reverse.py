@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sequences turned round, each over its own length."""
+"""ReverseSequence: reverses sequences, each over its own length."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Axes that only a run knows: what an operator gives is computed for each that can be meant, and one result is
-chosen."""
+"""Axes that only a run knows: computes the operator for each possible axis and selects one result."""
 
 from __future__ import annotations
 

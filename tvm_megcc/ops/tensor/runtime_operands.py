@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that are spelled by others where a run computes what is usually known: ends of slices, ends of ranges,
-the axes of pads."""
+"""Decomposes operators with operands that are usually constant but computed here: ends of slices and ranges, the axes
+of pads."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that write where indices say."""
+"""Operators that scatter elements by indices."""
 
 from __future__ import annotations
 

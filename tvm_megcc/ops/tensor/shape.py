@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators about shapes: reshape in all its spellings, shape and size as values, constants made from shapes, casts."""
+"""Operators on shapes: all forms of reshape, shape and size as values, constants made from shapes, casts."""
 
 from __future__ import annotations
 

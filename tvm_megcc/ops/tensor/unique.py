@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which slices of an axis differ from each other."""
+"""Unique: finds the distinct slices of an axis."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sampling grids of affine maps: a constant grid of places times the maps."""
+"""AffineGrid: a constant grid of coordinates times the affine maps."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The best of many overlapping boxes, as TFLite's operator TFLite_Detection_PostProcess chooses them."""
+"""Non-maximum suppression as TFLite's operator TFLite_Detection_PostProcess computes it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images sampled where another tensor says."""
+"""GridSample: samples images at the coordinates of a grid."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the elements of a resized axis come from, by ONNX's rules, and with which weights."""
+"""Source coordinates and weights of a resized axis, by ONNX's rules."""
 
 from __future__ import annotations
 

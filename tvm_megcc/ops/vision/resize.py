@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images (and any tensor) brought to another size by nearest, linear or cubic interpolation along some axes."""
+"""Resize: changes the size of images (and of any tensor) by nearest, linear or cubic interpolation along some axes."""
 
 from __future__ import annotations
 

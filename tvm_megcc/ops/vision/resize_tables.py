@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables that a resize goes by, where they depend on what a run computes: its scale, an extent, a region."""
+"""The tables of a resize whose scale, extent or region a run computes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Regions of images brought to one size."""
+"""RoiAlign and MaxRoiPool: pool regions of images to one size."""
 
 from __future__ import annotations
 

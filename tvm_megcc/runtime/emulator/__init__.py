@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Firmware in qemu, and what it costs there."""
+"""Runs firmware in qemu and counts its instructions."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exact counts of a firmware's instructions in qemu, by the model's calls: a plugin (counting.c), and what it says."""
+"""Counts a firmware's instructions in qemu exactly, by the model's calls, with a plugin (counting.c)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FUNCTION = re.compile(r"^([0-9a-f]+) <([^>]+)>:$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Block:
-    """Instructions in a row that ran so many times; `jumps` of them ended at another place than behind them."""
+    """A basic block that ran so many times; `jumps` of these executions ended in a taken branch."""
 
     begin: int
     instructions: int

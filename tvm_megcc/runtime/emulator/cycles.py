@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cycles of a Cortex-M, modelled: a table of instruction classes and what they cost on each core, over exact counts.
+"""A cycle model of Cortex-M: a table of the costs of instruction classes on each core, applied to exact counts.
 
 A model, no measurement: memories have no wait states, no cache misses, nothing else is on the bus, and branches are
 predicted as each core's row says. What the figures of a core stand on:

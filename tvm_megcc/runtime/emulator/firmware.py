@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The example boards, Arm's MPS2 and MPS3 and RISC-V's virt as qemu emulates them: how firmware for them is built,
-sized and run. Their start-up, linker script and main program are in c_runtime/ports/mps2.
+"""Builds, sizes and runs firmware for the example boards: Arm's MPS2 and MPS3 and RISC-V's virt as qemu emulates them.
+Their start-up, linker script and main program are in c_runtime/ports/mps2.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compiled model in an engine for WebAssembly: it compiles for the CPU we run on, so its times mean something."""
+"""Runs a compiled model in a WebAssembly engine. The engine compiles for the host's CPU, so its times are
+meaningful."""
 
 from __future__ import annotations
 

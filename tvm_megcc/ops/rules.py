@@ -181,7 +181,7 @@ def slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]
 def counted_ends(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
     """start and end clamped, where one of the three depends on what a run counts, which may be few or nothing."""
     if not counted(extent, start, end):
-        return start, end
+        return _last(extent, start, end) if step == 1 else (start, end)
 
     def at_least(dim: Dim, low: Dim) -> Dim:
         return dim if never_above(low, dim) else dim_max(dim, low)
@@ -202,6 +202,19 @@ def counted_ends(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim
     start = clamped(start, 0, extent - 1)
     end = at_most(clamped(end, -1, extent - 1), start)
     return start, -FAR if end == -1 else end
+
+
+def _last(extent: Dim, start: Dim, end: Dim) -> tuple[Dim, Dim]:
+    """start and end of a slice of step 1 that counts from the end of an axis, which may be shorter than that: then it
+    begins at 0."""
+    if not isinstance(start, int) or not isinstance(end, int) or not -FAR < start < 0 or never_above(-start, extent):
+        return start, end
+    first = dim_max(extent + start, 0)
+    if 0 <= end < FAR:
+        return first, dim_max(dim_min(extent, end), first)
+    if end <= start:
+        return start, end
+    return first, first + dim_min(extent, -start) - (dim_min(extent, -end) if end < 0 else 0)
 
 
 def slice_axes(attrs: Attrs, shape: Sequence[Dim]) -> dict[int, tuple[Dim, Dim, int]]:

@@ -163,3 +163,15 @@ def test_a_range_of_which_no_shape_fits_beside_ranges_that_do(tmp_path: Path):
 def test_bounds_that_decide_a_condition_leave_nothing_to_check(tmp_path: Path):
     network, _, _, _, _ = REFUSED["a window beside the image"]
     assert "does not fit" not in (compiled(network, "x[2]=5..8", tmp_path) / "kernels.c").read_text()
+
+
+@pytest.mark.parametrize("start, end", [(-5, 2**62), (-5, -2), (-5, -4), (-5, 100), (-5, 3), (-1, 2**62), (3, 2**62)])
+def test_slices_from_the_end_of_a_shorter_axis_begin_where_it_does(start: int, end: int, tmp_path):
+    proto = model([node("Slice", "x starts ends axes", "part"), node("Relu", "part", "y")],
+                  {"x": ("float32", ["n", 3])}, {"y": ("float32", None)},
+                  {"starts": np.array([start]), "ends": np.array([end]), "axes": np.array([0])})
+    artifact = tvm_megcc.compile(proto, name="net", dims="n=1..64")
+    with tvm_megcc.load(artifact.save(tmp_path / "net_megcc")) as session:
+        for rows in (1, 2, 3, 4, 5, 6, 9, 64):
+            x = np.arange(rows * 3, dtype=np.float32).reshape(rows, 3)
+            np.testing.assert_array_equal(session.run({"x": x})["y"], x[start:end])

@@ -78,3 +78,24 @@ def test_network(network, tmp_path):
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "model.so")), tvm.cpu())
     again = machine["main"](*[tvm.runtime.tensor(array) for array in inputs])
     assert_same([array.numpy() for array in (again if len(outputs) > 1 else [again])], outputs, noise=noise)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mnist8", "mobilenet_v1_025_224_f32", "kwt1_keyword_transformer", pytest.param(
+    "sinet_portrait_seg", marks=pytest.mark.skipif(RELEASE < (0, 27), reason="TVM's importer does not take it"))])
+def test_bits_are_those_of_the_file_compiled_by_itself(name, tmp_path):
+    """The importer writes operators of ONNX as others of TVM; here both ways end in the same arithmetic."""
+    mod, inputs, _ = load(name)
+    inside = run(tvm.compile(mod, target="megcc-native"), inputs)
+    shapes = ";".join(f"{key}=({','.join(map(str, array.shape))})" for key, array in named(name, inputs).items())
+    alone = tvm_megcc.compile(MODELS / name / "model.onnx", "native", input_shapes=shapes)
+    results = tvm_megcc.load(alone.save(tmp_path / "alone")).run(named(name, inputs)).values()
+    for got, want in zip(inside, results, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def named(name: str, inputs: list[np.ndarray]) -> dict[str, np.ndarray]:
+    """Inputs of a stored model by name."""
+    stored = {key[3:] for key in np.load(MODELS / name / "reference.npz").files if key.startswith("in:")}
+    graph = onnx.load(MODELS / name / "model.onnx").graph
+    return dict(zip([value.name for value in graph.input if value.name in stored], inputs, strict=True))

@@ -189,15 +189,16 @@ def test_constants_that_depend_on_constants_are_folded(check):
     assert sum(report.ours.values()) == 1
 
 
-def test_a_stacked_sum_is_an_addition(check):
-    """As TVM's ONNX importer writes it, with known and with symbolic extents."""
+@pytest.mark.parametrize("reduction,operator", [("sum", "add"), ("max", "maximum"), ("min", "minimum")])
+def test_a_stack_that_is_reduced_is_an_operator_of_two_operands(check, reduction, operator):
+    """As TVM's ONNX importer writes Sum, Max and Min, with known and with symbolic extents."""
     def build(emit, x, y):
         same = [emit(op.broadcast_to(value, type_of(x).shape)) for value in (x, y)]
-        return emit(op.nn.relu(emit(op.sum(emit(op.stack(same, axis=0)), axis=[0]))))
+        return emit(op.nn.relu(emit(getattr(op, reduction)(emit(op.stack(same, axis=0)), axis=[0]))))
     n = tvm.tirx.Var("n", "int64")
     for shape in ((3, 4), (n, 4)):
         report = check(module(build, f32(*shape), f32(*shape)), symbols={"n": 3})
-        assert report.ours == {"relax.add": 1, "relax.nn.relu": 1} and not report.theirs
+        assert report.ours == {f"relax.{operator}": 1, "relax.nn.relu": 1} and not report.theirs
 
 
 def test_element_types(check):

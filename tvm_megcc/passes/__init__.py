@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..context import Context
 from ..ir.graph import Graph
-from .canonicalize import constant_views, split_elementwise, transposes, variadic
+from .canonicalize import constant_views, means, split_elementwise, transposes, variadic
 from .fusion import absorb, attention, channel_shuffle, elementwise, epilogue, norms
 from .precision import float16, storage_types
 from .quantization import (
@@ -30,6 +30,7 @@ PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("pack_int4", int4.pack_int4, "before what is dequantised becomes constants"),
     ("fuse_norms", norms.fuse_norms, "before integers: between them it is an operator of theirs"),
     ("lower_quantised", lower_quantized.lower_quantised, "before weights are folded and scaled: these are integers"),
+    ("spell_means", means.spell_means, "behind norms and integers, which look for means of either spelling"),
     ("copy_reshaped", constant_views.copy_reshaped, "before anything asks for a kernel: a view has none"),
     ("make_trees", variadic.make_trees, "before anything asks for a kernel: none has so many operands"),
     ("absorb_pads", absorb.absorb_pads, "before scales: a pad between two convolutions would hide them"),

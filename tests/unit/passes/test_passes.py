@@ -15,7 +15,7 @@ from tvm_megcc.errors import InternalError, ModelError
 from tvm_megcc.ir.text import graph_text
 from tvm_megcc.ir.verify import verify
 from tvm_megcc.passes import schedule
-from tvm_megcc.passes.canonicalize import split_elementwise, transposes
+from tvm_megcc.passes.canonicalize import means, split_elementwise, transposes
 from tvm_megcc.passes.fusion import absorb, attention, elementwise, epilogue
 from tvm_megcc.passes.fusion import channel_shuffle as channels
 from tvm_megcc.passes.layout import choose
@@ -43,6 +43,17 @@ def dense_bn_relu():
     y = b.op("div", b.op("mul", y, b.const("s", 8)), b.const("half", value=np.float32(0.5)))
     y = b.op("relu", b.op("sub", y, b.const("t", 8)))
     return b.graph(b.op("add", b.const("u", 1, 3), b.op("matmul", y, b.const("v", 8, 3), trans_a=0, trans_b=0)))
+
+
+def conv_of_one_place():
+    b = Builder()
+    return b.graph(b.op("add", b.conv(b.input("x", 1, 4, 1, 1), 8, kernel=1), b.const("t", 1, 8, 1, 1)))
+
+
+def dense_of_one_row():
+    b = Builder()
+    return b.graph(b.op("add", b.op("matmul", b.input("x", 1, 4), b.const("w", 4, 8), trans_a=0, trans_b=0),
+                        b.const("t", 1, 8)))
 
 
 def tied_weights():
@@ -245,6 +256,8 @@ def fused(graph, target):
 CASES = {
     "absorb_scales": (absorb.absorb_scales, conv_bn_relu),
     "absorb_scales_of_products": (absorb.absorb_scales, dense_bn_relu),
+    "absorb_offset_of_one_place": (absorb.absorb_scales, conv_of_one_place),
+    "absorb_offset_of_one_row": (absorb.absorb_scales, dense_of_one_row),
     "keep_scales_of_shared_weights": (absorb.absorb_scales, tied_weights),
     "absorb_pads": (absorb.absorb_pads, padded_conv),
     "fuse_elementwise": (elementwise.fuse_elementwise, scalar_chain),
@@ -286,6 +299,29 @@ def test_pass(name: str):
     expected, actual = run(before, inputs), run(after, inputs)
     for output in before.outputs:
         np.testing.assert_allclose(actual[output], expected[output], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [conv_of_one_place, dense_of_one_row])
+def test_a_result_that_is_nothing_but_channels_takes_its_offset(make):
+    """A constant of the result's shape is one number for each channel there."""
+    assert [op.kind for op in absorb.absorb_scales(make(), ARM64).ops] == [make().ops[0].kind]
+
+
+@pytest.mark.parametrize("shape,kind,attrs,spelled", [
+    ((1, 9, 7), "global_avg_pool", {}, "reduce_mean"),
+    ((1, 8, 5, 7), "reduce_mean", {"axes": (2, 3), "keepdims": True}, "global_avg_pool"),
+    ((1, 8, 5, 7), "reduce_mean", {"axes": (2, 3), "keepdims": False}, "reduce_mean"),
+    ((1, 8, 5, 7), "reduce_mean", {"axes": (1, 2), "keepdims": True}, "reduce_mean"),
+    ((1, 2, 3, 5, 7), "global_avg_pool", {}, "global_avg_pool")])
+def test_means_are_spelled_in_one_way(shape, kind, attrs, spelled):
+    b = Builder()
+    graph = b.graph(b.op(kind, b.input("x", *shape), **attrs))
+    after = means.spell_means(graph, ARM64)
+    verify(after)
+    assert [op.kind for op in after.ops] == [spelled] and after.types == graph.types
+    x = {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
+    (expected,), (actual,) = run(graph, x).values(), run(after, x).values()
+    np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("rooted", [True, False])

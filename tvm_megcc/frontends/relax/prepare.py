@@ -36,6 +36,8 @@ from .layouts import channels_first
 
 #: A result of constants that is this much larger than its operands (bytes) stays an operator.
 FOLD_GROWTH = 64 << 10
+#: Reductions of a stack, and the operator of two operands that gives the same.
+_OF_STACKED = {"relax.sum": relax.op.add, "relax.max": relax.op.maximum, "relax.min": relax.op.minimum}
 
 
 def prepare(mod: tvm.IRModule, params: Mapping | None = None, loops: bool = False) -> tvm.IRModule:
@@ -157,8 +159,8 @@ class Lift(relax.PyExprMutator):
 
 @relax.expr_functor.mutator
 class Simplify(relax.PyExprMutator):
-    """How TVM's ONNX importer writes a sum (broadcast, stacked, reduced) → additions; shapes of tensors → what they
-    are."""
+    """How TVM's ONNX importer writes Sum, Max and Min (broadcast, stacked, reduced) → operators of two operands; shapes
+    of tensors → what they are."""
 
     def visit_call_(self, call):
         call = self.visit_expr_post_order(call)
@@ -171,16 +173,24 @@ class Simplify(relax.PyExprMutator):
             return relax.const(np.array([int(extent) for extent in type_of(call.args[0]).values]), "int64")
         if call.op.name == "relax.broadcast_to" and tvm_ffi.structural_equal(type_of(call.args[0]), type_of(call)):
             return call.args[0]
-        stacked = self.lookup_binding(call.args[0]) if call.op.name == "relax.sum" \
-            and isinstance(call.args[0], Var) else None
-        if stacked is None or not is_operator(stacked) or stacked.op.name != "relax.stack" \
-                or not isinstance(stacked.args[0], Tuple) or call.attrs.keepdims or call.attrs.axis is None \
-                or [int(axis) for axis in call.attrs.axis] != [int(stacked.attrs.axis)]:
+        stacked = self._stacked(call)
+        if not stacked:
             return call
-        total, *others = stacked.args[0].fields
+        result, *others = stacked
         for other in others:
-            total = self.builder_.normalize(relax.op.add(total, other))
-        return total
+            result = self.builder_.normalize(_OF_STACKED[call.op.name](result, other))
+        return result
+
+    def _stacked(self, call) -> list:
+        """The operands of the stack whose new axis a reduction takes away again; none for all other calls."""
+        if call.op.name not in _OF_STACKED or not isinstance(call.args[0], Var):
+            return []
+        stack = self.lookup_binding(call.args[0])
+        if not is_operator(stack) or stack.op.name != "relax.stack" or not isinstance(stack.args[0], Tuple) \
+                or call.attrs.keepdims or call.attrs.axis is None:
+            return []
+        axes = [int(axis) for axis in call.attrs.axis]
+        return list(stack.args[0].fields) if axes == [int(stack.attrs.axis)] else []
 
 
 @relax.expr_functor.mutator

@@ -7,6 +7,7 @@ import numpy as np
 
 from ...context import Context
 from ...ir.graph import Attrs, Graph, Op
+from ...ir.types import TensorType
 from ...kernels.support import operand_class
 from ...ops.base import operator
 from ..edit import Editor
@@ -40,7 +41,7 @@ def _absorb_into_producer(edit: Editor, op: Op) -> None:
         return
     axis = operator(source.kind).channel_axis
     output = edit.types[value]
-    if operand_class(edit.types[factor], output, axis) not in ("channel", "scalar"):
+    if not _is_per_channel(edit.types[factor], output, axis):
         return
     if edit.types[op.outputs[0]].shape != output.shape or source.inputs[1] not in edit.constants:
         return
@@ -62,6 +63,13 @@ def _absorb_into_producer(edit: Editor, op: Op) -> None:
         bias = bias + term if op.kind == "add" else bias - term
     inputs = (source.inputs[0], weight, edit.constant(f"{name}.bias", bias))
     edit.fuse(source, op, source.with_(inputs=inputs, outputs=op.outputs))
+
+
+def _is_per_channel(factor: TensorType, output: TensorType, axis: int) -> bool:
+    """Whether a constant has one number for all channels or one for each, also where a result is nothing but channels:
+    there a constant of its shape is as good as one per channel."""
+    kind = operand_class(factor, output, axis)
+    return kind in ("channel", "scalar") or (kind == "full" and output.size == output.shape[axis % output.rank])
 
 
 def absorb_pads(graph: Graph, context: Context) -> Graph:

@@ -323,3 +323,21 @@ def test_without_tvm(tmp_path):
     path.write_bytes(network())
     done = subprocess.run([sys.executable, "-c", WITHOUT_TVM, str(path)], capture_output=True, text=True)
     assert done.returncode == 0 and "conv2d" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("padding, shape", [(0, (1, 6, 8, 2)), (1, (1, 7, 9, 2)), (1, (1, 8, 10, 2))])
+def test_a_transposed_convolution_whose_shape_the_run_knows(of, padding: int, shape):
+    """The file states it."""
+    pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
+    random = np.random.default_rng(4)
+    weights = random.standard_normal((2, 3, 3, 3)).astype(np.float32)
+    options = {"Padding": padding, "StrideH": 2, "StrideW": 2}
+    tensors = {"shape": Tensor((4,), "int32"), "w": weights, "x": (1, 3, 4, 3), "y": shape}
+    data = written(tensors, [("TRANSPOSE_CONV", "TransposeConvOptions", options, ["shape", "w", "x"], ["y"])],
+                   ["x", "shape"], ["y"])
+    feeds = {"x": random.standard_normal((1, 3, 4, 3)).astype(np.float32), "shape": np.array(shape, np.int32)}
+    np.testing.assert_allclose(reference.run(of(data), feeds)["y"], litert(data, feeds)["y"], atol=1e-5)
+    with pytest.raises(ModelError, match="which is none of"):
+        of(written({**tensors, "y": (1, 1, 1, 2)},
+                   [("TRANSPOSE_CONV", "TransposeConvOptions", options, ["shape", "w", "x"], ["y"])],
+                   ["x", "shape"], ["y"]))

@@ -83,11 +83,28 @@ def conv3d(node: Node) -> Results:
     return [node.made(y, IMAGES[5])]
 
 
+def transposed_shape(node: Node) -> Sequence[Dim]:
+    """Returns the shape of a transposed convolution's result: its first operand, or the shape that the file states
+    where only the run knows the operand. The operand is then not read."""
+    stated = node.results[0]
+    known = node.spelled("", (node.plain(0),)).is_known(0)
+    if known or len(stated.shape) != 4 or any(extent < 0 for extent in stated.signature[1:3]):
+        return node.dims(0, "output_shape")
+    attrs = windows(node)
+    taken = [extent if attrs["auto_pad"] == "SAME_UPPER" else extent - kernel + 1
+             for extent, kernel in zip(stated.shape[1:3], node.type(1).shape[1:3], strict=True)]
+    if [ceildiv(extent, stride) for extent, stride in zip(taken, attrs["strides"], strict=True)] \
+            != list(node.type(2).shape[1:3]):
+        raise ShapeError(f"its shape is computed at run time, and the file states {list(stated.shape)} for the result, "
+                         f"which is none of {node.type(2)}")
+    return stated.shape
+
+
 @imports("TRANSPOSE_CONV", fused=True)
 def conv_transpose(node: Node) -> Results:
     """Operands: shape of the result, weights [outputs, height, width, inputs], x, bias."""
     attrs = windows(node)
-    return [_transposed(node, channels(node, 2), node.dims(0, "output_shape")[1:3], attrs["strides"],
+    return [_transposed(node, channels(node, 2), transposed_shape(node)[1:3], attrs["strides"],
                         attrs["auto_pad"] == "SAME_UPPER", node.optional(3))]
 
 

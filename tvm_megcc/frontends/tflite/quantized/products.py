@@ -14,7 +14,7 @@ from ..file import Quantization
 from ..moves import sliced
 from ..node import Node, Results, Unsupported
 from ..value import IMAGES
-from ..windows import channels, convolution, windows
+from ..windows import channels, convolution, transposed_shape, windows
 from . import fixed_point
 from .fixed_point import Multiplier
 from .importers import BYTES, activation, of_tensor, operand, quantised, requantize, result, same_types, typed, zero
@@ -123,7 +123,7 @@ def conv_transpose(node: Node) -> Results:
 def spread(node: Node, fill: int) -> tuple[str, np.ndarray, dict]:
     """Returns a transposed convolution as one of the image with `fill` between its elements, by the weights turned
     round: both, and its attributes."""
-    shape, image = node.dims(0, "output_shape"), channels(node, 2)
+    shape, image = transposed_shape(node), channels(node, 2)
     w, attrs = node.const(1, "weights").transpose(0, 3, 1, 2)[:, :, ::-1, ::-1], windows(node)
     strides = attrs["strides"]
     value, pads = _dilated(node, image, strides, fill), np.zeros((2, 2), np.int64)

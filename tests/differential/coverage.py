@@ -28,8 +28,12 @@ _HEAD = """\
 other, and compares the results with a reference: ONNX Runtime without optimisation and ONNX's reference evaluator, or
 LiteRT's reference kernels. `python -m tests.differential.coverage LOG...` writes this page from its logs.
 
-A row is an operator: how many cases of it were right, of how many that had a reference, in numpy and on each target;
-the dtypes of its operands; the values of its attributes; refusals, by reason.
+The first table has the cases of each family. Refused are those that `tests/differential/refused.txt` has reasons for,
+and on a target those that have no kernel for a type. "Otherwise" are cases without a reference, those where the
+references differ from each other and the specification's text decides, and those that an emulator cannot run.
+
+In the others a row is an operator: how many cases of it were right, of how many that had a reference, in numpy and on
+each target; the dtypes of its operands; the values of its attributes; refusals, by reason.
 """
 _TABLE = "| operator | right of cases | dtypes | attributes | refused |\n|---|---|---|---|---|\n"
 
@@ -70,8 +74,24 @@ def collected(found: Iterable[tuple[str, Verdict]]) -> dict[tuple[str, str], Row
     return rows
 
 
-def page(rows: dict[tuple[str, str], Row]) -> str:
-    parts = [_HEAD]
+def totals(found: Iterable[tuple[str, Verdict]]) -> str:
+    """A table of families and targets: cases by verdict."""
+    counts: dict[tuple[str, str], collections.Counter[str]] = {}
+    for family, verdict in found:
+        if verdict.verdict != "not drawn":
+            counts.setdefault((family, verdict.target), collections.Counter())[verdict.verdict] += 1
+    named = ("right", "refused", "wrong", "crash")
+    columns = ("family", "target", "cases", *named, "otherwise")
+    parts = [f"\n| {' | '.join(columns)} |\n{'|---' * len(columns)}|\n"]
+    for (family, target), row in sorted(counts.items()):
+        cells = [TITLES.get(family, family), target or "numpy", f"{row.total():,}",
+                 *(f"{row[name]:,}" for name in named), f"{row.total() - sum(row[name] for name in named):,}"]
+        parts.append("| " + " | ".join(cells) + " |\n")
+    return "".join(parts)
+
+
+def page(rows: dict[tuple[str, str], Row], summary: str = "") -> str:
+    parts = [_HEAD, summary]
     for family in dict.fromkeys(family for family, _ in sorted(rows)):
         parts.append(f"\n## {TITLES.get(family, family)}\n\n{_TABLE}")
         for (own, operator), row in sorted(rows.items()):
@@ -117,7 +137,7 @@ def main() -> int:
     parser.add_argument("--refused", type=Path, help="keep of this list what the logs still refuse")
     args = parser.parse_args()
     found = list(read(args.logs))
-    args.output.write_text(page(collected(found)), "utf-8")
+    args.output.write_text(page(collected(found), totals(found)), "utf-8")
     if args.refused:
         now, known = refusals(found), args.refused.read_text("utf-8").splitlines() if args.refused.exists() else None
         kept = now if known is None else [line for line in known if line in now]

@@ -77,6 +77,9 @@ DECIDED: tuple[Decided, ...] = (
             within=1),
     Decided(("ReduceLogSumExp",), "Computes the log sum exponent of the input tensor's elements: ONNX Runtime makes "
             "integers of exponentials", _has(*_INTEGERS)),
+    Decided(("ReduceProd",), "Computes the product of the input tensor's elements: the text does not say what integers "
+            "do that it leads out of; they wrap around here, and ONNX Runtime has the least number",
+            _has("int32", "int64", "uint32", "uint64")),
     Decided(("Hardmax",), "Input will be coerced into a 2-dimensional tensor: ONNX's evaluator does not",
             lambda case: case.opset < 13),
     Decided(("MeanVarianceNormalization",), "(X - EX) / sqrt(E(X - EX)^2), and the body adds 1e-9: ONNX Runtime "

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 
-from .coverage import collected, main, page, read, refusals
+from .coverage import collected, main, page, read, refusals, totals
 from .verdict import Feature, Verdict
 
 FEATURE = (Feature("Conv", ("float",), ("auto_pad=VALID", "group=2")),)
@@ -24,6 +24,7 @@ def test_page(tmp_path):
     text = page(collected(found))
     assert "| `Conv` | numpy: 1 of 1<br>c: 1 of 2 | float | auto_pad: VALID<br>group: 2 | no\\|t: 1 |" in text
     assert refusals(found) == ["onnx Conv: no|t"]
+    assert "| ONNX | numpy | 3 | 1 | 1 | 0 | 0 | 1 |\n| ONNX | c | 2 | 1 | 0 | 1 | 0 | 0 |\n" in totals(found)
 
 
 def test_the_list_only_gets_shorter(tmp_path, monkeypatch):

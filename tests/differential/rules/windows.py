@@ -195,8 +195,9 @@ def resize(draw: Draw) -> None:
         draw.maybe("extrapolation_value", draw.one((0.0, 1.0, -2.5)))
         region = np.array([0.0 if axis < 2 else draw.one((0.0, 0.25, -0.25, 0.4)) for axis in axes] + [
             1.0 if axis < 2 else draw.one((1.0, 0.75, 1.25, 0.6)) for axis in axes], "float32")
-    draw.add(None if draw.opset >= 13 and not region.size else region, 1)
-    if draw.chance(0.5):
+    if draw.opset > 10:
+        draw.add(None if draw.opset >= 13 and not region.size else region, 1)
+    if draw.opset > 10 and draw.chance(0.5):
         draw.maybe("keep_aspect_ratio_policy", draw.one(("stretch", "not_larger", "not_smaller")) if min(
             axes) > 1 else "stretch", 0.3)
         draw.add(None if draw.opset >= 13 else np.zeros(0, "float32"), 1)

@@ -28,9 +28,9 @@ _HEAD = """\
 other, and compares the results with a reference: ONNX Runtime without optimisation and ONNX's reference evaluator, or
 LiteRT's reference kernels. `python -m tests.differential.coverage LOG...` writes this page from its logs.
 
-The first table has the cases of each family. Refused are those that `tests/differential/refused.txt` has reasons for,
-and on a target those that have no kernel for a type. "Otherwise" are cases without a reference, those where the
-references differ from each other and the specification's text decides, and those that an emulator cannot run.
+The first table has the cases of each family; the last column of the others has the reasons of refusals. "Otherwise"
+are cases without a reference, those where the references differ from each other and the specification's text decides,
+graphs that make much of an error of rounding, and what an emulator cannot run.
 
 In the others a row is an operator: how many cases of it were right, of how many that had a reference, in numpy and on
 each target; the dtypes of its operands; the values of its attributes; refusals, by reason.

@@ -21,7 +21,7 @@ Interval = tuple[int, Union[int, None]]
 Intervals = Mapping[str, Mapping[int, Sequence[Interval]]]
 Dispatcher = Callable[[Mapping[str, Shape]], Intervals]
 
-#: What the container's format holds.
+#: The limit of the container's format.
 MOST_BUCKETS = 4096
 #: Intervals that a dispatcher without an upper limit makes; the last is open.
 OPEN_INTERVALS = 9

@@ -13,7 +13,7 @@ from typing import Any
 MOST_FINDINGS = 50
 #: Characters of a name, and of a line, that a message shows.
 _NAME, _LINE = 120, 2000
-#: What a terminal would obey or turn round, and halves of characters; a line ends where we end it.
+#: Characters that a terminal would obey or reverse, and halves of characters; a line ends where we end it.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _QUOTED = re.compile(f"'([^'\n]{{{_NAME},}})'")
 
@@ -62,7 +62,7 @@ ARGUMENTS = {
 #: An option in a message, with what it is given where that is quoted, in capitals, or has a "=".
 _OPTION = re.compile(r"""(--[a-z]+(?:-[a-z]+)*)(?![=\w-])"""
                      r"""(?: ("[^"]*"|'[^'\n]*'|[A-Z]{2}[\w.=,…]*[\w…]|[\w.*/]+=[^\s"';,)]*[^\s"';,.)]))?""")
-#: What is to be typed in a shell: a line that is indented, one of our commands in quotes.
+#: Text to type in a shell: a line that is indented, one of our commands in quotes.
 _COMMAND_LINE = re.compile(r"(^ {6}[^\n]*|'megcc [^'\n]*')", re.MULTILINE)
 _TWICE = re.compile(r'(\w+)="([^"]*)" \1="([^"]*)"')
 _command = [False]
@@ -150,7 +150,7 @@ class InternalError(MegccError):
     """A bug of ours. The command exits with 70 and asks for the stage dumps."""
 
 
-#: What to do where the system refuses something.
+#: Advice where the system refuses something.
 _ADVICE = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room there, or write elsewhere"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR),

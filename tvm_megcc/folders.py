@@ -27,11 +27,11 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-#: Of renameat2(2).
+#: Flags of renameat2(2).
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 #: Bytes of a file that are compared at once.
 _PART = 1 << 22
-#: What lies in the folder beside, in which a new folder is made: it, and the one that it replaces.
+#: The entries of the folder beside, in which a new folder is made: it, and the one that it replaces.
 _NEW, _OLD = "new", "old"
 #: How the names of folders begin that `scratch` makes.
 _SCRATCH = ".megcc-"

@@ -25,7 +25,7 @@ from .ir.graph import Op
 from .ir.types import PLAIN, TensorType
 
 FORMAT = 1
-#: Of a log.
+#: The format of a log.
 MOST_BYTES = 1 << 28
 #: No time and no cost is longer.
 _LONGEST = 1e30

@@ -92,7 +92,7 @@ typedef struct megcc_quant {
     int32_t zero_point;
 } megcc_quant;
 
-/* What a tensor is. Pointers lead into the container. */
+/* The description of a tensor. Pointers lead into the container. */
 typedef struct megcc_tensor {
     const char *name;           /* "" if it has none */
     uint8_t dtype, layout, rank;
@@ -175,7 +175,7 @@ uint32_t megcc_model_outputs(const megcc_model *model);
 int32_t megcc_model_input(const megcc_model *model, uint32_t index, megcc_tensor *tensor);
 int32_t megcc_model_output(const megcc_model *model, uint32_t index, megcc_tensor *tensor);
 
-/* What megcc_model_memory() returns, as a constant expression for arrays; the generated header has its arguments. */
+/* The result of megcc_model_memory() as a constant expression for arrays; the generated header has its arguments. */
 #if defined(MEGCC_NO_DYNAMIC)
 #define MEGCC_SESSION_BYTES (36u * sizeof(void *))
 #else

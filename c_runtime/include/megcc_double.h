@@ -195,7 +195,7 @@ static inline double mgd_log1p(double x)
     return mgd_log(u) + lost / u;
 }
 
-/* What is left of x after the nearest multiple of pi / 2, as high + low, and that multiple modulo 4; for finite x.
+/* The remainder of x after the nearest multiple of pi / 2, as high + low, and that multiple modulo 4; for finite x.
  * Beyond 1e5 the product with 2 / pi is computed in integers, from the bits that matter (Payne and Hanek). */
 static inline uint32_t mgd_reduce(double x, double *high, double *low)
 {
@@ -256,7 +256,7 @@ static inline uint32_t mgd_reduce(double x, double *high, double *low)
     return quadrant & 3u;
 }
 
-/* Of high + low in [-pi/4, pi/4]. */
+/* For high + low in [-pi/4, pi/4]. */
 static inline double mgd_sin_near(double high, double low)
 {
     static const double p[] = { -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880, -1.0 / 39916800, 1.0 / 6227020800,

@@ -62,7 +62,7 @@ static MGC_INLINE mgh_v mgh_fma(mgh_v a, mgh_v b, mgh_v c)
     return vfmaq_f16(c, a, b);
 #endif
 }
-/* Of an intrinsic, gcc 12 makes two instructions and a register more. volatile: sums take turns as written, for each waits
+/* gcc 12 compiles the intrinsic to two instructions and one more register. volatile: sums take turns as written, for each waits
  * for its last product. */
 #define mgh_fma_lane(c, a, b, lane) __extension__ ({ \
     mgh_v mgh_sum = (c); \

@@ -14,7 +14,7 @@
  *   mgc_real(v)                    as floats, rounded to the nearest
  *   mgc_nearest(f)                 the nearest int32, halves to even, saturated; of NaN 0
  *   mgc_nearest_within(f)          the same of what is within int32
- *   mgc_nearest_product(x,f)       mgc_nearest_within(mgc_real(x) * f), in integers where there is no unit for reals
+ *   mgc_nearest_product(x,f)       mgc_nearest_within(mgc_real(x) * f), in integers where there is no FPU
  *   mgc_nearest_fused(x,f,a)       mgc_real(x) * f + a, a whole number around 1.5 * 2^23, rounded once; less that. With AVX2 and
  *                                  AVX-512, for results of less than 2^22
  *   mgc_nearest_odd(x,c,f,a)       the same of |x| + c, with the sign of x; of 0 it has to be 0
@@ -388,7 +388,7 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     const mgc_i by = mgc_shift(shift);
 #if MGC_HELIUM
-    /* Of the upper halves of products enough bits are left to round by. */
+    /* The upper halves of products keep enough bits for rounding. */
     if (vmaxvq_s32(INT32_MIN, (int32x4_t)by) < -1) {
         return (mgc_i)vrshlq_s32(vmulhq_s32((int32x4_t)x, (int32x4_t)multiplier), vaddq_n_s32((int32x4_t)by, 1));
     }
@@ -486,7 +486,7 @@ static MGC_INLINE mgc_h mgc_hload_i16(const int16_t *p)
 }
 static MGC_INLINE void mgc_hstore(int16_t *p, mgc_h v) { memcpy(p, &v, sizeof v); }
 static MGC_INLINE mgc_i mgc_iquarter(mgc_i v) { return v >> 2; }
-/* Of the general conversion gcc 12 makes scalar code. */
+/* gcc 12 compiles the general conversion to scalar code. */
 #if MGC_HELIUM
 static MGC_INLINE mgc_h mgc_hload_i8(const int8_t *p) { return (mgc_h)vldrbq_s16(p); }
 static MGC_INLINE mgc_h mgc_hload_u8(const uint8_t *p) { return (mgc_h)vldrbq_u16(p); }
@@ -565,7 +565,7 @@ static MGC_INLINE int32_t mgc_isum(mgc_i v)
 #if defined(MGC_ISA_SSE2) || (defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512))
 static MGC_INLINE mgc_i mgc_total_i16(mgc_i c, const int16_t *p, int32_t n)
 {
-    /* What is left are the last of eight elements, of which those before count already. */
+    /* The tail: the last eight elements, some of which are in the sums already. */
     static const int16_t last[16] = { 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1 };
     __m128i total = _mm_setzero_si128();
     int32_t i = 0;
@@ -625,7 +625,7 @@ MGC_TOTALS(mgc_totals_twice, twice, uint16_t)
 #endif
 
 /* Behind this the compiler does not know what it has loaded from near a pointer. Where the pixels of a tile overlap, a number
- * is read in several turns of a loop; on x86 it is loaded into all lanes by one instruction, and kept in a register between
+ * is read in several iterations of a loop; on x86 it is loaded into all lanes by one instruction, and kept in a register between
  * the turns it would take two more. */
 #if defined(__x86_64__) && defined(__GNUC__)
 #define MGC_LOAD_AGAIN(p) __asm__("" : "+r"(p))
@@ -820,7 +820,7 @@ static MGC_INLINE mgc_i mgc_dot_u8(mgc_i c, mgc_i x, mgc_i w)
 #if defined(__clang__)
     return (mgc_i)_mm512_dpbusd_epi32((__m512i)c, (__m512i)x, (__m512i)w);
 #else
-    /* Of the intrinsic gcc 12 copies the sums, which takes three times as long. */
+    /* With the intrinsic, gcc 12 copies the sums, which takes three times as long. */
     __asm__("vpdpbusd %2, %1, %0" : "+v"(c) : "v"(x), "v"(w));
     return c;
 #endif

@@ -22,7 +22,7 @@ extern "C" {
 #define MEGCC_KERNEL_ABI 0x103u
 #endif
 
-/* What a kernel gets for one instruction. Valid during the call only. */
+/* The arguments of a kernel for one instruction. Valid during the call only. */
 typedef struct megcc_call {
     const void *const *in;      /* input operands, in the order of the kernel's signature */
     void *const *out;           /* output operands */
@@ -139,7 +139,7 @@ typedef struct megcc_module {
     const megcc_code *code;
 } megcc_module;
 
-/* What a CPU can do. The high half names the family, the lowest byte the level within it; a higher level of the
+/* The features of a CPU. The high half names the family, the lowest byte the level within it; a higher level of the
  * same family runs everything below it. The byte between them has a bit for each thing that some CPUs of a level have
  * and others, or those of a higher one, do not. */
 #define MEGCC_RUNS_ON(isa, cpu) ((isa) == MEGCC_ISA_C || ((isa) >> 16 == (cpu) >> 16 \

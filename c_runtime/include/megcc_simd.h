@@ -170,7 +170,7 @@ static MGC_INLINE float mgc_fused(float a, float b, float c)
 }
 #endif
 
-/* What raises the ISA. Of clang's names those that 14 and later know. */
+/* Attributes that raise the ISA. Names of clang are those that 14 and later know. */
 #if defined(MGC_ISA_AVX512_VNNI)
 #define MGC_RAISED "avx512f,avx512vl,avx512bw,avx512dq,avx512vnni,avx2,fma,f16c"
 #elif defined(MGC_ISA_AVX512)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Jumps, loops and copies. Where they go was checked when the container was opened; that they end is for the session to
- * say, which counts turns.
+ * say, which counts iterations.
  */
 #include "internal.h"
 
@@ -50,7 +50,7 @@ static int32_t move(megcc_session *session, const instruction_row *row, megcc_er
     return MEGCC_OK;
 }
 
-/* Begins a loop (inputs = 0) or ends a turn of it (1). */
+/* Begins a loop (inputs = 0) or ends an iteration of it (1). */
 static int32_t loop(megcc_session *session, const instruction_row *row, megcc_error *error)
 {
     const uint64_t limit = session->options.turn_limit != 0 ? session->options.turn_limit : MOST_ITERATIONS;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the running CPU can do. Without MEGCC_NO_CPU_DETECT the CPU and the system are asked, where that is possible
+ * Detects the features of the running CPU. Without MEGCC_NO_CPU_DETECT the CPU and the system are asked, where that is possible
  * from user code; otherwise it is what the compiler was told.
  */
 #include "internal.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the files of the runtime share: rows of the container as C structs, small accessors, and the functions that
+ * Declarations that the files of the runtime share: rows of the container as C structs, small accessors, and the functions that
  * one file has for another. Rows are read in place; verify.c has checked them when anything else sees them.
  */
 #ifndef MEGCC_INTERNAL_H

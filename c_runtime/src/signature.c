@@ -90,7 +90,7 @@ bool megcc_in_region(const device_model *bucket, uint64_t offset, uint64_t bytes
     return offset <= end && bytes <= end - offset;
 }
 
-/* What a call touches: bytes [begin, end) of one of the memories below. */
+/* The memory that a call accesses: bytes [begin, end) of one of the memories below. */
 typedef struct range {
     uint32_t memory;            /* ARENA, OTHER, or an unbounded tensor */
     uint64_t begin, end;
@@ -210,7 +210,7 @@ static bool is_known(const tensor_row *row, const int32_t *extents)
     return known;
 }
 
-/* What is copied fits, and does not overlap its target; one of many places in a target is found when it is copied. */
+/* Checks that a copy fits and does not overlap its target; one of many places in a target is found when it is copied. */
 static int32_t verify_move(const megcc_program *p, const device_model *bucket, const int32_t *extents, uint32_t index,
                            int32_t status, megcc_error *error)
 {

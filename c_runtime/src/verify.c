@@ -143,7 +143,7 @@ static bool is_written(const megcc_program *p, const instruction_row *row, uint3
     return tensor_at(p, root)->storage != STORAGE_WEIGHT && !is_input(p, root);
 }
 
-/* Branches go forward; loops go forward from their beginning, and back from their end, so that turns can be counted. */
+/* Branches go forward; loops go forward from their beginning, and back from their end, so that iterations can be counted. */
 static int32_t verify_control(const megcc_program *p, uint32_t i, megcc_error *error)
 {
     const instruction_row *row = instruction_at(p, i);
@@ -356,7 +356,7 @@ static int32_t verify_updates(const megcc_program *p, const device_model *bucket
     return MEGCC_OK;
 }
 
-/* What of a call does not depend on extents. */
+/* Checks the parts of a call that do not depend on extents. */
 static int32_t verify_call(const megcc_program *p, const device_model *bucket, uint64_t states, uint32_t i,
                            megcc_error *error)
 {

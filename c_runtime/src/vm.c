@@ -100,7 +100,7 @@ static int32_t run_call(megcc_session *session, const instruction_row *row, megc
             if (status != MEGCC_OK)
                 return megcc_fail(error, status, AT("allocator"), index, root,
                                   megcc_tensor_bytes(tensor_at(p, root), session->extents));
-            /* What no turn of a loop has written may be read where nothing is read of it. */
+            /* Memory that no iteration has written may be an operand of which nothing is read. */
             if (session->base[root] == NULL && megcc_tensor_bytes(tensor_at(p, tensor), session->extents) != 0)
                 return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), index, root, 0);
         }

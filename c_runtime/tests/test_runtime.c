@@ -430,7 +430,7 @@ static void test_cpu(void)
     CHECK(!MEGCC_RUNS_ON(MEGCC_ISA_X86_64_V4, MEGCC_ISA_X86_64_V3_VNNI));
     CHECK(!MEGCC_RUNS_ON(MEGCC_ISA_X86_64_V3_VNNI, MEGCC_ISA_X86_64_V4_VNNI));
     CHECK(!MEGCC_RUNS_ON(MEGCC_ISA_ARM64, MEGCC_ISA_X86_64_V4));
-    /* What a higher level need not have. */
+    /* Features that a higher level need not have. */
     codes[0].id = 99;
     codes[0].isa = MEGCC_ISA_X86_64_V4 | 0x100u;
     CHECK(megcc_model_open(&f.model, &both, f.file.data, f.file.size, &options, &f.error) == MEGCC_OK);

@@ -40,7 +40,7 @@ HEADERS = {"megcc", "megcc_kernel", "megcc_simd", "megcc_math", "assert", "compl
            "stdint", "stdio", "stdlib", "string", "tgmath", "threads", "time", "unistd", "wchar", "wctype", "windows"}
 #: Endings of the macros of an input or output, in small letters.
 ENDINGS = ("_elements", "_scale", "_zero_point")
-#: What a build puts into the folder; not ours, kept when the folder is replaced.
+#: Results of a build in the folder; they are not ours and are kept when the folder is replaced.
 BUILD = "build"
 
 

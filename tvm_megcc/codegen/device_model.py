@@ -222,7 +222,7 @@ def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, stor
         device_models=device_models)
 
 
-#: Of CPUs without caches, whose lines weights would begin with, and whose flash is small.
+#: Alignment for CPUs without caches, whose lines weights would begin with, and whose flash is small.
 _BARE = {target.isa.code: target.isa.alignment for target in TARGETS.values() if target.bare_metal}
 
 

@@ -27,7 +27,7 @@ _TEXT = """\
 {}#endif
 """
 _PARAMETERS = "const megcc_call *call, int32_t begin, int32_t end, void *scratch"
-#: What the header has for one kernel: its short name and its prototype.
+#: The entry of the header for one kernel: its short name and its prototype.
 _ROW = re.compile(rf"^(?:#define (\w+) \w+\n|int32_t (\w+)\(\n    {re.escape(_PARAMETERS)}\);\n)", re.MULTILINE)
 
 

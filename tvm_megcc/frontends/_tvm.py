@@ -25,7 +25,7 @@ from ..errors import MegccError
 if TYPE_CHECKING:
     from tvm import IRModule as Module  # noqa: F401  (what `tvm_megcc.compile` takes beside files)
 
-#: What `tvm_megcc` offers inside TVM; importing the front end that has it registers with TVM.
+#: The functions that `tvm_megcc` offers inside TVM; importing the front end that has it registers with TVM.
 LAZY = ("partition_for_megcc", "tune_megcc_kernels", "build_megcc_kernels", "build")
 #: Files that TVM's importers read, by suffix: what they are, and what to install.
 FILES = {".tflite": ("TFLite files", "'tvm_megcc[tflite]'"),

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import MegccError, shortened
 
-#: What torch.onnx needs besides PyTorch.
+#: The packages that torch.onnx needs besides PyTorch.
 _EXPORTER = "onnxscript"
 
 

@@ -22,7 +22,7 @@ from .tvm_common.link import linker_of, targets_of
 
 #: The module that does the work.
 _BACKEND = f"{__package__}.relax.backend"
-#: What the names of our patterns begin with.
+#: The prefix of the names of our patterns.
 PREFIX = "megcc."
 
 
@@ -114,7 +114,7 @@ def _export_library(self, file_name, *, fcompile=None, **more):
 
 #: Names of pipelines that compile our regions.
 _OURS = ("default", "megcc")
-#: What TVM has at the places that get ours.
+#: TVM's own objects that ours replace.
 _THEIRS = {"default": relax.pipeline.PIPELINE_MAP["default"], "build": relax.build,
            "get_default_pipeline": relax.backend.cpu_generic.get_default_pipeline,
            "get_patterns_with_prefix": pattern_registry.get_patterns_with_prefix,

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable
 from ..errors import ShapeError
 from .dims import Dim, Symbol, floordiv
 
-#: What a user puts a number in for, and dimensions that are mostly 1.
+#: Placeholders for numbers, and dimensions that are mostly 1.
 SIZE, _IS_BATCH = "SIZE", re.compile("batch")
 #: Characters of a text that is read; longer ones are names.
 _LONGEST = 200

@@ -141,7 +141,7 @@ def _nearest(x: np.ndarray) -> np.ndarray:
     return np.clip(np.rint(np.nan_to_num(x.astype(np.float64), nan=0.0)), limits.min, limits.max).astype(np.int32)
 
 
-#: What results of fused products are added to: from here on to 2^24 a float32 has the steps of an integer.
+#: The number that results of fused products are added to: from here on to 2^24 a float32 has the steps of an integer.
 FUSED_ZERO = 1.5 * 2**23
 
 
@@ -164,7 +164,7 @@ FUNCTIONS = {
     "mul": Function(np.multiply, "*"), "div": Function(np.divide, "/", 8),
     "neg": Function(np.negative), "abs": Function(np.abs),
     "min": Function(np.minimum), "max": Function(np.maximum),
-    # Of vectors in C: min and max as `vector_call` has them.
+    # In C, min and max of vectors are as `vector_call` has them.
     "minimum": Function(np.minimum, cost=3), "maximum": Function(np.maximum, cost=3),
     "sqrt": Function(np.sqrt, cost=12), "exp": Function(np.exp, cost=14), "log": Function(np.log, cost=16),
     "tanh": Function(np.tanh, cost=18), "sigmoid": Function(_sigmoid, cost=20), "erf": Function(_erf, cost=20),
@@ -186,7 +186,7 @@ FUNCTIONS = {
     "nearest": Function(_nearest, cost=2, takes="f", gives="i"),
     # The same of what is known to be within int32, and a number.
     "nearest_within": Function(_nearest, takes="f", gives="i"),
-    # Of a product: nearest_within(real(x) * f).
+    # For a product: nearest_within(real(x) * f).
     "nearest_product": Function(lambda x, f: _nearest(x.astype(np.float32) * f), cost=3, takes="if", gives="i"),
     "nearest_fused": Function(_nearest_fused, cost=3, takes="iff", gives="i"),
     "nearest_odd": Function(_nearest_odd, cost=6, takes="iiff", gives="i"),

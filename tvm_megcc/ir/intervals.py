@@ -14,7 +14,7 @@ from .expr import Arg, Call, Const, Expr, call
 #: Least and greatest value; None: not known, or perhaps no number.
 Interval = Union[tuple[float, float], None]
 INT32 = (-2.0**31, 2.0**31 - 1)
-#: Of types that stores saturate to.
+#: Limits of types that stores saturate to.
 SATURATED = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-2**15, 2**15 - 1), "uint16": (0, 2**16 - 1)}
 #: Floats have 24 bits: what an operation may add to a bound by rounding it, with room to spare.
 _ROUNDED = 2.0**-20

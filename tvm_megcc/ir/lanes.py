@@ -152,7 +152,7 @@ def _cancelled(expr: Expr, kinds: Sequence[str]) -> Expr:
     return expr
 
 
-#: Of bytes.
+#: Functions of bytes.
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
 
 

@@ -2,7 +2,7 @@
 """The limits of the runtime. The compiler checks them, so that whatever compiles also opens. A test compares the
 numbers with it."""
 
-# Of the runtime's headers, under the same names with MEGCC_ in front.
+# Limits of the runtime's headers, under the same names with MEGCC_ in front.
 
 #: Inputs and outputs of one kernel together.
 MAX_OPERANDS = 61
@@ -14,7 +14,7 @@ MAX_REGIONS = 4
 #: Bytes of a tensor: counters of kernels are int32_t, and may go a few vectors beyond its end.
 MAX_BYTES = 2**31 - 2**16
 
-# Of the narrow fields of schema/megcc.fbs.
+# Limits of the narrow fields of schema/megcc.fbs.
 
 #: Extents that a call passes.
 MAX_EXTENTS = 2**8 - 1

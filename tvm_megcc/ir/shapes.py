@@ -61,7 +61,7 @@ def limitless(buckets: Sequence[Bucket]) -> list[str]:
     return sorted({name for bucket in buckets for name, _, high in bucket.bounds if high is None})
 
 
-#: What a run counts is likely at least so much.
+#: The least likely value of an unbacked symbol.
 LIKELY_COUNT = 64
 #: The one bucket of a graph without symbols.
 EVERYTHING = Bucket()

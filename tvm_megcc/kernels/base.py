@@ -93,7 +93,7 @@ def around(site: Site, x: Layout, y: Layout | None = None) -> tuple[tuple[Layout
 ANY: tuple[str, ...] = ()
 FLOAT32 = ("float32",)
 INTEGERS = tuple(dtype for dtype in ORDINARY if dtype.startswith(("int", "uint")))
-#: What scalar code computes with: integers and the floats of C.
+#: Element types of scalar code: integers and the floats of C.
 NUMBERS = (*INTEGERS, "float32", "float64")
 
 

@@ -112,7 +112,7 @@ def priced(site: Site, kernel: Kernel) -> Iterator[tuple[Kernel, float]]:
             yield other, time
 
 
-#: What `choose_layouts` inserts, as a call of its own.
+#: The relayout that `choose_layouts` inserts, as a call of its own.
 RELAYOUT = Op("relayout", Attrs(), ("x",), ("y",), origin="relayout")
 
 

@@ -321,7 +321,7 @@ class Where(Elementwise):
         return (np.where(condition, b, c),)
 
 
-#: What is hard to store in 4, 8 and 16 bits: halves between two numbers, the largest and the smallest, what is beyond.
+#: Numbers that are hard to store in 4, 8 and 16 bits: ties, the largest and the smallest, and numbers beyond.
 _STORED = [sign * number for sign in (1, -1) for number in (
     0.0, 0.124, 0.25, 0.75, 1.0, 1.0625, 1.1875, 1.25, 2.5, 5.0, 7.0, 2.0**-7, 2.0**-9, 2.0**-10, 3 * 2.0**-11,
     2.0**-16, 2.0**-17, 1e-7, 2.0**-40, 240.0, 247.0, 248.0, 249.0, 448.0, 463.9, 464.0, 465.0, 57344.0, 61439.0,

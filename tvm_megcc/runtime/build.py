@@ -29,9 +29,9 @@ from .toolchain import Compiler, find_compiler, runs_here
 
 logger = logging.getLogger(__name__)
 
-#: Of every C file. No contraction: gcc and clang, this build and a user's own then agree bit by bit.
+#: Flags of every C file. No contraction: gcc and clang, this build and a user's own then agree bit by bit.
 CFLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
-#: Of what is no kernel in a firmware: it takes no time worth its bytes.
+#: Flags of the files of a firmware that are not kernels: it takes no time worth its bytes.
 SMALL = "-Os"
 #: C compilers at work at a time.
 JOBS = os.cpu_count() or 2

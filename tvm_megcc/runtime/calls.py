@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: What a compiler is asked for, and the ending of the file that it writes beside an object.
+#: The option of a compiler, and the ending of the file that it writes beside an object.
 FLAG, ENDING = "-fcallgraph-info=su", ".ci"
 _NODE = re.compile(r'^node: \{ title: "([^"]*)" label: "([^"]*)"', re.MULTILINE)
 _EDGE = re.compile(r'^edge: \{ sourcename: "([^"]*)" targetname: "([^"]*)"', re.MULTILINE)

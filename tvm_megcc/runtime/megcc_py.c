@@ -35,7 +35,7 @@ typedef struct array_interface {
 
 enum { C_CONTIGUOUS = 0x1, ALIGNED = 0x100, NOT_SWAPPED = 0x200, READABLE = C_CONTIGUOUS | ALIGNED | NOT_SWAPPED };
 
-/* What megcc_py_run returns, beside statuses, if an array is not what the input wants; nothing has been done then. */
+/* The results of megcc_py_run, beside statuses, if an array is not what the input wants; nothing has been done then. */
 #define MISFIT (-1)
 
 /* By MEGCC_FLOAT32, …: kind and bytes of an element. 'S': those that numpy has no kinds for, which Python
@@ -73,7 +73,7 @@ typedef struct handle {
     input *inputs;
     output *outputs;
     megcc_error error;          /* why the last call failed */
-    /* What observe() does during the present run; at most one of them is set. */
+    /* The actions of observe() during the present run; at most one of them is set. */
     double *seconds;
     observer_fn observer;
     const uint32_t *operand;    /* of each instruction: which operand the observer gets */
@@ -259,7 +259,7 @@ EXPORT void *megcc_py_input(handle *h, uint32_t index)
     return megcc_session_input(h->session, index, NULL);
 }
 
-/* What the following runs are watched for. `seconds`: the time of each instruction; `observer`: a call after each
+/* Says how to watch the following runs. `seconds`: the time of each instruction; `observer`: a call after each
  * instruction with its operand `operand[instruction]`; both NULL: nothing. */
 EXPORT void megcc_py_watch(handle *h, double *seconds, observer_fn observer, const uint32_t *operand)
 {

@@ -176,7 +176,7 @@ class NativeSession(Session):
                              strict=True):
             if not row.port.is_of(port):
                 raise self._other_container(f"it has {row.port} where {port} should be")
-        # What a run goes through: inputs that are given, outputs that are returned.
+        # The ports of a run: inputs that are given, outputs that are returned.
         self._given = [(port.name, row) for row, port in zip(self._input_rows, self._all_inputs, strict=True)
                        if port not in self.state_ports]
         self._returned = [(port.name, index, row) for index, (row, port)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, npt.ArrayLike]
-#: What a run is given: arrays by name, arrays in the model's order, or the one array of a model with one input.
+#: The inputs of a run: arrays by name, arrays in the model's order, or the one array of a model with one input.
 Given = Union[Arrays, Sequence[npt.ArrayLike], Array]
 _ONNX_NAMES = {"float32": "float", "float64": "double"}
 

@@ -45,7 +45,7 @@ MOST_COPIED = 128 << 20
 ALIGNMENT = 64
 #: Largest difference from the numpy reference, relative to the result's largest magnitude.
 TOLERANCE = 1e-4
-#: What `measure` of measure.c returns besides 0.
+#: The errors that `measure` of measure.c returns.
 STATUS = {1: "the job is malformed", 2: "the device has not enough memory", 3: "the CPU does not run this target",
           4: "the kernel crashed"}
 _HEAD, _TAIL = struct.Struct("<10i2q"), struct.Struct("<4i")

@@ -142,7 +142,7 @@ def _find_wasi() -> tuple[str, ...]:
 #: The oldest that knows the vectors of RISC-V by name is 18.
 _CLANGS = ("clang", *(f"clang-{version}" for version in range(25, 17, -1)))
 
-#: What a compiler has to make a program of. clang 14 has the option for relaxed SIMD, but not the instructions.
+#: A program that a compiler has to accept. clang 14 has the option for relaxed SIMD, but not the instructions.
 _PROGRAM = """
 #if defined(__riscv) && (!defined(__clang__) || __clang_major__ < 18)
 #error

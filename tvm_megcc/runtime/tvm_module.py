@@ -28,7 +28,7 @@ from .toolchain import Compiler, find_compiler
 #: How TVM's runtime calls compiled code, by the template that has it, and what it puts in front of the C symbols:
 #: the FFI of today, the C API of the versions that have Relay.
 ABIS = {"ffi": "__tvm_ffi_", "packed": ""}
-#: What the name of a function ends in that runs a region and returns the times of its kernels, as a text of JSON.
+#: The suffix of the function that runs a region and returns the times of its kernels, as a text of JSON.
 PROFILE = "_profile"
 #: Characters of the ranges of shapes in an error message.
 MOST_TEXT = 240

@@ -93,9 +93,9 @@ def _checked(row: Mapping[str, Any], keys: Mapping[str, tuple[str, str | tuple[s
     return values
 
 
-#: Of a description.
+#: The keys of a description.
 MOST_BYTES = 1 << 24
-#: What JSON can spell, and no file, name or command line has.
+#: Characters that JSON can spell, and that no file, name or command line has.
 _UNUSABLE = re.compile("[\0\ud800-\udfff]")
 
 

@@ -26,7 +26,7 @@ from . import layers
 TIMED = (DeviceSession, WebSession)
 #: In the names of inputs that are masks, as exporters write them.
 _MASK = "mask"
-#: Of what is said of such a call (c_runtime/src/status.c, runtime/session.py).
+#: Errors of such a call (c_runtime/src/status.c, runtime/session.py).
 _REFUSED = ("a kernel refused the values of its operands", "the run found more, or less, of", "asks for the branch")
 
 

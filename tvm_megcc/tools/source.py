@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..runtime.emulator.run import EmulatedSession
     from ..runtime.session import Session
 
-#: What `megcc compile` has for the folder, and where it is not given.
+#: The option of `megcc compile` for the folder, and its default.
 FOLDER_OPTIONS = {"output": None, "target": "native", "embed": False, "weights": None, "force": False}
 
 

@@ -17,7 +17,7 @@ typedef int32x4_t mgc_i4;
 
 static MGC_INLINE mgc_v mgc_load(const float *p) { return vldrwq_f32(p); }
 static MGC_INLINE void mgc_store(float *p, mgc_v v) { vstrwq_f32(p, v); }
-/* Of intrinsics gcc 12 takes each predicate through a general register. */
+/* With intrinsics, gcc 12 moves each predicate through a general register. */
 static MGC_INLINE mgc_v mgc_load_n(const float *p, int32_t n)
 {
     mgc_v v;

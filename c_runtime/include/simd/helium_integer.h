@@ -36,7 +36,7 @@ typedef struct mgc_nine {
     int32_t blocks;
 } mgc_nine;
 
-/* Of each address, the byte `at` is meant. */
+/* Reads the byte `at` of each address. */
 typedef struct mgc_any {
     const int8_t *const *from;
     const int8_t *w;

@@ -253,7 +253,7 @@ static MGC_INLINE int16x8_t mgc_shifted(mgc_i a, mgc_i b, int32_t down, int32_t 
     }
 MGC_NARROWED(s8, int8x, vqmovn, vqrshrn)
 MGC_NARROWED(u8, uint8x, vqmovun, vqrshrun)
-/* Of int8 whose zero point is its least number: bytes of 0 to 255 whose highest bit is turned over. */
+/* For int8 whose zero point is its least number: bytes of 0 to 255 whose highest bit is turned over. */
 static MGC_INLINE int8x8_t mgc_narrow_i8(mgc_i a, mgc_i b, int32_t down, int32_t zero)
 {
     if (zero == -128)

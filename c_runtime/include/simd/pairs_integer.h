@@ -37,7 +37,7 @@ typedef uint32_t mgc_pair;
 #define MGC_ALIGNED(p) (p)
 #endif
 
-/* Of negative numbers only GNU C defines shifts; of their complement C does. */
+/* C does not define right shifts of negative numbers, only GNU C does; so their complement is shifted. */
 #if MGC_GNU
 static MGC_INLINE int32_t mgc_shifted(int32_t v, int32_t by) { return v >> by; }
 #else

@@ -453,7 +453,7 @@ static MGC_INLINE void mgc_fill_twice(uint16_t *to, int32_t n, int32_t value)
         _mm_storel_epi64((__m128i *)(void *)(to + i), both);
     }
 }
-/* Of each eight bytes the first four, n of these in all. */
+/* Takes the first four of every eight bytes, n bytes in all. */
 static MGC_INLINE mgc_i mgc_total_twice(mgc_i c, const uint16_t *p, int32_t n)
 {
     const __m128i zero = _mm_setzero_si128(), first = _mm_set1_epi64x(0xffffffff);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the example needs from a board: text out, the host's files, the end, and how deep the stack went. Here all of
+ * The functions that the example needs from a board: text out, the host's files, the end, and how deep the stack went. Here all of
  * it is Arm semihosting, which emulators and debuggers answer; a product has its own.
  */
 #ifndef BOARD_H

@@ -71,7 +71,7 @@ class KernelSpec:
 
     @cached_property
     def symbol(self) -> str:
-        # Of known extents those of 1 need not be named unless all are 1, run-time extents not if all are.
+        # Known extents of 1 need no name unless all are 1. Run-time extents need none if all are.
         values = {value for _, value in self.extents}
         silent = () if values == {1} else (None,) if values == {None} else (1,)
         known = [f"{name.lower()}{'x' if value is None else value}" for name, value in self.extents

@@ -303,7 +303,7 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
 #: Functions of headers that kernels of a program share at `-O size`, where a linker keeps one of equal ones.
 SHARED = ("mgc_tile_3x2", "mgc_joined_3x2")
 
-#: What floats in vectors have to do with integers.
+#: Conversions between vectors of floats and of integers.
 _INTEGER = re.compile(r"\bmgc_(i(load|store)|pairs\b)")
 _HALF = re.compile(r"\bmgc_\w+_f16")
 

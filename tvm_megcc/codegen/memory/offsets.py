@@ -114,7 +114,7 @@ def plan(buffers: Sequence[Buffer], alignment: int = 16, regions: Sequence[int] 
     offsets |= {name: states + best.offsets[place] for name, place in problem.place_of.items()}
     arena = states + best.arena
     missing = max(arena - ends[-1], 0) if regions else 0
-    # What does not fit lies behind the last region, which is as large as it would have to be then.
+    # Buffers that do not fit lie behind the last region, which is as large as it would have to be then.
     regions = (*regions[:-1], regions[-1] + missing) if regions else ()
     return MemoryPlan(arena, offsets, states + bound, best.name, alignment, regions, missing)
 

@@ -8,7 +8,7 @@ from ...target import Target
 from ...version import VERSION
 from ..c_source.render import environment
 
-#: Of elements: what functions end in, and how it is written in C.
+#: Element types: the suffix of functions, and the C type.
 TYPES = (("u8", "uint8_t"), ("f32", "float"))
 #: Headers of the C runtime that the files include, directly or not.
 HEADERS = ("megcc_simd.h", "megcc_math.h", "megcc_double.h", "megcc_small.h", "megcc_integer.h", "simd/*.h")

@@ -35,7 +35,7 @@ ARCHITECTURES = {
     "gemma3": Architecture(gelu=True, scaled_embedding=True, window_period=6),
 }
 
-#: What any of these numbers may be at most; real models stay far below.
+#: The limit of each of these numbers; real models stay far below.
 _MOST = 1 << 24
 #: Metadata that change what is computed, and that nobody here reads: key -> the value that changes nothing.
 _NOT_READ = {"expert_count": 0, "attention.clamp_kqv": 0.0, "attention.max_alibi_bias": 0.0,

@@ -174,7 +174,7 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
         (most,) = node.emit("max", (most, node.constant(np.array(0))))
     going = node.emit("reshape", (node.inputs[1],), shape=())[0] if node.has(1) else node.constant(np.array(True))
 
-    # What no turn changes does not go round: exporters carry weights so. Nor does a sequence that turns only add to.
+    # Loop-invariant values are not carried: exporters carry weights so. Nor is a sequence that iterations only add to.
     sequences = importer.sequences
     results_of = [value.name for value in body.output[1:]]
     fixed = {index for index in range(len(carried)) if results_of[index] == given[2 + index]}

@@ -45,11 +45,11 @@ MOST_OPEN = 5
 
 _STRING = onnx.TensorProto.STRING
 
-#: What is imported with a look at its graphs, or as one.
+#: Operators that are imported with their graphs.
 CONTROL = {"If": control.chosen, "Loop": control.loop, "Scan": control.scan, "SequenceMap": sequences.mapped,
            "com.microsoft::DynamicQuantizeLSTM": dynamic_lstm}
 
-#: What numpy and Python raise where operands and attributes of a node do not fit each other.
+#: The exceptions of numpy and Python where operands and attributes of a node do not fit each other.
 _CONTRADICTIONS = (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
 
 
@@ -98,7 +98,7 @@ def _named(dim: onnx.TensorShapeProto.Dimension, names: Container[str]) -> int |
     return dim.dim_value if dim.dim_value > 0 else None
 
 
-#: What exporters write for an extent that they do not know: no name, for two of them need not be equal.
+#: The text of exporters for an extent that they do not know: no name, for two of them need not be equal.
 _NAMELESS = frozenset({"?", "*", "-1", "None"})
 
 
@@ -423,7 +423,7 @@ class Importer:
         try:
             values = self._values(proto, node, domain, scope, opsets, unknown)
         except (MegccError, TensorError) as error:
-            # What is impossible with these shapes is left out of an If; what is not there yet is not.
+            # A branch of an If that is impossible with these shapes is left out; one that is only unsupported is not.
             self.refused = self.refused or not isinstance(error, ShapeError)
             self.findings.append(f"{label(proto)}: {error}")
         except (*_CONTRADICTIONS, AttributeError) as error:
@@ -437,7 +437,7 @@ class Importer:
         values += [None] * (len(proto.output) - len(values))
         results = [(name, value) for name, value in zip(proto.output, values, strict=False) if name]
         uses = Counter(values)
-        # What the node made gets the name it has in the file.
+        # The results of the node get the names that they have in the file.
         names = {value: self.builder.unique(name) for name, value in results
                  if value != name and value in made and uses[value] == 1}
         self.builder.rename(names, first_op)

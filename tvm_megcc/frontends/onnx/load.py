@@ -38,7 +38,7 @@ DTYPES = {onnx.TensorProto.DataType.Value(name): dtype for name, dtype in _NAMES
 _AS_THEY_ARE = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
                 "uint64"}
 
-#: Of an older one only the operators are taken that have not changed up to this one.
+#: From an older opset only those operators are taken that have not changed up to this one.
 OLDEST_OPSET = 6
 
 

@@ -19,7 +19,7 @@ from ...ops.base import operator
 
 #: Values of more elements are no shapes.
 _LARGEST = 64
-#: What int64 would wrap is no extent; Python's numbers would double their length with every product.
+#: A number that int64 would wrap is no extent; Python's numbers would double their length with every product.
 _TOO_LARGE = 2**63
 
 

@@ -37,7 +37,7 @@ from ..tvm_versions import (
 from .extents import Extents, bounds_of
 from .ops import importer
 
-#: What an expression is in the graph: a value's name, or a tuple of such.
+#: The value of an expression in the graph: a value's name, or a tuple of such.
 Value = Union[str, tuple["Value", ...]]
 
 #: Exceptions that an importer raises where a call contradicts what it expects.

@@ -57,7 +57,7 @@ def import_module(mod: tvm.IRModule, params: Mapping | None = None,
     mod = prepare(mod, loops=True)
     importer = Importer()
     importer.tir = tir_functions(mod)
-    # What the portable kernels take, those of every CPU take.
+    # Kernels of every CPU take all that the portable kernels take.
     importer.refuses = lambda graph: unsupported(graph, TARGETS["c"])
     return import_function(mod["main"], name, importer, outputs)
 

@@ -11,7 +11,7 @@ from tvm import relay
 
 from .expressions import children, everything, is_operator, kind_of, type_of
 
-#: What TVM's passes take, where values are tensors and tuples of such.
+#: The expressions that TVM's passes take, where values are tensors and tuples of them.
 _PLAIN = ("Var", "Constant", "Tuple", "TupleGetItem", "If")
 
 

@@ -19,7 +19,7 @@ from ..tvm_common.node import MARK, TvmNode, check_types, dtype_name, require_kn
 from .expressions import children, everything, is_operator, kind_of, operator_calls, type_of
 from .ops import importer, refused
 
-#: What an expression is in the graph: a value's name, or a tuple of such.
+#: The value of an expression in the graph: a value's name, or a tuple of such.
 Value = Union[str, tuple["Value", ...]]
 
 #: Exceptions that an importer raises where a call contradicts what it expects.

@@ -114,7 +114,7 @@ def quantize(node: TvmNode) -> Values:
     if not 0 < scale[0] < float("inf"):
         raise MegccError(f"its scale is {scale[0]}")
     low, high = limits(dtype)
-    # What lies beyond the limits is cut off first: as an integer it would not fit.
+    # Numbers beyond the limits are clipped first: they would not fit into an integer.
     real = clip(X / float(scale[0]), low - int(zero[0]) - 1, high - int(zero[0]) + 1)
     # The largest float below a half: added to a half it makes one, to what is less it does not.
     size = call("floor", call("abs", real) + 0.49999997)

@@ -13,7 +13,7 @@ from .node import Node, Results, Unsupported, imports
 from .quantized.importers import of_tensor, quantised, zero
 from .value import plain
 
-#: Of each class, where the file does not say.
+#: The limit for each class, where the file does not say.
 _PER_CLASS = 100
 
 

@@ -24,11 +24,11 @@ from ...ir.limits import MAX_BYTES, MAX_RANK
 from ...ir.types import ORDINARY
 from . import sparse
 
-#: What stands behind the first four bytes of a file.
+#: The file identifier, which follows the first four bytes.
 IDENTIFIER = b"TFL3"
 #: Bytes that are read, over those of the file and a constant: tables are shared by a few readers at most.
 _READ, _ALWAYS = 16, 1 << 20
-#: What the accessors raise where the bytes are no tables.
+#: The exceptions of the accessors where the bytes are no tables.
 _DAMAGE = (struct.error, ValueError, IndexError, TypeError, AttributeError, OverflowError, KeyError)
 
 

@@ -48,7 +48,7 @@ from .value import Complex, Value, plain
 _ONE_GRAPH = ("Convert the one that is wanted by itself: tf.lite.TFLiteConverter.from_saved_model(folder, "
               "signature_keys=[name]), or from_concrete_functions([function])")
 
-#: What numpy and Python raise where operands and options of an operator do not fit each other.
+#: The exceptions of numpy and Python where operands and options of an operator do not fit each other.
 _CONTRADICTIONS = (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
 
 
@@ -125,7 +125,7 @@ class _Importer:
         self.findings: list[str] = []
         self.unsupported: list[str] = []
         self.externs: Mapping[str, Sequence[Function]] = externs or (outside.externs if outside else {})
-        # Of the operators that are not supported.
+        # Findings on the operators that are not supported.
         self.has_custom = self.has_quantised = False
         self.as_declared: bool = outside.as_declared if outside else True
         self.states = States(self.builder, file, {target: source for source, target in states.items()})

@@ -22,7 +22,7 @@ from .value import Order, Value, common_order, moved, plain
 if TYPE_CHECKING:
     from .states import States
 
-#: What an importer gives for each output: a value of the builder has its axes as in the file.
+#: The results of an importer, one for each output: a value of the builder has its axes as in the file.
 Results = Sequence[Union[str, Value]]
 
 

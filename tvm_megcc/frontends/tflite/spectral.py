@@ -60,7 +60,7 @@ def _absolute(node: Node) -> Results:
     return [node.made(node.emit("sqrt", node.emit("add", *squares)), value.real.order)]
 
 
-#: What makes real numbers of complex ones. A cast drops the imaginary part, as LiteRT's does.
+#: Operators that make real numbers of complex ones. A cast drops the imaginary part, as LiteRT's does.
 TO_FLOATS: dict[str, Callable[[Node], Results]] = {
     "REAL": _real, "CAST": _real, "IMAG": _imaginary, "COMPLEX_ABS": _absolute}
 

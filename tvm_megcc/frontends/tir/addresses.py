@@ -32,7 +32,7 @@ class Addresses:
         self.helpers: dict[str, None] = {}
         #: (buffer, offset) → the variable that has the element for now.
         self.held: list[tuple[Var, str, Value]] = []
-        #: Of the statement that is being printed.
+        #: State of the statement that is being printed.
         self.parts: Parts | None = None
 
     def use(self, name: str) -> str:

@@ -16,7 +16,7 @@ from .calls import BITWISE, SHIFTS, Calls
 from .values import Value, dtype_of
 
 _INT32 = (-2**31, 2**31 - 1)
-#: What Analyzer says of an integer that it knows nothing of lies outside.
+#: The range of Analyzer for an unknown integer lies outside of this.
 _INT64 = (-2**62, 2**62)
 
 _INFIX = {"Add": ("+", SUM, "add"), "Sub": ("-", SUM, "sub"), "Mul": ("*", PRODUCT, "mul")}

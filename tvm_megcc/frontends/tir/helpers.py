@@ -16,7 +16,7 @@ _DTYPES = {type_.short: dtype for dtype, type_ in DTYPES.items() if not type_.ca
 #: Types that arithmetic promotes to int.
 _NARROW = ("int8_t", "uint8_t", "int16_t", "uint16_t")
 
-#: What an index that does not follow from the shapes goes through: the kernel returns an error at its end.
+#: The check of an index that does not follow from the shapes: the kernel returns an error at its end.
 INDEX = "index_in"
 _INDEX = """\
 /* The index; 0 where it is outside, which is noted. */

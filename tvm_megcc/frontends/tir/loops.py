@@ -22,7 +22,7 @@ from .values import Value, any_part, int_value
 
 #: Kinds of a block's variables, as TIR numbers them.
 SPATIAL, REDUCTION = 0, 2
-#: What an accumulator is called, by how it is updated.
+#: The name of an accumulator, by how it is updated.
 _ACCUMULATORS = {"Add": "sum", "Mul": "product", "Max": "most", "Min": "least"}
 
 

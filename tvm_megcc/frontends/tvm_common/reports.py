@@ -11,7 +11,7 @@ from ... import notebook
 from ...foreign import printable
 
 _REASONS = 3
-#: What a symbolic extent counts as.
+#: The number that a symbolic extent counts as.
 SYMBOLIC = 64
 
 

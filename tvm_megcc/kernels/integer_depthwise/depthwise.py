@@ -106,7 +106,7 @@ def pack_lines(array: np.ndarray, zero: int) -> np.ndarray:
     return (array[:, 0].astype(np.int32) - zero).astype(weight_type(array.dtype.name, zero))
 
 
-#: Of Arm, where there are dot products of four bytes.
+#: The sums of Arm's ISAs with dot products of four bytes.
 _DOTS = ("by_dot4", "by_mmla")
 
 

@@ -156,7 +156,7 @@ def _regression(node: OnnxNode, ensemble: Ensemble, targets: int, fold: str, tra
     scores = _sums(node, ensemble, targets, fold)
     if base.size == targets:
         scores = _added(node, scores, base)
-    # Of one target ONNX Runtime takes no other transformation.
+    # For one target ONNX Runtime takes no other transformation.
     return (transformed(node, scores, transform if targets > 1 or transform == "PROBIT" else "NONE"),)
 
 

@@ -18,7 +18,7 @@ from ..rules import axis_of
 from ..spelling import number
 from ..tensor.move import emit_slice
 
-#: What is added to scores that must not count, where an attribute says no other number.
+#: The number that masks a score, unless an attribute says another one.
 LOWEST = float(np.finfo(np.float32).min)
 
 

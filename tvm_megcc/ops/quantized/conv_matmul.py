@@ -17,7 +17,7 @@ from ..math.matmul import MatMul
 from ..nn.conv import Conv2d
 
 BYTES = ("int8", "uint8")
-#: Of the first operand of a convolution: differences of bytes too, where the zero point is measured in the run.
+#: Types of the first operand of a convolution: differences of bytes too, where the zero point is measured in the run.
 CENTRED = (*BYTES, "int16")
 
 
@@ -162,7 +162,7 @@ Conv2dInteger.cases = (
     _case((1, 20, 4, 4), (20, 1, 3, 3), pads=_SAME, strides=(2, 2), groups=20, x_zero=30),
     _case((1, 16, 5, 5), (15, 16, 3, 3), pads=_SAME, strides=(2, 2), x_zero=-20),
     _case((1, 3, 6, 6), (8, 3, 3, 3), pads=(0, 0, 1, 1), strides=(2, 2), x_zero=1),
-    # Of one pixel, operands that have a number for each channel have one for each element.
+    # With one pixel, operands with a number for each channel have one for each element.
     _case((1, 24, 15, 1), (24, 1, 15, 1), groups=24, x_zero=-128),
     _case((1, 12, 3, 3), (9, 12, 3, 3), x_zero=7),
     # Tiles of two heights, beside weights whose zero point is far away.

@@ -18,7 +18,7 @@ from ..rules import axis_of
 
 #: Points of a table; sums of so many exponentials of 15 bits have room in int32.
 POINTS, LONGEST = 513, 2**16 - 1
-#: What numbers of 16 bits below the largest of their line stand for: down to here.
+#: The smallest difference to the largest of a line that numbers of 16 bits stand for.
 LEAST = 10.0
 
 

@@ -14,7 +14,7 @@ from ...ir.types import TensorType
 from ..base import Case, Operator, Types, register
 
 RESULTS = ("Y", "Y_h", "Y_c")
-#: What is added to a variance before its root is taken.
+#: The epsilon that is added to a variance before its root is taken.
 EPSILON = np.float32(1e-8)
 _HALF, _HALF64 = np.float32(0.49999997), 0.49999999999999994
 

@@ -306,7 +306,7 @@ class Pad(Operator):
         if mode not in PAD_MODES:
             raise MegccError(f"mode '{mode}' is not supported; one of {', '.join(PAD_MODES)}")
         value_name = node.inputs[0]
-        # What is cut off is a slice, before anything is added.
+        # Cropping is a slice, before anything is added.
         for axis, low, high, first, last in zip(axes, added, added[len(axes):], cropped, cropped[len(axes):],
                                                 strict=False):
             before[axis], after[axis] = low, high

@@ -85,7 +85,7 @@ def _parts_of_strip(graph: Graph, ops: Sequence[Op], strip: Strip, there: Mappin
     wanted = {ops[-1].outputs[0]: strip}
     parts: list[Part] = []
     for op in reversed(ops):
-        # What several operators read is there in the rows that any of them wants.
+        # A value with several readers has the rows that any of them reads.
         (result,) = op.outputs
         if result not in wanted:
             if there and final:

@@ -107,7 +107,7 @@ def forward(graph: Graph, peak: Callable[[Forwarding], int], always: Container[s
         if (value := peak(attempt)) < least:
             chosen.discard(position)
             best, least = attempt, value
-    # What raised the peak only together with one left out later is taken back.
+    # A view that raised the peak only together with one removed later is restored.
     for position in [i for i in free if i not in chosen]:
         attempt = _forward(graph, chosen | {position})
         if peak(attempt) <= least:

@@ -70,7 +70,7 @@ def widen_stored(graph: Graph, context: Context) -> Graph:
 
     for op in graph.ops:
         if op.kind == "cast" and op.outputs[0] not in graph.outputs and not op.attrs.get("rounds"):
-            # Of an operator that was spelled out: there and back is nothing.
+            # After a decomposed operator, a conversion and its inverse cancel.
             (source,), (to,) = op.inputs, op.outputs
             if graph.types[source].dtype == "float32":
                 keep(to, source)

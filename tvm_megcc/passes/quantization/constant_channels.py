@@ -15,7 +15,7 @@ from ..edit import Editor
 #: Functions of a sum, a multiplier and a shift, that make of 8 times a number, these and any rounding that number.
 _RESCALES = {"rescale_fixed", "rescale_down", "rescale_once"}
 _TIMES, _MULTIPLIER, _SHIFT = 8, 1 << 30, -2
-#: What is rescaled already to no more than this is kept as it is.
+#: Numbers that are rescaled to at most this are kept.
 _MOST = 1 << 15
 
 

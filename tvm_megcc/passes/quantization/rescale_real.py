@@ -127,7 +127,7 @@ def _sums(graph: Graph, op: Op) -> tuple[np.ndarray, np.ndarray] | None:
     else:
         zero, rows = op.attrs.a_zero, weights if op.attrs.trans_b else weights.swapaxes(-1, -2)
         of_weights = op.attrs.b_zero
-    # Of a product with several matrices a channel is a column of each.
+    # In a product with several matrices, a channel is a column of each.
     rows = rows.astype(np.int64).reshape(-1, *rows.shape[-2:]) - of_weights
     up, down = np.maximum(rows, 0).sum(axis=-1), np.minimum(rows, 0).sum(axis=-1)
     added = graph.constants[bias].astype(np.int64).reshape(-1) if bias else 0

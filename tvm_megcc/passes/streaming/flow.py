@@ -271,7 +271,7 @@ class Streamer:
             if turned:
                 block, axis = self.result("transpose", Attrs(perm=_TO_LAST), (block,)), axis - 1
 
-            # What a long state becomes is all that is read, of which the next run reads the end: that is one copy less.
+            # A long state becomes all that is read, of which the next run reads the end: that is one copy less.
             whole, extent = count > flow.block, flow.block + count
 
             def make(state: str) -> tuple[str, str]:

@@ -16,7 +16,7 @@
 #define API 1
 #endif
 
-/* Of qemu-plugin.h, which not every system has. */
+/* Declarations from qemu-plugin.h, which not every system has. */
 typedef uint64_t qemu_plugin_id_t;
 struct qemu_plugin_tb;
 struct qemu_plugin_insn;

@@ -50,7 +50,7 @@ CLASSES: tuple[tuple[str, str, bool], ...] = (
 )
 _MEMORY = {"load", "store", "float load", "float store"}
 _UNITS = {"vector load": "memory", "vector store": "memory", "vector multiply": "multiply", "vector": "other"}
-#: What goes together on a Cortex-M7: the unit of a class.
+#: Dual issue on a Cortex-M7: the unit of a class.
 _ISSUED = {"load": "memory", "store": "memory", "float load": "memory", "float store": "memory", "multiply": "multiply",
            "float": "float", "float multiply-add": "float", "branch": "branch", "other": "alu"}
 

@@ -287,7 +287,7 @@ class Megcc(Engine):
         return self.bound.outputs[self.session.outputs[0].name]
 
 
-#: What `--against` knows, in the order of the tables.
+#: The engines of `--against`, in the order of the tables.
 PEERS: dict[str, type[Engine]] = {"onnxruntime": OnnxRuntime, "openvino": OpenVino, "litert": LiteRt, "ncnn": Ncnn,
                                   "mnn": Mnn, "tvm": Tvm}
 OURS, REFERENCE = "megcc", "reference"

@@ -21,7 +21,7 @@ from ...runtime.toolchain import find_compiler
 from ...target import TARGETS, Target
 from ...version import VERSION
 
-#: What npm takes as a name: https://docs.npmjs.com/cli/configuring-npm/package-json#name
+#: The names that npm takes: https://docs.npmjs.com/cli/configuring-npm/package-json#name
 _NAME = re.compile(r"(@[a-z0-9-][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*", re.ASCII)
 #: Names that npm gives to no new package: those of node's own modules, and two of files.
 _RESERVED = set("""node_modules favicon.ico assert async_hooks buffer child_process cluster console constants crypto

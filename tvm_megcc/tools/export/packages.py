@@ -18,7 +18,7 @@ BUILT = {"npm": "an ES module with the network in WebAssembly",
          "wheel": "a Python package with the network compiled in",
          "tvm-ffi": "a library of functions for TVM's FFI"}
 SYSTEMS = {**sources.SYSTEMS, **BUILT}
-#: What a model is compiled for where no --target says it: what runs everywhere where the system has many CPUs.
+#: The default target of a system; portable where the system has many CPUs.
 TARGETS = {"zephyr": "c", "esp-idf": "c", "arduino": "c", "platformio": "c", "cmake": "c", "cmsis-pack": "cortex-m4",
            "stm32cube": "cortex-m4", "mlperf-tiny": "cortex-m4",
            "npm": "wasm32-simd128", "rust": "x86-64-v3,arm64,c", "cpp": "x86-64-v3,arm64,c",

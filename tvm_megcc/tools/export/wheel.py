@@ -33,7 +33,7 @@ _TAGS = {"x86_64": "manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x86
          "aarch64": "manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64",
          "arm": "manylinux_2_17_armv7l.manylinux2014_armv7l.musllinux_1_1_armv7l",
          "riscv64": "manylinux_2_31_riscv64.linux_riscv64"}
-#: What the package is compiled for where nothing else is asked for, on the machine that we run on.
+#: The default target of a package, on the machine that we run on.
 TARGETS_OF = {"x86_64": "x86-64,x86-64-v3,x86-64-v4", "aarch64": "arm64,arm64-v82"}
 
 

@@ -30,7 +30,7 @@ KINDS = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Add", "Mul", "AveragePool",
 LAYERS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 #: dB of signal to noise of the outputs that are enough; and the share of layers that may stay float for it, or one.
 ENOUGH, SHARE = 20.0, 0.25
-#: What the quantiser calls the floats of a value that was quantised.
+#: The quantiser's name for the floats of a quantised value.
 _REAL = "_DequantizeLinear_Output"
 #: Samples whose intermediate values are looked at.
 WATCHED = 16

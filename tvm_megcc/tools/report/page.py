@@ -25,7 +25,7 @@ from .graph_lanes import Lanes, lanes
 MOST_BARS = 24
 #: Pixels of the layer table and the lines beside it.
 ROW, LANE, DOT, MARGIN = 30, 16, 5, 14
-#: Of kinds of operators, in the order of their time; by Okabe and Ito, whom every eye tells apart.
+#: Colours of kinds of operators, in the order of their time; by Okabe and Ito, whom every eye tells apart.
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c00", "#7f7f7f")
 
 

@@ -19,7 +19,7 @@ from .importers import of_tensor, operand, quantised, result, zero
 #: Operands of an LSTM by what they belong to, in our order of gates: i, f, c, o; of peepholes i, f, o.
 _INPUT, _RECURRENT, _PEEPHOLES, _BIAS = (1, 2, 3, 4), (5, 6, 7, 8), (9, 10, 11), (12, 13, 14, 15)
 _PROJECTION, _STATE, _CELL, _NORMS = (16, 17), 18, 19, (20, 21, 22, 23)
-#: What stands for one in gates before their functions.
+#: The number that stands for 1 in gates before their functions.
 _ONE = np.float32(2**-12)
 #: The least variance of normalised gates, in steps of their factors.
 _GUARD = np.float32(10000)
@@ -76,7 +76,7 @@ def lstm(node: Node) -> Results:
     first = [begun(node, index, (batch, size)) for index, size in ((_STATE, made), (_CELL, units))]
     made_zero = zero(state if projects else hidden)
     if not first[0] and zero(state) != made_zero:
-        # What a state begins with is its own zero point, whatever that of the results is.
+        # A state begins with its own zero point, whatever that of the results is.
         first[0] = node.emit("expand", node.constant([[zero(state)]], "int8"), shape=(batch, made))
     kept = [row for row in (("Y_h", _STATE), ("Y_c", _CELL)) if asked_for(node, row[1])]
     y, *last = node.spelled().emit(

@@ -62,8 +62,8 @@ be held.
                    ("--target", "x86-64-v4", "--threads", "2", "--processor", "0", f"--python=one={sys.executable}"),
                    """\
 Ours on two threads against ours on one, for convolution networks of more than 300 million multiplications, while both
-processors share the last cache. Where a virtual machine's do not, at times, the same runs give 1.0 to 1.6. What is left
-of light_vgg19 are its fully connected layers: they read 494 MB of weights from memory, which two processors of this
+processors share the last cache. Where a virtual machine's do not, at times, the same runs give 1.0 to 1.6. The rest
+in light_vgg19 is its fully connected layers: they read 494 MB of weights from memory, which two processors of this
 machine do 1.25 times as fast as one, and that alone leaves 1.80. light_inception_v1 waits for memory as well, for the
 transformed weights of its 3x3 layers.
 """, names=LARGE_CNNS)}
@@ -139,7 +139,7 @@ made twice. The rows of vww and resnet18 on x86-64-v3 are of the kernels before.
 
 ncnn and MNN are not among them, for they compute no such file. ncnn reads quantised networks of its own tool only.
 MNN 3.6.1 converts resnet8 and kws; running, it ends with a segmentation fault (resnet8, TFLite), an error of shapes
-(resnet8, ONNX), results of another shape (kws, ONNX) or reals that are none of the network's (kws, TFLite: in 0.14
+(resnet8, ONNX), results of another shape (kws, ONNX) or floats that are none of the network's (kws, TFLite: in 0.14
 ms, where ours takes 0.025).
 """
 NOT_MEASURED = "Not measured yet.\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Relax spells our operators where it has attributes or operands of its own; `tvm_common/ops.py` has what Relay
+"""Importers of Relax's operators that have attributes or operands of their own; `tvm_common/ops.py` has what Relay
 spells the same way, `select.py` what picks and orders elements.
 
 An operator without attributes is imported by the `relax` names of its declaration. The others have a function,

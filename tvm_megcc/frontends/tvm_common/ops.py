@@ -169,7 +169,7 @@ def grid_sample(node: TvmNode) -> Values:
 
 
 def _regions(node: TvmNode) -> tuple[str, str]:
-    """TVM's [image, x1, y1, x2, y2] as images and corners."""
+    """Splits TVM's [image, x1, y1, x2, y2] into images and corners."""
     cut = node.spelled()
     image, corners = (cut.emit("slice", node.inputs[1:2], axes=(1,), starts=(start,), ends=(end,), steps=(1,))[0]
                       for start, end in ((0, 1), (1, 5)))

@@ -25,7 +25,7 @@ class PhiloxParameters(UnitParameters):
 
 
 class PhiloxBlocks(Kernel):
-    """Computes a block of four words in a task, with the same bits on every CPU."""
+    """A task is a block of four words. The same bits on every CPU."""
 
     name = "philox"
     dtypes = (("int64",),)

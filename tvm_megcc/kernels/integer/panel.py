@@ -32,7 +32,7 @@ class BytePanelParameters(PlainMatMulParameters):
 
 
 class PanelBytesMatMul(Kernel):
-    """Multiplies any operands. Panels of the right one and rows of the left one are copied to scratch."""
+    """Any operands; panels of the right one, and rows of the left one, are laid out in scratch."""
 
     name = "panel"
     dtypes = (BYTES, BYTES, ("int32",))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel of copies, for values that cannot be views."""
+"""A copy, where a view cannot be one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .strided import Strided, Walk, strides
 
 
 class StridedCopy(Strided):
-    """Copies one run of elements, in any layout."""
+    """One run of elements, in whichever layout."""
 
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):

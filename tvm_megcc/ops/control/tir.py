@@ -68,7 +68,6 @@ class Tir(Operator):
 
     kind = "tir"
     operands = ("x*",)
-    on_bits = True
     cases = (Case((f32(17),), {"program": _REVERSED_SUM}),)
 
     @staticmethod

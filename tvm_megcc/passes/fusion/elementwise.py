@@ -99,7 +99,7 @@ def inline(op: Op, name: str, source: Op, dtype: str) -> Op:
 
 
 def simplify(graph: Graph, op: Op) -> Op:
-    """Folds constant scalars into the expression, merges equal operands and drops unused ones."""
+    """Constant scalars become part of the expression; equal operands become one; unused ones go."""
     order: list[str] = []
     replacement: list[Expr] = []
     used = {a.index for a in _args(op.attrs.expr)}

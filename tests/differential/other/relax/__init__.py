@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Single operators of Relax, beside what TVM itself makes of them."""

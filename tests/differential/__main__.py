@@ -51,7 +51,7 @@ def main(given: Sequence[str] | None = None) -> int:
         return replayed(args.replay)
     targets, skipped = chosen(args.targets)
     print("\n".join(skipped), end="\n" if skipped else "")
-    families, bad = args.family.split(","), 0
+    families, bad = present(args.family.split(",")), 0
     with tempfile.TemporaryDirectory() as objects:
         for name in families:
             plan = Plan(name, args.seed, Path(objects), args.first, args.count, args.seconds / len(families),
@@ -64,6 +64,15 @@ def main(given: Sequence[str] | None = None) -> int:
                     keep(name, args.seed, args.operator, verdict, args.findings)
             bad += print_summary(name, found)
     return int(bool(bad))
+
+
+def present(families: Sequence[str]) -> list[str]:
+    """Those that this machine can judge; says of the others why it cannot."""
+    lacks = {name: FAMILIES[name].missing() for name in families}
+    for name, reason in lacks.items():
+        if reason:
+            print(f"skipped family {name}: {reason}")
+    return [name for name in families if not lacks[name]]
 
 
 def record(family: str, verdict: Verdict, log: Path | None) -> None:

@@ -20,13 +20,14 @@ PAGE = ROOT / "docs" / "coverage.md"
 #: A line for each operator and reason of a refusal.
 REFUSED = Path(__file__).with_name("refused.txt")
 TITLES = {"onnx": "ONNX", "chains": "Graphs of several operators", "ml": "ai.onnx.ml", "contrib": "com.microsoft",
-          "tflite": "TFLite"}
+          "tflite": "TFLite", "relax": "Relax"}
 _HEAD = """\
 # Coverage of drawn models
 
 `make graphs` draws models by the schemas of their formats, computes each in numpy and compiled for one target after the
 other, and compares the results with a reference: ONNX Runtime without optimisation and ONNX's reference evaluator, or
-LiteRT's reference kernels. `python -m tests.differential.coverage LOG...` writes this page from its logs.
+LiteRT's reference kernels, or TVM's own build. `python -m tests.differential.coverage LOG...` writes this page from its
+logs.
 
 The first table has the cases of each family; the last column of the others has the reasons of refusals. "Otherwise"
 are cases without a reference, those where the references differ from each other and the specification's text decides,

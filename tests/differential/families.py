@@ -9,6 +9,7 @@ from .cases import drawn
 from .chains.family import Chains
 from .family import Family, OnnxFamily
 from .other import contrib, ml, node
+from .other.relax.family import Relax
 from .other.tflite import TFLite
 
 FAMILIES: dict[str, Family] = {each.name: each for each in (
@@ -17,4 +18,5 @@ FAMILIES: dict[str, Family] = {each.name: each for each in (
     OnnxFamily("ml", partial(node.drawn, ml.DOMAIN, ml.RULES)),
     OnnxFamily("contrib", partial(node.drawn, contrib.DOMAIN, contrib.RULES)),
     TFLite(),
+    Relax(),
 )}

@@ -36,6 +36,10 @@ class Family(ABC):
     #: Cases from one multiple of this to the next can be compiled into one folder.
     batch = 100
 
+    def missing(self) -> str:
+        """What this machine lacks for the family; "" for nothing."""
+        return ""
+
     @abstractmethod
     def draw(self, seed: int, number: int, operator: str = "") -> Any:
         """A case, which has a `number` and a `label`. The same seed and number make the same one.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,10 +14,13 @@ import pytest
 pytest.importorskip("tvm", reason="TVM is not installed")
 
 import tvm
+import tvm_ffi
 from tvm import relax
 from tvm.relax import op
 
 import tvm_megcc
+from tvm_megcc import paths
+from tvm_megcc.cli import main
 from tvm_megcc.runtime.toolchain import find_compiler
 
 from .modules import assert_same, f32, megcc, module, random_inputs, reference, run, tensors, weights
@@ -132,3 +136,24 @@ def test_libraries_side_by_side(tmp_path):
     for seed, machine in [*machines, *reversed(machines)]:
         expected = run(reference(network(seed)), [x])
         assert_same([machine["main"](*tensors([x])).numpy()], expected)
+
+
+@pytest.mark.slow
+def test_a_file_that_the_importer_does_not_take_is_called_as_a_library(tmp_path):
+    """Made by `megcc export --for tvm-ffi`, called in the middle of a module."""
+    digits = paths.examples() / "digits.onnx"
+    folder = tmp_path / "ffi"
+    assert main(["export", str(digits), "--for", "tvm-ffi", "--target", "native", "-o", str(folder), "-q"]) == 0
+    network = tvm.runtime.load_module(str(folder / "digits.so"))
+    tvm_ffi.register_global_func("megcc_test_digits", network["run"], override=True)
+    described = json.loads(network["describe"]())
+    shapes = {side: tuple(described[side][0]["shape"]) for side in ("inputs", "outputs")}
+
+    def build(emit, x):
+        half = emit(op.multiply(x, relax.const(np.float32(0.5))))
+        return emit(op.nn.relu(emit(relax.call_dps_packed("megcc_test_digits", (half,), f32(*shapes["outputs"])))))
+    mod = module(build, f32(*shapes["inputs"]))
+    (x,) = random_inputs(mod)
+    session = tvm_megcc.load(tvm_megcc.compile(digits, "native").save(tmp_path / "alone"))
+    (expected,) = session.run({session.inputs[0].name: x * np.float32(0.5)}).values()
+    np.testing.assert_array_equal(run(tvm.compile(mod, "megcc-native"), [x])[0], np.maximum(expected, 0))

@@ -11,15 +11,19 @@ import pytest
 pytest.importorskip("tvm", reason="TVM is not installed")
 
 import tvm
-from tvm import relax, te, topi
+from tvm import relax, te, tirx, topi
 from tvm.relax import op
 from tvm.script import relax as R
 
 import tvm_megcc
 from tests.qdq_models import random_model
 from tvm_megcc.compiler import compile_graph
+from tvm_megcc.context import Context
+from tvm_megcc.frontends.models import import_model
 from tvm_megcc.frontends.relax.importer import import_region
 from tvm_megcc.frontends.tvm_versions import RelaxTensor, type_of
+from tvm_megcc.passes import before_layouts
+from tvm_megcc.runtime import reference
 from tvm_megcc.target import TARGETS
 
 from . import modules
@@ -338,3 +342,25 @@ def test_options_are_checked():
     with pytest.raises(megcc.MegccError, match="no operating system"):
         megcc.partition_for_megcc(mod, target="cortex-m4")
     assert megcc.report(megcc.partition_for_megcc(mod, optimize="size")).regions
+
+
+def test_an_open_axis_turns_round_without_loops():
+    """Of float16, whose loops are computed in numpy, too."""
+    n = tirx.Var("n", "int64")
+    x = np.arange(12, dtype=np.float16).reshape(4, 3)
+    mod = module(lambda emit, x: emit(op.flip(x, 0)), RelaxTensor((n, 3), "float16"))
+    graph, _ = import_model(mod)
+    assert all(node.kind != "tir" for node in graph.ops)
+    np.testing.assert_array_equal(reference.run(graph, {"x0": x})["output0"], x[::-1])
+    loops = module(lambda emit, x: emit(op.nn.softplus(x, 2.0, 10.0)), RelaxTensor((n, 3), "float16"))
+    graph, _ = import_model(loops)
+    assert [node.kind for node in graph.ops] == ["tir"]
+    (found,) = reference.run(before_layouts(graph, Context(TARGETS["x86-64-v3"])), {"x0": x}).values()
+    np.testing.assert_allclose(found, np.log1p(np.exp(2 * x.astype("f4"))) / 2, rtol=2e-3)
+
+
+def test_selu_of_float64():
+    x = np.linspace(-3, 3, 7)
+    graph, _ = import_model(module(lambda emit, x: emit(op.nn.selu(x)), RelaxTensor((7,), "float64")))
+    expected = 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x))
+    np.testing.assert_allclose(reference.run(graph, {"x0": x})["output0"], expected, rtol=1e-12)

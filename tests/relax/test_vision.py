@@ -33,6 +33,12 @@ IMAGES = {
         emit(image.resize2d(x, (9, 4), method="cubic")),
         emit(image.resize2d(x, (9, 4), method="cubic", cubic_alpha=-0.5, cubic_exclude=1)),
         emit(image.resize2d(x, (4, 11), method="linear", coordinate_transformation_mode="align_corners")))),
+    "nearest": ((1, 3, 6, 4), lambda emit, x: tuple(  # half way between two elements at every second place
+        emit(image.resize2d(x, size, method="nearest_neighbor", coordinate_transformation_mode=mode,
+                            rounding_method=rounding))
+        for size in ((3, 7), (11, 2))
+        for mode, rounding in (("half_pixel", "round"), ("asymmetric", "round"), ("align_corners", "round"),
+                               ("align_corners", ""), ("half_pixel", "")))),
     "one_axis": ((2, 4, 13), lambda emit, x: (
         emit(nn.conv1d_transpose(x, weights(4, 5, 3), strides=2, padding=1)),
         emit(nn.adaptive_avg_pool1d(x, 5)))),

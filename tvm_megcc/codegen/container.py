@@ -172,7 +172,7 @@ _NUMBERS = {"I": number_types.Uint32Flags, "Q": number_types.Uint64Flags}
 # --- writing -----------------------------------------------------------------------------------------------------
 
 class Image:
-    """The bytes of a container in pieces, of which the weights are nobody's copy. Equal models give equal bytes.
+    """The bytes of a container in pieces. The weights are views, not copies. Equal models give equal bytes.
 
     Raises:
         MegccError: for numbers that do not fit into it.
@@ -241,7 +241,7 @@ def _head(model: ContainerModel, form: int, begin: int) -> bytes:
 
 
 def _held_back(size: int) -> int:
-    """Bytes at the end that stand for the weights in the builder: as many as matter for where all else lies."""
+    """Placeholder bytes for the weights in the builder: as many as determine the offsets of all else."""
     return WEIGHTS_ALIGNMENT if size % WEIGHTS_ALIGNMENT else 0
 
 

@@ -85,7 +85,7 @@ class _Inliner:
         return [name(own) for own in plan.graph.outputs]
 
     def held(self, name: str) -> str:
-        """Returns a value that is copied; of a constant, its weight."""
+        """Returns a value to copy; for a constant, its weight."""
         if name in self.constants and name not in self.weights:
             self.weights[name] = Weight(name, np.ascontiguousarray(self.constants[name]).reshape(-1))
         return name

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Seeds:
-    """Keys of operators that draw.
+    """The keys of random operators.
 
     name: of the input, "" where the front end makes none. value: what is given for it, None: each run gets it. used:
     whether an operator asked for it.
@@ -31,12 +31,13 @@ class Seeds:
         self._iterations: list[str] = []
 
     def named(self, name: str, value: np.ndarray | None) -> None:
-        """There is such an input, or constant; no other value has this name."""
+        """Reserves the name of the seed, which is an input or a constant."""
         self.name, self.value = self.builder.unique(name), value
 
     @contextmanager
     def within(self, iteration: str) -> Iterator[None]:
-        """Within it a loop's body is imported, whose iterations have this number: each draws anew."""
+        """Imports a loop's body within the block. The number of the iteration enters the key, so each iteration draws
+        new numbers."""
         self._iterations.append(iteration)
         try:
             yield

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Relax spells our operators where it has attributes or operands of its own; `tvm_common/ops.py` has what Relay
+"""Importers of Relax's operators that have attributes or operands of their own; `tvm_common/ops.py` has what Relay
 spells the same way, `select.py` what picks and orders elements.
 
 An operator without attributes is imported by the `relax` names of its declaration. The others have a function,
@@ -106,6 +106,49 @@ def clip(node: TvmNode) -> Values:
     return node.onnx("Clip", node.inputs[0], *bounds)
 
 
+@imports("nn.selu")
+def selu(node: TvmNode) -> Values:
+    """ONNX has both numbers in float32, TVM in float64."""
+    return node.onnx("Selu", alpha=1.6732632423543772, gamma=1.0507009873554805)
+
+
+@imports("image.resize2d", "image.resize3d")
+def resize(node: TvmNode) -> Values:
+    """Half way between two elements, "round" takes the even one, which no mode of ONNX does."""
+    a = node.attrs
+    if a.method != "nearest_neighbor" or tvm_ops.rounding_of(a) != "round":
+        return tvm_ops.resize(node)
+    x, rows = node.inputs[0], []
+    for axis, letter in enumerate(a.layout):
+        extent, wanted = node.type_of(x).shape[axis], node.types[0].shape[axis]
+        if letter not in "NC" and extent != wanted:
+            if not isinstance(extent, int) or not isinstance(wanted, int):
+                raise MegccError("positions are rounded to even ones on an axis of symbolic extent")
+            rows.append((axis, _nearest_even(extent, wanted, a.coordinate_transformation_mode)))
+    for axis, indices in rows:
+        (x,) = node.onnx("Gather", x, node.constant(indices, "int64"), axis=axis)
+    return (x,)
+
+
+def _nearest_even(extent: int, wanted: int, mode: str) -> np.ndarray:
+    """Indices of the nearest elements, in the float32 that TVM computes positions in.
+
+    Raises:
+        MegccError: for a coordinate_transformation_mode that is not supported.
+    """
+    one = np.float32
+    places, scale = np.arange(wanted, dtype=one), one(extent) / one(wanted)
+    if mode == "align_corners":
+        found = one(extent - 1) / one(max(wanted - 1, 1)) * places
+    elif mode == "asymmetric":
+        found = scale * places
+    elif mode in ("half_pixel", "pytorch_half_pixel"):
+        found = (places + one(0.5)) * scale - one(0.5) if wanted > 1 or mode == "half_pixel" else places
+    else:
+        raise MegccError(f"coordinate_transformation_mode {mode} is not supported")
+    return np.clip(np.rint(found), 0, extent - 1).astype(np.int64)
+
+
 # --- normalisation and reduction -----------------------------------------------------------------------------------
 
 def _require_affine(node: TvmNode) -> None:
@@ -173,8 +216,8 @@ def strided_slice(node: TvmNode) -> Values:
 
 @imports("flip")
 def flip(node: TvmNode) -> Values:
-    extent = node.types[0].shape[axis_of(int(node.attrs.axis), node.types[0].rank)]
-    operands = [node.constant([value], "int64") for value in (extent - 1, -2**31, int(node.attrs.axis), -1)]
+    """From behind the last element, whatever the extent."""
+    operands = [node.constant([value], "int64") for value in (2**31 - 1, -2**31, int(node.attrs.axis), -1)]
     return node.onnx("Slice", node.inputs[0], *operands)
 
 

@@ -15,7 +15,7 @@ _STANDS_FOR = "megcc.function."
 
 @relax.expr_functor.mutator
 class Cut(relax.PyExprMutator):
-    """Calls of the module's own functions, regions apart, become calls of external ones."""
+    """Replaces calls of the module's own functions, except regions, by calls of external ones."""
 
     def __init__(self, mod: tvm.IRModule):
         super().__init__(mod)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relax operators that pick, put, order or repeat elements, make tensors of nothing, and attention."""
+"""Importers of Relax's operators that gather, scatter, sort or repeat elements or create tensors, and of attention."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def loaded(path: Path, symbols: Iterable[str], cpu: Target) -> Module:
 
 
 def _shared(objects: Iterable[Path], cpu: Target) -> Module:
-    """The file may go as soon as it is loaded."""
+    """Loads a shared library. Its file can be removed afterwards."""
     with tvm_module.shared_object(objects, cpu) as path:
         return tvm.runtime.load_module(str(path))
 

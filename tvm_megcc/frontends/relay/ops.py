@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Relay spells our operators where it has attributes or operands of its own; `tvm_common/ops.py` has what Relax
+"""Importers of Relay's operators that have attributes or operands of their own; `tvm_common/ops.py` has what Relax
 spells the same way, `move.py` what moves elements.
 
 Nothing here imports TVM. An operator without attributes is imported by the `relay` names of its declaration.

@@ -43,7 +43,7 @@ def single(node: TvmNode, index: int):
 
 
 def one(node: TvmNode, index: int) -> np.ndarray:
-    """Such a scale as the array that `rescaled` takes."""
+    """Returns such a scale as the array that `requantized` takes."""
     return np.array([single(node, index)], np.float32)
 
 
@@ -57,7 +57,7 @@ def saturated(expr: Expr, dtype: str) -> Expr:
 
 
 class Lines:
-    """Numbers for each channel as operands of an expression, which is computed over `names`."""
+    """Per-channel constants as operands of an expression. names: the operands so far."""
 
     def __init__(self, node: TvmNode, *names: str):
         self.node, self.names = node, list(names)

@@ -128,6 +128,11 @@ def adaptive_average_pool(node: TvmNode) -> Values:
     return (node.transposed(y, logical, a.out_layout or a.layout),)
 
 
+def rounding_of(attrs) -> str:
+    """How the position of the nearest element is rounded."""
+    return attrs.rounding_method or ("round" if attrs.coordinate_transformation_mode == "align_corners" else "floor")
+
+
 _RESIZE_METHODS = {"nearest_neighbor": "nearest", "linear": "linear", "cubic": "cubic"}
 
 
@@ -141,7 +146,7 @@ def resize(node: TvmNode) -> Values:
     coordinates = a.coordinate_transformation_mode
     if coordinates in ("tf_half_pixel_for_nn", "tf_crop_and_resize"):
         raise MegccError(f"coordinate_transformation_mode {coordinates} is not supported")
-    rounding = {"round": "round_prefer_ceil", "": "floor"}.get(a.rounding_method, a.rounding_method)
+    rounding = {"round": "round_prefer_ceil"}.get(rounding_of(a), rounding_of(a))
     (y,) = node.onnx("Resize", x, "", "", sizes, mode=_RESIZE_METHODS.get(a.method, a.method),
                      coordinate_transformation_mode=coordinates, nearest_mode=rounding,
                      cubic_coeff_a=float(a.cubic_alpha), exclude_outside=int(a.cubic_exclude and a.method == "cubic"))
@@ -164,7 +169,7 @@ def grid_sample(node: TvmNode) -> Values:
 
 
 def _regions(node: TvmNode) -> tuple[str, str]:
-    """TVM's [image, x1, y1, x2, y2] as images and corners."""
+    """Splits TVM's [image, x1, y1, x2, y2] into images and corners."""
     cut = node.spelled()
     image, corners = (cut.emit("slice", node.inputs[1:2], axes=(1,), starts=(start,), ends=(end,), steps=(1,))[0]
                       for start, end in ((0, 1), (1, 5)))

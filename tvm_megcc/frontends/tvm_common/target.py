@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
-
 import tvm
 
 from ...errors import MegccError
@@ -68,7 +66,7 @@ def our_target(given=None) -> Target:
         if name == "native" or name in TARGETS:
             return _hosted(parse_targets(name)[0])
         if given.startswith(PREFIX):
-            raise MegccError(f"unknown target '{given}'{_near(given)} Ours in TVM are {', '.join(offered())}")
+            parse_targets(name)  # raises, and says what there is
         given = _theirs(given)
     elif isinstance(given, (str, dict)):
         given = _theirs(given)
@@ -88,15 +86,8 @@ def _theirs(given: str | dict):
     try:
         return tvm.target.Target(given)
     except Exception as error:
-        raise MegccError(f"the target {given} is neither one of ours ({', '.join(offered())}) nor "
-                         f"one of TVM's{_near(str(given))} {str(error).strip().splitlines()[-1]}") from error
-
-
-def _near(given: str) -> str:
-    """Which of ours somebody may have meant."""
-    name = given.lower().removeprefix(PREFIX)
-    near = difflib.get_close_matches(name, [known.removeprefix(PREFIX) for known in offered()], 1)
-    return f", did you mean '{PREFIX}{near[0]}'?" if near else ";"
+        raise MegccError(f"the target {given} is neither one of ours ({', '.join(offered())}) nor one of TVM's: "
+                         f"{str(error).strip().splitlines()[-1]}") from error
 
 
 def _hosted(target: Target) -> Target:

@@ -24,7 +24,8 @@ class RowsParameters(Parameters):
 
 
 class RowsConv3d(Kernel):
-    """Plain layout, weights as they are: vectors of neighbouring outputs, for some channels that share their loads."""
+    """Computes vectors of neighbouring outputs in plain layout with unpacked weights, for some channels that share
+    their loads."""
 
     name = "rows"
     dtypes, static = (FLOAT32,), (1,)

@@ -25,7 +25,7 @@ class PhiloxParameters(UnitParameters):
 
 
 class PhiloxBlocks(Kernel):
-    """A task is a block of four words. The same bits on every CPU."""
+    """Computes a block of four words in a task, with the same bits on every CPU."""
 
     name = "philox"
     dtypes = (("int64",),)

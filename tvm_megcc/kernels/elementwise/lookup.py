@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel of tables that bytes are looked up in."""
+"""The kernel of table lookups by bytes."""
 
 from __future__ import annotations
 

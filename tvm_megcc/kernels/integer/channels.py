@@ -10,7 +10,7 @@ from ..site import Site
 
 
 class ChannelsLast(Kernel):
-    """Constant weights, sums of int32, an epilogue over these."""
+    """The base of kernels with constant weights, int32 sums and an epilogue over them."""
 
     dtypes: tuple[tuple[str, ...], ...] = (BYTES, BYTES, ("int32",))
     fuses_epilogue, lanes = True, "i"

@@ -32,7 +32,7 @@ class BytePanelParameters(PlainMatMulParameters):
 
 
 class PanelBytesMatMul(Kernel):
-    """Any operands; panels of the right one, and rows of the left one, are laid out in scratch."""
+    """Multiplies any operands. Panels of the right one and rows of the left one are copied to scratch."""
 
     name = "panel"
     dtypes = (BYTES, BYTES, ("int32",))

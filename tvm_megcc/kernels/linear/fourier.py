@@ -25,7 +25,7 @@ class FourierParameters(UnitParameters):
 
 
 class FourierPasses(Kernel):
-    """A task is a line, which goes to and fro between two places in the scratch."""
+    """Transforms a line in a task. The passes alternate between two buffers in scratch."""
 
     name = "passes"
     dtypes, uniform = (("float32", "float64"),), True

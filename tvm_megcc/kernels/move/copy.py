@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A copy, where a view cannot be one."""
+"""The kernel of copies, for values that cannot be views."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .strided import Strided, Walk, strides
 
 
 class StridedCopy(Strided):
-    """One run of elements, in whichever layout."""
+    """Copies one run of elements, in any layout."""
 
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows as columns and back, maxima at their places."""
+"""Kernels of Col2Im and MaxUnpool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ColumnsParameters(UnitParameters):
 
 
 class ColumnsRows(Kernel):
-    """Row by row of the image: every tap that reaches the row adds its columns."""
+    """Computes the image row by row: every tap that reaches the row adds its columns."""
 
     name = "rows"
     dtypes = (NUMBERS, ANY)
@@ -47,7 +47,8 @@ class ColumnsRows(Kernel):
 
 
 class ScatterMaxima(Kernel):
-    """Zeros, then every element to its place, in one task: places may be anywhere. One outside fails the call."""
+    """Writes zeros, then every element at its index, in one task because indices may be anywhere. An index outside
+    fails the call."""
 
     name = "scatter"
 

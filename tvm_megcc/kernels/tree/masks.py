@@ -68,7 +68,7 @@ class Forest:
 
 
 def _order(nodes: np.ndarray) -> np.ndarray:
-    """Inner nodes by feature, those of one by threshold."""
+    """Sorts inner nodes by feature, then by threshold."""
     dtype = np.float32 if nodes.shape[1] == 4 else np.float64
     thresholds = np.ascontiguousarray(nodes[:, 3:]).view(dtype).reshape(-1)
     return np.lexsort((thresholds, nodes[:, 2] >> 1))

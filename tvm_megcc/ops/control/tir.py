@@ -68,6 +68,7 @@ class Tir(Operator):
 
     kind = "tir"
     operands = ("x*",)
+    on_bits = True
     cases = (Case((f32(17),), {"program": _REVERSED_SUM}),)
 
     @staticmethod

@@ -34,7 +34,7 @@ ACTIVATIONS = (
     Row("prelu", (), maximum(X, 0) + Y * minimum(X, 0), 2, relax="relax.nn.prelu", relay="nn.prelu"),
     Row("elu", ("Elu",), _elu, defaults={"alpha": 1.0}),
     Row("selu", ("Selu",), lambda attrs: attrs.gamma * _elu(attrs),
-        defaults={"alpha": 1.6732631921768188, "gamma": 1.0507010221481323}, relax="relax.nn.selu"),
+        defaults={"alpha": 1.6732631921768188, "gamma": 1.0507010221481323}),
     Row("celu", ("Celu",), lambda attrs: maximum(X, 0)
         + attrs.alpha * (call("exp", minimum(X, 0) / attrs.alpha) - 1), defaults={"alpha": 1.0}),
     Row("hard_sigmoid", ("HardSigmoid",), lambda attrs: clip(X * attrs.alpha + attrs.beta, 0, 1),

@@ -147,7 +147,7 @@ def identity(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("Dropout")
 def dropout(node: OnnxNode) -> tuple[str, ...]:
-    """Nothing happens in inference, and the mask is all true."""
+    """Passes the operand through, as in inference; the mask is all true."""
     if node.opset >= 12 and node.has(2):
         if not node.is_const(2) or node.const(2).any():
             return dropped_out(node, None if node.is_const(2) else node.inputs[2])[:node.num_outputs]
@@ -160,7 +160,7 @@ def dropout(node: OnnxNode) -> tuple[str, ...]:
 
 @register
 class Dims(Operator):
-    """Extents as data. Attributes `extents` (row-major), `shape`, `dtype`."""
+    """Writes extents as data. Attributes `extents` (row-major), `shape`, `dtype`."""
 
     kind = "dims"
     operands = ()

@@ -99,7 +99,7 @@ def inline(op: Op, name: str, source: Op, dtype: str) -> Op:
 
 
 def simplify(graph: Graph, op: Op) -> Op:
-    """Constant scalars become part of the expression; equal operands become one; unused ones go."""
+    """Folds constant scalars into the expression, merges equal operands and drops unused ones."""
     order: list[str] = []
     replacement: list[Expr] = []
     used = {a.index for a in _args(op.attrs.expr)}

@@ -99,6 +99,6 @@ def _pointwise(type_: TensorType | None, y: TensorType, strip: Strip) -> Strip |
 
 
 def strips_of(height: int, count: int) -> Sequence[Strip]:
-    """So many strips or fewer, all but the last of the same number of rows."""
+    """Divides rows into at most so many strips, all but the last of equal height."""
     rows = -(-height // count)
     return [Strip(first, min(first + rows, height)) for first in range(0, height, rows)]

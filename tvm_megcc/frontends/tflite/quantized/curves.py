@@ -54,7 +54,7 @@ def _points(function: Callable[[np.ndarray], np.ndarray], x: Quantization, y: Qu
 
 
 def _lines(node: Node, points: np.ndarray) -> Results:
-    """On the line that the upper nine bits choose. What overflows 16 bits wraps."""
+    """Interpolates on the segment that the upper nine bits choose. Overflow of 16 bits wraps."""
     value, constant = node.value(0), node.spelled().constant
     slopes = np.diff(points).astype(np.int16).astype(np.int32)
     place = shifted(X, _BITS) + _LINES // 2
@@ -92,7 +92,8 @@ def absolute(node: Node) -> Results:
 
 @quantised("SQRT", any_width=True)
 def root(node: Node) -> Results:
-    """In float32, towards zero. LiteRT ends where a number is negative; here its root is 0."""
+    """Computes the root in float32 and rounds towards zero. LiteRT ends where a number is negative; here its root is
+    0."""
     dtype, x, y = same_types(node, WIDTHS), operand(node, 0), result(node)
     low, high = fixed_point.limits(dtype)
     if dtype == "int16":

@@ -94,3 +94,14 @@ def test_numbers_of_int32_in_another_scale(scale, result_scale, dtype, tmp_path)
         path = tmp_path / "quantize.tflite"
         path.write_bytes(data)
         np.testing.assert_array_equal(reference.run(import_tflite(path), {"x": x})["y"], litert(data, {"x": x})["y"])
+
+
+def test_gelu_halfway_between_two_numbers(tmp_path):
+    """172 / 32 gives 21.5 but for rounding, of which float32 has more than float64."""
+    path = tmp_path / "gelu.tflite"
+    tensors = {"x": Quantized((256,), 0.03125, 0, "uint8"), "y": Quantized((256,), 0.25, 0, "uint8")}
+    path.write_bytes(written(tensors, [("GELU", "GeluOptions", {"Approximate": False}, ["x"], ["y"])], ["x"], ["y"]))
+    feeds = {"x": np.arange(256, dtype=np.uint8)}
+    expected, found = litert(path.read_bytes(), feeds), reference.run(import_tflite(path), feeds)
+    assert expected["y"][172] == 21
+    np.testing.assert_array_equal(found["y"], expected["y"])

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import erf
+from math import erfc
 
 import numpy as np
 
@@ -66,9 +66,13 @@ def extreme(node: Node) -> Results:
 
 
 def _gelu(x: np.ndarray, approximate: bool) -> np.ndarray:
-    wide = x.astype(np.float64)
-    inner = np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3)
-    return 0.5 * wide * (1 + (np.tanh(inner) if approximate else np.vectorize(erf)(wide / np.sqrt(2))))
+    """Computes in float32, each step rounded as LiteRT does: a result halfway between two numbers depends on it."""
+    x = x.astype(np.float32)
+    half = np.float32(0.5) * x
+    if approximate:
+        inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x * x * x)
+        return half * (np.float32(1) + np.tanh(inner))
+    return half * np.vectorize(erfc, otypes=[np.float32])(x * np.float32(-np.sqrt(0.5)))
 
 
 def _log(x: np.ndarray, node: Node) -> np.ndarray:

@@ -45,13 +45,13 @@ class Isa:
     fallback: the ISA whose template overrides apply where this one has none.
     lane_fma: multiply-add takes one lane of a vector as an operand (NEON), so activations are loaded as vectors.
     interleaves: loads and stores turn four vectors over (ld4, st4).
-    assembler: the loop over input channels of a tile is there in assembler (`conv2d/lanes.neon.c.j2`).
+    assembler: the loop over input channels of a tile is there in assembler (`conv2d/neon_lanes.py`).
     int16_step: products of int16 that are added up in a lane by one instruction (megcc_integer.h).
     laid: element type that products of bytes take beside weights of int8; "" if there are none, and operands become
         int16. laid_step: their products that are added up in a lane, and what runs of them are rounded up to.
     closes: stores of bytes take two or four vectors, their limits and zero point (mgc_iclose4 in megcc_integer.h).
-    sums: how tiles of integer/dot add products of bytes up where that is assembler: a macro of
-        `integer/sums.neon.c.j2`; "" where it is C.
+    sums: how tiles of integer/dot add products of bytes up where that is assembler: a class of
+        `integer/neon_sums.py`; "" where it is C.
     ahead: tiles of conv2d/direct prefetch weights: those of the next tile, where a tile
         has no more bytes of them than this. 0: no prefetch.
     dsp: two products of int16 are added to a sum by one instruction, as Arm's DSP extension does (simd/dsp_integer.h).

@@ -9,6 +9,8 @@ import typing
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 
+from ..target import Isa
+
 
 @dataclass(frozen=True)
 class Parameters:
@@ -27,6 +29,12 @@ class Parameters:
     def facts(self) -> tuple[str, ...]:
         """`name = value` of each field that says something, the name alone of a flag that is set."""
         return tuple(name if value is True else f"{name} = {_text(value)}" for name, value in _shown_fields(self))
+
+    def microkernel(self, isa: Isa, ep, known) -> object | None:
+        """`microkernel` of the template: what prints those parts of it that are Python (kernels/microkernel/).
+
+        ep, known: as templates have them (codegen/c_source/render.py)."""
+        return None
 
     @property
     def files(self) -> tuple[tuple[str, str], ...]:

@@ -274,8 +274,9 @@ def find_template(algorithm: str, isa: Isa) -> jinja2.Template:
 def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
     """Returns the complete C file of one kernel."""
     epilogue = Epilogue(spec)
-    context = dict(vars(spec.params))
-    context.update(isa=spec.isa, ep=epilogue, known=Known(spec, hidden=spec.compact), fixed=Known(spec),
+    context, known = dict(vars(spec.params)), Known(spec, hidden=spec.compact)
+    context.update(isa=spec.isa, ep=epilogue, known=known, fixed=Known(spec),
+                   microkernel=spec.params.microkernel(spec.isa, epilogue, known),
                    compact=spec.compact, symbol=spec.symbol,
                    float="mgc_half" if spec.half else "float",
                    stored={p.name: ElementAccess.of(p.dtype, spec.half) for p in (*spec.inputs, *spec.outputs)})

@@ -6,9 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dims import ceildiv
+from ...target import Isa
 from ..base import FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, present
 from ..tiling import Tiling
 from .geometry import ConvParameters, Geometry, blocked
+from .rvv_windows import RvvWindows
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,9 @@ class DepthwiseParameters(ConvParameters):
     vpad: bool
     hpad: bool
     tiling: Tiling
+
+    def microkernel(self, isa: Isa, ep, known) -> RvvWindows:
+        return RvvWindows(self.taps, isa, self.tiling, self.bias)
 
 
 class DepthwiseConv(Kernel):

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from ...ir.dims import Dim, dim_max, round_up
 from ...ir.types import NHWC, PLAIN
+from ...target import Isa
 from ..base import FLOAT32, Lowered, Operand, Tiled, around, extent_symbols, present
 from ..blocking import CacheBlock, chunks_first
 from ..sharing import TaskGrid
 from ..site import Site
 from ..tiling import BLOCK, Tiling
 from .geometry import ConvParameters, Geometry, blocked, stored
+from .neon_lanes import NeonLanes
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,9 @@ class DirectParameters(ConvParameters):
     grouped: bool = False
     kept: CacheBlock | None = None
     chunks_first: bool = False
+
+    def microkernel(self, isa: Isa, ep, known) -> NeonLanes:
+        return NeonLanes(self.taps.rows, self.taps.columns)
 
 
 class DirectConv(Tiled):

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from ...ir.dims import Dim, dim_max, round_up
 from ...ir.types import PLAIN, Layout, nchwc
-from ...target import Target
+from ...target import Isa, Target
+from ..microkernel.window import Taps, Window
 from ..parameters import Parameters
 from ..site import Site, once
 
@@ -145,6 +146,13 @@ class WindowParameters(Parameters):
     sw: int
     dh: int
     dw: int
+
+    @property
+    def taps(self) -> Window:
+        return Window(Taps(self.kh, self.sh, self.dh), Taps(self.kw, self.sw, self.dw))
+
+    def microkernel(self, isa: Isa, ep, known) -> object:
+        return self.taps
 
     def facts(self) -> tuple[str, ...]:
         return (f"kernel = {self.kh}x{self.kw}", f"stride = {self.sh}x{self.sw}", f"dilation = {self.dh}x{self.dw}",

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ...ir.dims import Dim, ceildiv, dim_max, number, round_up
-from ...target import Target
+from ...target import Isa, Target
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
 from ..sharing import is_large, load_imbalance
 from ..site import Site
 from ..tiling import Tiling
 from .geometry import ConvParameters, Geometry
+from .neon_lanes import NeonLanes
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,9 @@ class PixelParameters(ConvParameters):
 
     in_place: bool
     tiling: Tiling
+
+    def microkernel(self, isa: Isa, ep, known) -> NeonLanes:
+        return NeonLanes(self.taps.rows, self.taps.columns)
 
 
 class PixelConv(Kernel):

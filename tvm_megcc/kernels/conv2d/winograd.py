@@ -13,13 +13,14 @@ from functools import lru_cache
 import numpy as np
 
 from ...ir.dims import ceildiv, likely, round_up
-from ...target import Target
+from ...target import Isa, Target
 from ..base import FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, present
 from ..packing import pack_columns, packer
 from ..parameters import Parameters
 from ..sharing import TASKS, is_large, load_imbalance
 from ..tiling import BLOCK, Tiling
 from .geometry import Geometry, blocked
+from .neon_lanes import NeonLanes
 
 WINDOW = 6
 """Rows and columns of x that a tile reads; it computes WINDOW + 1 - kernel rows and columns of y."""
@@ -62,6 +63,9 @@ class WinogradParameters(Parameters):
     kernel: tuple[tuple[float, ...], ...] = field(repr=False)
     near: float = NEAR
     far: float = FAR
+
+    def microkernel(self, isa: Isa, ep, known) -> type[NeonLanes]:
+        return NeonLanes
 
 
 class WinogradConv(Kernel):

@@ -17,6 +17,7 @@ from ..base import Kernel, Lowered, Operand, around, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
 from ..packing import packer
 from ..site import Site
+from .dot_microkernel import DotMicrokernel
 from .tiles import Tile, block
 
 
@@ -62,6 +63,9 @@ class DotParameters(ByteParameters):
     skewed: bool
     ahead: str
     listed: bool
+
+    def microkernel(self, isa: Isa, ep, known) -> DotMicrokernel:
+        return DotMicrokernel.of(self, isa, ep, known)
 
 
 @dataclass(frozen=True)

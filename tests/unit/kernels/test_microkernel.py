@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What prints microkernels: loops of C, statements of assembler, and the taps of a window."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.kernels.kernel_harness import jobs_of
+from tests.unit.kernels.test_assembler import statements, written_early
+from tvm_megcc.codegen.c_source.render import render_kernel
+from tvm_megcc.kernels.microkernel.assembler import Assembler, moved, read, registers, written
+from tvm_megcc.kernels.microkernel.printer import Printer
+from tvm_megcc.kernels.microkernel.window import Taps
+from tvm_megcc.ops.base import OPERATORS
+from tvm_megcc.target import TARGETS
+
+
+def test_a_loop_of_one_iteration_is_none():
+    c = Printer()
+    with c.function("static int f(void)"), c.loop("i", 3), c.loop("j", 1):
+        c("x++;")
+    assert c.text == "static int f(void)\n{\nfor (int32_t i = 0; i < 3; i++) {\nx++;\n}\n}\n"
+
+
+def test_a_statement():
+    asm = Assembler()
+    with asm.loop_of(1, "x8", 2), asm.loop_of(2, "x9", 1):
+        asm("ldr q0, [%[x]], #16")
+    assert asm.instructions == ["mov x8, #2", "1:", "ldr q0, [%[x]], #16", "subs x8, x8, #1", "b.ne 1b"]
+    assert asm.statement([written("a"), moved("x")], [read("n", "2 * n")], ["cc", *registers("v", 1)])[-3:] == [
+        ': [a] "=&w"(a), [x] "+&r"(x)', ': [n] "r"(2 * n)', ': "cc", "v0");']
+    with pytest.raises(ValueError, match="needs &"):
+        asm.statement(['[a] "=w"(a)'], [], [])
+
+
+@pytest.mark.parametrize("taps", [Taps(3, 1, 1), Taps(3, 2, 1), Taps(2, 3, 2), Taps(1, 2, 1), Taps(5, 1, 3)])
+@pytest.mark.parametrize("results", [1, 2, 5])
+def test_reads_are_every_product_once(taps: Taps, results: int):
+    found = [(element, result, tap) for element, uses in taps.reads(results, {1, 4}) for result, tap in uses]
+    every = {(result * taps.stride + tap * taps.dilation, result, tap)
+             for result in range(results) for tap in range(taps.count)}
+    assert len(found) == len(set(found)) and set(found) == {each for each in every if each[0] not in (1, 4)}
+    assert found == sorted(found) and max(every)[0] < taps.extent(results)
+    assert taps.used(results, {1, 4}) == {tap for _, _, tap in found}
+
+
+@pytest.mark.parametrize("taps", [Taps(3, 1, 1), Taps(2, 1, 3)])
+def test_taps_inside(taps: Taps):
+    """The C, read as Python, for every place of a window before, in and behind short axes; also none is inside."""
+    text = re.sub(r"const int32_t (\w+) = (.*) \? (.*) : (.*);", r"\1 = (\3) if \2 else (\4)",
+                  taps.inside("first", "end", "at", "extent")).replace("/", "//").replace("-at", "- at")
+    for extent in range(1, 5):
+        for at in range(-10, 8):
+            scope = {"at": at, "extent": extent}
+            exec(text, scope)
+            inside = [t for t in range(taps.count) if 0 <= at + t * taps.dilation < extent]
+            assert list(range(scope["first"], scope["end"])) == inside
+
+
+@pytest.mark.parametrize(("kind", "target"), [("conv2d", "arm64"), ("conv2d", "riscv64-v"), ("conv2d_integer", "arm64"),
+                                              ("conv2d_integer", "arm64-v82"), ("conv2d_integer", "arm64-v86")])
+def test_no_output_shares_a_register_with_an_input(kind: str, target: str):
+    found = 0
+    for case in OPERATORS[kind].cases[::3]:
+        for spec in {job.bound.spec for job in jobs_of(kind, case, 0, TARGETS[target], "speed")}:
+            for parts in statements(render_kernel(spec)):
+                found += 1
+                assert not written_early(parts)
+    assert found

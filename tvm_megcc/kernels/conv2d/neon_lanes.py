@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop over input channels of a tile of `conv2d/direct`, `winograd` or `pixels`, in assembler for 64-bit Arm.
+
+A tile fills all 32 registers, and a load of four of them wants neighbours: compilers spill some and copy others, 10 to
+50 % more instructions than these. v0 on hold four channels of each pixel, then one row of weights, twice if there is
+room; the sums are where the compiler puts them. Each product is a vector of weights times one lane of a pixel.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+from ..microkernel.assembler import Assembler, moved, read, registers, written
+from ..microkernel.printer import Printer
+from ..microkernel.window import Window
+
+
+def neighbours(first: int, count: int) -> str:
+    """Registers as ld1 wants them: { v4.4s, v5.4s }"""
+    return f"{{ {', '.join(f'v{first + i}.4s' for i in range(count))} }}"
+
+
+class NeonLanes(Window):
+    """Prints the loops, for templates that need the window too."""
+
+    @staticmethod
+    def covers(V: int, width: int) -> bool:
+        """Whether there is a loop for tiles of this shape: a row of weights has to be one load."""
+        return V in (1, 2) or (V == 4 and width == 16)
+
+    @staticmethod
+    def sums(P: int, V: int, width: int, steps: int | str, even: bool, plane: str, start: str, stride: str = "") -> str:
+        """Sets the sums of P pixels x V vectors to `start` (C, an address of V vectors; empty: 0; the next pixel's are
+        `stride` bytes on, if that is given), and adds `steps` (C or a number) times four channels from xk and w on,
+        which it moves behind them. width: floats from one row of weights to the next. even: whether there are always
+        an even number of these. plane: C, floats from four channels to the next four."""
+        c, asm, unroll = Printer(), Assembler(), 2 if even else 1
+        sets = 2 if P * V + P + 2 * V <= 32 else 1
+        sums = [f"a{p}_{v}" for p in range(P) for v in range(V)]
+        for p in range(P):
+            _set_sums(asm, p, V, bool(start))
+            if stride and p + 1 < P:
+                asm("add %[start], %[start], %[apart]")
+        asm(f"1: .rept {unroll}")
+        for p in range(0, P, 4):
+            asm(f"ld1 {neighbours(p, min(4, P - p))}, [%[x]], {'#64' if p + 4 < P else '%[step]'}")
+        for k in range(4):
+            _multiply(asm, P, V, width, k, sets)
+        asm(".endr", "subs %[left], %[left], #1", "b.ne 1b")
+        times = f"{steps} / {unroll}" if even else steps
+        c(f"mgc_v {', '.join(sums)};")
+        with c.block(""):
+            c(f"int64_t left = {steps // unroll if isinstance(steps, int) else times};",
+              *[f"const float *from = {start};"] * bool(stride))
+            outputs = [*map(written, sums), moved("x", "xk"), moved("w"), moved("left"),
+                       *[moved("start", "from")] * bool(stride)]
+            inputs = [read("step", f"({plane} - {16 * ((P - 1) // 4)}) * 4"),
+                      *([read("apart", stride)] if stride else [read("start", start)] if start else [])]
+            c(*asm.statement(outputs, inputs, ["cc", "memory", *registers("v", P + sets * V)]))
+        return c.text
+
+    @staticmethod
+    def pixel_sums(P: int, channels: int, width: int, steps: int, start: str) -> str:
+        """The same for vectors of pixels in plain layout: P of them x 4 or 8 channels, for `steps` times four input
+        channels from xk on, `plane` floats apart. The counter has a register of its own: GCC takes 30 operands."""
+        c, asm = Printer(), Assembler()
+        sums = [f"a{p}_{o}" for o in range(channels) for p in range(P)]
+        if start:
+            asm("ldp q0, q1, [%[start]]" if channels == 8 else "ldr q0, [%[start]]")
+        asm(*(f"dup %[a{p}_{o}].4s, v{o // 4}.s[{o % 4}]" if start else f"movi %[a{p}_{o}].4s, #0"
+              for o in range(channels) for p in range(P)))
+        asm(f"mov x9, #{steps}", "1: .rept 4", f"ld1 {neighbours(0, P)}, [%[x]], %[step]",
+            f"ldp q{P}, q{P + 1}, [%[w]], #{4 * width}" if channels == 8 else f"ldr q{P}, [%[w]], #{4 * width}")
+        asm(*(f"fmla %[a{p}_{o}].4s, v{p}.4s, v{P + o // 4}.s[{o % 4}]" for o in range(channels) for p in range(P)))
+        asm(".endr", "subs x9, x9, #1", "b.ne 1b")
+        c(f"mgc_v {', '.join(sums)};",
+          *asm.statement([*map(written, sums), moved("x", "xk"), moved("w")],
+                         [read("step", "plane * 4"), *[read("start", start)] * bool(start)],
+                         ["cc", "memory", "x9", *registers("v", P + channels // 4)]))
+        return c.text
+
+
+def _set_sums(asm: Assembler, p: int, V: int, is_loaded: bool) -> None:
+    if not is_loaded:
+        asm(*(f"movi %[a{p}_{v}].4s, #0" for v in range(V)))
+    elif V == 1:
+        asm(f"ldr %q[a{p}_0], [%[start]]")
+    else:
+        asm(*(f"ldp %q[a{p}_{v}], %q[a{p}_{v + 1}], [%[start], #{16 * v}]" for v in range(0, V, 2)))
+
+
+def _multiply(asm: Assembler, P: int, V: int, width: int, k: int, sets: int) -> None:
+    """Channel k of four. With two sets of registers, the next row of weights is loaded before this one is used."""
+    for row in ([k] if sets == 1 or k == 0 else []) + ([k + 1] if sets == 2 and k < 3 else []):
+        to = P + row % sets * V
+        asm(f"ldr q{to}, [%[w]], #{4 * width}" if V == 1 else
+            f"ldp q{to}, q{to + 1}, [%[w]], #{4 * width}" if V == 2 else
+            f"ld1 {neighbours(to, V)}, [%[w]], #{16 * V}")
+    asm(*(f"fmla %[a{p}_{v}].4s, v{P + k % sets * V + v}.4s, v{p}.s[{k}]" for p, v in product(range(P), range(V))))

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pixels of depthwise tiles in assembler for vectors that are several registers (RISC-V): compilers load all that a
+tile reads before they compute, and spill it, two to three instructions for each of these.
+
+Registers, in vectors: the sums, the weights (all, or those of a row of the window), the columns of x by turns. A column
+is loaded once for all pixels that it reaches; products are added tap by tap, row by row."""
+
+from __future__ import annotations
+
+from ...target import Isa
+from ..microkernel.assembler import Assembler, moved, read, registers
+from ..microkernel.printer import Printer
+from ..microkernel.window import Window
+from ..tiling import Run, Tiling
+
+
+class RvvWindows:
+    """The window, as `Window` has it, and tiles of it. held: all weights stay in registers; else those of one row."""
+
+    def __init__(self, window: Window, isa: Isa, tiling: Tiling, bias: bool):
+        self.rows, self.columns, self.lanes, self.bias = window.rows, window.columns, isa.lanes, bias
+        self.kh, self.kw, self.group = self.rows.count, self.columns.count, 32 // isa.registers
+        #: Vectors of registers that a tile may use.
+        self.room = tiling.registers
+        self.held = tiling.holds(self.kh * self.kw)
+        self.kept = self.kh * self.kw if self.held else self.kw
+
+    def tiles(self, run: Run, down: bool) -> str:
+        """`count` tiles of a run from x0, x1, … and `to` on; down: of so many rows, x_row and y_row floats on."""
+        c, asm = Printer(), Assembler(is_volatile=True)
+        c("const float *at = w;", "ptrdiff_t left = count;")
+        if down:
+            c("const ptrdiff_t x_bytes = 4 * x_row, y_bytes = 4 * y_row;")
+        asm(f"vsetivli zero, {self.lanes}, e32, m{self.group}, ta, ma")
+        if self.held:
+            self.load_weights(asm, run.pixels)
+        asm(*["2:", "mv %[left], %[count]"] * down, "1:")
+        self.compute(asm, run)
+        asm("addi %[left], %[left], -1", "bnez %[left], 1b")
+        if down:
+            asm(*(f"add %[x{i}], %[x{i}], %[x_row]" for i in range(self.kh)), "add %[to], %[to], %[y_row]",
+                "addi %[rows], %[rows], -1", "bnez %[rows], 2b")
+        outputs = [*(moved(f"x{i}") for i in range(self.kh)), moved("at"), moved("to"), moved("left"),
+                   *[moved("rows")] * down]
+        inputs = [read("w"), *[read("b")] * self.bias,
+                  *[read("count"), read("x_row", "x_bytes"), read("y_row", "y_bytes")] * down]
+        c(*asm.statement(outputs, inputs, [*registers("v", 32), "vl", "vtype", "memory"]))
+        return c.text
+
+    def compute(self, asm: Assembler, run: Run) -> None:
+        """One tile: its sums, and `to` and the addresses in x behind it."""
+        P, spare, loaded = run.pixels, self.room - run.pixels - self.kept, 0
+        asm(*["mv %[at], %[w]"] * (not self.held),
+            f"vle32.v {self.register(0)}, (%[b])" if self.bias else f"vmv.v.i {self.register(0)}, 0",
+            *(f"vmv{self.group}r.v {self.register(p)}, {self.register(0)}" for p in range(1, P)))
+        for i in range(self.kh):
+            if not self.held:
+                self.load_weights(asm, P)
+            at = 0
+            for column, uses in self.columns.reads(P, run.missing):
+                loaded += 1
+                x = self.register(P + self.kept + loaded % spare)
+                self.move(asm, f"x{i}", 4 * self.lanes * (column - at))
+                at = column
+                asm(f"vle32.v {x}, (%[x{i}])")
+                asm(*(f"vfmacc.vv {self.register(p)}, {self.register(P + (i * self.kw if self.held else 0) + tap)}, {x}"
+                      for p, tap in uses))
+            self.move(asm, f"x{i}", 4 * self.lanes * (P * self.columns.stride - at))
+        for p in range(P):
+            asm(f"vse32.v {self.register(p)}, (%[to])", f"addi %[to], %[to], {4 * self.lanes}")
+
+    def register(self, index: int) -> str:
+        return f"v{index * self.group}"
+
+    def load_weights(self, asm: Assembler, first: int) -> None:
+        """Weights from `at` on, to registers from `first` on."""
+        for j in range(self.kept):
+            asm(f"vle32.v {self.register(first + j)}, (%[at])", f"addi %[at], %[at], {4 * self.lanes}")
+
+    @staticmethod
+    def move(asm: Assembler, pointer: str, distance: int) -> None:
+        """Moves a pointer by so many bytes; an addition takes 2047 at most."""
+        while distance:
+            step = max(-2032, min(2032, distance))
+            asm(f"addi %[{pointer}], %[{pointer}], {step}")
+            distance -= step

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The microkernels of `integer/dot`: functions that compute a register tile, so many neighbouring pixels times so many
+vectors of channels, and the calls that cover a row with tiles. A class for each way to add products up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
+
+from ...target import Isa
+from ..microkernel.printer import Printer, joined, offset
+from .neon_sums import ACCUMULATE
+
+if TYPE_CHECKING:
+    from .dot import DotParameters
+
+
+class DotMicrokernel:
+    """Products of `step` neighbouring elements are added up in each lane by one instruction (`mgc_dot_`)."""
+
+    #: What a tile knows of the reduction, as parameters of its function and as arguments.
+    steps: ClassVar[tuple[str, str]] = ("int32_t steps", "steps")
+    #: The function computes several tiles, one behind the other.
+    is_repeated: ClassVar[bool] = False
+
+    def __init__(self, params: DotParameters, isa: Isa, ep, known):
+        self.p, self.isa, self.ep, self.known, self.lanes = params, isa, ep, known, isa.lanes
+        #: Pieces of a row of the window that lie together: taps, where there is something between them.
+        self.runs = params.kw if params.dw > 1 and params.kw > 1 else 1
+        #: Rows of x from one row of the output to the next, as they are laid out.
+        self.down = 1 if params.kh == 1 else params.sh
+        #: No vector hangs over the last channel.
+        self.whole = known.OC is not None and known.OC % isa.lanes == 0
+
+    @staticmethod
+    def of(params: DotParameters, isa: Isa, ep, known) -> DotMicrokernel:
+        kind = (PairsMicrokernel if params.listed else RepeatedMicrokernel if params.sums else
+                WideMicrokernel if isa.wide else DotMicrokernel)
+        return kind(params, isa, ep, known)
+
+    def types(self) -> str:
+        """C that stands before all tiles."""
+        return ""
+
+    # A tile: P pixels by V vectors of channels.
+
+    def tile(self, P: int, V: int) -> str:
+        c = Printer()
+        times = "`tiles` times " * self.is_repeated
+        c(f"/* {times}{P} neighbouring pixels by {V} vectors of channels. "
+          f"from_pixel, from_line{', from_tap' if self.runs > 1 else ''}: from one to the next in x. */")
+        with c.function(self.head(P, V)):
+            self.body(c, P, V)
+            c(self.unused(P))
+        return c.text
+
+    def head(self, P: int, V: int) -> str:
+        p = self.p
+        x = joined([f"const {p.laid} *x", "ptrdiff_t from_pixel", "ptrdiff_t from_line",
+                    self.runs > 1 and "ptrdiff_t from_tap"])
+        w = joined([f"const {p.weight} *w", self.steps[0], p.bias and "const int32_t *b", f"{p.result} *y",
+                    "ptrdiff_t at", "ptrdiff_t to_pixel"])
+        rest = joined(["int32_t channel", not self.whole and "int32_t n", p.skewed and "const int32_t *skew",
+                       self.is_repeated and "int32_t tiles"])
+        return f"static MGC_NOINLINE void tile_{P}x{V}({x},\n{w},\n{rest}{self.ep.params})"
+
+    def unused(self, P: int) -> str:
+        return "(void)" + joined(["channel", P == 1 and not self.is_repeated and "(void)from_pixel, (void)to_pixel",
+                                  self.p.kh == 1 and "(void)from_line"]) + ";"
+
+    def body(self, c: Printer, P: int, V: int) -> None:
+        self.begin(c, P, V)
+        self.accumulate(c, P, V)
+        self.store(c, P, V)
+
+    def begin(self, c: Printer, P: int, V: int) -> None:
+        """Lanes that count, the bias and the sums."""
+        for v in range(V):
+            self.lanes_of(c, v)
+            self.bias_of(c, v)
+            for p in range(P):
+                c(f"mgc_i a{p}_{v} = {self.start(p, v)};")
+
+    def lanes_of(self, c: Printer, v: int) -> None:
+        if not self.whole:
+            n = f"n - {v * self.lanes}" if v else "n"
+            c(f"const int32_t n{v} = {n} < {self.lanes} ? {n} : {self.lanes};")
+
+    def bias_of(self, c: Printer, v: int) -> None:
+        if self.p.bias:
+            load = "mgc_iload_i32" if self.whole else "mgc_iload_i32_n"
+            n = "" if self.whole else f", n{v}"
+            c(f"const mgc_i b{v} = {load}({offset('b + channel', v * self.lanes)}{n});")
+
+    def start(self, p: int, v: int) -> str:
+        """The C of the value that a vector of sums begins with."""
+        if self.p.skewed:
+            return f"mgc_iadd(b{v}, mgc_iset1(skew[{p}]))" if self.p.bias else f"mgc_iset1(skew[{p}])"
+        return f"b{v}" if self.p.bias else "mgc_iset1(0)"
+
+    def accumulate(self, c: Printer, P: int, V: int) -> None:
+        """The loop nest: rows of the window, pieces of a row, steps of a piece."""
+        kh, run = self.p.kh, self.p
+        with c.loop("kh", kh), c.loop("kw", self.runs):
+            c(f"const {run.laid} *from = x{' + kh * from_line' if kh > 1 else ''}"
+              f"{' + kw * from_tap' if self.runs > 1 else ''};")
+            self.before_steps(c, P)
+            with c.block("for (int32_t k = 0; k < steps; k++)"):
+                self.multiply(c, P, V)
+                self.prefetch(c, V)
+                self.advance(c)
+                c(f"w += {V * self.lanes * run.step};")
+
+    def before_steps(self, c: Printer, P: int) -> None:
+        pass
+
+    def multiply(self, c: Printer, P: int, V: int, pixel: str = "from") -> None:
+        """One step of each sum, P x V."""
+        laid, width = self.p.laid_short, self.lanes * self.p.step
+        for v in range(V):
+            c(f"const mgc_i w{v} = mgc_dot_w_{laid}_{self.p.weight_short}({offset('w', v * width)});")
+        for p in range(P):
+            c(f"const mgc_i x{p} = mgc_dot_x_{laid}({pixel}{f' + {p} * from_pixel' if p else ''});")
+            c(*(f"a{p}_{v} = mgc_dot_{laid}(a{p}_{v}, x{p}, w{v});" for v in range(V)))
+
+    def prefetch(self, c: Printer, V: int) -> None:
+        """Weights are asked for before they are used, a line of 64 bytes at a time."""
+        if self.p.ahead:
+            bytes_ = V * self.lanes * self.p.step
+            away = f"steps * {self.p.kh * self.runs * bytes_ // 4}" if self.p.ahead == "tile" else "1024"
+            c(*(f"mgc_prefetch_ahead(w, {offset(away, line // 4)});" for line in range(0, bytes_, 64)))
+
+    def advance(self, c: Printer) -> None:
+        c(f"from += {self.p.step};", "MGC_LOAD_AGAIN(from);")
+
+    def store(self, c: Printer, P: int, V: int) -> None:
+        self.held(c, V)
+        c(*self.each(self.ep.store_each, range(P), V, lambda p, v: f"a{p}_{v}"))
+
+    def held(self, c: Printer, V: int) -> None:
+        """Operands of the epilogue that all pixels share."""
+        for v in range(V):
+            c(*(f"{text};" for text in self.ep.held(f"channel + {v * self.lanes}", f"_{v}",
+                                                    "" if self.whole else f"n{v}")))
+
+    def each(self, store, pixels: Iterable[int], V: int, value) -> list[str]:
+        """Statements that store the vectors of some pixels."""
+        each = [(p, v) for p in pixels for v in range(V)]
+        return [f"{text};" for text in store(
+            "y", [f"at + {p} * to_pixel + {v * self.lanes}" for p, v in each], [value(p, v) for p, v in each],
+            [f"channel + {v * self.lanes}" for _, v in each], ["" if self.whole else f"n{v}" for _, v in each],
+            [f"_{v}" for _, v in each])]
+
+    # A row of tiles of V vectors of channels.
+
+    def row(self, V: int) -> str:
+        """Calls that cover the pixels of each row of a task; those of a flat one are one row."""
+        c, params = Printer(), self.p
+        if params.flat:
+            self.row_of_tiles(c, V)
+        else:
+            with c.block("for (int32_t line = 0; line < lines; line++)"):
+                self.row_of_tiles(c, V)
+        return c.text
+
+    def row_of_tiles(self, c: Printer, V: int) -> None:
+        params, tall = self.p, self.p.heights[0]
+        line = "" if params.flat else f" + (ptrdiff_t)line * {self.down} * row"
+        c(f"const {params.laid} *from = laid_out{line};")
+        c(f"ptrdiff_t to = at{'' if params.flat else ' + (ptrdiff_t)line * OW * G * OC'} + channel;")
+        is_counted = not params.even or params.skewed
+        if is_counted:
+            c("int32_t i = 0;")
+        if params.even:
+            c(f"const int32_t low = count % {tall} ? {tall} - count % {tall} : 0;")
+        for P in params.heights:
+            is_low = params.even and P == params.heights[-1]
+            done = f"{params.heights[1]} * low" if params.even else "i"
+            tiles = "low" if is_low else f"(count - {done}) / {P}"
+            call = self.call(P, V)
+            moves = f"from += {P} * pixel;", f"to += {P} * (ptrdiff_t)G * OC;"
+            if self.is_repeated:
+                with c.block(""):
+                    c(f"const int32_t tiles = {tiles};", call, *(f"{move[:-1]} * tiles;" for move in moves))
+                    c(*[f"i += {P} * tiles;"] * is_counted)
+            elif params.even:
+                with c.block(f"for (int32_t tiles = {tiles}; tiles > 0; tiles--)"):
+                    c(call, *moves, *[f"i += {P};"] * params.skewed)
+            else:
+                with c.block(f"for (; i + {P} <= count; i += {P})"):
+                    c(call, *moves)
+
+    def call(self, P: int, V: int) -> str:
+        params = self.p
+        skew = f"skew{'' if params.flat else ' + line * count'} + i"
+        x = joined(["from", "pixel", f"(ptrdiff_t){params.dh} * row" if params.kh > 1 else "0",
+                    self.runs > 1 and f"{params.dw} * IC"])
+        w = joined(["weights", self.steps[1], params.bias and "b", "y"])
+        rest = joined(["to", "(ptrdiff_t)G * OC", "group * OC + channel", not self.whole and "OC - channel",
+                       params.skewed and skew, self.is_repeated and "tiles"])
+        return f"tile_{P}x{V}({x}, {w},\n{rest}{self.ep.args});"
+
+
+class PairsMicrokernel(DotMicrokernel):
+    """Multiply-adds of pairs (pmaddubsw), by lists: how many entries a piece of the window has, by how much each
+    moves in x (`pmaddubsw.py`)."""
+
+    steps = ("const int32_t *counts, const uint8_t *moves, ptrdiff_t most", "list + 1, moves_there, length - 2")
+
+    def before_steps(self, c: Printer, P: int) -> None:
+        c("const int32_t steps = *counts++;", "ptrdiff_t place = 0;")
+
+    def multiply(self, c: Printer, P: int, V: int, pixel: str = "at_place") -> None:
+        c("place += *moves++;", "place = place < most ? place : most;",
+          f"const {self.p.laid} *at_place = from + place;")
+        super().multiply(c, P, V, pixel)
+
+    def advance(self, c: Printer) -> None:
+        pass
+
+
+class WideMicrokernel(DotMicrokernel):
+    """Vectors of several registers (RISC-V): products of bytes are widened, and neighbouring vectors of channels are
+    one vector of C, as long as the compiler takes them."""
+
+    def groups(self, V: int) -> list[tuple[int, int]]:
+        """(first, how many) of the vectors of channels that are one vector of C."""
+        return [(V // (2 * width) * 2 * width, width) for width in (8, 4, 2, 1) if V // width % 2]
+
+    def types(self) -> str:
+        widths = [w for w in (8, 4, 2, 1) if self.p.vectors // w % 2 or self.p.rest // w % 2]
+        return "\n".join(["/* Vectors of several registers: of channels that are neighbours. */",
+                          *(_WIDE.format(width=width, lanes=self.lanes, bytes=width * self.lanes,
+                                         halves=2 * width * self.lanes, words=4 * width * self.lanes)
+                            for width in widths), "", ""])
+
+    def begin(self, c: Printer, P: int, V: int) -> None:
+        for v in range(V):
+            self.lanes_of(c, v)
+            self.bias_of(c, v)
+        c(*(f"wholes_{width} s{p}_{v} = {{ 0 }};" for p in range(P) for v, width in self.groups(V)))
+
+    def before_steps(self, c: Printer, P: int) -> None:
+        # Elements of x of all steps are loaded first: more than these would be spilt.
+        c(f"#pragma clang loop unroll_count({4 if P <= 6 else 2 if P <= 8 else 1})")
+
+    def multiply(self, c: Printer, P: int, V: int, pixel: str = "from") -> None:
+        c(*(f"s{p}_{v} += product_{width}({offset('w', v * self.lanes)}, "
+            f"{pixel}[{f'{p} * from_pixel' if p else 0}]);" for p in range(P) for v, width in self.groups(V)))
+
+    def store(self, c: Printer, P: int, V: int) -> None:
+        c(*(f"const mgc_i a{p}_{v} = mgc_iadd({self.start(p, v)}, part_{width}(s{p}_{first}, {v - first}));"
+            for p in range(P) for first, width in self.groups(V) for v in range(first, first + width)))
+        super().store(c, P, V)
+
+
+class RepeatedMicrokernel(DotMicrokernel):
+    """Arm, by `neon_sums.py`: sums in assembler, and tiles one behind the other, since a call would cost as much as
+    the ends of some loops."""
+
+    is_repeated = True
+
+    def body(self, c: Printer, P: int, V: int) -> None:
+        sums = ACCUMULATE[self.p.sums](self, P, V)
+        for v in range(V):
+            self.lanes_of(c, v)
+        sums.begin(c)
+        with c.block("for (; tiles > 0; tiles--)"):
+            sums.print(c)
+            self.store(c, P, V)
+
+    def store(self, c: Printer, P: int, V: int) -> None:
+        self.held(c, V)
+        for p in range(P):
+            c(*self.each(self.ep.store_row, [p], V, lambda p, v: f"mgc_iadd(a{p}_{v}, mgc_iset1(skew[{p}]))"
+                         if self.p.skewed else f"a{p}_{v}"))
+        c(*[f"skew += {P};"] * self.p.skewed, f"x += {P} * from_pixel;", f"at += {P} * to_pixel;")
+
+
+#: Types and products of so many neighbouring vectors.
+_WIDE = """\
+typedef int8_t bytes_{width} __attribute__((vector_size({bytes})));
+typedef int16_t halves_{width} __attribute__((vector_size({halves})));
+typedef int32_t signed_{width} __attribute__((vector_size({words})));
+typedef uint32_t wholes_{width} __attribute__((vector_size({words})));
+static MGC_INLINE wholes_{width} product_{width}(const int8_t *w, int32_t x)
+{{
+    bytes_{width} v;
+    memcpy(&v, w, sizeof v);
+    return (wholes_{width})__builtin_convertvector(__builtin_convertvector(v, halves_{width}), signed_{width}) \
+* (uint32_t)x;
+}}
+/* Vector number k of it. */
+static MGC_INLINE mgc_i part_{width}(wholes_{width} v, int32_t k)
+{{
+    mgc_u part;
+    for (int32_t i = 0; i < {lanes}; i++) {{
+        part[i] = v[k * {lanes} + i];
+    }}
+    return (mgc_i)part;
+}}"""

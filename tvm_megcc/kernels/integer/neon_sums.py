@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a tile of `integer/dot` is added up on Arm. In assembler a tile fills all 32 registers, of which compilers spill
+some and copy others, a fifth more instructions than these.
+
+Where it stands there are in C: `x` and the distances `from_pixel`, `from_line` and `from_tap` in it, `w` and `steps`;
+it declares the sums, `a0_0` and so on. All that is no sum has registers of its own: v0 on for pixels, then weights; x2
+to x17. GCC takes 30 operands, so those that are not addresses come in an array, `how`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import product
+from typing import TYPE_CHECKING
+
+from ..microkernel.assembler import Assembler, read, registers, written
+from ..microkernel.printer import Printer, offset
+
+if TYPE_CHECKING:
+    from .dot_microkernel import DotMicrokernel
+
+
+class ArmSums:
+    """The sums of P pixels by V vectors of four channels."""
+
+    #: Vectors that a vector of the bias is given as, in `start`.
+    copies = 1
+    #: Times 16 bytes of a pixel that an iteration takes.
+    unrolled = 1
+    #: Dot products of a piece of the window after its last 16 bytes, if the bytes that follow may be read too.
+    tail = 0
+    #: The next row of the window follows the tail.
+    merged = False
+
+    def __init__(self, kernel: DotMicrokernel, P: int, V: int):
+        self.P, self.V, self.p, self.kh, self.taps = P, V, kernel.p, kernel.p.kh, kernel.runs
+        self.kernel = kernel
+        #: C, the address of what sums begin with; empty: 0.
+        self.start = "" if not kernel.p.bias else "b + channel" if kernel.whole and self.copies == 1 else "start"
+
+    def begin(self, c: Printer) -> None:
+        """Declares the values that all tiles of a call share."""
+        if self.start == "start":
+            lanes = self.kernel.lanes
+            c(f"int32_t start[{self.V * lanes * self.copies}];")
+            for v in range(self.V):
+                self.kernel.bias_of(c, v)
+                self.store_start(c, v, lanes)
+        step, is_high = self.p.step, self.kh > 1
+        row = f"{self.taps} * from_tap" if self.taps > 1 else offset(f"{step} * steps", 4 * self.tail * self.merged)
+        c(f"const int64_t how[] = {{ {'from_pixel' if self.P > 1 else 0}, {f'from_line - {row}' if is_high else 0}, "
+          f"{f'from_tap - {step} * steps' if self.taps > 1 else 0}, steps / {16 // step * self.unrolled}, "
+          f"steps % {16 // step} }};")
+
+    def store_start(self, c: Printer, v: int, lanes: int) -> None:
+        c(f"mgc_istore_i32({offset('start', v * lanes)}, b{v});")
+
+    def addresses(self, asm: Assembler) -> None:
+        """x9 on: pixels; x5: weights; from one to the next in x, x2: pixel, x3: row, x4: tap; x6, x7: trip counts."""
+        asm("ldp x2, x3, [%[how]]", "ldp x4, x6, [%[how], #16]", *self.load_rest, "mov x5, %[w]", "mov x9, %[x]")
+        asm(*(f"add x{9 + p}, x{8 + p}, x2" for p in range(1, self.P)))
+
+    #: The steps of a piece that are no 16 bytes.
+    load_rest = ("ldr x7, [%[how], #32]",)
+
+    @contextmanager
+    def window(self, asm: Assembler) -> Iterator[None]:
+        """The loops over rows of the window and pieces of a row."""
+        with asm.loop_of(1, "x17", self.kh):
+            with asm.loop_of(2, "x8", self.taps):
+                yield
+                if self.taps > 1:
+                    asm(*(f"add x{9 + p}, x{9 + p}, x4" for p in range(self.P)))
+            if self.kh > 1 and not self.merged:
+                asm(*(f"add x{9 + p}, x{9 + p}, x3" for p in range(self.P)))
+
+    def statement(self, c: Printer, asm: Assembler, sums: list[str], vectors: int, start: str = "") -> None:
+        """Declares the sums and sets them; vectors: registers beside them."""
+        inputs = [read("x"), read("w"), read("how"), *[read("start", start)] * bool(start)]
+        clobbers = ["cc", "memory", *registers("x", 2, 9 + self.P), *["x17"] * (self.kh > 1),
+                    *registers("v", vectors)]
+        c(f"mgc_i {', '.join(sums)};", *asm.statement(map(written, sums), inputs, clobbers))
+
+    def print(self, c: Printer) -> None:
+        raise NotImplementedError
+
+
+class Sdot(ArmSums):
+    """By dot products of four bytes (`sdot`): 16 bytes of a pixel at a time, then four."""
+
+    def __init__(self, kernel: DotMicrokernel, P: int, V: int):
+        super().__init__(kernel, P, V)
+        spare = 32 - P * V - P
+        #: Vectors of weights that are loaded at once, and registers for them.
+        self.at_once = 4 if spare >= 4 else 2 if spare >= 2 else 1
+        self.count = min(2 * self.at_once, spare // self.at_once * self.at_once)
+        #: A piece of known length: how many times 16 bytes, and the dot products of four that are left.
+        self.whole: int | None = None
+        self.dots: int | None = None
+        if kernel.known.IC is not None:
+            self.whole, self.dots = divmod((kernel.known.IC * (1 if self.taps > 1 else self.p.kw) + 3) // 4, 4)
+        self.tail = self.dots if self.dots and self.p.copied else 0
+        self.unrolled = 2 if self.whole and self.whole % 2 == 0 else 1
+        self.merged = bool(self.tail) and self.taps == 1 and self.kh > 1
+
+    def print(self, c: Printer) -> None:
+        asm = Assembler()
+        self.addresses(asm)
+        self.set_sums(asm)
+        with self.window(asm):
+            self.add_whole(asm)
+            if self.tail:
+                load = "ld1 {{ v{0}.16b }}, [x{1}], x3" if self.merged else f"ldr q{{0}}, [x{{1}}], #{4 * self.tail}"
+                asm(*(load.format(p, 9 + p) for p in range(self.P)))
+                self.multiply(asm, self.tail)
+            elif self.dots != 0:
+                with asm.loop(5, "x2", "x7", skip_to=6):
+                    asm(*(f"ldr s{p}, [x{9 + p}], #4" for p in range(self.P)))
+                    self.multiply(asm, 1)
+            asm("6:")
+        self.statement(c, asm, [f"a{p}_{v}" for p in range(self.P) for v in range(self.V)], self.P + self.count,
+                       self.start)
+
+    def set_sums(self, asm: Assembler) -> None:
+        for p in range(self.P):
+            if not self.start:
+                asm(*(f"movi %[a{p}_{v}].4s, #0" for v in range(self.V)))
+                continue
+            asm(*(f"ldp %q[a{p}_{v}], %q[a{p}_{v + 1}], [%[start], #{16 * v}]" for v in range(0, self.V - 1, 2)))
+            if self.V % 2:
+                asm(f"ldr %q[a{p}_{self.V - 1}], [%[start], #{16 * self.V - 16}]")
+
+    def add_whole(self, asm: Assembler) -> None:
+        def once():
+            for _ in range(self.unrolled):
+                asm(*(f"ldr q{p}, [x{9 + p}], #16" for p in range(self.P)))
+                self.multiply(asm, 4)
+
+        if self.whole == 0:
+            return
+        if self.whole == self.unrolled:
+            asm("mov x2, x6", "3:")
+            once()
+        else:
+            with asm.loop(3, "x2", "x6", skip_to=4 if self.whole is None else 0):
+                once()
+        asm("4:")
+
+    def multiply(self, asm: Assembler, dots: int) -> None:
+        """So many dot products of each pixel."""
+        for w in range(dots * self.V):
+            to, some = self.P + w % self.count, min(self.at_once, dots * self.V - w)
+            if w % self.at_once == 0:
+                asm(f"ldr q{to}, [x5], #16" if some == 1 else f"ldp q{to}, q{to + 1}, [x5], #32" if some == 2 else
+                    f"ld1 {{ v{to}.16b-v{to + some - 1}.16b }}, [x5], #{16 * some}")
+            asm(*(f"sdot %[a{p}_{w % self.V}].4s, v{to}.16b, v{p}.4b[{w // self.V}]" for p in range(self.P)))
+
+
+class Smmla(ArmSums):
+    """With products of two rows by two rows of eight bytes (`smmla`): pixels two by two, channels too. What lies at
+    `start` is for two pixels by two channels, and so on."""
+
+    copies = 2
+
+    def __init__(self, kernel: DotMicrokernel, P: int, V: int):
+        super().__init__(kernel, P, V)
+        self.pairs = (P + 1) // 2
+        self.count = min(4, (32 - 2 * self.pairs * V - self.pairs) // 2 * 2)
+
+    def store_start(self, c: Printer, v: int, lanes: int) -> None:
+        c(f"mgc_istore_i32({offset('start', 2 * v * lanes)}, mgc_ilower(b{v}, b{v}));",
+          f"mgc_istore_i32(start + {(2 * v + 1) * lanes}, mgc_iupper(b{v}, b{v}));")
+
+    def print(self, c: Printer) -> None:
+        asm = Assembler()
+        self.addresses(asm)
+        for p, i in product(range(self.pairs), range(0, 2 * self.V, 2)):
+            asm(*[f"ldp %q[s{p}_{i}], %q[s{p}_{i + 1}], [%[start], #{16 * i}]"] if self.start else
+                [f"movi %[s{p}_{i}].4s, #0", f"movi %[s{p}_{i + 1}].4s, #0"])
+        with self.window(asm):
+            with asm.loop(3, "x2", "x6", skip_to=4):
+                self.multiply(asm)
+                self.multiply(asm)
+            asm("4:", "cbz x7, 6f")
+            self.multiply(asm)
+            asm("6:")
+        self.statement(c, asm, [f"s{p}_{i}" for p in range(self.pairs) for i in range(2 * self.V)],
+                       self.pairs + self.count, self.start)
+        c(*(f"const mgc_i a{p}_{v} = mgc_i{'upper' if p % 2 else 'lower'}(s{p // 2}_{2 * v}, s{p // 2}_{2 * v + 1});"
+            for v in range(self.V) for p in range(self.P)))
+
+    def multiply(self, asm: Assembler) -> None:
+        """Products with eight bytes of each pixel."""
+        asm(*(f"ld1 {{ v{p // 2}.d }}[1], [x{9 + p}], #8" if p % 2 else f"ldr d{p // 2}, [x{9 + p}], #8"
+              for p in range(self.P)))
+        for v in range(self.V):
+            to = self.pairs + 2 * v % self.count
+            asm(f"ldp q{to}, q{to + 1}, [x5], #32")
+            asm(*(f"smmla %[s{pair}_{2 * v + i}].4s, v{pair}.16b, v{to + i}.16b"
+                  for i in range(2) for pair in range(self.pairs)))
+
+
+class Smull(ArmSums):
+    """Without instructions for dot products, by 16 bytes of a pixel and of each channel: products of 8 bits are added
+    up in 16 bits, two at a time where no weight is -128 (`narrow`), and these in four lanes a sum."""
+
+    load_rest = ()
+    cast = ""
+
+    def print(self, c: Printer) -> None:
+        asm, P, C = Assembler(), self.P, 4 * self.V
+        self.addresses(asm)
+        asm(*(f"movi %[s{p}_{i}].4s, #0" for p in range(P) for i in range(C)))
+        with self.window(asm), asm.loop(3, "x2", "x6"):
+            asm(*(f"ldr q{p}, [x{9 + p}], #16" for p in range(P)))
+            for channel in range(0, C, 2):
+                self.multiply(asm, channel, 32 - P * C - P - 2)
+        self.statement(c, asm, [f"s{p}_{i}" for p in range(P) for i in range(C)], 32 - P * C)
+        self.add_lanes(c)
+
+    def multiply(self, asm: Assembler, channel: int, spare: int) -> None:
+        """Two channels. Products wait in `spare` registers, so that none is added before it is there."""
+        waiting, P = [], self.P
+        asm(f"ldp q{P}, q{P + 1}, [x5], #32")
+        for i, p in product(range(2), range(P)):
+            to = P + 2 + (i * P + p) % spare
+            add = f"sadalp %[s{p}_{channel + i}].4s, v{to}.8h"
+            if len(waiting) == spare:
+                asm(waiting.pop(0))
+            asm(f"smull v{to}.8h, v{p}.8b, v{P + i}.8b")
+            if self.p.narrow:
+                asm(f"smlal2 v{to}.8h, v{p}.16b, v{P + i}.16b")
+            else:
+                asm(add, f"smull2 v{to}.8h, v{p}.16b, v{P + i}.16b")
+            waiting.append(add)
+        asm(*waiting)
+
+    def add_lanes(self, c: Printer) -> None:
+        """Four lanes of a sum are one of the result."""
+        for v in range(self.V):
+            if self.start:
+                c(f"const mgc_i start_{v} = mgc_iload_i32({offset(self.start, 4 * v)});")
+            for p in range(self.P):
+                total = f"mgc_isummed({', '.join(f'{self.cast}s{p}_{4 * v + i}' for i in range(4))})"
+                c(f"const mgc_i a{p}_{v} = {f'mgc_iadd(start_{v}, {total})' if self.start else total};")
+
+
+class SmullInC(Smull):
+    """The same in C, for 32-bit Arm: half as many registers leave nothing to a compiler's choice."""
+
+    cast = "(mgc_i)"
+
+    def begin(self, c: Printer) -> None:
+        if self.start == "start":
+            super().begin(c)
+            c.lines.pop()  # `how`
+
+    def print(self, c: Printer) -> None:
+        P, C = range(self.P), range(4 * self.V)
+        c(*(f"int32x4_t s{p}_{i} = vdupq_n_s32(0);" for p in P for i in C), "const int8_t *wk = w;")
+        with c.loop("kh", self.kh), c.loop("kw", self.taps):
+            c(f"const int8_t *x0 = x{' + kh * from_line' if self.kh > 1 else ''}"
+              f"{' + kw * from_tap' if self.taps > 1 else ''};")
+            c(*(f"const int8_t *x{p} = x{p - 1} + from_pixel;" for p in P[1:]))
+            with c.block("for (int32_t k = 0; k < steps; k++)"):
+                for p in P:
+                    c(f"const int8x16_t d{p} = vld1q_s8(x{p});", f"x{p} += 16;")
+                for i in C:
+                    with c.block(""):
+                        c("const int8x16_t wc = vld1q_s8(wk);", "wk += 16;")
+                        for p in P:
+                            self.multiply_in_c(c, f"s{p}_{i}", f"d{p}")
+        self.add_lanes(c)
+
+    def multiply_in_c(self, c: Printer, sum_: str, x: str) -> None:
+        low, high = (f"vget_{half}_s8({x}), vget_{half}_s8(wc)" for half in ("low", "high"))
+        two = f"vmlal_s8(vmull_s8({low}), {high})", f"vmull_s8({low})", f"vmull_s8({high})"
+        c(*(f"{sum_} = vpadalq_s16({sum_}, {each});" for each in (two[:1] if self.p.narrow else two[1:])))
+
+
+#: By `Isa.sums`.
+ACCUMULATE = {"by_dot4": Sdot, "by_mmla": Smmla, "by_sixteens": Smull,
+              "by_sixteens_in_c": SmullInC}

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statements of inline assembler. Compilers spill some of the registers of a tile that fills them all, and copy others;
+in assembler each has its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Assembler:
+    """Instructions, until `statement` says what they read and write. `asm("movi v0.4s, #0")` adds one."""
+
+    is_volatile: bool = False
+    instructions: list[str] = field(default_factory=list)
+
+    def __call__(self, *instructions: str) -> None:
+        self.instructions += instructions
+
+    @contextmanager
+    def loop(self, label: int, counter: str, count: str, skip_to: int = 0) -> Iterator[None]:
+        """Instructions of 64-bit Arm, as often as `count` says, a number or a register. skip_to: the label that a count
+        of 0 jumps to; without one it is never 0."""
+        self(f"mov {counter}, {count}", *[f"cbz {count}, {skip_to}f"] * bool(skip_to), f"{label}:")
+        yield
+        self(f"subs {counter}, {counter}, #1", f"b.ne {label}b")
+
+    @contextmanager
+    def loop_of(self, label: int, counter: str, count: int) -> Iterator[None]:
+        """The same `count` times; no loop where that is once."""
+        if count > 1:
+            with self.loop(label, counter, f"#{count}"):
+                yield
+        else:
+            yield
+
+    def statement(self, outputs: Iterable[str], inputs: Iterable[str], clobbers: Iterable[str]) -> list[str]:
+        """Lines of C. outputs, inputs: as `written`, `moved` and `read` give them. clobbers: registers beside those.
+
+        Raises:
+            ValueError: for an output that could share a register with an input.
+        """
+        outputs = list(outputs)
+        if unclear := [output for output in outputs if "&" not in output]:
+            raise ValueError(f"{unclear[0]} is written early, so its constraint needs &")
+        return [f"__asm__{' volatile' * self.is_volatile}(", *(f'"{line}\\n"' for line in self.instructions),
+                ": " + ", ".join(outputs), ": " + ", ".join(inputs),
+                ": " + ", ".join(f'"{register}"' for register in clobbers) + ");"]
+
+
+def written(name: str, kind: str = "w") -> str:
+    """A C variable that instructions set; kind: of registers, w for vectors of Arm."""
+    return f'[{name}] "=&{kind}"({name})'
+
+
+def moved(name: str, variable: str = "", kind: str = "r") -> str:
+    """A C variable that instructions read and set, such as an address."""
+    return f'[{name}] "+&{kind}"({variable or name})'
+
+
+def read(name: str, expression: str = "") -> str:
+    """A C expression that instructions read, in a general register."""
+    return f'[{name}] "r"({expression or name})'
+
+
+def registers(prefix: str, *numbers: int) -> list[str]:
+    """`registers("v", 4)`: v0 to v3; `registers("x", 2, 9)`: x2 to x8."""
+    return [f"{prefix}{number}" for number in range(*numbers)]

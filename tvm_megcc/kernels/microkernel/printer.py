@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prints the C of microkernels. Lines stand at no column: `codegen/c_source/format.py` finds it from the braces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+
+class Printer:
+    """Lines of C: `c("x += 1;")` adds one; `with c.block("if (x > 0)"):` puts braces around those that follow."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def __call__(self, *lines: str) -> None:
+        self.lines += lines
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        self(f"{head} {{" if head else "{")
+        yield
+        self("}")
+
+    @contextmanager
+    def loop(self, index: str, count: int) -> Iterator[None]:
+        """A loop of `count` iterations; what it repeats stands alone where that is once."""
+        if count == 1:
+            yield
+        else:
+            with self.block(f"for (int32_t {index} = 0; {index} < {count}; {index}++)"):
+                yield
+
+    @contextmanager
+    def function(self, head: str) -> Iterator[None]:
+        self(head, "{")
+        yield
+        self("}", "")
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+
+def offset(pointer: str, elements: int) -> str:
+    """`pointer + elements`, without a zero."""
+    return f"{pointer} + {elements}" if elements else pointer
+
+
+def joined(parts: Iterable[str]) -> str:
+    """Arguments or parameters; empty ones are left out."""
+    return ", ".join(filter(None, parts))

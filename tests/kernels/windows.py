@@ -27,10 +27,16 @@ POOLED = {"max_pool": ("float32", "int8", "uint8", "float64", "int32"), "max_poo
           "avg_pool": ("float32",), "sum_pool": ("float32",), "sum_pool_integer": ("int8", "uint8")}
 #: More elements than these, in a result, add nothing but time.
 MOST = 20_000
+#: Magnitudes of x, weights and bias whose sums are exact in float16, in whatever order they are added up: they stay
+#: below 2,048 for the 35 channels and 3x3 taps that a case has at most.
+EXACT = (3, 2, 8)
 
 
-def drawn(kind: str, windows: int, each: int, seed: int = 0) -> Iterator[tuple[int, Case]]:
-    """`each` cases of so many windows, with the number of the window: at -O size, those of one window share kernels."""
+def drawn(kind: str, windows: int, each: int, seed: int = 0, is_half: bool = False) -> Iterator[tuple[int, Case]]:
+    """`each` cases of so many windows, with the number of the window: at -O size, those of one window share kernels.
+
+    is_half: operands of convolutions are whole numbers within `EXACT`.
+    """
     for number in range(windows):
         generator = np.random.default_rng((seed, sorted(AXES).index(kind), number))
         axes = AXES[kind] + (number % 4 == 3 and kind in ("max_pool", "avg_pool", "sum_pool", "max_pool_indices"))
@@ -45,7 +51,12 @@ def drawn(kind: str, windows: int, each: int, seed: int = 0) -> Iterator[tuple[i
             case = _case(kind, window, number, axes, generator)
             if case is not None:
                 found += 1
-                yield number, case
+                yield number, _exact(case, generator) if is_half and kind == "conv2d" else case
+
+
+def _exact(case: Case, generator) -> Case:
+    return replace(case, values={place: generator.integers(-most, most + 1, spec[0])
+                                 for place, (spec, most) in enumerate(zip(case.inputs, EXACT, strict=True)) if spec})
 
 
 def _some(generator, least: int, most: int, count: int) -> tuple[int, ...]:

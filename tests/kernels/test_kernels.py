@@ -6,8 +6,10 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tvm_megcc.codegen.c_source.render import find_template
@@ -257,3 +259,19 @@ def test_kernels_of_all_parts_have_symbols_of_their_own(kind: str, name: str, op
 def test_every_operator_has_cases():
     """But for those that are instructions of the machine, or made of them."""
     assert {kind for kind, op in OPERATORS.items() if not op.cases} == {"loop", "branch", "extent"}
+
+
+@pytest.mark.parametrize("kind", ["conv2d_integer", "matmul_integer"])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "riscv64-v"))
+                                  for name in {target.isa.name: name for name, target in TARGETS.items()}.values()])
+def test_kernels_that_depend_on_the_numbers_of_weights_have_symbols_of_their_own(kind: str, name: str):
+    """Of two calls that differ in nothing but whether a weight is as far from its zero point as it can be."""
+    jobs = []
+    for index, case in enumerate(OPERATORS[kind].cases):
+        if 1 in case.constant and case.inputs[1][1] == "int8":
+            for least in (-127, -128):
+                weights = np.full(case.inputs[1][0], 3, np.int64)
+                weights.flat[0] = least
+                jobs += jobs_of(kind, replace(case, values={**case.values, 1: weights}), index, TARGETS[name],
+                                "shared-size")
+    distinct_kernels(jobs)

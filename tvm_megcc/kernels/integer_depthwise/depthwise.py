@@ -186,13 +186,13 @@ class DepthwiseBytes(OneFilterAChannel):
         fill = zeros[0] - 128 * flip
         N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
         operands = with_sums(site, lowered.inputs, (True, zeros[1]), fill, C)
-        parameters = WideParameters(*s.window, len(operands) > 2, site.x.c_type, flip, fill,
-                                    1 + is_narrow(site, zeros[1]), block)
+        together = 1 + is_narrow(site, zeros[1])
+        parameters = WideParameters(*s.window, len(operands) > 2, site.x.c_type, flip, fill, together, block)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
         reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
         return replace(lowered, template="integer_depthwise/depthwise_wide", params=parameters, inputs=operands,
                        extents=dict(lowered.extents) | {"ROWS": _rows(s, lanes, max(_STRIP, site.target.l2 // 8))},
-                       tasks=N * ceildiv(C, block) * ceildiv(OH, ROWS), algorithm="wide",
+                       tasks=N * ceildiv(C, block) * ceildiv(OH, ROWS), algorithm="wide" + "_apart" * (together == 1),
                        scratch=block * (4 + 4 * OW + s.taps + reached * columns),
                        operation=replace(s, bias=len(operands) > 2).name("depthwise_integer") + zero_name(zeros[0]))
 

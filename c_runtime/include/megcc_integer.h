@@ -314,7 +314,7 @@ static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
 }
 #endif
 
-#if defined(MGC_ISA_RVV) && __clang_major__ >= 20
+#if defined(MGC_ISA_RVV) && __clang_major__ >= 20 && MGC_LANES == 16
 /* Both roundings are those of one instruction each; halves go away from 0 by the 1 that is taken off beforehand. Clang
  * takes vectors of its own as operands of assembler since version 20. */
 #if defined(MGC_ISA_RVV512)
@@ -322,7 +322,7 @@ static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
 #elif defined(MGC_ISA_RVV256)
 #define MGC_E32 "vsetivli zero, 16, e32, m2, ta, ma\n\t"
 #else
-#define MGC_E32 "vsetivli zero, 8, e32, m2, ta, ma\n\t"
+#define MGC_E32 "vsetivli zero, 16, e32, m4, ta, ma\n\t"
 #endif
 static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift)
 {

@@ -230,6 +230,7 @@ def _with(shape, make, axis: int = 2) -> Network:
 
 
 REFUSED = {
+    "batch": (_with((1, 3, 96), lambda w: w.add("ReduceMean", "x", axes=[0], name="culprit"), 0), "reads the whole"),
     "mean": (_with((1, 3, 96), lambda w: w.add("ReduceMean", "x", axes=[2], name="culprit")), "reads the whole"),
     "softmax": (_with((1, 3, 96), lambda w: w.add("Softmax", "x", axis=2, name="culprit")), "reads the whole"),
     "flatten": (_with((1, 3, 96), lambda w: w.add("Flatten", "x", name="culprit")), "no axis any more"),

@@ -15,6 +15,9 @@ MOST_FINDINGS = 50
 _NAME, _LINE = 120, 2000
 #: Characters that a terminal would obey or reverse, and halves of characters; a line ends where we end it.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+#: Characters of an extent in a shape that a message shows, and a shape.
+_EXTENT = 40
+_SHAPE = re.compile(r"(?<=[a-z0-9 ])\[([^\[\]'\"]+)\]")
 _QUOTED = re.compile(f"'([^'\n]{{{_NAME},}})'")
 
 
@@ -32,7 +35,20 @@ def quoted(name: object) -> str:
 def readable(message: str) -> str:
     """A message without what its names may bring along: no control characters, nothing of endless length."""
     message = _QUOTED.sub(lambda found: quoted(found[1]), _CONTROL.sub("_", message))
+    message = _SHAPE.sub(_short_extents, message)
     return "\n".join(shortened(line, _LINE) for line in message.split("\n"))
+
+
+def _short_extents(shape: re.Match[str]) -> str:
+    """A shape with "?" for extents that are long expressions: nobody could read them."""
+    extents, depth = [""], 0
+    for character in shape[1]:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            extents.append("")
+        else:
+            extents[-1] += character
+    return f"[{','.join('?' if len(each) > _EXTENT and '(' in each else each for each in extents)}]"
 
 
 def one_line(report: Any) -> Any:

@@ -59,6 +59,13 @@ def json_string(text: str) -> str:
     return re.sub(r"[/*<>&`'?]", lambda sign: f"\\u{ord(sign[0]):04x}", json.dumps(text))
 
 
+def rust_string(text: str) -> str:
+    """A text as a literal of Rust, which keeps every character."""
+    plain = [sign if sign.isascii() and (sign.isalnum() or sign in " _-.,:") else f"\\u{{{ord(sign):x}}}"
+             for sign in text]
+    return f'"{"".join(plain)}"'
+
+
 #: Comments and literals from their first to their last character, which a spliced line does not hide.
 _CLOSED = re.compile(r"/\*(?:(?!\*/|\\\n|\?\?).)*\*/|//(?:(?!\\\n|\?\?)[^\n])*\n"
                      r"|\"(?:[^\"\\\n?]|\\[^\n]|\?(?!\?))*\"|'(?:[^'\\\n]|\\[^\n])+'", re.DOTALL)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy.typing as npt
 
 from .errors import MegccError, report_text
-from .option_values import parse_inputs, parse_shapes
+from .option_values import parse_dims, parse_inputs, parse_shapes
 from .options import CompileOptions
 
 if TYPE_CHECKING:
@@ -176,7 +176,8 @@ def inspect(path: Model, target: str = "native", *, size: bool = False, cc: str 
 
 def quantize(model: Model, samples: Feeds | Model, output: Model, *, method: str = "auto",
              keep_float: Sequence[str] = (), enough: float = 20.0, inputs: str | Inputs | None = None,
-             evaluate: Feeds | Model = None, most: int = 128, target: str = "native", time: bool = True) -> Report:
+             evaluate: Feeds | Model = None, most: int = 128, target: str = "native", time: bool = True,
+             dims: Any = None) -> Report:
     """Writes an ONNX model of int8 made from one of floats, by calibration: `megcc quantize` (docs/quantize.md).
 
     Args:
@@ -186,6 +187,7 @@ def quantize(model: Model, samples: Feeds | Model, output: Model, *, method: str
         enough: dB of signal to noise of the outputs; below it the layers that cost most stay float, a quarter at most.
         inputs: how samples are given, as `tvm_megcc.compile` takes it. evaluate: other samples, for the accuracy.
         most: samples that are used. target, time: what both models are compiled for and timed on, and whether.
+        dims: sizes of dimensions that the model leaves open, as `tvm_megcc.compile` takes them.
 
     Returns:
         {model, output, samples, method, methods, signal_to_noise, enough, kept_float, bytes, accuracy, times, layers}.
@@ -197,4 +199,4 @@ def quantize(model: Model, samples: Feeds | Model, output: Model, *, method: str
 
     return Report(tool.quantize(model, samples, output, method=method, keep_float=keep_float, enough=enough,
                                 inputs=parse_inputs(inputs or {}), evaluate=evaluate, most=most, target=target,
-                                time=time), tool.text)
+                                time=time, dims=parse_dims(dims or {})), tool.text)

@@ -305,7 +305,7 @@ def parse_targets(text: str) -> tuple[Target, ...]:
         name = name.removeprefix("megcc-")
         target = native() if name == "native" else TARGETS.get(name)
         if target is None:
-            near = difflib.get_close_matches(name, TARGETS, 1)
+            near = difflib.get_close_matches(name.lower(), ["native", *TARGETS], 1)
             raise MegccError(f"unknown target '{name}'{f', did you mean {near[0]}?' if near else ';'} one of: native, "
                              f"{', '.join(TARGETS)}. For CPUs that have none of their own there is portable C: c")
         if target not in found:

@@ -18,7 +18,7 @@ from tvm import relax
 from tvm.relax import op
 
 import tvm_megcc
-from tvm_megcc.errors import MissingTool
+from tvm_megcc.errors import MegccError, MissingTool
 from tvm_megcc.frontends.tvm_versions import RelaxTensor
 from tvm_megcc.runtime.toolchain import PACKAGES, find_compiler, find_emulator, runs_here
 from tvm_megcc.target import TARGETS
@@ -238,6 +238,16 @@ def test_tags():
     assert megcc.our_target(tvm.target.Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})).name == "arm64"
     with tvm.target.Target("megcc-arm64"):
         assert megcc.our_target().name == "arm64"
+
+
+def test_tags_that_are_not_there(mod):
+    """The one that was meant is said, by TVM's own functions too."""
+    for use in (megcc.our_target, lambda name: tvm.compile(mod, target=name),
+                lambda name: tvm_megcc.partition_for_megcc(mod, target=name)):
+        with pytest.raises(MegccError, match="unknown target 'megcc-nativ', did you mean 'megcc-native'"):
+            use("megcc-nativ")
+    with pytest.raises(MegccError, match="did you mean 'megcc-native'"):
+        megcc.our_target("nativ")
 
 
 @pytest.mark.parametrize("name", CROSS)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
+from pathlib import Path
 
 from ..errors import InternalError, MegccError, for_the_command, refused_by_system
 from .options import command_line, compile_options
@@ -39,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InternalError as error:
         return _bug(args, str(error))
     except MegccError as error:
-        return _refused(error)
+        return _refused(error, *getattr(args, "compiled", ()))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -57,8 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _bug(args, f"{type(error).__name__}: {error}")
 
 
-def _refused(error: MegccError) -> int:
-    print(f"megcc: {error}", file=sys.stderr)
+def _refused(error: MegccError, folder: Path | None = None, given: Path | None = None) -> int:
+    """Says what is wrong. folder, given: what was compiled for this command, and of what; only this the user knows."""
+    message = str(error)
+    if folder is not None:
+        message = re.sub(rf"{re.escape(str(folder))}(?![\\/\w])", lambda found: str(given), message)
+    print(f"megcc: {message}", file=sys.stderr)
     return REFUSED
 
 

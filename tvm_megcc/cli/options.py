@@ -194,6 +194,8 @@ def command_line() -> argparse.ArgumentParser:
     verb.add_argument("--no-time", action="store_true", help="do not compile and time both models")
     verb.add_argument("--input", metavar="INPUT=WORD,…", action="append", default=[],
                       help="how samples are given, as for 'megcc compile'")
+    verb.add_argument("--dim", metavar="NAME=SIZE", action="append", default=[],
+                      help="size of a dimension that the model leaves open, as for 'megcc compile'")
     _target_option(verb, "CPU to time both models on (default: native)", "native")
 
     verb = _verb(verbs, "export", run.export_, "a model as a package of a build system or a language: Zephyr, "

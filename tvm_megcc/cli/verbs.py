@@ -192,6 +192,7 @@ def explain_(args: argparse.Namespace) -> int:
 def report_(args: argparse.Namespace) -> int:
     from ..tools.report import page, report
 
+    report.refuse_compiled(args.path)
     page.require_bokeh()
     with _progress(args, f"compiling, building and timing {args.path}"):
         facts = report.report(args.path, args)
@@ -206,7 +207,7 @@ def report_(args: argparse.Namespace) -> int:
 
 
 def quantize_(args: argparse.Namespace) -> int:
-    from ..option_values import parse_inputs
+    from ..option_values import parse_dims, parse_inputs
     from ..tools.quantize import quantize
 
     def say(what: str) -> None:
@@ -217,7 +218,7 @@ def quantize_(args: argparse.Namespace) -> int:
     report = quantize.quantize(args.path, args.calibrate, args.output or f"{Path(args.path).stem}_int8.onnx",
                                method=args.method, keep_float=kept, enough=args.enough,
                                inputs=parse_inputs(args.input), evaluate=args.evaluate, most=args.samples,
-                               target=args.target, time=not args.no_time, say=say)
+                               target=args.target, time=not args.no_time, dims=parse_dims(args.dim), say=say)
     _print(args, report, quantize.text)
     return 0
 

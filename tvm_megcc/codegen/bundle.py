@@ -28,7 +28,7 @@ from .compiled import Compiled
 from .container import Image
 from .device_model import part_of
 from .embedding import AUTO, INCBIN, LARGE, TEXT, data_source, including_source, part_files
-from .headers import HEADER, kernels_header
+from .headers import HEADER, kernels_header, without_unneeded
 from .machines import by_machine, machines, make_commands, profile
 from .manifest import MANIFEST, read_manifest
 from .quantised import Quantisation
@@ -116,7 +116,8 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: M
         strings[f"{prefix}report.txt"] = artifact.report
         strings[f"{prefix}memory.svg"] = artifact.memory
     files = {name: text.encode() for name, text in strings.items()}
-    files |= {**_runtime_files(), **(others or {})}
+    files |= others or {}
+    files = without_unneeded(files | _runtime_files(), {target.isa for target in targets})
     if not embed:
         files |= {f"{a.name}.megcc": a.image for a in artifacts}
     elif embed == INCBIN:

@@ -17,7 +17,7 @@ from .fit import Rows
 from .plan import KernelPlan, PlannedMemory
 from .quantised import Quantisation
 from .states import shortest
-from .weight_report import shared_weights
+from .weight_report import shared_weights, stored_bytes
 
 
 def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quantised: Mapping[str, Quantisation],
@@ -25,8 +25,8 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
     """Facts about the compiled model that are no code."""
     least = {symbol: low for symbol, low, _ in plans[0][1][0].bucket.bounds}
 
-    ranges, masks = input_ranges(graph), input_masks(graph)
-    counted = {count.symbol for count in unbacked_symbols(graph)}
+    ranges = {**input_ranges(graph), **{name: (0, room) for name, room in graph.counters.items()}}
+    masks, counted = input_masks(graph), {count.symbol for count in unbacked_symbols(graph)}
 
     def symbols_of(name):
         return set().union(*map(symbols, graph.types[name].shape))
@@ -101,6 +101,7 @@ def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], by_rows:
             "macs": likely(operator(op.kind).macs(op.attrs, own, plan.graph.output_types(op)))})
         instruction += 1
         instruction += controls(index + 1) + len(releases.get(index, ()))
+    weights, unpacked = stored_bytes(plan)
     largest = max((planned.plan for planned in memories), key=lambda memory: memory.arena_bytes)
     return {
         "target": plan.target.name, "tensors": len(plan.places) + len(plan.weights),
@@ -108,9 +109,7 @@ def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], by_rows:
         "arena_bytes": largest.arena_bytes, "lower_bound": largest.lower_bound,
         **({"regions": [{"name": name, "bytes": bytes_} for (name, _), bytes_ in zip(
             plan.context.regions.ram, largest.regions, strict=True)]} if plan.context.regions else {}),
-        "weight_bytes": sum(weight.data.nbytes for weight in plan.weights.values()),
-        "unpacked_bytes": sum(plan.graph.constants[name].nbytes
-                              for name in {weight.source for weight in plan.weights.values()}),
+        "weight_bytes": weights, "unpacked_bytes": unpacked,
         **({"rows": [{"first": rows.first.origin, "last": rows.last.origin, "strips": rows.strips, "macs": rows.macs,
                       "kept": rows.kept}
                      for rows in by_rows]} if by_rows else {}),

@@ -5,9 +5,11 @@ ones."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
 
 from ..foreign import c_name, digest
+from ..target import Isa
 
 #: Its place in the folder: beside the kernels, so that they find it whatever folders a compiler looks into.
 HEADER = "kernels/kernels.h"
@@ -26,6 +28,20 @@ _TEXT = """\
 
 {}#endif
 """
+#: Where the runtime's headers are in the folder, and those that applications include.
+INCLUDE = "runtime/include/"
+_PUBLIC = ("megcc.h", "megcc_kernel.h", "megcc_realtime.h")
+#: Level as megcc_simd.h calls it -> the headers below simd/ that it and megcc_integer.h include for it.
+_NEON, _X86, _SCALAR = "neon_integer.h", "x86_integer.h", ("scalar.h", "lane.h")
+_SIMD = {
+    "sse2": ("sse2.h", _X86), **dict.fromkeys(("avx2", "avx2_vnni"), ("avx2.h", _X86)),
+    **dict.fromkeys(("avx512", "avx512_vnni"), ("avx512.h", _X86)),
+    **dict.fromkeys(("neon", "neon_v82", "neon_v86"), ("neon.h", _NEON)), "neon_armv7": ("neon_armv7.h", _NEON),
+    **dict.fromkeys(("simd128", "relaxed_simd"), ("simd128.h", "simd128_integer.h")),
+    **dict.fromkeys(("rvv", "rvv256", "rvv512"), ("rvv.h",)), "cortex_m55": ("helium.h", "lane.h", "helium_integer.h"),
+    **dict.fromkeys(("cortex_m4", "cortex_m33"), (*_SCALAR, "dsp_integer.h")),
+    **dict.fromkeys(("cortex_m0", "cortex_m3", "rv32", "rv64"), (*_SCALAR, "pairs_integer.h"))}
+_INCLUDED = re.compile(r'^\s*#\s*include "([^"]+)"', re.MULTILINE)
 _PARAMETERS = "const megcc_call *call, int32_t begin, int32_t end, void *scratch"
 #: The entry of the header for one kernel: its short name and its prototype.
 _ROW = re.compile(rf"^(?:#define (\w+) \w+\n|int32_t (\w+)\(\n    {re.escape(_PARAMETERS)}\);\n)", re.MULTILINE)
@@ -50,3 +66,27 @@ def seen_by(source: str, header: str) -> str:
     kernel has not to be compiled again where another is new."""
     words = set(re.findall(r"\w+", source))
     return _ROW.sub(lambda found: found[0] if (found[1] or found[2]) in words else "", header)
+
+
+def without_unneeded(files: Mapping[str, bytes], isas: Iterable[Isa]) -> dict[str, bytes]:
+    """The files of a folder without those headers of the runtime that neither they nor an application includes.
+
+    Args:
+        isas: levels that there is code for.
+    """
+    simd = {f"{INCLUDE}simd/{name}" for isa in isas for name in _SIMD.get(isa.header or isa.name, _SCALAR)}
+
+    def optional(name: str) -> bool:
+        return name.startswith(INCLUDE) and name.removeprefix(INCLUDE) not in _PUBLIC
+
+    needed: set[str] = set()
+    waiting = [name for name in files if name.endswith((".c", ".h")) and not optional(name)]
+    while waiting:
+        name = waiting.pop()
+        needed.add(name)
+        for included in _INCLUDED.findall(files[name].decode("utf-8", "replace")):
+            beside = str(PurePosixPath(name).parent / included)
+            found = beside if beside in files else f"{INCLUDE}{included}"
+            if found in files and found not in needed and (found in simd or "/simd/" not in found):
+                waiting.append(found)
+    return {name: data for name, data in files.items() if not optional(name) or name in needed}

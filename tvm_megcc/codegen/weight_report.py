@@ -33,3 +33,12 @@ def shared_weights(plans: Sequence[KernelPlan]) -> list[dict]:
         row["bytes"] += size
         row["weights"] += [name for name in names if name not in row["weights"]]
     return sorted(groups.values(), key=lambda row: (-row["bytes"], row["targets"]))
+
+
+def stored_bytes(plan: KernelPlan) -> tuple[int, int]:
+    """Bytes of the weights that a program reads, and of the model's constants that they are made of; equal ones are
+    stored once, and counted once."""
+    weights = {weight.digest: weight for weight in plan.weights.values()}
+    sources = {weight.source for weight in weights.values()}
+    return (sum(weight.data.nbytes for weight in weights.values()),
+            sum(plan.graph.constants[name].nbytes for name in sources))

@@ -66,6 +66,8 @@ def _build(*arguments, **more):
     advice = ("leave relax_pipeline out, or give 'megcc'. Before any other pipeline, compile the regions: "
               "tvm_megcc.build_megcc_kernels(mod)")
     target = given.arguments["target"]
+    if isinstance(target, str) and target.startswith(tvm_target.PREFIX):
+        tvm_target.our_target(target)  # says what there is, where there is no such target
     if isinstance(used, str) and used not in _OURS and not regions and "external_mods" not in (mod.attrs or {}) \
             and tvm_target.is_ours(tvm.target.Target(target) if isinstance(target, (str, dict)) else target):
         warnings.warn(f"the pipeline '{used}' leaves the whole module to TVM; for kernels of megcc {advice}",

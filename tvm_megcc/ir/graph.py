@@ -129,7 +129,7 @@ class Graph:
     strings: those that the model holds; text_ports: the inputs and outputs whose numbers (int64) are places among them,
         negative ones of strings that are not.
     filled: inputs that grow with a state; they have room for all. counters: inputs, states, that count the rows of
-        states that grow.
+        states that grow -> how many there may be.
     """
 
     name: str
@@ -146,7 +146,7 @@ class Graph:
     strings: tuple[str, ...] = ()
     text_ports: frozenset[str] = frozenset()
     filled: Mapping[str, Filled] = field(default_factory=dict)
-    counters: tuple[str, ...] = ()
+    counters: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self):
         object.__setattr__(self, "types", MappingProxyType(dict(self.types)))

@@ -165,7 +165,11 @@ class DeviceSession(Session):
         for row, shape in zip(given, shapes, strict=True):
             row[0], row[1:1 + len(shape)] = len(shape), shape
         results = np.zeros((len(self._all_outputs), 1 + _MAX_RANK), np.int32)
-        self._call("shapes", [given], [results], ShapeError)
+        try:
+            self._call("shapes", [given], [results], ShapeError)
+        except ShapeError as error:
+            raise self._shape_error([array for port, array in zip(self._all_inputs, arrays, strict=True)
+                                     if port not in self.state_ports], str(error)) from None
         self._shapes = shapes
         self._output_shapes = tuple(tuple(row[1:1 + row[0]]) for row in results.tolist())
 

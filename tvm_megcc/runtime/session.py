@@ -413,6 +413,10 @@ class Session:
             if not ports[name].takes(values[name]):
                 raise ShapeError(f"{self.name} expects the state {ports[name]}, and was given "
                                  f"{values[name].dtype}{list(values[name].shape)}")
+            low, high = ports[name].range or (0, np.inf)
+            if name in self.counters and not ((low <= values[name]) & (values[name] <= high)).all():
+                raise ShapeError(f"the state '{name}' of {self.name} counts rows, of which there may be from {low} to "
+                                 f"{high}, not {values[name].reshape(-1)[0]}")
         return values
 
     @property

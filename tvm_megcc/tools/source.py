@@ -53,7 +53,9 @@ def folder_of(path: str | Path, args, embed: bool | str = False, name: str | Non
     # Compiling takes a moment, building takes longer: the folder stays, so that only what changed is built again.
     where = [str(path.resolve()), args.target, name, args.options, *[f"embed {embed}"] * bool(embed)]
     key = hashlib.sha256(repr(where).encode()).hexdigest()[:16]
-    return artifact.save(paths.cache("models") / f"{artifact.name}-{key}", embed, force=True)
+    folder = artifact.save(paths.cache("models") / f"{artifact.name}-{key}", embed, force=True)
+    args.compiled = folder, path  # what messages say of the folder they say of the model (`cli.main`)
+    return folder
 
 
 def model_of(path: str | Path, args) -> str | None:

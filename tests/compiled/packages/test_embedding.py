@@ -139,5 +139,5 @@ def test_packages(system, tmp_path):
         ran("gcc", "-std=gnu11", "-Os", "-w", f"-I{sources}", "-c", source, cwd=tmp_path)
     folder = saved("c", tmp_path / "folder")
     for other in ("go", "swift", "cmsis-pack"):
-        with pytest.raises(MegccError, match="again with --embed"):
+        with pytest.raises(MegccError, match="again with --weights text"):
             base._sources(folder, bundle.read_manifest(folder), other)

@@ -18,6 +18,9 @@ from tvm_megcc.codegen.packages import base
 from tvm_megcc.codegen.packages.languages import go_module, in_one_folder, ports
 from tvm_megcc.errors import MegccError
 
+from ..models.test_strings import HOSTILE as TEXTS
+from ..models.test_strings import echo
+
 DIGITS = paths.examples() / "digits.onnx"
 #: Names that would end comments and literals, or that are words of languages.
 HOSTILE = "*/ \"`\\\u2028\n\r]]--{x}"
@@ -113,6 +116,65 @@ fn states_are_kept() {
 }
 """)
     assert "states_are_kept ... ok" in ran("cargo", "test", cwd=made)
+
+
+@pytest.fixture(scope="module")
+def strings(tmp_path_factory) -> Path:
+    """A network that says the string of a number."""
+    folder = tmp_path_factory.mktemp("strings") / "echo"
+    return tvm_megcc.compile(echo(list(TEXTS)), "c", dims={"rows": 1}, name="echo").save(folder, embed=True)
+
+
+@pytest.mark.slow
+def test_strings_in_rust(strings, tmp_path, monkeypatch):
+    """Each of the list has a number, and the network gives it for its place."""
+    needs("cargo", "cc")
+    monkeypatch.setenv("CARGO_NET_OFFLINE", "true")
+    made = written(base.package(strings, "rust"), tmp_path / "crate")
+    (made / "tests" / "strings.rs").write_text("""
+#[test]
+fn strings() {
+    let mut arena = echo::Arena::new();
+    let mut model = echo::Model::new(&mut arena).unwrap();
+    for (place, known) in echo::STRINGS.iter().enumerate() {
+        assert_eq!(echo::number(known), place as i64);
+        let same = model.run(&[echo::number(known)], &[0]).unwrap().same[0];
+        assert_eq!(echo::string(same), Some(*known));
+        print!("{:?} ", known.as_bytes());
+    }
+    assert_eq!((echo::number("unknown"), echo::string(-1)), (-1, None));
+}
+""")
+    said = ran("cargo", "test", "--", "--nocapture", cwd=made)
+    assert all(str(list(known.encode())) in said for known in TEXTS)
+
+
+@pytest.mark.slow
+def test_strings_in_cpp(strings, tmp_path):
+    needs("g++", "cc")
+    made = written(base.package(strings, "cpp"), tmp_path / "echo")
+    (made / "strings.cpp").write_text("""
+#include <cstdio>
+#include "echo.hpp"
+static echo::Model model;
+int main()
+{
+    for (std::int64_t number = 0; echo::string(number).data() != nullptr; number++) {
+        model.x()[0] = echo::number(echo::string(number));
+        if (!model.run() || model.same()[0] != number)
+            return 1;
+        for (char each : echo::string(number))
+            std::printf("%d ", static_cast<unsigned char>(each));
+        std::puts("");
+    }
+    return echo::number("unknown") == -1 ? 0 : 2;
+}
+""")
+    ran("cc", "-O1", "-Isrc", "-c", *sorted((made / "src").rglob("*.c")), cwd=made)
+    ran("g++", "-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Isrc", "-Iinclude", "strings.cpp",
+        *sorted(made.glob("*.o")), "-o", "strings", cwd=made)
+    said = ran("./strings", cwd=made).split("\n")
+    assert {"".join(f"{byte} " for byte in known.encode()) for known in TEXTS} <= {*said}
 
 
 @pytest.mark.slow

@@ -23,7 +23,10 @@ from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import TARGETS
 from tvm_megcc.tools.export import npm
 
+from ..models.test_strings import HOSTILE as TEXTS
+from ..models.test_strings import echo
 from ..tools.test_report import BROWSERS, QUIET
+from .test_languages import written
 
 DIGITS = paths.examples() / "digits.onnx"
 #: Reads arrays of float32 by name from stdin, runs the model so many times, and writes what the last run gives.
@@ -110,6 +113,30 @@ def test_states_are_kept_and_names_are_no_code(tmp_path):
     names, found = ran(tmp_path / "out", {"__proto__": x}, runs=3)
     assert names == ["__proto__", "h"] and list(found) == [HOSTILE]
     np.testing.assert_array_equal(found[HOSTILE], 3 * x)
+
+
+@pytest.mark.slow
+def test_strings_are_given_and_taken(tmp_path):
+    """Also those that would end a literal, and two that the network does not know."""
+    strings = [*TEXTS, "unknown", "other"]
+    folder = tvm_megcc.compile(echo(list(TEXTS)), "wasm32", dims={"rows": len(strings)}, name="echo").save(
+        tmp_path / "echo")
+    made = written(npm.package(folder), tmp_path / "out")
+    (made / "given.mjs").write_text("""
+import { readFileSync } from "node:fs";
+import { load, strings } from "./index.js";
+const model = await load(), x = JSON.parse(readFileSync(0));
+let refused = false;
+const numbers = BigInt64Array.from(x, (_, index) => BigInt(index));
+try { model.run({ x: x.map(() => 1), n: numbers }); } catch (error) { refused = error instanceof TypeError; }
+const found = model.run({ x, n: numbers });
+console.log(JSON.stringify({ refused, known: strings.length, text: found.text, same: found.same }));
+""")
+    done = subprocess.run(["node", made / "given.mjs"], input=json.dumps(strings), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["refused"] and found["known"] == len({*TEXTS, "none of them"}) and found["same"] == strings
+    assert found["text"] == [*TEXTS, "none of them", "none of them"]
 
 
 @pytest.mark.slow

@@ -109,7 +109,9 @@ def test_it_is_the_whole_sequence(tmp_path):
     with pytest.raises(MegccError, match=r"there is no room for more rows: reset\(\) begins anew"):
         session.run({**decoders.fed(proto, TOKENS[:, :1], at), "attention_mask": np.ones((1, ROOM), np.int64)})
     for past in (ROOM, -1, 2 ** 40):
+        counters, session.counters = session.counters, ()   # without the check in Python: the runtime has its own
         session.reset({"past_sequence_length": np.array([past])})
+        session.counters = counters
         with pytest.raises(MegccError):
             session.run({**decoders.fed(proto, TOKENS[:, :1], 0), "attention_mask": np.ones((1, ROOM), np.int64)})
 
@@ -258,3 +260,13 @@ def test_commands(tmp_path, capsys):
         assert main(["bench", str(tmp_path / "made"), "--repeat", "10"]) == 0
     assert main(["compare", str(tmp_path / "decoder.onnx"), *options]) == REFUSED
     assert "leave out --state and --bound" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rows", [-1, ROOM + 1, 2**31, 2**32 + 1, -2**62])
+def test_rows_that_there_is_no_room_for(rows, tmp_path):
+    """A count of rows that a caller gives is checked where it is given, not only when the next run reads it."""
+    session = tvm_megcc.load(compiled(MODELS["counted"]).save(tmp_path / "decoder"))
+    with pytest.raises(ShapeError, match=f"there may be from 0 to {ROOM}, not {rows}"):
+        session.reset({"past_sequence_length": np.array([rows])})
+    session.reset({"past_sequence_length": np.array([ROOM])})
+    assert session.states["past_sequence_length"] == ROOM

@@ -111,6 +111,21 @@ def test_weights_that_the_file_holds_in_integers(tmp_path):
     assert sum(tuple(tensor.dims) == w.shape for tensor in held) == 1
 
 
+def test_dimensions_that_the_model_leaves_open(tmp_path):
+    """By name, as `megcc compile` takes them; samples of another size are refused."""
+    w = np.random.default_rng(0).standard_normal((8, 4, 3, 3)).astype(np.float32)
+    onnx.save(model([node("Conv", "x w", "c"), node("Reshape", "c shape", "y")], {"x": ["batch", 4, "size", "size"]},
+                    ("y",), {"w": w, "shape": np.array([1, 8, 49])}), tmp_path / "net.onnx")
+    np.savez(tmp_path / "in.npz", x=np.ones((2, 4, 9, 9), np.float32))
+    command = ["quantize", str(tmp_path / "net.onnx"), "--calibrate", str(tmp_path / "in.npz"), "-o",
+               str(tmp_path / "out.onnx"), "--no-time", "--method", "minmax", "--dim", "batch=1", "--dim"]
+    assert main([*command, "size=9"]) == 0
+    assert main([*command, "size=11"]) == REFUSED
+    report = tvm_megcc.quantize(tmp_path / "net.onnx", {"x": np.ones((2, 4, 9, 9), np.float32)}, tmp_path / "out.onnx",
+                                method="minmax", time=False, dims={"batch": 1, "size": 9})
+    assert report["signal_to_noise"] > 20
+
+
 @pytest.mark.parametrize(("arguments", "why"), [
     ({"samples": {"image": np.zeros((4, 8, 8), np.float32)}}, "have 3 axes, the network's input has 4"),
     ({"samples": {"x": np.zeros((4, 1, 8, 8), np.float32)}}, "has no 'image'"),

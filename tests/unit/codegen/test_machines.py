@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one build of a folder for several machines contains: its own programs, weights and memory."""
 
+import subprocess
+
+import numpy as np
 import pytest
 
 import tvm_megcc
+from tests.onnx_models import model, node
 from tvm_megcc import paths
 from tvm_megcc.codegen import container, device_model
 from tvm_megcc.codegen.bundle import contents
 from tvm_megcc.codegen.embedding import read_container
 from tvm_megcc.codegen.machines import by_machine, machine_of, machines, make_commands, profile, refusal
+from tvm_megcc.errors import MissingTool
+from tvm_megcc.runtime.build import CFLAGS, c_sources
+from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import TARGETS, parse_targets
 
 DIGITS = paths.examples() / "digits.onnx"
@@ -85,3 +92,40 @@ def test_a_folder_says_how_to_build_it_for_its_targets_alone(names, commands):
     readme, makefile = (files[name].decode() for name in ("README.md", "Makefile"))
     assert all(f"    {command}\n" in readme and f"#     {command}\n" in makefile for command in commands)
     assert ("cmake -B" in readme) == (names != "cortex-m4")
+
+
+#: A product of bytes, the nearest of whose sums are bytes again.
+BYTES = model([node("QLinearMatMul", "x s z w s z s z", "y")], {"x": ("int8", [4, 32])}, ("y",),
+              {"s": np.float32(0.25), "z": np.int8(0), "w": np.ones((32, 24), np.int8)}, opset=17)
+LEVELS = {"c": {"scalar.h", "lane.h"}, "cortex-m4": {"scalar.h", "lane.h", "dsp_integer.h"},
+          "cortex-m0plus": {"scalar.h", "lane.h", "pairs_integer.h"},
+          "cortex-m55": {"helium.h", "lane.h", "helium_integer.h"}, "x86-64-v4": {"avx512.h", "x86_integer.h"},
+          "arm64-v82,c": {"neon.h", "neon_integer.h", "scalar.h", "lane.h"}, "riscv64-v256": {"rvv.h"}}
+
+
+@pytest.mark.parametrize("target", LEVELS)
+def test_headers_are_those_of_the_targets(target):
+    """Those of integers where there are some, and none of other machines."""
+    for network, wanted in ((BYTES, LEVELS[target]),
+                            (DIGITS, {name for name in LEVELS[target] if not name.endswith("_integer.h")})):
+        files = contents([tvm_megcc.compile(network, target)])
+        found = {name.removeprefix("runtime/include/") for name in files if name.startswith("runtime/include/")}
+        assert {name.removeprefix("simd/") for name in found if name.startswith("simd/")} == wanted
+        assert {"megcc.h", "megcc_kernel.h", "megcc_realtime.h", "megcc_simd.h"} <= found
+        assert "megcc_halves.h" not in found
+
+
+@pytest.mark.parametrize("target", [name if name in ("c", "cortex-m4") else pytest.param(name, marks=pytest.mark.slow)
+                                    for name in TARGETS])
+def test_compilers_read_these_headers(target, tmp_path):
+    """Each that is in the folder, and no other."""
+    try:
+        compiler = find_compiler(TARGETS[target])
+    except MissingTool as missing:
+        pytest.skip(str(missing))
+    folder = tvm_megcc.compile(BYTES, target).save(tmp_path / "bytes", embed=True)
+    flags = [*CFLAGS, *TARGETS[target].cflags, f"-I{folder / 'runtime/include'}", f"-I{folder}", "-MM"]
+    read = subprocess.run([*compiler.command, *flags, *map(str, c_sources(folder))], check=True, capture_output=True,
+                          text=True).stdout
+    headers = {word.rpartition("/simd/")[2] for word in read.split() if "/simd/" in word}
+    assert headers == {path.name for path in (folder / "runtime/include/simd").iterdir()}

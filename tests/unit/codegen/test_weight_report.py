@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.graphs import Builder
@@ -45,3 +46,15 @@ def test_what_packing_costs_is_said(tmp_path):
         artifact = compile_graph(b.graph(y), parse_targets("x86-64-v4"), optimize=optimize)
         text = folder_text(folder(artifact.save(tmp_path / optimize)))
         assert (f"({4 * 32 * 32 * 9:,} in the model: -O size keeps them so)" in text) == said, text
+
+
+def test_equal_weights_are_counted_once():
+    b = Builder()
+    weight = np.arange(64, dtype=np.float32).reshape(8, 8)
+    y = b.input("x", 4, 8)
+    for name in ("w", "again"):
+        y = b.op("matmul", y, b.const(name, 8, 8), trans_a=False, trans_b=False)
+    graph = b.graph(y)
+    graph = graph.with_(constants={name: weight for name in graph.constants})
+    (program,) = compile_graph(graph, parse_targets("x86-64")).manifest["programs"]
+    assert program["weight_bytes"] == program["unpacked_bytes"] == weight.nbytes

@@ -106,3 +106,9 @@ def test_axes_and_inputs_that_are_none():
         streamed(whole, Stream(3, 4))
     with pytest.raises(ModelError, match="no input 'y'"):
         streamed(whole, Stream(2, 4, ("y",)))
+
+
+def test_an_axis_of_one_element_is_no_sequence():
+    """What came to the axis of the batch is told which axes there are."""
+    with pytest.raises(ModelError, match="one element along axis 0: axis=1 or axis=2"):
+        streamed(imported(REFUSED["batch"][0]), Stream(0, 1))

@@ -16,7 +16,7 @@ from tests.onnx_models import model, node, saved
 from tvm_megcc import api, option_values, paths
 from tvm_megcc.cli import BUG, REFUSED, USAGE, main, verbs
 from tvm_megcc.cli import options as command
-from tvm_megcc.errors import InternalError, MegccError
+from tvm_megcc.errors import InternalError, MegccError, readable
 from tvm_megcc.options import CompileOptions
 from tvm_megcc.target import TARGETS
 
@@ -295,3 +295,46 @@ def test_messages_say_what_to_do(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["bench", str(folder), "--repeat", "0"])
     assert "'0' is no number of at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("argv", "message"), [
+    (["export", DIGITS, "--for", "arduino", "--target", "arm64"], f"{DIGITS} is for arm64, none of which is"),
+    (["export", DIGITS, "--for", "go", "--weights", "incbin"], f"{DIGITS} has its model in a file that the assembler"),
+    (["export", DIGITS, "--for", "mlperf-tiny"], f"{DIGITS} is none of MLPerf Tiny's networks"),
+    (["export", DIGITS, "--for", "wheel", "--target", "cortex-m4"], f"{DIGITS} is for cortex-m4, but a wheel"),
+    (["run", DIGITS, "--model", "other"], f"{DIGITS} has no model 'other'")])
+def test_messages_name_what_was_given(argv, message, capsys):
+    """Not the folder of the cache that it was compiled into."""
+    assert main(argv) == REFUSED
+    said = capsys.readouterr().err
+    assert message in said and str(paths.cache("models")) not in said
+
+
+@pytest.mark.parametrize(("name", "near"), [("nativ", "native"), ("megcc-nativ", "native"), ("CORTEX-M4", "cortex-m4")])
+def test_targets_that_may_have_been_meant(name, near, capsys):
+    assert main(["compile", DIGITS, "--target", name]) == REFUSED
+    assert f"did you mean {near}?" in capsys.readouterr().err
+
+
+def test_a_bound_of_nothing_for_an_input(tmp_path, capsys):
+    path = saved(model([node("Relu", "x", "y")], {"x": ["n", 4]}, ("y",)), tmp_path / "open.onnx")
+    assert main(["compile", path, "--bound", "n=0"]) == REFUSED
+    assert "--dim n=1..MOST" in capsys.readouterr().err
+
+
+def test_extents_that_are_long_are_not_shown():
+    long = "((((n - 96)//64) - 1*min(0, ((n - 96)//64) + 1))//4) + 1"
+    message = readable(f"X is float32[1,{long},(n - 2)//4,128], not [n,{long}]")
+    assert message == "X is float32[1,?,(n - 2)//4,128], not [n,?]"
+    assert readable("'a[b(c, d)]' of [x]") == "'a[b(c, d)]' of [x]"
+
+
+def test_report_refuses_folders_before_it_asks_for_bokeh(monkeypatch, capsys):
+    from tvm_megcc.tools.report import page
+
+    monkeypatch.setattr(page.importlib.util, "find_spec", lambda name: None)
+    assert main(["compile", DIGITS, "--target", "c", "-o", "made", "-q"]) == 0
+    assert main(["report", "made"]) == REFUSED
+    assert "report wants the model itself" in capsys.readouterr().err
+    assert main(["report", "absent.onnx"]) == REFUSED
+    assert "absent.onnx does not exist" in capsys.readouterr().err

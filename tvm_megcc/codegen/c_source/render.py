@@ -15,7 +15,7 @@ import jinja2
 
 from ... import paths
 from ...errors import MegccError
-from ...foreign import c_name, checked, json_string, printable
+from ...foreign import c_name, checked, json_string, printable, rust_string
 from ...ir import expr as expressions
 from ...ir import lanes
 from ...ir.types import DTYPES
@@ -257,7 +257,7 @@ def _environment(folders: tuple[Path, ...], cache: Path | None) -> jinja2.Enviro
         loader=_Folders(folders), bytecode_cache=_Bytecode(str(cache)) if cache else None,
         undefined=jinja2.StrictUndefined, finalize=checked,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, autoescape=False)
-    templates.filters.update(printable=printable, c_name=c_name, text=json_string)
+    templates.filters.update(printable=printable, c_name=c_name, text=json_string, rust_text=rust_string)
     return templates
 
 

@@ -30,11 +30,21 @@ LONGEST_FILE = 60
 
 
 def kernel_file(symbol: str) -> str:
-    """Returns the file of a kernel in the generated folder: its symbol; of a long one the beginning, a digest and the
-    end."""
+    """Returns the file of a kernel in the generated folder: its symbol; of a long one the first words, a digest and the
+    last."""
     if len(symbol) + 2 > LONGEST_FILE:
-        symbol = f"{symbol[:LONGEST_FILE - 32].rstrip('_')}_{digest(symbol, 8)}_{symbol[-20:].lstrip('_')}"
+        first = _first_words(symbol, LONGEST_FILE - 32)
+        last = _first_words(symbol[::-1], 20)[::-1]
+        symbol = f"{first}_{digest(symbol, 8)}_{last}"
     return f"kernels/{symbol}.c"
+
+
+def _first_words(symbol: str, longest: int) -> str:
+    """Returns the words that so many characters have room for; of a longer word its beginning."""
+    part = symbol[:longest]
+    if symbol[longest:longest + 1] not in ("", "_") and "_" in part.strip("_"):
+        part = part[:part.rindex("_")]
+    return part.strip("_")
 
 
 def expression_name(expr: Expr) -> str:

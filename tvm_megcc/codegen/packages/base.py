@@ -216,8 +216,14 @@ def _language(folder: Path, models: Sequence[dict], sources: Mapping[str, bytes]
                          "folders of their own")
     name = models[0]["name"]
     inputs, outputs = ports(models[0], language)
-    return {"inputs": inputs, "outputs": outputs, "head": 80, "align": max(models[0]["alignment"], 8),
+    return {"inputs": inputs, "outputs": outputs, "texts": known_strings(models[0]), "head": 80,
+            "align": max(models[0]["alignment"], 8),
             "memory": Memory.of(sources[f"src/{name}.h"].decode(), name)}
+
+
+def known_strings(row: Mapping) -> list[str] | None:
+    """The strings that numbers of inputs and outputs stand for, of a model of a manifest that has such."""
+    return list(row["texts"]) if any(port.get("text") for port in (*row["inputs"], *row["outputs"])) else None
 
 
 def _benchmark(folder: Path, models: Sequence[dict]) -> _Benchmark:
@@ -238,12 +244,12 @@ def _sources(folder: Path, manifest: dict, system: str) -> dict[str, bytes]:
     for model in manifest["models"]:
         if f"{model['name']}_data.c" not in manifest["files"]:
             raise MegccError(f"{folder} has its model in a file, {model['name']}.megcc, and a package of {system} has "
-                             "it in the code: compile it again with --embed")
+                             "it in the code: compile it again with --weights text")
         check_bounds(model)
         if system in TEXT_ONLY and f"{model['name']}_data.c" in manifest["files"] and any(
                 name.startswith(f"{model['name']}_data") and name.endswith(".bin") for name in manifest["files"]):
             raise MegccError(f"{folder} has its model in a file that the assembler takes in, which "
-                             f"{TEXT_ONLY[system]}: compile it again with --embed")
+                             f"{TEXT_ONLY[system]}: compile it again with --weights text")
     for name in manifest["files"]:
         if name.endswith((".c", ".h", ".bin")) and name != "main.c" and name not in _LEFT_OUT:
             try:

@@ -72,7 +72,7 @@ ELEMENTS = {
 @dataclass(frozen=True)
 class Port:
     """An input or output. word: its name as an identifier; least: of an input, its smallest shape; kept: the session
-    keeps it from run to run."""
+    keeps it from run to run; is_string: its numbers are places in the model's list of strings."""
 
     index: int
     name: str
@@ -82,6 +82,7 @@ class Port:
     least: tuple[int, ...]
     kept: bool
     quant: Mapping | None
+    is_string: bool = False
 
     @property
     def dynamic(self) -> bool:
@@ -90,7 +91,8 @@ class Port:
 
     @property
     def text(self) -> str:
-        return f"{self.dtype}[{','.join(map(printable, self.shape))}]"
+        kind = f"{self.dtype}, numbers of strings" if self.is_string else self.dtype
+        return f"{kind}[{','.join(map(printable, self.shape))}]"
 
     @property
     def count(self) -> int:
@@ -165,7 +167,8 @@ def ports(row: Mapping, language: str = "") -> tuple[list[Port], list[Port]]:
             while word in taken:
                 word = f"{word}_{end.removesuffix('put')}{index}"
             taken.add(word)
-            to.append(Port(index, name, word, port["dtype"], shape, least, kept, port.get("quant")))
+            to.append(Port(index, name, word, port["dtype"], shape, least, kept, port.get("quant"),
+                           port.get("text") is True))
     return found
 
 

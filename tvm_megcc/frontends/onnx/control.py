@@ -4,7 +4,6 @@ condition the run decides, become operators with graphs in them."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -27,8 +26,6 @@ from .trip_count import known_trip_count
 
 if TYPE_CHECKING:
     from .importer import Importer, Scope
-
-logger = logging.getLogger(__name__)
 
 #: A loop that is written out has at most so many iterations, and one that can be a loop at most so many nodes.
 MOST_ITERATIONS, MOST_NODES = 1024, 256
@@ -60,8 +57,8 @@ def chosen(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, 
             raise MegccError("its condition is computed at run time, and one of its branches is not supported; do what "
                              "is said above, or fix the input it depends on (--constant sr=16000)")
         if None in values:
-            logger.warning("If %s: a run that takes its %s fails: %s", node.name, name,
-                           "; ".join(importer.findings[findings:]))
+            importer.warnings.append(f"If {node.name}: a run that takes its {name} fails: "
+                                     + "; ".join(importer.findings[findings:]))
             builder.back_to(start)
             del importer.findings[findings:]
             return _the_other(importer, node, proto, scope, opsets, condition, name == "else_branch")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import logging
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import onnx
 
 from ... import ops  # noqa: F401  (registers the operators)
-from ...errors import MegccError, ModelError, ShapeError, quoted
+from ...errors import MegccError, ModelError, ShapeError, quoted, readable
 from ...extern import Externs
 from ...extern import load as load_externs
 from ...ir.dim_text import SIZE, parse_dim, sizes_wanted
@@ -33,6 +34,8 @@ from .load import DTYPES, LoadedModel, TensorError, load, reads, tensor_array, t
 from .refused import REFUSED, REFUSED_DOMAINS
 from .sequences import IMPORTERS as SEQUENCES
 from .sequences import Sequences, given_tensors, output_tensors
+
+logger = logging.getLogger(__name__)
 
 _UNSUPPORTED_ADVICE = ("'megcc list ops' shows the supported operators; replace the others in the model, or map "
                        "them to C functions of yours with --extern (docs/extern.md)")
@@ -147,6 +150,7 @@ class Importer:
         self.sequences = Sequences(self.builder.unique)
         self.importers = importers
         self.findings: list[str] = []
+        self.warnings: list[str] = []   # told when the model is read: of one that is refused they are no news
         self.unsupported = False
         self.refused = False
         self.expanding: list[tuple[str, str]] = []
@@ -179,6 +183,9 @@ class Importer:
         seeds = self.builder.seeds
         if seeds.value is not None and not (seeds.used or self.findings):
             self.findings.append(f"constants names {quoted(seeds.name)}, but nothing is drawn by it")
+        if not self.findings:
+            for warning in self.warnings:
+                logger.warning("%s", readable(warning))
         if self.findings:
             advice = _UNSUPPORTED_ADVICE if self.unsupported else self._shapes_advice(inputs)
             raise ModelError(self.model.name, list(dict.fromkeys(self.findings)), advice)

@@ -163,7 +163,7 @@ class UnbackedSymbols:
             return
         name = unused[0]
         if name in dims:
-            size = shlex.quote(f"{name}=1..{self.bounds[name]}")
+            size = shlex.quote(f"{name}=1..{self.bounds[name] or 'MOST'}")
             raise ShapeError(f"bound of '{name}': that is a dimension of inputs, which has a size or a range: "
                              f"--dim {size}; a bound is for what a run computes, and for the rows of states: "
                              "--state OUTPUT=INPUT")

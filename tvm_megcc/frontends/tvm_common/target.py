@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 import tvm
 
 from ...errors import MegccError
@@ -66,7 +68,7 @@ def our_target(given=None) -> Target:
         if name == "native" or name in TARGETS:
             return _hosted(parse_targets(name)[0])
         if given.startswith(PREFIX):
-            parse_targets(name)  # raises, and says what there is
+            raise MegccError(f"unknown target '{given}'{_near(given)} Ours in TVM are {', '.join(offered())}")
         given = _theirs(given)
     elif isinstance(given, (str, dict)):
         given = _theirs(given)
@@ -86,8 +88,15 @@ def _theirs(given: str | dict):
     try:
         return tvm.target.Target(given)
     except Exception as error:
-        raise MegccError(f"the target {given} is neither one of ours ({', '.join(offered())}) nor one of TVM's: "
-                         f"{str(error).strip().splitlines()[-1]}") from error
+        raise MegccError(f"the target {given} is neither one of ours ({', '.join(offered())}) nor "
+                         f"one of TVM's{_near(str(given))} {str(error).strip().splitlines()[-1]}") from error
+
+
+def _near(given: str) -> str:
+    """Which of ours somebody may have meant."""
+    name = given.lower().removeprefix(PREFIX)
+    near = difflib.get_close_matches(name, [known.removeprefix(PREFIX) for known in offered()], 1)
+    return f", did you mean '{PREFIX}{near[0]}'?" if near else ";"
 
 
 def _hosted(target: Target) -> Target:

@@ -135,8 +135,18 @@ class Streamer:
         if findings:
             raise ModelError(self.graph.name, findings, "It cannot be streamed along axis "
                              f"{self.stream.axis} as a whole: change these, or compile what comes before them with "
-                             "--output-names.")
+                             f"--output-names.{self._another_axis()}")
         return self._finished()
+
+    def _another_axis(self) -> str:
+        """Advice where the inputs do not look as if a sequence lay along the axis."""
+        for name in self.inputs:
+            shape = self.graph.types[name].shape
+            longer = [str(axis) for axis, extent in enumerate(shape) if extent != 1]
+            if shape[self.stream.axis] == 1 and longer:
+                return (f" Or is the sequence along another axis? Input '{name}' is {self.graph.types[name]}, with one "
+                        f"element along axis {self.stream.axis}: axis={' or axis='.join(longer)}")
+        return ""
 
     def _finished(self) -> Graph:
         names: dict[str, str] = {}

@@ -121,7 +121,7 @@ class _Growth:
         self.graph = graph.with_(types=types, inputs=(*graph.inputs, *(state for _, state in self.counts.values())),
                                  outputs=(*graph.outputs, *(after for after, _ in self.counts.values())),
                                  states=(*graph.states, *self.counts.values()),
-                                 counters=tuple(state for _, state in self.counts.values()))
+                                 counters={state: capacities[past.name] for past, (_, state) in self.counts.items()})
         self.edit = Editor(self.graph)
         self.counters: dict[Symbol, str] = {}
         self.filled: dict[str, Filled] = {}

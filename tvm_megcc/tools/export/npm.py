@@ -12,7 +12,7 @@ from ...codegen.c_source.render import environment
 from ...codegen.embedding import read_container
 from ...codegen.machines import profile
 from ...codegen.manifest import read_manifest
-from ...codegen.packages.base import model_view, package_address, package_version
+from ...codegen.packages.base import known_strings, model_view, package_address, package_version
 from ...codegen.packages.languages import ports
 from ...errors import MegccError
 from ...foreign import printable
@@ -62,7 +62,7 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: 
     inputs, outputs = ports(row)
     context = {"generator": f"tvm_megcc {VERSION}", "package": chosen, "version": version, "url": bool(url),
                "link": url, "model": model_view(row), "inputs": inputs,
-               "outputs": outputs, "kept": bool(row["states"]), "embedded": embedded,
+               "outputs": outputs, "texts": known_strings(row), "kept": bool(row["states"]), "embedded": embedded,
                "align": max(row["alignment"], 8), "target": cpu.name}
     functions = (*_EXPORTS, *(["shape"] if any(port.dynamic for port in inputs) else []),
                  *(["dim"] if any(port.dynamic for port in outputs) else []))

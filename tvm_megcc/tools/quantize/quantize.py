@@ -16,7 +16,6 @@ import numpy as np
 import onnx
 
 from ...errors import MegccError, MissingTool, shortened
-from ...frontends.onnx import input_dims
 from ...passes.canonicalize.preprocess import Input, with_network
 from . import timing
 from .calibration import Arrays, Samples, read_samples
@@ -193,7 +192,7 @@ def _noise(expected: list[list[np.ndarray]], actual: list[list[np.ndarray]]) -> 
 def quantize(model: str | Path, samples: str | Path | Mapping[str, np.ndarray], output: str | Path, *,
              method: str = "auto", keep_float: Sequence[str] = (), enough: float = ENOUGH,
              inputs: Mapping[str, Input] | None = None, evaluate: str | Path | Mapping[str, np.ndarray] | None = None,
-             most: int = 128, target: str = "native", time: bool = True,
+             most: int = 128, target: str = "native", time: bool = True, dims: Mapping[str, Any] | None = None,
              say: Callable[[str], None] = lambda text: None) -> dict:
     """Writes the quantised model, and reports.
 
@@ -204,6 +203,7 @@ def quantize(model: str | Path, samples: str | Path | Mapping[str, np.ndarray], 
         enough: dB of signal to noise of the outputs; below it the layers that cost most stay float, a quarter at most.
         inputs: how samples are given, by input. evaluate: other samples, for accuracy.
         most: samples that are used. time: compiles both models for the target and times them.
+        dims: sizes of dimensions that the model leaves open, as of `compile`, where samples do not say them.
 
     Raises:
         MegccError: where the quantiser is not installed, or the model or samples are not right.
@@ -216,7 +216,7 @@ def quantize(model: str | Path, samples: str | Path | Mapping[str, np.ndarray], 
         raise MegccError(f"calibration method '{method}': expected auto, {' or '.join(METHODS)}")
     if not Path(output).absolute().parent.is_dir():  # before minutes of calibration
         raise MegccError(f"cannot write {output}: {Path(output).parent} is no folder")
-    shapes, given, dtypes = _facts_of(path, inputs or {})
+    shapes, given, dtypes = _facts_of(path, inputs or {}, dims or {})
     found = read_samples(samples, shapes, given, dtypes, most)
     with tempfile.TemporaryDirectory(prefix="megcc-") as folder:
         quantiser = _Quantiser(path, found, Path(folder))
@@ -261,19 +261,18 @@ def quantize(model: str | Path, samples: str | Path | Mapping[str, np.ndarray], 
     return report
 
 
-def _facts_of(path: Path, inputs: Mapping[str, Input]) -> tuple[dict, dict[str, Input], dict[str, str]]:
+def _facts_of(path: Path, inputs: Mapping[str, Input], dims: Mapping[str, Any]) \
+        -> tuple[dict, dict[str, Input], dict[str, str]]:
     """Returns shapes of the model's inputs, how samples of them are given, and their element types."""
     from ...frontends.models import import_model
 
-    shapes = input_dims(path)
-    graph, _ = import_model(path, input_shapes={name: [dim if isinstance(dim, int) else f"n{axis}"
-                                                       for axis, dim in enumerate(dims)]
-                                                for name, dims in shapes.items()})
+    graph, _ = import_model(path, dims=dims)
+    shapes = {name: graph.types[name].shape for name in graph.inputs}
     unknown = {*inputs} - {*graph.inputs}
     if unknown:
         raise MegccError(f"--input {', '.join(sorted(unknown))}: the inputs are {', '.join(graph.inputs)}")
     given = {name: with_network(graph, name, how) for name, how in inputs.items()}
-    return (dict(shapes), given, {name: graph.types[name].dtype for name in graph.inputs})
+    return (shapes, given, {name: graph.types[name].dtype for name in graph.inputs})
 
 
 def _alone(quantiser: _Quantiser, method: str, layers: Sequence[str], judge: _Judge) -> dict[str, float]:

@@ -7,10 +7,13 @@ from functools import partial
 from pathlib import Path
 
 from ...codegen.c_source.symbols import kernel_file
+from ...codegen.manifest import MANIFEST
 from ...codegen.memory.offsets import live_bytes
 from ...codegen.plan import KernelPlan, PlannedMemory, plan_memories
+from ...codegen.weight_report import stored_bytes
 from ...compiler import context_of, lower
 from ...errors import MegccError, MissingTool
+from ...frontends.formats import refuse_unreadable
 from ...frontends.models import import_model
 from ...ir.dims import likely
 from ...ir.graph import Graph, Op
@@ -43,8 +46,7 @@ def report(path: str | Path, args) -> dict:
     Raises:
         MegccError: for a folder, since it does not hold what the choices were made from; for what does not compile.
     """
-    if Path(path).is_dir() or Path(path).suffix == ".megcc":
-        raise MegccError(f"{path}: report wants the model itself")
+    refuse_compiled(path)
     cpu = parse_targets(args.target or "native")[0]
     graph, buckets = import_model(path, args.options)
     graph = convert_inputs(graph, args.options.inputs)
@@ -63,6 +65,17 @@ def report(path: str | Path, args) -> dict:
         "sizes": _sizes(plan, planned, folder, cpu, args.cc),
         "time": _timed(rows, plan, graph, folder, args), "rows": rows,
         "memory": {**_memory(planned), "unbounded": len(unbounded)}}
+
+
+def refuse_compiled(path: str | Path) -> None:
+    """Raises MegccError for a generated folder, and for a path that is none."""
+    if not Path(path).exists():
+        raise MegccError(f"{path} does not exist")
+    if Path(path).is_dir() and not (Path(path) / MANIFEST).exists():
+        refuse_unreadable(Path(path))
+    if Path(path).is_dir() or Path(path).suffix == ".megcc":
+        raise MegccError(f"{path}: report wants the model itself, not what was compiled of it: a folder does not hold "
+                         "what kernels were chosen from")
 
 
 def rows_of(plan: KernelPlan) -> list[dict]:
@@ -142,10 +155,9 @@ def _counted(plan: KernelPlan, folder: Path, args) -> tuple[dict, list[float]]:
 def _sizes(plan: KernelPlan, planned: PlannedMemory, folder: Path, cpu: Target, cc: str | None) -> dict:
     """Bytes. code: by kind of operator, with the runtime; None where there is no compiler for the target."""
     kinds = {Path(kernel_file(step.spec.symbol)).stem: step.op.kind for step in plan.steps}
+    weights, unpacked = stored_bytes(plan)
     found = {"container": next(path.stat().st_size for path in folder.glob("*.megcc")),
-             "weights": sum(weight.data.nbytes for weight in plan.weights.values()),
-             "weights_in_model": sum(plan.graph.constants[name].nbytes
-                                     for name in {key.partition("|")[0] for key in plan.weights}),
+             "weights": weights, "weights_in_model": unpacked,
              "arena": planned.plan.arena_bytes, "kernels": len(kinds), "calls": len(plan.steps),
              "macs": sum(row["macs"] for row in calls_of(plan)), "code": None, "compiler": None}
     try:

@@ -104,7 +104,7 @@ MISTAKES = {
                       r"params\['x0'\] is float32 of shape \(1, 3, 8, 7\); the parameter is"),
     "another type": (lambda mod: partition_for_megcc(mod, {"x0": np.zeros((1, 3, 8, 8))}), "is float64 of shape"),
     "unknown option": (lambda mod: partition_for_megcc(mod, optimise="size"), "has no option 'optimise'"),
-    "unknown target": (lambda mod: partition_for_megcc(mod, target="megcc-arm63"), "unknown target 'arm63'"),
+    "unknown target": (lambda mod: partition_for_megcc(mod, target="megcc-arm63"), "unknown target 'megcc-arm63', did you mean 'megcc-arm64'"),
     "no target": (lambda mod: partition_for_megcc(mod, target="abacus"), "abacus is neither one of ours .*megcc-arm64"),
     "a number": (lambda mod: megcc.build(mod, 3), "a target is a name such as 'megcc-arm64'.*not int"),
     "no operating system": (lambda mod: megcc.build(mod, "megcc-cortex-m4"), "which has no operating system"),

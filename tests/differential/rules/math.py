@@ -76,7 +76,8 @@ def arg_extreme(draw: Draw) -> None:
 
 def along_axis(draw: Draw) -> None:
     shape = draw.shape(1, 4)
-    draw.maybe("axis", draw.axis(len(shape)) if draw.opset >= 11 else draw.whole(0, len(shape) - 1))
+    draw.maybe("axis", draw.axis(len(shape)) if draw.opset >= 11 else draw.whole(0, len(shape) - 1),
+               0.6 if len(shape) > 1 else 1)  # the default of many is 1, which one axis has not
     draw.add_values(shape, 0.1)
 
 

@@ -125,7 +125,8 @@ def test_compilers_read_these_headers(target, tmp_path):
         pytest.skip(str(missing))
     folder = tvm_megcc.compile(BYTES, target).save(tmp_path / "bytes", embed=True)
     flags = [*CFLAGS, *TARGETS[target].cflags, f"-I{folder / 'runtime/include'}", f"-I{folder}", "-MM"]
-    read = subprocess.run([*compiler.command, *flags, *map(str, c_sources(folder))], check=True, capture_output=True,
-                          text=True).stdout
+    read = "".join(subprocess.run([*compiler.command, *flags, str(source)], check=True, capture_output=True, text=True)
+                   .stdout for source in c_sources(folder))  # zig lists what one file reads
     headers = {word.rpartition("/simd/")[2] for word in read.split() if "/simd/" in word}
-    assert headers == {path.name for path in (folder / "runtime/include/simd").iterdir()}
+    elsewhere = {"lane.h"} if "helium.h" in headers else set()  # helium.h is C where there is no Helium
+    assert headers | elsewhere == {path.name for path in (folder / "runtime/include/simd").iterdir()}

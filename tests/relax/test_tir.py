@@ -58,6 +58,8 @@ OPERATORS = {
     "gather_nd": (op.gather_nd, f32(4, 3, N), i64(5, 2)),
     "gelu": (op.nn.gelu, f32(3, N)),
     "grid": (lambda x: op.image.affine_grid(x, (5, 6)), f32(2, 2, 3)),
+    "grid of any shape, cubic": (lambda x, grid: op.image.grid_sample(x, grid, "bicubic", padding_mode="reflection"),
+                                 f32(1, 3, 2, 5), f32(1, 2, 1, N)),
     "half": (op.log_add_exp, f16(3, N), f16(3, N)),
     "layer_norm": (lambda x, a, b: op.nn.layer_norm(x, a, b, axes=[1]), f32(2, 3, N), f32(3), f32(3)),
     "layout_transform": (lambda x: op.layout_transform(x, lambda i, j: (i, j // 4, j % 4)), f32(4, 8)),

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from tvm import tirx
+from tvm import te, tirx
 from tvm.script import tirx as T
 
 
@@ -210,5 +210,18 @@ def counts_bits(x: T.Buffer((4,), "int32"), y: T.Buffer((4,), "int32")):
         y[i] = T.popcount(x[i])
 
 
+def nested() -> tirx.PrimFunc:
+    """Choices within each other, three hundred of them."""
+    def choice(i):
+        found = x[i]
+        for number in range(300):
+            found = tirx.if_then_else(x[i] > float(number), found, x[i] * float(number))
+        return found
+
+    x = te.placeholder((4,), "float32")
+    return te.create_prim_func([x, te.compute((4,), choice)])
+
+
 #: Functions and a word of the reason that they are refused with.
-REFUSED = {"call_extern": calls_a_library, "bfloat16": of_bfloat16, "threads": on_threads, "popcount": counts_bits}
+REFUSED = {"call_extern": calls_a_library, "bfloat16": of_bfloat16, "threads": on_threads, "popcount": counts_bits,
+           "within each other": nested()}

@@ -75,6 +75,13 @@ def test_reindent():
     assert reindent(MESSY) == TIDY
 
 
+def test_a_statement_of_any_length():
+    """Is broken at one indentation."""
+    lines = reindent("x = f(" + ", ".join(f"g({number})" for number in range(20_000)) + ");").split("\n")
+    assert len(lines) > 1000 and {len(line) - len(line.lstrip()) for line in lines[1:]} == {4}
+    assert all(len(line) <= 120 for line in lines) and len(lines) < 20_000 / 8
+
+
 def test_reindent_is_stable():
     assert reindent(TIDY) == TIDY
 

@@ -71,17 +71,17 @@ def _facts(line: str) -> tuple[str, int, int, int]:
 def _broken(line: str, column: int) -> list[str]:
     """Returns a line at this column; what does not fit follows on lines of its own, broken behind the outermost
     commas."""
-    if column + len(line) <= WIDTH or line.startswith(("/*", "*", "for")):
-        return [" " * column + line]
-    quiet = _QUIET.sub(lambda match: "." * len(match[0]), line)
-    places = [match.start() + 1 for match in re.finditer(", ", quiet)]
-    fits = [place for place in places if WIDTH // 3 < column + place <= WIDTH] or places[:1]
-    if not fits:
-        return [" " * column + line]
-    end = min(fits, key=lambda place: (quiet.count("(", 0, place) - quiet.count(")", 0, place), -place))
-    inner = column + len(INDENT)
-    rest = _broken(line[end + 1:], inner)
-    return [" " * column + line[:end], *(" " * inner + each.lstrip() for each in rest)]
+    lines, inner = [], column + len(INDENT)
+    while column + len(line) > WIDTH and not line.startswith(("/*", "*", "for")):
+        quiet = _QUIET.sub(lambda match: "." * len(match[0]), line)
+        places = [match.start() + 1 for match in re.finditer(", ", quiet)]
+        fits = [place for place in places if WIDTH // 3 < column + place <= WIDTH] or places[:1]
+        if not fits:
+            break
+        end = min(fits, key=lambda place: (quiet.count("(", 0, place) - quiet.count(")", 0, place), -place))
+        lines.append(" " * column + line[:end])
+        line, column = line[end + 1:], inner
+    return [*lines, " " * column + line]
 
 
 def _pending(code: str, pending: int) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tvm import relax, tirx
 
+from ..tir.values import is_deep
 from ..tvm_versions import LOAD, Call, is_buffer, parameters_of, source_of
 
 #: TIR expressions of two operands, and the Relax operator of each.
@@ -28,7 +29,7 @@ class _Store:
 def as_operator(function, arguments: Sequence) -> Call | None:
     """Returns the call of a TIR function as a Relax operator; None if it is none that we recognise."""
     store = _only_store(function, arguments)
-    if store is None:
+    if store is None or is_deep(store.value):
         return None
     pad = _as_pad(store)
     return pad if pad is not None else _as_elementwise(store)

@@ -7,7 +7,8 @@ are int64_t. What may leave a tensor is checked.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 from ...errors import MegccError
 from ...ir.c_text import ATOM, COMMA, PRODUCT, SUM, UNARY
@@ -116,6 +117,12 @@ class Addresses:
     def assuming(self, condition):
         """Returns a scope in which a condition holds; none for one of data, which may change within."""
         return nullcontext() if reads(condition) else self.analyzer.constraint_scope(condition)
+
+    @contextmanager
+    def only_if(self, condition) -> Iterator[None]:
+        """A scope of what is computed where a condition holds, and not elsewhere."""
+        with self.assuming(condition), self.parts.conditional() if self.parts else nullcontext():
+            yield
 
 
 def _flattened(indices, shape):

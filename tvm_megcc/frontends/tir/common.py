@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ...ir.types import DTYPES
@@ -19,29 +21,62 @@ _PART = re.compile(r"(?<!\w)\(\x01(\d+)\x02\)|\x01(\d+)\x02")
 
 @dataclass(frozen=True)
 class _Part:
-    """text: with the parts in it as numbers. is_call: it needs no parentheses anywhere."""
+    """text: with the parts in it as numbers. is_call: it needs no parentheses anywhere. length: of the text with all
+    parts written out. loads: numbers of the loads in it, its own if it is one."""
 
     text: str
     dtype: str
     is_call: bool
+    length: int
+    loads: frozenset[int]
 
 
 class Parts:
-    """The parts of one statement while it is printed."""
+    """The parts of one statement while it is printed.
+
+    What reads memory is named where the statement reads it in any case. An element that is read under a condition only
+    may be outside of its tensor where the condition does not hold.
+    """
 
     def __init__(self):
         self._parts: list[_Part] = []
         self._numbers: dict[str, int] = {}
+        self._certain: set[int] = set()
+        self._conditions = 0
+
+    @contextmanager
+    def conditional(self) -> Iterator[None]:
+        """A scope whose parts are computed under a condition."""
+        self._conditions += 1
+        yield
+        self._conditions -= 1
 
     def part(self, text: str, dtype: str, is_call: bool) -> str:
-        """Returns a placeholder for a part, until the statement is complete. What reads memory stays as it is: it may
-        be read under a condition only."""
-        if "[" in text or helpers.INDEX in text or len(self.plain(text)) < _LEAST:
+        """Returns a placeholder for a part, until the statement is complete. An index that is checked stays as it is:
+        it is noted when it is outside."""
+        if helpers.INDEX in text or self._length(text) < _LEAST:
             return text
+        return self._placeholder(text, dtype, is_call, frozenset())
+
+    def load(self, text: str, dtype: str) -> str:
+        """Returns a placeholder for an element of a tensor, as `part` does."""
+        if helpers.INDEX in text:
+            return text
+        result = self._placeholder(text, dtype, True, frozenset([len(self._parts)]))
+        if not self._conditions:
+            self._certain.add(self._numbers[text])
+        return result
+
+    def _placeholder(self, text: str, dtype: str, is_call: bool, own: frozenset[int]) -> str:
         if text not in self._numbers:
+            loads = own.union(*(self._parts[number].loads for number in _numbers(text)))
             self._numbers[text] = len(self._parts)
-            self._parts.append(_Part(text, dtype, is_call))
+            self._parts.append(_Part(text, dtype, is_call, self._length(text), loads))
         return f"{_OPEN}{self._numbers[text]}{_CLOSE}"
+
+    def _length(self, text: str) -> int:
+        """Returns the length of a text with all parts written out."""
+        return len(_PART.sub("", text)) + sum(self._parts[number].length for number in _numbers(text))
 
     def plain(self, text: str) -> str:
         """Returns a text with all parts written out."""
@@ -60,23 +95,27 @@ class Parts:
 
     def named(self, strings: list[str], new_name: Callable[[str], str]) -> tuple[list[str], list[str]]:
         """Definitions of the parts that occur at least twice in a statement's texts, and the texts with their names."""
-        uses: dict[int, int] = {}
-        waiting = list(strings)
-        while waiting:
-            for first, second in _PART.findall(waiting.pop()):
-                number = int(first or second)
-                uses[number] = uses.get(number, 0) + 1
-                if uses[number] == 1:
-                    waiting.append(self._parts[number].text)
+        uses = Counter(number for text in strings for number in _numbers(text))
+        chosen = []
+        for number, part in reversed(list(enumerate(self._parts))):  # those in a part have smaller numbers
+            is_named = uses[number] > 1 and part.length >= _LEAST and part.loads <= self._certain
+            chosen += [number] * is_named
+            for inner in _numbers(part.text):
+                uses[inner] += 1 if is_named else uses[number]
         names: dict[int, str] = {}
         lines = []
-        for number in sorted(number for number, count in uses.items() if count > 1):
+        for number in reversed(chosen):
             part = self._parts[number]
             text = self._written(part.text, names)
             names[number] = new_name(_name(part))
             c_type = {"bool": "int", "float16": "float"}.get(part.dtype) or DTYPES[part.dtype].c_type
             lines.append(f"const {c_type} {names[number]} = {text};")
         return lines, [self._written(text, names) for text in strings]
+
+
+def _numbers(text: str) -> Iterator[int]:
+    """The parts in a text."""
+    return (int(first or second) for first, second in _PART.findall(text))
 
 
 def _name(part: _Part) -> str:

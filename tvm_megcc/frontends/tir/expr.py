@@ -99,6 +99,8 @@ class Expressions(Calls):
             if source.same_as(source_of(expr)) and other == (self.parts.plain(offset) if self.parts else offset):
                 return value
         text = memory.name if memory.single else f"{memory.name}[{offset}]"
+        if self.parts is not None and not memory.single:
+            text = self.parts.load(text, memory.dtype)
         if memory.dtype == "bool":
             return Value(f"{text} != 0", EQUAL, "bool")
         if memory.dtype == "float16":
@@ -154,13 +156,13 @@ class Expressions(Calls):
 
     def _And(self, expr) -> Value:
         left = self.value(expr.a)
-        with self.assuming(expr.a):
+        with self.only_if(expr.a):
             right = self.value(expr.b)
         return Value(f"{left.at(AND)} && {right.at(AND)}", AND, "bool")
 
     def _Or(self, expr) -> Value:
         left = self.value(expr.a)
-        with self.assuming(tirx.Not(expr.a)):
+        with self.only_if(tirx.Not(expr.a)):
             right = self.value(expr.b)
         # Compilers want parentheses around && in ||.
         strings = [value.at(UNARY if value.level == AND else OR) for value in (left, right)]
@@ -192,9 +194,9 @@ class Expressions(Calls):
         chosen = self.value(condition)
         if chosen.text in ("0", "1"):
             return self.value(yes if chosen.text == "1" else no)
-        with self.assuming(condition):
+        with self.only_if(condition):
             first = self.value(yes)
-        with self.assuming(tirx.Not(condition)):
+        with self.only_if(tirx.Not(condition)):
             second = self.value(no)
         if first.dtype != second.dtype:
             dtype = "int64"

@@ -18,7 +18,7 @@ from . import helpers
 from .common import Parts
 from .fuse import Fused
 from .text import Text
-from .values import Value, any_part, int_value
+from .values import DEEPEST, Value, any_part, int_value, is_deep
 
 #: Kinds of a block's variables, as TIR numbers them.
 SPATIAL, REDUCTION = 0, 2
@@ -60,6 +60,7 @@ class Loops(Text):
         printer = getattr(self, f"_{kind}", None)
         if printer is None:
             raise MegccError(f"TIR's {kind} has no C of ours")
+        _require_shallow(statement)
         printer(statement)
 
     def _Fused(self, nests: Fused) -> None:
@@ -159,6 +160,7 @@ class Loops(Text):
             statement = block.body
         if type(statement).__name__ != "BufferStore" or not self.fits(loop.extent, 1, 2**30):
             return None
+        _require_shallow(statement)
         self.analyzer.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, self.simplified(loop.extent)), True)
         self.variables[loop.loop_var] = Value(self.name(loop.loop_var.name), ATOM, "int32")
         moving = [loop.loop_var]
@@ -277,6 +279,8 @@ class Loops(Text):
 
     def _reduce(self, loop, realize) -> None:
         block = realize.block
+        for statement in (block.init, block.body):
+            _require_shallow(statement)
         for axis, value in zip(block.iter_vars, realize.iter_values, strict=True):
             if axis.iter_type != REDUCTION:
                 self.analyzer.bind(axis.var, self.simplified(value), True)
@@ -335,6 +339,12 @@ class Loops(Text):
                 and type(block.body.value).__name__ == "Add" \
                 and any(type(_uncast(part)).__name__ == "Mul" for part in (block.body.value.a, block.body.value.b)):
             self.macs = self.macs + product(self._trips)
+
+
+def _require_shallow(statement) -> None:
+    if any(is_deep(getattr(statement, name)) for name in ("value", "condition") if hasattr(statement, name)):
+        raise MegccError(f"an expression of TIR has more than {DEEPEST} operations within each other; store parts of "
+                         "it in buffers")
 
 
 def _uncast(expr):

@@ -15,6 +15,8 @@ from ..tvm_versions import LOAD, Expr, element_type
 
 #: Bit operations always get parentheses: nobody remembers where they stand.
 BITS = CHOICE
+#: Operations within each other in one expression.
+DEEPEST = 100
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,17 @@ def children(expr) -> list:
 
 def any_part(expr, wanted: Callable) -> bool:
     return wanted(expr) or any(any_part(part, wanted) for part in children(expr))
+
+
+def is_deep(expr) -> bool:
+    """Whether more operations are within each other than Python can follow and C compilers take."""
+    waiting = [(expr, 1)]
+    while waiting:
+        part, depth = waiting.pop()
+        if depth > DEEPEST:
+            return True
+        waiting += [(child, depth + 1) for child in children(part)]
+    return False
 
 
 def nodes(expr) -> int:

@@ -21,7 +21,7 @@ from tvm_megcc.compiler import compile_graph
 from tvm_megcc.context import Context
 from tvm_megcc.frontends.models import import_model
 from tvm_megcc.frontends.relax.importer import import_region
-from tvm_megcc.frontends.tvm_versions import RelaxTensor, type_of
+from tvm_megcc.frontends.tvm_versions import RelaxTensor, Tuple, type_of
 from tvm_megcc.passes import before_layouts
 from tvm_megcc.runtime import reference
 from tvm_megcc.target import TARGETS
@@ -364,3 +364,16 @@ def test_selu_of_float64():
     graph, _ = import_model(module(lambda emit, x: emit(op.nn.selu(x)), RelaxTensor((7,), "float64")))
     expected = 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x))
     np.testing.assert_allclose(reference.run(graph, {"x0": x})["output0"], expected, rtol=1e-12)
+
+
+def test_results_that_are_listed_twice():
+    """A parameter among them: each is a result of its own."""
+    x = relax.Var("x", f32(4))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_output(op.abs(x))
+        builder.emit_func_output(Tuple([y, x, y]))
+    graph, _ = import_model(builder.get())
+    found = reference.run(graph, {"x": np.array([-1, 2, -3, 4], np.float32)})
+    assert [found[name].tolist() for name in graph.outputs] == [[1, 2, 3, 4], [-1, 2, -3, 4], [1, 2, 3, 4]]

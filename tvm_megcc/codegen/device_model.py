@@ -70,7 +70,7 @@ class _Rows:
     def _value(self, name: str) -> container.Tensor:
         type_, place = self.plan.graph.types[name], self.plan.places[name]
         public = name in self.plan.graph.inputs or name in self.plan.graph.outputs
-        label = self.name(name) if public else 0
+        label = self.name(self.plan.graph.label(name)) if public else 0
         if place.root != name:
             root = self.tensor(place.root)
             # A view whose size is not known reaches to the end of its root; what is read of it follows from its dims.

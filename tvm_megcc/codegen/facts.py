@@ -32,7 +32,7 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
         return set().union(*map(symbols, graph.types[name].shape))
 
     def describe(names):
-        return [{"name": n, "dtype": graph.types[n].dtype,
+        return [{"name": graph.label(n), "dtype": graph.types[n].dtype,
                  "shape": [dim if isinstance(dim, int) else _short(dim, 4 * _LONGEST if n in graph.inputs else _LONGEST)
                            for dim in graph.types[n].shape],
                  **({"quant": quantised[n]._asdict()} if n in quantised else {}),
@@ -53,7 +53,7 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
                     **({"log": measured} if measured else {}), **options.recorded()},
         "inputs": describe(graph.inputs),
         "outputs": describe(graph.outputs),
-        "states": [{"output": source, "input": target,
+        "states": [{"output": graph.label(source), "input": target,
                     **({"begins": shortest(graph.begins[target]).tolist()} if target in graph.begins else {})}
                    for source, target in graph.states],
         **({"counters": list(graph.counters)} if graph.counters else {}),

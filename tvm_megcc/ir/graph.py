@@ -128,6 +128,7 @@ class Graph:
     stream: of a network that takes a sequence in blocks.
     strings: those that the model holds; text_ports: the inputs and outputs whose numbers (int64) are places among them,
         negative ones of strings that are not.
+    labels: names by which outputs are known outside, where their own are not these: those of inputs that are outputs.
     filled: inputs that grow with a state; they have room for all. counters: inputs, states, that count the rows of
         states that grow -> how many there may be.
     """
@@ -145,6 +146,7 @@ class Graph:
     stream: Streamed | None = None
     strings: tuple[str, ...] = ()
     text_ports: frozenset[str] = frozenset()
+    labels: Mapping[str, str] = field(default_factory=dict)
     filled: Mapping[str, Filled] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
 
@@ -154,6 +156,10 @@ class Graph:
 
     def with_(self, **changes) -> Graph:
         return replace(self, **changes)
+
+    def label(self, name: str) -> str:
+        """Returns the name of an input or output outside of the graph."""
+        return self.labels.get(name, name)
 
     def type_of(self, name: str) -> TensorType | None:
         return self.types[name] if name else None

@@ -401,14 +401,6 @@ def test_verifier_names_what_is_wrong():
         verify(broken)
 
 
-def test_an_output_that_is_an_input_is_refused():
-    b = Builder()
-    x = b.input("x", 4)
-    graph = b.graph(b.op("relu", x), x)
-    with pytest.raises(ModelError, match="output 'x' is an input"):
-        compile_graph(graph, (ARM64.target,))
-
-
 @pytest.mark.parametrize("value", [-7, 0])
 def test_pads_of_integers(value: int):
     """Around x there is its zero point; a pad of another value stays."""

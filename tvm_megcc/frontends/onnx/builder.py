@@ -267,7 +267,8 @@ class Builder:
     def outputs(self, results: Sequence[str], inputs: Sequence[str], names: Sequence[str] = ()) -> list[str]:
         """Each result as a value of a name of its own: of `names`, beyond them output0, output1, …"""
         outputs: list[str] = []
-        for index, value in enumerate(results):
+        for index in range(len(results)):
+            value = results[index]
             output = self.unique(names[index] if index < len(names) else f"output{index}")
             if value in inputs or value in outputs or value in self.constants:
                 self.copy(value, output)

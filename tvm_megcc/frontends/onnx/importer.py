@@ -161,9 +161,9 @@ class Importer:
         self.most_expanded = max(MOST_EXPANDED, 4 * written)
 
     def run(self) -> Graph:
-        for kind, given in (("input", [value.name for value in self.graph.input]), ("output", self.output_names)):
-            self.findings += [f"{kind} {quoted(name)}: the name is used twice; rename one of them"
-                              for name, uses in Counter(given).items() if uses > 1]
+        self.findings += [f"input {quoted(name)}: the name is used twice; rename one of them"
+                          for name, uses in Counter(value.name for value in self.graph.input).items() if uses > 1]
+        listed, self.output_names = self.output_names, list(dict.fromkeys(self.output_names))
         scope = Scope(declared=self._declared())
         self._initializers(self.graph, scope)
         nodes = self._needed(self.output_names)
@@ -173,8 +173,8 @@ class Importer:
         for name in self.output_names:
             if name not in scope:
                 self.findings.append(f"output {quoted(name)}: nothing in the model produces it{self._near(name)}")
-        self.output_names = [tensor for name in self.output_names
-                             for tensor in output_tensors(self, name, scope)]
+        tensors = {name: output_tensors(self, name, scope) for name in self.output_names}
+        self.output_names = [tensor for name in self.output_names for tensor in tensors[name]]
         if not self.output_names:
             self.findings.append("its outputs are empty: no tensor is left")
         self.findings += [f"output {quoted(name)}: is texts that are not those of inputs or tables, which is not "
@@ -191,8 +191,9 @@ class Importer:
             raise ModelError(self.model.name, list(dict.fromkeys(self.findings)), advice)
         self.builder.counts.require_used(self.dim_names - {""})
         seed = [seeds.name] if seeds.used and seeds.value is None else []
-        outputs = self._outputs(scope, [*inputs, *seed])
-        graph = self.builder.graph(self.model.name, [*inputs, *seed], outputs)
+        self._outputs(scope, [*inputs, *seed])
+        graph = self.builder.graph(self.model.name, [*inputs, *seed],
+                                   [tensor for name in listed for tensor in tensors[name]])
         if not any(name in op.inputs for op in graph.ops for name in seed):
             graph = graph.with_(inputs=tuple(inputs))
         return self.builder.strings.known_to(graph)
@@ -326,8 +327,8 @@ class Importer:
             return extent
         return found if isinstance(found, int) else bound.get(found, Symbol(found))
 
-    def _outputs(self, scope: Scope, inputs: Sequence[str]) -> list[str]:
-        """Each output as a value of the output's own name; what cannot be renamed is copied."""
+    def _outputs(self, scope: Scope, inputs: Sequence[str]) -> None:
+        """Makes each output a value of the output's own name; what cannot be renamed is copied."""
         own = {name for name in self.output_names if scope[name] == name and name not in self.builder.constants}
         fixed = {*inputs, *own}
         names: dict[str, str] = {}
@@ -346,7 +347,6 @@ class Importer:
         now = self.builder.rename(names)
         for name in copied:
             self.builder.copy(now.get(scope[name], scope[name]), name)
-        return list(self.output_names)
 
     def _shapes_advice(self, inputs: Sequence[str]) -> str:
         """Which extents the model leaves open: rules may contradict each other because of that."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from ...errors import ModelError, ShapeError
 from ...ir.dim_text import sizes_wanted
 from ...ir.dims import Symbol, product, symbols
-from ...ir.graph import Graph
+from ...ir.graph import Attrs, Graph, Op, unused
 from ...ir.limits import MAX_NAMES
 from ...ir.shapes import EVERYTHING, Bucket, graph_symbols, with_likely
 from ...kernels.support import limit_exceeded
@@ -19,8 +19,8 @@ _MOST_INPUTS = 5
 
 
 def checked(graph: Graph, buckets: Sequence[Bucket] = (EVERYTHING,), states: Mapping[str, str] | None = None) -> Graph:
-    """Returns the imported graph, if a program can be made of it: with its states, and with the shapes of the largest
-    bucket as the likely ones.
+    """Returns the imported graph, if a program can be made of it: with its states, with copies of inputs that are
+    outputs, and with the shapes of the largest bucket as the likely ones.
 
     Raises:
         ShapeError: for shapes that are not known; ModelError: for what the runtime would refuse, and for states that
@@ -29,7 +29,9 @@ def checked(graph: Graph, buckets: Sequence[Bucket] = (EVERYTHING,), states: Map
     graph = keep_states(graph, states or {})
     _require_bounds(graph, buckets)
     _require_given(graph)
-    _require_computed(graph)
+    if not graph.outputs:
+        raise ModelError(graph.name, ["it has no outputs, so nothing is computed"], "Select tensors with output_names.")
+    graph = _with_copies(graph)
     _require_limits(graph)
     return _at_largest(graph, buckets)
 
@@ -64,14 +66,25 @@ def _require_given(graph: Graph) -> None:
                          "  Give these inputs fixed shapes, or dimensions of their own.")
 
 
-def _require_computed(graph: Graph) -> None:
-    """Raises ModelError where nothing is to be computed, and for outputs that are inputs: the caller has them already,
-    and a name stands for one tensor."""
-    if not graph.outputs:
-        raise ModelError(graph.name, ["it has no outputs, so nothing is computed"], "Select tensors with output_names.")
-    passed = [f"output '{name}' is an input, nothing computes it" for name in graph.outputs if name in graph.inputs]
-    if passed:
-        raise ModelError(graph.name, passed, "Remove it from the model's outputs, or select others with output_names.")
+def _with_copies(graph: Graph) -> Graph:
+    """Returns the graph with a copy of each output that is an input, or is another output: a name stands for one
+    tensor in it. Outside they go on having the name that the model gives them."""
+    outputs: list[str] = []
+    copies: dict[str, str] = {}
+    for name in graph.outputs:
+        is_taken = name in graph.inputs or name in outputs
+        outputs.append(unused(name, graph.types, copies) if is_taken else name)
+        if is_taken:
+            copies[outputs[-1]] = name
+    if not copies:
+        return graph
+    made = {name: copied for copied, name in copies.items() if name in graph.inputs}
+    return graph.with_(
+        ops=(*graph.ops, *(Op("copy", Attrs(), (name,), (copied,), origin=name) for copied, name in copies.items())),
+        outputs=tuple(outputs), types={**graph.types, **{copied: graph.types[name] for copied, name in copies.items()}},
+        labels={**graph.labels, **{copied: graph.label(name) for copied, name in copies.items()}},
+        states=tuple((made.get(source, source), target) for source, target in graph.states),
+        text_ports=graph.text_ports.union(copied for copied, name in copies.items() if name in graph.text_ports))
 
 
 def _require_limits(graph: Graph) -> None:

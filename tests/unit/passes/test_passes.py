@@ -9,9 +9,9 @@ import pytest
 from tests.graphs import Builder, assert_golden
 from tvm_megcc import passes
 from tvm_megcc.codegen.plan import plan_memory
-from tvm_megcc.compiler import compile_graph, lower
+from tvm_megcc.compiler import lower
 from tvm_megcc.context import Context
-from tvm_megcc.errors import InternalError, ModelError
+from tvm_megcc.errors import InternalError
 from tvm_megcc.ir.text import graph_text
 from tvm_megcc.ir.verify import verify
 from tvm_megcc.passes import schedule

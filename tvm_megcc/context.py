@@ -76,6 +76,8 @@ class Context:
     ram: most bytes that a session may need; None: what it needs.
     caller_inputs: inputs lie in memory of the caller's, not in the arena.
     regions: memories that a session may use, in place of `ram`; None: one.
+    activations: of products with weights of 4 or 8 bits in blocks: "int8", quantised at run time, "float32", or what
+        the "model" wants.
     half: floats are computed in half precision where the CPU has it, and lie so in memory.
     reproducible: floats have the same bits on every CPU; kernels that add up in an order of their own are refused.
     """
@@ -89,6 +91,7 @@ class Context:
     regions: Regions | None = None
     reproducible: bool = False
     half: bool = False
+    activations: str = "model"
 
     @property
     def isa(self) -> Isa:

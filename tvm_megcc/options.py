@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .tuning_log import TuningLog
 
 OPTIMIZE = ("speed", "size")
+ACTIVATIONS = ("model", "int8", "float32")
 #: Fields that say how much memory there is.
 MEMORY = ("ram", "flash", "regions")
 
@@ -99,6 +100,8 @@ class CompileOptions:
         regions: memories of a microcontroller, the one that is preferred first, in place of `ram` and `flash`:
             "dtcm=64K,sram=256K,flash=1M" (docs/microcontrollers.md).
         reproducible: floats have the same bits on every CPU, with every compiler and for any number of threads.
+        activations: of products with weights of 4 or 8 bits in blocks: "int8", quantised in blocks at run time,
+            "float32", or what the "model" wants (docs/quantised.md).
         half: floats are computed in float16, and stored so, where the CPU has it (docs/half.md).
 
     `states`, `constants`, `bounds`, `dims` and `output_names` are also taken as the command has them: "a=b;c=d", "a,b".
@@ -150,6 +153,11 @@ class CompileOptions:
         context=True, recorded=True))
     reproducible: bool = field(default=False, metadata=_row(
         "--reproducible", "flag", "", "floats have the same bits on every CPU (docs/reproducible.md)",
+        context=True, recorded=True))
+    activations: str = field(default="model", metadata=_row(
+        "--activations", ACTIVATIONS, "",
+        "of products with weights of 4 or 8 bits in blocks: quantised to int8 in blocks at run time, exact float32, or "
+        "what the model wants, which is int8 of GGUF files and of MatMulNBits with accuracy_level 4 (default: model)",
         context=True, recorded=True))
     half: bool = field(default=False, metadata=_row(
         "--half", "flag", "",
@@ -250,6 +258,7 @@ class CompileKeywords(TypedDict, total=False):
     flash: int | None
     caller_inputs: bool
     reproducible: bool
+    activations: str
     half: bool
     regions: str | Regions | None
     constants: str | Mapping[str, object] | None

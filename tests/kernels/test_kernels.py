@@ -63,7 +63,7 @@ TARGET_AND_MODE = (("c", "size"), slow("x86-64-v3", "open"), slow("x86-64-v4", "
                    slow("wasm32-simd128", "speed"), slow("riscv64-v", "speed"), slow("riscv64-v256", "speed"),
                    slow("riscv64-v512", "speed"))
 #: Of levels that have only some instructions of their own, the operators that use them.
-ONLY = {name: {"conv2d_integer", "matmul_integer"} for name in (
+ONLY = {name: {"conv2d_integer", "matmul_integer", "matmul_nbits_int8"} for name in (
     "x86-64-v4-vnni", "x86-64-v3-vnni", "cortex-m3", "cortex-m0plus")}
 #: More of them, for an hour: with MEGCC_ALL_KERNELS in the environment.
 ALL_KERNELS = bool(os.environ.get("MEGCC_ALL_KERNELS"))
@@ -75,7 +75,7 @@ if ALL_KERNELS:
 #: same (`same_call`). A few are made all the same: they show that kernels are built for the CPU and run on it.
 MADE_BY = {("arm64-v82", "speed"): "arm64", ("riscv64", "speed"): "cortex-m4"}
 #: Target and mode of which no more is made than these few and what has instructions of its own there.
-SHOWN = {("arm64-v86", "size"): {"conv2d_integer", "matmul_integer"}}
+SHOWN = {("arm64-v86", "size"): {"conv2d_integer", "matmul_integer", "matmul_nbits_int8"}}
 SHOWN_ON_ALL = {"matmul", "softmax", "max_pool", "relayout", "silu", "reduce_sum"}
 #: Operators whose kernels run on the emulated board; those with templates of a bare machine's own have to.
 ON_BOARD = {*SHOWN_ON_ALL, "conv2d", "conv2d_integer", "matmul_integer"}

@@ -9,12 +9,14 @@ from collections.abc import Iterator
 
 
 def compile_(args: argparse.Namespace) -> int:
+    from ..options import CompileOptions
     from ..tools.lm.compile import compile_model
     from ..tools.report import describe
     from .verbs import _print, _progress
 
     with _progress(args, f"compiling {args.model}"):
-        folder = compile_model(args.model, args.output or "", args.target, context=args.context, prompt=args.prompt)
+        options = CompileOptions(activations=args.activations, threads=args.threads)
+        folder = compile_model(args.model, args.output or "", args.target, options, args.context, args.prompt)
     _print(args, describe.folder(folder), describe.folder_text)
     return 0
 

@@ -8,7 +8,7 @@ import difflib
 import re
 from collections.abc import Callable
 
-from ..options import MEMORY, CompileOptions, each_option
+from ..options import ACTIVATIONS, MEMORY, CompileOptions, each_option
 from ..version import VERSION
 from . import verbs as run
 
@@ -276,6 +276,11 @@ def _language_models(verbs) -> None:
                       help="tokens there is room for (default: those it was trained for, 2048 at most)")
     verb.add_argument("--prompt", type=_count, default=64, metavar="N",
                       help="tokens of a prompt that a run reads at most (default: 64)")
+    verb.add_argument("--activations", choices=ACTIVATIONS, default="model",
+                      help="of products with quantised weights: int8, float32, or what the file's format wants: int8 "
+                           "(default: model)")
+    verb.add_argument("--threads", type=_count, default=1, metavar="N",
+                      help="plan workspace for N workers (default: 1)")
     _target_option(verb, "CPUs to compile for, such as native,arm64 ('megcc list targets')", "native")
     verb = _verb(steps, "generate", lm.generate_, "go on with a text")
     verb.add_argument("path", metavar="DIR", help="a folder that 'megcc lm compile' wrote")

@@ -36,7 +36,8 @@ from .integer_pool.pool import MaxPoolBytes, ReduceSumBytes, SumPoolBytes
 from .linear.coupling import Coupling
 from .linear.determinant import DeterminantKernel, InverseKernel
 from .linear.fourier import FourierPasses
-from .matmul.int4 import Int4MatMul, Int4Rows
+from .matmul.int4 import Int4Rows
+from .matmul.nbits import NBitsInt8MatMul, NBitsMatMul, QuantizeBlocksKernel
 from .matmul.packed import DotsMatMul, PackedMatMul, PanelMatMul, ScalarMatMul
 from .move.append import AppendRows
 from .move.copies import ConcatRuns, PadRows
@@ -86,7 +87,9 @@ realise(ops.nn.conv_transpose.Conv2dTranspose, PhasesTransposedConv(), PlainTran
 realise(ops.nn.deform_conv.DeformConv, WindowsDeformConv())
 realise(ops.nn.fused_attention.Attention, AttentionColumns(), AttentionLines())
 realise(ops.math.matmul.MatMul, PackedMatMul(), DotsMatMul(), PanelMatMul(), ScalarMatMul())
-realise(ops.quantized.int4.MatMulInt4, Int4MatMul())
+realise(ops.quantized.nbits.MatMulNBits, NBitsMatMul())
+realise(ops.quantized.nbits.MatMulNBitsInt8, NBitsInt8MatMul())
+realise(ops.quantized.nbits.QuantizeBlocks, QuantizeBlocksKernel())
 realise(ops.quantized.int4.DequantizeInt4, Int4Rows())
 realise(ops.quantized.conv_matmul.Conv2dInteger, DotConv(), PmaddubswConv(), WinogradBytes(), PairConv(), DspConv(),
         DspDepthwise(), HeliumConv(), HeliumDepthwise(), DepthwiseBytes(), PlainBytesConv())

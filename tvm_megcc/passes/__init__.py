@@ -11,6 +11,7 @@ from .canonicalize import constant_views, means, split_elementwise, transposes, 
 from .fusion import absorb, attention, channel_shuffle, elementwise, epilogue, norms
 from .precision import float16, storage_types
 from .quantization import (
+    activations,
     constant_channels,
     dead_channels,
     fixed_point_sums,
@@ -28,6 +29,8 @@ Pass = Callable[[Graph, Context], Graph]
 PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("widen_stored", storage_types.widen_stored, "first: all other passes then see float32"),
     ("pack_int4", int4.pack_int4, "before what is dequantised becomes constants"),
+    ("quantize_activations", activations.quantize_activations,
+     "behind what makes such products, and before anything asks for a kernel"),
     ("fuse_norms", norms.fuse_norms, "before integers: between them it is an operator of theirs"),
     ("lower_quantised", lower_quantized.lower_quantised, "before weights are folded and scaled: these are integers"),
     ("spell_means", means.spell_means, "behind norms and integers, which look for means of either spelling"),

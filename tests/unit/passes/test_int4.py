@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -43,8 +45,35 @@ def test_matmul_nbits(bits, block):
         (expected,) = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"]).run(
             None, inputs)
         kinds, actual = lowered(proto, inputs)
-        assert set(kinds) <= {"matmul_int4", "elementwise"}
+        assert set(kinds) <= {"matmul_nbits", "elementwise"}
         np.testing.assert_allclose(actual, expected, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize(("asked", "level", "kinds"), [
+    ("model", 4, ["quantize_blocks", "matmul_nbits_int8", "matmul_nbits_int8"]), ("model", 0, ["matmul_nbits"] * 2),
+    ("int8", 0, ["quantize_blocks", "matmul_nbits_int8", "matmul_nbits_int8"]), ("float32", 4, ["matmul_nbits"] * 2)])
+def test_activations(asked, level, kinds):
+    """The option, or the model's accuracy_level, says whether they are int8; two products share what is quantised."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(3, 96)).astype(np.float32)
+    constants = {name: random.integers(0, 256, (40, 3, 16)).astype(np.uint8) for name in ("b", "c")}
+    constants["s"] = random.uniform(0.01, 0.1, 120).astype(np.float32)
+    products = [node("MatMulNBits", f"a {name} s", f"y{name}", domain="com.microsoft", K=96, N=40, bits=4, block_size=32,
+                     accuracy_level=level) for name in ("b", "c")]
+    proto = model([*products, node("Add", "yb yc", "y")], fed({"a": x}), {"y": [3, 40]}, constants)
+    after = before_layouts(import_onnx(proto), replace(CONTEXT, activations=asked))
+    assert [op.kind for op in after.ops] == kinds
+    (exact,) = run(before_layouts(import_onnx(proto), replace(CONTEXT, activations="float32")), {"a": x}).values()
+    (found,) = run(after, {"a": x}).values()
+    assert np.abs(found - exact).max() < 0.02 * np.abs(exact).max()
+
+
+def test_blocks_that_fit_no_activations_keep_floats():
+    constants = {"b": np.zeros((4, 2, 20), np.uint8), "s": np.ones(8, np.float32)}
+    product = node("MatMulNBits", "a b s", "y", domain="com.microsoft", K=80, N=4, bits=4, block_size=40)
+    proto = model([product], fed({"a": np.zeros((1, 80), np.float32)}), {"y": [1, 4]}, constants)
+    after = before_layouts(import_onnx(proto), replace(CONTEXT, activations="int8"))
+    assert [op.kind for op in after.ops] == ["matmul_nbits"]
 
 
 def weights(dtype: int, shape: tuple[int, int], axis: int, block: int):
@@ -73,7 +102,7 @@ def test_dequantised_weights(dtype, shape, axis, block, then):
     """The last row has its blocks along the wrong axis: its weights are reals."""
     dequantize, tensors, w = weights(dtype, shape, axis, block)
     x = np.random.default_rng(0).normal(size=(5, 96)).astype(np.float32)
-    wanted = ["matmul_int4"]
+    wanted = ["matmul_nbits"]
     match then:
         case "MatMul": nodes, expected = [node("MatMul", "x wr", "y")], x @ w
         case "Gemm": nodes, expected = [node("Gemm", "x wr", "y", transB=1)], x @ w.T

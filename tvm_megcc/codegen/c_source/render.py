@@ -292,7 +292,7 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
         guard=spec.isa.guard,
         reproducible="#define MEGCC_REPRODUCIBLE\n" * spec.reproducible,
         integer='#include "megcc_integer.h"\n' if spec.lanes == "i" or _INTEGER.search(helpers + function) else "",
-        half=_include_half(spec, helpers + function),
+        half=_include_half(spec, helpers + function) + '#include "megcc_blocks.h"\n' * bool(_BLOCKS.search(helpers)),
         epilogue=epilogue.function(),
         helpers=simplified(helpers.lstrip("\n")),
         entry=_entry(spec, function),
@@ -307,6 +307,7 @@ SHARED = ("mgc_tile_3x2", "mgc_joined_3x2")
 #: Conversions between vectors of floats and of integers.
 _INTEGER = re.compile(r"\bmgc_(i(load|store)|pairs\b)")
 _HALF = re.compile(r"\bmgc_\w+_f16")
+_BLOCKS = re.compile(r"\bmgc_dots_")
 
 _FILE = """\
 /* SPDX-License-Identifier: 0BSD

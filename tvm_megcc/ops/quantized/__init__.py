@@ -9,6 +9,7 @@ from . import (
     layer_norm,
     log_softmax,
     lookup_table,
+    nbits,
     pool_reduce,
     quantize_linear,
     reduce_prod,
@@ -19,5 +20,5 @@ from . import (
 )
 
 __all__ = ["conv_matmul", "dynamic_quantize_linear", "int4", "integer_products", "layer_norm", "log_softmax",
-           "lookup_table", "pool_reduce", "quantize_linear", "reduce_prod", "rsqrt", "softmax", "softmax_int16",
-           "softmax_int8"]
+           "lookup_table", "nbits", "pool_reduce", "quantize_linear", "reduce_prod", "rsqrt", "softmax",
+           "softmax_int16", "softmax_int8"]

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..base import OnnxNode
 from ..elementwise import cast_to
 from ..spelling import onnx_operator
-from .int4 import packed, product_with_blocks
+from .int4 import packed
+from .nbits import centre
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,17 @@ class Blocks:
         """The numbers, two in a byte where they have 4 bits."""
         return packed(self.numbers) if self.bits == 4 else self.numbers
 
+    def centred(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Numbers and offsets; None in place of these where values are scale * (number - 2^(bits - 1)). Where they are
+        scale * (number - zero), with one zero for all, numbers are moved so."""
+        found = np.flatnonzero(self.scale)
+        steps = -self.offset.flat[found[0]] / self.scale.flat[found[0]] if found.size else 0.0
+        zero, middle = int(np.rint(np.clip(steps, 0, 1 << self.bits))), centre(self.bits)
+        moved = self.numbers.astype(np.int16) + (middle - zero)
+        if np.array_equal(self.offset, -zero * self.scale) and moved.min() >= 0 and moved.max() < 2 * middle:
+            return moved.astype(np.uint8), None
+        return self.numbers, self.offset
+
     def zero_points(self) -> tuple[np.ndarray, np.ndarray]:
         """value = scale * (number - zero) + rest: zero uint8 and rest float32, both [rows, K / block]."""
         steps = np.divide(-self.offset, self.scale, out=np.zeros_like(self.offset), where=self.scale != 0)
@@ -45,8 +57,11 @@ class Blocks:
 
 def block_product(node: OnnxNode, a: str, weights: Blocks) -> str:
     """float32 [..., M, K] times the transpose of the weights: [..., M, rows]."""
-    zero, rest = weights.zero_points()
-    return product_with_blocks(node, a, weights.bits, weights.block, (weights.stored, weights.scale, zero), -rest)
+    numbers, offset = weights.centred()
+    (y,) = node.emit("matmul_nbits", (a, node.constant(replace(weights, numbers=numbers).stored),
+                                      node.constant(weights.scale), "" if offset is None else node.constant(offset)),
+                     bits=weights.bits, block=weights.block, activations="int8")
+    return y
 
 
 def block_rows(node: OnnxNode, indices: str, weights: Blocks) -> str:

@@ -11,21 +11,20 @@ from ...context import Context
 from ...ir.graph import Attrs, Graph, Op
 from ...ops.base import operator
 from ...ops.quantized.int4 import packed
+from ...ops.quantized.nbits import centre
 from ..edit import Editor
 from .requantize import DEQUANTIZE, Parameters
 
 
 def pack_int4(graph: Graph, context: Context) -> Graph:
-    """matmul and gather of dequantised constants of 4 bits, as matmul_int4 and dequantize_int4; what is left of
+    """matmul and gather of dequantised constants of 4 bits, as matmul_nbits and dequantize_int4; what is left of
     constants with a scale a block becomes real."""
     edit = Editor(graph)
     for op in graph.ops:
         if op.kind == "matmul" and not _is_product_of_bytes(edit, op):
             weights = _Weights.of(edit, op.inputs[1])
             if weights is not None and not op.attrs.trans_a and weights.along_rows(bool(op.attrs.trans_b)):
-                constants = weights.constants(edit, op)
-                edit.replace(op, op.with_(kind="matmul_int4", attrs=Attrs(block=weights.block),
-                                          inputs=(op.inputs[0], *constants, *op.inputs[2:])))
+                edit.replace(op, weights.product(edit, op))
         elif op.kind == "gather" and op.attrs.axis == 0:
             weights = _Weights.of(edit, op.inputs[0])
             if weights is not None and weights.along_rows(True):
@@ -87,6 +86,14 @@ class _Weights:
     def along_rows(self, transposed: bool) -> bool:
         """Whether blocks lie along the sums of a product whose right operand this is, swapped or not."""
         return self.turned != transposed
+
+    def product(self, edit: Editor, op: Op) -> Op:
+        """The product whose right operand this is."""
+        w, scale, _ = self.constants(edit, op)
+        offset = "" if (self.zero == centre(4)).all() else edit.constant(
+            f"{op.outputs[0]}.offset", -self.zero.astype(np.float32) * self.scale)
+        return op.with_(kind="matmul_nbits", attrs=Attrs(bits=4, block=self.block, activations="float32"),
+                        inputs=(op.inputs[0], w, scale, offset, *op.inputs[2:]))
 
     def constants(self, edit: Editor, op: Op) -> tuple[str, ...]:
         arrays = {"nibbles": packed(self.numbers), "scale": np.ascontiguousarray(self.scale),

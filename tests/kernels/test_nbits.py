@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of int8 and weights of 4 or 8 bits in blocks have the bits of their numpy definition on every CPU; so
+has the quantisation of activations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tvm_megcc.ir.graph import Attrs
+from tvm_megcc.ops.base import Case
+from tvm_megcc.ops.quantized.int4 import packed
+from tvm_megcc.ops.quantized.nbits import BLOCK, QuantizeBlocks, multiple
+from tvm_megcc.target import TARGETS
+
+from .kernel_harness import Program, Tail, jobs_of
+from .test_kernels import slow, toolchain
+
+#: Weights, activations: drawn, zeros, the ends of their range, what is beyond it.
+VALUES = ("drawn", "zero", "ends", "least", "huge")
+#: Bits, block, offsets, and the encodings of GGUF that become these.
+KINDS = {(4, 32, False): "Q4_0", (4, 32, True): "Q4_1, Q4_K", (8, 32, False): "Q8_0, Q5_0, IQ4_NL",
+         (8, 32, True): "Q5_1, Q5_K", (8, 16, False): "Q6_K", (4, 16, True): "", (4, 64, False): "", (8, 128, True): ""}
+
+
+def activations(shape: tuple[int, ...], values: str) -> np.ndarray:
+    random = np.random.default_rng(len(values))
+    x = random.standard_normal(shape).astype(np.float32)
+    match values:
+        case "zero": return x * 0
+        case "ends": return np.where(x > 0, np.float32(2), np.float32(-2))
+        case "least": return x * np.float32(2.0 ** -100)
+        case "huge": return np.where(np.abs(x) > 1.5, np.float32(np.inf), x * np.float32(1e36))
+    return x
+
+
+def product(bits: int, block: int, offset: bool, rows: int, depth: int, columns: int, values: str) -> Case:
+    random = np.random.default_rng(depth * columns)
+    numbers, blocks = random.integers(0, 1 << bits, (columns, depth)), -(-depth // block)
+    if values in ("zero", "ends", "least"):
+        numbers = np.full_like(numbers, {"zero": 1 << bits - 1, "ends": (1 << bits) - 1, "least": 0}[values])
+    scale, offsets = (random.standard_normal((columns, blocks)).astype(np.float32) for _ in range(2))
+    if rows == 7:
+        scale, offsets = (array.astype(np.float16).astype(np.float32) for array in (scale, offsets))
+    if rows == 1 and depth == 75:  # offsets of zero points
+        offsets = -(random.integers(0, 1 << bits, scale.shape).astype(np.float32) * scale)
+    how = Attrs(multiple=multiple(block), part=min(block, BLOCK))
+    with np.errstate(all="ignore"):
+        q = QuantizeBlocks.compute(how, activations((rows, depth), values))
+    given = {**dict(enumerate(q)), 3: packed(numbers) if bits == 4 else numbers.astype(np.uint8), 4: scale,
+             **({5: offsets} if offset else {})}
+    return Case(tuple((given[i].shape, given[i].dtype.name) for i in given),
+                {"bits": bits, "block": block, "depth": depth}, (3, 4, 5), given)
+
+
+#: The portable level alone is quick.
+LEVELS = [pytest.param(name, marks=[] if name == "c" else slow(name).marks) for name in (
+    "c", "x86-64", "x86-64-v3", "x86-64-v3-vnni", "x86-64-v4", "x86-64-v4-vnni", "arm64", "arm64-v82", "arm64-v86",
+    "riscv64-v", "wasm32-simd128")]
+
+
+def same_bits(jobs, folder: Path, name: str) -> None:
+    compiler, flags, runner = toolchain(name)
+    program = Program([replace(job, tolerance=0.0) for job in jobs], folder, compiler, flags, runner)
+    failures = program.run(pieces=1) + program.run(pieces=3)
+    assert not failures, "\n".join(failures[:10])
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_products(name: str, tmp_path: Path):
+    jobs = []
+    for (bits, block, offset), (rows, depth, columns) in ((kind, shape) for kind in KINDS for shape in (
+            (1, 96, 33), (1, 75, 9), (7, 131, 21))):
+        for index, values in enumerate(VALUES):
+            case = product(bits, block, offset, rows, depth, columns, values)
+            jobs += jobs_of("matmul_nbits_int8", case, index, TARGETS[name], "size", Tail())
+    assert len(jobs) >= 3 * len(KINDS) * len(VALUES)
+    same_bits(jobs, tmp_path, name)
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_quantisation(name: str, tmp_path: Path):
+    jobs = []
+    for part in (16, 32):
+        for index, values in enumerate(VALUES):
+            for shape in ((1, 96), (3, 131)):
+                x = activations(shape, values)
+                case = Case(((shape, "float32"),), {"multiple": 32, "part": part}, values={0: x})
+                jobs += jobs_of("quantize_blocks", case, index, TARGETS[name], "size")
+    same_bits(jobs, tmp_path, name)

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products with weights of 4 or 8 bits that have a scale for each block of a row. On activations of floats they are
+unpacked in registers; on int8 they are one stream of bytes, which a product reads from the beginning to the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...ir.dims import ceildiv, product, round_up
+from ...ops.quantized.nbits import BLOCK, centre, multiple, unpacked
+from ...target import Isa
+from ..base import Kernel, Lowered, Operand, extent_symbols, present
+from ..packing import packer
+from ..parameters import Parameters
+from ..site import Site
+
+
+@packer("panels")
+def pack_panels(array: np.ndarray, width: int) -> np.ndarray:
+    """[N, X] → [N/width][X][width], zeros behind the last row."""
+    rows = np.pad(array, ((0, -array.shape[0] % width), (0, 0)))
+    return np.swapaxes(rows.reshape(-1, width, array.shape[1]), 1, 2)
+
+
+def zero_points(scale: np.ndarray, offset: np.ndarray) -> np.ndarray | None:
+    """uint8 for which offset is -(zero * scale), rounded to float32; None where there are none."""
+    with np.errstate(all="ignore"):
+        zero = np.clip(np.rint(np.nan_to_num(offset / -scale)), 0, 255).astype(np.float32)
+        return zero.astype(np.uint8) if np.array_equal(-(zero * scale), offset) else None
+
+
+@packer("zero_panels")
+def pack_zeros(offset: np.ndarray, scale: np.ndarray, width: int) -> np.ndarray:
+    """Zero points of offsets, as `panels`."""
+    zero = zero_points(scale, offset)
+    assert zero is not None
+    return pack_panels(zero, width)
+
+
+def _offset(site: Site, scale: int, offset: int) -> str:
+    """How offsets are stored, the operands at these positions: "", "real" or "zero", which takes a byte of each."""
+    if not site.has(offset):
+        return ""
+    given = site.values.get(scale), site.values.get(offset)
+    return "real" if any(array is None for array in given) or zero_points(*given) is None else "zero"
+
+
+@dataclass(frozen=True)
+class NBitsParameters(Parameters):
+    """Parameters of `nbits.c.j2`. block: numbers of a row that share a scale. offset: "real", or "zero" if they are
+    zero points. vectors: of columns in a panel. rows: of a tile.
+    """
+
+    bits: int
+    block: int
+    offset: str
+    bias: bool
+    vectors: int
+    rows: int
+
+
+class NBitsMatMul(Kernel):
+    """A task is a panel of columns: numbers become floats in registers, and are multiplied by some rows of a."""
+
+    name = "nbits"
+    fuses_epilogue = True
+    constants = (1, 2, 3, 4)
+
+    def lower(self, site: Site) -> Lowered:
+        isa, attrs, (columns, _) = site.isa, site.attrs, site.inputs[1].shape
+        vectors = min(2 if isa.lanes > 1 else 4, -(-columns // isa.lanes))
+        rows = 4 if isa.registers > 16 else 2
+        width = vectors * isa.lanes
+        M, K, N = extent_symbols("M", "K", "N")
+        extents = {"M": product(site.y.shape[:-1]), "K": site.x.shape[-1], "N": columns}
+        panels, blocks = ceildiv(N, width) * width, ceildiv(K, attrs.block)
+        offset, bias = _offset(site, 2, 3), site.has(4)
+        zeros = {"zero": (("zero_panels", width), "uint8", (2,))}.get(offset, (("panels", width),))
+        operands = present(site, Operand("a", 0, M * K),
+                           Operand("w", 1, panels * ceildiv(K * attrs.bits, 8), ("panels", width)),
+                           Operand("scale", 2, panels * blocks, ("panels", width)),
+                           Operand("offset", 3, panels * blocks, *zeros), Operand("bias", 4, N))
+        return Lowered("matmul/nbits", NBitsParameters(attrs.bits, attrs.block, offset, bias, vectors, rows), extents,
+                       operands, (Operand("y", 0, M * N),), ceildiv(N, width),
+                       f"matmul_{attrs.bits}bits_{attrs.block}" + f"_{offset}" * bool(offset) + "_bias" * bias,
+                       f"{self.name}_{vectors}v", channels=N)
+
+    def cost(self, site: Site) -> float:
+        return 500 + 2.0 * site.y.size * site.x.shape[-1] / site.isa.lanes
+
+
+@packer("nbits_stream")
+def pack_stream(w: np.ndarray, scale: np.ndarray, *given) -> np.ndarray:
+    """Numbers and scales of panels of `width` columns, in the order in which a product reads them: for each block of a
+    panel [width] scales, [width] offsets or zero points if there are any, and the numbers as [block / unit][width]
+    [group] bytes. A unit is a group of numbers of 8 bits, or two of 4 bits: the first one in low halves, the second one
+    in high ones. Numbers and scales behind the last row and the last number are zero.
+
+    given: offsets if there are any; then bits, block, depth, width, group; whether scales and offsets are float16;
+    whether offsets are zero points; whether numbers of 8 bits have their highest bit turned over.
+    """
+    *offset, bits, block, depth, width, group, half, zero, flipped = given
+    rows, padded = -w.shape[0] % width, round_up(depth, multiple(block))
+    numbers = np.pad(unpacked(w, bits, depth), ((0, rows), (0, padded - depth)))
+    numbers = numbers.reshape(-1, width, padded // block, block)
+    if bits == 4:
+        halves = numbers.reshape(*numbers.shape[:3], -1, 2, group)
+        stored = halves[..., 0, :] | halves[..., 1, :] << 4
+    else:
+        stored = (numbers ^ (128 if flipped else 0)).reshape(*numbers.shape[:3], -1, group)
+    panels, blocks = numbers.shape[0], numbers.shape[2]
+    parts = []
+    for array in (scale, *((zero_points(scale, offset[0]),) if zero else offset)):
+        real = np.pad(array, ((0, rows), (0, blocks - array.shape[1])))
+        real = real if real.dtype == np.uint8 else real.astype(np.float16 if half else np.float32)
+        parts.append(np.ascontiguousarray(real.reshape(panels, width, blocks).swapaxes(1, 2)).view(np.uint8))
+    parts.append(stored.transpose(0, 2, 3, 1, 4).reshape(panels, blocks, -1).astype(np.uint8))
+    return np.concatenate(parts, 2)
+
+
+@dataclass(frozen=True)
+class NBitsInt8Parameters(Parameters):
+    """Parameters of `nbits_int8.c.j2`.
+
+    block: numbers of a row that share a scale; part: those whose integers are added up. offset: "real", or
+    "zero" if they are zero points. half: scales and offsets are
+    stored as float16. less: what stored numbers have too much, times the sum of a part is subtracted. vectors: of
+    columns in a panel. rows: of the tallest tile. pairs: its rows are multiplied by twos.
+    """
+
+    bits: int
+    block: int
+    part: int
+    offset: str
+    bias: bool
+    half: bool
+    less: int
+    vectors: int
+    rows: int
+    pairs: bool
+
+
+class NBitsInt8MatMul(Kernel):
+    """A task is a panel of columns; sums of integers stay in registers for a part of a block, sums of floats for a
+    row."""
+
+    name = "dots"
+    fuses_epilogue = True
+    constants = (3, 4, 5, 6)
+
+    def lower(self, site: Site) -> Lowered:
+        isa, attrs, columns = site.isa, site.attrs, site.inputs[3].shape[0]
+        bits, block, part, pairs = attrs.bits, attrs.block, min(attrs.block, BLOCK), isa.sums == "by_mmla"
+        vectors, rows = _tile(isa)
+        vectors = min(vectors, -(-columns // isa.lanes))
+        width, group = vectors * isa.lanes, part // 2 if isa.lanes == 1 else 8 if pairs else 4
+        # Where there are no vectors zero points would leave floats at addresses that some CPUs do not load from.
+        offset = _offset(site, 4, 5)
+        offset = "real" if offset and isa.lanes == 1 else offset
+        reals = [site.values.get(index) for index in ((4, 5) if offset == "real" else (4,))]
+        half = all(array is not None and _is_half(array) for array in reals)
+        flipped = bits == 8 and isa.lanes > 1 and isa.laid != "uint8"
+        M, K, N = extent_symbols("M", "K", "N")
+        extents = {"M": product(site.y.shape[:-1]), "K": round_up(attrs.depth, multiple(block)), "N": columns}
+        real = 2 if half else 4
+        stored = block * bits // 8 + real + {"": 0, "real": real, "zero": 1}[offset]
+        w = Operand("w", 3, ceildiv(N, width) * width * ceildiv(K, block) * stored,
+                    ("nbits_stream", bits, block, attrs.depth, width, group, half, offset == "zero", flipped),
+                    "uint8", also=(4, 5) if offset else (4,))
+        less = (0 if offset else centre(bits)) - (128 if flipped else 0)
+        sums = [Operand("x_sum", 2, M * ceildiv(K, part))] * bool(less or offset)
+        operands = present(site, Operand("x", 0, M * K), Operand("x_scale", 1, M * ceildiv(K, BLOCK)), *sums, w,
+                           Operand("bias", 6, N))
+        bias = site.has(6)
+        parameters = NBitsInt8Parameters(bits, block, part, offset, bias, half, less, vectors, rows, pairs)
+        kind = f"_{offset}" * bool(offset) + "_half" * half + "_bias" * bias
+        return Lowered("matmul/nbits_int8", parameters, extents, operands, (Operand("y", 0, M * N),), ceildiv(N, width),
+                       f"matmul_{bits}bits_{block}_int8{kind}", f"{self.name}_{vectors}v", channels=N)
+
+    def cost(self, site: Site) -> float:
+        return 500 + 0.3 * site.y.size * site.x.shape[-1] / site.isa.lanes
+
+
+def _tile(isa: Isa) -> tuple[int, int]:
+    """Vectors of columns, and rows."""
+    if isa.lanes == 1:
+        return 1, 1
+    return (2, 4) if isa.registers > 16 else (2, 2)
+
+
+def _is_half(array: np.ndarray) -> bool:
+    """Whether float16 has all of these numbers."""
+    with np.errstate(over="ignore"):
+        return np.array_equal(array.astype(np.float16).astype(np.float32), array)
+
+
+@dataclass(frozen=True)
+class QuantizeBlocksParameters(Parameters):
+    """Parameters of `quant/blocks.c.j2`, as of the operator."""
+
+    part: int
+
+
+class QuantizeBlocksKernel(Kernel):
+    """A task is a row."""
+
+    name = "blocks"
+    lanes = "i"
+
+    def lower(self, site: Site) -> Lowered:
+        M, K, D = extent_symbols("M", "K", "D")
+        part = site.attrs.part
+        extents = {"M": product(site.x.shape[:-1]), "K": site.x.shape[-1],
+                   "D": round_up(site.x.shape[-1], site.attrs.multiple)}
+        results = (Operand("q", 0, M * D), Operand("scale", 1, M * ceildiv(D, BLOCK)),
+                   Operand("sum", 2, M * ceildiv(D, part)))
+        return Lowered("quant/blocks", QuantizeBlocksParameters(part), extents, (Operand("x", 0, M * K),), results, M,
+                       f"quantize_blocks_{part}", self.name)
+
+    def cost(self, site: Site) -> float:
+        return (2.0 + 8.0 / site.isa.lanes) * site.likely.x.size

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products with weights of 4 or 8 bits that have a scale for each block of a row, on activations of floats or on such
+that are quantised to int8 in blocks at run time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import MegccError, ShapeError
+from ...ir.conditions import require_equal
+from ...ir.dims import Dim, ceildiv, round_up
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, OnnxNode, Operator, Types, decomposes, f32, register
+from ..elementwise import cast_to, emit_broadcast
+from .int4 import packed
+
+#: Activations that share a scale.
+BLOCK = 32
+#: Blocks whose largest activation is smaller are zero: with scales and factors that are no subnormal numbers, CPUs that
+#: take these for zero give the same bits.
+SMALLEST = np.float32(2.0 ** -100)
+
+
+def centre(bits: int) -> int:
+    """What is subtracted from numbers of weights without offsets."""
+    return 1 << (bits - 1)
+
+
+def unpacked(w: np.ndarray, bits: int, depth: int) -> np.ndarray:
+    """Numbers [rows, depth] of uint8."""
+    return np.stack([w & 15, w >> 4], -1).reshape(len(w), -1)[:, :depth] if bits == 4 else w
+
+
+def dequantized(w: np.ndarray, scale: np.ndarray, offset: np.ndarray | None, bits: int, block: int,
+                depth: int) -> np.ndarray:
+    """float32 [rows, depth]; the product is rounded, then the sum."""
+    numbers, along = unpacked(w, bits, depth).astype(np.float32), np.arange(depth) // block
+    if offset is None:
+        return (numbers - np.float32(centre(bits))) * scale[:, along]
+    return numbers * scale[:, along] + offset[:, along]
+
+
+def _check(attrs: Attrs, w: TensorType, scale: TensorType, offset: TensorType | None, bias: TensorType | None,
+           depth: Dim) -> None:
+    if attrs.bits not in (4, 8) or attrs.block < 2 or attrs.block % 2:
+        raise ShapeError(f"weights of {attrs.bits} bits in blocks of {attrs.block}")
+    if w.dtype != "uint8" or w.rank != 2 or any(t.dtype != "float32" for t in (scale, offset, bias) if t is not None):
+        raise ShapeError(f"weights {w}, scales {scale}; wanted are uint8 and float32")
+    require_equal(w.shape[1], ceildiv(depth * attrs.bits, 8), f"{w} does not hold {depth} numbers of {attrs.bits} bits "
+                  "a row")
+    blocks = (w.shape[0], ceildiv(depth, attrs.block))
+    if any(t is not None and t.shape != blocks for t in (scale, offset)):
+        raise ShapeError(f"scales {scale} and offsets {offset} for {w} in blocks of {attrs.block}")
+    if bias is not None and bias.shape != w.shape[:1]:
+        raise ShapeError(f"bias {bias} for {w.shape[0]} columns")
+
+
+@register
+class MatMulNBits(Operator):
+    """a @ w' + bias; w is scale * (number - 2^(bits - 1)), or scale * number + offset.
+
+    Attributes: `bits` 4 or 8; `block`: numbers of a row that share a scale; `activations`: what the model wants them to
+    be, "float32" or "int8" (passes/quantization/activations.py). Operands: a float32 [..., M, K]; w uint8
+    [N, K * bits / 8], the first of two numbers of 4 bits in the low half; scale and offset float32 [N, blocks]; bias
+    float32 [N].
+    """
+
+    kind = "matmul_nbits"
+    operands = ("a", "w", "scale", "offset?", "bias?")
+    channel_axis = -1
+
+    @staticmethod
+    def infer(attrs: Attrs, a: TensorType, w: TensorType, scale: TensorType, offset: TensorType | None = None,
+              bias: TensorType | None = None) -> tuple[TensorType, ...]:
+        if a.dtype != "float32" or a.rank < 2:
+            raise ShapeError(f"product of {a} and {w}")
+        _check(attrs, w, scale, offset, bias, a.shape[-1])
+        return (TensorType("float32", (*a.shape[:-1], w.shape[0])),)
+
+    @staticmethod
+    def compute(attrs: Attrs, a, w, scale, offset=None, bias=None) -> tuple[np.ndarray, ...]:
+        weights = dequantized(w, scale, offset, attrs.bits, attrs.block, a.shape[-1])
+        y = np.matmul(a.astype(np.float64), weights.T.astype(np.float64))
+        return ((y if bias is None else y + bias).astype(np.float32),)
+
+    @staticmethod
+    def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:
+        return outputs[0].size * inputs[0].shape[-1]
+
+
+@register
+class QuantizeBlocks(Operator):
+    """Activations as int8 with a scale for each 32 neighbours of the last axis: q = round(x * (127 / m)), halves to
+    even, and scale = m / 127, m being the largest |x|. Divisions and the product are rounded to float32. A block with m
+    below 2^-100 is zero; in one that has an infinity or a NaN the scale is NaN and all q are zero.
+
+    Attributes: `multiple`: zeros behind the last axis bring it to a multiple of this, which is one of 32; `part`: 16 or
+    32, as many q are summed up. Results: q int8 [..., K]; scale float32 [..., K / 32]; sums int32 [..., K / part].
+    """
+
+    kind = "quantize_blocks"
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        if x.dtype != "float32" or x.rank < 1 or attrs.multiple % BLOCK or attrs.part not in (16, BLOCK):
+            raise ShapeError(f"quantises float32 in blocks of {BLOCK}, not {x} in parts of {attrs.part}")
+        depth = round_up(x.shape[-1], attrs.multiple)
+        return tuple(TensorType(dtype, (*x.shape[:-1], ceildiv(depth, part))) for dtype, part in (
+            ("int8", 1), ("float32", BLOCK), ("int32", attrs.part)))
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        behind = [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % attrs.multiple)]
+        blocks = np.pad(x, behind).reshape(*x.shape[:-1], -1, BLOCK)
+        with np.errstate(all="ignore"):
+            largest = np.abs(blocks).max(-1)
+            known = np.isfinite(largest)
+            some = known & (largest >= SMALLEST)
+            scale = np.where(some, largest / np.float32(127), np.where(known, np.float32(0), np.float32(np.nan)))
+            q = np.where(some[..., None], np.rint(blocks * (np.float32(127) / largest)[..., None]), 0).astype(np.int8)
+        sums = q.reshape(*scale.shape[:-1], -1, attrs.part).sum(-1, dtype=np.int32)
+        return q.reshape(*scale.shape[:-1], -1), scale.astype(np.float32), sums
+
+
+@register
+class MatMulNBitsInt8(Operator):
+    """matmul_nbits of activations from quantize_blocks. The sum over a part, which is a block or 32 of its numbers, is
+    of integers: s = sum(q * (number - 2^(bits - 1))), or sum(q * number) where there are offsets. The result is
+    y = y + s * (a_scale * scale), and then y = y + (a_scale * sum(q)) * offset, for each part in order, from 0 on, and
+    the bias in the end. Each product and sum is rounded to float32, so the result has the same bits everywhere.
+
+    Attributes: `bits`, `block` (16, or a multiple of 32), `depth`: numbers of a row of w. Operands: those of
+    quantize_blocks, whose `part` is the smaller of the block and 32; then as of matmul_nbits.
+    """
+
+    kind = "matmul_nbits_int8"
+    operands = ("a", "a_scale", "a_sum", "w", "scale", "offset?", "bias?")
+    channel_axis = -1
+
+    @staticmethod
+    def infer(attrs: Attrs, a: TensorType, a_scale: TensorType, a_sum: TensorType, w: TensorType, scale: TensorType,
+              offset: TensorType | None = None, bias: TensorType | None = None) -> tuple[TensorType, ...]:
+        if (a.dtype, a_scale.dtype, a_sum.dtype) != ("int8", "float32", "int32") or a.rank < 2:
+            raise ShapeError(f"product of {a}, scales {a_scale}, sums {a_sum}")
+        if not fits(attrs.block):
+            raise ShapeError(f"blocks of {attrs.block} numbers are no parts of blocks of {BLOCK}")
+        depth = round_up(attrs.depth, multiple(attrs.block))
+        for what, part in ((a, 1), (a_scale, BLOCK), (a_sum, min(attrs.block, BLOCK))):
+            if what.shape != (*a.shape[:-1], depth // part):
+                raise ShapeError(f"{what} for {attrs.depth} numbers in blocks of {attrs.block}")
+        _check(attrs, w, scale, offset, bias, attrs.depth)
+        return (TensorType("float32", (*a.shape[:-1], w.shape[0])),)
+
+    @staticmethod
+    def compute(attrs: Attrs, a, a_scale, a_sum, w, scale, offset=None, bias=None) -> tuple[np.ndarray, ...]:
+        part, depth = min(attrs.block, BLOCK), a.shape[-1]
+        behind = (0, 0), (0, depth // attrs.block - scale.shape[1])
+        scale, offset = np.pad(scale, behind), None if offset is None else np.pad(offset, behind)
+        numbers = np.zeros((len(w), depth), np.int64)
+        numbers[:, :attrs.depth] = unpacked(w, attrs.bits, attrs.depth)
+        if offset is None:
+            numbers[:, :attrs.depth] -= centre(attrs.bits)
+        y = np.zeros((*a.shape[:-1], len(w)), np.float32)
+        with np.errstate(all="ignore"):
+            for index in range(depth // part):
+                along, block = slice(index * part, (index + 1) * part), index * part // attrs.block
+                step = index * part // BLOCK
+                sums = (a[..., along].astype(np.int64) @ numbers[:, along].T).astype(np.float32)
+                y = y + sums * (a_scale[..., step, None] * scale[:, block])
+                if offset is not None:
+                    y = y + (a_scale[..., step] * a_sum[..., index].astype(np.float32))[..., None] * offset[:, block]
+            return (y if bias is None else y + bias,)
+
+    @staticmethod
+    def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:
+        return outputs[0].size * attrs.depth
+
+
+def fits(block: int) -> bool:
+    """Whether blocks of weights are parts of blocks of activations, or several of them."""
+    return block == 16 or block % BLOCK == 0
+
+
+def multiple(block: int) -> int:
+    """What the last axis of activations is brought to a multiple of, for weights in such blocks."""
+    return max(block, BLOCK)
+
+
+@decomposes("com.microsoft::MatMulNBits")
+def matmul_nbits(node: OnnxNode) -> tuple[str, ...]:
+    """A, B [N, blocks, bytes of a block], scales [N, blocks], zero points or the middle, order, bias."""
+    bits, block, k, n = node.attr("bits", 4), node.attr("block_size"), node.attr("K"), node.attr("N")
+    if min(block, k, n) < 1:
+        raise ShapeError(f"has {n} rows of {k} numbers in blocks of {block}")
+    blocks = ceildiv(k, block)
+    if bits not in (4, 8):
+        raise MegccError(f"has weights of {bits} bits; those of 4 and 8 are supported")
+    given = node.const(1, "B")
+    if block < 2 or given.size != n * blocks * (block * bits // 8):
+        raise ShapeError(f"B is {node.type(1)}, not {n} rows of {blocks} blocks of {block} numbers")
+    if node.has(4) and not np.array_equal(node.const(4, "g_idx").reshape(-1)[:k], np.arange(k) // block):
+        raise MegccError("has an order of blocks (g_idx) that is not supported")
+    scale = node.const(2, "scales").astype(np.float32).reshape(n, blocks)
+    zero = _zeros(node, bits, n, blocks)
+    rows = np.ascontiguousarray(given.reshape(n, -1)[:, :ceildiv(k * bits, 8)])
+    (a,) = cast_to(node, node.inputs[0], "float32")
+    offset = node.constant(-zero * scale) if (zero != centre(bits)).any() else ""
+    (y,) = node.emit("matmul_nbits", (a, node.constant(rows), node.constant(scale), offset), bits=bits, block=block,
+                     activations="int8" if node.attr("accuracy_level", 0) == 4 else "float32")
+    if node.has(5):
+        (y,) = emit_broadcast(node, "add", (y, *cast_to(node, node.inputs[5], "float32")))
+    return cast_to(node, y, node.type(0).dtype)
+
+
+def _zeros(node: OnnxNode, bits: int, n: int, blocks: int) -> np.ndarray:
+    """Zero points [n, blocks] of float32."""
+    if not node.has(3):
+        return np.full((n, blocks), centre(bits), np.float32)
+    points = node.const(3, "zero_points")
+    if points.dtype != np.uint8:
+        return np.nan_to_num(points.astype(np.float32).reshape(n, blocks))
+    return unpacked(points.reshape(n, -1), bits, blocks).astype(np.float32)
+
+
+def _weights(rows: int, depth: int, bits: int, block: int, seed: int, extreme: bool = False) -> list[np.ndarray]:
+    """Numbers, scales and offsets; extreme: numbers are the ends of their range."""
+    drawn, blocks = np.random.default_rng(seed), -(-depth // block)
+    numbers = drawn.integers(0, 1 << bits, (rows, depth))
+    if extreme:
+        numbers = np.where(drawn.integers(0, 2, numbers.shape), (1 << bits) - 1, 0) if seed % 2 else numbers * 0
+    w = packed(numbers) if bits == 4 else numbers.astype(np.uint8)
+    scale = (drawn.uniform(0.01, 0.1, (rows, blocks)) * drawn.choice([-1, 1], (rows, blocks))).astype(np.float32)
+    zero = drawn.integers(0, 1 << bits, scale.shape).astype(np.float32)
+    return [w, scale, -(zero * scale) if rows % 3 else drawn.normal(size=scale.shape).astype(np.float32)]
+
+
+def _floats(a: tuple[int, ...], rows: int, bits: int, block: int, offset: bool = False, bias: bool = False) -> Case:
+    w, scale, offsets = _weights(rows, a[-1], bits, block, rows)
+    return Case((f32(*a), (w.shape, "uint8"), f32(*scale.shape), f32(*scale.shape) if offset else None,
+                 f32(rows) if bias else None), {"bits": bits, "block": block, "activations": "float32"}, (1, 2, 3, 4),
+                {1: w, 2: scale, **({3: offsets} if offset else {})})
+
+
+def _bytes(a: tuple[int, ...], rows: int, bits: int, block: int, offset: bool = False, bias: bool = False,
+           half: bool = False, extreme: bool = False) -> Case:
+    """half: scales and offsets are numbers of float16, too. extreme: activations are ends of their range, too."""
+    w, scale, offsets = _weights(rows, a[-1], bits, block, rows, extreme)
+    if half:
+        scale, offsets = (each.astype(np.float16).astype(np.float32) for each in (scale, offsets))
+    x = np.random.default_rng(block).standard_normal(a).astype(np.float32)
+    if extreme:
+        x = np.where(x > -0.5, np.float32(3), np.float32(-3))
+    q = QuantizeBlocks.compute(Attrs(multiple=multiple(block), part=min(block, BLOCK)), x)
+    given = {**dict(enumerate(q)), 3: w, 4: scale, **({5: offsets} if offset else {})}
+    return Case(tuple((given[i].shape, given[i].dtype.name) if i in given else None for i in range(6))
+                + ((f32(rows) if bias else None),), {"bits": bits, "block": block, "depth": a[-1]}, (3, 4, 5, 6), given)
+
+
+MatMulNBits.cases = (
+    _floats((1, 64), 40, 4, 16), _floats((1, 128), 33, 4, 32, True, True), _floats((5, 96), 70, 8, 32),
+    _floats((2, 3, 75), 17, 4, 16, True, True), _floats((9, 256), 64, 4, 256), _floats((1, 33), 5, 8, 128, True),
+    _floats((13, 40), 3, 4, 40, True, True))
+QuantizeBlocks.cases = tuple(Case(
+    (f32(*shape),), {"multiple": most, "part": part}, values={0: x}) for shape, most, part, x in (
+    ((3, 64), 32, 32, np.random.default_rng(0).standard_normal((3, 64))),
+    ((2, 2, 75), 32, 16, np.random.default_rng(1).standard_normal((2, 2, 75)) * 1e30),
+    ((1, 33), 128, 32, np.linspace(-1, 1, 33) * 1e-27), ((2, 32), 32, 16, np.zeros((2, 32))),
+    ((1, 1), 32, 32, [[-2.5]]),
+    ((1, 160), 64, 32, np.where(np.arange(160) == 40, np.inf, np.where(np.arange(160) == 70, np.nan, np.arange(160))))))
+MatMulNBitsInt8.cases = (
+    _bytes((1, 64), 40, 4, 32, half=True), _bytes((1, 128), 33, 4, 32, True, True), _bytes((5, 96), 70, 8, 32),
+    _bytes((2, 3, 75), 17, 4, 16, True, True), _bytes((9, 256), 64, 8, 16, half=True), _bytes((1, 33), 5, 8, 128, True),
+    _bytes((7, 320), 131, 4, 64, True, half=True), _bytes((4, 64), 35, 4, 32, True, extreme=True),
+    _bytes((4, 64), 34, 8, 32, extreme=True), _bytes((6, 64), 33, 8, 32, True, extreme=True))

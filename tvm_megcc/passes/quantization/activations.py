@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantises activations of products with weights of 4 or 8 bits, where the model or the option wants that."""
+
+from __future__ import annotations
+
+from ...context import Context
+from ...ir.graph import Attrs, Graph, Op
+from ...ops.quantized.nbits import BLOCK, QuantizeBlocks, fits, multiple
+from ..edit import Editor
+
+
+def quantize_activations(graph: Graph, context: Context) -> Graph:
+    """matmul_nbits as matmul_nbits_int8. Products of the same value share its quantisation. Weights whose blocks do not
+    fit those of activations keep floats."""
+    edit = Editor(graph)
+    quantised: dict[tuple, tuple[str, ...]] = {}
+    for op in graph.ops:
+        if op.kind != "matmul_nbits" or not fits(op.attrs.block):
+            continue
+        if (op.attrs.activations if context.activations == "model" else context.activations) != "int8":
+            continue
+        x, block = op.inputs[0], op.attrs.block
+        how = Attrs(multiple=multiple(block), part=min(block, BLOCK))
+        if (x, how) not in quantised:
+            types = QuantizeBlocks.infer(how, graph.types[x])
+            quantised[x, how] = tuple(edit.value(f"{x}.{name}", type_)
+                                      for name, type_ in zip(("int8", "scale", "sum"), types, strict=True))
+            edit.add_before(op, Op("quantize_blocks", how, (x,), quantised[x, how], origin=op.origin))
+        depth = graph.types[x].shape[-1]
+        edit.replace(op, op.with_(kind="matmul_nbits_int8", attrs=Attrs(bits=op.attrs.bits, block=block, depth=depth),
+                                  inputs=(*quantised[x, how], *op.inputs[1:])))
+    return edit.finish()

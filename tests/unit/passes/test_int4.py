@@ -58,8 +58,8 @@ def test_activations(asked, level, kinds):
     x = random.normal(size=(3, 96)).astype(np.float32)
     constants = {name: random.integers(0, 256, (40, 3, 16)).astype(np.uint8) for name in ("b", "c")}
     constants["s"] = random.uniform(0.01, 0.1, 120).astype(np.float32)
-    products = [node("MatMulNBits", f"a {name} s", f"y{name}", domain="com.microsoft", K=96, N=40, bits=4, block_size=32,
-                     accuracy_level=level) for name in ("b", "c")]
+    products = [node("MatMulNBits", f"a {name} s", f"y{name}", domain="com.microsoft", K=96, N=40, block_size=32,
+                     bits=4, accuracy_level=level) for name in ("b", "c")]
     proto = model([*products, node("Add", "yb yc", "y")], fed({"a": x}), {"y": [3, 40]}, constants)
     after = before_layouts(import_onnx(proto), replace(CONTEXT, activations=asked))
     assert [op.kind for op in after.ops] == kinds

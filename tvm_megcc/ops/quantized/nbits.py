@@ -23,7 +23,7 @@ SMALLEST = np.float32(2.0 ** -100)
 
 
 def centre(bits: int) -> int:
-    """What is subtracted from numbers of weights without offsets."""
+    """Returns the number that is subtracted from those of weights without offsets."""
     return 1 << (bits - 1)
 
 
@@ -183,7 +183,7 @@ def fits(block: int) -> bool:
 
 
 def multiple(block: int) -> int:
-    """What the last axis of activations is brought to a multiple of, for weights in such blocks."""
+    """Returns the number of which the last axis of activations becomes a multiple, for weights in such blocks."""
     return max(block, BLOCK)
 
 

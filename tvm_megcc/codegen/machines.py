@@ -23,10 +23,14 @@ ONE_REGION = "-DMEGCC_NO_REGIONS"
 EMBEDDED = "-DMEGCC_TRUSTED_DATA"
 
 
-def profile(models: Iterable[Mapping], embedded: bool) -> tuple[str, ...]:
-    """Returns the parts of the runtime that these models, by their manifests, can leave out on a microcontroller."""
+def profile(models: Iterable[Mapping], embedded: bool, shared: bool = False) -> tuple[str, ...]:
+    """Returns the parts of the runtime that these models, by their manifests, can leave out on a microcontroller.
+
+    Args:
+        shared: whether models that are compiled elsewhere have the same runtime: none leaves out what others may need.
+    """
     models = list(models)
-    dynamic = any(model.get("control") or any(model["buckets"]) for model in models)
+    dynamic = shared or any(model.get("control") or any(model["buckets"]) for model in models)
     flags = tuple(flag for flag in STATIC_PROFILE if not (dynamic and flag == "-DMEGCC_NO_DYNAMIC"))
     one = all("regions" not in model["options"] for model in models)
     return (*flags, *([ONE_REGION] if one else []), *([EMBEDDED] if embedded else []))

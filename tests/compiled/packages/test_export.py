@@ -236,6 +236,11 @@ def test_all_packages_have_the_same_sources(folders, tmp_path):
                     and not name.startswith("src/include/")
                     and name not in ("src/main.c", "src/lib.rs", "src/digits_block.c")}
                    for files in packages]
+        # Those that share a runtime with others have the part for shapes that change as well.
+        configured = {system: files.pop("src/megcc_config.h") for system, files in
+                      zip((system for system in package.SYSTEMS if system not in others), sources, strict=True)}
+        assert {system for system, text in configured.items() if b"MEGCC_NO_DYNAMIC" not in text} == {"rust", "cpp"}
+        assert len(set(configured.values())) == 2
         for files in sources:
             assert files == sources[0], target
         beside = package.package(folder, "go")

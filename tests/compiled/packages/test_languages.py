@@ -68,21 +68,59 @@ def hostile(tmp_path_factory) -> Path:
     return hostile_network(tmp_path_factory.mktemp("hostile"), "c")
 
 
+def two_packages(folder: Path, system: str) -> None:
+    """The digits' network as "one", and a sum whose shapes change as "two"."""
+    summed = saved(model([node("ReduceSum", "x", "y", keepdims=0)], {"x": ["n"]}, {"y": []}), folder / "sum.onnx")
+    for name, path, more in (("one", DIGITS, []), ("two", summed, ["--dim", "n=1..9"])):
+        command = ["export", str(path), "--for", system, "--name", name, "--target", "c", "-q", *more]
+        assert main([*command, "-o", str(folder / name)]) == 0
+
+
 @pytest.mark.slow
 def test_two_crates_in_one_program(tmp_path, monkeypatch):
+    """They share a runtime, and only one of them has shapes that change."""
     needs("cargo", "cc")
     monkeypatch.setenv("CARGO_NET_OFFLINE", "true")
-    for name in ("one", "two"):
-        command = ["export", str(DIGITS), "--for", "rust", "--name", name, "--target", "c", "-q"]
-        assert main([*command, "-o", str(tmp_path / name)]) == 0
+    two_packages(tmp_path, "rust")
     run = "let mut {0} = Box::new({0}::Arena::new()); println!(\"{{:?}}\", " \
-          "{0}::Model::new(&mut {0}).unwrap().run(&[0.0f32; 64]).unwrap().logits);"
+          "{0}::Model::new(&mut {0}).unwrap().run({1}).unwrap().{2});"
+    given = "two::Tensor { data: &[1.5, 2.0, 3.0], dims: [3] }"
     (tmp_path / "src").mkdir()
-    (tmp_path / "src/main.rs").write_text(f"fn main() {{ {run.format('one')} {run.format('two')} }}")
+    (tmp_path / "src/main.rs").write_text(f"fn main() {{ {run.format('one', '&[0.0f32; 64]', 'logits')} "
+                                         f"{run.format('two', given, 'y')} }}")
     (tmp_path / "Cargo.toml").write_text('[package]\nname = "both"\nversion = "0.1.0"\nedition = "2021"\n'
                                          '[dependencies]\none = { path = "one" }\ntwo = { path = "two" }\n')
     first, second = ran("cargo", "run", "-q", cwd=tmp_path).splitlines()
-    assert first == second and first.count(",") == 9
+    assert first.count(",") == 9 and second == "[6.5]"
+
+
+@pytest.mark.slow
+def test_two_classes_in_one_program(tmp_path):
+    needs("cmake", "c++")
+    two_packages(tmp_path, "cpp")
+    (tmp_path / "main.cpp").write_text('''#include <algorithm>
+#include <cstdio>
+#include "one.hpp"
+#include "two.hpp"
+static one::Model digits;
+static two::Model sum;
+int main() {
+    std::fill(digits.image().begin(), digits.image().end(), 0.0f);
+    sum.reshape({3});
+    const float x[] = {1.5f, 2.0f, 3.0f};
+    std::copy(x, x + 3, sum.x().begin());
+    if (!digits.run() || !sum.run())
+        return 1;
+    std::printf("%zu %g\\n", digits.logits().size(), double(sum.y()[0]));
+}
+''')
+    (tmp_path / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.15)\nproject(both C CXX)\n"
+                                             "add_subdirectory(one)\nadd_subdirectory(two)\n"
+                                             "add_executable(both main.cpp)\n"
+                                             "target_link_libraries(both megcc::one megcc::two)\n")
+    ran("cmake", "-B", "build", cwd=tmp_path)
+    ran("cmake", "--build", "build", cwd=tmp_path)
+    assert ran("build/both", cwd=tmp_path) == "10 6.5\n"
 
 
 @pytest.mark.slow

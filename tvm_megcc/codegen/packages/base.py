@@ -59,6 +59,8 @@ _LEFT_OUT = {"runtime/src/pool.c", "runtime/src/host.c", "runtime/signed/megcc_s
 #: Systems that take a model as text of C only, and why.
 TEXT_ONLY = {"go": "cgo neither copies nor watches", "swift": "Swift's package manager does not find",
              "cmsis-pack": "compilers other than gcc and clang do not find"}
+#: Systems whose packages share one runtime where a program has several.
+SHARED = {"rust", "cpp"}
 #: The header that all sources include first, and the line behind which it includes the configuration.
 _FIRST, _AFTER = "runtime/include/megcc_kernel.h", "#define MEGCC_KERNEL_H\n"
 #: Where the configuration is, and the line that asks for it.
@@ -142,7 +144,7 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
                "macro": c_name(name).upper(), "version": version, "generator": f"tvm_megcc {VERSION}",
                "models": [model_view(row) for row in models], "model": model_view(models[0]), "targets": targets,
                "target": targets[0], "sources": sorted(sources),
-               "profile": [flag[2:] for flag in profile(models, embedded=True)],
+               "profile": [flag[2:] for flag in profile(models, embedded=True, shared=system in SHARED)],
                "folders": sorted({str(PurePosixPath(path).parent) for path in sources if path.endswith(".c")}),
                "boards": boards_of(targets), "helium": any(target.isa.helium for target in targets),
                "web": web, "url": bool(url)}

@@ -160,7 +160,7 @@ typedef struct megcc_module {
 #define MEGCC_ISA_RISCV64_V512 0x00040004u
 #define MEGCC_ISA_CORTEX_M4   0x00050001u   /* and M7 */
 #define MEGCC_ISA_RISCV32     0x00060001u
-#define MEGCC_ISA_CORTEX_M0   0x00070001u
+#define MEGCC_ISA_CORTEX_M0   0x00070001u   /* and M0+, M23 */
 #define MEGCC_ISA_CORTEX_M3   0x00080001u
 #define MEGCC_ISA_CORTEX_M33  0x00090001u
 #define MEGCC_ISA_CORTEX_M55  0x00090002u   /* + Helium */

@@ -107,7 +107,7 @@ uint32_t megcc_cpu(void)
     return MEGCC_ISA_RISCV64;
 #elif defined(__riscv)
     return MEGCC_ISA_RISCV32;
-#elif defined(__ARM_ARCH_6M__)
+#elif defined(__ARM_ARCH_6M__) || defined(__ARM_ARCH_8M_BASE__)
     return MEGCC_ISA_CORTEX_M0;
 #elif defined(__ARM_ARCH_7M__)
     return MEGCC_ISA_CORTEX_M3;

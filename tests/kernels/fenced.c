@@ -70,7 +70,7 @@ static void set_up(void)
     }
     REGISTER(0xE000ED94u) = 5; /* MPU_CTRL: what is in no region is as ever */
 #endif
-#if defined(__ARM_ARCH_6M__)
+#if defined(__ARM_ARCH_6M__) || defined(__ARM_ARCH_8M_BASE__)
     REGISTER(0xE000ED14u) |= 8; /* CCR.UNALIGN_TRP: the core has no loads of words at any address */
 #endif
     __asm__ volatile("dsb\n\tisb" ::: "memory");

@@ -39,6 +39,7 @@ _BOARDS = {
     "cortex-m0plus": Boards("qemu_cortex_m0", ("CPU_CORTEX_M0", "CPU_CORTEX_M0PLUS"), ("Cortex-M0", "Cortex-M0+"),
                             ("atmelsam", "zeroUSB"), ("mbed_rp2040", "rp2040", "samd", "stm32")),
     "cortex-m3": Boards("qemu_cortex_m3", ("CPU_CORTEX_M3",), ("Cortex-M3",), ("atmelsam", "due"), ("sam", "stm32")),
+    "cortex-m23": Boards(kconfig=("CPU_CORTEX_M23",), cores=("Cortex-M23",)),
     "cortex-m4": _M4,
     "cortex-m4-soft": _M4,
     "cortex-m7": Boards("mps2/an500", ("CPU_CORTEX_M7",), ("Cortex-M7",), ("ststm32", "nucleo_f767zi"),

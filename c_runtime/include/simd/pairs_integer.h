@@ -216,7 +216,7 @@ MGC_NAKED mgc_tile_4(const mgc_pair *x MGC_UNUSED, const int8_t *w MGC_UNUSED, i
 MGC_LINE_OF(i8, int8_t, "ldrsb")
 MGC_LINE_OF(u8, uint8_t, "ldrb")
 
-#elif defined(__arm__) && defined(__ARM_ARCH_6M__) && MGC_GNU
+#elif defined(__arm__) && (defined(__ARM_ARCH_6M__) || defined(__ARM_ARCH_8M_BASE__)) && MGC_GNU
 /* The same for 8 low registers, and high ones that can be added to. What the shift of a word leaves in the carry is the
  * highest bit of its low half. sp[0]: n, sp[1]: sums, sp[11]: columns, sp[12]: b; r10: where the weights of a column end. */
 #define MGC_COLUMNS 1

@@ -99,8 +99,27 @@ def test_code_for_another_core_is_an_error(tmp_path):
             assert (result.returncode == 0) == runs, (name, other, result.stderr)
 
 
+@pytest.mark.slow
+def test_a_cortex_m23_takes_the_code_of_a_cortex_m0(tmp_path):
+    """It has all of its instructions and more, which its compiler uses: jumps on zero, division."""
+    path = tmp_path / "network.tflite"
+    path.write_bytes(Separable(0).file)
+    folder = compile_graph(import_tflite(path), parse_targets("cortex-m0plus")).save(tmp_path / "folder")
+    sources = [*map(str, folder.glob("kernels/*.c")), "kernels.c", "runtime/src/cpu.c"]
+    for name in ("cortex-m0plus", "cortex-m23"):
+        try:
+            (compiler,) = find_compiler(TARGETS[name]).command
+        except MissingTool as missing:
+            pytest.skip(str(missing))
+        command = [compiler, "-O2", *TARGETS[name].cflags, "-Iruntime/include", "-ffreestanding", "-S", "-o", "-"]
+        codes = [subprocess.run([*command, source], cwd=folder, check=True, capture_output=True, text=True).stdout
+                 for source in sources]
+        assert any("\tcbz\t" in code for code in codes) == (name == "cortex-m23")
+        assert any("asrs r4, r4, #16\n\tadcs" in code for code in codes), "products of two pixels are in assembler"
+
+
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in (
-    "cortex-m3", "cortex-m0plus", "riscv32", "riscv64")])
+    "cortex-m3", "cortex-m0plus", "cortex-m23", "riscv32", "riscv64")])
 @pytest.mark.parametrize("dtype", ["int8", pytest.param("uint8", marks=pytest.mark.long)])
 def test_words_of_two_pixels_hold_the_largest_sums(name: str, dtype: str, tmp_path):
     """Operands at their ends, with all signs next to each other: no half of a word reaches the other. Weights of uint8

@@ -285,7 +285,7 @@ def test_messages_say_what_to_do(tmp_path, capsys):
             (["run", str(tmp_path / "alone" / "digits.megcc")], "its code is in the folder that 'megcc compile' wrote"),
             (["build", str(folder), "--flash", "10K"], "c is no microcontroller: sizes of flash"),
             (["compile", DIGITS, "--target", "cortex_m4"], "did you mean cortex-m4?"),
-            (["compile", DIGITS, "--target", "cortex-m23"], "there is portable C: c"),
+            (["compile", DIGITS, "--target", "xtensa"], "there is portable C: c"),
             (["run", str(folder), "--target", "foo"], "unknown target 'foo'; one of: native, c, "),
             (["run", str(folder), "--target", "arm64,c"], "is built for one target at a time, not for arm64,c"),
             (["run", str(folder), "--target", "arm64"], "compile the model again with --target c,arm64"),

@@ -42,14 +42,17 @@ class Board:
 
 _VIRT = Board("virt", 0x80000000, 0x80000000, 0x80400000, 0x80800000, options=("-bios", "none"),
               libraries=("-nostdlib", "-lgcc"))
-#: The board of each target. A Cortex-M3 runs the code of a Cortex-M0+.
+_AN505 = Board("mps2-an505", 0x10000000, 0x10000000, 0x38000000, 0x80000000)
+#: The board of each target. A Cortex-M3 runs the code of a Cortex-M0+, and a Cortex-M33 that of a
+#: Cortex-M23, neither of which qemu 7.2 knows.
 BOARDS = {
     "cortex-m0plus": Board("mps2-an385"),
     "cortex-m3": Board("mps2-an385"),
+    "cortex-m23": _AN505,
     "cortex-m4": Board("mps2-an386"),
     "cortex-m4-soft": Board("mps2-an386"),
     "cortex-m7": Board("mps2-an500", other=0x60000000),
-    "cortex-m33": Board("mps2-an505", 0x10000000, 0x10000000, 0x38000000, 0x80000000),
+    "cortex-m33": _AN505,
     "cortex-m55": Board("mps3-an547", 0, 0x01000000, 0x21000000, 0x60000000, {"flash": 2 << 20}),
     "cortex-m85": Board("mps3-an547", 0, 0x01000000, 0x21000000, 0x60000000, {"flash": 2 << 20}),
     "riscv32": _VIRT,

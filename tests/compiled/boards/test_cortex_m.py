@@ -220,7 +220,8 @@ def test_network(name, tmp_path, record_property):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [
-    "-mcpu=cortex-m0plus -mfloat-abi=soft", "-mcpu=cortex-m23 -mfloat-abi=soft", "-mcpu=cortex-m3 -mfloat-abi=soft",
+    "-mcpu=cortex-m0plus -mfloat-abi=soft", "-mcpu=cortex-m3 -mfloat-abi=soft",
+    "-mcpu=cortex-m33+nodsp -mfloat-abi=soft",
     "-mcpu=cortex-m33 -mfloat-abi=hard -mfpu=fpv5-sp-d16", "-mcpu=cortex-m55 -mfloat-abi=hard"])
 def test_portable_c_on_cores_without_a_target(flags, tmp_path):
     """As docs/microcontrollers.md says; nothing of the C library is needed but what it names."""

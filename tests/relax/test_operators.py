@@ -14,6 +14,7 @@ from tvm.relax import op
 
 import tvm_megcc
 from tvm_megcc.frontends.tvm_versions import RelaxTensor, type_of
+from tvm_megcc.ops.base import OPERATORS
 
 from .modules import assert_same, f32, megcc, module, number, random_inputs, reference, run, weights
 
@@ -187,6 +188,12 @@ def test_symbolic_extents_of_loops():
     for batch in (1, 5, 3):
         inputs = random_inputs(mod, symbols={"n": batch})
         assert_same(run(ours, inputs), run(theirs, inputs))
+
+
+def test_names_in_declarations_are_operators_of_relax():
+    known = {str(name) for name in tvm.ir.Op.list_op_names()}
+    declared = {name for declaration in OPERATORS.values() for name in declaration.relax}
+    assert len(declared) > 50 and not declared - known
 
 
 @pytest.mark.parametrize("operator", [op.argmax, op.argmin, op.round], ids=["argmax", "argmin", "round"])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The declaration of an operator, and the answers of a kernel candidate.
 
-One class in `ops/<family>.py` is the whole declaration of an operator. Everything else is derived from it: the
+One class below `ops/<family>/` is the whole declaration of an operator. Everything else is derived from it: the
 importers, shape inference, constant folding, the reference interpreter, kernel tests, the operator table.
 """
 
@@ -48,7 +48,8 @@ class Operator:
     """Declaration of one operator; subclass, then decorate with `@register`.
 
     kind: the name in our graphs. operands: names of the inputs, "?" after optional ones, "*" after a variadic one.
-    onnx, relax, relay: the names it is imported from.
+    onnx, relax, relay: the names it is imported from. Those of other domains of ONNX have the domain in front of them:
+        "com.microsoft::Inverse".
     channel_axis: axis of the output that per-channel epilogue operands follow, None where there is none.
     commutative: operands may be swapped.
     fan_in: of an operator with f(a, b, c) = f(f(a, b), c): the operands that one kernel takes; more become a tree
@@ -299,7 +300,7 @@ DECOMPOSITIONS: dict[str, Callable[[OnnxNode], tuple[str, ...]]] = {}
 
 
 def decomposes(*names: str):
-    """Registers a function as the importer of the ONNX operators `names`."""
+    """Registers a function as the importer of the ONNX operators `names`; of other domains `domain::name`."""
     def add(function: Callable[[OnnxNode], tuple[str, ...]]):
         DECOMPOSITIONS.update(dict.fromkeys(names, function))
         return function

@@ -27,7 +27,8 @@ class Elementwise(Operator):
     numpy: the meaning of what has no expression, and of integers where it differs.
     result: element type of the result, "" that of the operands.
     defaults: attributes with the values ONNX gives them when they are absent.
-    scalar: the meaning in C over scalars a, b, c, for what has no expression; see SCALARS in elementwise_kernels.
+
+    What has no expression gets its C in SCALARS and the tables below it, in kernels/elementwise/loops.py.
     """
 
     formula: Expr | Callable[[Attrs], Expr] | None = None
@@ -178,7 +179,12 @@ class Fused(Elementwise):
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the tables below: what a declaration adds to `Elementwise`."""
+    """A line of the tables below: what a declaration adds to `Elementwise`.
+
+    onnx: its names; of another domain "com.microsoft::Inverse". arity: the number of operands. case_dtypes: element
+    types of its test cases, besides float64 where there is a formula; a kernel says which ones it takes. relax, relay:
+    its names in TVM, by default the kind; in_tvm: whether TVM has it with these operands.
+    """
 
     kind: str
     onnx: tuple[str, ...] = ()
@@ -187,9 +193,10 @@ class Row:
     numpy: Callable | None = None
     result: str = ""
     defaults: Mapping[str, float] = field(default_factory=dict)
-    dtypes: tuple[str, ...] = ("float32",)
+    case_dtypes: tuple[str, ...] = ("float32",)
     relax: str = ""
     relay: str = ""
+    in_tvm: bool = True
     commutative: bool = False
 
 
@@ -197,11 +204,12 @@ def declare(row: Row) -> type[Elementwise]:
     """Registers the operator of a line."""
     operands = ("a", "b", "c")[:row.arity]
     shapes = ((3, 1, 7), (2, 1), (3, 2, 7))[:row.arity] if row.arity > 1 else ((3, 37),)
-    dtypes = dict.fromkeys((*row.dtypes, *(("float64",) if row.formula is not None else ())))
+    dtypes = dict.fromkeys((*row.case_dtypes, *(("float64",) if row.formula is not None else ())))
     cases = tuple(Case(tuple((shape, dtype) for shape in shapes), dict(row.defaults)) for dtype in dtypes)
     body = {
         "__doc__": f"Elementwise {row.kind.replace('_', ' ')}.", "kind": row.kind, "operands": operands,
-        "onnx": row.onnx, "relax": (row.relax or f"relax.{row.kind}",), "relay": (row.relay or row.kind,),
+        "onnx": row.onnx, "relax": (row.relax or f"relax.{row.kind}",) * row.in_tvm,
+        "relay": (row.relay or row.kind,) * row.in_tvm,
         "formula": staticmethod(row.formula) if callable(row.formula) else row.formula,
         "numpy": staticmethod(row.numpy) if row.numpy else None, "result": row.result, "defaults": row.defaults,
         "commutative": row.commutative, "cases": cases,
@@ -242,24 +250,24 @@ INTEGERS = ("int32", "int64", "uint8", "int8")
 
 #: Operators with an expression: they fuse into epilogues and into each other.
 ARITHMETIC = (
-    Row("add", ("Add",), X + Y, 2, dtypes=("float32", *INTEGERS), commutative=True),
-    Row("sub", ("Sub",), X - Y, 2, dtypes=("float32", *INTEGERS), relax="relax.subtract", relay="subtract"),
-    Row("mul", ("Mul",), X * Y, 2, dtypes=("float32", *INTEGERS), commutative=True, relax="relax.multiply",
+    Row("add", ("Add",), X + Y, 2, case_dtypes=("float32", *INTEGERS), commutative=True),
+    Row("sub", ("Sub",), X - Y, 2, case_dtypes=("float32", *INTEGERS), relax="relax.subtract", relay="subtract"),
+    Row("mul", ("Mul",), X * Y, 2, case_dtypes=("float32", *INTEGERS), commutative=True, relax="relax.multiply",
         relay="multiply"),
-    Row("div", ("Div",), X / Y, 2, numpy=_divided, dtypes=("float32", *INTEGERS), relax="relax.divide",
+    Row("div", ("Div",), X / Y, 2, numpy=_divided, case_dtypes=("float32", *INTEGERS), relax="relax.divide",
         relay="divide"),
-    Row("min", (), minimum(X, Y), 2, dtypes=("float32", "int64"), commutative=True, relax="relax.minimum",
+    Row("min", (), minimum(X, Y), 2, case_dtypes=("float32", "int64"), commutative=True, relax="relax.minimum",
         relay="minimum"),
-    Row("max", (), maximum(X, Y), 2, dtypes=("float32", "int64"), commutative=True, relax="relax.maximum",
+    Row("max", (), maximum(X, Y), 2, case_dtypes=("float32", "int64"), commutative=True, relax="relax.maximum",
         relay="maximum"),
-    Row("neg", ("Neg",), -X, dtypes=("float32", "int32", "int8"), relax="relax.negative", relay="negative"),
-    Row("abs", ("Abs",), call("abs", X), dtypes=("float32", "int32", "uint8")),
-    Row("reciprocal", ("Reciprocal",), 1 / X),
+    Row("neg", ("Neg",), -X, case_dtypes=("float32", "int32", "int8"), relax="relax.negative", relay="negative"),
+    Row("abs", ("Abs",), call("abs", X), case_dtypes=("float32", "int32", "uint8")),
+    Row("reciprocal", ("Reciprocal",), 1 / X, in_tvm=False),
     Row("sqrt", ("Sqrt",), call("sqrt", X)),
     Row("rsqrt", (), 1 / call("sqrt", X)),
     Row("exp", ("Exp",), call("exp", X)),
     Row("log", ("Log",), call("log", X)),
-    Row("pow", (), call("pow", X, Y), 2, numpy=_power, dtypes=("float32", "int64"), relax="relax.power",
+    Row("pow", (), call("pow", X, Y), 2, numpy=_power, case_dtypes=("float32", "int64"), relax="relax.power",
         relay="power"),
     Row("erf", ("Erf",), call("erf", X)),
     Row("floor", ("Floor",), call("floor", X)),
@@ -271,26 +279,30 @@ ARITHMETIC = (
 
 #: Operators without an expression: comparisons, logic, bits, and what branches on a value.
 SCALAR_ONLY = (
-    Row("equal", ("Equal",), None, 2, np.equal, "bool", dtypes=("float32", "int64", "bool"), commutative=True),
-    Row("less", ("Less",), None, 2, np.less, "bool", dtypes=("float32", "int32")),
-    Row("less_equal", ("LessOrEqual",), None, 2, np.less_equal, "bool", dtypes=("float32", "int32")),
-    Row("greater", ("Greater",), None, 2, np.greater, "bool", dtypes=("float32", "int64")),
-    Row("greater_equal", ("GreaterOrEqual",), None, 2, np.greater_equal, "bool", dtypes=("float32", "uint8")),
-    Row("logical_and", ("And",), None, 2, np.logical_and, "bool", dtypes=("bool",), commutative=True),
-    Row("logical_or", ("Or",), None, 2, np.logical_or, "bool", dtypes=("bool",), commutative=True),
-    Row("logical_xor", ("Xor",), None, 2, np.logical_xor, "bool", dtypes=("bool",), commutative=True),
-    Row("logical_not", ("Not",), None, 1, np.logical_not, "bool", dtypes=("bool",)),
-    Row("bitwise_and", ("BitwiseAnd",), None, 2, np.bitwise_and, dtypes=("int32", "uint8"), commutative=True),
-    Row("bitwise_or", ("BitwiseOr",), None, 2, np.bitwise_or, dtypes=("int32", "uint8"), commutative=True),
-    Row("bitwise_xor", ("BitwiseXor",), None, 2, np.bitwise_xor, dtypes=("int32", "uint8"), commutative=True),
-    Row("bitwise_not", ("BitwiseNot",), None, 1, np.bitwise_not, dtypes=("int32", "uint8")),
-    Row("shift_left", (), None, 2, np.left_shift, dtypes=("uint32", "uint8"), relax="relax.left_shift"),
-    Row("shift_right", (), None, 2, np.right_shift, dtypes=("uint32", "uint8", "int8"), relax="relax.right_shift"),
-    Row("mod", (), None, 2, _modulo, dtypes=("int32", "int64", "uint8", "float32", "float64")),
-    Row("fmod", (), None, 2, _remainder, dtypes=("int32", "int8", "float32", "float64")),
-    Row("sign", ("Sign",), None, 1, np.sign, dtypes=("float32", "int32")),
-    Row("is_nan", ("IsNaN",), None, 1, np.isnan, "bool", dtypes=("float32", "float64")),
-    Row("is_inf", (), None, 1, np.isinf, "bool", dtypes=("float32", "float64")),
+    Row("equal", ("Equal",), None, 2, np.equal, "bool", case_dtypes=("float32", "int64", "bool"), commutative=True),
+    Row("less", ("Less",), None, 2, np.less, "bool", case_dtypes=("float32", "int32")),
+    Row("less_equal", ("LessOrEqual",), None, 2, np.less_equal, "bool", case_dtypes=("float32", "int32")),
+    Row("greater", ("Greater",), None, 2, np.greater, "bool", case_dtypes=("float32", "int64")),
+    Row("greater_equal", ("GreaterOrEqual",), None, 2, np.greater_equal, "bool", case_dtypes=("float32", "uint8")),
+    Row("logical_and", ("And",), None, 2, np.logical_and, "bool", case_dtypes=("bool",), commutative=True),
+    Row("logical_or", ("Or",), None, 2, np.logical_or, "bool", case_dtypes=("bool",), commutative=True),
+    Row("logical_xor", ("Xor",), None, 2, np.logical_xor, "bool", case_dtypes=("bool",), commutative=True),
+    Row("logical_not", ("Not",), None, 1, np.logical_not, "bool", case_dtypes=("bool",)),
+    Row("bitwise_and", ("BitwiseAnd",), None, 2, np.bitwise_and, case_dtypes=("int32", "uint8"), commutative=True),
+    Row("bitwise_or", ("BitwiseOr",), None, 2, np.bitwise_or, case_dtypes=("int32", "uint8"), commutative=True),
+    Row("bitwise_xor", ("BitwiseXor",), None, 2, np.bitwise_xor, case_dtypes=("int32", "uint8"), commutative=True),
+    Row("bitwise_not", ("BitwiseNot",), None, 1, np.bitwise_not, case_dtypes=("int32", "uint8")),
+    Row("shift_left", (), None, 2, np.left_shift, case_dtypes=("uint32", "uint8"), relax="relax.left_shift"),
+    Row("shift_right", (), None, 2, np.right_shift, case_dtypes=("uint32", "uint8", "int8"), relax="relax.right_shift"),
+    Row("mod", (), None, 2, _modulo, case_dtypes=("int32", "int64", "uint8", "float32", "float64"),
+        relax="relax.floor_mod", relay="floor_mod"),
+    Row("fmod", (), None, 2, _remainder, case_dtypes=("int32", "int8", "float32", "float64"), relax="relax.mod",
+        relay="mod"),
+    Row("sign", ("Sign",), None, 1, np.sign, case_dtypes=("float32", "int32")),
+    Row("is_nan", ("IsNaN",), None, 1, np.isnan, "bool", case_dtypes=("float32", "float64"), relax="relax.isnan",
+        relay="isnan"),
+    Row("is_inf", (), None, 1, np.isinf, "bool", case_dtypes=("float32", "float64"), relax="relax.isinf",
+        relay="isinf"),
 )
 
 for _row in (*ARITHMETIC, *SCALAR_ONLY):

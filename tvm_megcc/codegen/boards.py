@@ -12,7 +12,8 @@ from ..target import Target
 
 @dataclass(frozen=True)
 class Boards:
-    """The boards of one target. zephyr:
+    """The boards of one target, in packages of `megcc export`; those that `megcc run` emulates are in
+    runtime/emulator/firmware.py.
 
     zephyr: a board that Zephyr emulates. kconfig: what Zephyr's Kconfig has to say, one of them; none: any CPU.
     cores: the processors that a CMSIS-Pack names; none: any. platformio: platform and board of an example. arduino:

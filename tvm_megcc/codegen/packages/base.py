@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packages a generated folder for an embedded build system. All packages have one layout of the sources; the files of
-each system are the templates below `templates/export/<system>/`.
+each system are the templates below `templates/export/<system>/`, which see `context` of `package`; a test in
+tests/compiled/packages/test_export.py builds the example as the system would. To add one: its templates, rows in
+`SYSTEMS` here, in `SYSTEMS` of cli/options.py and in `TARGETS` of tools/export/packages.py, and docs/packages.md.
 
 The sources have one include folder, `src`, and need no flags: what a microcontroller leaves out of the runtime is in
 `src/megcc_config.h`. So they also build where flags cannot be given, as in an Arduino library.

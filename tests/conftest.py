@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import compiled_once
-from tvm_megcc.runtime import build
+from tvm_megcc.runtime import objects
 
 TESTS = Path(__file__).parent
 
@@ -78,15 +77,16 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(autouse=True, scope="session")
-def shared(tmp_path_factory):
+def caches(tmp_path_factory):
     """A cache for each process, and object files that all processes share."""
     own = tmp_path_factory.getbasetemp()
     store = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "objects"
     store.mkdir(exist_ok=True)
+    (own / "cache").mkdir()
+    (own / "cache" / "objects").symlink_to(store)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MEGCC_CACHE", str(own / "cache"))
-        patch.setattr(build.Objects, "compile", compiled_once.sharing(store))
-        yield store
+        yield
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -104,4 +104,4 @@ def pytest_terminal_summary(terminalreporter):
 @pytest.fixture
 def unshared(monkeypatch):
     """For tests about building: every folder compiles its own."""
-    monkeypatch.setattr(build.Objects, "compile", compiled_once.ALONE)
+    monkeypatch.setattr(objects, "_store", lambda: None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -17,9 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tests import compiled_once
 from tvm_megcc.errors import InternalError, MegccError, ToolError
-from tvm_megcc.runtime import build
+from tvm_megcc.runtime import objects
 
 from .draw import Undrawn
 from .families import FAMILIES
@@ -103,13 +103,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--operator", default="")
     parser.add_argument("--target", default="")
-    parser.add_argument("--objects", type=Path, help="object files that processes share")
+    parser.add_argument("--objects", type=Path, help="cache that processes share")
     parser.add_argument("numbers", type=int, nargs="+")
     args = parser.parse_args(arguments)
     given = FAMILIES[args.family], args.seed, args.operator, args.numbers
-    build.JOBS = 1  # other processes work beside this one
+    objects.JOBS = 1  # other processes work beside this one
     if args.objects:
-        build.Objects.compile = compiled_once.sharing(args.objects)
+        os.environ["MEGCC_CACHE"] = str(args.objects)
     with np.errstate(all="ignore"), contextlib.redirect_stdout(sys.stderr):
         for verdict in compile_each(*given, args.target) if args.target else check_each(*given):
             with contextlib.redirect_stdout(sys.__stdout__):

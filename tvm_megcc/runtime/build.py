@@ -4,12 +4,8 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import logging
-import os
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +14,12 @@ from .. import folders, paths
 from ..codegen.bundle import BUILD, MANIFEST, read_manifest
 from ..codegen.device_model import container_part
 from ..codegen.embedding import data_source, read_container
-from ..codegen.headers import HEADER, seen_by
 from ..codegen.machines import profile
 from ..errors import MegccError, ToolError
 from ..target import TARGETS, Target, parse_targets
 from . import calls
 from .emulator import firmware
-from .precompiled import intrinsics
+from .objects import Objects, link
 from .toolchain import Compiler, find_compiler, runs_here
 
 logger = logging.getLogger(__name__)
@@ -33,8 +28,6 @@ logger = logging.getLogger(__name__)
 CFLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
 #: Flags of the files of a firmware that are not kernels: it takes no time worth its bytes.
 SMALL = "-Os"
-#: C compilers at work at a time.
-JOBS = os.cpu_count() or 2
 
 
 @dataclass(frozen=True)
@@ -89,12 +82,14 @@ def build(folder: str | Path, target: Target | str | None = None, cc: str | None
             program = _firmware(folder, names, target, objects, flags, output / firmware.image(chosen),
                                 limits or {})
         elif runs_here(target):
-            sources = [*c_sources(folder), Path(__file__).with_name("megcc_py.c")]
-            compiled = objects.compile_all(sources, (*flags, *_defines(folder, names[0]), "-fPIC"))
+            flags = (*flags, "-fPIC")
+            compiled = [*objects.compile_all(c_sources(folder), flags),
+                        objects.compile(Path(__file__).with_name("megcc_py.c"), (*flags, *_defines(folder, names[0])))]
             library = link(compiler, ("-shared", "-pthread"), compiled, output / f"lib{names[0]}.so")
         else:
-            sources = [*c_sources(folder), paths.c_runtime() / "tools" / "megcc_run.c"]
-            compiled = objects.compile_all(sources, (*flags, *_defines(folder, names[0])))
+            tool = paths.c_runtime() / "tools" / "megcc_run.c"
+            compiled = [*objects.compile_all(c_sources(folder), flags),
+                        objects.compile(tool, (*flags, *_defines(folder, names[0])))]
             threads = () if "-DMEGCC_NO_THREADS" in target.cflags else ("-pthread",)
             how = (*(("-static",) if compiler.static else ()), *threads, "-Wl,--gc-sections")
             program = link(compiler, how, compiled, output / "_".join(["megcc_run", *filter(None, [chosen])]))
@@ -248,68 +243,3 @@ def target_of(manifest: dict, target: Target | str | None, folder: Path) -> Targ
         raise MegccError(f"{folder} was compiled for {', '.join(names)}, not for {asked}; "
                          f"compile the model again with --target {','.join([*names, asked.name])}")
     return asked
-
-
-class Objects:
-    """Object files by the hash of everything that went into them."""
-
-    def __init__(self, folder: Path, cache: Path, compiler: Compiler):
-        self.include = (f"-I{folder / 'runtime' / 'include'}", f"-I{folder}", f"-I{folder / 'runtime' / 'src'}")
-        self.cache = cache
-        self.compiler = compiler
-        headers = sorted([*folder.glob("*.h"), *(folder / "runtime").rglob("*.h")])
-        self.kernels = (folder / HEADER).read_text("utf-8") if (folder / HEADER).exists() else ""
-        self.seed = _digest([str(compiler).encode(), *(path.read_bytes() for path in headers)])
-
-    def compile_all(self, sources: Sequence[Path], flags: Sequence[str]) -> list[Path]:
-        """Returns the object files of the sources, in their order."""
-        self.cache.mkdir(parents=True, exist_ok=True)
-        folders.sweep(self.cache)
-        with ThreadPoolExecutor(JOBS) as pool:
-            return list(pool.map(lambda source: self.compile(source, flags), sources))
-
-    def compile(self, source: Path, flags: Sequence[str]) -> Path:
-        text = source.read_bytes()
-        kernels = seen_by(text.decode("utf-8", "replace"), self.kernels).encode()
-        key = _digest([self.seed, kernels, " ".join(flags).encode(), text]).hex()[:24]
-        result = self.cache / f"{source.stem[:80]}-{key}.o"
-        if not result.exists():
-            with folders.scratch(self.cache) as aside:
-                made = aside / "o.o"
-                first = intrinsics(self.compiler, flags, source.read_text())
-                run_tool([*self.compiler.command, *flags, *first, *self.include, "-c", str(source), "-o", str(made)])
-                if made.with_suffix(calls.ENDING).exists():
-                    made.with_suffix(calls.ENDING).replace(result.with_suffix(calls.ENDING))
-                made.replace(result)
-        return result
-
-
-def link(compiler: Compiler, flags: Sequence[str], objects: Sequence[Path], output: Path) -> Path:
-    """Links unless the same objects were linked to the same file before."""
-    stamp = output.with_name(output.name + ".from")
-    key = _digest([str(compiler).encode(), *(str(item).encode() for item in (*flags, *objects))]).hex()
-    if not (output.exists() and stamp.exists() and stamp.read_text() == key):
-        folders.sweep(output.parent)
-        with folders.scratch(output.parent) as aside:
-            made, its_key = aside / "made", aside / "key"
-            run_tool([*compiler.command, *map(str, objects), *flags, "-o", str(made)])
-            its_key.write_text(key)
-            stamp.unlink(missing_ok=True)
-            made.replace(output)
-            its_key.replace(stamp)
-    return output
-
-
-def run_tool(command: Sequence[str]) -> None:
-    logger.debug("%s", " ".join(command))
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode:
-        lines = result.stderr.strip().splitlines()
-        raise ToolError(f"the C compiler failed: {' '.join(command)}\n" + "\n".join(lines[:20]))
-
-
-def _digest(parts: Sequence[bytes]) -> bytes:
-    h = hashlib.sha256()
-    for part in parts:
-        h.update(len(part).to_bytes(8, "little") + part)
-    return h.digest()

@@ -22,7 +22,8 @@ from ..codegen.bundle import BUILD, read_manifest
 from ..codegen.embedding import read_container
 from ..errors import MegccError, ShapeError
 from ..target import TARGETS, Target
-from .build import CFLAGS, Build, Objects, building_in, c_sources, link, model_of, target_of
+from .build import CFLAGS, Build, building_in, c_sources, model_of, target_of
+from .objects import Objects, link
 from .session import Session
 from .timing import library_compiler
 from .toolchain import runs_here
@@ -69,8 +70,9 @@ def build_library(folder: str | Path, target: Target | str | None = None, cc: st
         compiler = library_compiler(target, cc)
         output = folder / BUILD / target.name
         objects = Objects(folder, output / "objects", compiler)
-        flags = (*CFLAGS, *target.cflags, f"-DMEGCC_MODULE={name}_module", "-fPIC")
-        made = objects.compile_all([*c_sources(folder), Path(__file__).with_name("device.c")], flags)
+        flags = (*CFLAGS, *target.cflags, "-fPIC")
+        made = [*objects.compile_all(c_sources(folder), flags),
+                objects.compile(Path(__file__).with_name("device.c"), (*flags, f"-DMEGCC_MODULE={name}_module"))]
         library = link(compiler, ("-shared", "-pthread", *target.cflags), made, output / f"lib{name}_device.so")
     return Build(folder, target, compiler, library, None, name)
 

@@ -31,7 +31,8 @@ from ..ir.dims import round_up, substitute
 from ..ir.types import DTYPES, ORDINARY, TensorType, from_layout, to_layout
 from ..kernels import packing as pack
 from ..target import Target
-from .build import CFLAGS, JOBS, Objects, run_tool
+from .build import CFLAGS
+from .objects import JOBS, Objects, run_tool
 from .toolchain import Compiler, find_compiler, runs_here
 
 #: Of a measurement: repeats, microseconds that one takes at least, after how many none is begun any more, and how many

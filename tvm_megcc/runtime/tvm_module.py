@@ -22,7 +22,8 @@ from ..foreign import c_string, printable
 from ..ir.shapes import Bucket
 from ..target import Target
 from ..version import VERSION
-from .build import CFLAGS, Objects, run_tool
+from .build import CFLAGS
+from .objects import Objects, run_tool
 from .toolchain import Compiler, find_compiler
 
 #: How TVM's runtime calls compiled code, by the template that has it, and what it puts in front of the C symbols:

@@ -1,24 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process of its own, for a sanitizer's sake: runs folders that were built on the inputs beside them.
 
-    python -m tests.compiled.models.drawn_runs STORE COMPILER FOLDER...
+    python -m tests.compiled.models.drawn_runs COMPILER FOLDER...
 
-STORE: of tests/compiled_once.py. Beside each FOLDER lies FOLDER.in.npz with arrays `<run>/<input>`; FOLDER.out.npz gets
+Beside each FOLDER lies FOLDER.in.npz with arrays `<run>/<input>`; FOLDER.out.npz gets
 `<run>/<output>`, or `<run>/` with the message of a run that failed. Says the folder that it begins with.
 """
 
 import sys
-from pathlib import Path
 
 import numpy as np
 
 import tvm_megcc
-from tests import compiled_once
-from tvm_megcc.runtime import build
 from tvm_megcc.runtime.load import load
 
-store, compiler, *folders = sys.argv[1:]
-build.Objects.compile = compiled_once.sharing(Path(store))
+compiler, *folders = sys.argv[1:]
 for folder in folders:
     print(folder, flush=True)
     runs: dict[str, dict[str, np.ndarray]] = {}

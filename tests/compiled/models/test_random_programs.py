@@ -97,9 +97,8 @@ def interpreted(seeds: Sequence[int]) -> int:
     return right
 
 
-def compiled(seeds: Sequence[int], folder: Path, target: str, store: Path) -> tuple[int, int]:
-    """How many programs were right, and did nothing that sanitizers find; how many of their numbers were compared.
-    store: of object files, that of all tests: the runtime is compiled once for all programs, and so is each kernel."""
+def compiled(seeds: Sequence[int], folder: Path, target: str) -> tuple[int, int]:
+    """How many programs were right, and did nothing that sanitizers find; how many of their numbers were compared."""
     numbers = 0
     compiler = find_compiler(TARGETS[target]).command[0]
     runtime = subprocess.run([compiler, "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
@@ -119,7 +118,7 @@ def compiled(seeds: Sequence[int], folder: Path, target: str, store: Path) -> tu
                                            for name, array in given.items()})
             programs[seed] = (program, wanted, place)
     environment = {**os.environ, "LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0"}
-    done = subprocess.run([sys.executable, "-m", "tests.compiled.models.drawn_runs", store, f"{compiler} {SANITIZE}",
+    done = subprocess.run([sys.executable, "-m", "tests.compiled.models.drawn_runs", f"{compiler} {SANITIZE}",
                            *(place for _, _, place in programs.values())], env=environment, capture_output=True,
                           text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout[-100:] + done.stderr[-4000:]
@@ -138,15 +137,15 @@ def test_some_interpreted():
 
 
 @pytest.mark.slow
-def test_some_compiled(tmp_path, shared):
-    assert compiled(range(3), tmp_path, "c", shared)[0] > 0
+def test_some_compiled(tmp_path):
+    assert compiled(range(3), tmp_path, "c")[0] > 0
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(0, 500, 25))
-def test_five_hundred_compiled(seed: int, tmp_path, shared, record_property):
+def test_five_hundred_compiled(seed: int, tmp_path, record_property):
     target = "x86-64-v3" if seed % 100 == 75 else "c"
-    programs, numbers = compiled(range(seed, seed + 25), tmp_path, target, shared)
+    programs, numbers = compiled(range(seed, seed + 25), tmp_path, target)
     for what, count in (("random programs", 25), ("of these valid, compiled and equal", programs),
                         ("their numbers compared", numbers)):
         record_property("counted", (what, count))

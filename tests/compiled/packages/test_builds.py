@@ -16,10 +16,11 @@ import tvm_megcc
 from tests.c_flags import WARNINGS
 from tvm_megcc import paths
 from tvm_megcc.errors import MegccError, MissingTool
-from tvm_megcc.runtime import build as builds
-from tvm_megcc.runtime.build import build, compile_objects, run_tool
+from tvm_megcc.runtime import objects
+from tvm_megcc.runtime.build import build, compile_objects
 from tvm_megcc.runtime.device import build_library
 from tvm_megcc.runtime.load import load
+from tvm_megcc.runtime.objects import run_tool
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
 
@@ -58,7 +59,7 @@ def test_many_builds_at_once_do_the_work_once(folder, monkeypatch):
         commands.append(" ".join(command[:-1]))  # without the place of the result
         run_tool(command)
 
-    monkeypatch.setattr(builds, "run_tool", counted)
+    monkeypatch.setattr(objects, "run_tool", counted)
     with ThreadPoolExecutor(4) as pool:
         built = list(pool.map(build, [folder] * 4))
     assert len({one.library for one in built}) == 1
@@ -110,7 +111,7 @@ def test_a_folder_that_cannot_be_written(folder, make, monkeypatch):
         with pytest.raises(MegccError, match=r"is not built, and cannot be: Read-only file system.*MEGCC_CACHE"):
             make(folder)
     made = make(folder)
-    monkeypatch.setattr("tvm_megcc.runtime.build.run_tool", None)
+    monkeypatch.setattr(objects, "run_tool", None)
     refuse_to_write(monkeypatch)
     assert make(folder) == made
 

@@ -19,7 +19,8 @@ from ...codegen.packages.base import package_name, package_version
 from ...codegen.packages.languages import ELEMENTS, Port, ports
 from ...errors import MegccError
 from ...foreign import c_string, printable
-from ...runtime.build import CFLAGS, Objects, building_in, c_sources, link, model_of
+from ...runtime.build import CFLAGS, building_in, c_sources, model_of
+from ...runtime.objects import Objects, link
 from ...runtime.toolchain import find_compiler
 from ...target import TARGETS, Target
 from ...version import VERSION

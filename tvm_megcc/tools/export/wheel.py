@@ -22,7 +22,8 @@ from ...codegen.packages.base import model_view, package_version, zipped
 from ...codegen.packages.languages import ports
 from ...errors import MegccError
 from ...foreign import printable
-from ...runtime.build import CFLAGS, Objects, building_in, c_sources, link, model_of
+from ...runtime.build import CFLAGS, building_in, c_sources, model_of
+from ...runtime.objects import Objects, link
 from ...runtime.toolchain import find_compiler
 from ...target import TARGETS, Target
 from ...version import VERSION

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Object files by what they are made of: those of a folder, and a store of all that this user's builds made.
+
+Models share kernels, and every folder has the same runtime: what one build compiled, the next copies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+
+from .. import folders, paths
+from ..codegen.headers import HEADER, seen_by
+from ..errors import MegccError, ToolError
+from . import calls
+from .precompiled import intrinsics
+from .toolchain import Compiler
+
+logger = logging.getLogger(__name__)
+
+#: C compilers at work at a time.
+JOBS = os.cpu_count() or 2
+#: Bytes that the store has at most. Beyond them, those that were not used for the longest time are removed.
+STORE_BYTES = 1 << 30
+#: Flags by which an object file knows its folder or this machine: such are not shared.
+_PRIVATE = re.compile(r"-g(?!no)|-f(profile|test-coverage|sanitize|file-prefix|debug)|--coverage|.*=native$")
+_INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include[ \t]+(\S+)", re.MULTILINE)
+
+
+class Objects:
+    """The object files of a folder.
+
+    Args:
+        folder: with the C files, and the runtime's headers.
+        cache: where the object files are kept.
+    """
+
+    def __init__(self, folder: Path, cache: Path, compiler: Compiler):
+        self.include = (f"-I{folder / 'runtime' / 'include'}", f"-I{folder}", f"-I{folder / 'runtime' / 'src'}")
+        self.cache = cache
+        self.compiler = compiler
+        self.headers = sorted([*folder.glob("*.h"), *(folder / "runtime").rglob("*.h")])
+        self._texts: dict[Path, bytes] = {}
+
+    def compile_all(self, sources: Sequence[Path], flags: Sequence[str]) -> list[Path]:
+        """Returns the object files of the sources, in their order."""
+        self.cache.mkdir(parents=True, exist_ok=True)
+        folders.sweep(self.cache)
+        with ThreadPoolExecutor(JOBS) as pool:
+            made = list(pool.map(lambda source: self.compile(source, flags), sources))
+        if store := _store():
+            _limit(store)
+        return made
+
+    def compile(self, source: Path, flags: Sequence[str]) -> Path:
+        """Returns the object file of a source. Raises ToolError if the compiler fails."""
+        included = self._included(source, [Path(flag[2:]) for flag in flags if flag.startswith("-I")])
+        texts = included or {str(path): self._text(path) for path in (source, *self.headers)}
+        said = [flag for flag in flags if not included or not flag.startswith("-I")]
+        key = _digest([str(self.compiler).encode(), source.name.encode(), " ".join(said).encode(),
+                       *(part for name in sorted(texts) for part in (name.encode(), _code(texts[name])))]).hex()
+        own = self.cache / f"{source.stem[:80]}-{key[:24]}.o"
+        store = _store() if included and not any(map(_PRIVATE.match, flags)) else None
+        kept = store / f"{key}.o" if store else None
+        if not own.exists() and not (kept and _copied(kept, own)):
+            self._run(source, flags, own)
+            if kept:
+                _copied(own, kept)
+        return own
+
+    def _run(self, source: Path, flags: Sequence[str], result: Path) -> None:
+        with folders.scratch(self.cache) as aside:
+            made = aside / "o.o"
+            first = intrinsics(self.compiler, flags, source.read_text())
+            run_tool([*self.compiler.command, *flags, *first, *self.include, "-c", str(source), "-o", str(made)])
+            if made.with_suffix(calls.ENDING).exists():
+                made.with_suffix(calls.ENDING).replace(result.with_suffix(calls.ENDING))
+            made.replace(result)
+
+    def _included(self, source: Path, more: Sequence[Path]) -> Mapping[str, bytes] | None:
+        """The texts of the file and of all that it includes of these folders, by name; None where a macro says what it
+        includes."""
+        search = (*(Path(flag[2:]) for flag in self.include), *more)
+        found: dict[str, bytes] = {}
+        left = [source]
+        while left:
+            path = left.pop()
+            text = self._text(path) if path != source else path.read_bytes()
+            if path.name == Path(HEADER).name:
+                text = seen_by(found[source.name].decode("utf-8", "replace"), text.decode()).encode()
+            if found.setdefault(path.name, text) != text:
+                return None
+            for name in _INCLUDE.findall(text):
+                if name[:1] not in (b'"', b"<"):
+                    return None
+                places = (folder / name[1:-1].decode() for folder in (path.parent, *search))
+                left += [place for place in places if place.name not in found and place.is_file()][:1]
+        return found
+
+    def _text(self, path: Path) -> bytes:
+        if path not in self._texts:
+            self._texts[path] = path.read_bytes()
+        return self._texts[path]
+
+
+def link(compiler: Compiler, flags: Sequence[str], objects: Sequence[Path], output: Path) -> Path:
+    """Links unless the same objects were linked to the same file before."""
+    stamp = output.with_name(output.name + ".from")
+    key = _digest([str(compiler).encode(), *(str(item).encode() for item in (*flags, *objects))]).hex()
+    if not (output.exists() and stamp.exists() and stamp.read_text() == key):
+        folders.sweep(output.parent)
+        with folders.scratch(output.parent) as aside:
+            made, its_key = aside / "made", aside / "key"
+            run_tool([*compiler.command, *map(str, objects), *flags, "-o", str(made)])
+            its_key.write_text(key)
+            stamp.unlink(missing_ok=True)
+            made.replace(output)
+            its_key.replace(stamp)
+    return output
+
+
+def run_tool(command: Sequence[str]) -> None:
+    logger.debug("%s", " ".join(command))
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        lines = result.stderr.strip().splitlines()
+        raise ToolError(f"the C compiler failed: {' '.join(command)}\n" + "\n".join(lines[:20]))
+
+
+def _digest(parts: Sequence[bytes]) -> bytes:
+    h = hashlib.sha256()
+    for part in parts:
+        h.update(len(part).to_bytes(8, "little") + part)
+    return h.digest()
+
+
+def _code(text: bytes) -> bytes:
+    """A C file without the comment that it begins with, which says where in a model a kernel is used."""
+    return text.partition(b"*/")[2] if text.startswith(b"/*") else text
+
+
+def _store() -> Path | None:
+    """The folder of object files that all builds share; None where there is no place for it."""
+    try:
+        store = paths.cache("objects")
+    except MegccError:
+        return None
+    return store if os.access(store, os.W_OK) else None
+
+
+def _copied(path: Path, to: Path) -> bool:
+    """Copies an object file, and what the compiler wrote beside it, each in one step, whoever else does the same;
+    whether it was there and could be."""
+    try:
+        for ending in (calls.ENDING, path.suffix):  # the object file last: where it is, the other one is, too
+            if path.with_suffix(ending).exists() or ending == path.suffix:
+                _copy(path.with_suffix(ending), to.with_suffix(ending))
+        with suppress(OSError):
+            os.utime(path)
+        return True
+    except OSError:
+        return False
+
+
+def _copy(path: Path, to: Path) -> None:
+    descriptor, aside = tempfile.mkstemp(dir=to.parent)
+    try:
+        os.close(descriptor)
+        shutil.copyfile(path, aside)
+        os.replace(aside, to)
+    except BaseException:
+        os.unlink(aside)
+        raise
+
+
+_limited: set[Path] = set()
+_lock = Lock()
+
+
+def _limit(store: Path) -> None:
+    """Removes what was not used for the longest time where the store has grown too large; once in a process."""
+    with _lock:
+        if store in _limited:
+            return
+        _limited.add(store)
+    with suppress(OSError):
+        facts = sorted((entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in os.scandir(store))
+        over = sum(size for _, size, _ in facts) - STORE_BYTES
+        for _, size, path in facts:
+            if over <= 0:
+                break
+            over -= size
+            with suppress(OSError):
+                os.unlink(path)

@@ -50,7 +50,7 @@ LONG = {
     "compiled/packages/test_bundle.py": ("test_cmake_in_a_project_and_installed[embedded]",),
     "compiled/runtime/test_runtime_fuzz.py": ("of_a_network[size]", "of_a_network[buckets]"),
     "relax/test_random.py": tuple(f"[{seed}]" for seed in range(20, 100)),
-    "compiled/models/test_counts.py": ("test_boxes_of_any_size[riscv64-v]",),
+    "compiled/shapes/test_counts.py": ("test_boxes_of_any_size[riscv64-v]",),
     "relax/test_dispatch.py": ("test_resnet_in_a_container",),
     "compiled/tools/test_onnx_backend.py": ("test_with_parameters_as_constants[48]",),
 }

@@ -33,7 +33,7 @@ JOBS = os.cpu_count() or 2
 #: Bytes that the store has at most. Beyond them, those that were not used for the longest time are removed.
 STORE_BYTES = 1 << 30
 #: Flags by which an object file knows its folder or this machine: such are not shared.
-_PRIVATE = re.compile(r"-g(?!no)|-f(profile|test-coverage|sanitize|file-prefix|debug)|--coverage|.*=native$")
+_PRIVATE = re.compile(r"-g(?!no)|-f(profile|test-coverage|file-prefix|debug)|--coverage|.*=native$")
 _INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include[ \t]+(\S+)", re.MULTILINE)
 
 
@@ -70,7 +70,7 @@ class Objects:
         key = _digest([str(self.compiler).encode(), source.name.encode(), " ".join(said).encode(),
                        *(part for name in sorted(texts) for part in (name.encode(), _code(texts[name])))]).hex()
         own = self.cache / f"{source.stem[:80]}-{key[:24]}.o"
-        store = _store() if included and not any(map(_PRIVATE.match, flags)) else None
+        store = _store() if included and not any(map(_PRIVATE.match, (*self.compiler.command, *flags))) else None
         kept = store / f"{key}.o" if store else None
         if not own.exists() and not (kept and _copied(kept, own)):
             self._run(source, flags, own)

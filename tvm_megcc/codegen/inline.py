@@ -67,7 +67,7 @@ class _Inliner:
         (_loop if op.kind == "loop" else _branch)(self, op, self.bodies[op.outputs[0]])
 
     def body(self, op: Op, plan: KernelPlan, given: Sequence[str], number: int) -> list[str]:
-        """Returns the steps of a body whose inputs are these values; what its outputs are called."""
+        """Adds the steps of a body whose inputs are these values; returns what its outputs are called."""
         known = dict(zip(plan.graph.inputs, map(self.held, given), strict=True))
         prefix = f"{op.outputs[0]}/{number}/"
 

@@ -26,7 +26,8 @@ def packer(name: str):
 
 
 def pack(how: tuple, *arrays: np.ndarray) -> np.ndarray:
-    """Returns the array packed as `how` = (name, *arguments) says, flat. Behind it those of `Operand.also`."""
+    """Returns an array packed as `how` = (name, *arguments) says, flat. Behind it in `arrays` are those of
+    `Operand.also`."""
     name, *arguments = how
     return np.ascontiguousarray(PACKERS[name](*arrays, *arguments)).reshape(-1)
 
@@ -73,7 +74,8 @@ def pack_depthwise(array: np.ndarray, lanes: int) -> np.ndarray:
 @packer("columns")
 def pack_columns(array: np.ndarray, lanes: int, transposed: bool = False, block: int = BLOCK,
                  step: int = BLOCK) -> np.ndarray:
-    """[K, N], or [N, K] if transposed → [N/block][K][block]; one block is behind the last multiple of `step`."""
+    """[K, N], or [N, K] if transposed → [N/block][K][block]; the columns behind the last multiple of `step` are one
+    narrower block."""
     if transposed:
         array = array.T
     array = _padded(array, 1, lanes)

@@ -32,8 +32,8 @@ class Buffer:
     bytes: size without padding. first, last: instruction indices, both included.
     alignment: of this buffer alone, where it is more than the plan's; a power of two.
     kind: "activation", "input", "output" or "workspace", for pictures and reports; or "state", which comes first.
-    on: the buffer whose place it takes: it begins at the same address, in the instruction that is the last one of the
-        other, which only makes room for it while it is read.
+    on: the buffer whose place it takes: it begins at the same address, in the last instruction that reads the other
+        one, and overwrites it while that is read.
     traffic: how often a byte of it is read or written in a run, as far as can be told.
     """
 
@@ -337,7 +337,7 @@ def _by_all_traffic(problem: _Problem, best, bound) -> _Layout:
 
 
 def _by_breadth(problem: _Problem, best, bound) -> _Layout:
-    """Returns the buffers of the fullest instruction first, then those of the next one."""
+    """Places buffers of the instruction with most bytes alive first, then those of the next one."""
     live = live_bytes(problem.buffers, problem.alignment)
     fullest = [max(live[b.first:b.last + 1]) for b in problem.buffers]
     return problem.place(problem.sorted(lambda i: (-fullest[i], -problem.sizes[i])))

@@ -224,7 +224,7 @@ class Importer:
             scope.values[name] = None
 
     def _inputs(self, scope: Scope, needed: Container[str]) -> list[str]:
-        """Returns a model that was cut has only the inputs that are still needed; a whole one has all, used or not."""
+        """Adds the inputs; returns their names. A model that was cut has only those still needed, a whole one all."""
         given = given_tensors(self, scope)
         seed = self._seed({*self.builder.types, *self.output_names, *(value.name for value in given)})
         for option, wanted in (("input_shapes", self.input_shapes), ("constants", self.fixed)):

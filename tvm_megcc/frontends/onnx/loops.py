@@ -29,9 +29,14 @@ ENDLESS = 2**63 - 1
 
 @dataclass(frozen=True)
 class Looped:
-    """A loop that is being imported. names: of the iteration, of the condition, and of the carried results. inside:
-    what the body calls those. carried: what they are at first. most, going: operands. room: how many iterations what it
-    stacks has room for, None if it stacks nothing or nothing limits them. exact: whether it makes so many."""
+    """A loop that is being imported, as ONNX's Loop.
+
+    names: of the iteration number, of the condition, and of the loop-carried values, as results call them. inside: what
+        the body calls the loop-carried values. carried: their initial values.
+    most, going: the operands M (greatest trip count) and cond.
+    room: for how many iterations the stacked scan outputs have room; None if there are none, or nothing limits them.
+    exact: whether the trip count is `room`.
+    """
 
     names: Sequence[str]
     inside: Sequence[str]
@@ -42,13 +47,14 @@ class Looped:
     exact: bool = False
 
 
-#: Emits a turn: from its number, the condition and what goes round, the condition, what goes round, and rows; None in
-#: them where a finding says why not.
+#: Emits one iteration. It gets the iteration number, the condition and the loop-carried values. It returns the
+#: condition, the loop-carried values and a row of each scan output; None among them where a finding says why not.
 Body = Callable[[Sequence[str]], "list[str | None]"]
 
 
 def loop_of(importer: Importer, node: Node, loop: Looped, iteration: Body) -> list[str | None]:
-    """Returns the loop's results: what went round, then what it stacked; none where an iteration cannot be imported."""
+    """Returns the loop's results: loop-carried values, then stacked scan outputs; none where an iteration cannot be
+    imported."""
     builder = importer.builder
     plans = _plans(importer, node, loop, iteration)
     if plans is None:
@@ -95,8 +101,8 @@ def loop_of(importer: Importer, node: Node, loop: Looped, iteration: Body) -> li
 
 
 def _filling(node: Node, plan: TensorType | Packed, value: str) -> str:
-    """Makes the initial values that the loop carries: one number fills a larger value that stands in its place from the
-    first iteration on."""
+    """Returns the initial value that the loop carries: a single number is broadcast where the first iteration makes a
+    larger value of it."""
     type_ = node.type_of(value)
     if isinstance(plan, Packed) or type_ == plan or type_.size != 1 or not plan.is_static:
         return value
@@ -105,15 +111,14 @@ def _filling(node: Node, plan: TensorType | Packed, value: str) -> str:
 
 
 def _may_fill(start: TensorType, type_: TensorType, name: str, ops: Sequence[Op]) -> bool:
-    """Whether one number may be the larger value of later iterations already at first: nothing reads it, or it is one,
-    too.
-    """
+    """Whether an initial value that is a single number may be broadcast to the type of later iterations: the body does
+    not read it, or they have one number too."""
     return type_.dtype == start.dtype and start.size == 1 and type_.is_static \
         and (type_.size == 1 or not any(name in op.inputs for op in ops))
 
 
 def _packed(node: Node, plan: TensorType | Packed, value: str) -> list[str]:
-    """The parts of what goes round; where extents are not known, the run sees whether a value has its shape."""
+    """The parts of a loop-carried value. Where extents are not known, the run checks that its shape is the plan's."""
     if isinstance(plan, Packed):
         return plan.pack(node, value)
     type_ = node.type_of(value)
@@ -131,7 +136,8 @@ def _plans(importer: Importer, node: Node, loop: Looped, iteration: Body) -> lis
     """Decides how the loop carries each value: as it is, or packed, with room for the largest. Returns None if an
     iteration cannot be imported.
 
-    Turns are imported until no more extents are found to change, then once more for how large they become.
+    An iteration is imported again and again until no more extents are found to change; the last one says how large they
+    become.
     """
     builder, expanded = importer.builder, importer.expanded
     starts = [node.type_of(value) for value in loop.carried]
@@ -192,8 +198,11 @@ def _plans(importer: Importer, node: Node, loop: Looped, iteration: Body) -> lis
 
 def _not_growing(extents: Sequence[tuple[int, int, Dim, Dim, Dim]],
                  ops: Sequence[Op]) -> tuple[set[tuple[int, int]], dict[str, int | None]]:
-    """Which extents (of a value, its axis: that at first, that behind an iteration, its symbol) stay as small as they
-    were, if those do; and what limits the symbols of an iteration."""
+    """Finds extents that never grow beyond their initial value, by assuming it of all and dropping those that do.
+
+    extents: (value, axis, initial extent, extent after an iteration, symbol inside the iteration). Returns the
+    (value, axis) that do not grow, and the limits of the symbols of an iteration.
+    """
     outer = bounds_of(ops)
     left = {(index, axis): (top, then, str(inside)) for index, axis, first, then, inside in extents
             if (top := interval(first, {name: (0, outer.get(name)) for name in symbols(first)})[1]) is not None}
@@ -219,7 +228,7 @@ def _trip_count(node: Node, builder: Builder, loop: Looped) -> Dim | None:
 
 
 def _may_stay(start: Dim, then: Dim, inside: Dim) -> bool:
-    """Whether an extent that changes is one that an iteration counts, without regard to what it was."""
+    """Whether an extent after an iteration does not depend on the one before it."""
     return not symbols(then) & symbols(inside)
 
 

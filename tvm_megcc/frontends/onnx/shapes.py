@@ -56,7 +56,7 @@ def _scalar(value: Dim) -> np.ndarray:
 
 
 def _moved(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray | None:
-    """Returns operators that only move elements do so with any objects."""
+    """Computes as the operator itself does: those that only move elements move any objects."""
     return None if is_open(attrs) else np.asarray(operator(kind).compute(attrs, *values)[0], object)
 
 

@@ -15,7 +15,8 @@ _MOST_CYCLES = 2**30
 
 @quantised("CUSTOM CIRCULAR_BUFFER")
 def circular_buffer(node: Node) -> Results:
-    """int8 [N,1,H,C] behind the last steps [N,S,H,C]. Before the first run all of them are the zero point.
+    """Appends the operand, int8 [N,1,H,C], to the buffer and drops its oldest step: the result is [N,S,H,C]. Before the
+    first run all steps are the zero point.
 
     With option cycles_max of C, TFLite Micro ends a run here, but for every C-th one. Here the others go on to the end;
     what they compute behind this operator becomes neither a state nor an output.

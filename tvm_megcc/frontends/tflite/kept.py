@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common parts of recurrent layers: bounds, and operands that are states."""
+"""The common parts of recurrent layers: bounds, and operands that are states.
+
+A state is an operand that the layer also writes: TFLite's variable tensors. It is an input and an output of the network
+where somebody asks for it; else it begins with zero in each run.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +25,19 @@ def limit_of(node: Node, option: str) -> float:
 
 
 def asked_for(node: Node, index: int) -> bool:
-    """Whether somebody wants the state that operand `index` is kept from run to run."""
+    """Whether operand `index` is a state that is kept from run to run."""
     return index < len(node.operator.inputs) and node.states.is_asked_for(node.operator.inputs[index])
 
 
-def begun(node: Node, index: int, shape: tuple[Dim, ...]) -> str:
-    """Operand `index` before the run, of another shape; "" where nobody asks for that state."""
+def state_before(node: Node, index: int, shape: tuple[Dim, ...]) -> str:
+    """The state that is operand `index`, as it is before the run, reshaped; "" where it is not kept."""
     if not asked_for(node, index):
         return ""
     return node.emit("reshape", node.states.of(node.operator.inputs[index]), shape=shape)
 
 
-def end(node: Node, index: int, value: str) -> None:
-    """The value becomes that operand, if somebody asks for it."""
+def keep_state(node: Node, index: int, value: str) -> None:
+    """Makes a value, reshaped, the state that operand `index` is in the next run; nothing where it is not kept."""
     if asked_for(node, index):
         name = node.states.of(node.operator.inputs[index])
         node.states.keep(name, node.made(node.emit("reshape", value, shape=node.type_of(name).shape)))

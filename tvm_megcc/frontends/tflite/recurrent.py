@@ -8,7 +8,7 @@ import numpy as np
 import tflite
 
 from ...errors import ShapeError
-from .kept import begun, end, limit_of
+from .kept import keep_state, limit_of, state_before
 from .node import Node, Results, Unsupported, imports
 from .recurrent_steps import STATES, needs_steps
 from .recurrent_steps import lstm as lstm_steps
@@ -43,13 +43,13 @@ def lstm(node: Node) -> Results:
              "cell_clip": limit_of(node, "CellClip")}
     x = _time_first(node)
     batch, units = node.type_of(x).shape[1], r.shape[1]
-    first = [begun(node, index, (1, batch, units)) for index in STATES]
+    first = [state_before(node, index, (1, batch, units)) for index in STATES]
     first = [name or node.constant(np.zeros((1, batch, units)), dtype) if any(first) else "" for name in first]
     y, *last = node.onnx("LSTM", x, node.constant(w[None], dtype), node.constant(r[None], dtype),
                          node.constant(np.concatenate([bias, np.zeros_like(bias)])[None], dtype), "", *first,
                          "" if peepholes is None else node.constant(peepholes, dtype), outputs=3, **attrs)
     for index, value in zip(STATES, last, strict=True):
-        end(node, index, value)
+        keep_state(node, index, value)
     return [_without_directions(node, y)]
 
 
@@ -71,11 +71,11 @@ def rnn(node: Node) -> Results:
     w, r, bias = (node.const(index, "weights") for index in (1, 2, 3))
     dtype = node.type(0).dtype
     x = _time_first(node)
-    first = begun(node, 4, (1, node.type_of(x).shape[1], r.shape[0]))
+    first = state_before(node, 4, (1, node.type_of(x).shape[1], r.shape[0]))
     y, last = node.onnx("RNN", x, node.constant(w[None], dtype), node.constant(r[None], dtype),
                       node.constant(np.concatenate([bias, np.zeros_like(bias)])[None], dtype), "", first, outputs=2,
                         hidden_size=r.shape[0], activations=[_activation(node)])
-    end(node, 4, last)
+    keep_state(node, 4, last)
     return [_without_directions(node, y)]
 
 

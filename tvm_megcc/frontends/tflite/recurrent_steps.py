@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import tflite
 
-from .kept import asked_for, begun, end, limit_of
+from .kept import asked_for, keep_state, limit_of, state_before
 from .node import Node, Results, Unsupported
 from .quantized.hybrid import hybrid, multiplied, scales
 
@@ -74,14 +74,14 @@ def _steps(node: Node, x: str, r: np.ndarray, scale: str, others: Sequence[str],
         raise Unsupported(f"activation {function} of a recurrent layer is not supported")
     recurrent, batch, made = node.spelled().constant(r), node.type_of(x).shape[1], r.shape[1]
     sizes = made, node.type_of(x).shape[2] // gates
-    first = [begun(node, index, (batch, size)) for index, size in zip(states, sizes, strict=False)]
+    first = [state_before(node, index, (batch, size)) for index, size in zip(states, sizes, strict=False)]
     kept = [(name, index) for name, index in zip(("Y_h", "Y_c"), states, strict=False) if asked_for(node, index)]
     y, *last = node.spelled().emit("recurrent_steps", (x, recurrent, scale, *others, *first), gates=gates,
                                    activation=_ACTIVATIONS[function],
                                    results=("Y", *(name for name, _ in kept)),
                                    asymmetric=bool(node.option("AsymmetricQuantizeInputs", False)), **attrs)
     for (_, index), value in zip(kept, last, strict=True):
-        end(node, index, value)
+        keep_state(node, index, value)
     return y
 
 

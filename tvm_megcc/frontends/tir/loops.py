@@ -27,7 +27,11 @@ _ACCUMULATORS = {"Add": "sum", "Mul": "product", "Max": "most", "Min": "least"}
 
 
 class Loops(Text):
-    """Prints the statements of one function."""
+    """Prints the statements of one function.
+
+    macs: multiply-accumulates so far. _open, _trips: variables and extents of the loops around. _begun: blocks whose
+    `init` is printed in front of their loop. _split: the loop whose iterations are tasks.
+    """
 
     def __init__(self, analyzer: Analyzer, dim):
         super().__init__(analyzer, dim)
@@ -259,7 +263,8 @@ class Loops(Text):
     # --- reductions ----------------------------------------------------------------------------------------------
 
     def _reduction(self, loop):
-        """Returns the block whose reduction a loop is the outermost loop of, if all loops from it inwards are of it."""
+        """Returns the block (SBlockRealize) inside a nest of loops, of which this is the outermost, if all of them run
+        over its reduction axes and no loop outside does; else None."""
         loops, statement = [], loop
         while type(statement).__name__ == "For":
             loops.append(statement.loop_var)

@@ -38,8 +38,8 @@ class Blocks:
         return packed(self.numbers) if self.bits == 4 else self.numbers
 
     def centred(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """Numbers and offsets; None in place of these where values are scale * (number - 2^(bits - 1)). Where they are
-        scale * (number - zero), with one zero for all, numbers are moved so."""
+        """Numbers and offsets of the same values, without offsets (None) where one zero point serves all blocks: where
+        values are scale * (number - zero), numbers are shifted so that zero becomes 2^(bits - 1)."""
         found = np.flatnonzero(self.scale)
         steps = -self.offset.flat[found[0]] / self.scale.flat[found[0]] if found.size else 0.0
         zero, middle = int(np.rint(np.clip(steps, 0, 1 << self.bits))), centre(self.bits)

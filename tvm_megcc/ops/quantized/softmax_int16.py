@@ -23,7 +23,7 @@ LEAST = 10.0
 
 
 def between(values: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """Returns the function of a table at int16, each 128th of which has a point."""
+    """Interpolates linearly in a table of 513 points, one for every 128th value of int16."""
     wide = values.astype(np.int64)
     base, rise = table.astype(np.int64)[:-1], np.diff(table.astype(np.int64))
     place = 256 + (wide >> 7)
@@ -66,7 +66,8 @@ class SoftmaxWide(Operator):
 
 
 def _table(function: Callable[[np.ndarray], np.ndarray], low: float, high: float) -> np.ndarray:
-    """Points at which straight lines meet, less half of what the line is beyond the function between them."""
+    """The function at 513 places in [low, high], in steps of 2^-15. Each but the last is corrected by half of the error
+    that a straight line to the next one has in the middle, as TFLite's reference does."""
     places = low + np.arange(POINTS) * ((high - low) / (POINTS - 1))
     values = function(places) * (2**16 / ((2**16 - 1) * (2.0 / (2**16 - 1))))
     middles = function(places[:-1] + (high - low) / (POINTS - 1) / 2) * 2**15

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators on shapes: all forms of reshape, shape and size as values, constants made from shapes, casts."""
+"""Operators on shapes: all forms of reshape, shape and size as values, constants made from shapes."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ def import_range(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _symbolic_range(node: OnnxNode) -> tuple[str, ...]:
-    """Returns operands that depend on shape symbols: ones are counted, as many as there are numbers."""
+    """Emits a range whose operands depend on shape symbols: a ramp of as many elements, times delta, plus start."""
     start, limit, delta = (node.dims(index)[0] for index in range(3))
     if not isinstance(delta, int) or delta == 0:
         raise MegccError(f"delta is {delta}, which has to be a number other than 0")

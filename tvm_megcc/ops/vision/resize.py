@@ -275,7 +275,7 @@ def _scales(node: OnnxNode, index: int, axes: Sequence[int]) -> list:
 
 
 def _from_scales(node: OnnxNode, extents: Sequence[Dim], axes: Sequence[int], scales: list) -> tuple[list[Dim], list]:
-    """Returns sizes that only the run knows are those of the shape that the model states."""
+    """Returns sizes and scales. Sizes that only the run knows are those of the shape that the model states."""
     if len(scales) != len(extents):
         raise ShapeError(f"{len(scales)} scales for {len(extents)} axes")
     for scale in scales:

@@ -227,7 +227,8 @@ class _Cutter:
         return own
 
     def _choose(self, op: Op, part: Op) -> bool:
-        """Returns the kernel of the operator for a part of it; of integers another one where it is none."""
+        """Chooses the operator's kernel for a part of it, or another one of integers where that refuses; whether there
+        is one."""
         choice = self.placed.choices[op.outputs[0]]
         if choice.kernel.by_place:
             return False

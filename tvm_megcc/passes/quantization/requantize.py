@@ -63,11 +63,13 @@ class Parameters:
 
 def finish_sums(edit: Editor, op: Op, product: Op, sums: str, scale: np.ndarray, shape: tuple[int, ...],
                 readers: Readers, addend: np.ndarray | None = None) -> None:
-    """Puts into the place of an operator of floats the one that computes `sums`, and what makes floats of them or,
-    where only clips and a quantize_linear follow, what these give.
+    """Replaces an operator of floats, `op`, by an integer one and a rescaling.
+
+    `product` computes the integers `sums`; an elementwise operator makes floats of them. Where only clips and a
+    quantize_linear read `op`, these go as well: the elementwise operator then gives the quantised result.
 
     scale: of the sums, one or several; shape: how several of them, and the addend, broadcast. addend: floats that are
-    added, if any.
+    added to the result, if any.
     """
     def operand(array: np.ndarray, name: str) -> str:
         return edit.constant(f"{op.outputs[0]}.{name}", np.ascontiguousarray(array.reshape(shape)))

@@ -91,7 +91,7 @@ def _kv_cache(graph: Graph, output: str, state: str, capacities: Mapping[str, in
 
 
 def _with_totals(graph: Graph, steps: Mapping[Symbol, Dim]) -> Graph:
-    """Returns extents of inputs that have to be p + n, such as those of masks, are."""
+    """Replaces extents of inputs that have to be past + new, such as those of masks, by that sum."""
     totals = {}
     for past, new in steps.items():
         total = past + new

@@ -268,7 +268,7 @@ def matmul(s: Streamer, op: Op) -> None:
 
 
 def along(axis_name: str) -> Rule:
-    """Returns operators that read whole lines along one axis, which may not be that of the stream."""
+    """Returns the rule of operators that read whole lines along one axis, which may not be that of the stream."""
     def rule(s: Streamer, op: Op) -> None:
         flow = s.settled(s.flow(op))
         rank = s.types[flow.name].rank

@@ -40,7 +40,7 @@ def candidates(kind: str, shapes: Sequence[str], weights: Sequence[str] = (), at
         attrs: "pads=1,1,1,1 strides=2,2"; what is left out is as in the operator's first test case.
         tiles: also other register tiles, which only tuning takes.
         time: measure on this machine, which has to run the target's code.
-        network: bytes of weights of the network that is thought around the operator; None: as `network_around` says.
+        network: bytes of weights of the network that the operator is timed in; None: as `network_around` says.
 
     Raises:
         MegccError: for an unknown operator or attribute, shapes that do not fit it, or if nothing realises it.

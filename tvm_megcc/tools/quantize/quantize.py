@@ -103,7 +103,7 @@ class _Quantiser:
         return node.input[1] in {tensor.name for tensor in self.proto.graph.initializer}
 
     def calibrate(self, method: str) -> None:
-        """Returns ranges of all values by a method, kept.
+        """Finds the ranges of all values by a method, and keeps them.
 
         Raises:
             MegccError: where a value has none, for it is infinite or no number.

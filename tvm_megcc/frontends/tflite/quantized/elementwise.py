@@ -141,7 +141,7 @@ _COMPARISONS = {"EQUAL": ("equal", False), "NOT_EQUAL": ("equal", True), "LESS":
 
 @wide("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
 def raw_comparison(node: Node) -> Results:
-    """Returns numbers of 16 bits as they are: LiteRT passes over their scales here."""
+    """Compares numbers of 16 bits as they are: LiteRT passes over their scales here."""
     kind, turned = _COMPARISONS[node.kind]
 
     def make(names: list[str], order: Order) -> str:

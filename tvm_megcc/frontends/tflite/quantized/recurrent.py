@@ -10,7 +10,7 @@ from ....ir.expr import X, arg, call, clip
 from ....ops.elementwise import emit_broadcast
 from ....ops.recurrent.lstm_int8 import FACTORS, HIDDEN, MOST_BITS, NORMS, PEEPHOLES, PROJECTION
 from ..file import Quantization
-from ..kept import asked_for, begun, end, limit_of
+from ..kept import asked_for, keep_state, limit_of, state_before
 from ..node import Node, Results, Unsupported
 from . import fixed_point
 from .fixed_point import Multiplier
@@ -73,7 +73,7 @@ def lstm(node: Node) -> Results:
     operands = [sums, constant(recurrent), constant(_less(np.zeros(len(recurrent)), recurrent, zero(state))),
                 constant(factors), constant(peeps) if peepholes else "", *norms, *projection]
     batch = node.type_of(sums).shape[1]
-    first = [begun(node, index, (batch, size)) for index, size in ((_STATE, made), (_CELL, units))]
+    first = [state_before(node, index, (batch, size)) for index, size in ((_STATE, made), (_CELL, units))]
     made_zero = zero(state if projects else hidden)
     if not first[0] and zero(state) != made_zero:
         # A state begins with its own zero point, whatever that of the results is.
@@ -86,7 +86,7 @@ def lstm(node: Node) -> Results:
         apart=not node.option("TimeMajor", False),
         results=("Y", *(name for name, _ in kept)))
     for (_, index), value in zip(kept, last, strict=True):
-        end(node, index, value)
+        keep_state(node, index, value)
     return [node.made(y, _order(node))]
 
 

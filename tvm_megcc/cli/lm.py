@@ -49,12 +49,24 @@ def chat_(args: argparse.Namespace) -> int:
     return 0
 
 
+def bench_(args: argparse.Namespace) -> int:
+    """Tokens a second for each number of threads, on stdout."""
+    from ..tools.lm import bench
+    from .verbs import _print, _progress
+
+    with _progress(args, f"measuring {args.path}"):
+        rows = [bench.measure(args.path, args.target or None, threads, args.prompt, args.max_tokens, args.repeats)
+                for threads in args.threads or [None]]
+    _print(args, bench.report(rows), bench.text)
+    return 0
+
+
 def _model(args: argparse.Namespace):
     from ..tools.lm.model import LanguageModel
     from .verbs import _progress
 
     with _progress(args, f"building {args.path}"):
-        return LanguageModel(args.path, args.target or None)
+        return LanguageModel(args.path, args.target or None, args.threads)
 
 
 def _sampling(args: argparse.Namespace):

@@ -294,7 +294,19 @@ def _language_models(verbs) -> None:
     _sampling_options(verb)
 
 
+    verb = _verb(steps, "bench", lm.bench_, "tokens a second, memory and what loading takes, on this machine")
+    verb.add_argument("path", metavar="DIR", help="a folder that 'megcc lm compile' wrote")
+    verb.add_argument("--threads", type=_count, action="append", metavar="N",
+                      help="workers of a run; may be given several times (default: those it was compiled for)")
+    verb.add_argument("--prompt", type=_count, default=128, metavar="N", help="tokens of a prompt (default: 128)")
+    verb.add_argument("--max-tokens", type=_count, default=64, metavar="N", help="tokens behind it (default: 64)")
+    verb.add_argument("--repeats", type=_count, default=3, metavar="N",
+                      help="sequences; figures are medians (default: 3)")
+    _target_option(verb, "which of the folder's targets (default: one that runs here)")
+
+
 def _sampling_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--threads", type=_count, metavar="N", help="workers (default: those it was compiled for)")
     verb.add_argument("--max-tokens", type=_count, default=256, metavar="N", help="of an answer (default: 256)")
     verb.add_argument("--temperature", type=float, default=0.0, metavar="T",
                       help="0 for the likeliest token each time (default: 0)")

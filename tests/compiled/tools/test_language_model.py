@@ -90,6 +90,20 @@ def test_a_conversation(folder, capsys, monkeypatch):
     assert capsys.readouterr().out.split("\n")[:2] == [expected("cde", 3), expected("fgh", 3)]
 
 
+def test_figures(folder, capsys):
+    assert main(["lm", "bench", str(folder), "--prompt", "9", "--max-tokens", "5", "--repeats", "2", "--threads", "1",
+                 "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["speeds"]
+    assert (row["threads"], row["prompt"], row["tokens"]) == (1, 9, 5)
+    assert min(row["prefill"], row["decode"], row["load"], row["weights"], row["arena"]) > 0
+    assert main(["lm", "bench", str(folder), "--prompt", "9", "--max-tokens", "5"]) == 0
+    assert "1 thread: " in capsys.readouterr().out
+    assert main(["lm", "bench", str(folder), "--prompt", "20", "--max-tokens", "5"]) == 1
+    assert "are more than the context of 24" in capsys.readouterr().err
+    assert main(["lm", "bench", str(folder), "--prompt", "9", "--max-tokens", "5", "--threads", "2"]) == 1
+    assert "was compiled for 1; compile it again with --threads 2" in capsys.readouterr().err
+
+
 def test_what_is_no_language_model(folder, tmp_path, capsys):
     assert main(["lm", "generate", str(tmp_path), "a"]) == 1
     assert "is no language model: 'megcc lm compile MODEL.gguf" in capsys.readouterr().err

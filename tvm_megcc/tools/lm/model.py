@@ -66,9 +66,10 @@ class LanguageModel:
         MegccError: where the folder has no language model, or a tool is missing.
     """
 
-    def __init__(self, folder: str | Path, target: str | None = None):
+    def __init__(self, folder: str | Path, target: str | None = None, threads: int | None = None):
+        """threads: workers of a run, as of `tvm_megcc.load`."""
         self.settings, self.tokenizer = _read(Path(folder))
-        self.session = load(folder, target)
+        self.session = load(folder, target, threads=threads)
         self.tokens: list[int] = []
         self.figures = Figures()
 
@@ -109,7 +110,7 @@ class LanguageModel:
         sampling = sampling or Sampling()
         generator, found, given, text = sampling.generator(), [], "", ""
         begin, read = time.perf_counter(), self.encode(prompt)
-        logits = self._read(read)
+        logits = self.read(read)
         self.figures = Figures(len(read), time.perf_counter() - begin)
         for _ in range(max_tokens):
             token = choose(logits, self.tokens, sampling, generator)
@@ -126,14 +127,18 @@ class LanguageModel:
             if ends or len(self.tokens) == self.settings.context:
                 break
             begin = time.perf_counter()
-            logits = self._read([token])
+            logits = self.read([token])
             self.figures.tokens += 1
             self.figures.seconds += time.perf_counter() - begin
         if len(text) > len(given):
             yield text[len(given):]
 
-    def _read(self, tokens: Sequence[int]) -> np.ndarray:
-        """Logits [vocabulary] of the token behind these, which the model reads."""
+    def read(self, tokens: Sequence[int]) -> np.ndarray:
+        """Logits [vocabulary] of the token behind these, which the model reads behind what it has read so far.
+
+        Raises:
+            MegccError: for no tokens, and for more than there is room for.
+        """
         room = self.settings.context - len(self.tokens)
         if not tokens:
             raise MegccError("the prompt is empty")

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast a compiled language model is: tokens a second of a prompt and of a text, memory, and what loading takes."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import MegccError
+from ..bench.peers import resident
+from .model import LanguageModel
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Figures of a language model on this machine.
+
+    threads: workers of a run, those it was compiled for where nobody says how many. load: seconds from a built folder
+    to a model that can be asked, tokenizer included. prefill, decode: tokens a second, medians of some sequences: of a
+    prompt of `prompt` tokens, and of `tokens` behind it, one by one. weights, arena: bytes of the network. resident:
+    bytes of memory of the process after the last token; None where the system does not say.
+    """
+
+    threads: int
+    load: float
+    prompt: int
+    prefill: float
+    tokens: int
+    decode: float
+    weights: int
+    arena: int
+    resident: int | None
+
+
+def measure(folder: str | Path, target: str | None = None, threads: int | None = None, prompt: int = 128,
+            tokens: int = 64, repeats: int = 3) -> Speed:
+    """Reads prompts of drawn tokens with a model, and generates the likeliest text behind them.
+
+    Args:
+        threads: of a run, as of `tvm_megcc.load`.
+        prompt, tokens: of a sequence; repeats: sequences, after a short one that is not counted.
+
+    Raises:
+        MegccError: where there is no room for so many tokens, and as `LanguageModel`.
+    """
+    LanguageModel(folder, target, threads).session.close()  # builds it, if it is not yet
+    begin = time.perf_counter()
+    model = LanguageModel(folder, target, threads)
+    load = time.perf_counter() - begin
+    context = model.settings.context
+    if prompt + tokens > context:
+        raise MegccError(f"{prompt} tokens of a prompt and {tokens} behind it are more than the context of {context}")
+    given = np.random.default_rng(0).integers(0, model.tokenizer.get_vocab_size(), prompt).tolist()
+    _sequence(model, given[:model.settings.prompt], 1)
+    times = [_sequence(model, given, tokens) for _ in range(repeats)]
+    program = model.session.program
+    return Speed(threads or program["workers"], load, prompt, prompt / statistics.median(first for first, _ in times),
+                 tokens, tokens / statistics.median(rest for _, rest in times), program["weight_bytes"],
+                 program["arena_bytes"], resident("VmRSS"))
+
+
+def _sequence(model: LanguageModel, given: Sequence[int], tokens: int) -> tuple[float, float]:
+    """Seconds of a prompt, and of so many tokens behind it."""
+    model.reset()
+    begin = time.perf_counter()
+    logits = model.read(given)
+    first = time.perf_counter()
+    for _ in range(tokens):
+        logits = model.read([int(logits.argmax())])
+    return first - begin, time.perf_counter() - first
+
+
+def report(rows: Sequence[Speed]) -> dict:
+    return {"speeds": [asdict(row) for row in rows]}
+
+
+def text(report: dict) -> str:
+    """A line for each number of threads."""
+    lines = []
+    for row in report["speeds"]:
+        used = "" if row["resident"] is None else f", {row['resident']:,} resident"
+        workers = f"{row['threads']} thread{'s' if row['threads'] > 1 else ''}"
+        lines.append(f"{workers}: {row['prefill']:.1f} tokens a second of a prompt of {row['prompt']}, "
+                     f"{row['decode']:.1f} of {row['tokens']} behind it; loaded in "
+                     f"{1000 * row['load']:.0f} ms; bytes: {row['weights']:,} of weights, {row['arena']:,} of arena"
+                     f"{used}\n")
+    return "".join(lines)

@@ -20,7 +20,7 @@ _HALF, _HALF64 = np.float32(0.49999997), 0.49999999999999994
 
 
 def _nearest(values: np.ndarray, low: int, high: int) -> np.ndarray:
-    """Halves away from zero, within limits; NaN is the highest."""
+    """Rounds, halves away from zero, within limits; NaN becomes the highest."""
     bounded = np.where(values < high, values, np.float32(high))
     bounded = np.where(bounded > low, bounded, np.float32(low)).astype(np.float32)
     size = np.floor(np.abs(bounded) + _HALF)
@@ -28,7 +28,7 @@ def _nearest(values: np.ndarray, low: int, high: int) -> np.ndarray:
 
 
 def measured(rows: np.ndarray, asymmetric: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Each row of floats [N,K] as differences of bytes from a zero point, and its scale [N,1]."""
+    """Quantises each row of floats [N,K] by its own range: 8-bit numbers less their zero point, and scales [N,1]."""
     if not asymmetric:
         size = np.abs(rows).max(1, keepdims=True)
         scale = np.where(size > 0, size / np.float32(127), np.float32(1)).astype(np.float32)
@@ -77,7 +77,7 @@ class RecurrentSteps(Operator):
     i, f, o; norms float32 [2,G*U], factors and biases of normalised gates; projection [O,U] of the type of r, and its
     bias float32 [O]; initial_h float32 [N,O] and initial_c [N,U], zeros if absent.
     Attributes: `gates`; `activation`, of cells and their gate: tanh, relu or affine; `cell_clip`, `projection_clip`, 0
-    for none; `asymmetric`: bytes that are measured get a zero point; `results`, of Y [T,N,O], Y_h and Y_c.
+    for none; `asymmetric`: what is quantised in a step gets a zero point; `results`, of Y [T,N,O], Y_h and Y_c.
     """
 
     kind = "recurrent_steps"

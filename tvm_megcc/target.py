@@ -44,7 +44,7 @@ class Isa:
         level out.
     fallback: the ISA whose template overrides apply where this one has none.
     lane_fma: multiply-add takes one lane of a vector as an operand (NEON), so activations are loaded as vectors.
-    interleaves: loads and stores turn four vectors over (ld4, st4).
+    interleaves: loads and stores transpose four vectors (ld4, st4).
     assembler: the loop over input channels of a tile is there in assembler (`conv2d/neon_lanes.py`).
     int16_step: products of int16 that are added up in a lane by one instruction (megcc_integer.h).
     laid: element type that products of bytes take beside weights of int8; "" if there are none, and operands become

@@ -54,7 +54,10 @@ def ramp(node: OnnxNode, count: Dim, dtype: str) -> str:
 
 
 def require_on_axes(indices: np.ndarray, extents: Sequence[Dim]) -> None:
-    """Raises ShapeError for an index that is not on its axis: of several axes the last axis of the indices is a point.
+    """Raises ShapeError for an index that lies outside of its axis.
+
+    extents: of the axis that all indices are into; or of several, where the last axis of `indices` holds points with an
+    index into each.
     """
     columns = indices.reshape(-1, len(extents)).T if indices.size else ()
     for column, extent in zip(columns, extents, strict=False):
@@ -117,8 +120,10 @@ def shape_text(shape: Sequence[Dim]) -> str:
 
 
 def saturate(array: np.ndarray, dtype: str, stored_saturates: bool = True, rounding: str = "up") -> np.ndarray:
-    """Converts as the C code does: floats to integers saturate and NaN becomes 0, integers wrap. The last two are of
-    floats of 8 bits: ir/narrow.py."""
+    """Converts as the C code does: floats to integers saturate and NaN becomes 0, integers wrap.
+
+    stored_saturates, rounding: of types that only store numbers, such as floats of 8 bits (ir/narrow.py).
+    """
     array = widened(array)
     if DTYPES[dtype].carrier:
         return narrowed(array, dtype, stored_saturates, rounding)

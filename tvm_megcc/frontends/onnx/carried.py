@@ -105,8 +105,8 @@ def carried_forms(importer: Importer, node: Node, starts: Sequence[str], given: 
                   iteration: Callable[[dict[str, str]], list[str | None]], places: Sequence[int]) -> list[Form]:
     """Forms of the values that a loop carries: sequences are stacked. An iteration tells what an empty one is of.
 
-    given: names, in the body, of the turn, of the condition and of the values. places: of the values among the results
-    that `iteration` gives behind the condition.
+    given: names, in the body, of the iteration, of the condition and of the values. places: of the values among the
+    results that `iteration` gives behind the condition.
 
     Raises:
         MegccError: where that is not told, or tensors of one have several types.

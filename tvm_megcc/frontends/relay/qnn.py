@@ -147,7 +147,7 @@ def dense(node: TvmNode) -> Values:
 
 @imports("batch_matmul")
 def batch_matmul(node: TvmNode) -> Values:
-    """The second operand is turned round, as TVM has it always."""
+    """The second operand is transposed, as TVM always has it."""
     a = node.attrs
     if bool(a.transpose_a) or not bool(a.transpose_b):
         raise MegccError("with operands that are turned another way")

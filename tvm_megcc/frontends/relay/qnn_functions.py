@@ -89,7 +89,7 @@ _MOST = 20
 
 @imports("softmax")
 def softmax(node: TvmNode) -> Values:
-    """exp of how far a number is below the largest of its line: a straight line between powers of two."""
+    """Softmax in integers, of which exp is made of straight lines between powers of two."""
     dtype, _, _, scale, zero = _parameters(node)
     type_ = node.type_of(node.inputs[0])
     axis = axis_of(int(node.attrs.axis), type_.rank)
@@ -117,7 +117,8 @@ def softmax(node: TvmNode) -> Values:
 
 
 def _exponentials(one_: int) -> tuple[np.ndarray, np.ndarray]:
-    """By how much a number is below the largest: halvings, and the height in units of the power of two below."""
+    """Returns halvings and heights for max - x from 0 to 255: exp(x - max) is about height / one_ * 2^-halvings, with a
+    height between one_ / 2 and one_. one_: steps of x that are 1."""
     x = -np.arange(256, dtype=np.int64)
     steeper = x + (x >> 1) - (x >> 4)
     halvings = np.clip(steeper // -one_, 0, _MOST)

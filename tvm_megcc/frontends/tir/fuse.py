@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Neighbouring nests of loops become one, where each turn of their outermost loops needs only what the same turn of the
-others made: temporaries lose that axis, and turns can run on several threads."""
+"""Neighbouring nests of loops become one, where each iteration of their outermost loops needs only what the same one
+of the others made: temporaries lose that axis, and iterations can run on several threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .values import any_part, int_value
 
 @dataclass
 class Fused:
-    """Loops of the same extent as one. units: loops around each that turn once. bodies: what is inside, in order."""
+    """Loops of the same extent as one. units: loops around each that run once. bodies: what is inside, in order."""
 
     loops: list
     units: list
@@ -29,7 +29,7 @@ Statement = Union[ir.Node, Fused]
 class Fusion:
     """Fuses the outermost statements of a function.
 
-    dropped: axes of buffers of which each turn needs one index only; temporaries need not have them.
+    dropped: axes of buffers of which each iteration needs one index only; temporaries need not have them.
     """
 
     def __init__(self):

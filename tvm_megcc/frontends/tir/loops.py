@@ -49,7 +49,8 @@ class Loops(Text):
             self.statement(statement)
 
     def tasks(self, statement, loop) -> Dim:
-        """Prints the only statement of a function whose tasks are the turns of a loop in it; gives their number."""
+        """Prints the only statement of a function whose tasks are the iterations of a loop in it; gives their
+        number."""
         self._split = loop
         self.statement(statement)
         return self.dim(loop.extent)
@@ -176,7 +177,7 @@ class Loops(Text):
 
     @contextmanager
     def loop(self, loop) -> Iterator[None]:
-        """The head of a loop around what is printed within; nothing for one that turns once."""
+        """The head of a loop around what is printed within; nothing for one that runs once."""
         extent = self.simplified(loop.extent)
         step = 1 if loop.step is None else int_value(loop.step)
         if step is None or step < 1:
@@ -204,7 +205,7 @@ class Loops(Text):
         self._open.pop()
 
     def trips(self, extent) -> Dim:
-        """Turns of a loop, for reports; what depends on other loops counts once."""
+        """The trip count of a loop, for reports; what depends on other loops counts once."""
         try:
             return self.dim(extent)
         except MegccError:

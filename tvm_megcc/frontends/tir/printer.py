@@ -183,8 +183,8 @@ def top_level(body, allocate) -> list:
 
 
 def parallel_loop(statements: Sequence):
-    """Returns the loop whose turns are tasks: the outermost that turns more than once, if its turns do not depend on
-    each other and nothing is outside it."""
+    """Returns the loop whose iterations are tasks: the outermost that runs more than once, if its iterations do not
+    depend on each other and nothing is outside it."""
     if len(statements) != 1:
         return None
     loop = statements[0]

@@ -116,7 +116,8 @@ def pack_weights(array: np.ndarray, outputs_first: bool, zero: int, groups: int,
                  step: int, turned: int = 0, around: int = 0) -> np.ndarray:
     """[O, I, KH, KW], or a matrix, as `less` makes int8 of it → [groups][O/width][runs][K/step][width][step]: K in the
     order (kh, kw, i), divided into runs, and width being the vectors of a tile; the last block of a group has only
-    whole vectors. around: what is where there is no row or column. turned: bits that all are turned over in the end."""
+    whole vectors. around: the number in place of a row or column that is not there. turned: bits that are inverted in
+    all numbers at the end."""
     width, packed = vectors * lanes, []
     for group in np.split(as_outputs(array, outputs_first), groups):
         outputs = group.shape[0]

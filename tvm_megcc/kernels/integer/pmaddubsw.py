@@ -3,12 +3,12 @@
 can saturate.
 
 Of two neighbours x0, x1 in 0…255 the sum x0 * w0 + x1 * w1 fits in int16 if |w0 + w1| <= 128, or if w0 and w1 have
-different signs. With x1 turned over, 255 - x1,
+different signs. With x1 inverted, 255 - x1,
 
     x0 * w0 + x1 * w1 = x0 * w0 + (255 - x1) * (-w1) + 255 * w1,
 
 and the first two fit if |w0 - w1| <= 128; the third is known, and goes into the bias. So each four bytes of x are laid
-out as they are, p q, and behind them with every second byte turned over, P Q, two bytes each:
+out as they are, p q, and behind them with every second byte inverted, P Q, two bytes each:
 
     p q P Q        what begins at p, q or P is p q, q P or P Q
 
@@ -33,7 +33,7 @@ from .dot import DotConv, DotMatMul, DotProducts, Laid, as_outputs, less, pack_s
 STEP = 4
 #: What two weights may add up to: 255 * 128 fits in int16.
 MOST = 128
-#: Which of the pairs of four bytes are turned over in what begins at p, q and P.
+#: Which of the pairs of four bytes are inverted in what begins at p, q and P.
 _TURNED = ((False, False), (True, False), (True, True))
 
 
@@ -59,7 +59,7 @@ def _places(grouped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _turned(place: np.ndarray) -> np.ndarray:
-    """[vectors][runs][groups of 4][1][pairs]: whether the second byte of a pair is turned over."""
+    """[vectors][runs][groups of 4][1][pairs]: whether the second byte of a pair is inverted."""
     return np.array(_TURNED)[place][:, :, :, None, :]
 
 

@@ -99,7 +99,7 @@ def pack_stream(w: np.ndarray, scale: np.ndarray, *given) -> np.ndarray:
     in high ones. Numbers and scales behind the last row and the last number are zero.
 
     given: offsets if there are any; then bits, block, depth, width, group; whether scales and offsets are float16;
-    whether offsets are zero points; whether numbers of 8 bits have their highest bit turned over.
+    whether offsets are zero points; whether numbers of 8 bits have their highest bit inverted.
     """
     *offset, bits, block, depth, width, group, half, zero, flipped = given
     rows, padded = -w.shape[0] % width, round_up(depth, multiple(block))

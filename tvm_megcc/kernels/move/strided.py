@@ -169,7 +169,7 @@ class StridedSlice(Strided):
 
 
 class TransposeMatrix(Kernel):
-    """Matrices turned over, tile by tile: what most transposes are once neighbouring axes are joined."""
+    """Transposes matrices, tile by tile: what most transposes are once neighbouring axes are joined."""
 
     name = "tiled"
     COLUMNS = 16

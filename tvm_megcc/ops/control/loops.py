@@ -24,11 +24,11 @@ class Inlines(Operator):
 class Loop(Inlines):
     """Runs `body` again and again, at most `most` times and while `going` holds.
 
-    Operands: most (int64 []), going (bool []), the first of `carried` values that go round, what else the body reads.
-    Results: how many turns there were (int64 []), going, the last values that went round, and what each turn gave,
-    stacked along a first axis that has room for all turns. The body gets the number of the turn, going, the values
-    that go round and what else it reads; it gives going, the values that go round, and what is stacked. Attribute
-    `counted`: it gives no going, for no iteration changes that.
+    Operands: most (int64 []), going (bool []), the initial loop-carried values, as many as attribute `carried` says,
+    and what else the body reads. Results: the trip count (int64 []), going, the last loop-carried values, and scan
+    outputs, stacked along a first axis that has room for all iterations. The body gets the iteration number, going, the
+    loop-carried values and what else it reads; it gives going, the loop-carried values, and a row of each scan output.
+    Attribute `counted`: it gives no going, for no iteration changes that.
     """
 
     kind = "loop"

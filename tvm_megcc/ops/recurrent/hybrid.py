@@ -54,7 +54,7 @@ def _function(name: str, x: np.ndarray) -> np.ndarray:
 
 
 def _product(rows: np.ndarray, weights: np.ndarray, scale: np.ndarray | float, asymmetric: bool) -> np.ndarray:
-    """rows [N,K] times weights [R,K] turned round; scale: of weights of 8 bits, one or one for each of R."""
+    """rows [N,K] times weights [R,K], transposed; scale: of weights of 8 bits, one or one for each of R."""
     if weights.dtype == np.float32:
         return rows @ weights.T
     centred, own = measured(rows, asymmetric)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`megcc bench --blocks N`: how late the slowest of many blocks is, on one CPU, in a real-time class where that is
-permitted. What else the machine did is counted, and turns of an empty loop are timed between the blocks, so that a late
-block tells whose fault it is."""
+permitted. What else the machine did is counted, and iterations of an empty loop are timed between the blocks, so that a
+late block tells whose fault it is."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def realtime(session: DeviceSession, blocks: int, processor: int | None = None, 
 
     Returns:
         seconds: median, worst and quantiles; `over`: how many took more than 1.3 of the median; `empty`: the same of as
-        many turns of a loop that only waits for the median; `during`: page faults and times that the thread was
+        many iterations of a loop that only waits for the median; `during`: page faults and times that the thread was
         interrupted while it had work.
 
     Raises:

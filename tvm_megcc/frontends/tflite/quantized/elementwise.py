@@ -134,7 +134,7 @@ def squared_difference(node: Node) -> Results:
     return [node.in_common_order(node.values, make)]
 
 
-#: Comparisons as operators of ours on int32, and whether their result is turned round.
+#: Comparisons as operators of ours on int32, and whether their result is negated.
 _COMPARISONS = {"EQUAL": ("equal", False), "NOT_EQUAL": ("equal", True), "LESS": ("less", False),
                 "GREATER_EQUAL": ("less", True), "GREATER": ("greater", False), "LESS_EQUAL": ("greater", True)}
 

@@ -9,10 +9,12 @@ import pytest
 import tvm_megcc
 from tests.unit.gguf.files import SHAPES, logits, weights, write
 from tvm_megcc.errors import MegccError, MissingTool, ModelError
-from tvm_megcc.frontends.gguf.blocks import floats
+from tvm_megcc.frontends.gguf.blocks import _DECODERS, floats
 from tvm_megcc.frontends.gguf.file import read
 from tvm_megcc.frontends.gguf.transformer import transformer
 from tvm_megcc.ir.dims import Symbol
+from tvm_megcc.ops.quantized.blocks import Blocks
+from tvm_megcc.ops.quantized.nbits import dequantized
 from tvm_megcc.runtime import reference
 
 gguf = pytest.importorskip("gguf")
@@ -57,6 +59,26 @@ def test_encodings_of_a_model(encoding, tmp_path):
     stored = {name: floats(tensor) for name, tensor in read(path).tensors.items()}
     found = run_in_parts(transformer(read(path), 1, 16), [1] * len(TOKENS))
     np.testing.assert_allclose(found, logits(shape, stored, TOKENS), rtol=1e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("encoding", _DECODERS)
+def test_products_have_the_weights_of_the_encoding(encoding):
+    """To the bit, from drawn bytes; only those whose offsets are no multiple of their scales keep offsets."""
+    kind = gguf.GGMLQuantizationType[encoding]
+    elements, size = gguf.GGML_QUANT_SIZES[kind]
+    data = np.random.default_rng(0).integers(0, 256, (6, size)).astype(np.uint8)
+    with np.errstate(all="ignore"):
+        bits, block, decode = _DECODERS[encoding]
+        numbers, scale, offset = decode(data)
+    finite = np.isfinite(scale).all(1) & np.isfinite(offset).all(1)
+    assert finite.any()
+    scale, offset = (np.broadcast_to(array, (6, elements // block)).astype(np.float32)[finite]
+                     for array in (scale, offset))
+    weights = Blocks(bits, block, numbers.astype(np.uint8)[finite], scale, offset)
+    moved, less = weights.centred()
+    assert (less is None) == (encoding not in ("Q4_1", "Q5_1", "Q4_K", "Q5_K"))
+    stored = Blocks(bits, block, moved, scale, offset).stored
+    np.testing.assert_array_equal(dequantized(stored, scale, less, bits, block, elements), weights.dequantized())
 
 
 @pytest.mark.slow

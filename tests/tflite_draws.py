@@ -275,8 +275,8 @@ def softmax(draw: Draw) -> bytes:
 
 
 def log_softmax(draw: Draw) -> bytes:
-    draw.dtype, shape = "int8", draw.one_of((3, 10), (2, 3, 400), (4, 2), (1, 1))
-    draw.add("x", shape, draw.scale(1e-3 if shape[-1] < 100 else 0.1, 3)), draw.add("y", shape, 1 / 16, 127)
+    shape, most = draw.one_of((3, 10), (2, 3, 400), (4, 2), (1, 1)), int(np.iinfo(draw.dtype).max)
+    draw.add("x", shape, draw.scale(1e-3 if shape[-1] < 100 else 0.1, 3)), draw.add("y", shape, 1 / 16, most)
     return draw.file("", {}, ["x"], ["y"])
 
 

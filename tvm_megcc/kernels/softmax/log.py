@@ -14,7 +14,10 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class LogParameters(Parameters):
-    """Parameters of `log.c.j2`: the constants of ops/quantized/log_softmax.py, and where the operand has what."""
+    """Parameters of `log.c.j2`: the constants of ops/quantized/log_softmax.py, and where the operand has what.
+
+    low: the least number of the element type.
+    """
 
     sum_bits: int
     bits: int
@@ -28,13 +31,14 @@ class LogParameters(Parameters):
     linear: int
     least: int
     factor: int
+    low: int
 
 
 class LogSoftmaxFixedLines(AlongAxis):
     """A line a task, number by number: the same bits on every CPU."""
 
     name = "fixed"
-    dtypes = (("int8",), ("int32",))
+    dtypes = (("int8", "uint8"), ("int32",))
 
     def layouts(self, site: Site):
         for (layout,), results in super().layouts(site):
@@ -45,10 +49,11 @@ class LogSoftmaxFixedLines(AlongAxis):
         size = outer * n * inner
         parameters = LogParameters(operator.SUM_BITS, operator.BITS, operator.QUARTER, operator.ROOT,
                                    operator.FOURTH_ROOT, operator.LOG_2, operator.OVER, operator.UNDER,
-                                   operator.CONSTANT, operator.LINEAR, operator.LEAST, operator.FACTOR)
+                                   operator.CONSTANT, operator.LINEAR, operator.LEAST, operator.FACTOR,
+                                   0 if site.x.dtype == "uint8" else -128)
         return Lowered("softmax/log", parameters, self.extents(site),
                        (Operand("x", 0, size), Operand("tables", 1, operator.ENTRIES)), (Operand("y", 0, size),),
-                       outer * inner, site.kind, self.name)
+                       outer * inner, f"{site.kind}_{site.x.dtype}", self.name)
 
     def cost(self, site: Site) -> float:
         return 8.0 * site.likely.x.size

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log-softmax of int8 in integers, as TFLite's reference kernel computes it with gemmlowp's fixed-point numbers: the
+"""Log-softmax of 8 bits in integers, as TFLite's reference kernel computes it with gemmlowp's fixed-point numbers: the
 sum of exponentials from a table, its logarithm by a rational function around a power of the root of 2."""
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def logarithm(total: np.ndarray) -> np.ndarray:
 
 @register
 class LogSoftmaxFixed(Operator):
-    """Logarithm of softmax along attribute `axis` of x, int8, in steps of 1 / 16 below the largest number.
+    """Logarithm of softmax along attribute `axis` of x, int8 or uint8, in steps of 1 / 16 below the largest number.
 
     Operand `tables`: int32 [515], 256 exponentials in Q0.31 and 256 differences in Q5.26 by how far a number is below
     the largest of its line, the least difference that counts, and significand and shift from Q5.26 to differences.
@@ -69,22 +69,23 @@ class LogSoftmaxFixed(Operator):
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, tables: TensorType) -> tuple[TensorType, ...]:
         axis = axis_of(attrs.axis, x.rank)
-        if x.dtype != "int8" or (tables.dtype, tables.shape) != ("int32", (ENTRIES,)):
+        if x.dtype not in ("int8", "uint8") or (tables.dtype, tables.shape) != ("int32", (ENTRIES,)):
             raise ShapeError(f"log-softmax of {x} with tables of {tables}")
         require_at_most(x.shape[axis], LONGEST, f"sums of {x.shape[axis]} exponentials have no room")
         return (x,)
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, tables: np.ndarray) -> tuple[np.ndarray, ...]:
-        below = x.max(attrs.axis, keepdims=True, initial=-128).astype(np.int64) - x
+        low, high = np.iinfo(x.dtype).min, np.iinfo(x.dtype).max
+        below = x.max(attrs.axis, keepdims=True, initial=low).astype(np.int64) - x
         powers, reals = (tables[start:start + 256].astype(np.int64)[below] for start in (0, 256))
         total = np.maximum(rounding_shift(powers, SUM_BITS).sum(attrs.axis, keepdims=True), 1)
         logs = logarithm(total)
         factor = tables[FACTOR:].astype(np.int64)
         least = FUNCTIONS["rescale_fixed"].numpy((logs - 2**31).astype(np.int32), *factor)
         least = np.maximum(least, np.int64(tables[LEAST]) - 1)
-        values = np.clip(rounding_shift(reals - logs, 31 - 5 - 4) + 127, -128, 127)
-        return (np.where(-below > least, values, -128).astype(np.int8),)
+        values = np.clip(rounding_shift(reals - logs, 31 - 5 - 4) + high, low, high)
+        return (np.where(-below > least, values, low).astype(x.dtype),)
 
 
 def tables(scale: float) -> np.ndarray:
@@ -107,11 +108,12 @@ def _multiplier(real: float) -> tuple[int, int]:
     return (significand // 2, shift + 1) if significand == 2**31 else (significand, shift)
 
 
-def _case(shape: tuple[int, ...], axis: int, scale: float) -> Case:
-    numbers = np.random.default_rng(axis).integers(-128, 128, shape)
-    return Case(((shape, "int8"), ((ENTRIES,), "int32")), {"axis": axis}, (1,), {0: numbers, 1: tables(scale)})
+def _case(shape: tuple[int, ...], axis: int, scale: float, dtype: str = "int8") -> Case:
+    limits = np.iinfo(dtype)
+    numbers = np.random.default_rng(axis).integers(limits.min, limits.max + 1, shape)
+    return Case(((shape, dtype), ((ENTRIES,), "int32")), {"axis": axis}, (1,), {0: numbers, 1: tables(scale)})
 
 
 LogSoftmaxFixed.cases = (_case((3, 12), 1, 0.1), _case((2, 5, 7), 1, 0.02), _case((1, 1001), 1, 0.2),
                          _case((4, 1), 1, 1.5), _case((7, 3), 0, 0.004), _case((2, 6, 3, 5), 3, 0.05),
-                         _case((2, 6, 3, 5), 1, 0.3))
+                         _case((2, 6, 3, 5), 1, 0.3), _case((3, 12), 1, 0.1, "uint8"), _case((2, 5, 7), 1, 0.7, "uint8"))

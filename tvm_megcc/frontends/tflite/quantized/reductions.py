@@ -106,8 +106,8 @@ def l2_normalization(node: Node) -> Results:
 def log_softmax(node: Node) -> Results:
     """Along the last axis; the result is in steps of 1 / 16 below the largest number."""
     y, value = result(node), node.value(0)
-    if same_types(node) != "int8" or y.scale[0] != np.float32(1 / 16) or zero(y) != 127:
-        raise Unsupported("numbers of uint8, or results that are not in steps of 1 / 16 below 127, are not supported")
+    if y.scale[0] != np.float32(1 / 16) or zero(y) != fixed_point.limits(same_types(node)).high:
+        raise Unsupported("its result is not in steps of 1 / 16 below the largest number")
     tables = log_softmax_fixed.tables(fixed_point.scale(operand(node, 0)))
     axis = value.order.index(len(value.order) - 1)
     return [node.made(node.emit("log_softmax_fixed", value.name, node.spelled().constant(tables), axis=axis),

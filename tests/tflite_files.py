@@ -13,7 +13,8 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Quantized:
-    """A tensor that stands for (q - zero_point) * scale; several scales are those of an axis. array: of a constant."""
+    """A tensor that stands for (q - zero_point) * scale; several scales are those of an axis. array: of a constant.
+    details: the number of QuantizationDetails, 2 for scales of blocks, which are a tensor of their own."""
 
     shape: tuple[int, ...]
     scale: float | Sequence[float]
@@ -22,6 +23,7 @@ class Quantized:
     axis: int = 0
     array: np.ndarray | None = None
     variable: bool = False
+    details: int = 0
 
 
 @dataclass(frozen=True)
@@ -135,8 +137,8 @@ def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | Sparse | tup
         if isinstance(value, Quantized):
             scale, zero_point = np.atleast_1d(np.float32(value.scale)), np.atleast_1d(np.int64(value.zero_point))
             zero_point = np.broadcast_to(zero_point, scale.shape).copy()
-            more["Quantization"] = table("QuantizationParameters", Scale=scale, ZeroPoint=zero_point,
-                                         QuantizedDimension=value.axis)
+            given = {"DetailsType": value.details} if value.details else {"Scale": scale, "ZeroPoint": zero_point}
+            more["Quantization"] = table("QuantizationParameters", **given, QuantizedDimension=value.axis)
         if getattr(value, "signature", ()):
             more["ShapeSignature"] = numbers(value.signature)
         if getattr(value, "variable", False):

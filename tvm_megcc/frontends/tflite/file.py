@@ -124,6 +124,9 @@ def read(data: bytes, subject: str) -> File:
     except _Meaningless as error:
         raise ModelError(subject, [str(error)], "Convert it again: such scales come of calibration data, or weights, "
                                                 "with infinite numbers or NaN.") from None
+    except _Blocks as error:
+        raise ModelError(subject, [str(error)], "Quantise the weights with a scale each channel, or in a GGUF or ONNX "
+                                                "file, whose blocks are supported.") from None
     except _Damaged as error:
         reason = str(error)
     except _DAMAGE:
@@ -151,6 +154,10 @@ def flexible(data: bytes) -> dict[str, int | float | bool | str]:
 
 class _Damaged(Exception):
     """An error for a damaged file."""
+
+
+class _Blocks(Exception):
+    """An error for a file whose weights have scales of blocks."""
 
 
 class _Meaningless(Exception):
@@ -297,6 +304,9 @@ class _Reader:
     def quantization(self, table, name: str, shape: tuple[int, ...], dtype: str) -> Quantization | None:
         if table is None:
             return None
+        if table.DetailsType() > tflite.QuantizationDetails.CustomQuantization:
+            raise _Blocks(f"tensor {quoted(name)} has a scale for each block of its numbers, which is not "
+                          "supported")
         scale, zero_point = self.numbers(table, "Scale"), self.numbers(table, "ZeroPoint", 8)
         if not scale.size:
             return None

@@ -208,6 +208,62 @@ def test_items_of_lists_are_written(tmp_path):
         np.testing.assert_allclose(found[name], wanted[name], rtol=1e-5, err_msg=name)
 
 
+def listed(stacked=LIST) -> bytes:
+    """The same layer as `select_tf_ops` leaves it: lists are values of TensorFlow's, and its operators' own."""
+    random = np.random.default_rng(3)
+
+    def drawn(*shape: int) -> np.ndarray:
+        return random.standard_normal(shape).astype(np.float32)
+
+    list_ = Tensor((), "variant")
+    tensors = {
+        "x": (STEPS, 1, 2), "zero": np.array(0, np.int32), "h0": (1, UNITS), "steps": np.array(STEPS, np.int32),
+        "given": list_, "empty": list_, "in": list_, "out": list_, "in9": list_, "out9": list_, "joined": list_,
+        "last": Tensor((), "int32"), "h9": (1, UNITS), "turn": Tensor((), "int32"), "h": (1, UNITS),
+        "more": Tensor((), "bool"), "one": np.array(1, np.int32), "next": Tensor((), "int32"),
+        "w": drawn(UNITS, 2), "r": drawn(UNITS, UNITS), "b": drawn(UNITS), "now": (1, 2), "a": (1, UNITS),
+        "c": (1, UNITS), "s": (1, UNITS), "h1": (1, UNITS), "items": np.array([-1, UNITS], np.int32),
+        "steps_shape": np.array([1, 2], np.int32), "all": Tensor(stacked)}
+    body = [("ADD", "AddOptions", {}, ["turn", "one"], ["next"]),
+            (":FlexTensorListGetItem", "", {}, ["in", "turn", "steps_shape"], ["now"]),
+            ("FULLY_CONNECTED", "FullyConnectedOptions", {}, ["now", "w", "b"], ["a"]),
+            ("FULLY_CONNECTED", "FullyConnectedOptions", {}, ["h", "r", ""], ["c"]),
+            ("ADD", "AddOptions", {}, ["a", "c"], ["s"]), ("TANH", "", {}, ["s"], ["h1"]),
+            (":FlexTensorListSetItem", "", {}, ["out", "turn", "h1"], ["joined"])]
+    ports = ["turn", "out", "h", "in"]
+    own = [(":FlexTensorListFromTensor", "", {}, ["x", "steps_shape"], ["given"]),
+           (":FlexTensorListReserve", "", {}, ["items", "steps"], ["empty"]),
+           ("WHILE", WHILE, {"CondSubgraphIndex": 1, "BodySubgraphIndex": 2}, ["zero", "empty", "h0", "given"],
+            ["last", "out9", "h9", "in9"]),
+           (":FlexTensorListStack", "", {}, ["out9", "items"], ["all"])]
+    return written(tensors, own, ["x", "h0"], ["all", "h9"],
+                   behind=[([("LESS", "", {}, ["turn", "steps"], ["more"])], ports, ["more"]),
+                           (body, ports, ["next", "joined", "h1", "in"])])
+
+
+def test_lists_of_tensorflow(tmp_path):
+    path, random = tmp_path / "one.tflite", np.random.default_rng(2)
+    path.write_bytes(listed())
+    given = {"x": random.standard_normal((STEPS, 1, 2)).astype(np.float32),
+             "h0": random.standard_normal((1, UNITS)).astype(np.float32)}
+    found, wanted = reference.run(import_tflite(path), given), litert(recurrent(), given)
+    for name in wanted:
+        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-5, err_msg=name)
+
+
+def test_lists_that_do_not_fit(tmp_path):
+    path = tmp_path / "one.tflite"
+    path.write_bytes(listed((STEPS + 1, 1, UNITS)))
+    with pytest.raises(ModelError, match=r"makes a list of 7 items, and float32\[8, 1, 3\] is stacked of it"):
+        import_tflite(path)
+    own = [(":FlexEmptyTensorList", "", {}, ["n", "m"], ["l"]), (":FlexTensorListStack", "", {}, ["l", "n"], ["y"])]
+    tensors = {"x": (1,), "n": np.array([2], np.int32), "m": np.array(3, np.int32), "l": Tensor((), "variant"),
+               "y": (3, 2)}
+    path.write_bytes(written(tensors, own, ["x"], ["y"]))
+    with pytest.raises(ModelError, match="lists whose length changes[^$]*without select_tf_ops, .* unroll=True"):
+        import_tflite(path)
+
+
 @pytest.mark.parametrize("change", [{"next_step": 2}, {"first_size": 2}])
 def test_what_is_no_item(change: dict, tmp_path):
     """Joins of other lengths than the list's are not taken for it."""

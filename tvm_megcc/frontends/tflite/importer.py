@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,7 @@ from .ports import load, names_of
 from .quantized.importers import importer_of
 from .spectral import COMPLEX
 from .states import VARIABLES, States
-from .tensor_lists import with_items
+from .tensor_lists import LIST, with_items, with_lists
 from .value import Complex, Value, plain
 
 _ONE_GRAPH = ("Convert the one that is wanted by itself: tf.lite.TFLiteConverter.from_saved_model(folder, "
@@ -68,7 +68,7 @@ class UnsupportedModel(ModelError):
 
 def import_tflite(path: str | Path, input_shapes: Mapping[str, Sequence] | None = None,
                   output_names: Sequence[str] | None = None, states: Mapping[str, str] | None = None,
-                  extern: Externs | None = None, signature: str = "") -> Graph:
+                  extern: Externs | None = None, signature: str = "", empty: Collection[str] = ()) -> Graph:
     """Returns the file as a graph.
 
     Args:
@@ -78,6 +78,7 @@ def import_tflite(path: str | Path, input_shapes: Mapping[str, Sequence] | None 
             run otherwise, the graph has both.
         extern: custom operators of the user's own, of the domain "tflite", or files that declare them.
         signature: which of the file's, where it has several.
+        empty: symbols that may be 0; the others are at least 1.
 
     Raises:
         ModelError: listing everything in the file that cannot be imported; UnsupportedModel: where nothing is wrong
@@ -87,7 +88,8 @@ def import_tflite(path: str | Path, input_shapes: Mapping[str, Sequence] | None 
     _require_one_graph(file, str(path))
     own = {f"CUSTOM {name}": functions for (domain, name), functions in load_externs(extern).items()
            if domain == "tflite"}
-    return _Importer(file, Path(path).stem, input_shapes or {}, output_names or (), states or {}, externs=own).run()
+    return _Importer(with_lists(file), Path(path).stem, input_shapes or {}, output_names or (), states or {}, externs=own,
+                     empty=empty).run()
 
 
 def _require_one_graph(file: File, subject: str) -> None:
@@ -112,7 +114,8 @@ class _Importer:
 
     def __init__(self, file: File, name: str, input_shapes: Mapping[str, Sequence], output_names: Sequence[str],
                  states: Mapping[str, str], outside: _Importer | None = None,
-                 externs: Mapping[str, Sequence[Function]] | None = None):
+                 externs: Mapping[str, Sequence[Function]] | None = None, empty: Collection[str] = ()):
+        self.empty = frozenset(empty)
         self.depth: int = outside.depth + 1 if outside else 0
         self.first: _Importer = outside.first if outside else self
         self.inlined = 0
@@ -258,7 +261,8 @@ class _Importer:
             extent = own if given is None else given
             if isinstance(extent, int) and extent < 0:
                 raise ShapeError(f"axis {axis} has the extent {extent}; extents are 0 or more")
-            shape.append(Symbol(extent) if isinstance(extent, str) else int(extent))
+            shape.append(Symbol(extent, least=0 if extent in self.empty else 1) if isinstance(extent, str) else
+                         int(extent))
         type_ = TensorType(tensor.dtype, tuple(shape))
         if (size := type_.static_bytes) is not None and size > MAX_BYTES:
             raise ShapeError(f"is {type_}, {size:,} bytes, and no tensor may reach 2 GB; use a smaller shape")
@@ -387,7 +391,7 @@ class _Importer:
         self.first.inlined += len(graph.operators)
         if self.depth == MOST_DEEP or self.first.inlined > MOST_INLINED:
             raise ShapeError(f"graphs run graphs more than {MOST_DEEP} deep, or more than {MOST_INLINED:,} operators")
-        graph = with_items(graph)
+        graph = with_lists(with_items(graph))
         if len(graph.inputs) != len(operands):
             raise ShapeError(f"gives {len(operands)} values to a graph of {len(graph.inputs)} inputs")
         inner = _Importer(replace(self.file, tensors=graph.tensors, operators=graph.operators, inputs=graph.inputs,
@@ -414,6 +418,8 @@ class _Importer:
                 raise ShapeError(f"gives complex numbers by our rules, {tensor.dtype} by the file")
             value, tensor = value.real, spectral.real(tensor)
         type_ = value.type
+        if tensor.dtype == LIST:
+            return
         known = as_declared and not any(extent < 0 for extent in (*tensor.signature, *tensor.shape))
         if type_.dtype != tensor.dtype or (known and tensor.shape and type_.is_static and type_.shape != tensor.shape):
             raise ShapeError(f"gives {type_} by our rules, {tensor.dtype}{list(tensor.shape)} by the file")

@@ -1,26 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An item of a TensorList that a WHILE writes, as TensorFlow's converter spells it: what is in front of the item, the
-item and what is behind it, joined. In our graph it is one operator, whose result has the list's shape."""
+"""TensorLists that a WHILE writes items of, in our graph tensors with an axis for the items in front.
+
+TensorFlow's converter spells an item that is written as what is in front of it, the item and what is behind it, joined;
+in our graph that is one operator, whose result has the list's shape. With `select_tf_ops` it leaves TensorFlow's own
+operators in the file. The list that one of them reserves has the type of what is stacked of it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 from dataclasses import replace
 
 import numpy as np
 
 from ...errors import ShapeError
-from .file import Operator, Subgraph
-from .node import Node, Results, imports
+from .file import ORDINARY, Operator, Subgraph
+from .node import Node, Results, Unsupported, imports
 
-#: The operator that stands for them: list, item, index.
+#: The operator that stands for joins: list, item, index.
 SET_ITEM = "TENSOR_LIST_SET_ITEM"
+#: Of TensorFlow's operators the one that makes a list of no items yet, the one that makes it a tensor, and those whose
+#: result is their first operand otherwise.
+RESERVE, STACK, SAME = "CUSTOM FlexTensorListReserve", "CUSTOM FlexTensorListStack", ("CUSTOM FlexTensorListSetItem",)
+#: The type of tensors of the file that are lists.
+LIST = "variant"
+_ADVICE = "convert the model without select_tf_ops, or its recurrent layers with unroll=True"
+
+Graph = TypeVar("Graph", bound=Subgraph)
 
 
 def with_items(graph: Subgraph) -> Subgraph:
     """Returns the graph with such operators in place of the joins; nothing needs their slices any more."""
     makers = {index: operator for operator in graph.operators for index in operator.outputs}
     return replace(graph, operators=tuple(_item(graph, makers, operator) or operator for operator in graph.operators))
+
+
+def with_lists(graph: Graph) -> Graph:
+    """Returns the graph with lists that know the shape and the type of what is stacked of them."""
+    if not any(operator.kind == RESERVE for operator in graph.operators):
+        return graph
+    return replace(graph, operators=tuple(_reserved(graph, operator) or operator for operator in graph.operators))
+
+
+def _reserved(graph: Subgraph, reserve: Operator) -> Operator | None:
+    """Returns the operator with the shape and the type of what is stacked of its list, if anything is."""
+    if reserve.kind != RESERVE:
+        return None
+    lists = set(reserve.outputs)
+    for operator in graph.operators:  # in the order in which they run
+        if operator.kind == STACK and operator.inputs[0] in lists:
+            tensor = graph.tensors[operator.outputs[0]]
+            return replace(reserve, options={"Shape": tensor.shape, "Type": tensor.dtype})
+        if operator.kind in SAME and operator.inputs[0] in lists:
+            lists.update(operator.outputs)
+        if operator.kind == "WHILE":
+            lists.update(made for given, made in zip(operator.inputs, operator.outputs, strict=False) if given in lists)
+    return None
 
 
 def _item(graph: Subgraph, makers: Mapping[int, Operator], join: Operator) -> Operator | None:
@@ -84,3 +120,51 @@ def set_item(node: Node) -> Results:
     place = node.emit("reshape", node.plain(2), shape=(1, 1))
     place = place if node.type_of(place).dtype == "int64" else node.emit("cast", place, dtype="int64")
     return node.onnx("ScatterND", node.plain(0), place, node.plain(1))
+
+
+@imports(RESERVE)
+def reserve(node: Node) -> Results:
+    """Operands: the shape of an item, of which -1 is not known, and the number of items."""
+    shape, dtype = node.option("Shape"), node.option("Type")
+    if shape is None or dtype not in ORDINARY:
+        raise Unsupported(f"makes a list of which nothing is stacked; {_ADVICE}")
+    count = node.number(1, "number of items")
+    if not shape or shape[0] != count:
+        raise ShapeError(f"makes a list of {count} items, and {dtype}{list(shape)} is stacked of it")
+    return [node.constant(np.zeros(shape, dtype), dtype)]
+
+
+@imports("CUSTOM FlexTensorListFromTensor", STACK)
+def whole(node: Node) -> Results:
+    return [node.plain(0)]
+
+
+@imports("CUSTOM FlexTensorListSetItem")
+def set_one(node: Node) -> Results:
+    """Operands: list, index, item."""
+    whole, item, index = node.type(0), node.type(2), node.type(1)
+    if item.shape != whole.shape[1:] or index.size != 1:
+        raise ShapeError(f"puts {item} into a list of {whole} at {index}: its extents have to be those of the file")
+    place = node.emit("cast", node.emit("reshape", node.plain(1), shape=(1, 1)), dtype="int64")
+    return node.onnx("ScatterND", node.plain(0), place, node.emit("reshape", node.plain(2), shape=(1, *item.shape)))
+
+
+@imports("CUSTOM FlexTensorListGetItem")
+def get_one(node: Node) -> Results:
+    """Operands: list, index, shape of an item."""
+    return node.onnx("Gather", node.plain(0), node.emit("reshape", node.plain(1), shape=()), axis=0)
+
+
+@imports("CUSTOM FlexTensorListLength")
+def length(node: Node) -> Results:
+    count = node.type(0).shape[0]
+    if not isinstance(count, int):
+        raise Unsupported(f"counts a list of {node.type(0)}; {_ADVICE}")
+    return [node.constant(np.array(count), "int32")]
+
+
+@imports("CUSTOM FlexTensorListPushBack", "CUSTOM FlexTensorListPopBack", "CUSTOM FlexEmptyTensorList",
+         "CUSTOM FlexTensorListConcatV2", "CUSTOM FlexTensorListResize", "CUSTOM FlexTensorListElementShape",
+         "CUSTOM FlexTensorListGather", "CUSTOM FlexTensorListScatterV2", "CUSTOM FlexTensorListSplit")
+def growing(node: Node) -> Results:
+    raise Unsupported(f"is of lists whose length changes, which are not supported; {_ADVICE}")

@@ -48,14 +48,15 @@ def log_dispatcher(base: int = 2, lo: int = 1, hi: int | None = None) -> Dispatc
     Raises:
         MegccError: for a base below 2, an empty range, or too many intervals.
     """
-    if base < 2:
-        raise MegccError(f"a logarithmic dispatcher has a base of at least 2, not {base}")
+    if base < 2 or lo < 1:
+        raise MegccError(f"a logarithmic dispatcher has a base of at least 2, not {base}" if base < 2 else
+                         f"a logarithmic dispatcher begins at 1 or more, not {lo}; give a range of 0 by itself: 0,1..8")
     return _on_open_axes(_cut(lo, hi, lambda low: low * base))
 
 
 def _cut(lo: int, hi: int | None, following: Callable[[int], int]) -> list[Interval]:
-    if lo < 1 or (hi is not None and hi <= lo):
-        raise MegccError(f"extents are at least 1 and a range must not be empty: {lo} to {hi}")
+    if lo < 0 or (hi is not None and hi <= lo):
+        raise MegccError(f"extents are 0 or more and a range must not be empty: {lo} to {hi}")
     found: list[Interval] = []
     while (hi is None and len(found) < OPEN_INTERVALS - 1) or (hi is not None and lo < hi):
         end = following(lo)
@@ -219,6 +220,11 @@ def buckets_of(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]] 
     return _grid(inputs, shapes, dispatch, constants)
 
 
+def possibly_empty(buckets: Sequence[Bucket]) -> frozenset[str]:
+    """Returns the symbols that may be 0."""
+    return frozenset(name for bucket in buckets for name, low, _ in bucket.bounds if low == 0)
+
+
 def axis_name(inputs: Mapping[str, Shape], name: str, axis: int) -> str:
     """Returns the name of an open axis: the model's, or one made of the input's name and the axis.
 
@@ -271,7 +277,7 @@ def _grid(inputs: Mapping[str, Shape], shapes: dict[str, Shape], dispatch: Dispa
                 raise MegccError(f"axis {axis} of input '{name}' is fixed by input_shapes and named by dispatch")
             symbol = axis_name(inputs, name, axis)
             cells = tuple((low, high) for low, high in ranges)
-            if not cells or any(low < 1 or (high is not None and high <= low) for low, high in cells):
+            if not cells or any(low < 0 or (high is not None and high <= low) for low, high in cells):
                 raise MegccError(f"dispatch of axis {axis} of input '{name}': {list(ranges)} are no intervals")
             if axes.setdefault(symbol, cells) != cells:
                 raise MegccError(f"axis {axis} of input '{name}' is '{symbol}', for which dispatch gives other "

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..dispatch import Shape, buckets_of, parse_dispatch, parse_shape_sets
+from ..dispatch import Shape, buckets_of, parse_dispatch, parse_shape_sets, possibly_empty
 from ..errors import MegccError, ModelError, ShapeError
 from ..ir.graph import Graph
 from ..ir.shapes import Bucket
@@ -90,7 +90,8 @@ def _import_all(model, options: CompileOptions, params: Mapping[str, object] | N
                                  f"{', '.join(dims)}")
     graph = import_onnx(model, input_shapes=shapes, output_names=options.output_names, constants=options.constants,
                         extern=options.extern,
-                        bounds={name: most for name, most in options.bounds.items() if name not in rooms})
+                        bounds={name: most for name, most in options.bounds.items() if name not in rooms},
+                        empty=possibly_empty(buckets))
     return grow_states(graph, pairs, rooms), buckets
 
 
@@ -107,6 +108,8 @@ def _of_gguf(model, options: CompileOptions, params: Mapping[str, object] | None
     if params or options.constants or options.states or options.output_names or options.extern:
         raise MegccError("params, constants, states, output_names and extern are not for GGUF files")
     shapes, buckets = _shapes_of(input_dims(model), options)
+    if possibly_empty(buckets):
+        raise MegccError("a run of a language model has at least one token: begin the range at 1")
     return import_gguf(model, shapes, options.bounds), buckets
 
 
@@ -140,7 +143,7 @@ def _of_tflite(model, options: CompileOptions) -> tuple[Graph, tuple[Bucket, ...
     shapes, buckets = _shapes_of(input_dims(model, options.signature), options)
     try:
         return import_tflite(model, shapes, options.output_names, options.states, options.extern,
-                             options.signature), buckets
+                             options.signature, possibly_empty(buckets)), buckets
     except UnsupportedModel as error:
         advice = ["Bind custom operators to C functions of yours with --extern (docs/extern.md)"] * error.custom
         advice += ["Leave what is quantised there in float32 when the model is converted"] * error.quantised

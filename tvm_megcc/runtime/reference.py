@@ -49,12 +49,12 @@ def _run(graph: Graph, inputs: Mapping[str, np.ndarray], symbols: dict[str, int]
             if last_use.get(name) == index and name not in wanted:
                 values.pop(name, None)
     values.update((name, graph.constants[name]) for name in wanted if name in graph.constants)
-    return {name: values[name] for name in dict.fromkeys((*graph.outputs, *keep))}
+    return {graph.label(name): values[name] for name in dict.fromkeys((*graph.outputs, *keep))}
 
 
 def _part(graph: Graph, operands: list, symbols: dict[str, int]) -> list[np.ndarray]:
     results = _run(graph, dict(zip(graph.inputs, operands, strict=True)), symbols)
-    return [results[name] for name in graph.outputs]
+    return [results[graph.label(name)] for name in graph.outputs]
 
 
 def _loop(op: Op, operands: list, symbols: dict[str, int]) -> list[np.ndarray]:

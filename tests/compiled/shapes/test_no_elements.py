@@ -8,7 +8,8 @@ import pytest
 
 import tvm_megcc
 from tests.onnx_models import model, node
-from tests.tflite_files import litert, written
+from tests.tflite_files import Tensor, litert, written
+from tvm_megcc.errors import MegccError
 
 GENERATOR = np.random.default_rng(5)
 WEIGHTS = {"w": GENERATOR.standard_normal((3, 4)).astype(np.float32), "b": np.ones(4, np.float32),
@@ -85,3 +86,62 @@ def test_tflite_files(tmp_path):
         found = session.run(feeds)
     for name, wanted in litert(data, feeds).items():
         np.testing.assert_array_equal(found[name], wanted)
+
+
+def onnxruntime_run(proto, feeds) -> dict[str, np.ndarray]:
+    runtime = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+    session = runtime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    return dict(zip([port.name for port in session.get_outputs()], session.run(None, feeds), strict=True))
+
+
+@pytest.mark.parametrize("options", [{"dispatch": "x[0]=0..8"}, {"dims": {"n": "0,1..4,5..*"}}, {"dims": {"n": "0..*"}},
+                                     {"input_shapes": [{"x": (0, 3)}, {"x": (2, 3)}, {"x": (6, 3)}]}])
+def test_ranges_that_begin_at_0(tmp_path, options):
+    """What a model asks of its extents is not known any more: whether they are 0, too."""
+    nodes = [node("MatMul", "x w", "p"), node("Add", "p b", "rows"), node("Softmax", "rows", "softmax", axis=-1),
+             node("ReduceSum", "x axes", "sum", keepdims=0), node("ReduceMax", "x", "max", axes=[0], keepdims=0),
+             node("ReduceProd", "rows", "product", keepdims=0), node("Shape", "x", "shape"),
+             node("Gather", "shape zero", "count"), node("Equal", "count zero", "empty"),
+             node("Concat", "rows given", "joined", axis=0), node("Transpose", "x", "turned", perm=[1, 0]),
+             node("MatMul", "turned x", "square")]
+    constants = {"w": WEIGHTS["w"], "b": WEIGHTS["b"], "axes": np.array([0]), "zero": np.array(0),
+                 "given": np.ones((1, 4), np.float32)}
+    outputs = {**dict.fromkeys(("rows", "softmax", "sum", "max", "product", "joined", "square"), ("float32", None)),
+               "count": ("int64", []), "empty": ("bool", [])}
+    proto = model(nodes, {"x": ["n", 3]}, outputs, constants)
+    artifact = tvm_megcc.compile(proto, "native", name="net", **options)
+    with tvm_megcc.load(artifact.save(tmp_path / "net_megcc")) as session:
+        for rows in (0, 2, 6, 0):
+            feeds = {"x": GENERATOR.standard_normal((rows, 3)).astype(np.float32)}
+            found = session.run(feeds)
+            for name, wanted in onnxruntime_run(proto, feeds).items():
+                assert found[name].shape == wanted.shape and found[name].dtype == wanted.dtype
+                np.testing.assert_allclose(found[name], wanted, rtol=1e-5, atol=1e-6, err_msg=f"{name} of {rows} rows")
+
+
+def test_an_operator_that_needs_elements_says_so(tmp_path):
+    proto = model([node("ArgMax", "x", "y", axis=0)], {"x": ["n", 3]}, {"y": ("int64", None)})
+    artifact = tvm_megcc.compile(proto, "native", name="net", dispatch="x[0]=0..8")
+    with tvm_megcc.load(artifact.save(tmp_path / "net_megcc")) as session:
+        assert session.run({"x": np.eye(3, dtype=np.float32)})["y"].tolist() == [[0, 1, 2]]
+        with pytest.raises(MegccError, match="ArgMax 'y': axis 0 of .* is empty"):
+            session.run({"x": zeros(0, 3)})
+
+
+def test_open_extents_of_tflite_that_may_be_0(tmp_path):
+    pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
+    data = written({"x": Tensor((1, 3), signature=(-1, 3)), "row": (1, 3), "sum": (1, 3), "exp": (1, 3)},
+                   [("ADD", "AddOptions", {}, ["x", "row"], ["sum"]), ("EXP", "", {}, ["sum"], ["exp"])],
+                   ["x", "row"], ["exp"])
+    path = tmp_path / "net.tflite"
+    path.write_bytes(data)
+    artifact = tvm_megcc.compile(path, name="net", dispatch="x[0]=0..4")
+    with tvm_megcc.load(artifact.save(tmp_path / "net_megcc")) as session:
+        for rows in (0, 3):
+            found = session.run({"x": np.ones((rows, 3), np.float32), "row": np.array([[1, -2, 3]], np.float32)})
+            assert found["exp"].shape == (rows, 3)
+
+
+def test_a_run_of_a_logarithmic_range_begins_at_1():
+    with pytest.raises(MegccError, match="begins at 1 or more, not 0"):
+        tvm_megcc.compile(model([node("Relu", "x", "y")], {"x": ["n"]}, ["y"]), dispatch="x[0]=log(0,64)")

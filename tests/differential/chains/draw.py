@@ -16,7 +16,8 @@ from .builder import OPEN, Builder, Value
 
 #: Ranges of the open dimension, and its sizes in the runs: one in the middle first, then the ends of each range.
 DISPATCH = (("1..4,5..9", (7, 1, 4, 5, 9)), ("2..8", (7, 2, 8)), ("1..*", (7, 1, 13)),
-            ("1..2,3..7,8..*", (7, 1, 2, 3, 8, 12)), ("7..7,8..16", (7, 8, 16)))
+            ("1..2,3..7,8..*", (7, 1, 2, 3, 8, 12)), ("7..7,8..16", (7, 8, 16)), ("0..8", (7, 0, 8)),
+            ("0..0,1..7,8..*", (7, 0, 1, 8, 11)))
 MODES = ("static", "static", "open", "values")
 #: Of tries to add to a graph.
 TRIES = 40

@@ -34,8 +34,9 @@ class Chains(Family):
     def run(self, cases: Sequence[Chain], target: str, folder: Path) -> list[list[Arrays]]:
         """The outputs of each run of each case."""
         model, _ = merged(cases)
+        empty = {prefix(case) + name: shape for case in cases for name, shape in _empty(case).items()}
         dims = next((case.dims for case in cases if case.dims), {})
-        tvm_megcc.compile(model, target, dims=dict(dims)).save(folder / target, force=True)
+        tvm_megcc.compile(model, target, dims=dict(dims), input_shapes=empty).save(folder / target, force=True)
         with tvm_megcc.load(folder / target, target) as session:
             found = [run_session(session, {prefix(case) + name: array for case in cases
                                            for name, array in case.runs[run].items()})
@@ -61,10 +62,8 @@ class Chains(Family):
 
     def refusal(self, case: Chain) -> str:
         """Asked of each by itself: one graph in a folder of many that is refused has the others compiled again."""
-        if any(array.size == 0 for feeds in case.runs for array in feeds.values()):
-            return "an input without elements: open extents are at least 1 unless a size is given"
         try:
-            tvm_megcc.compile(case.model, "c", dims=dict(case.dims))
+            tvm_megcc.compile(case.model, "c", dims=dict(case.dims), input_shapes=_empty(case))
         except Exception as error:
             if isinstance(error, MegccError) and not isinstance(error, InternalError):
                 return brief(error)
@@ -72,3 +71,13 @@ class Chains(Family):
 
     def features(self, case: Chain) -> tuple[Feature, ...]:
         return features_of(case.model)
+
+
+def _empty(case: Chain) -> dict[str, tuple[int | None, ...]]:
+    """Shapes of inputs that have no elements in any run: in a file an extent of 0 means that it is open."""
+    found = {}
+    for name in case.feeds:
+        shapes = [feeds[name].shape for feeds in case.runs]
+        if shapes and all(0 in shape for shape in shapes):
+            found[name] = tuple(extents[0] if len(set(extents)) == 1 else None for extents in zip(*shapes, strict=True))
+    return found

@@ -8,7 +8,7 @@ import difflib
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +58,8 @@ _CONTRADICTIONS = (ValueError, IndexError, TypeError, KeyError, OverflowError, Z
 
 def import_onnx(model: str | Path | bytes | onnx.ModelProto, input_shapes: Mapping[str, Sequence] | None = None,
                 output_names: Sequence[str] | None = None, constants: Mapping[str, object] | None = None,
-                extern: Externs | None = None, bounds: Mapping[str, int] | None = None) -> Graph:
+                extern: Externs | None = None, bounds: Mapping[str, int] | None = None,
+                empty: Collection[str] = ()) -> Graph:
     """Returns the model as a graph.
 
     Args:
@@ -69,13 +70,14 @@ def import_onnx(model: str | Path | bytes | onnx.ModelProto, input_shapes: Mappi
         constants: value of some inputs, which are none then: numbers or arrays, of the input's shape or one for all.
         extern: operators of the user's own, or files that declare them.
         bounds: largest values of extents that a run computes, by their names.
+        empty: symbols that may be 0; the others are at least 1.
 
     Raises:
         ShapeError: for a bound of what no run computes; ModelError: listing everything in the model that cannot be
             imported.
     """
     return Importer(load(model), dict(input_shapes or {}), output_names, dict(constants or {}),
-                     _importers(extern), dict(bounds or {})).run()
+                     _importers(extern), dict(bounds or {}), empty).run()
 
 
 def input_dims(model: str | Path | bytes | onnx.ModelProto) -> dict[str, tuple[int | str | SymbolicDim | None, ...]]:
@@ -136,12 +138,13 @@ class Scope:
 class Importer:
     def __init__(self, model: LoadedModel, input_shapes: dict[str, Sequence], output_names: Sequence[str] | None,
                  constants: dict[str, object], importers: Mapping[str, Callable[[Node], tuple[str, ...]]],
-                 bounds: dict[str, int]):
+                 bounds: dict[str, int], empty: Collection[str] = ()):
         self.model = model
         self.graph = model.proto.graph
         self.dim_names = _dim_names(self.graph)
         self.input_shapes = input_shapes
         self.fixed = constants
+        self.empty = frozenset(empty)
         self.cut = bool(output_names)
         self.output_names = list(output_names or (value.name for value in self.graph.output))
         self.declared_strings = {value.name for value in (*self.graph.input, *self.graph.output)
@@ -308,7 +311,7 @@ class Importer:
             dim = tensor.shape.dim[axis] if tensor.HasField("shape") else onnx.TensorShapeProto.Dimension()
             if isinstance(extent, (int, np.integer)) and extent < 0:
                 raise ShapeError(f"input_shapes gives axis {axis} the extent {extent}; extents are 0 or more")
-            shape.append(Symbol(extent) if isinstance(extent, str) else
+            shape.append(self._symbol(extent) if isinstance(extent, str) else
                          int(extent) if extent is not None else self._model_dim(value.name, axis, dim, bound))
         type_ = TensorType(DTYPES.get(tensor.elem_type, "int64"), tuple(shape))
         if (size := type_.static_bytes) is not None and size > MAX_BYTES:
@@ -318,14 +321,17 @@ class Importer:
     def _model_dim(self, name: str, axis: int, dim, bound: dict[str, int]) -> Dim:
         found = _named(dim, self.dim_names)
         if found is None:
-            return Symbol(f"{name}_{axis}")
+            return self._symbol(f"{name}_{axis}")
         if isinstance(found, SymbolicDim):
-            extent = substitute(found, bound)
+            extent = substitute(found, {**{symbol: self._symbol(symbol) for symbol in self.empty}, **bound})
             if isinstance(extent, int) and extent < 0:
                 raise ShapeError(f"has {quoted(_symbol_of(dim))} along axis {axis}, which is {extent}; extents are 0 "
                                  "or more")
             return extent
-        return found if isinstance(found, int) else bound.get(found, Symbol(found))
+        return found if isinstance(found, int) else bound.get(found, self._symbol(found))
+
+    def _symbol(self, name: str) -> Symbol:
+        return Symbol(name, least=0 if name in self.empty else 1)
 
     def _outputs(self, scope: Scope, inputs: Sequence[str]) -> None:
         """Makes each output a value of the output's own name; what cannot be renamed is copied."""

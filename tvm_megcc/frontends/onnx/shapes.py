@@ -84,7 +84,8 @@ def _quotient(a: Dim, b: Dim) -> Dim | None:
 
 
 def _equal(a: Dim, b: Dim) -> int | None:
-    """An extent of an input is at least 1, so it never equals the -1 or 0 that models compare extents with."""
+    """An extent of an input is at least 1 where no range of it begins at 0, so it equals neither -1 nor 0, which models
+    compare extents with."""
     if a == b:
         return 1
     low, high = limits(a - b)

@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 
 from tests.onnx_models import model, node
-from tvm_megcc.dispatch import buckets_of, log_dispatcher, parse_dispatch, parse_shape_sets, uniform_dispatcher
+from tvm_megcc.dispatch import (
+    buckets_of,
+    log_dispatcher,
+    parse_dispatch,
+    parse_shape_sets,
+    possibly_empty,
+    uniform_dispatcher,
+)
 from tvm_megcc.errors import MegccError
 from tvm_megcc.frontends.models import import_model
 from tvm_megcc.ir.shapes import EVERYTHING
@@ -39,10 +46,18 @@ def test_text():
 
 
 @pytest.mark.parametrize("text", ["data=log(1,4)", "data[0]=lin(1,4)", "data[0]=log(1)", "data[0]=3..",
-                                  "data[0]=log(4,1)", "data[0]=0..4", "data[]=log(1,4)"])
+                                  "data[0]=log(4,1)", "data[0]=4..0", "data[0]=log(0,4)", "data[]=log(1,4)"])
 def test_what_is_no_rule(text):
     with pytest.raises(MegccError, match=r"data|range|intervals"):
         buckets_of(IMAGE, [], parse_dispatch(text))
+
+
+def test_ranges_that_begin_at_0():
+    for text, lows in (("data[0]=0..4", [0]), ("data[0]=uniform(4,0,8)", [0, 4, 8]), ("data[0]=0..0,1..*", [0, 1])):
+        _, buckets = buckets_of(IMAGE, [], parse_dispatch(text))
+        assert [low for bucket in buckets for _, low, _ in bucket.bounds] == lows
+        assert len(possibly_empty(buckets)) == 1
+    assert not possibly_empty(buckets_of(IMAGE, [], parse_dispatch("data[0]=1..4"))[1])
 
 
 def test_sets_of_shapes_become_buckets_of_one():

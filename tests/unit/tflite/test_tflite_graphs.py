@@ -260,7 +260,7 @@ def test_lists_that_do_not_fit(tmp_path):
     tensors = {"x": (1,), "n": np.array([2], np.int32), "m": np.array(3, np.int32), "l": Tensor((), "variant"),
                "y": (3, 2)}
     path.write_bytes(written(tensors, own, ["x"], ["y"]))
-    with pytest.raises(ModelError, match="lists whose length changes[^$]*without select_tf_ops, .* unroll=True"):
+    with pytest.raises(ModelError, match=r"lists whose length changes[^$]*without select_tf_ops, .* unroll=True"):
         import_tflite(path)
 
 

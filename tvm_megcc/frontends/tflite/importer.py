@@ -88,8 +88,8 @@ def import_tflite(path: str | Path, input_shapes: Mapping[str, Sequence] | None 
     _require_one_graph(file, str(path))
     own = {f"CUSTOM {name}": functions for (domain, name), functions in load_externs(extern).items()
            if domain == "tflite"}
-    return _Importer(with_lists(file), Path(path).stem, input_shapes or {}, output_names or (), states or {}, externs=own,
-                     empty=empty).run()
+    return _Importer(with_lists(file), Path(path).stem, input_shapes or {}, output_names or (), states or {},
+                     externs=own, empty=empty).run()
 
 
 def _require_one_graph(file: File, subject: str) -> None:

@@ -9,8 +9,8 @@ operators in the file. The list that one of them reserves has the type of what i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 

@@ -116,4 +116,5 @@ def _case(shape: tuple[int, ...], axis: int, scale: float, dtype: str = "int8") 
 
 LogSoftmaxFixed.cases = (_case((3, 12), 1, 0.1), _case((2, 5, 7), 1, 0.02), _case((1, 1001), 1, 0.2),
                          _case((4, 1), 1, 1.5), _case((7, 3), 0, 0.004), _case((2, 6, 3, 5), 3, 0.05),
-                         _case((2, 6, 3, 5), 1, 0.3), _case((3, 12), 1, 0.1, "uint8"), _case((2, 5, 7), 1, 0.7, "uint8"))
+                         _case((2, 6, 3, 5), 1, 0.3), _case((3, 12), 1, 0.1, "uint8"),
+                         _case((2, 5, 7), 1, 0.7, "uint8"))

@@ -221,7 +221,11 @@ def buckets_of(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]] 
 
 
 def possibly_empty(buckets: Sequence[Bucket]) -> frozenset[str]:
-    """Returns the symbols that may be 0."""
+    """Returns the symbols that may be 0.
+
+    Args:
+        buckets: the ranges that a model is compiled for.
+    """
     return frozenset(name for bucket in buckets for name, low, _ in bucket.bounds if low == 0)
 
 

@@ -166,5 +166,5 @@ def length(node: Node) -> Results:
 @imports("CUSTOM FlexTensorListPushBack", "CUSTOM FlexTensorListPopBack", "CUSTOM FlexEmptyTensorList",
          "CUSTOM FlexTensorListConcatV2", "CUSTOM FlexTensorListResize", "CUSTOM FlexTensorListElementShape",
          "CUSTOM FlexTensorListGather", "CUSTOM FlexTensorListScatterV2", "CUSTOM FlexTensorListSplit")
-def growing(node: Node) -> Results:
+def of_any_length(node: Node) -> Results:
     raise Unsupported(f"is of lists whose length changes, which are not supported; {_ADVICE}")

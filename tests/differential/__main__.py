@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .families import FAMILIES
-from .replay import case_of, judge
-from .schedule import Plan, verdicts
+from .replay import case_of, result_of
+from .result import BAD, Result, summary
+from .schedule import Plan, results
 from .targets import chosen
-from .verdict import BAD, Verdict, summary
 
 
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:
@@ -36,9 +36,10 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--operator", default="", help="draw this one only")
     parser.add_argument("--targets", default="all", help='compile for these, in turn: names separated by commas; '
                         '"" for none')
-    parser.add_argument("--unit", type=int, default=4, metavar="N", help="compile one batch of N")
+    parser.add_argument("--unit", type=int, metavar="N", help="compile one batch of N; so many are checked by a process: "
+                        "4, or 25 where nothing is compiled")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2, help="processes at a time")
-    parser.add_argument("--log", type=Path, help="a line of JSON for each verdict")
+    parser.add_argument("--log", type=Path, help="a line of JSON for each result")
     parser.add_argument("--findings", type=Path, default=Path("build/graphs"), help="folder of the models that fail, "
                         "as small as they get: %(default)s")
     parser.add_argument("--replay", type=Path, help="a file of that folder")
@@ -55,19 +56,19 @@ def main(given: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as objects:
         for name in families:
             plan = Plan(name, args.seed, Path(objects), args.first, args.count, args.seconds / len(families),
-                        args.operator, targets, args.unit, args.jobs)
+                        args.operator, targets, args.unit or (4 if targets else 25), args.jobs)
             found = []
-            for verdict in verdicts(plan):
-                found.append(verdict)
-                record(name, verdict, args.log)
-                if verdict.verdict in BAD:
-                    keep(name, args.seed, args.operator, verdict, args.findings)
+            for result in results(plan):
+                found.append(result)
+                record(name, result, args.log)
+                if result.outcome in BAD:
+                    keep(name, args.seed, args.operator, result, args.findings)
             bad += print_summary(name, found)
     return int(bool(bad))
 
 
 def present(families: Sequence[str]) -> list[str]:
-    """Those that this machine can judge; says of the others why it cannot."""
+    """Those that this machine has references for; says of the others why it cannot."""
     lacks = {name: FAMILIES[name].missing() for name in families}
     for name, reason in lacks.items():
         if reason:
@@ -75,27 +76,27 @@ def present(families: Sequence[str]) -> list[str]:
     return [name for name in families if not lacks[name]]
 
 
-def record(family: str, verdict: Verdict, log: Path | None) -> None:
+def record(family: str, result: Result, log: Path | None) -> None:
     if log:
         with log.open("a") as file:
-            file.write(json.dumps([family, *verdict]) + "\n")
-    if verdict.verdict in BAD:
-        print(f"{verdict.verdict}{verdict.target and ' on ' + verdict.target}: {family} {verdict.label}: "
-              f"{verdict.reason}", flush=True)
+            file.write(json.dumps([family, *result]) + "\n")
+    if result.outcome in BAD:
+        print(f"{result.outcome}{result.target and ' on ' + result.target}: {family} {result.label}: "
+              f"{result.reason}", flush=True)
 
 
 def replayed(path: Path) -> int:
-    """Judges a kept model again."""
+    """Compares a kept model again."""
     family, case, target = case_of(path.read_text("utf-8"))
-    verdict = judge(FAMILIES[family], case, target)
-    print(f"{verdict.verdict}{target and ' on ' + target}: {family} {case.label}: {verdict.reason}")
-    return int(verdict.verdict in BAD)
+    result = result_of(FAMILIES[family], case, target)
+    print(f"{result.outcome}{target and ' on ' + target}: {family} {case.label}: {result.reason}")
+    return int(result.outcome in BAD)
 
 
-def keep(family: str, seed: int, operator: str, verdict: Verdict, folder: Path) -> None:
+def keep(family: str, seed: int, operator: str, result: Result, folder: Path) -> None:
     """Writes the smallest model that fails; a process of its own makes it, which it may end."""
-    options = ["--seed", str(seed), "--operator", operator, "--target", verdict.target, str(verdict.number)]
-    name = f"{family}_{seed}_{verdict.number}{verdict.target and '_' + verdict.target}.json"
+    options = ["--seed", str(seed), "--operator", operator, "--target", result.target, str(result.number)]
+    name = f"{family}_{seed}_{result.number}{result.target and '_' + result.target}.json"
     folder.mkdir(parents=True, exist_ok=True)
     run = subprocess.run([sys.executable, "-W", "ignore", "-m", "tests.differential.findings", family, *options,
                           "--output", str(folder / name)], check=False, capture_output=True, text=True)
@@ -103,8 +104,8 @@ def keep(family: str, seed: int, operator: str, verdict: Verdict, folder: Path) 
         print(f"  python -m tests.differential --replay {folder / name}\n  {run.stdout.strip()}", flush=True)
 
 
-def print_summary(family: str, found: Sequence[Verdict]) -> int:
-    """Prints figures for numpy and for each target; the number of verdicts that somebody has to look at."""
+def print_summary(family: str, found: Sequence[Result]) -> int:
+    """Prints figures for numpy and for each target; the number of results that somebody has to look at."""
     bad = 0
     for target in dict.fromkeys(each.target for each in found):
         text, those = summary(each for each in found if each.target == target)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .verdict import ROOT, Verdict
+from .result import ROOT, Result
 
 PAGE = ROOT / "docs" / "coverage.md"
 #: A line for each operator and reason of a refusal.
@@ -41,46 +41,46 @@ _TABLE = "| operator | right of cases | dtypes | attributes | refused |\n|---|--
 
 @dataclass
 class Row:
-    """right, judged: cases by target, "" for numpy. refused: reason -> cases."""
+    """right, checked: cases by target, "" for numpy. refused: reason -> cases."""
 
     right: collections.Counter[str] = field(default_factory=collections.Counter)
-    judged: collections.Counter[str] = field(default_factory=collections.Counter)
+    checked: collections.Counter[str] = field(default_factory=collections.Counter)
     dtypes: set[str] = field(default_factory=set)
     attributes: dict[str, set[str]] = field(default_factory=dict)
     refused: collections.Counter[str] = field(default_factory=collections.Counter)
 
 
-def read(paths: Iterable[Path]) -> Iterator[tuple[str, Verdict]]:
+def read(paths: Iterable[Path]) -> Iterator[tuple[str, Result]]:
     for path in paths:
         for line in path.read_text("utf-8").splitlines():
-            family, *verdict = json.loads(line)
-            yield family, Verdict.of(verdict)
+            family, *result = json.loads(line)
+            yield family, Result.of(result)
 
 
-def collected(found: Iterable[tuple[str, Verdict]]) -> dict[tuple[str, str], Row]:
+def collected(found: Iterable[tuple[str, Result]]) -> dict[tuple[str, str], Row]:
     """By family and operator."""
     rows: dict[tuple[str, str], Row] = {}
-    for family, verdict in found:
-        for feature in verdict.features:
+    for family, result in found:
+        for feature in result.features:
             row = rows.setdefault((family, feature.operator.rpartition("::")[2]), Row())
-            if verdict.verdict in ("right", "wrong", "crash"):
-                row.judged[verdict.target] += 1
-                row.right[verdict.target] += verdict.verdict == "right"
+            if result.outcome in ("right", "wrong", "crash"):
+                row.checked[result.target] += 1
+                row.right[result.target] += result.outcome == "right"
                 row.dtypes |= set(feature.dtypes)
                 for text in feature.attributes:
                     name, _, value = text.partition("=")
                     row.attributes.setdefault(name, set()).add(value)
-            elif verdict.verdict == "refused" and len(verdict.features) == 1:
-                row.refused[f"{verdict.target and verdict.target + ': '}{verdict.reason}"] += 1
+            elif result.outcome == "refused" and len(result.features) == 1:
+                row.refused[f"{result.target and result.target + ': '}{result.reason}"] += 1
     return rows
 
 
-def totals(found: Iterable[tuple[str, Verdict]]) -> str:
-    """A table of families and targets: cases by verdict."""
+def totals(found: Iterable[tuple[str, Result]]) -> str:
+    """A table of families and targets: cases by result."""
     counts: dict[tuple[str, str], collections.Counter[str]] = {}
-    for family, verdict in found:
-        if verdict.verdict != "not drawn":
-            counts.setdefault((family, verdict.target), collections.Counter())[verdict.verdict] += 1
+    for family, result in found:
+        if result.outcome != "not drawn":
+            counts.setdefault((family, result.target), collections.Counter())[result.outcome] += 1
     named = ("right", "refused", "wrong", "crash")
     columns = ("family", "target", "cases", *named, "otherwise")
     parts = [f"\n| {' | '.join(columns)} |\n{'|---' * len(columns)}|\n"]
@@ -105,7 +105,7 @@ def page(rows: dict[tuple[str, str], Row], summary: str = "") -> str:
 
 def _counts(row: Row) -> str:
     return "<br>".join(f"{target or 'numpy'}: {row.right[target]:,} of {count:,}"
-                       for target, count in sorted(row.judged.items()))
+                       for target, count in sorted(row.checked.items()))
 
 
 def _attributes(row: Row) -> str:
@@ -124,11 +124,11 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;").replace("&lt;br>", "<br>").replace("\n", " ")
 
 
-def refusals(found: Iterable[tuple[str, Verdict]]) -> list[str]:
+def refusals(found: Iterable[tuple[str, Result]]) -> list[str]:
     """Lines of the list: family, operator, reason."""
-    return sorted({f"{family} {feature.operator.rpartition('::')[2]}: {verdict.reason}"
-                   for family, verdict in found if verdict.verdict == "refused" and len(verdict.features) == 1
-                   for feature in verdict.features})
+    return sorted({f"{family} {feature.operator.rpartition('::')[2]}: {result.reason}"
+                   for family, result in found if result.outcome == "refused" and len(result.features) == 1
+                   for feature in result.features})
 
 
 def main() -> int:

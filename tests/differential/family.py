@@ -16,10 +16,10 @@ from onnx import helper
 import tvm_megcc
 from tvm_megcc.runtime.session import Session
 
-from . import judge
+from . import comparison
 from .cases import Case
 from .operands import operands
-from .verdict import Feature, Verdict
+from .result import Feature, Result
 
 Outputs = dict[str, np.ndarray]
 
@@ -52,7 +52,7 @@ class Family(ABC):
         """
 
     @abstractmethod
-    def check(self, case) -> Verdict:
+    def check(self, case) -> Result:
         """Imports the case, runs the passes and computes the graph in numpy; compares that with the reference."""
 
     def make(self, cases: Sequence, target: str) -> object:
@@ -97,8 +97,8 @@ class OnnxFamily(Family):
     def draw(self, seed: int, number: int, operator: str = "") -> Case:
         return self._draw(seed, number, operator)
 
-    def check(self, case: Case) -> Verdict:
-        return judge.judged(case)
+    def check(self, case: Case) -> Result:
+        return comparison.check(case)
 
     def again(self, case: Case) -> Case:
         return replace(case, **described(case))
@@ -117,7 +117,7 @@ class OnnxFamily(Family):
         return [{value.name: found[prefix(case) + value.name] for value in case.model.graph.output} for case in cases]
 
     def compare(self, case: Case, found: Outputs) -> str:
-        return judge.compare(case, found)
+        return comparison.compare(case, found)
 
     def refusal(self, case: Case) -> str:
         return ""

@@ -11,7 +11,7 @@ import numpy as np
 
 from .cases import Case
 from .families import FAMILIES
-from .replay import judge, smallest, text_of
+from .replay import result_of, smallest, text_of
 
 
 def main() -> int:
@@ -31,11 +31,11 @@ def main() -> int:
     with np.errstate(all="ignore"):
         args.output.write_text(text_of(args.family, case, args.target), "utf-8")  # if the next ends the process
         case = smallest(family, case, args.target)
-        verdict = judge(family, case, args.target)
-    args.output.write_text(text_of(args.family, case, args.target, verdict.reason), "utf-8")
+        result = result_of(family, case, args.target)
+    args.output.write_text(text_of(args.family, case, args.target, result.reason), "utf-8")
     operands = ", ".join(f"{name}: {array.dtype}{list(array.shape)}" for name, array in case.feeds.items())
     nodes = " ".join(node.op_type for node in case.model.graph.node)
-    print(f"{verdict.verdict} {nodes} {operands}: {verdict.reason}")
+    print(f"{result.outcome} {nodes} {operands}: {result.reason}")
     return 0
 
 

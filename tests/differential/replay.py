@@ -17,36 +17,36 @@ from onnx import TensorProto, helper, numpy_helper
 from .cases import Case
 from .families import FAMILIES
 from .family import Family
+from .result import BAD, Result
 from .shrink import shrunk
-from .verdict import BAD, Verdict
 from .worker import compiled
 
 #: Models that once failed. A test runs every one.
 KEPT = Path(__file__).parent / "kept"
 
 
-def judge(family: Family, case: Case, target: str) -> Verdict:
+def result_of(family: Family, case: Case, target: str) -> Result:
     """In numpy, and compiled where there is a target and numpy is right. case: as `Family.again` makes it."""
-    verdict = family.check(case)
-    return compiled(family, [case], target)[0] if target and verdict.verdict == "right" else verdict
+    result = family.check(case)
+    return compiled(family, [case], target)[0] if target and result.outcome == "right" else result
 
 
 def smallest(family: Family, case: Case, target: str, seconds: float = 60) -> Case:
-    """The smallest model that fails as the case does: in numpy or on the target, with the same verdict."""
+    """The smallest model that fails as the case does: in numpy or on the target, with the same result."""
     for found in family.alone(case):
-        verdict = judge(family, found, target)
-        if verdict.verdict in BAD:
+        result = result_of(family, found, target)
+        if result.outcome in BAD:
             break
     else:
         return case
 
     def fails(smaller: Case) -> bool:
         try:
-            now = judge(family, family.again(smaller), target)
+            now = result_of(family, family.again(smaller), target)
         except Exception:  # no model any more
             return False
-        return (now.verdict, now.reason.split(":")[0] if now.verdict == "crash" else "") == (
-            verdict.verdict, verdict.reason.split(":")[0] if verdict.verdict == "crash" else "")
+        return (now.outcome, now.reason.split(":")[0] if now.outcome == "crash" else "") == (
+            result.outcome, result.reason.split(":")[0] if result.outcome == "crash" else "")
 
     return family.again(shrunk(found, fails, seconds))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from .families import FAMILIES
 from .family import Family
-from .verdict import Verdict, from_processes
+from .result import Result, from_processes
 
 WORKER = "tests.differential.worker"
 
@@ -40,8 +40,8 @@ class Plan:
     jobs: int = os.cpu_count() or 2
 
 
-def verdicts(plan: Plan) -> Iterator[Verdict]:
-    """Verdicts in numpy, and after those of a unit the verdicts on what was compiled of it."""
+def results(plan: Plan) -> Iterator[Result]:
+    """Results in numpy, and after those of a unit the results on what was compiled of it."""
     family, ends = FAMILIES[plan.family], time.monotonic() + plan.seconds
     targets = itertools.cycle([name for name in plan.targets if not family.targets or name in family.targets] or [""])
     step = family.batch * plan.unit
@@ -58,14 +58,14 @@ def verdicts(plan: Plan) -> Iterator[Verdict]:
             yield from each.result()
 
 
-def _unit(plan: Plan, family: Family, numbers: Sequence[int], target: str) -> list[Verdict]:
+def _unit(plan: Plan, family: Family, numbers: Sequence[int], target: str) -> list[Result]:
     options = [plan.family, "--seed", str(plan.seed), "--operator", plan.operator]
 
     def label(number: int) -> str:
         return f"{plan.seed}:{number} {plan.operator or '?'}"
 
     found = list(from_processes(WORKER, options, numbers, label, "no reference", len(numbers)))
-    first = [each.number for each in found[:family.batch] if each.verdict == "right"]
+    first = [each.number for each in found[:family.batch] if each.outcome == "right"]
     if target and first:
         options += ["--target", target, "--objects", str(plan.objects)]
         compiled = from_processes(WORKER, options, first, label, "crash", len(first))

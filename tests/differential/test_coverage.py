@@ -6,12 +6,12 @@ from __future__ import annotations
 import json
 
 from .coverage import collected, main, page, read, refusals, totals
-from .verdict import Feature, Verdict
+from .result import Feature, Result
 
 FEATURE = (Feature("Conv", ("float",), ("auto_pad=VALID", "group=2")),)
-FOUND = [Verdict(1, "l", "right", "", "", FEATURE), Verdict(1, "l", "right", "", "c", FEATURE),
-         Verdict(2, "l", "wrong", "far", "c", FEATURE), Verdict(3, "l", "refused", "no|t", "", FEATURE),
-         Verdict(4, "l", "no reference", "", "", FEATURE)]
+FOUND = [Result(1, "l", "right", "", "", FEATURE), Result(1, "l", "right", "", "c", FEATURE),
+         Result(2, "l", "wrong", "far", "c", FEATURE), Result(3, "l", "refused", "no|t", "", FEATURE),
+         Result(4, "l", "no reference", "", "", FEATURE)]
 
 
 def log(path, found):

@@ -14,9 +14,9 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not ins
 from .coverage import REFUSED, refusals  # noqa: E402
 from .families import FAMILIES  # noqa: E402
 from .family import Failed, Family, features_of, merged, value_class  # noqa: E402
-from .schedule import Plan, verdicts  # noqa: E402
+from .result import BAD, Feature, Result  # noqa: E402
+from .schedule import Plan, results  # noqa: E402
 from .targets import TARGETS, chosen  # noqa: E402
-from .verdict import BAD, Feature, Verdict  # noqa: E402
 from .worker import compile_each, compiled  # noqa: E402
 
 
@@ -63,7 +63,7 @@ def test_one_that_fails_leaves_the_others():
                    3: Failed("decode_save_opc: Assertion `ctx->insn_start != NULL' failed.")})
     found = list(compile_each(family, 1, "", range(12), "c"))
     assert [each.number for each in found] == list(range(12)) and {each.target for each in found} == {"c"}
-    assert {each.number: each.verdict for each in found if each.verdict != "right"} == {
+    assert {each.number: each.outcome for each in found if each.outcome != "right"} == {
         2: "refused", 3: "emulator", 5: "crash", 7: "crash", 9: "wrong", 10: "refused", 11: "crash"}
     assert family.folders[:3] == [[0, 1, 3], [0], [1, 3]]  # 2 is refused before anything is built
     assert compiled(family, [], "c") == []
@@ -93,8 +93,8 @@ def test_features():
     assert features_of(model) == (Feature("Gather", ("float", "int64"), ("axis=-1",)),)
     assert [value_class(value) for value in (b"NOTSET", 3, 1e9, -7.5, float("nan"), [1, 2], 0.5)] == [
         "NOTSET", "3", "> 0", "< 0", "nan", "2 values", "> 0"]
-    verdict = Verdict(1, "l", "right", "", "c", features_of(model))
-    assert Verdict.of([1, "l", "right", "", "c", [["Gather", ["float", "int64"], ["axis=-1"]]]]) == verdict
+    result = Result(1, "l", "right", "", "c", features_of(model))
+    assert Result.of([1, "l", "right", "", "c", [["Gather", ["float", "int64"], ["axis=-1"]]]]) == result
 
 
 def test_targets():
@@ -112,11 +112,11 @@ def test_drawn_models(family: str, tmp_path):
     """None is wrong in numpy, nor compiled for this machine."""
     if lacks := FAMILIES[family].missing():
         pytest.skip(lacks)
-    found = list(verdicts(Plan(family, seed=3, objects=tmp_path, first=400, count=300, targets=["native"], unit=3)))
-    bad = [f"{each.target} {each.label}: {each.reason}" for each in found if each.verdict in BAD]
+    found = list(results(Plan(family, seed=3, objects=tmp_path, first=400, count=300, targets=["native"], unit=3)))
+    bad = [f"{each.target} {each.label}: {each.reason}" for each in found if each.outcome in BAD]
     assert not bad, "\n".join(bad)
     new = set(refusals((family, each) for each in found if not each.target)) - set(REFUSED.read_text().splitlines())
     assert not new, "refused, and not in refused.txt"
     for target in ("", "native"):
-        verdicts_ = [each.verdict for each in found if each.target == target]
-        assert len(verdicts_) > 60 and verdicts_.count("right") > 0.8 * len(verdicts_)
+        outcomes = [each.outcome for each in found if each.target == target]
+        assert len(outcomes) > 60 and outcomes.count("right") > 0.8 * len(outcomes)

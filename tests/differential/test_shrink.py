@@ -12,10 +12,10 @@ pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
 from .cases import SAME_OPSET, Case
 from .families import FAMILIES
-from .replay import KEPT, case_of, judge, text_of
+from .replay import KEPT, case_of, result_of, text_of
+from .result import BAD
 from .shrink import arrays_of, shrunk
 from .targets import missing
-from .verdict import BAD
 
 MODEL = onnx.parser.parse_model(
     '<ir_version: 8, opset_import: ["" : 17]> g (float[2, 6, 5] x, float[5] w) => (float y) '
@@ -38,7 +38,7 @@ def test_shrunk():
 
     def fails(case: Case) -> bool:
         kinds = [node.op_type for node in case.model.graph.node]
-        return "LeakyRelu" in kinds and judge(family, case, "").verdict == "right" and bool(
+        return "LeakyRelu" in kinds and result_of(family, case, "").outcome == "right" and bool(
             (case.feeds["x"] + arrays_of(case)["w"] < 0).any())
 
     small = shrunk(drawn(), fails)
@@ -81,15 +81,15 @@ def test_text_of_a_graph():
         assert list(read.wanted[0]) == list(case.wanted[run])
         for name, wanted in case.wanted[run].items():
             np.testing.assert_array_equal(read.wanted[0][name], wanted)
-        assert judge(family, read, "").verdict not in BAD
+        assert result_of(family, read, "").outcome not in BAD
 
 
 @pytest.mark.parametrize("path", sorted(KEPT.glob("*.json")), ids=lambda path: path.stem)
 def test_kept(path):
     """In numpy, and compiled for this machine."""
     family, case, _ = case_of(path.read_text("utf-8"))
-    verdict = judge(FAMILIES[family], case, "native")
-    assert verdict.verdict in ("right", "references differ"), verdict
+    result = result_of(FAMILIES[family], case, "native")
+    assert result.outcome in ("right", "references differ"), result
 
 
 @pytest.mark.slow
@@ -100,5 +100,5 @@ def test_kept_on_its_target(path):
         pytest.skip("failed in numpy")
     if reason := missing(target):
         pytest.skip(reason)
-    verdict = judge(FAMILIES[family], case, target)
-    assert verdict.verdict == "right", verdict
+    result = result_of(FAMILIES[family], case, target)
+    assert result.outcome == "right", result

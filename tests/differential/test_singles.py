@@ -10,14 +10,14 @@ pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
 from tvm_megcc.errors import InternalError, MegccError
 
-from . import judge
+from . import comparison
 from .cases import OPSETS, RANDOM, drawn, kinds
 from .decided import DECIDED
 from .draw import Undrawn
 from .references import differs, of_float32, of_onnx, of_onnxruntime
+from .result import BAD
 from .rules import RULES
 from .specified import SPECIFIED, of_specification
-from .verdict import BAD
 
 KINDS = sorted({name for opset in OPSETS for name in kinds(opset)})
 
@@ -37,8 +37,8 @@ def some(kind: str, count: int, seed: int = 1, numbers: int = 20000):
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_operator_is_drawn_and_right(kind: str):
     with np.errstate(all="ignore"):
-        verdicts = [judge.judged(case) for case in some(kind, 3)]
-    assert verdicts and not [each for each in verdicts if each.verdict in BAD]
+        results = [comparison.check(case) for case in some(kind, 3)]
+    assert results and not [each for each in results if each.outcome in BAD]
 
 
 def test_the_tables_name_operators_that_are_drawn():
@@ -65,7 +65,7 @@ def test_answers_by_the_text_are_those_of_a_reference(kind: str):
 
 def test_what_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch):
     """By one in the last element: no row of the table lets that pass."""
-    right = judge.in_numpy
+    right = comparison.in_numpy
     numbers = [number for number in range(150, 260) if number % 3 == 0]
     found = []
 
@@ -80,19 +80,19 @@ def test_what_is_wrong_is_found(monkeypatch: pytest.MonkeyPatch):
             outputs[name] = changed.reshape(array.shape)
         return outputs
 
-    monkeypatch.setattr(judge, "in_numpy", wrong)
+    monkeypatch.setattr(comparison, "in_numpy", wrong)
     with np.errstate(all="ignore"):
-        verdicts = [judge.judged(drawn(1, number)) for number in numbers]
-    passed = [each for each in verdicts if each.number in found and each.verdict not in (
+        results = [comparison.check(drawn(1, number)) for number in numbers]
+    passed = [each for each in results if each.number in found and each.outcome not in (
         *BAD, "no reference") and each.label.split()[1].split("-")[0] not in RANDOM]
     assert len(set(found)) > 20 and not passed
 
 
-@pytest.mark.parametrize("error, verdict", [
+@pytest.mark.parametrize("error, result", [
     (MegccError("not supported"), "refused"), (InternalError("no kernel"), "crash"), (KeyError("x"), "crash")])
-def test_faults_are_no_refusals(monkeypatch, error: Exception, verdict: str):
+def test_faults_are_no_refusals(monkeypatch, error: Exception, result: str):
     def failing(case):
         raise error
 
-    monkeypatch.setattr(judge, "in_numpy", failing)
-    assert judge.judged(next(some("Relu", 1))).verdict == verdict
+    monkeypatch.setattr(comparison, "in_numpy", failing)
+    assert comparison.check(next(some("Relu", 1))).outcome == result

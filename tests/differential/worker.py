@@ -24,21 +24,21 @@ from tvm_megcc.runtime import objects
 from .draw import Undrawn
 from .families import FAMILIES
 from .family import Family
+from .result import Result, brief, report
 from .targets import emulator_fault
-from .verdict import Verdict, brief, say
 
 
-def check_each(family: Family, seed: int, operator: str, numbers: Sequence[int]) -> Iterator[Verdict]:
+def check_each(family: Family, seed: int, operator: str, numbers: Sequence[int]) -> Iterator[Result]:
     for number in numbers:
         try:
             case = family.draw(seed, number, operator)
         except Undrawn as reason:
-            yield Verdict(number, "", "not drawn", str(reason)[:60])
+            yield Result(number, "", "not drawn", str(reason)[:60])
         else:
             yield family.check(case)._replace(features=family.features(case))
 
 
-def compile_each(family: Family, seed: int, operator: str, numbers: Sequence[int], target: str) -> Iterator[Verdict]:
+def compile_each(family: Family, seed: int, operator: str, numbers: Sequence[int], target: str) -> Iterator[Result]:
     """Cases that are right in numpy, each batch of them in one folder."""
     for _, batch in itertools.groupby(numbers, lambda number: number // family.batch):
         cases = [family.draw(seed, number, operator) for number in batch]
@@ -46,19 +46,19 @@ def compile_each(family: Family, seed: int, operator: str, numbers: Sequence[int
         found = iter(compiled(family, [case for case, reason in zip(cases, refusals, strict=True) if not reason],
                               target))
         for case, reason in zip(cases, refusals, strict=True):
-            verdict = Verdict(case.number, case.label, "refused", reason) if reason else next(found)
-            yield verdict._replace(target=target, features=family.features(case))
+            result = Result(case.number, case.label, "refused", reason) if reason else next(found)
+            yield result._replace(target=target, features=family.features(case))
 
 
-def compiled(family: Family, cases: Sequence, target: str) -> list[Verdict]:
+def compiled(family: Family, cases: Sequence, target: str) -> list[Result]:
     """Cases in one folder, but for those that are refused; in two, each with a half, if one cannot be made or run."""
     refused = refusals(family, cases, target)
     ran = iter(ran_together(family, [case for case in cases if case.number not in refused], target))
     return [refused.get(case.number) or next(ran) for case in cases]
 
 
-def refusals(family: Family, cases: Sequence, target: str) -> dict[int, Verdict]:
-    """Verdicts on the cases that are refused. They are found before anything is built: builds cost the most."""
+def refusals(family: Family, cases: Sequence, target: str) -> dict[int, Result]:
+    """Results on the cases that are refused. They are found before anything is built: builds cost the most."""
     if not cases:
         return {}
     try:
@@ -67,7 +67,7 @@ def refusals(family: Family, cases: Sequence, target: str) -> dict[int, Verdict]
         if not is_refusal(error):
             return {}
         if len(cases) == 1:
-            return {cases[0].number: Verdict(cases[0].number, cases[0].label, "refused", brief(error))}
+            return {cases[0].number: Result(cases[0].number, cases[0].label, "refused", brief(error))}
         middle = len(cases) // 2
         return refusals(family, cases[:middle], target) | refusals(family, cases[middle:], target)
     return {}
@@ -77,7 +77,7 @@ def is_refusal(error: Exception) -> bool:
     return isinstance(error, MegccError) and not isinstance(error, (ToolError, InternalError))
 
 
-def ran_together(family: Family, cases: Sequence, target: str) -> list[Verdict]:
+def ran_together(family: Family, cases: Sequence, target: str) -> list[Result]:
     if not cases:
         return []
     try:
@@ -88,12 +88,12 @@ def ran_together(family: Family, cases: Sequence, target: str) -> list[Verdict]:
             middle = len(cases) // 2
             return ran_together(family, cases[:middle], target) + ran_together(family, cases[middle:], target)
         if is_refusal(error):
-            return [Verdict(cases[0].number, cases[0].label, "refused", brief(error))]
+            return [Result(cases[0].number, cases[0].label, "refused", brief(error))]
         if reason := emulator_fault(error):
-            return [Verdict(cases[0].number, cases[0].label, "emulator", reason)]
-        return [Verdict(cases[0].number, cases[0].label, "crash", f"{type(error).__name__}: {brief(error)}")]
+            return [Result(cases[0].number, cases[0].label, "emulator", reason)]
+        return [Result(cases[0].number, cases[0].label, "crash", f"{type(error).__name__}: {brief(error)}")]
     reasons = [family.compare(case, outputs) for case, outputs in zip(cases, found, strict=True)]
-    return [Verdict(case.number, case.label, "wrong" if reason else "right", reason)
+    return [Result(case.number, case.label, "wrong" if reason else "right", reason)
             for case, reason in zip(cases, reasons, strict=True)]
 
 
@@ -111,9 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.objects:
         os.environ["MEGCC_CACHE"] = str(args.objects)
     with np.errstate(all="ignore"), contextlib.redirect_stdout(sys.stderr):
-        for verdict in compile_each(*given, args.target) if args.target else check_each(*given):
+        for result in compile_each(*given, args.target) if args.target else check_each(*given):
             with contextlib.redirect_stdout(sys.__stdout__):
-                say(verdict)
+                report(result)
     return 0
 
 

@@ -14,10 +14,10 @@ from tvm_megcc.errors import InternalError, MegccError
 
 from ..cases import Case
 from ..family import Family, features_of, merged, prefix, run_session
-from ..verdict import Feature, Verdict, brief
+from ..result import Feature, Result, brief
 from .builder import computed
+from .comparison import Arrays, check, compared
 from .draw import Chain, drawn
-from .judge import Arrays, compared, judged
 
 
 class Chains(Family):
@@ -28,8 +28,8 @@ class Chains(Family):
     def draw(self, seed: int, number: int, operator: str = "") -> Chain:
         return drawn(seed, number, operator)
 
-    def check(self, case: Chain) -> Verdict:
-        return judged(case)
+    def check(self, case: Chain) -> Result:
+        return check(case)
 
     def run(self, cases: Sequence[Chain], target: str, folder: Path) -> list[list[Arrays]]:
         """The outputs of each run of each case."""
@@ -57,8 +57,8 @@ class Chains(Family):
                      runs=(case.feeds,), wanted=(wanted,))
 
     def compare(self, case: Chain, found: Sequence[Arrays]) -> str:
-        verdict = compared(case, found)
-        return verdict.reason if verdict.verdict == "wrong" else ""
+        result = compared(case, found)
+        return result.reason if result.outcome == "wrong" else ""
 
     def refusal(self, case: Chain) -> str:
         """Asked of each by itself: one graph in a folder of many that is refused has the others compiled again."""

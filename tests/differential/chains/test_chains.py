@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
 
 from ..draw import Undrawn
+from .comparison import check, compared, within
 from .draw import drawn, family
-from .judge import compared, judged, within
 
 #: What is no fault of the compiler's: refusals are counted where many graphs are drawn.
 FAULTLESS = {"right", "refused", "ill-conditioned", "references differ", "by one operator"}
@@ -28,9 +28,9 @@ def graphs(seed: int, first: int, count: int) -> list:
 
 @pytest.mark.parametrize("first", range(0, 800, 100))
 def test_some_graphs_of_each_family(first: int):
-    verdicts = [judged(chain) for chain in graphs(1, first, 8)]
-    assert not [each for each in verdicts if each.verdict not in FAULTLESS]
-    assert sum(each.verdict == "right" for each in verdicts) >= 5
+    results = [check(chain) for chain in graphs(1, first, 8)]
+    assert not [each for each in results if each.outcome not in FAULTLESS]
+    assert sum(each.outcome == "right" for each in results) >= 5
 
 
 def test_families_differ():
@@ -58,7 +58,7 @@ def test_answers_that_are_wrong_are_found():
         if all(array.dtype == np.float32 and array.size for run in chain.wanted for array in run.values()):
             shifted = tuple({name: array + np.float32(0.001) * max(1, np.abs(array).max())
                              for name, array in run.items()} for run in chain.wanted)
-            found.append(compared(chain, shifted).verdict)
+            found.append(compared(chain, shifted).outcome)
     assert len(found) > 5 and found.count("wrong") > 0.8 * len(found), found
 
 

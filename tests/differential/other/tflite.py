@@ -17,7 +17,7 @@ import tvm_megcc
 
 from ..draw import Undrawn
 from ..family import Family, Outputs, run_session
-from ..verdict import Feature, Verdict
+from ..result import Feature, Result
 
 #: Cases that one seed has before those of the next begin.
 APART = 10**9
@@ -38,7 +38,7 @@ class File:
 
     @cached_property
     def expected(self) -> Outputs:
-        from tests.tflite_judge import asked
+        from tests.tflite_comparison import asked
 
         with contextlib.redirect_stderr(io.StringIO()):
             return asked(self.spec)
@@ -58,11 +58,11 @@ class TFLite(Family):
             raise Undrawn(f"another operator than {operator}")
         return case
 
-    def check(self, case: File) -> Verdict:
-        from tests.tflite_judge import judged
+    def check(self, case: File) -> Result:
+        from tests.tflite_comparison import checked
 
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
-            return judged(case.drawn, Path(folder))._replace(number=case.number)
+            return checked(case.drawn, Path(folder))._replace(number=case.number)
 
     def refusal(self, case: File) -> str:
         return ""
@@ -78,7 +78,7 @@ class TFLite(Family):
         return [{name: found[f"{place}.{name}"] for name in case.expected} for place, case in enumerate(cases)]
 
     def compare(self, case: File, found: Outputs) -> str:
-        from tests.tflite_judge import differs
+        from tests.tflite_comparison import differs
 
         spec = case.spec.with_shapes(case.expected)
         return next(filter(None, (differs(spec, found[name], array) for name, array in case.expected.items())), "")

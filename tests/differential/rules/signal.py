@@ -103,7 +103,7 @@ def tf_idf(draw: Draw) -> None:
 
 
 def random(draw: Draw) -> None:
-    """Only element types and shapes are compared (judge.py)."""
+    """Only element types and shapes are compared (comparison.py)."""
     name = draw.schema.name
     draw.attributes["seed"] = float(draw.whole(0, 9))  # without one, the graph has an input for it
     for attribute, value in (("mean", 1.0), ("scale", 2.0), ("low", -1.0), ("high", 3.0)):

@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from tests.differential.verdict import summary
+from tests.differential.result import summary
 from tests.tflite_case_moves import ALL, ROUND
-from tests.tflite_judge import verdicts
+from tests.tflite_comparison import results
 from tvm_megcc.frontends.tflite.node import IMPORTERS
 from tvm_megcc.frontends.tflite.quantized.importers import QUANTISED, WIDE
 
@@ -30,6 +30,6 @@ def test_every_operator_has_a_rule():
 @pytest.mark.slow
 def test_files():
     """Of every second kind one; each kind has its turn with a larger count."""
-    text, bad = summary(verdicts(range(0, 2 * COUNT, 2) if COUNT < len(ROUND) else range(COUNT)))
+    text, bad = summary(results(range(0, 2 * COUNT, 2) if COUNT < len(ROUND) else range(COUNT)))
     assert not bad, "\n".join([text, *map(str, bad)])
     assert "right: " in text and int(text.split("right: ")[1].split(",")[0]) > COUNT // 2

@@ -19,7 +19,7 @@ from tvm_megcc.runtime import reference
 from tvm_megcc.target import TARGETS
 
 from ...family import Family, Outputs, run_session, value_class
-from ...verdict import Feature, Verdict, brief
+from ...result import Feature, Result, brief
 
 if TYPE_CHECKING:
     from .case import RelaxCase
@@ -40,19 +40,19 @@ class Relax(Family):
 
         return drawn(seed, number, operator)
 
-    def check(self, case: RelaxCase) -> Verdict:
+    def check(self, case: RelaxCase) -> Result:
         try:
             wanted = case.expected
         except Exception as error:  # TVM has operators that it cannot build
-            return Verdict(case.number, case.label, "no reference", brief(error))
+            return Result(case.number, case.label, "no reference", brief(error))
         try:
             found = in_numpy(case)
         except Exception as error:
             if isinstance(error, MegccError) and not isinstance(error, InternalError):
-                return Verdict(case.number, case.label, "refused", brief(error))
-            return Verdict(case.number, case.label, "crash", f"{type(error).__name__}: {brief(error)}")
+                return Result(case.number, case.label, "refused", brief(error))
+            return Result(case.number, case.label, "crash", f"{type(error).__name__}: {brief(error)}")
         reason = _differs(found, wanted, case.tolerance)
-        return Verdict(case.number, case.label, "wrong" if reason else "right", reason)
+        return Result(case.number, case.label, "wrong" if reason else "right", reason)
 
     def refusal(self, case: RelaxCase) -> str:
         arrays = (*case.feeds.values(), *case.expected)

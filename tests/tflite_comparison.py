@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drawn TFLite files, each beside LiteRT's reference kernels: `python -m tests.tflite_judge 0 2000`.
+"""Drawn TFLite files, each beside LiteRT's reference kernels: `python -m tests.tflite_comparison 0 2000`.
 
-LiteRT ends some processes: files are judged in others.
+LiteRT ends some processes: files are checked in others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import tvm_megcc
-from tests.differential.verdict import Verdict, brief, from_processes, say, summary
+from tests.differential.result import Result, brief, from_processes, report, summary
 from tests.tflite_case_moves import ROUND, spec_of
 from tests.tflite_cases import Spec, merged
 from tests.tflite_files import OPTIMISED, litert
@@ -39,12 +39,12 @@ def asked(spec: Spec) -> dict[str, np.ndarray]:
     return litert(spec.data, spec.feeds, optimised=own or spec.kind in OPTIMISED)
 
 
-def judged(number: int, folder: Path) -> Verdict:
+def checked(number: int, folder: Path) -> Result:
     spec = spec_of(number)
     try:
         expected = asked(spec)
     except (RuntimeError, ValueError) as error:
-        return Verdict(number, spec.label, "no reference", brief(error))
+        return Result(number, spec.label, "no reference", brief(error))
     spec = spec.with_shapes(expected)
     path = folder / "one.tflite"
     path.write_bytes(spec.data)
@@ -52,14 +52,14 @@ def judged(number: int, folder: Path) -> Verdict:
         graph = import_tflite(path)
         found = reference.run(graph, spec.feeds)
     except MegccError as error:
-        return Verdict(number, spec.label, "refused", brief(error))
+        return Result(number, spec.label, "refused", brief(error))
     except Exception as error:
-        return Verdict(number, spec.label, "crash", f"{type(error).__name__}: {brief(error)}")
+        return Result(number, spec.label, "crash", f"{type(error).__name__}: {brief(error)}")
     reason = next(filter(None, (differs(spec, found[name], wanted) for name, wanted in expected.items())), "")
-    return Verdict(number, spec.label, "wrong" if reason else "right", reason)
+    return Result(number, spec.label, "wrong" if reason else "right", reason)
 
 
-def compiled(numbers: Iterable[int], target: str, folder: Path) -> Iterator[Verdict]:
+def compiled(numbers: Iterable[int], target: str, folder: Path) -> Iterator[Result]:
     """What one folder of C makes of files that are right in numpy, all in one."""
     specs, wanted = [], []
     for number in numbers:
@@ -76,7 +76,7 @@ def compiled(numbers: Iterable[int], target: str, folder: Path) -> Iterator[Verd
     for place, (spec, expected) in enumerate(zip(specs, wanted, strict=True)):
         reason = next(filter(None, (differs(spec, found[f"{place}.{name}"], array)
                                     for name, array in expected.items())), "")
-        yield Verdict(int(spec.label.split(":")[0]), spec.label, "wrong" if reason else "right", reason)
+        yield Result(int(spec.label.split(":")[0]), spec.label, "wrong" if reason else "right", reason)
 
 
 def differs(spec: Spec, found: np.ndarray, wanted: np.ndarray) -> str:
@@ -97,9 +97,9 @@ def differs(spec: Spec, found: np.ndarray, wanted: np.ndarray) -> str:
     return f"{int(where.sum())} of {where.size} differ, by up to {most:.4g}" if where.any() else ""
 
 
-def verdicts(numbers: Iterable[int]) -> Iterator[Verdict]:
+def results(numbers: Iterable[int]) -> Iterator[Result]:
     """Of each number."""
-    return from_processes("tests.tflite_judge", ["--each"], numbers, lambda number: spec_of(number).label,
+    return from_processes("tests.tflite_comparison", ["--each"], numbers, lambda number: spec_of(number).label,
                           "no reference")
 
 
@@ -108,19 +108,19 @@ def main(arguments: list[str]) -> int:
         with tempfile.TemporaryDirectory() as folder, np.errstate(all="ignore"):
             for number in map(int, arguments[1:]):
                 with contextlib.redirect_stderr(io.StringIO()):
-                    verdict = judged(number, Path(folder))
-                say(verdict)
+                    result = checked(number, Path(folder))
+                report(result)
         return 0
     if arguments[:1] == ["--compiled"]:
         with tempfile.TemporaryDirectory() as folder:
-            for verdict in compiled(map(int, arguments[2:]), arguments[1], Path(folder)):
-                say(verdict)
+            for result in compiled(map(int, arguments[2:]), arguments[1], Path(folder)):
+                report(result)
         return 0
     first, last = map(int, arguments)
-    text, bad = summary(verdicts(range(first, last)))
+    text, bad = summary(results(range(first, last)))
     print(f"{last - first:,} files of {len(ROUND)} kinds: {text}")
-    for verdict in bad:
-        print(f"{verdict.verdict} {verdict.label}: {verdict.reason}")
+    for result in bad:
+        print(f"{result.outcome} {result.label}: {result.reason}")
     return bool(bad)
 
 

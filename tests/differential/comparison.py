@@ -16,7 +16,7 @@ from tvm_megcc.target import TARGETS
 from .cases import RANDOM, Case
 from .decided import decided
 from .references import Outputs, differs, references
-from .verdict import Verdict, brief
+from .result import Result, brief
 
 
 def in_numpy(case: Case) -> Outputs:
@@ -30,32 +30,32 @@ def in_numpy(case: Case) -> Outputs:
     return {name: table.strings(array, others) if name in graph.text_ports else array for name, array in found.items()}
 
 
-def judged(case: Case) -> Verdict:
+def check(case: Case) -> Result:
     """By the first reference that has an answer, and where that is another, by all of them."""
     answers = references(case)
     first = next(answers, None)
     if first is None:
-        return Verdict(case.number, case.label, "no reference")
+        return Result(case.number, case.label, "no reference")
     try:
         found = in_numpy(case)
     except Exception as error:
         if isinstance(error, MegccError) and not isinstance(error, InternalError):
-            return Verdict(case.number, case.label, "refused", brief(error))
-        return Verdict(case.number, case.label, "crash", f"{type(error).__name__}: {brief(error)}")
+            return Result(case.number, case.label, "refused", brief(error))
+        return Result(case.number, case.label, "crash", f"{type(error).__name__}: {brief(error)}")
     if case.kind in RANDOM:  # each has its own numbers
         found, first = ({name: np.zeros_like(array) for name, array in each.items()} for each in (found, first[0]))
         first = first, 0.0
     reason = differs(found, *first)
     if not reason:
-        return Verdict(case.number, case.label, "right")
+        return Result(case.number, case.label, "right")
     rows, others = decided(case), list(answers)
     if all(differs(found, *other) for other in others):
         rows = [row for row in rows if row.within and any(
             not differs(found, wanted, row.within) for wanted, _ in (first, *others))]
         if not rows:
-            return Verdict(case.number, case.label, "wrong", reason)
+            return Result(case.number, case.label, "wrong", reason)
     sentence = next((row.sentence for row in rows), "")
-    return Verdict(case.number, case.label, "references differ" if sentence else "undecided", sentence or reason)
+    return Result(case.number, case.label, "references differ" if sentence else "undecided", sentence or reason)
 
 
 def compare(case: Case, found: Outputs) -> str:

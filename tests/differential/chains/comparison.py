@@ -32,7 +32,7 @@ from tvm_megcc.target import TARGETS
 
 from ..draw import Undrawn, element_type
 from ..references import TOLERANCE, differs
-from ..verdict import Verdict, brief
+from ..result import Result, brief
 from .builder import computed, model_of, reads
 from .draw import Chain
 
@@ -46,24 +46,24 @@ TIMES = 12
 Arrays = Mapping[str, np.ndarray]
 
 
-def judged(chain: Chain) -> Verdict:
+def check(chain: Chain) -> Result:
     """What import and passes make of it, by numpy; then what the choice of layouts, the order of execution and strips
     make of that, where there are kernels for all of it."""
     target, options = CONTEXTS[chain.number % len(CONTEXTS)]
     context = Context(TARGETS[target], **options)
     try:
         graph, buckets = import_model(chain.model, dims=dict(chain.dims))
-        verdict = compared(chain, computed_by(before_layouts(graph, context), chain))
-        if verdict.verdict == "right":
+        result = compared(chain, computed_by(before_layouts(graph, context), chain))
+        if result.outcome == "right":
             for stage in lowered(graph, buckets, context):
-                verdict = compared(chain, computed_by(stage, chain))
-                if verdict.verdict != "right":
+                result = compared(chain, computed_by(stage, chain))
+                if result.outcome != "right":
                     break
     except Exception as error:
         if isinstance(error, MegccError) and not isinstance(error, InternalError):
-            return Verdict(chain.number, chain.label, "refused", brief(error))
-        return Verdict(chain.number, chain.label, "crash", f"{target}: {type(error).__name__}: {brief(error)}")
-    return verdict._replace(reason=verdict.reason and f"{target}: {verdict.reason}")
+            return Result(chain.number, chain.label, "refused", brief(error))
+        return Result(chain.number, chain.label, "crash", f"{target}: {type(error).__name__}: {brief(error)}")
+    return result._replace(reason=result.reason and f"{target}: {result.reason}")
 
 
 def computed_by(graph: Graph, chain: Chain) -> list[dict[str, np.ndarray]]:
@@ -94,28 +94,28 @@ def lowered(graph: Graph, buckets: Sequence[Bucket], context: Context) -> Iterat
         yield stages["compute_by_rows"]
 
 
-def compared(chain: Chain, found: Sequence[Arrays]) -> Verdict:
+def compared(chain: Chain, found: Sequence[Arrays]) -> Result:
     """The outputs of all runs beside those that are wanted."""
     differing = [(run, reason) for run, own in enumerate(found) if (reason := differs(own, chain.wanted[run]))]
     reasons = [f"run {run}: {reason}" for run, reason in differing
                if not all(within(array, chain.wanted[run][name], [each[name] for each in moved])
                           for moved in [moved_by_little(chain, run)] for name, array in found[run].items())]
     if not differing:
-        return Verdict(chain.number, chain.label, "right")
+        return Result(chain.number, chain.label, "right")
     if not reasons:
-        return Verdict(chain.number, chain.label, "ill-conditioned", f"run {differing[0][0]}: {differing[0][1]}")
+        return Result(chain.number, chain.label, "ill-conditioned", f"run {differing[0][0]}: {differing[0][1]}")
     try:
         evaluator = onnx.reference.ReferenceEvaluator(chain.model)
         others = [dict(zip(chain.wanted[run], evaluator.run(None, dict(chain.runs[run])), strict=True))
                   for run, _ in differing]
         if not any(differs(found[run], other) for (run, _), other in zip(differing, others, strict=True)):
-            return Verdict(chain.number, chain.label, "references differ", reasons[0])
+            return Result(chain.number, chain.label, "references differ", reasons[0])
     except Exception:  # it has cases that it does not know, and says so in many ways
         pass
     alone = alone_wrong(chain)
     if alone:
-        return Verdict(chain.number, chain.label, "by one operator", alone)
-    return Verdict(chain.number, chain.label, "wrong", reasons[0])
+        return Result(chain.number, chain.label, "by one operator", alone)
+    return Result(chain.number, chain.label, "wrong", reasons[0])
 
 
 def alone_wrong(chain: Chain) -> str:

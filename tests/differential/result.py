@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-#: Verdicts that somebody has to look at.
+#: Results that somebody has to look at.
 BAD = ("wrong", "crash", "undecided")
 #: Seconds that a process may take for the cases that it was given. An emulated run may have no end.
 LIMIT = 900
@@ -27,29 +27,28 @@ class Feature(NamedTuple):
     attributes: tuple[str, ...]
 
 
-class Verdict(NamedTuple):
-    """verdict: "right", "refused", "wrong", "crash", "no reference", "references differ" (reason: the sentence of
+class Result(NamedTuple):
+    """outcome: "right", "refused", "wrong", "crash", "no reference", "references differ" (reason: the sentence of
     the specification that decides), "undecided" (there is none yet), "emulator" (it does not know an instruction) or
-    "not drawn"; of several operators also "ill-
-    conditioned" (the references differ as much where operands are moved by units in the last place) and "by one
-    operator" (which differs from the reference by itself).
+    "not drawn"; of several operators also "ill-conditioned" (the references differ as much where operands are moved by
+    units in the last place) and "by one operator" (which differs from the reference by itself).
 
     target: what the case was compiled for, "" if it was computed in numpy.
     """
 
     number: int
     label: str
-    verdict: str
+    outcome: str
     reason: str = ""
     target: str = ""
     features: tuple[Feature, ...] = ()
 
     @staticmethod
-    def of(row: Sequence) -> Verdict:
+    def of(row: Sequence) -> Result:
         """From a line of JSON."""
-        verdict = Verdict(*row)
-        features = tuple(Feature(each[0], tuple(each[1]), tuple(each[2])) for each in verdict.features)
-        return verdict._replace(features=features)
+        result = Result(*row)
+        features = tuple(Feature(each[0], tuple(each[1]), tuple(each[2])) for each in result.features)
+        return result._replace(features=features)
 
 
 def brief(error: BaseException) -> str:
@@ -59,29 +58,29 @@ def brief(error: BaseException) -> str:
     return re.sub(r"\s+", " ", re.sub(r"'[^']*'", "…", re.sub(r"-?\d[\d.,e+-]*", "#", text)))[:140]
 
 
-def say(verdict: Verdict) -> None:
+def report(result: Result) -> None:
     """To the process that asked."""
-    print(json.dumps(verdict), flush=True)
+    print(json.dumps(result), flush=True)
 
 
 def from_processes(module: str, options: Sequence[str], numbers: Iterable[int], label_of: Callable[[int], str],
-                   lost: str, many: int = 200) -> Iterator[Verdict]:
-    """`python -m module OPTIONS NUMBER...` says a verdict for each number, in order. Where it ends before, the rest is
+                   lost: str, many: int = 200) -> Iterator[Result]:
+    """`python -m module OPTIONS NUMBER...` says a result for each number, in order. Where it ends before, the rest is
     asked for in halves, down to the one number that ends it.
 
-    lost: the verdict on that number.
+    lost: the result on that number.
     """
     left = list(numbers)
     parts = [left[at:at + many] for at in range(0, len(left), many)][::-1]
     while parts:
         part = parts.pop()
         output, errors, ended = _run([sys.executable, "-W", "ignore", "-m", module, *options, *map(str, part)])
-        found = [Verdict.of(json.loads(line)) for line in output.splitlines() if line.startswith("[")]
+        found = [Result.of(json.loads(line)) for line in output.splitlines() if line.startswith("[")]
         yield from found
         rest = part[len(found):]
         if len(rest) == 1 == len(part):
             last = " ".join(errors.strip().splitlines()[-1:])
-            yield Verdict(rest[0], label_of(rest[0]), lost, f"the process ends with {ended} {last[:200]}".strip())
+            yield Result(rest[0], label_of(rest[0]), lost, f"the process ends with {ended} {last[:200]}".strip())
         elif rest:
             middle = (len(rest) + 1) // 2
             parts += [each for each in (rest[middle:], rest[:middle]) if each]
@@ -96,17 +95,17 @@ def _run(command: Sequence[str]) -> tuple[str, str, int | str]:
     return run.stdout, run.stderr, run.returncode
 
 
-def summary(found: Iterable[Verdict]) -> tuple[str, list[Verdict]]:
+def summary(found: Iterable[Result]) -> tuple[str, list[Result]]:
     """Figures as a text, and what is wrong."""
-    counts, reasons, bad = collections.Counter[str](), dict[tuple[str, str], list[Verdict]](), []
-    for verdict in found:
-        counts[verdict.verdict] += 1
-        if verdict.verdict in BAD:
-            bad.append(verdict)
-        elif verdict.verdict != "right":
-            reasons.setdefault((verdict.verdict, verdict.reason), []).append(verdict)
+    counts, reasons, bad = collections.Counter[str](), dict[tuple[str, str], list[Result]](), []
+    for result in found:
+        counts[result.outcome] += 1
+        if result.outcome in BAD:
+            bad.append(result)
+        elif result.outcome != "right":
+            reasons.setdefault((result.outcome, result.reason), []).append(result)
     lines = [", ".join(f"{name}: {count:,}" for name, count in counts.most_common())]
     for (name, reason), those in sorted(reasons.items(), key=lambda row: (row[0][0], -len(row[1]))):
-        kinds = sorted({verdict.label.split()[1] for verdict in those if " " in verdict.label})
+        kinds = sorted({result.label.split()[1] for result in those if " " in result.label})
         lines.append(f"  {name} {len(those)}, {those[0].number} among them, {' '.join(kinds[:6])}: {reason}")
     return "\n".join(lines), bad

@@ -36,7 +36,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--operator", default="", help="draw this one only")
     parser.add_argument("--targets", default="all", help='compile for these, in turn: names separated by commas; '
                         '"" for none')
-    parser.add_argument("--unit", type=int, metavar="N", help="compile one batch of N; so many are checked by a process: "
+    parser.add_argument("--unit", type=int, metavar="N", help="compile one batch of N; a process checks so many: "
                         "4, or 25 where nothing is compiled")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2, help="processes at a time")
     parser.add_argument("--log", type=Path, help="a line of JSON for each result")

@@ -3,6 +3,16 @@
 
 import sys
 
-from .cli import main
 
-sys.exit(main())
+def command() -> int:
+    """Runs the command line, and ends without a trace where it is interrupted while it is imported."""
+    try:
+        from .cli import main
+
+        return main()
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(command())

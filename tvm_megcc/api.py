@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from . import folders
 from .codegen.artifact import Artifact
 from .compiler import Dump, compile_graph
-from .errors import MegccWarning, quoted
+from .errors import MegccWarning
 from .ir.graph import Graph
 from .options import CompileOptions
 from .passes.canonicalize.preprocess import Input, convert_inputs
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 def compile(model: str | Path | bytes | onnx.ModelProto | Module | object,
-            target: str | Target | Sequence[Target] = "native", options: CompileOptions | None = None, *,
+            target: str | Target | Sequence[str | Target] = "native", options: CompileOptions | None = None, *,
             params: Mapping[str, object] | None = None, example_inputs: object = None, name: str = "",
             dump: str | Path | None = None, **changes: Unpack[CompileKeywords]) -> Artifact:
     """Compiles a model ahead of time.
@@ -40,7 +41,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module | object,
             Relax or Relay. Through TVM's importer, or as ONNX where that does not take it: path of a saved program of
             torch.export (.pt2), or the program. What torch.onnx.export(…, dynamo=True) gives, or a module of PyTorch
             with `example_inputs`.
-        target: names as `megcc list targets` shows them, separated by commas ("native,arm64").
+        target: names as `megcc list targets` shows them, separated by commas ("native,arm64"), or a list of them.
         options: how it is compiled; by default as `CompileOptions()` says.
         params: weights of a module of TVM, as its importers give them.
         example_inputs: what a module of PyTorch is called with when it is exported: a tuple, a dictionary, a tensor.
@@ -65,10 +66,10 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module | object,
         _note_restarts(model, graph, options.signature)
     graph = convert_inputs(graph, options.inputs)
     path = Path(model) if isinstance(model, (str, Path)) else None
-    if isinstance(target, Target):
-        targets: tuple[Target, ...] = (target,)
-    else:
-        targets = parse_targets(target) if isinstance(target, str) else tuple(target)
+    asked = (target,) if isinstance(target, (str, Target)) else tuple(target)
+    targets = tuple(each for each in asked if isinstance(each, Target))
+    if len(targets) < len(asked):
+        targets = parse_targets(",".join(map(str, asked)))
     if options.half and not any(each.isa.float16_isa for each in targets):
         warnings.warn(f"--half changes nothing: {', '.join(each.name for each in targets)} has no vectors of half "
                       "precision (docs/half.md)", MegccWarning, stacklevel=2)
@@ -88,9 +89,10 @@ def _note_restarts(model: str | Path, graph: Graph, signature: str) -> None:
 
     names = [name for name in restarting(model, graph.inputs, signature) if name]
     if names:
-        shown = ", ".join(map(quoted, names[:4])) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-        logger.warning("%s: recurrent layers begin every run with states of zeros (%s). To go on where the last run "
-                       "ended: --state h.next=NAME for each (docs/other-models.md)", Path(model).name, shown)
+        shown = " ".join(f"--state {shlex.quote(f'{name}.next={name}')}" for name in names[:4])
+        more = f", and {len(names) - 4} more" if len(names) > 4 else ""
+        logger.warning("%s: recurrent layers begin every run with states of zeros. To go on where the last run "
+                       "ended: %s%s (docs/other-models.md)", Path(model).name, shown, more)
 
 
 def _model_facts(path: Path) -> dict:

@@ -246,7 +246,7 @@ def _exact_buckets(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shap
                              f"{dict(shapes)}")
     unknown = [name for name in names if name not in inputs]
     if unknown:
-        raise MegccError(f"input_shapes names {', '.join(unknown)}, but the inputs are: {', '.join(inputs)}")
+        raise MegccError(f"--input-shapes names {', '.join(unknown)}, but the inputs are: {', '.join(inputs)}")
     imported: dict[str, tuple] = {}
     bounds: list[dict[str, int]] = [{} for _ in sets]
     for name in names:
@@ -273,18 +273,22 @@ def _grid(inputs: Mapping[str, Shape], shapes: dict[str, Shape], dispatch: Dispa
     axes: dict[str, tuple[Interval, ...]] = {}
     for name, rules in intervals.items():
         if name not in inputs:
-            raise MegccError(f"dispatch names '{name}', but the inputs are: {', '.join(inputs)}")
+            raise MegccError(f"--dispatch names '{name}', but the inputs are: {', '.join(inputs)}")
         for axis, ranges in rules.items():
             if not 0 <= axis < len(inputs[name]):
-                raise MegccError(f"dispatch names axis {axis} of input '{name}', which has {len(inputs[name])} axes")
+                raise MegccError(f"--dispatch names axis {axis} of input '{name}', which has {len(inputs[name])} axes")
             if isinstance(shapes.get(name, [None] * (axis + 1))[axis], int):
-                raise MegccError(f"axis {axis} of input '{name}' is fixed by input_shapes and named by dispatch")
+                raise MegccError(f"axis {axis} of input '{name}' is fixed by --input-shapes or --dim, and named by "
+                                 "--dispatch")
             symbol = axis_name(inputs, name, axis)
             cells = tuple((low, high) for low, high in ranges)
             if not cells or any(low < 0 or (high is not None and high <= low) for low, high in cells):
-                raise MegccError(f"dispatch of axis {axis} of input '{name}': {list(ranges)} are no intervals")
+                wrong = " and ".join(f"{low}..{'*' if high is None else high - 1}" for low, high in cells
+                                     if low < 0 or (high is not None and high <= low)) or "nothing"
+                raise MegccError(f"axis {axis} of input '{name}': {wrong} is no range of sizes; the first is at "
+                                 "least 0, and the last no smaller")
             if axes.setdefault(symbol, cells) != cells:
-                raise MegccError(f"axis {axis} of input '{name}' is '{symbol}', for which dispatch gives other "
+                raise MegccError(f"axis {axis} of input '{name}' is '{symbol}', for which --dispatch gives other "
                                  "intervals elsewhere")
             imported.setdefault(name, [None] * len(inputs[name]))[axis] = symbol
     # A range of one value is that value, which shapes may be compared with when the model is imported.
@@ -295,7 +299,7 @@ def _grid(inputs: Mapping[str, Shape], shapes: dict[str, Shape], dispatch: Dispa
     for ranges in axes.values():
         cells *= len(ranges)
     if cells > MOST_BUCKETS:
-        raise MegccError(f"dispatch makes {cells:,} buckets, and a container holds at most {MOST_BUCKETS}")
+        raise MegccError(f"--dispatch makes {cells:,} buckets, and a container holds at most {MOST_BUCKETS}")
     buckets = tuple(
         Bucket(tuple((symbol, low, None if high is None else high - 1) for symbol, (low, high) in
                      zip(axes, cell, strict=True)))

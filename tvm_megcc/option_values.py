@@ -27,7 +27,7 @@ __all__ = ["Inputs", "Shapes", "parse_bounds", "parse_constants", "parse_dims", 
 def parse_threads(count: int) -> int:
     """Raises MegccError for a number of workers that the runtime refuses."""
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_WORKERS:
-        raise MegccError(f"threads: {count} is not between 1 and {MAX_WORKERS}")
+        raise MegccError(f"threads: {count!r} is no number between 1 and {MAX_WORKERS}")
     return count
 
 

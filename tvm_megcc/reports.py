@@ -10,8 +10,11 @@ Each returns the facts that `--json` prints as a `Report`, a dictionary that pri
 
 from __future__ import annotations
 
+import difflib
 import html
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
@@ -67,6 +70,12 @@ def _arguments(verb: str, models: Model | Sequence[Model], target: str, changes:
         if not isinstance(model, (str, Path)):
             raise TypeError(f"tvm_megcc.{verb}() takes the path of a model{_OR_FOLDER.get(verb, '')}, "
                             f"not {type(model).__name__}")
+    own = signature(globals()[verb]).parameters
+    for name in changes:
+        near = difflib.get_close_matches(name, [*own, *(row.name for row in fields(CompileOptions))], 1)
+        if near and near[0] in own and near[0] != name:
+            raise TypeError(f"tvm_megcc.{verb}() got an unexpected keyword argument '{name}', did you mean "
+                            f"'{near[0]}'?")
     args = parsed([verb, ""])
     vars(args).update(others, target=target, options=CompileOptions.of(None, changes, verb))
     return args

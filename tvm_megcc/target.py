@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import platform
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -296,6 +297,27 @@ TARGETS = {target.name: target for target in (
 )}
 
 
+#: What people call CPUs -> ours. Cores without kernels of their own run portable C.
+_CALLED = tuple((re.compile(pattern), name) for pattern, name in (
+    (r"amd64|x64|x86|x86_64|i[3-6]86|sse\d?.*", "x86-64"), (r"avx2|haswell|zen\d?", "x86-64-v3"),
+    (r"avx512.*|skylake.*", "x86-64-v4"), (r"aarch64|armv8.*|neon|cortex-?a\d+|apple.*|rpi[345]|raspberry.*", "arm64"),
+    (r"armv7.*|armhf|arm", "armv7"), (r"riscv|rv64.*", "riscv64"), (r"rvv.*", "riscv64-v"),
+    (r"rv32.*", "riscv32"), (r"wasm.*|web.*", "wasm32-simd128"), (r"(cortex-?)?m(0|0\+|1)", "cortex-m0plus"),
+    (r"(cortex-?)?m3", "cortex-m3"), (r"(cortex-?)?m4.*", "cortex-m4"), (r"(cortex-?)?m7.*", "cortex-m7"),
+    (r"(cortex-?)?m3[35]p?", "cortex-m33"), (r"(cortex-?)?m55.*|helium|mve", "cortex-m55"),
+    (r"(cortex-?)?m85.*", "cortex-m85"), (r"stm32[fgl]0.*|rp2040|pico|samd21.*", "cortex-m0plus"),
+    (r"stm32(f1|f2|l1).*", "cortex-m3"), (r"stm32(f3|f4|g4|l4).*|nrf52.*|samd51.*", "cortex-m4"),
+    (r"stm32[fh]7.*|teensy.*", "cortex-m7"), (r"stm32[hlu]5.*|nrf53.*|nrf91.*|rp2350|pico2", "cortex-m33"),
+    (r"esp32.*|esp8266|avr.*|(cortex-?)?m\d+|portable|generic|any", "c")))
+
+
+def meant_by(name: str) -> str:
+    """Returns the target that is probably meant by a name that is none, or ""."""
+    small = name.lower()
+    called = next((target for pattern, target in _CALLED if pattern.fullmatch(small)), "")
+    return called or next(iter(difflib.get_close_matches(small, ["native", *TARGETS], 1, 0.7)), "")
+
+
 def parse_targets(text: str) -> tuple[Target, ...]:
     """`"native,arm64"` as targets, best ISA level of a machine first.
 
@@ -307,8 +329,8 @@ def parse_targets(text: str) -> tuple[Target, ...]:
         name = name.removeprefix("megcc-")
         target = native() if name == "native" else TARGETS.get(name)
         if target is None:
-            near = difflib.get_close_matches(name.lower(), ["native", *TARGETS], 1)
-            raise MegccError(f"unknown target '{name}'{f', did you mean {near[0]}?' if near else ';'} one of: native, "
+            near = meant_by(name)
+            raise MegccError(f"unknown target '{name}'{f', did you mean {near}?' if near else ';'} one of: native, "
                              f"{', '.join(TARGETS)}. For CPUs that have none of their own there is portable C: c")
         if target not in found:
             found.append(target)

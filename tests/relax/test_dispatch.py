@@ -193,7 +193,7 @@ def test_an_int_fixes_an_axis():
     ("main", {"x0": (None, None, None, 8)}, CELLS, "axis 1 of input 'x0' of main is 3, so it cannot be open"),
     ("main", {"x0": (None, 4, None, 8)}, CELLS, "axis 1 of input 'x0' of main is 3, input_shape says 4"),
     ("main", {"x0": (None, 3, None, 8)}, {"x0": {1: [(1, 2)]}}, "axis 1 of input .x0. of main is 3, so it has no"),
-    ("main", {"x0": (None, 3, None, 8)}, {"x0": {0: [(2, 2)]}}, "are no intervals"),
+    ("main", {"x0": (None, 3, None, 8)}, {"x0": {0: [(2, 2)]}}, "is no range of sizes"),
 ])
 def test_contradictions(function, shapes, cells, message):
     with pytest.raises(megcc.MegccError, match=message):

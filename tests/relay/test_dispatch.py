@@ -154,7 +154,7 @@ def test_what_tvm_runs_between_regions():
     (("main", {"x0": (1, 4, None, 8)}, CELLS), "axis 1 of input 'x0' of main is 3, input_shape says 4"),
     (("main", {"x0": (1, 3, None, 8)}, CELLS), "axis x0_0 of main is known"),
     (("main", SHAPE, {"x0": {7: [(1, 2)]}}), "axis 7 of input 'x0', which has 4 axes"),
-    (("main", SHAPE, {"x0": {0: [(2, 2)]}}), "are no intervals"),
+    (("main", SHAPE, {"x0": {0: [(2, 2)]}}), "is no range of sizes"),
 ])
 def test_what_cannot_be_dispatched(arguments, text):
     with pytest.raises(tvm_megcc.MegccError, match=text):

@@ -7,6 +7,7 @@ import argparse
 import difflib
 import re
 from collections.abc import Callable
+from typing import NoReturn
 
 from ..options import ACTIVATIONS, MEMORY, CompileOptions, each_option
 from ..version import VERSION
@@ -28,9 +29,27 @@ class _Verb(argparse.ArgumentParser):
             self.error(f"unrecognized argument '{unknown[0]}'" + (f", did you mean {near[0]}?" if near else ""))
         return found, unknown
 
+    def error(self, message: str) -> NoReturn:
+        super().error(message + self._choices(message))
+
+    def _choices(self, message: str) -> str:
+        """Says which values there are where argparse names only what is missing, and which was meant by another."""
+        given = re.search(r"invalid choice: '([^']*)'", message)
+        for action in self._actions:
+            names = [*action.option_strings, action.metavar] if action.choices else []
+            if any(isinstance(name, str) and re.search(rf"\b{name}(?![\w-])" if name[0] != "-" else
+                                                       rf"{name}(?![\w-])", message) for name in names):
+                choices = [str(choice) for choice in action.choices or ()]
+                if given is None:
+                    return f" (one of {', '.join(choices)})" if "required" in message else ""
+                near = difflib.get_close_matches(given[1].lower(), choices, 1) or [
+                    choice for choice in choices if choice[:3] == given[1].lower()[:3]]
+                return f", did you mean {near[0]}?" if near else ""
+        return ""
+
 
 def command_line() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Verb(
         prog="megcc", description="Neural networks to C: a model in, a folder of C out.",
         epilog="MODEL is an ONNX file, a TFLite file (.tflite) or, through TVM, a saved program of torch.export "
                "(.pt2). PATH is a model, a folder that 'megcc compile' wrote, or the .megcc file in it.")
@@ -274,8 +293,8 @@ def _language_models(verbs) -> None:
     verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_megcc)")
     verb.add_argument("--context", type=_count, default=0, metavar="N",
                       help="tokens there is room for (default: those it was trained for, 2048 at most)")
-    verb.add_argument("--prompt", type=_count, default=64, metavar="N",
-                      help="tokens of a prompt that a run reads at most (default: 64)")
+    verb.add_argument("--prompt", type=_count, default=0, metavar="N",
+                      help="tokens of a prompt that a run reads at most (default: 64, the context at most)")
     verb.add_argument("--activations", choices=ACTIVATIONS, default="model",
                       help="of products with quantised weights: int8, float32, or what the file's format wants: int8 "
                            "(default: model)")
@@ -329,7 +348,7 @@ def _count(text: str) -> int:
 
 def _bytes(text: str) -> int:
     """`256K` as a number of bytes."""
-    found = re.fullmatch(r"(\d{1,15})([KM]?)", text, re.ASCII | re.IGNORECASE)
+    found = re.fullmatch(r"(\d{1,15})(?:([KM]?)(?:i?B)?)", text, re.ASCII | re.IGNORECASE)
     if not found:
         raise argparse.ArgumentTypeError(f"'{text}' is no number of bytes, such as 4096, 256K or 100M")
     return int(found[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20}[found[2].upper()]

@@ -180,8 +180,9 @@ def _is_onnx(path: Path) -> bool:
 def _no_model(model) -> MegccError:
     modules = [f"{part.__module__}." for part in type(model).__mro__]
     found = next((found for name, found in OBJECTS if any(module.startswith(f"{name}.") for module in modules)), None)
-    kind = f"{type(model).__module__}.{type(model).__qualname__}"
+    kind = f"{type(model).__module__}.{type(model).__qualname__}".removeprefix("builtins.")
     if found is None:
-        return MegccError(f"{kind} is no model that can be compiled: give the path of an ONNX file, its bytes, an "
-                          "onnx.ModelProto, a torch.export.ExportedProgram or a module of TVM")
+        return MegccError(f"{'None' if model is None else kind} is no model that can be compiled: give the path of an "
+                          "ONNX or TFLite file, the bytes of an ONNX file, an onnx.ModelProto, a "
+                          "torch.export.ExportedProgram or a module of TVM")
     return ModelError(kind, [f"is {found.what}"], found.how.format(path="", folder="", stem="", file=""))

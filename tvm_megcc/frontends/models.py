@@ -62,7 +62,7 @@ def _import_all(model, options: CompileOptions, params: Mapping[str, object] | N
     name = Path(model).stem if isinstance(model, (str, Path)) else "model"
     if is_tflite(model):
         if params or options.constants or options.bounds:
-            raise MegccError("params, constants and bounds are not for TFLite files")
+            raise MegccError("params, --constant and --bound are not for TFLite files")
         return _of_tflite(model, options)
     if is_gguf(model):
         return _of_gguf(model, options, params)
@@ -70,7 +70,7 @@ def _import_all(model, options: CompileOptions, params: Mapping[str, object] | N
         model = _loaded(model)
     if _tvm.is_module(model):
         if options.constants or options.output_names or options.extern or options.bounds:
-            raise MegccError("constants, bounds, output_names and extern are for ONNX files; bind constants of a "
+            raise MegccError("--constant, --bound, --output-names and --extern are for ONNX files; bind constants of a "
                              "module with params")
         return _of_module(model, options, params, name)
     if params:
@@ -106,7 +106,7 @@ def _of_gguf(model, options: CompileOptions, params: Mapping[str, object] | None
     from .gguf import import_gguf, input_dims
 
     if params or options.constants or options.states or options.output_names or options.extern:
-        raise MegccError("params, constants, states, output_names and extern are not for GGUF files")
+        raise MegccError("params, --constant, --state, --output-names and --extern are not for GGUF files")
     shapes, buckets = _shapes_of(input_dims(model), options)
     if possibly_empty(buckets):
         raise MegccError("a run of a language model has at least one token: begin the range at 1")
@@ -201,4 +201,8 @@ def shape_sets(input_shapes: str | Shapes | Sequence[Shapes] | None) -> list[Sha
         return parse_shape_sets(input_shapes)
     if input_shapes is None or isinstance(input_shapes, Mapping):
         return [dict(input_shapes or {})]
-    return list(input_shapes)
+    sets = list(input_shapes)
+    if not all(isinstance(shapes, Mapping) for shapes in sets):
+        raise MegccError(f"--input-shapes: {input_shapes!r} names no input; give shapes by the names of inputs, such "
+                         'as {"data": (1, 3, 224, 224)} or "data=(1,3,224,224)"')
+    return sets

@@ -90,7 +90,8 @@ class Streamed:
     def text(self) -> str:
         """For the report, a line an output."""
         lines = [f"stream: blocks of {self.block} along axis {self.axis} of {', '.join(map(repr, self.inputs))}; "
-                 f"{self.states} states of {self.state_bytes:,} bytes, {self.copied_bytes:,} copied for them in a run"]
+                 f"{self.states} state{'s' * (self.states != 1)} of {self.state_bytes:,} bytes, "
+                 f"{self.copied_bytes:,} copied for them in a run"]
         for output in self.outputs:
             field = "all that came before" if output.receptive_field is None else f"{output.receptive_field:,} elements"
             lines.append(f"  output {output.name!r}: blocks of {output.block} along axis {output.axis}, latency "

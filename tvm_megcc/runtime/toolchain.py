@@ -68,7 +68,8 @@ def find_compiler(target: Target, cc: str | None = None) -> Compiler:
         command = tuple(shlex.split(asked))
         version = _version(command)
         if version is None:
-            raise ToolError(f"the C compiler '{asked}' cannot be run; give another with --cc or $MEGCC_CC")
+            by = "" if cc else " of $MEGCC_CC" if os.environ.get("MEGCC_CC") else " of $CC"
+            raise ToolError(f"the C compiler '{asked}'{by} cannot be run; give another with --cc or $MEGCC_CC")
         return Compiler(command, version, not local)
     tried = ["cc", "gcc", "clang"] if local else []
     tried += [triple + "gcc" for triple in target.triples]

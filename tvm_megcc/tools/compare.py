@@ -57,6 +57,8 @@ def compare(model: str | Path, args) -> dict:
                          "counts the rows of have none in a first run: leave out --state and --bound, and give the "
                          "shapes that keys and values have, with --input-shapes")
     names = [port.name for port in session.inputs]
+    if args.folder:
+        _require_its_inputs(model, names, args)
     feeds = run.read_npz(args.inputs, names) if args.inputs else \
         run.with_values(run.seeded(session.inputs, args.seed, parse_shapes(args.shape or "")),
                         parse_constants(args.value))
@@ -88,6 +90,14 @@ def compare(model: str | Path, args) -> dict:
         report["layers"] = compare_layers(model, session, feeds, everything, expected_of, args)
         report["first_difference"] = next((row for row in report["layers"] if not row["equal"]), None)
     return report
+
+
+def _require_its_inputs(model: Path, names: Sequence[str], args) -> None:
+    """Refuses a folder whose model takes other inputs: it was made from another file."""
+    graph, _ = import_model(model, args.options)
+    if missing := sorted(set(names) - set(graph.inputs)):
+        raise MegccError(f"{args.folder} takes {', '.join(names)}, and {model} has no input {', '.join(missing)} but "
+                         f"{', '.join(graph.inputs)}: was the folder made from another model?")
 
 
 def _note_its_own_differences(rows: Sequence[dict], plain: Arrays, optimised: Arrays) -> None:

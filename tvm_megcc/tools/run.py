@@ -117,7 +117,8 @@ def text(report: dict) -> str:
         if "texts" in port:
             said = ", ".join(json.dumps(shortened(each, 60)) for each in port["texts"])
         else:
-            said = "top 5: " + ", ".join(f"[{index}] {value:.6g}" for index, value in port["top"])
+            said = "top 5: " + ", ".join(f"[{_place(index, port['shape'])}] {value:.6g}"
+                                         for index, value in port["top"])
         lines.append(f"  out  {_port(port)}  {said}")
     if "stack_bytes" in report:
         lines.append(f"  deepest stack {report['stack_bytes']:,} bytes")
@@ -129,6 +130,11 @@ def text(report: dict) -> str:
         calls = report["profile"]
         lines += layers.text(layers.layers(calls, [call["seconds"] for call in calls]))
     return "\n".join(lines) + "\n"
+
+
+def _place(index: int, shape: Sequence[int]) -> str:
+    """The index of an element as numpy has it; of the only axis that has several elements alone."""
+    return ",".join(map(str, np.unravel_index(index, shape))) if sum(dim > 1 for dim in shape) > 1 else str(index)
 
 
 def _port(port: Mapping) -> str:
@@ -254,21 +260,33 @@ def read_npz(path: str | Path | Mapping[str, np.ndarray], names: Sequence[str],
         if isinstance(path, Mapping):
             path, arrays = "arrays", {name: np.asarray(value) for name, value in path.items()}
         else:
-            with np.load(path) as file:
+            file = np.load(path)
+            if isinstance(file, np.ndarray):
+                raise MegccError(f"{path} is one array without a name: save it with numpy.savez('in.npz', "
+                                 f"**{{{', '.join(f'{name!r}: array' for name in names)}}})")
+            with file:
                 arrays = dict(file)
     except OSError as error:
         raise refused_by_system(error, f"{path} cannot be read") from None
+    except MegccError:
+        raise
     except Exception:  # zipfile.BadZipFile, zlib.error and others: numpy lets them through
         raise MegccError(f"{path} is damaged, or no .npz file of arrays; write it with numpy.savez") from None
     found = {name: arrays.get(name, arrays.get(prefix + name)) for name in names}
     missing = [name for name, value in found.items() if value is None]
     if missing:
-        raise MegccError(f"{path} has no '{', '.join(missing)}'; it has {', '.join(arrays) or 'nothing'}")
+        unnamed = arrays and all(name.startswith("arr_") for name in arrays)
+        raise MegccError(f"{path} has no '{', '.join(missing)}'; it has {', '.join(arrays) or 'nothing'}"
+                         + (f": numpy.savez('in.npz', **{{{missing[0]!r}: array}}) gives an array its name" if unnamed
+                            else ". Names are those of the model, its capitals too" if
+                            missing[0].lower() in map(str.lower, arrays) else ""))
     return found
 
 
 def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
     """As numpy.savez, which has arguments whose names an output cannot have."""
+    if Path(path).is_dir():
+        raise MegccError(f"{path} is a folder; give the file to write, such as {Path(path) / 'out.npz'}")
     path = str(path) if str(path).endswith(".npz") else f"{path}.npz"
     try:
         with zipfile.ZipFile(path, "w") as file:

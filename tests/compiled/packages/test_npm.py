@@ -40,6 +40,12 @@ for (const wrong of [{}, { nothing: new Float32Array(1) }, [new Int8Array(64)], 
   try { model.run(wrong); } catch (error) { refused = error instanceof TypeError; }
   if (!refused) throw new Error(`not refused: ${JSON.stringify(wrong)}`);
 }
+const said = (given) => { try { model.run(given); return ""; } catch (error) { return error.message; } };
+const first = inputs.find((port) => !port.kept).name;
+for (const [given, text] of [[undefined, `the model takes ${first}`],
+                             [{ nothing: 1 }, `no input nothing; the model takes ${first}`],
+                             [new Int8Array(3), "and is a Int8Array of 3"], [[null], "and is null"]])
+  if (!said(given).includes(text)) throw new Error(said(given));
 let found;
 for (let run = 0; run < runs; run++)
   found = model.run(Object.fromEntries(arrays.map(([name, values]) => [name, Float32Array.from(values)])));
@@ -87,6 +93,12 @@ def test_the_module_gives_what_the_model_gives(beside, tmp_path, monkeypatch):
     np.testing.assert_array_equal(found["logits"], wanted)
     done = subprocess.run(["node", "test.mjs"], cwd=package, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("logits: ") and done.stdout.endswith(" ms\n")
+    (package / "one.mjs").write_text("""
+import { load } from "./index.js";
+const model = await load(), image = new Float32Array(64).fill(3);
+console.log(model.run(image).logits.join() === model.run({ image }).logits.join());
+""")
+    assert subprocess.run(["node", package / "one.mjs"], capture_output=True, text=True).stdout == "true\n"
 
 
 @pytest.mark.parametrize("name", ["http", "node_modules", "stream"])

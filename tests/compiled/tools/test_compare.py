@@ -14,6 +14,7 @@ import pytest
 
 import tvm_megcc
 from tests.onnx_models import model, node, saved
+from tvm_megcc import paths
 from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.errors import InternalError
 from tvm_megcc.runtime.session import Port
@@ -217,3 +218,10 @@ runpy.run_module("tvm_megcc", run_name="__main__")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_a_folder_of_another_model(tmp_path, capsys):
+    other = saved(model([node("Relu", "x", "y")], {"x": [1, 4]}, ("y",)), tmp_path / "other.onnx")
+    folder = tvm_megcc.compile(paths.examples() / "digits.onnx", "c").save(tmp_path / "digits")
+    assert main(["compare", other, "--folder", str(folder), "--target", "c"]) == REFUSED
+    assert f"{folder} takes image, and {other} has no input image but x: was the folder" in capsys.readouterr().err

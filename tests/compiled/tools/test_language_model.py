@@ -107,6 +107,9 @@ def test_figures(folder, capsys):
 def test_what_is_no_language_model(folder, tmp_path, capsys):
     assert main(["lm", "generate", str(tmp_path), "a"]) == 1
     assert "is no language model: 'megcc lm compile MODEL.gguf" in capsys.readouterr().err
+    model = folder.parent / "small.gguf"
+    assert main(["lm", "generate", str(model), "a"]) == 1
+    assert f"{model} is not compiled yet: 'megcc lm compile {model} -o small_megcc' makes" in capsys.readouterr().err
     assert main(["lm", "compile", "model.onnx"]) == 1
     assert "model.onnx is no GGUF file" in capsys.readouterr().err
     for name, text in ((SETTINGS, "{}"), (SETTINGS, "["), (TOKENIZER, "{}"),

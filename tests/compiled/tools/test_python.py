@@ -14,12 +14,15 @@ import pytest
 
 import tvm_megcc
 from tests.onnx_models import model, node
+from tvm_megcc import paths
 from tvm_megcc.cli import main
 from tvm_megcc.errors import ARGUMENTS, MegccError, MegccWarning, MissingTool, ShapeError, for_the_command
 from tvm_megcc.frontends import torch_models
 from tvm_megcc.options import CompileKeywords, CompileOptions, each_option
 from tvm_megcc.runtime.toolchain import find_compiler
-from tvm_megcc.target import native
+from tvm_megcc.target import TARGETS, native
+
+DIGITS = paths.examples() / "digits.onnx"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -189,3 +192,21 @@ def test_a_module_with_an_example(monkeypatch):
         tvm_megcc.compile(module, "c", example_inputs=())
     with pytest.raises(MegccError, match="example_inputs are for a module of PyTorch"):
         tvm_megcc.compile(sums(), "c", example_inputs=(1,))
+
+
+def test_targets_as_a_list():
+    one, other = TARGETS["arm64"], TARGETS["c"]
+    made = [tvm_megcc.compile(DIGITS, target) for target in ("arm64,c", ["c", "arm64"], (one, other), [other, "arm64"])]
+    assert made[3].manifest == made[0].manifest == made[1].manifest == made[2].manifest
+
+
+@pytest.mark.parametrize(("call", "error", "said"), [
+    (lambda: tvm_megcc.compile(DIGITS, input_shapes=(1, 1, 8, 8)), MegccError,
+     "input_shapes: (1, 1, 8, 8) names no input; give shapes by"),
+    (lambda: tvm_megcc.compile(DIGITS, threads="2"), MegccError, "threads: '2' is no number between 1 and 256"),
+    (lambda: tvm_megcc.compile(None), MegccError, "None is no model that can be compiled"),
+    (lambda: tvm_megcc.bench(DIGITS, repeats=3), TypeError, "keyword argument 'repeats', did you mean 'repeat'?"),
+    (lambda: tvm_megcc.bench(DIGITS, thread=3), TypeError, "keyword argument 'thread', did you mean 'threads'?")])
+def test_mistakes_in_python(call, error, said):
+    with pytest.raises(error, match=re.escape(said)):
+        call()

@@ -93,7 +93,7 @@ def test_objects():
         with pytest.raises(MegccError, match=how):
             tvm_megcc.compile(type("Net", (base,), {})())
     for wrong in (None, 7, np.zeros(3), {}):
-        with pytest.raises(MegccError, match="give the path of an ONNX file"):
+        with pytest.raises(MegccError, match="give the path of an ONNX or TFLite file"):
             tvm_megcc.compile(wrong)
     with pytest.raises(MegccError, match=r"torch\.onnx\.export|Load it where it was made"):
         tvm_megcc.compile(pickle.dumps([1], 2))

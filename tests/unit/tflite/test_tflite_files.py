@@ -146,7 +146,7 @@ def test_one_of_several_signatures(of, tmp_path):
     assert tvm_megcc.compile(path, "c", signature="clip").manifest["inputs"][0]["name"] == "x"
     with pytest.raises(ModelError, match="has the signatures clip, turn, and not 'other'"):
         of(two_signatures(), signature="other")
-    with pytest.raises(ModelError, match="has no signatures, and not 'clip'"):
+    with pytest.raises(ModelError, match="has no signatures"):
         of(network(), signature="clip")
 
 

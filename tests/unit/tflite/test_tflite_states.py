@@ -119,7 +119,8 @@ def test_layers_that_begin_anew_say_so(tmp_path, caplog):
     path.write_bytes(data)
     tvm_megcc.compile(path, "c")
     (said,) = caplog.messages
-    assert said.startswith("layer.tflite: recurrent layers begin every run with states of zeros ('x18', 'x19')")
+    assert said.startswith("layer.tflite: recurrent layers begin every run with states of zeros. To go on where the "
+                           "last run ended: --state x18.next=x18 --state x19.next=x19 ")
     caplog.clear()
     tvm_megcc.compile(path, "c", states={"h.next": "x18", "c.next": "x19"})
     assert not caplog.messages

@@ -13,12 +13,13 @@ import onnx
 import pytest
 
 from tests.onnx_models import model, node, saved
-from tvm_megcc import api, option_values, paths
-from tvm_megcc.cli import BUG, REFUSED, USAGE, main, verbs
+from tvm_megcc import api, option_values, paths, target
+from tvm_megcc.cli import BUG, REFUSED, USAGE, main, parsed, verbs
 from tvm_megcc.cli import options as command
 from tvm_megcc.errors import InternalError, MegccError, readable
 from tvm_megcc.options import CompileOptions
 from tvm_megcc.target import TARGETS
+from tvm_megcc.tools.run import describe, read_npz, text, write_npz
 
 DIGITS = str(paths.examples() / "digits.onnx")
 
@@ -145,7 +146,7 @@ def test_refusals_say_what_is_wrong(argv, capsys):
 def test_threads_that_no_device_has(threads, capsys):
     """The C runtime refuses such containers as damaged: that is not what is wrong."""
     assert main(["compile", DIGITS, "--threads", str(threads)]) == REFUSED
-    assert f"threads: {threads} is not between 1 and 256" in capsys.readouterr().err
+    assert f"threads: {threads} is no number between 1 and 256" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("size", ["abc", "-5", "K", "", "9" * 5000])
@@ -261,7 +262,7 @@ def test_wrong_constants(text, capsys):
 
 def test_a_constant_for_no_input(capsys):
     assert main(["compile", DIGITS, "--target", "c", "--constant", "rate=1"]) == REFUSED
-    assert "constants names rate, but the inputs are: image" in capsys.readouterr().err
+    assert "--constant names rate, but the inputs are: image" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("line", "words"), [("megcc ", {"compile", "run", "list"}),
@@ -310,10 +311,94 @@ def test_messages_name_what_was_given(argv, message, capsys):
     assert message in said and str(paths.cache("models")) not in said
 
 
-@pytest.mark.parametrize(("name", "near"), [("nativ", "native"), ("megcc-nativ", "native"), ("CORTEX-M4", "cortex-m4")])
+@pytest.mark.parametrize(("name", "near"), [
+    ("nativ", "native"), ("megcc-nativ", "native"), ("CORTEX-M4", "cortex-m4"), ("aarch64", "arm64"),
+    ("avx2", "x86-64-v3"), ("cortex-m4f", "cortex-m4"), ("m4", "cortex-m4"), ("stm32f407", "cortex-m4"),
+    ("cortex-m23", "c"), ("esp32", "c"), ("rp2040", "cortex-m0plus"), ("wasm", "wasm32-simd128")])
 def test_targets_that_may_have_been_meant(name, near, capsys):
     assert main(["compile", DIGITS, "--target", name]) == REFUSED
     assert f"did you mean {near}?" in capsys.readouterr().err
+
+
+def test_what_is_meant_by_a_name_is_a_target():
+    assert {meant for _, meant in target._CALLED} <= set(TARGETS)
+
+
+@pytest.mark.parametrize(("argv", "said"), [
+    ([], "VERB (one of compile, build, run, "), (["cmpile", DIGITS], "did you mean compile?"),
+    (["lm"], "VERB (one of compile, generate, chat)"), (["export", DIGITS], "--for (one of zephyr, esp-idf, "),
+    (["export", DIGITS, "--for", "Arduino"], "did you mean arduino?"),
+    (["export", DIGITS, "--for", "esp32"], "did you mean esp-idf?"),
+    (["compile", DIGITS, "--ram", "64X"], "'64X' is no number of bytes, such as 4096, 256K or 100M\n")])
+def test_wrong_usage_says_what_there_is(argv, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == USAGE and said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", ["64K", "64k", "64KB", "64KiB", "65536", "65536B"])
+def test_sizes(size):
+    assert parsed(["compile", DIGITS, "--ram", size]).options.ram == 65536
+
+
+@pytest.mark.parametrize(("size", "said"), [
+    ("8..1", "axis 0 of input 'x': 8..1 is no range of sizes; the first is at least 0, and the last no smaller"),
+    ("", "expected NAME=SIZE")])
+def test_ranges_that_are_none(size, said, tmp_path, capsys):
+    path = saved(model([node("Relu", "x", "y")], {"x": ["n", 4]}, ("y",)), tmp_path / "open.onnx")
+    assert main(["compile", path, "--dim", f"n={size}"]) == REFUSED
+    assert said in capsys.readouterr().err
+    assert main(["compile", path]) == REFUSED
+    assert "the dimension n is not known: x [n, 4]" in capsys.readouterr().err
+
+
+def test_options_and_arguments_are_named_as_they_were_given(tmp_path, capsys):
+    path = saved(model([node("Relu", "x", "y")], {"x": ["n", 4]}, ("y",)), tmp_path / "open.onnx")
+    for option, said in (("--input-shapes", "input-shapes names z, but the inputs are: x"),
+                         ("--input-shapes", "input-shapes gives 3"), ("--dispatch", "dispatch names 'z', but")):
+        value = "z[0]=1..2" if option == "--dispatch" else "x=(1,2,3)" if "gives" in said else "z=(1,2)"
+        assert main(["compile", path, option, value, "--dim", "n=1"]) == REFUSED
+        assert f"--{said}" in capsys.readouterr().err
+        with pytest.raises(MegccError, match=rf"(^| ){said.replace('-', '_')}"):
+            api.compile(path, **{option[2:].replace("-", "_"): value}, dims={"n": 1})
+
+
+def test_an_interrupt_while_it_is_imported_leaves_no_trace():
+    program = """
+import sys
+class Interrupted:
+    def find_spec(name, path, target=None):
+        if name == "tvm_megcc.options": raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted)
+from tvm_megcc.__main__ import command
+sys.exit(command())
+"""
+    done = subprocess.run([sys.executable, "-c", program, "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_arrays_without_names(tmp_path):
+    array = np.zeros((1, 1, 8, 8), np.float32)
+    np.save(tmp_path / "alone.npy", array)
+    np.savez(tmp_path / "alone.npz", array)
+    np.savez(tmp_path / "case.npz", Image=array)
+    for file, said in (("alone.npy", "alone.npy is one array without a name: save it with numpy.savez('in.npz', "
+                                     "**{'image': array})"),
+                       ("alone.npz", "it has arr_0: numpy.savez('in.npz', **{'image': array}) gives an array its name"),
+                       ("case.npz", "it has Image. Names are those of the model, its capitals too")):
+        with pytest.raises(MegccError, match=re.escape(said)):
+            read_npz(tmp_path / file, ["image"])
+    with pytest.raises(MegccError, match="is a folder; give the file to write"):
+        write_npz(tmp_path, {"image": array})
+
+
+def test_the_largest_values_have_their_places():
+    value = np.zeros((1, 3, 2), np.float32)
+    value[0, 2, 1] = 5
+    report = {"model": "m", "target": "c", "emulated": False, "inputs": [],
+              "outputs": [describe("y", value), describe("z", value[:, 2])]}
+    lines = text(report).splitlines()
+    assert "top 5: [0,2,1] 5, [0,0,0] 0" in lines[1] and "top 5: [1] 5, [0] 0" in lines[2]
 
 
 def test_a_bound_of_nothing_for_an_input(tmp_path, capsys):

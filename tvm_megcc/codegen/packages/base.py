@@ -207,8 +207,9 @@ def _targets(folder: Path, manifest: dict, system: str) -> list[Target]:
         return fitting
     fitting = [target for target in targets if target.bare_metal or target.machine == "any"]
     if not fitting:
+        other = ". A folder of 'megcc compile' is a project of CMake by itself" if system == "cmake" else ""
         raise MegccError(f"{folder} is for {', '.join(map(str, targets))}, none of which is a microcontroller: compile "
-                         "the model again, with --target cortex-m4 for example, or --target c for any CPU")
+                         f"the model again, with --target cortex-m4 for example, or --target c for any CPU{other}")
     return fitting
 
 

@@ -60,6 +60,6 @@ def _length(shape: Sequence | None) -> Dim:
     if shape is None:
         return 1
     if len(shape) != 2 or shape[0] not in (1, None):
-        raise MegccError(f"input_shapes gives {TOKENS} as {list(shape)}; its shape is [1, {LENGTH}]")
+        raise MegccError(f"--input-shapes gives {TOKENS} as {list(shape)}; its shape is [1, {LENGTH}]")
     length = shape[1] if shape[1] is not None else 1
     return Symbol(length) if isinstance(length, str) else length

@@ -185,7 +185,7 @@ class Importer:
                           and scope[name] is not None and scope[name] not in self.builder.strings.values]
         seeds = self.builder.seeds
         if seeds.value is not None and not (seeds.used or self.findings):
-            self.findings.append(f"constants names {quoted(seeds.name)}, but nothing is drawn by it")
+            self.findings.append(f"--constant names {quoted(seeds.name)}, but nothing is drawn by it")
         if not self.findings:
             for warning in self.warnings:
                 logger.warning("%s", readable(warning))
@@ -230,7 +230,7 @@ class Importer:
         """Adds the inputs; returns their names. A model that was cut has only those still needed, a whole one all."""
         given = given_tensors(self, scope)
         seed = self._seed({*self.builder.types, *self.output_names, *(value.name for value in given)})
-        for option, wanted in (("input_shapes", self.input_shapes), ("constants", self.fixed)):
+        for option, wanted in (("--input-shapes", self.input_shapes), ("--constant", self.fixed)):
             unknown = set(wanted) - {value.name for value in (*given, *self.graph.input)} - {seed}
             if unknown:
                 names = ", ".join(value.name for value in given)
@@ -263,7 +263,7 @@ class Importer:
         name, value = next(each for each in itertools.chain(("seed",), numbered) if each not in taken), None
         try:
             if tuple(self.input_shapes.get(name) or ()):
-                raise ShapeError("has no axes, and input_shapes gives it some")
+                raise ShapeError("has no axes, and --input-shapes gives it some")
             value = self._fixed_input(name, TensorType("int64", ())) if name in self.fixed else None
         except ShapeError as error:
             self.findings.append(f"input {quoted(name)}: {error}")
@@ -291,7 +291,7 @@ class Importer:
             symbol = _named(dim, self.dim_names)
             if isinstance(symbol, str) and isinstance(extent, int) and bound.setdefault(symbol, extent) != extent:
                 self.findings.append(f"input {quoted(value.name)}: axis {axis} is {quoted(symbol)}, which "
-                                     f"input_shapes gives as {bound[symbol]} and as {extent}")
+                                     f"--input-shapes gives as {bound[symbol]} and as {extent}")
 
     def _input_type(self, value: onnx.ValueInfoProto, bound: dict[str, int]) -> TensorType:
         if not value.type.HasField("tensor_type"):
@@ -301,16 +301,16 @@ class Importer:
             raise ShapeError(f"has element type {type_name(tensor.elem_type)}, which is not supported")
         wanted = self.input_shapes.get(value.name)
         if not tensor.HasField("shape") and wanted is None:
-            raise ShapeError("has no shape, not even a rank; give one in input_shapes")
+            raise ShapeError("has no shape, not even a rank; give one in --input-shapes")
         rank = len(tensor.shape.dim) if tensor.HasField("shape") else len(wanted)
         if wanted is not None and len(wanted) != rank:
-            raise ShapeError(f"has {rank} axes, input_shapes gives {len(wanted)}")
+            raise ShapeError(f"has {rank} axes, --input-shapes gives {len(wanted)}")
         shape: list[Dim] = []
         for axis in range(rank):
             extent = wanted[axis] if wanted is not None else None
             dim = tensor.shape.dim[axis] if tensor.HasField("shape") else onnx.TensorShapeProto.Dimension()
             if isinstance(extent, (int, np.integer)) and extent < 0:
-                raise ShapeError(f"input_shapes gives axis {axis} the extent {extent}; extents are 0 or more")
+                raise ShapeError(f"--input-shapes gives axis {axis} the extent {extent}; extents are 0 or more")
             shape.append(self._symbol(extent) if isinstance(extent, str) else
                          int(extent) if extent is not None else self._model_dim(value.name, axis, dim, bound))
         type_ = TensorType(DTYPES.get(tensor.elem_type, "int64"), tuple(shape))

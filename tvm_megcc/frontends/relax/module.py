@@ -72,9 +72,9 @@ def known_extents(mod: tvm.IRModule, shapes: Mapping[str, Sequence[int | str | N
     found: dict[str, int] = {}
     for name, shape in shapes.items():
         if name not in dims:
-            raise MegccError(f"input_shapes names {name}, but the inputs are: {', '.join(dims)}")
+            raise MegccError(f"--input-shapes names {name}, but the inputs are: {', '.join(dims)}")
         if len(shape) != len(dims[name]):
-            raise MegccError(f"input '{name}' has {len(dims[name])} axes, input_shapes gives {len(shape)}")
+            raise MegccError(f"input '{name}' has {len(dims[name])} axes, --input-shapes gives {len(shape)}")
         for axis, (own, given) in enumerate(zip(dims[name], shape, strict=True)):
             if not isinstance(given, int):
                 continue
@@ -83,6 +83,6 @@ def known_extents(mod: tvm.IRModule, shapes: Mapping[str, Sequence[int | str | N
             if isinstance(own, str) and found.setdefault(own, given) == given:
                 continue
             if given != (found[own] if isinstance(own, str) else own):
-                raise MegccError(f"input '{name}': input_shapes gives axis {axis} the extent {given}; it has "
+                raise MegccError(f"input '{name}': --input-shapes gives axis {axis} the extent {given}; it has "
                                  f"{found[own] if isinstance(own, str) else own}")
     return found

@@ -232,7 +232,7 @@ class _Importer:
         names = names_of(self.file, self.file.inputs)
         unknown = sorted(set(self.input_shapes) - set(names.values()))
         if unknown:
-            self.findings.append(f"input_shapes names {', '.join(unknown)}, but the inputs are: "
+            self.findings.append(f"--input-shapes names {', '.join(unknown)}, but the inputs are: "
                                  f"{', '.join(names.values())}")
         found = []
         for index, name in names.items():
@@ -255,7 +255,7 @@ class _Importer:
             raise ShapeError(f"has element type {tensor.dtype}, which is not supported")
         wanted = self.input_shapes.get(name) or [None] * len(tensor.shape)
         if len(wanted) != len(tensor.shape):
-            raise ShapeError(f"has {len(tensor.shape)} axes, input_shapes gives {len(wanted)}")
+            raise ShapeError(f"has {len(tensor.shape)} axes, --input-shapes gives {len(wanted)}")
         shape: list[Dim] = []
         for axis, (given, own) in enumerate(zip(wanted, tensor.shape, strict=True)):
             extent = own if given is None else given

@@ -34,8 +34,8 @@ def _which(file: File, signature: str, subject: str) -> int:
     names = ", ".join(name for name, _ in file.signatures)
     if signature:
         if signature not in dict(file.signatures):
-            has = f"has the signatures {names}" if names else "has no signatures"
-            raise ModelError(subject, [f"{has}, and not {quoted(signature)}"])
+            has = f"has the signatures {names}, and not {quoted(signature)}" if names else "has no signatures"
+            raise ModelError(subject, [has], "" if names else "Leave out --signature: there is one graph.")
         return dict(file.signatures)[signature]
     meant = {index for _, index in file.signatures}
     if len(meant) > 1:

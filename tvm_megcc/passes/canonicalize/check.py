@@ -30,7 +30,8 @@ def checked(graph: Graph, buckets: Sequence[Bucket] = (EVERYTHING,), states: Map
     _require_bounds(graph, buckets)
     _require_given(graph)
     if not graph.outputs:
-        raise ModelError(graph.name, ["it has no outputs, so nothing is computed"], "Select tensors with output_names.")
+        raise ModelError(graph.name, ["it has no outputs, so nothing is computed"],
+                         "Select tensors with --output-names.")
     graph = _with_copies(graph)
     _require_limits(graph)
     return _at_largest(graph, buckets)
@@ -50,7 +51,8 @@ def _require_bounds(graph: Graph, buckets: Sequence[Bucket]) -> None:
     where = [f"{name} [{', '.join(map(str, graph.types[name].shape))}]" for name in graph.inputs
              if any(symbols(dim) & set(names) for dim in graph.types[name].shape)]
     more = f"; and {len(where) - _MOST_INPUTS} more inputs" if len(where) > _MOST_INPUTS else ""
-    raise ShapeError(f"{graph.name}: the dimensions {', '.join(names)} are not known: "
+    subject = f"dimension {names[0]} is" if len(names) == 1 else f"dimensions {', '.join(names)} are"
+    raise ShapeError(f"{graph.name}: the {subject} not known: "
                      f"{'; '.join(where[:_MOST_INPUTS])}{more}\n"
                      f"  Give the size of each: {sizes_wanted(names)}\n"
                      f"  or a range of sizes, for example: {sizes_wanted(names, '1..64')}")

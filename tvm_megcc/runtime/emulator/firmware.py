@@ -129,7 +129,9 @@ def refusal(target: Target, models: Sequence[str], error: ToolError, limits: Map
     if not needs:
         return error
     verb, subject = ("do", "they need") if len(models) > 1 else ("does", "it needs")
-    return MegccError(f"{' and '.join(models)} {verb} not fit: {subject} {'; '.join(needs)}")
+    board = "" if limits else f" on the emulated board {BOARDS[target.name].name}"
+    own = "" if limits else "; --flash and --ram say what another board has"
+    return MegccError(f"{' and '.join(models)} {verb} not fit{board}: {subject} {'; '.join(needs)}{own}")
 
 
 def sizes(firmware: Path) -> dict[str, int]:

@@ -24,7 +24,7 @@ _ENDS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>"
 
 
 def compile_model(path: str | Path, output: str | Path = "", target: str = "native",
-                  options: CompileOptions | None = None, context: int = 0, prompt: int = PROMPT) -> Path:
+                  options: CompileOptions | None = None, context: int = 0, prompt: int = 0) -> Path:
     """Compiles a language model, and returns the folder.
 
     Args:
@@ -32,7 +32,7 @@ def compile_model(path: str | Path, output: str | Path = "", target: str = "nati
         output: the folder; default is the file's name with `_megcc`.
         options: how it is compiled, but for its dimensions and bounds.
         context: tokens there is room for; default is what the model was trained for, 2048 at most.
-        prompt: new tokens of a run at most: a prompt is read so many at a time.
+        prompt: new tokens of a run at most: a prompt is read so many at a time; default is 64, the context at most.
 
     Raises:
         MegccError: for another file, a tokenizer that is not supported, and as `tvm_megcc.compile`.
@@ -42,6 +42,7 @@ def compile_model(path: str | Path, output: str | Path = "", target: str = "nati
                          "(docs/streaming.md)")
     file = read(path)
     context = context or min(CONTEXT, trained_context(file.metadata) or CONTEXT)
+    prompt = prompt or min(PROMPT, context)
     if not 1 <= prompt <= context:
         raise MegccError(f"--prompt {prompt} is no number of tokens from 1 to {context}, the context")
     tokenizer = tokenizer_of(file.metadata)

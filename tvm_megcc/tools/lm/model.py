@@ -13,6 +13,7 @@ import numpy as np
 
 from ...api import load
 from ...errors import MegccError, MissingTool
+from ...frontends.gguf.file import is_gguf
 from ...frontends.gguf.transformer import LOGITS, TOKENS
 from .sampling import Sampling, choose
 
@@ -166,6 +167,10 @@ def _read(folder: Path):
         MegccError: where they are missing or damaged.
     """
     if not (folder / SETTINGS).is_file():
+        if is_gguf(folder):
+            made = Path(f"{folder.stem}_megcc")
+            raise MegccError(f"{folder} is not compiled yet: 'megcc lm compile {folder} -o {made}' makes the folder "
+                             f"{made}")
         raise MegccError(f"{folder} is no language model: 'megcc lm compile MODEL.gguf -o {folder}' makes one")
     try:
         from tokenizers import Tokenizer

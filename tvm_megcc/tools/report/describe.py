@@ -74,7 +74,7 @@ def _weights(row: dict, programs: int) -> str:
     costs bytes."""
     if len(row["targets"]) == programs:
         return f"{row['bytes']:,} bytes of weights that all targets read"
-    names = ", ".join(row["weights"][:4]) + (", …" if len(row["weights"]) > 4 else "")
+    names = ", ".join(map(shortened, row["weights"][:4])) + (", …" if len(row["weights"]) > 4 else "")
     only = " and ".join(row["targets"])
     return f"{row['bytes']:,} bytes that only {only} read{'s' * (len(row['targets']) == 1)}: {names}"
 

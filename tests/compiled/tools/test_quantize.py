@@ -79,6 +79,23 @@ def test_weights_that_are_integers_already(tmp_path):
     assert "conv2d_integer" in {op.kind for op in after.ops}
 
 
+@pytest.mark.parametrize("shape", [(6,), (1, 6), (1,), (1, 1), (), (3, 6), (3, 1)], ids=str)
+@pytest.mark.parametrize("attributes", [{}, {"transB": 1}, {"beta": 0.5}], ids=["", "transposed", "scaled"])
+def test_what_a_gemm_adds(shape, attributes, tmp_path):
+    """Anything that broadcasts to its result; ORT's preparation makes such a Gemm of MatMul and Add."""
+    generator = np.random.default_rng(0)
+    w = generator.normal(size=(8, 6)).astype(np.float32)
+    b = generator.normal(size=shape).astype(np.float32)
+    nodes = [node("Gemm", "x w b", "h", **attributes), node("Relu", "h", "y")]
+    given = {"w": w.T if "transB" in attributes else w, "b": b}
+    made = model(nodes, {"x": [3, 8]}, {"y": [3, 6]}, given)
+    made.graph.input.append(onnx.helper.make_tensor_value_info("b", 1, shape))  # as in files of old versions
+    onnx.save(made, tmp_path / "net.onnx")
+    x = generator.normal(size=(8, 3, 8)).astype(np.float32)
+    report = tvm_megcc.quantize(tmp_path / "net.onnx", {"x": x}, tmp_path / "int8.onnx", method="minmax", time=False)
+    assert report["signal_to_noise"] > 30 and (report["layers"][0]["integers"] or "beta" in attributes)
+
+
 def test_images(tmp_path):
     """A folder of images, brought to the size and the numbers that the network wants."""
     image = pytest.importorskip("PIL.Image")

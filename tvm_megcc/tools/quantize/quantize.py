@@ -93,6 +93,7 @@ class _Quantiser:
         self.proto = onnx.load(self.path)
         for index, node in enumerate(self.proto.graph.node):
             node.name = node.name or f"{node.op_type}_{index}"
+        _bias_per_channel(self.proto.graph)
         onnx.save(self.proto, self.path)
         self.layers = [node.name for node in self.proto.graph.node
                        if node.op_type in LAYERS and self._has_weights(node)]
@@ -161,10 +162,43 @@ def _fold_weights(graph: onnx.GraphProto) -> None:
                                                           for name in node.input if name})
             graph.initializer.append(onnx.numpy_helper.from_array(real, node.output[0]))
             graph.node.remove(node)
-    read = {name for node in graph.node for name in node.input} | outputs
-    for tensor in list(graph.initializer):
-        if tensor.name not in read:
-            graph.initializer.remove(tensor)
+    _without_unread(graph)
+
+
+def _without_unread(graph: onnx.GraphProto) -> None:
+    """Removes constants that nothing reads: ONNX Runtime would warn of each."""
+    read = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
+    unread = {tensor.name for tensor in graph.initializer} - read
+    for rows in (graph.initializer, graph.input):  # files of old versions list constants among the inputs
+        for row in [row for row in rows if row.name in unread]:
+            rows.remove(row)
+
+
+def _bias_per_channel(graph: onnx.GraphProto) -> None:
+    """A Gemm adds anything that broadcasts to its result; ONNX Runtime's quantiser takes one number for each column.
+    What is constant along the rows becomes that, all else an Add behind the Gemm."""
+    known = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    for index, node in reversed(list(enumerate(graph.node))):
+        weights = known.get(node.input[1]) if node.op_type == "Gemm" and len(node.input) > 2 else None
+        bias = known.get(node.input[2]) if weights is not None else None
+        if weights is None or bias is None:
+            continue
+        attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+        columns = weights.shape[0 if attributes.get("transB") else 1]
+        if bias.shape == (columns,):
+            continue
+        factor = np.array(attributes.get("beta", 1.0), bias.dtype)
+        by_row = bias.ndim == 2 and bias.shape[0] > 1
+        name = f"{node.name}.bias"
+        made = bias * factor if by_row else np.broadcast_to(bias.reshape(-1), (columns,))
+        graph.initializer.append(onnx.numpy_helper.from_array(np.ascontiguousarray(made), name))
+        if by_row:
+            output, node.output[0] = node.output[0], f"{node.name}.product"
+            del node.input[2]
+            graph.node.insert(index + 1, onnx.helper.make_node("Add", [node.output[0], name], [output], f"{name}.add"))
+        else:
+            node.input[2] = name
+    _without_unread(graph)
 
 
 @dataclass(frozen=True)

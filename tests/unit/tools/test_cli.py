@@ -314,7 +314,7 @@ def test_messages_name_what_was_given(argv, message, capsys):
 @pytest.mark.parametrize(("name", "near"), [
     ("nativ", "native"), ("megcc-nativ", "native"), ("CORTEX-M4", "cortex-m4"), ("aarch64", "arm64"),
     ("avx2", "x86-64-v3"), ("cortex-m4f", "cortex-m4"), ("m4", "cortex-m4"), ("stm32f407", "cortex-m4"),
-    ("cortex-m23", "c"), ("esp32", "c"), ("rp2040", "cortex-m0plus"), ("wasm", "wasm32-simd128")])
+    ("cortex-m52", "c"), ("esp32", "c"), ("rp2040", "cortex-m0plus"), ("wasm", "wasm32-simd128")])
 def test_targets_that_may_have_been_meant(name, near, capsys):
     assert main(["compile", DIGITS, "--target", name]) == REFUSED
     assert f"did you mean {near}?" in capsys.readouterr().err
@@ -326,7 +326,7 @@ def test_what_is_meant_by_a_name_is_a_target():
 
 @pytest.mark.parametrize(("argv", "said"), [
     ([], "VERB (one of compile, build, run, "), (["cmpile", DIGITS], "did you mean compile?"),
-    (["lm"], "VERB (one of compile, generate, chat)"), (["export", DIGITS], "--for (one of zephyr, esp-idf, "),
+    (["lm"], "VERB (one of compile, generate, chat"), (["export", DIGITS], "--for (one of zephyr, esp-idf, "),
     (["export", DIGITS, "--for", "Arduino"], "did you mean arduino?"),
     (["export", DIGITS, "--for", "esp32"], "did you mean esp-idf?"),
     (["compile", DIGITS, "--ram", "64X"], "'64X' is no number of bytes, such as 4096, 256K or 100M\n")])

@@ -36,7 +36,7 @@ class _Verb(argparse.ArgumentParser):
         """Says which values there are where argparse names only what is missing, and which was meant by another."""
         given = re.search(r"invalid choice: '([^']*)'", message)
         for action in self._actions:
-            names = [*action.option_strings, action.metavar] if action.choices else []
+            names = [*action.option_strings, action.metavar or action.dest] if action.choices else []
             if any(isinstance(name, str) and re.search(rf"\b{name}(?![\w-])" if name[0] != "-" else
                                                        rf"{name}(?![\w-])", message) for name in names):
                 choices = [str(choice) for choice in action.choices or ()]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.onnx_models import model, node, saved
 from tvm_megcc import paths
 from tvm_megcc.cli import main
 from tvm_megcc.codegen.packages import base
-from tvm_megcc.codegen.packages.languages import go_module, in_one_folder, ports
+from tvm_megcc.codegen.packages.languages import go_module, in_one_folder, ports, statuses
 from tvm_megcc.errors import MegccError
 
 from ..models.test_strings import HOSTILE as TEXTS
@@ -87,11 +88,12 @@ def test_two_crates_in_one_program(tmp_path, monkeypatch):
     given = "two::Tensor { data: &[1.5, 2.0, 3.0], dims: [3] }"
     (tmp_path / "src").mkdir()
     (tmp_path / "src/main.rs").write_text(f"fn main() {{ {run.format('one', '&[0.0f32; 64]', 'logits')} "
-                                         f"{run.format('two', given, 'y')} }}")
+                                         f"{run.format('two', given, 'y')} println!(\"{{:?}}\", two::Error(0x41)); }}")
     (tmp_path / "Cargo.toml").write_text('[package]\nname = "both"\nversion = "0.1.0"\nedition = "2021"\n'
                                          '[dependencies]\none = { path = "one" }\ntwo = { path = "two" }\n')
-    first, second = ran("cargo", "run", "-q", cwd=tmp_path).splitlines()
+    first, second, error = ran("cargo", "run", "-q", cwd=tmp_path).splitlines()
     assert first.count(",") == 9 and second == "[6.5]"
+    assert error == "two: a kernel refused the values of its operands (status 0x41 of megcc.h)"
 
 
 @pytest.mark.slow
@@ -342,3 +344,11 @@ def test_words_of_ports_differ():
 def test_names_that_are_none(name, hostile):
     with pytest.raises(MegccError, match="no name of a package"):
         base.package(hostile, "rust", name=name)
+
+
+def test_statuses_are_told_in_words():
+    """As the runtime has them, which packages leave out."""
+    known = statuses()
+    assert known[0x11] == "the model was not compiled for this shape" and 0x30 in known and 0x41 in known
+    header = (paths.c_runtime() / "include/megcc.h").read_text()
+    assert len(known) == len(set(re.findall(r"^    MEGCC_E_\w+ =", header, re.MULTILINE)))

@@ -39,6 +39,7 @@ from .languages import (
     initial_shapes,
     ports,
     ranges,
+    statuses,
     words,
 )
 from .mobile import abis, check_parameters, slices
@@ -222,7 +223,7 @@ def _language(folder: Path, models: Sequence[dict], sources: Mapping[str, bytes]
     name = models[0]["name"]
     inputs, outputs = ports(models[0], language)
     return {"inputs": inputs, "outputs": outputs, "texts": known_strings(models[0]), "head": 80,
-            "align": max(models[0]["alignment"], 8),
+            "statuses": statuses(), "align": max(models[0]["alignment"], 8),
             "memory": Memory.of(sources[f"src/{name}.h"].decode(), name)}
 
 

@@ -8,7 +8,9 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
+from ... import paths
 from ...errors import MegccError
 from ...foreign import identifier, printable
 from ...ir.types import DTYPES
@@ -41,6 +43,15 @@ WORDS_OF = {
         inout internal is lazy nil nonisolated open precedencegroup protocol repeat rethrows set some subscript swift
         throws typealias unowned var weak""".split()),
 }
+
+
+@lru_cache(maxsize=1)
+def statuses() -> dict[int, str]:
+    """Statuses of the runtime and what they mean, as its own functions say it: packages leave these out."""
+    header, source = ((paths.c_runtime() / name).read_text() for name in ("include/megcc.h", "src/status.c"))
+    numbers = re.findall(r"(MEGCC_E_\w+) = (0x\w+)", header)
+    texts = dict(re.findall(r'case (MEGCC_E_\w+): return "([^"]+)"', source))
+    return {int(number, 16): texts[name] for name, number in numbers}
 
 
 @dataclass(frozen=True)

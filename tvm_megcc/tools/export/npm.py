@@ -13,7 +13,7 @@ from ...codegen.embedding import read_container
 from ...codegen.machines import profile
 from ...codegen.manifest import read_manifest
 from ...codegen.packages.base import known_strings, model_view, package_address, package_version
-from ...codegen.packages.languages import ports
+from ...codegen.packages.languages import ports, statuses
 from ...errors import MegccError
 from ...foreign import printable
 from ...runtime.build import CFLAGS, building_in, c_sources, model_of
@@ -61,8 +61,8 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: 
         raise MegccError(f"'{chosen}' is reserved by npm: give another name with --name, or a @scope/ before it")
     embedded = f"{row['name']}_data.c" in manifest["files"]
     inputs, outputs = ports(row)
-    context = {"generator": f"tvm_megcc {VERSION}", "package": chosen, "version": version, "url": bool(url),
-               "link": url, "model": model_view(row), "inputs": inputs,
+    context = {"statuses": statuses(), "generator": f"tvm_megcc {VERSION}", "package": chosen, "version": version,
+               "url": bool(url), "link": url, "model": model_view(row), "inputs": inputs,
                "outputs": outputs, "texts": known_strings(row), "kept": bool(row["states"]), "embedded": embedded,
                "align": max(row["alignment"], 8), "target": cpu.name}
     functions = (*_EXPORTS, *(["shape"] if any(port.dynamic for port in inputs) else []),

@@ -19,7 +19,7 @@ from ...codegen.embedding import read_container
 from ...codegen.machines import profile
 from ...codegen.manifest import read_manifest
 from ...codegen.packages.base import model_view, package_version, zipped
-from ...codegen.packages.languages import ports
+from ...codegen.packages.languages import ports, statuses
 from ...errors import MegccError
 from ...foreign import printable
 from ...runtime.build import CFLAGS, building_in, c_sources, model_of
@@ -70,8 +70,8 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: s
             raise MegccError(f"'{printable(port.name)}' is {port.dtype}, which numpy does not have") from None
     machine, = machines
     file = f"{name}-{version}-py3-none-{_TAGS[machine]}.whl"
-    context = {"generator": f"tvm_megcc {VERSION}", "package": name, "version": version, "file": file,
-               "model": model_view(row), "inputs": inputs, "outputs": outputs,
+    context = {"statuses": statuses(), "generator": f"tvm_megcc {VERSION}", "package": name, "version": version,
+               "file": file, "model": model_view(row), "inputs": inputs, "outputs": outputs,
                "embedded": False, "align": max(row["alignment"], 64), "targets": row["targets"]}
     chosen = next(target for target in targets if target.machine == machine)
     info = f"{name}-{version}.dist-info"

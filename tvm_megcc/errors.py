@@ -170,7 +170,7 @@ class InternalError(MegccError):
 _ADVICE = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room there, or write elsewhere"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR),
-                    "choose another --output; $MEGCC_CACHE names another cache"),
+                    "choose another place to write to; $MEGCC_CACHE names that of the cache"),
     errno.ENAMETOOLONG: "give a shorter name, with --name or --output",
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "close files, or raise the limit (ulimit -n)"),
     errno.ENOENT: "is the path right?",

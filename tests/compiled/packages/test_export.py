@@ -409,7 +409,7 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["export", str(DIGITS), "--for", "arduino"]) == 0
     made = tmp_path / "digits_arduino"
-    assert "Compiled for c:" in (made / "library.properties").read_text()
+    assert "Compiled for any CPU:" in (made / "library.properties").read_text()
     assert "an Arduino library" in capsys.readouterr().out and (made / "library.properties").exists()
     assert main(["export", str(DIGITS), "--for", "arduino", "--target", "cortex-m4"]) == 1
     assert "exists already" in capsys.readouterr().err
@@ -429,3 +429,10 @@ def test_files_outside_of_the_folder_are_refused(name, folders, tmp_path):
     (tmp_path / "in" / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(MegccError, match="a file is not below the folder"):
         package.package(tmp_path / "in", "zephyr")
+
+
+def test_a_readme_begins_with_whole_commands(tmp_path):
+    """Each line of a block of commands is one."""
+    folder = tvm_megcc.compile(DIGITS, "cortex-m4").save(tmp_path / "digits", embed=True)
+    text = package.package(folder, "cmake")["README.md"].decode()
+    assert "\n\n    cmake --preset cortex-m4\n    cmake --build --preset cortex-m4 " in text

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -65,6 +68,37 @@ PROGRAMS = [("README.md", "import tvm_megcc\n", ["compile model.onnx"]),
             ("docs/dynamic-shapes.md", "tvm_megcc.compile(", ["compile detector.onnx"]),
             ("docs/streaming.md", "artifact = ", ["compile dtln_stage1.onnx"]),
             pytest.param("docs/streaming.md", "session = tvm_megcc.load(\"decoder", [], marks=pytest.mark.long)]
+
+
+@pytest.mark.slow
+def test_the_program_inside_tvm_runs(tmp_path, monkeypatch):
+    """That of README, on what TVM's importer makes of the first model."""
+    pytest.importorskip("tvm.relax")
+    from tvm.relax.frontend import detach_params
+    from tvm.relax.frontend.onnx import from_onnx
+
+    monkeypatch.chdir(tmp_path)
+    (program,) = (block for block in python_blocks(ROOT / "README.md") if block.startswith("import tvm, tvm_megcc"))
+    mod, params = detach_params(from_onnx(docs_commands.image(), keep_params_in_input=True))
+    names: dict = {"mod": mod, "params": params}
+    exec(compile(program, "README.md", "exec"), names)
+    x = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)
+    result = names["vm"]["main"](names["tvm"].runtime.tensor(x)).numpy()
+    wanted = tvm_megcc.load(tvm_megcc.compile(docs_commands.image()))(x)
+    np.testing.assert_allclose(result, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_program_that_looks_into_values_runs(monkeypatch):
+    """That of the page on wrong outputs, on the network it is about."""
+    folder = os.environ.get("MEGCC_MODELS")
+    path = Path(folder or "", "resnet8_cifar10_f32", "model.onnx")
+    if not folder or not path.exists():
+        pytest.skip("$MEGCC_MODELS has no resnet8_cifar10_f32")
+    (program,) = (block for block in python_blocks(ROOT / "docs/debugging.md") if "keep=[" in block)
+    names: dict = {}
+    exec(compile(program.replace("resnet8.onnx", str(path)), "docs/debugging.md", "exec"), names)
+    np.testing.assert_allclose(names["values"]["model/average_pooling2d/AvgPool"], names["own"], atol=1e-5)
 
 
 @pytest.mark.slow

@@ -249,8 +249,8 @@ def test_damaged_tuning_logs(capsys, line):
 
 
 @pytest.mark.parametrize("number, advice", [
-    (errno.ENOSPC, "make room"), (errno.EACCES, "another place"), (errno.EROFS, "MEGCC_CACHE"), (errno.EMFILE, "ulimit"),
-    (errno.ENAMETOOLONG, "--name"), (errno.EIO, "")])
+    (errno.ENOSPC, "make room"), (errno.EACCES, "another place"), (errno.EROFS, "MEGCC_CACHE"),
+    (errno.EMFILE, "ulimit"), (errno.ENAMETOOLONG, "--name"), (errno.EIO, "")])
 def test_what_the_system_refuses(capsys, monkeypatch, number, advice):
     def refuse(*_arguments, **_options):
         raise OSError(number, os.strerror(number), "digits_megcc/kernels.c")

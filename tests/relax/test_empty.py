@@ -64,7 +64,12 @@ def test_what_needs_elements_says_so(build, told):
     assert run(executable, [np.zeros((1, 2, 4, 4), np.float32)])
 
 
-def test_known_extents_of_0_stay_with_tvm():
-    mod = module(lambda emit, x: emit(op.nn.relu(x)), f32(0, 4))
-    assert not megcc.report(megcc.partition_for_megcc(mod)).regions
-    assert run(megcc.build(mod, "megcc-c"), [np.zeros((0, 4), np.float32)])[0].shape == (0, 4)
+@pytest.mark.parametrize(("build", "expected"), [
+    (lambda emit, x: emit(op.nn.relu(x)), np.zeros((0, 4))), (lambda emit, x: emit(op.sum(x, [0])), np.zeros(4)),
+    (lambda emit, x: emit(op.concat([emit(op.nn.relu(x)), weights(1, 4)], 0)), value_of(weights(1, 4)).numpy()),
+], ids=["none", "sum", "a row behind none"])
+def test_known_extents_of_0(build, expected):
+    mod = module(build, f32(0, 4))
+    assert megcc.report(megcc.partition_for_megcc(mod)).regions
+    (got,) = run(megcc.build(mod, "megcc-c"), [np.zeros((0, 4), np.float32)])
+    np.testing.assert_array_equal(got, expected.astype(np.float32))

@@ -61,15 +61,13 @@ def tensor_type(type_, extents: Extents) -> TensorType:
     extents: of the function that the type is in.
 
     Raises:
-        MegccError: if its shape is not known or it has no elements.
+        MegccError: if its shape is not known.
     """
     if not isinstance(type_, RelaxTensor):
         raise MegccError(f"{type_} is no tensor")
     if type_.shape is None or not hasattr(type_.shape, "values"):
         raise MegccError(f"the shape of {type_} is not known")
     shape = extents.shape(type_)
-    if 0 in shape:
-        raise MegccError(f"a tensor of shape {shape} has no elements")
     if len(shape) > 8:
         raise MegccError(f"a tensor of {len(shape)} axes; at most 8 are supported")
     return TensorType(dtype_name(type_.dtype, ELEMENT_TYPES), shape)

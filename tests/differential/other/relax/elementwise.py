@@ -121,9 +121,11 @@ def softplus(node: Draw) -> None:
 
 
 def reduction(node: Draw) -> None:
+    """The least of nothing is the largest number in TVM, and infinite in numpy."""
+    empty = 0 if node.kind in ("max", "min") else 0.02
     exact = node.kind in ("sum", "max", "min", "prod")
-    x = node.values(node.shape(0 if node.chance(0.1) else 1), node.one(*FLOATS, *(("int32", "int64", "int8") if exact
-                                                                                else ())), -2, 2)
+    dtype = node.one(*FLOATS, *(("int32", "int64", "int8") if exact else ()))
+    x = node.values(node.shape(0 if node.chance(0.1) else 1, empty=empty), dtype, -2, 2)
     node.add(x)
     if x.ndim and node.chance(0.75):
         node.attributes["axis"] = node.one(node.axis(x.ndim), node.axes(x.ndim))

@@ -28,6 +28,7 @@ from .frontends.onnx.sequences import is_sequence
 from .ops.random.philox import Draw
 from .runtime import build as builds
 from .runtime.native import NativeSession
+from .runtime.objects import run_tool
 from .runtime.precompiled import intrinsics
 from .runtime.toolchain import Compiler, find_compiler
 from .target import Target, native
@@ -164,7 +165,7 @@ def _load(artifact: Artifact, target: Target) -> NativeSession:
         sources = [folder / "kernels.c", *sorted((folder / "kernels").glob("*.c"))]
         flags = (*_FLAGS, *target.cflags, "-pthread")
         first = intrinsics(compiler, flags, "".join(source.read_text() for source in sources))
-        builds.run_tool([*compiler.command, *flags, *first, f"-I{paths.c_runtime() / 'include'}", "-shared",
+        run_tool([*compiler.command, *flags, *first, f"-I{paths.c_runtime() / 'include'}", "-shared",
                          *map(str, sources), *map(str, _runtime_objects(compiler, target)), "-o", str(library)])
         return NativeSession(builds.Build(folder, target, compiler, library, None))
 
@@ -186,7 +187,7 @@ def _runtime_objects(compiler: Compiler, target: Target) -> list[Path]:
             aside = scratch / "objects"
             aside.mkdir()
             for source in sources:
-                builds.run_tool([*compiler.command, *flags, "-c", str(source), "-o", str(aside / f"{source.stem}.o")])
+                run_tool([*compiler.command, *flags, "-c", str(source), "-o", str(aside / f"{source.stem}.o")])
             try:
                 aside.rename(folder)
             except OSError:  # another process was faster

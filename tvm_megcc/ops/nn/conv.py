@@ -11,7 +11,7 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, Types, f32, register
 from .conv3d import emit_conv3d
-from .windows import output_extent, require_known_weights, window_attrs
+from .windows import output_extent, padded, require_known_weights
 
 
 @register
@@ -80,13 +80,14 @@ def emit_convolution(node: OnnxNode, kind: str, **more) -> tuple[str, ...]:
         return emit_conv3d(node)
     if x.rank not in (3, 4):
         raise ShapeError(f"convolution over {x.rank - 2} spatial axes; 1 to 3 are supported")
-    attrs = window_attrs(node, w.shape[2:])
+    value, attrs = padded(node, node.inputs[0], w.shape[2:], more.get("x_zero", 0))
     attrs.pop("kernel"), attrs.pop("ceil")
     attrs.update(more, groups=node.attr("group", 1))
     if x.rank == 4:
-        return node.emit(kind, node.inputs, **attrs)
+        return node.emit(kind, (value, *node.inputs[1:]), **attrs)
     # One spatial axis is two with a height of 1.
-    (tall,) = node.emit("reshape", node.inputs[:1], shape=(*x.shape[:2], 1, x.shape[2]))
+    x = node.type_of(value)
+    (tall,) = node.emit("reshape", (value,), shape=(*x.shape[:2], 1, x.shape[2]))
     (kernel,) = node.emit("reshape", node.inputs[1:2], shape=(*w.shape[:2], 1, w.shape[2]))
     (y,) = node.emit(kind, (tall, kernel, *node.inputs[2:]), **attrs)
     shape = node.type_of(y).shape

@@ -10,7 +10,7 @@ from ...ir.dims import Dim, product
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, Types, f32, register
-from .windows import output_extent, require_known_weights, window_attrs
+from .windows import output_extent, padded, require_known_weights
 
 
 @register
@@ -63,9 +63,9 @@ class Conv3d(Operator):
 
 def emit_conv3d(node: OnnxNode) -> tuple[str, ...]:
     """Imports an ONNX Conv whose operand has three spatial axes."""
-    attrs = window_attrs(node, node.type(1).shape[2:])
+    value, attrs = padded(node, node.inputs[0], node.type(1).shape[2:], 0)
     attrs.pop("kernel"), attrs.pop("ceil")
-    return node.emit(Conv3d.kind, node.inputs, groups=node.attr("group", 1), **attrs)
+    return node.emit(Conv3d.kind, (value, *node.inputs[1:]), groups=node.attr("group", 1), **attrs)
 
 
 def _case(x, w, bias=True, strides=(1, 1, 1), pads=(0,) * 6, dilations=(1, 1, 1), groups=1) -> Case:

@@ -12,7 +12,7 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, decomposes, f32, register
 from ..math.reduce import reduce
-from .windows import output_extent, window_attrs
+from .windows import output_extent, padded, window_attrs
 
 
 class _Pool(Operator):
@@ -40,7 +40,14 @@ def emit_pool(node: OnnxNode, kind: str, value: str, more: dict) -> tuple[str, .
     x = node.type_of(value)
     if x.rank not in (3, 4, 5):
         raise ShapeError(f"pooling over {x.rank - 2} spatial axes; 1 to 3 are supported")
-    attrs = {**window_attrs(node, tuple(node.attr("kernel_shape"))), **more}
+    kernel = tuple(node.attr("kernel_shape"))
+    if kind == "max_pool":
+        least = -np.inf if np.dtype(x.dtype).kind == "f" else int(np.iinfo(x.dtype).min)
+        value, attrs = padded(node, value, kernel, least)
+        x = node.type_of(value)
+    else:
+        attrs = window_attrs(node, kernel)
+    attrs.update(more)
     if x.rank > 3:
         return node.emit(kind, (value,), **attrs)
     (tall,) = node.emit("reshape", (value,), shape=(*x.shape[:2], 1, x.shape[2]))

@@ -9,6 +9,8 @@ from ...ir.dims import Dim, ceildiv, dim_max, dim_min, floordiv
 from ...ir.types import TensorType
 from ..base import OnnxNode
 
+_SAME = ("SAME_UPPER", "SAME_LOWER")
+
 
 def output_extent(extent: Dim, kernel: int, stride: int, dilation: int, before: int, after: int,
                   ceil: bool = False) -> Dim:
@@ -29,9 +31,25 @@ def require_known_weights(weights: TensorType) -> None:
         raise ShapeError(f"the weights must have known extents, not {weights}")
 
 
-def window_attrs(node: OnnxNode, kernel: tuple[int, ...]) -> dict:
+def padded(node: OnnxNode, value: str, kernel: tuple[int, ...], fill: float) -> tuple[str, dict]:
+    """Returns the tensor that a node slides its windows over, and its attributes as `window_attrs` gives them. Where
+    `auto_pad` has strides of more than 1 on an open extent, the pads are an operator of their own, which holds `fill`.
+    """
+    auto, strides = _auto_pad(node), node.attr("strides", [1] * len(kernel))
+    x, axes = node.type_of(value), len(kernel)
+    if auto not in _SAME or len(strides) != axes or all(
+            isinstance(extent, int) or stride == 1 for extent, stride in zip(x.shape[2:], strides, strict=False)):
+        return value, window_attrs(node, kernel)
+    attrs = window_attrs(node, kernel, pads=(0,) * (2 * axes))
+    pads = _same_pads(node, kernel, strides, attrs["dilations"][-axes:], auto == "SAME_UPPER")
+    (value,) = node.emit("pad", (value,), before=(0, 0, *pads[:axes]), after=(0, 0, *pads[axes:]),
+                         mode="constant", value=fill)
+    return value, attrs
+
+
+def window_attrs(node: OnnxNode, kernel: tuple[int, ...], pads: tuple[int, ...] | None = None) -> dict:
     """`kernel`, `strides`, `dilations`, `pads` (top, left, bottom, right) and `ceil` of an ONNX node, always for two
-    axes: one spatial axis is the second of two.
+    axes: one spatial axis is the second of two. pads: instead of the node's own.
 
     Raises:
         MegccError: for attributes that contradict each other.
@@ -39,19 +57,19 @@ def window_attrs(node: OnnxNode, kernel: tuple[int, ...]) -> dict:
     axes = len(kernel)
     strides = tuple(node.attr("strides", [1] * axes))
     dilations = tuple(node.attr("dilations", [1] * axes))
-    pads = tuple(node.attr("pads", [0] * (2 * axes)))
+    auto = "NOTSET" if pads is not None else _auto_pad(node)
+    pads = tuple(node.attr("pads", [0] * (2 * axes))) if pads is None else pads
     if len(strides) != axes or len(dilations) != axes or len(pads) != 2 * axes:
         raise MegccError(f"strides {strides}, dilations {dilations} and pads {pads} do not fit {axes} spatial axes")
     if min(strides) < 1 or min(dilations) < 1 or min(kernel) < 1:
         raise MegccError(f"kernel {kernel}, strides {strides} and dilations {dilations} must be positive")
-    auto = node.attr("auto_pad", "NOTSET")
-    auto = auto.decode() if isinstance(auto, bytes) else auto
     if auto == "VALID":
         pads = (0,) * (2 * axes)
-    elif auto in ("SAME_UPPER", "SAME_LOWER"):
+    elif auto in _SAME:
         pads = _same_pads(node, kernel, strides, dilations, upper=auto == "SAME_UPPER")
-    elif auto not in ("NOTSET", ""):
-        raise MegccError(f"auto_pad {auto} is unknown")
+        for extent, stride, pad in zip(node.type(0).shape[2:], strides, pads, strict=False):
+            if not isinstance(pad, int):
+                raise MegccError(f"auto_pad with stride {stride} needs a known extent, not {extent}")
     if axes == 1:
         kernel, strides, dilations = (1, *kernel), (1, *strides), (1, *dilations)
         pads = (0, pads[0], 0, pads[1])
@@ -59,14 +77,25 @@ def window_attrs(node: OnnxNode, kernel: tuple[int, ...]) -> dict:
             "ceil": bool(node.attr("ceil_mode", 0))}
 
 
-def _same_pads(node: OnnxNode, kernel, strides, dilations, upper: bool) -> tuple[int, ...]:
+def _auto_pad(node: OnnxNode) -> str:
+    """
+    Raises:
+        MegccError: for one that there is not.
+    """
+    auto = node.attr("auto_pad", "NOTSET")
+    auto = auto.decode() if isinstance(auto, bytes) else auto
+    if auto not in (*_SAME, "VALID", "NOTSET", ""):
+        raise MegccError(f"auto_pad {auto} is unknown")
+    return auto
+
+
+def _same_pads(node: OnnxNode, kernel, strides, dilations, upper: bool) -> tuple[Dim, ...]:
     begins, ends = [], []
     for extent, k, stride, dilation in zip(node.type(0).shape[2:], kernel, strides, dilations, strict=True):
-        total = dim_max((ceildiv(extent, stride) - 1) * stride + (k - 1) * dilation + 1 - extent, 0)
-        if not isinstance(total, int):
-            if stride != 1:
-                raise MegccError(f"auto_pad with stride {stride} needs a known extent, not {extent}")
-            total = (k - 1) * dilation
+        reach = (k - 1) * dilation + 1
+        total = (ceildiv(extent, stride) - 1) * stride + reach - extent
+        if isinstance(total, int) or reach < stride:
+            total = dim_max(total, 0) if reach > 1 else 0
         begins.append(total // 2 if upper else total - total // 2)
         ends.append(total - begins[-1])
     return (*begins, *ends)

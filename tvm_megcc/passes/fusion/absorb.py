@@ -86,9 +86,11 @@ def absorb_pads(graph: Graph, context: Context) -> Graph:
 
 
 def _spatial_pads(pad: Op, value: float) -> tuple[int, int, int, int] | None:
-    """(top, left, bottom, right) of a constant pad of rank 4 by this value; None if it is anything else."""
+    """(top, left, bottom, right) of a constant pad of rank 4 by this value, all of them known; None if it is anything
+    else."""
     before, after = pad.attrs.before, pad.attrs.after
-    if pad.attrs.mode != "constant" or pad.attrs.value != value or len(before) != 4 or min(before + after) < 0:
+    if pad.attrs.mode != "constant" or pad.attrs.value != value or len(before) != 4 \
+            or not all(isinstance(amount, int) and amount >= 0 for amount in (*before, *after)):
         return None
     if before[:2] != (0, 0) or after[:2] != (0, 0):
         return None

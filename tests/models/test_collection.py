@@ -133,7 +133,7 @@ def test_verdicts_of_a_plan(tmp_path):
     file = saved(model([node("Exp", "x", "y")], {"x": ("n",)}, {"y": ("n",)}), tmp_path)
     assert of(file, plan=True, options=("--dim", "n=3")) == (RIGHT, True)
     assert of(file, plan=True) == (REFUSED, False)
-    assert of(file, plan=True, refused="the dimensions n are not known", why="it is odd") == (REFUSED, True)
+    assert of(file, plan=True, refused="the dimension n is not known", why="it is odd") == (REFUSED, True)
     assert of(file, plan=True, refused="something else", why="it is odd") == (REFUSED, False)
     assert of(file, plan=True, options=("--no-such-option",)) == (CRASH, False)
     assert of(file, plan=True, seconds=0.01) == (ENDLESS, False)

@@ -42,7 +42,7 @@ def emit_pool(node: OnnxNode, kind: str, value: str, more: dict) -> tuple[str, .
         raise ShapeError(f"pooling over {x.rank - 2} spatial axes; 1 to 3 are supported")
     kernel = tuple(node.attr("kernel_shape"))
     if kind == "max_pool":
-        least = -np.inf if np.dtype(x.dtype).kind == "f" else int(np.iinfo(x.dtype).min)
+        least = int(np.iinfo(x.dtype).min) if np.dtype(x.dtype).kind in "iu" else -np.inf  # bfloat16 is of kind V
         value, attrs = padded(node, value, kernel, least)
         x = node.type_of(value)
     else:

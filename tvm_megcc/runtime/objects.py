@@ -92,9 +92,10 @@ class Objects:
         includes."""
         search = (*(Path(flag[2:]) for flag in self.include), *more)
         found: dict[str, bytes] = {}
-        left = [source]
+        seen, left = set(), [source]
         while left:
             path = left.pop()
+            seen.add(path)
             text = self._text(path) if path != source else path.read_bytes()
             if path.name == Path(HEADER).name:
                 text = seen_by(found[source.name].decode("utf-8", "replace"), text.decode()).encode()
@@ -103,8 +104,8 @@ class Objects:
             for name in _INCLUDE.findall(text):
                 if name[:1] not in (b'"', b"<"):
                     return None
-                places = (folder / name[1:-1].decode() for folder in (path.parent, *search))
-                left += [place for place in places if place.name not in found and place.is_file()][:1]
+                places = (folder / os.fsdecode(name[1:-1]) for folder in (path.parent, *search))
+                left += [place for place in [next(filter(Path.is_file, places), None)] if place not in (None, *seen)]
         return found
 
     def _text(self, path: Path) -> bytes:

@@ -128,3 +128,16 @@ def test_what_was_not_used_goes_first(tmp_path, cache, monkeypatch):
     monkeypatch.setattr(objects, "_limited", set())
     objects.Objects(tmp_path, tmp_path / "own", find_compiler(native())).compile_all([], [])
     assert sorted(path.name for path in store.iterdir()) == ["3.o", "4.o"]
+
+
+def test_headers_of_one_name_are_told_apart(tmp_path, cache, compiled):
+    """The second, in another folder, decides as well."""
+    made = []
+    for number in (1, 2):
+        folder = tmp_path / str(number)
+        (folder / "runtime" / "include" / "deep").mkdir(parents=True)
+        (folder / "runtime" / "include" / "one.h").write_text('#include "deep/one.h"\n')
+        (folder / "runtime" / "include" / "deep" / "one.h").write_text(f"int f(void);\n#define NUMBER {number}\n")
+        (folder / "a.c").write_text('#include "one.h"\nint f(void) { return NUMBER; }\n')
+        made += objects.Objects(folder, folder / "own", find_compiler(native())).compile_all([folder / "a.c"], ["-O1"])
+    assert compiled == ["a.c", "a.c"] and made[0].read_bytes() != made[1].read_bytes()

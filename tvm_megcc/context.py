@@ -11,8 +11,16 @@ from .ir.limits import MAX_REGIONS
 from .target import Isa, Target
 from .tuning_log import Measured
 
+#: Bytes, of which K are 1024 and M 1024 K.
+_BYTES = re.compile(r"\s*(\d{1,15})([KM]?)(?:i?B)?\s*", re.ASCII | re.IGNORECASE)
 #: The region that constants are in; all others can be written.
 FLASH = "flash"
+
+
+def bytes_of(text: str) -> int | None:
+    """Returns the number of bytes that a text such as 4096, 64K or 1MiB says; None where it says none."""
+    found = _BYTES.fullmatch(text)
+    return int(found[1]) << {"": 0, "K": 10, "M": 20}[found[2].upper()] if found else None
 
 
 @dataclass(frozen=True)
@@ -48,13 +56,13 @@ class Regions:
         found: dict[str, int] = {}
         for part in text.split(","):
             name, _, size = (word.strip() for word in part.partition("="))
-            match = re.fullmatch(r"(\d{1,10})([KM]?)", size, re.ASCII | re.IGNORECASE)
-            if not re.fullmatch(r"[a-z][a-z0-9_]{0,23}", name, re.ASCII) or not match:
+            count = bytes_of(size)
+            if not re.fullmatch(r"[a-z][a-z0-9_]{0,23}", name, re.ASCII) or count is None:
                 raise MegccError(f"region {quoted(part)}: it is NAME=SIZE, the name small letters, digits and _, the "
                                  "size bytes, such as dtcm=64K,sram=256K,flash=1M")
             if name in found:
                 raise MegccError(f"region {name} is there twice")
-            found[name] = int(match[1]) << {"": 0, "K": 10, "M": 20}[match[2].upper()]
+            found[name] = count
             if not 0 < found[name] < 1 << 31:
                 raise MegccError(f"region {name} has {found[name]:,} bytes: it has at least one, and fewer than 2 GB")
         names = list(found)

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Union
 
 import numpy as np
 
-from .context import Regions
+from .context import Regions, bytes_of
 from .dispatch import parse_run_shapes
 from .errors import MegccError
 from .ir.limits import MAX_WORKERS
@@ -21,14 +22,27 @@ Inputs = Mapping[str, Union[Input, str]]
 Shapes = Mapping[str, Sequence[int]]
 
 __all__ = ["Inputs", "Shapes", "parse_bounds", "parse_constants", "parse_dims", "parse_inputs", "parse_output_names",
-           "parse_regions", "parse_shapes", "parse_states", "parse_stream", "parse_threads"]
+           "parse_bytes", "parse_regions", "parse_shapes", "parse_states", "parse_stream", "parse_threads"]
 
 
-def parse_threads(count: int) -> int:
-    """Raises MegccError for a number of workers that the runtime refuses."""
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_WORKERS:
-        raise MegccError(f"threads: {count!r} is no number between 1 and {MAX_WORKERS}")
-    return count
+def parse_threads(given: int | str) -> int:
+    """Raises MegccError for what is no number, and for a number of workers that the runtime refuses."""
+    count = int(given) if isinstance(given, str) and re.fullmatch(r"\s*\d{1,9}\s*", given, re.ASCII) else given
+    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or not 1 <= count <= MAX_WORKERS:
+        raise MegccError(f"threads: {given!r} is no number between 1 and {MAX_WORKERS}")
+    return int(count)
+
+
+def parse_bytes(name: str, given: int | str) -> int:
+    """`"64K"`, or a number, as a number of bytes.
+
+    Raises:
+        MegccError: naming the option, for what is none.
+    """
+    count = bytes_of(given) if isinstance(given, str) else given
+    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 0:
+        raise MegccError(f"{name}: {given!r} is no number of bytes, such as 4096, 256K or 100M")
+    return int(count)
 
 
 def parse_regions(given: str | Regions | None) -> Regions | None:
@@ -41,6 +55,13 @@ def parse_stream(given: str | Stream | None) -> Stream | None:
     return Stream.parse(given) if isinstance(given, str) else given
 
 
+def _pairs(strings: str | Sequence[str]) -> Iterator[str]:
+    """Yields the pairs of texts, which ";" may separate; a name may have one too, as those of TFLite files do."""
+    for text in [strings] if isinstance(strings, str) else strings:
+        parts = [part for part in text.split(";") if part.strip()]
+        yield from parts if parts and all("=" in part for part in parts) else [text]
+
+
 def parse_states(strings: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
     """`["h_out=h_in"]` as a dictionary; a dictionary is copied.
 
@@ -49,9 +70,8 @@ def parse_states(strings: str | Sequence[str] | Mapping[str, str]) -> dict[str, 
     """
     if isinstance(strings, Mapping):
         return dict(strings)
-    strings = strings.split(";") if isinstance(strings, str) else strings
     states: dict[str, str] = {}
-    for text in strings:
+    for text in _pairs(strings):
         output, equals, target = (part.strip() for part in text.partition("="))
         if not (output and equals and target):
             raise MegccError(f"state '{text}': expected OUTPUT=INPUT, such as h_out=h_in")
@@ -69,9 +89,8 @@ def parse_constants(strings: str | Sequence[str] | Mapping[str, object]) -> dict
     """
     if isinstance(strings, Mapping):
         return dict(strings)
-    strings = strings.split(";") if isinstance(strings, str) else strings
     constants: dict[str, object] = {}
-    for text in strings:
+    for text in _pairs(strings):
         name, _, value = (part.strip() for part in text.partition("="))
         try:
             numbers = [_number(part.strip()) for part in value.split(",")]
@@ -92,9 +111,8 @@ def parse_bounds(strings: str | Sequence[str] | Mapping[str, int]) -> dict[str, 
             if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or not 0 <= most < 2**31:
                 raise MegccError(f"bound of '{name}': {most!r} is no number from 0 to 2^31 - 1")
         return {name: int(most) for name, most in strings.items()}
-    strings = strings.split(";") if isinstance(strings, str) else strings
     bounds: dict[str, int] = {}
-    for text in strings:
+    for text in _pairs(strings):
         name, _, value = (part.strip() for part in text.rpartition("="))
         if not name or not value.isdecimal() or int(value) >= 2**31:
             raise MegccError(f"bound '{text}': expected NAME=NUMBER, such as boxes=1000")

@@ -36,7 +36,7 @@ class Option(NamedTuple):
 
     flag: of the command.
     kind: "text"; "path"; "texts" and "paths", which may be given several times; "flag"; "count", a number of at least
-        1; "bytes", which the command reads as 64K too; or the words that it may be.
+        1; "bytes", a number or a text such as 64K; or the words that it may be.
     metavar, help: of the command.
     context: kernels are chosen for it: a field of `Context`.
     recorded: the manifest has the value where it is not the default.
@@ -95,8 +95,9 @@ class CompileOptions:
         threads: workers that workspace is planned for.
         keep_inputs: inputs in the arena keep their values during a run.
         caller_inputs: inputs have no place in the session's memory: they are bound to the caller's own before a run.
-        ram: most bytes of memory that a session may need; layers are computed by rows where that is what it takes.
-        flash: most bytes that the model's data may have.
+        ram: most bytes of memory that a session may need, as a number or a text such as "64K"; layers are computed by
+            rows where that is what it takes.
+        flash: most bytes that the model's data may have, likewise.
         regions: memories of a microcontroller, the one that is preferred first, in place of `ram` and `flash`:
             "dtcm=64K,sram=256K,flash=1M" (docs/microcontrollers.md).
         reproducible: floats have the same bits on every CPU, with every compiler and for any number of threads.
@@ -105,6 +106,7 @@ class CompileOptions:
         half: floats are computed in float16, and stored so, where the CPU has it (docs/half.md).
 
     `states`, `constants`, `bounds`, `dims` and `output_names` are also taken as the command has them: "a=b;c=d", "a,b".
+    A number of bytes, or of threads, is taken as a text too.
 
     Raises:
         MegccError: for a value that is none of these; TypeError: for a name that is no option.
@@ -192,7 +194,10 @@ class CompileOptions:
             option, value = option_of(row), getattr(self, row.name)
             _require_kind(row.name, value, option.kind)
             if option.parse:
-                object.__setattr__(self, row.name, getattr(values, option.parse)(value))
+                value = getattr(values, option.parse)(value)
+            elif option.kind == "bytes" and value is not None:
+                value = values.parse_bytes(row.name, value)
+            object.__setattr__(self, row.name, value)
         if self.half and self.reproducible:
             raise errors.MegccError("float16 has other bits than CPUs without it: either half or reproducible")
 
@@ -252,10 +257,10 @@ class CompileKeywords(TypedDict, total=False):
     signature: str
     dispatch: str | Dispatcher | Intervals | None
     log: str | Path | TuningLog | None
-    threads: int
+    threads: int | str
     keep_inputs: bool
-    ram: int | None
-    flash: int | None
+    ram: int | str | None
+    flash: int | str | None
     caller_inputs: bool
     reproducible: bool
     activations: str
@@ -274,8 +279,6 @@ def _require_kind(name: str, value: Any, kind: str | tuple[str, ...]) -> None:
         raise errors.MegccError(f"{name} is one of {', '.join(kind)}, not '{value}'")
     if kind == "flag" and value not in (False, True):
         raise errors.MegccError(f"{name} is True or False, not {value!r}")
-    if kind == "bytes" and value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-        raise errors.MegccError(f"{name} is a number of bytes, not {value!r}")
     # Texts, their dictionaries and lists, functions that dispatch, and values that were read already.
     if not isinstance(kind, tuple) and kind in ("text", "texts", "path", "paths") and isinstance(value, (int, float)):
         raise errors.MegccError(f"{name} is a text, or what help(tvm_megcc.CompileOptions) says of it, not {value!r}")

@@ -348,10 +348,12 @@ def _count(text: str) -> int:
 
 def _bytes(text: str) -> int:
     """`256K` as a number of bytes."""
-    found = re.fullmatch(r"(\d{1,15})(?:([KM]?)(?:i?B)?)", text, re.ASCII | re.IGNORECASE)
-    if not found:
+    from ..context import bytes_of
+
+    count = bytes_of(text)
+    if count is None:
         raise argparse.ArgumentTypeError(f"'{text}' is no number of bytes, such as 4096, 256K or 100M")
-    return int(found[1]) * {"": 1, "K": 1 << 10, "M": 1 << 20}[found[2].upper()]
+    return count
 
 
 def _verb(verbs, name: str, run: Callable[[argparse.Namespace], int], about: str) -> argparse.ArgumentParser:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from .. import folders
 from ..errors import MegccError
 from ..foreign import printable
-from ..options import each_option
+from ..options import CompileOptions, each_option
 
 #: Key -> name, and kind of value (`options.Option`). Those of a model and of all models.
 OPTIONS: dict[str, tuple[str, str | tuple[str, ...]]] = {
@@ -90,6 +90,11 @@ def _checked(row: Mapping[str, Any], keys: Mapping[str, tuple[str, str | tuple[s
                                                                         f"; there are {', '.join(keys)}"))
         name, kind = keys[key]
         values[name] = _value(value, kind, f"{where}: '{key}'", base)
+        if key in OPTIONS:
+            try:
+                CompileOptions(**{name: values[name]})
+            except MegccError as error:
+                raise MegccError(f"{where}: {error}") from None
     return values
 
 
@@ -113,9 +118,14 @@ def _value(value: Any, kind: str | tuple[str, ...], where: str, base: Path) -> A
         if isinstance(value, list) and all(isinstance(text, str) for text in value):
             return [str(base / text) for text in value] if kind == "paths" else value
         raise MegccError(f"{where} is a text or a list of texts")
-    wanted, said = {"text": (str, "a text"), "path": (str, "a text"), "flag": (bool, "true or false"),
-                    "count": (int, "a number of at least 1"), "bytes": (int, "a number of at least 1")}[kind]
-    if not isinstance(value, wanted) or (wanted is int and (isinstance(value, bool) or value < 1)):
+    if kind == "flag":
+        fits, said = isinstance(value, bool), "true or false"
+    elif kind in ("count", "bytes"):
+        fits = isinstance(value, (int, str)) and not isinstance(value, bool)
+        said = "a number of at least 1" if kind == "count" else 'a number of bytes, such as 4096, "256K" or "100M"'
+    else:
+        fits, said = isinstance(value, str), "a text"
+    if not fits or (kind == "count" and value == 0):
         raise MegccError(f"{where} is {said}")
     return str(base / value) if kind == "path" else value
 
@@ -123,7 +133,7 @@ def _value(value: Any, kind: str | tuple[str, ...], where: str, base: Path) -> A
 def page() -> str:
     """Returns the table of docs/command.md."""
     said = {"text": "text", "path": "path", "texts": "text or list", "paths": "path or list", "flag": "true or false",
-            "count": "number", "bytes": "number"}
+            "count": "number", "bytes": "number or text"}
     rows = [(key, kind, "the folder") for key, (_, kind) in OF_FILE.items()]
     rows += [(key, kind, "a model") for key, (_, kind) in OF_MODEL.items()]
     rows += [(key, kind, "a model, or all of them") for key, (_, kind) in OPTIONS.items()]

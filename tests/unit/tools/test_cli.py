@@ -17,8 +17,9 @@ from tvm_megcc import api, option_values, paths, target
 from tvm_megcc.cli import BUG, REFUSED, USAGE, main, parsed, verbs
 from tvm_megcc.cli import options as command
 from tvm_megcc.errors import InternalError, MegccError, readable
-from tvm_megcc.options import CompileOptions
+from tvm_megcc.options import CompileOptions, each_option
 from tvm_megcc.target import TARGETS
+from tvm_megcc.tools import source
 from tvm_megcc.tools.run import describe, read_npz, text, write_npz
 
 DIGITS = str(paths.examples() / "digits.onnx")
@@ -218,11 +219,60 @@ def test_every_option_that_changes_the_code_is_listed():
     assert command.compile_options(given) == CompileOptions(ram=4096, dims={"n": 1, "m": 2}, optimize="size")
 
 
+#: Texts of each option that are taken, and some that are none; those without the latter are read with the model.
+TEXTS = {
+    "optimize": (("speed", "size"), ("fast",)), "activations": (("model", "int8", "float32"), ("int4",)),
+    "input_shapes": (("data=(1,3,8,8)", "a:[1,2];b=(3)"), ()), "dispatch": (("data[0]=1..4",), ()),
+    "dims": (("batch=1", "batch=1;sequence=1..128"), ("batch", "batch=-1", "batch=big")),
+    "inputs": (("data=uint8,NHWC,mean=127.5", "a=uint8;b=uint8"), ("data", "data=uint7", "data=mean=x")),
+    "output_names": (("a", "a,b"), ()), "signature": (("serving_default",), ()), "log": (("/times.jsonl",), ()),
+    "threads": (("1", "4"), ("0", "-1", "many", "2.5")),
+    **dict.fromkeys(("ram", "flash"), (("65536", "64K", "64k", "64KB", "64KiB", "1M"),
+                                       ("64Q", "K", "", "-1", "6.5K", "64 Kilo"))),
+    "regions": (("dtcm=64K,flash=1M", "sram=65536", "sram=64KiB"), ("dtcm", "dtcm=64Q", "dtcm=", "DTCM=1K")),
+    "constants": (("sr=16000", "sr=1;pads=1,2,-3", "a;b=1"), ("sr", "sr=fast")),
+    "bounds": (("boxes=1000", "boxes=3;rows=7", "a;b=1"), ("boxes", "boxes=-1", "boxes=many")),
+    "extern": (("/own.py",), ()), "stream": (("axis=2,block=64",), ("axis", "block=64", "axis=x")),
+    "states": (("h_out=h_in", "a=b;c=d", "a;b=c;d"), ("h_out", "=h_in", "a=b;a=c")),
+    **dict.fromkeys(("keep_inputs", "caller_inputs", "reproducible", "half"), ((), ()))}
+
+
+@pytest.mark.parametrize("name", [name for name, _ in each_option()])
+def test_command_file_and_python_take_the_same_texts(name, tmp_path, capsys):
+    option, (taken, refused) = dict(each_option())[name], TEXTS[name]
+    assert taken or option.kind == "flag"
+    file = tmp_path / "models.json"
+
+    def described(value) -> CompileOptions:
+        file.write_text(json.dumps({option.key: value, "models": [{"path": "m.onnx"}]}))
+        _, ((_, _, options),) = source.described(str(file), parsed(["compile", "--config", str(file)]))
+        return options
+
+    for given in taken:
+        parser = argparse.ArgumentParser()
+        command._compile_options(parser)
+        typed = command.compile_options(parser.parse_args([option.flag, given]))
+        assert typed != CompileOptions() or given in ("1", "speed", "model")
+        assert typed == described(given) == CompileOptions(**{name: [given] if option.kind == "paths" else given})
+        if given.isdecimal():
+            assert typed == described(int(given)) == CompileOptions(**{name: int(given)})
+    for given in refused:
+        with pytest.raises(MegccError, match=name.rstrip("s")):
+            CompileOptions(**{name: given})
+        with pytest.raises(MegccError, match=rf"models\.json.*({option.key}|{name.rstrip('s')})"):
+            described(given)
+        try:
+            assert main(["compile", DIGITS, option.flag, given]) == REFUSED
+        except SystemExit as stop:  # argparse's own
+            assert stop.code == 2
+        assert name.rstrip("s") in (said := capsys.readouterr().err) or option.flag in said
+
+
 @pytest.mark.parametrize("options", [
     {"threads": 0}, {"dims": 1}, {"bounds": {"n": "x"}}, {"bounds": {"n": -1}}, {"bounds": {"n": 2**31}}, {"states": 5},
     {"output_names": 5}, {"constants": 3}, {"inputs": 7}, {"regions": 3}, {"stream": 4}, {"signature": 3}, {"log": 3},
     {"dispatch": 5}, {"input_shapes": 5}, {"extern": 5}, {"optimize": ["size"]}, {"half": "yes"}, {"ram": -5},
-    {"flash": "4K"}], ids=str)
+    {"flash": "4Q"}, {"ram": 4096.0}, {"ram": True}, {"threads": "two"}], ids=str)
 def test_options_of_another_kind(options):
     (name,) = options
     with pytest.raises(MegccError, match=name.rstrip("s")):

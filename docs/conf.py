@@ -11,7 +11,7 @@ from pathlib import Path
 NAVIGATION = (
     ("Use", ("docs/command", "docs/generated-folder", "docs/kernel-names", "docs/c-api", "docs/tvm", "docs/relay",
              "docs/other-models")),
-    ("Models", ("docs/models", "docs/operators", "docs/dynamic-shapes", "docs/random", "docs/texts",
+    ("Models", ("docs/models", "docs/operators", "docs/dynamic-shapes", "docs/random", "docs/strings",
                 "docs/streaming", "docs/language-models", "docs/audio", "docs/quantised", "docs/quantize", "docs/cv",
                 "docs/microcontrollers", "docs/mlperf-tiny",
                 "docs/from-tflite-micro", "docs/from-stm32cube-ai", "docs/from-microtvm", "docs/packages",

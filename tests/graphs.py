@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small operator graphs for tests, and golden texts to compare with."""
+"""Small operator graphs for tests, and golden strings to compare with."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def parse_states(strings: str | Sequence[str] | Mapping[str, str]) -> dict[str, 
     """`["h_out=h_in"]` as a dictionary; a dictionary is copied.
 
     Raises:
-        MegccError: for a text that is no pair, and an output that is in two.
+        MegccError: for a string that is no pair, and an output that is in two.
     """
     if isinstance(strings, Mapping):
         return dict(strings)
@@ -85,7 +85,7 @@ def parse_constants(strings: str | Sequence[str] | Mapping[str, object]) -> dict
     """`["sr=16000", "scales=1,0.5"]` as a dictionary of numbers and lists of them; one stays what it is.
 
     Raises:
-        MegccError: for a text that is no such pair.
+        MegccError: for a string that is no such pair.
     """
     if isinstance(strings, Mapping):
         return dict(strings)
@@ -104,7 +104,7 @@ def parse_bounds(strings: str | Sequence[str] | Mapping[str, int]) -> dict[str, 
     """`["boxes=1000"]` as a dictionary; one stays what it is.
 
     Raises:
-        MegccError: for a text that is no such pair, and a bound that is no extent.
+        MegccError: for a string that is no such pair, and a bound that is no extent.
     """
     if isinstance(strings, Mapping):
         for name, most in strings.items():
@@ -139,10 +139,10 @@ _INPUT_KEYS = ("mean", "std", "scale", "network")
 
 def parse_inputs(strings: str | Sequence[str] | Inputs) -> dict[str, Input]:
     """`["data=uint8,NHWC,mean=127.5;mask=uint8"]` as a dictionary; ";" separates inputs of one text. So is a dictionary
-    of inputs, or of the texts after the "=".
+    of inputs, or of the strings after the "=".
 
     Raises:
-        MegccError: for a text that does not follow the grammar, and an input that is in two.
+        MegccError: for a string that does not follow the grammar, and an input that is in two.
     """
     if isinstance(strings, Mapping):
         return {name: given if isinstance(given, Input) else parse_input(given) for name, given in strings.items()}

@@ -35,8 +35,8 @@ class Option(NamedTuple):
     """A field of `CompileOptions` as the command and a configuration file have it.
 
     flag: of the command.
-    kind: "text"; "path"; "texts" and "paths", which may be given several times; "flag"; "count", a number of at least
-        1; "bytes", a number or a text such as 64K; or the words that it may be.
+    kind: "string"; "path"; "strings" and "paths", which may be given several times; "flag"; "count", a number of at
+        least 1; "bytes", a number or a string such as 64K; or the words that it may be.
     metavar, help: of the command.
     context: kernels are chosen for it: a field of `Context`.
     recorded: the manifest has the value where it is not the default.
@@ -68,17 +68,17 @@ class CompileOptions:
     """How a model is compiled.
 
     Attributes:
-        input_shapes: shapes of inputs whose dimensions the model leaves open: a dictionary, or text such as
+        input_shapes: shapes of inputs whose dimensions the model leaves open: a dictionary, or a string such as
             "data=(1,3,224,224)" or "data:[1,3,224,224]", several inputs separated by ";". Several sets of shapes,
             as a list or separated by ":", are compiled into one model; a call takes the one it has the shapes of.
         dims: dimensions by the names that the model has for them, wherever they stand: {"batch": 1, "sequence":
             "1..128"} or {"sequence": range(1, 129)}; a size, ranges as in `dispatch`, a range, or half-open intervals.
-        dispatch: ranges of shapes to compile for: text such as "data[0]=log(1,64);data[2,3]=uniform(64,64,512)", a
+        dispatch: ranges of shapes to compile for: a string such as "data[0]=log(1,64);data[2,3]=uniform(64,64,512)", a
             dispatcher of `tvm_megcc.dispatch`, or `{input: {axis: [(lo, hi), …]}}` with half-open intervals. The axes
             here and in input_shapes are those of the model, also where `inputs` gives another order.
-        inputs: what is given instead of the model's own inputs, which are made from it: text such as
+        inputs: what is given instead of the model's own inputs, which are made from it: a string such as
             "data=uint8,NHWC,mean=123.7:116.3:103.5,std=58.4:57.1:57.4", several inputs separated by ";", or a
-            dictionary of `Input` or the text after the "=".
+            dictionary of `Input` or the string after the "=".
         output_names: compile only what these values need.
         signature: the signature of a TFLite file to compile, where it has several.
         constants: values of some inputs, which are no inputs any more: numbers or arrays.
@@ -88,14 +88,14 @@ class CompileOptions:
         states: output -> input, the pairs of a streaming model: the session keeps the output's value as the input of
             the next run. A "*" in both names stands for the same text: {"present.*": "past_key_values.*"}.
         stream: makes a network of a whole sequence into one that takes it in blocks along one axis and keeps what it
-            needs of earlier ones: text such as "axis=2,block=64", or a `Stream` (docs/streaming.md).
+            needs of earlier ones: a string such as "axis=2,block=64", or a `Stream` (docs/streaming.md).
         extern: operators of your own: a file that declares some (`tvm_megcc.extern`), an `Operator`, or several.
         log: tuning log (`megcc tune`), or its path: kernels are chosen by the times in it.
         optimize: "speed" prints known extents as constants; "size" shares kernels between layers.
         threads: workers that workspace is planned for.
         keep_inputs: inputs in the arena keep their values during a run.
         caller_inputs: inputs have no place in the session's memory: they are bound to the caller's own before a run.
-        ram: most bytes of memory that a session may need, as a number or a text such as "64K"; layers are computed by
+        ram: most bytes of memory that a session may need, as a number or a string such as "64K"; layers are computed by
             rows where that is what it takes.
         flash: most bytes that the model's data may have, likewise.
         regions: memories of a microcontroller, the one that is preferred first, in place of `ram` and `flash`:
@@ -106,7 +106,7 @@ class CompileOptions:
         half: floats are computed in float16, and stored so, where the CPU has it (docs/half.md).
 
     `states`, `constants`, `bounds`, `dims` and `output_names` are also taken as the command has them: "a=b;c=d", "a,b".
-    A number of bytes, or of threads, is taken as a text too.
+    A number of bytes, or of threads, is taken as a string too.
 
     Raises:
         MegccError: for a value that is none of these; TypeError: for a name that is no option.
@@ -116,26 +116,26 @@ class CompileOptions:
         "-O", OPTIMIZE, "", "known extents as constants, or kernels shared between layers (default: speed)",
         context=True, own_key="optimize"))
     input_shapes: str | Shapes | Sequence[Shapes] | None = field(default=None, metadata=_row(
-        "--input-shapes", "text", "SHAPES",
+        "--input-shapes", "string", "SHAPES",
         'such as "data=(1,3,224,224)"; several inputs with ";", several sets of shapes with ":"; of one model of '
         'several "NAME:data=(1,3,224,224)"'))
     dims: Mapping[str, Any] = field(default_factory=dict, metadata=_row(
-        "--dim", "texts", "NAME=SIZE",
+        "--dim", "strings", "NAME=SIZE",
         "size of a dimension by the name that the model has for it, or ranges of it: --dim batch=1 --dim "
         "sequence=1..128; may be given several times", parse="parse_dims"))
     inputs: Mapping[str, Any] = field(default_factory=dict, metadata=_row(
-        "--input", "texts", "INPUT=WORD,…",
+        "--input", "strings", "INPUT=WORD,…",
         "what is given as an input, which the model converts itself: an element type, NHWC or NCHW, BGR, mean=M, std=S "
         'or scale=S with one number or one a channel, such as "data=uint8,NHWC,mean=123.7:116.3:103.5,'
         'std=58.4:57.1:57.4" for (x - mean) / std; may be given several times', parse="parse_inputs"))
     output_names: Sequence[str] = field(default_factory=list, metadata=_row(
-        "--output-names", "texts", "A,B",
+        "--output-names", "strings", "A,B",
         "values to compute instead of the model's outputs; what they do not need is left out",
         parse="parse_output_names"))
     signature: str = field(default="", metadata=_row(
-        "--signature", "text", "NAME", "which of a TFLite file's, where it has several"))
+        "--signature", "string", "NAME", "which of a TFLite file's, where it has several"))
     dispatch: str | Dispatcher | Intervals | None = field(default=None, metadata=_row(
-        "--dispatch", "text", "RANGES",
+        "--dispatch", "string", "RANGES",
         'shapes that change, such as "data[0]=log(1,64);data[2,3]=uniform(64,64,512)"'))
     log: str | Path | TuningLog | None = field(default=None, metadata=_row(
         "--log", "path", "FILE", "tuning log, which 'megcc tune' writes: kernels are chosen by the times in it"))
@@ -166,25 +166,25 @@ class CompileOptions:
         "floats are computed in float16, and stored so, where the CPU has it: arm64-v82 and -v86, cortex-m55 and -m85 "
         "(docs/half.md)", context=True, recorded=True))
     regions: Regions | None = field(default=None, metadata=_row(
-        "--region", "text", "NAME=SIZE,…",
+        "--region", "string", "NAME=SIZE,…",
         "memories of a microcontroller, the one that is preferred first, such as dtcm=64K,sram=256K,flash=1M "
         "(docs/microcontrollers.md)", context=True, recorded=True, parse="parse_regions"))
     constants: Mapping[str, object] = field(default_factory=dict, metadata=_row(
-        "--constant", "texts", "INPUT=VALUE", "fixes an input to a number, or to numbers with ',' between them",
+        "--constant", "strings", "INPUT=VALUE", "fixes an input to a number, or to numbers with ',' between them",
         parse="parse_constants"))
     bounds: Mapping[str, int] = field(default_factory=dict, metadata=_row(
-        "--bound", "texts", "NAME=N",
+        "--bound", "strings", "NAME=N",
         "the largest value of a data-dependent dimension (docs/dynamic-shapes.md), or how many rows states that grow "
         "have room for (docs/streaming.md)", parse="parse_bounds"))
     extern: Externs | None = field(default=None, metadata=_row(
         "--extern", "paths", "FILE",
         "Python file that declares operators of your own, with their C (docs/extern.md); may be given several times"))
     stream: Stream | None = field(default=None, metadata=_row(
-        "--stream", "text", "axis=N,block=N",
+        "--stream", "string", "axis=N,block=N",
         "a network of a whole sequence takes it in blocks along an axis of its inputs, such as axis=2,block=64, and "
         "keeps what it needs of earlier ones (docs/streaming.md)", parse="parse_stream"))
     states: Mapping[str, str] = field(default_factory=dict, metadata=_row(
-        "--state", "texts", "OUTPUT=INPUT",
+        "--state", "strings", "OUTPUT=INPUT",
         "the session keeps this output as this input of the next run; may be given several times; '*' in both names "
         "stands for the same text", parse="parse_states"))
 
@@ -279,9 +279,9 @@ def _require_kind(name: str, value: Any, kind: str | tuple[str, ...]) -> None:
         raise errors.MegccError(f"{name} is one of {', '.join(kind)}, not '{value}'")
     if kind == "flag" and value not in (False, True):
         raise errors.MegccError(f"{name} is True or False, not {value!r}")
-    # Texts, their dictionaries and lists, functions that dispatch, and values that were read already.
-    if not isinstance(kind, tuple) and kind in ("text", "texts", "path", "paths") and isinstance(value, (int, float)):
-        raise errors.MegccError(f"{name} is a text, or what help(tvm_megcc.CompileOptions) says of it, not {value!r}")
+    # Strings, their dictionaries and lists, functions that dispatch, and values that were read already.
+    if kind in ("string", "strings", "path", "paths") and isinstance(value, (int, float)):
+        raise errors.MegccError(f"{name} is a string, or what help(tvm_megcc.CompileOptions) says of it, not {value!r}")
 
 
 def option_of(row: Field[Any]) -> Option:

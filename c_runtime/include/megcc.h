@@ -14,7 +14,7 @@
  * no globals. Every function that returns int32_t returns a status, 0 is success. `error` and `options` may be NULL;
  * options that are all zero are the defaults.
  *
- * Switches for the C files (use the same for all): MEGCC_NO_STRINGS leaves out error texts and kernel names,
+ * Switches for the C files (use the same for all): MEGCC_NO_STRINGS leaves out error messages and kernel names,
  * MEGCC_NO_DYNAMIC shapes that change, MEGCC_NO_THREADS the parallel hook, MEGCC_NO_CPU_DETECT asking the CPU,
  * MEGCC_NO_REGIONS memory in several blocks, MEGCC_NO_STDIO the functions at the end that use files and the heap. MEGCC_TRUSTED_DATA leaves out the checks of
  * containers, where they are constants of the program; never where they come from a file or over a wire.

@@ -27,7 +27,8 @@ def in_numpy(case: Case) -> Outputs:
              for name, array in case.feeds.items()}
     feeds |= {name: np.zeros(graph.types[name].shape, np.int64) for name in graph.inputs if name not in feeds}  # a seed
     found = reference.run(before_layouts(graph, Context(TARGETS["x86-64-v3"])), feeds)
-    return {name: table.strings(array, others) if name in graph.text_ports else array for name, array in found.items()}
+    return {name: table.strings(array, others) if name in graph.string_ports else array
+            for name, array in found.items()}
 
 
 def check(case: Case) -> Result:

@@ -382,7 +382,7 @@ def _rpc_options(verb: argparse.ArgumentParser) -> None:
 #: Where the parsed command line has an option of compiling: other options have names of their own.
 _COMPILING = "compiling {}"
 #: How argparse reads a kind of option.
-_KINDS: dict[str, dict] = {"text": {}, "path": {}, "texts": {"action": "append"}, "paths": {"action": "append"},
+_KINDS: dict[str, dict] = {"string": {}, "path": {}, "strings": {"action": "append"}, "paths": {"action": "append"},
                            "flag": {"action": "store_true"}, "count": {"type": int}, "bytes": {"type": _bytes}}
 
 

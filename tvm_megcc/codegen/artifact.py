@@ -16,7 +16,7 @@ class Artifact(Compiled):
     """A compiled model: what `Compiled` says, with a way to write it."""
 
     def __repr__(self) -> str:
-        ports = [", ".join(f"'{port['name']}': {'texts' if 'text' in port else port['dtype']}"
+        ports = [", ".join(f"'{port['name']}': {'strings' if 'text' in port else port['dtype']}"
                            f"[{','.join(map(str, port['shape']))}]" for port in self.manifest[kind])
                  for kind in ("inputs", "outputs")]
         return (f"<Artifact {self.name} for {', '.join(target.name for target in self.targets)}: "

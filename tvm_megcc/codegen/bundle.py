@@ -78,8 +78,8 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: M
     if len({a.name for a in artifacts}) != len(artifacts):
         raise MegccError("two models have the same name; give one another with --name")
     for artifact in artifacts:
-        if any(f"{other.name}_texts" == artifact.name for other in artifacts):
-            raise MegccError(f"'{artifact.name}.h' is the header of another model's texts; give the model another name "
+        if any(f"{other.name}_strings" == artifact.name for other in artifacts):
+            raise MegccError(f"'{artifact.name}.h' declares the strings of another model; give the model another name "
                              "with --name")
         if artifact.name in HEADERS:
             raise MegccError(f"a model cannot be called '{artifact.name}': that is a C header; "
@@ -87,7 +87,7 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: M
         if embed and container.is_large(artifact.image.model.weights):
             raise MegccError(f"{artifact.name} has {len(artifact.image.model.weights):,} bytes of weights, too many "
                              "for an array in C; leave out --embed")
-    strings = sources(artifacts)
+    written = sources(artifacts)
     models = [_View.of(a) for a in artifacts]
     if embed == AUTO:
         embed = INCBIN if sum(len(part) for model in models for part in model.parts) > LARGE else TEXT
@@ -99,23 +99,23 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: M
                "targets": targets, "makes": make_commands(targets, left_out),
                "profile": left_out, "hosted": not all(target.bare_metal for target in targets)}
     for model in models:
-        strings[f"{model.name}.h"] = _render("name.h", {**context, "model": model})
+        written[f"{model.name}.h"] = _render("name.h", {**context, "model": model})
         if known := model.manifest.get("texts"):
-            strings[f"{model.name}_texts.h"] = _render("strings.h", {**strings_context(model.name, known),
+            written[f"{model.name}_strings.h"] = _render("strings.h", {**strings_context(model.name, known),
                                                                  "version": VERSION})
         if embed == INCBIN:
-            strings[f"{model.name}_data.c"] = including_source(model.name, model.artifact.targets, model.parts,
+            written[f"{model.name}_data.c"] = including_source(model.name, model.artifact.targets, model.parts,
                                                              model.regions)
         elif embed:
-            strings[f"{model.name}_data.c"] = data_source(model.name, model.artifact.targets, model.parts, True,
+            written[f"{model.name}_data.c"] = data_source(model.name, model.artifact.targets, model.parts, True,
                                                          model.regions)
     for name in ("main.c", "README.md", "CMakeLists.txt", "config.cmake.in", "Makefile"):
-        strings[name] = _render(name, context)
+        written[name] = _render(name, context)
     for artifact in artifacts:
         prefix = f"{artifact.name}_" if len(models) > 1 else ""
-        strings[f"{prefix}report.txt"] = artifact.report
-        strings[f"{prefix}memory.svg"] = artifact.memory
-    files = {name: text.encode() for name, text in strings.items()}
+        written[f"{prefix}report.txt"] = artifact.report
+        written[f"{prefix}memory.svg"] = artifact.memory
+    files = {name: text.encode() for name, text in written.items()}
     files |= others or {}
     files = without_unneeded(files | _runtime_files(), {target.isa for target in targets})
     if not embed:
@@ -154,16 +154,16 @@ def _refuse_if_not_ours(folder: Path) -> None:
 def sources(artifacts: Sequence[Compiled]) -> dict[str, str]:
     """All generated C files and the header of their kernels; `kernels.c` gets its model's name where there are
     several."""
-    strings: dict[str, str] = {}
+    written: dict[str, str] = {}
     for artifact in artifacts:
         for name, text in artifact.sources.items():
             if "/" not in name and len(artifacts) > 1:
                 name = f"{artifact.name}_{name}"
-            if name in strings and _code(strings[name]) != _code(text):
+            if name in written and _code(written[name]) != _code(text):
                 raise InternalError(f"two models have different code in {name}")
-            strings.setdefault(name, text)
+            written.setdefault(name, text)
     calls = [call for artifact in artifacts for row in artifact.manifest["programs"] for call in row["calls"]]
-    return {**strings, HEADER: kernels_header(call["kernel"] for call in calls)}
+    return {**written, HEADER: kernels_header(call["kernel"] for call in calls)}
 
 
 def _code(text: str) -> str:
@@ -190,9 +190,9 @@ def _sha256(data: bytes | Image) -> str:
 
 @dataclass(frozen=True)
 class _Port:
-    """An input or output as the templates see it, its texts printable. macro: `<MODEL>_IN_<NAME>`; variable: a name
+    """An input or output as the templates see it, its strings printable. macro: `<MODEL>_IN_<NAME>`; variable: a name
     for it in C, `in_<name>`; least: the shape in which its extents that change are least; state: what it is kept as
-    or from; given: how an input is given that the model converts itself; texts: the header with the texts that its
+    or from; given: how an input is given that the model converts itself; strings: the header with the strings that its
     numbers stand for."""
 
     name: str
@@ -212,7 +212,7 @@ class _Port:
     def note(self) -> str:
         """Returns the remark that follows the type: on its numbers, on a state or on a conversion."""
         if self.strings:
-            return f", numbers of texts: {self.strings}"
+            return f", indices of strings: {self.strings}"
         text = f", real = {np.float32(self.quant.scale)} * (x - {self.quant.zero_point})" if self.quant else ""
         if self.given:
             return f"{text}, given as {self.given}; the model converts it"
@@ -285,7 +285,7 @@ class _View:
                           partners[direction].get(row["name"]),
                           given.get(row["name"]) if direction == "inputs" else "")),
                       Quantisation(**row["quant"]) if "quant" in row else None,
-                      "" if not row.get("text") else f"{artifact.name}_texts.h" if artifact.manifest["texts"]
+                      "" if not row.get("text") else f"{artifact.name}_strings.h" if artifact.manifest["texts"]
                       else "the model knows none")
                 for index, row in enumerate(artifact.manifest[direction])
                 for word in [_unique(identifier(row["name"]), taken)])

@@ -38,7 +38,7 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
                  **({"quant": quantised[n]._asdict()} if n in quantised else {}),
                  **({} if graph.types[n].is_static or n not in graph.inputs else
                     {"least": [evaluate(dim, least) for dim in graph.types[n].shape]}),
-                 **({"text": True} if n in graph.text_ports else {}),
+                 **({"text": True} if n in graph.string_ports else {}),
                  **({"filled": graph.filled[n]._asdict()} if n in graph.filled else {}),
                  **({"counted": True} if symbols_of(n) & counted else {}),
                  **({"mask": True} if n in masks else {}),
@@ -58,7 +58,7 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
                    for source, target in graph.states],
         **({"counters": list(graph.counters)} if graph.counters else {}),
         **({"stream": graph.stream.facts()} if graph.stream else {}),
-        **({"texts": list(graph.strings)} if graph.text_ports else {}),
+        **({"texts": list(graph.strings)} if graph.string_ports else {}),
         "alignment": max([64, *(plan.target.isa.alignment for plan, _ in plans)]),
         "buckets": [{symbol: [low, high] for symbol, low, high in memory.bucket.bounds} for memory in plans[0][1]],
         **({"control": True} if any(bodies_of(op) for op in graph.ops) else {}),

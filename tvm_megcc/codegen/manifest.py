@@ -97,7 +97,7 @@ def _contradiction(manifest: dict) -> str:
             return "embedded_bytes is no list of numbers"
         if _misfit(model.get("texts", []), [str], "") or ("texts" not in model and any(
                 "text" in port for port in (*model["inputs"], *model["outputs"]))):
-            return "its texts are none"
+            return "its strings are none"
         digests = [model.get("digests", {}), model.get("fused_digests", {})]
         if not all(isinstance(of, dict) for of in digests) or not all(
                 isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value, re.ASCII)

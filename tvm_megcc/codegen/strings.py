@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`<model>_texts.h`: the strings that a model knows, for C code that has them where the model has numbers."""
+"""`<model>_strings.h`: the table of strings of a model, from which C code converts strings to indices and back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def strings_context(name: str, strings: Sequence[str]) -> dict:
     """Returns the values that the template prints. All of a string is escaped, or is numbers."""
     encoded = [text.encode() for text in strings]
     numbered = [number for number, text in enumerate(encoded) if len(text) > LITERAL]
-    rows = [(f"{name}_text_{number}" if len(text) > LITERAL else c_string(strings[number]), len(text))
+    rows = [(f"{name}_string_{number}" if len(text) > LITERAL else c_string(strings[number]), len(text))
             for number, text in enumerate(encoded)]
     order = sorted(range(len(encoded)), key=encoded.__getitem__)
     return {"name": name, "rows": rows, "long": [(number, _rows([*encoded[number], 0])) for number in numbered],

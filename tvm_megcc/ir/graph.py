@@ -126,8 +126,8 @@ class Graph:
         again.
     quantised: (scale, zero point) of integer inputs and outputs, where the model says so and no operator does.
     stream: of a network that takes a sequence in blocks.
-    strings: those that the model holds; text_ports: the inputs and outputs whose numbers (int64) are places among them,
-        negative ones of strings that are not.
+    strings: those that the model holds; string_ports: the inputs and outputs whose numbers (int64) are places among
+        them, negative ones of strings that are not.
     labels: names by which outputs are known outside, where their own are not these: those of inputs that are outputs.
     filled: inputs that grow with a state; they have room for all. counters: inputs, states, that count the rows of
         states that grow -> how many there may be.
@@ -145,7 +145,7 @@ class Graph:
     quantised: Mapping[str, tuple[float, int]] = field(default_factory=dict)
     stream: Streamed | None = None
     strings: tuple[str, ...] = ()
-    text_ports: frozenset[str] = frozenset()
+    string_ports: frozenset[str] = frozenset()
     labels: Mapping[str, str] = field(default_factory=dict)
     filled: Mapping[str, Filled] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)

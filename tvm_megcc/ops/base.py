@@ -263,11 +263,11 @@ class OnnxNode:
         """The number of a string."""
         raise NotImplementedError
 
-    def is_text(self, index: int) -> bool:
+    def is_string(self, index: int) -> bool:
         """Whether operand `index` is strings, which are numbers of int64."""
         raise NotImplementedError
 
-    def as_text(self, value: str) -> str:
+    def as_strings(self, value: str) -> str:
         """Marks the value as strings. It must not be used as numbers elsewhere."""
         raise NotImplementedError
 

@@ -413,10 +413,10 @@ def element_type(number: int) -> str:
 @decomposes("Cast", "CastLike")
 def import_cast(node: OnnxNode) -> tuple[str, ...]:
     import onnx
-    to_text = node.is_text(1) if node.op_type == "CastLike" else node.attr("to") == onnx.TensorProto.STRING
-    if node.is_text(0) != to_text:
-        raise MegccError("converts texts and numbers, which is not supported")
-    if node.is_text(0):
+    to_text = node.is_string(1) if node.op_type == "CastLike" else node.attr("to") == onnx.TensorProto.STRING
+    if node.is_string(0) != to_text:
+        raise MegccError("converts strings and numbers, which is not supported")
+    if node.is_string(0):
         return node.inputs[:1]
     dtype = node.type(1).dtype if node.op_type == "CastLike" else element_type(node.attr("to"))
     rounding = node.attr("round_mode", "up")

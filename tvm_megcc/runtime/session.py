@@ -61,11 +61,11 @@ class Port:
     @staticmethod
     def of(row: Mapping[str, Any], strings: StringTable | None = None) -> Port:
         """Reads a port from the manifest's row."""
-        is_text = strings is not None and row.get("text", False)
-        ends = (0, len(strings.known) - 1) if is_text and strings.known else row.get("range")
+        is_string = strings is not None and row.get("text", False)
+        ends = (0, len(strings.known) - 1) if is_string and strings.known else row.get("range")
         return Port(row["name"], row["dtype"], tuple(row["shape"]), None if ends is None else (ends[0], ends[1]),
                     Quantisation(row["quant"]["scale"], row["quant"]["zero_point"]) if "quant" in row else None,
-                    row.get("counted", False), strings if is_text else None,
+                    row.get("counted", False), strings if is_string else None,
                     Filled(**row["filled"]) if "filled" in row else None, row.get("mask") is True,
                     tuple(row["least"]) if "least" in row else None)
 
@@ -123,7 +123,7 @@ class Port:
         return self.dequantize(array)
 
     def __str__(self) -> str:
-        return f"'{self.name}': {'texts' if self.strings else self.dtype}[{','.join(map(str, self.shape))}]"
+        return f"'{self.name}': {'strings' if self.strings else self.dtype}[{','.join(map(str, self.shape))}]"
 
 
 class Session:

@@ -162,7 +162,7 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
     rows = []
     for call, raw in zip(calls, session.trace(feeds), strict=True):
         name = call["output"]
-        if name in expected and expected[name].dtype != object:  # texts are no numbers there
+        if name in expected and expected[name].dtype != object:  # strings are no numbers there
             type_ = types[name]
             value = from_layout(np.frombuffer(raw, np.dtype(type_.dtype)), type_)
             rows.append({"kernel": call["kernel"], "origin": call["origin"],
@@ -290,9 +290,9 @@ def numpy_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequ
         shapes = {name: shapes[name] for name in input_dims(model, signature) if name in shapes}
     graph, _ = import_model(model, input_shapes=shapes, output_names=outputs, extern=extern, signature=signature)
     table, others = StringTable(graph.strings), {}
-    values = reference.run(graph, {name: table.numbers(value, others) if name in graph.text_ports else value
+    values = reference.run(graph, {name: table.numbers(value, others) if name in graph.string_ports else value
                                    for name, value in feeds.items()}, names)
-    return {name: table.strings(values[name], others) if name in graph.text_ports else values[name] for name in names}
+    return {name: table.strings(values[name], others) if name in graph.string_ports else values[name] for name in names}
 
 
 REFERENCES: dict[str, tuple[str, Callable[..., Arrays]]] = {

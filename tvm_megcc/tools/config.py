@@ -23,10 +23,10 @@ from ..options import CompileOptions, each_option
 OPTIONS: dict[str, tuple[str, str | tuple[str, ...]]] = {
     option.key: (name, option.kind) for name, option in each_option()}
 #: Those of a row of `models` besides.
-OF_MODEL: dict[str, tuple[str, str | tuple[str, ...]]] = {"path": ("path", "path"), "name": ("name", "text")}
+OF_MODEL: dict[str, tuple[str, str | tuple[str, ...]]] = {"path": ("path", "path"), "name": ("name", "string")}
 #: Those of the file besides.
 OF_FILE: dict[str, tuple[str, str | tuple[str, ...]]] = {
-    "output": ("output", "path"), "target": ("target", "text"), "embed": ("embed", "flag"),
+    "output": ("output", "path"), "target": ("target", "string"), "embed": ("embed", "flag"),
     "weights": ("weights", ("file", "text", "incbin")), "force": ("force", "flag")}
 
 
@@ -113,18 +113,18 @@ def _value(value: Any, kind: str | tuple[str, ...], where: str, base: Path) -> A
         if value in kind:
             return value
         raise MegccError(f"{where} is {' or '.join(kind)}")
-    if kind in ("texts", "paths"):
+    if kind in ("strings", "paths"):
         value = [value] if isinstance(value, str) else value
         if isinstance(value, list) and all(isinstance(text, str) for text in value):
             return [str(base / text) for text in value] if kind == "paths" else value
-        raise MegccError(f"{where} is a text or a list of texts")
+        raise MegccError(f"{where} is a string or a list of strings")
     if kind == "flag":
         fits, said = isinstance(value, bool), "true or false"
     elif kind in ("count", "bytes"):
         fits = isinstance(value, (int, str)) and not isinstance(value, bool)
         said = "a number of at least 1" if kind == "count" else 'a number of bytes, such as 4096, "256K" or "100M"'
     else:
-        fits, said = isinstance(value, str), "a text"
+        fits, said = isinstance(value, str), "a string"
     if not fits or (kind == "count" and value == 0):
         raise MegccError(f"{where} is {said}")
     return str(base / value) if kind == "path" else value
@@ -132,8 +132,8 @@ def _value(value: Any, kind: str | tuple[str, ...], where: str, base: Path) -> A
 
 def page() -> str:
     """Returns the table of docs/command.md."""
-    said = {"text": "text", "path": "path", "texts": "text or list", "paths": "path or list", "flag": "true or false",
-            "count": "number", "bytes": "number or text"}
+    said = {"string": "string", "path": "path", "strings": "string or list", "paths": "path or list",
+            "flag": "true or false", "count": "number", "bytes": "number or string"}
     rows = [(key, kind, "the folder") for key, (_, kind) in OF_FILE.items()]
     rows += [(key, kind, "a model") for key, (_, kind) in OF_MODEL.items()]
     rows += [(key, kind, "a model, or all of them") for key, (_, kind) in OPTIONS.items()]

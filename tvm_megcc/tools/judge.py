@@ -21,7 +21,7 @@ def difference(value: Array, expected: Array, tolerance: float, least_cosine: fl
         floats: the largest error is at most `tolerance` of the largest magnitude, the cosine at least `least_cosine`.
         quantised integers: likewise; or they are off by one quantum, for each engine rounds in its own way, at no more
             than half of the values, for a mask is no matter of rounding.
-        other integers, texts: at most the share `tolerance` of them differ, whatever the distance: it has no meaning.
+        other integers, strings: at most the share `tolerance` of them differ; by how much has no meaning.
 
     Returns:
         equal; max_error: the largest where both are finite, in quanta for integers; largest: the largest magnitude

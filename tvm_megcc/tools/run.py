@@ -99,7 +99,7 @@ def timed_steps(session, steps: Sequence[Mapping[str, np.ndarray]]) -> tuple[lis
 
 
 def describe(name: str, value: np.ndarray) -> dict:
-    """Shape and the five largest values of an output, of texts the first five."""
+    """Returns the shape of an output and its five largest values; for strings, its first five."""
     flat = value.reshape(-1)
     if value.dtype == object:
         return {"name": name, "dtype": "text", "shape": list(value.shape), "texts": flat[:5].tolist()}

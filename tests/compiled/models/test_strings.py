@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models whose inputs and outputs are texts: numbers in C, texts in Python, whatever the texts are."""
+"""Models whose inputs and outputs are strings: numbers in C, strings in Python, whatever the strings are."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ def looked_up_in_c(folder, name: str, strings: list[str], tmp_path) -> None:
     checks = "".join(f"    check({name}_code_of(t{i}, {len(text)}), t{i}, {len(text)}, {int(i >= len(strings))});\n"
                      for i, text in enumerate(asked))
     (tmp_path / "main.c").write_text(f"""#include <stdlib.h>
-#include "{name}_texts.h"
+#include "{name}_strings.h"
 {arrays}static void check(int64_t code, const char *text, size_t size, int unknown)
 {{
     size_t found = 0;
-    const char *known = {name}_text_of(code, &found);
+    const char *known = {name}_string_of(code, &found);
     if (unknown ? code != -1 || known : !known || found != size || memcmp(known, text, size + 1))
         exit(1);
 }}
@@ -103,9 +103,9 @@ def test_hostile_texts_in_c(tmp_path):
     folder = tvm_megcc.compile(echo(HOSTILE), "c", input_shapes={"x": [2], "n": [2]}, name="echo").save(tmp_path / "e")
     known = json.loads((folder / "manifest.json").read_text())["models"][0]["texts"]
     assert known[:len(HOSTILE)] == HOSTILE
-    assert "in   x  int64[2], texts: places among those of the model" in str(tvm_megcc.inspect(folder))
+    assert "in   x  int64[2], strings: indices in the table of the model" in str(tvm_megcc.inspect(folder))
     looked_up_in_c(folder, "echo", known, tmp_path)
-    assert '"x", int64[2], numbers of texts: echo_texts.h' in (folder / "echo.h").read_text()
+    assert '"x", int64[2], indices of strings: echo_strings.h' in (folder / "echo.h").read_text()
 
 
 @pytest.mark.slow
@@ -128,7 +128,7 @@ def test_texts_that_are_left_out(shape, tmp_path):
 
 @pytest.mark.slow
 def test_moving_comparing_and_counting_texts(tmp_path):
-    """Beside ONNX's own tests: texts of the run, which no table has, on their way and beside each other."""
+    """Beside ONNX's own tests: strings of the run, which no table has, on their way and beside each other."""
     words = [["to", "be", "or"], ["not", "to", "be"]]
     nodes = [node("Equal", "x y", "equal"), node("Equal", "x be", "is_be"), node("Where", "equal x be", "chosen"),
              node("Concat", "x y", "both", axis=0), node("Gather", "both two", "row", axis=0),

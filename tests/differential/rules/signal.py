@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows of signals, Fourier transforms, losses, texts and random numbers."""
+"""Windows of signals, Fourier transforms, losses, strings and random numbers."""
 
 from __future__ import annotations
 

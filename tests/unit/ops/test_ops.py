@@ -118,7 +118,7 @@ def test_onnx_node_tests(parts: int, least: int):
             continue
         for value, expected in zip(case.model.graph.output, outputs, strict=True):
             try:
-                if np.asarray(expected).dtype == object:  # texts
+                if np.asarray(expected).dtype == object:  # strings
                     np.testing.assert_array_equal(actual[value.name], expected)
                     continue
                 np.testing.assert_allclose(actual[value.name], expected, rtol=max(case.rtol, 1e-3), atol=1e-5)
@@ -143,9 +143,9 @@ def run_node_test(model: onnx.ModelProto, inputs) -> dict[str, np.ndarray]:
                                           for name, array in list(zip(names, inputs, strict=True))[1:])
         graph = import_onnx(constant)
     strings, others = StringTable(graph.strings), {}
-    feeds = {name: strings.numbers(array, others) if name in graph.text_ports else array
+    feeds = {name: strings.numbers(array, others) if name in graph.string_ports else array
              for name, array in zip(names, inputs, strict=True) if name in graph.inputs}
-    return {name: strings.strings(array, others) if name in graph.text_ports else array
+    return {name: strings.strings(array, others) if name in graph.string_ports else array
             for name, array in reference.run(graph, feeds).items()}
 
 

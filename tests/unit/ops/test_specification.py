@@ -109,7 +109,7 @@ def test_texts_are_scattered_but_not_reduced(kind: str):
     strings = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.STRING, [2]) for name in "xu"]
     constants = {"i": np.zeros((2,) if kind == "ScatterElements" else (2, 1), np.int64)}
     import_onnx(model([node(kind, "x i u", "y")], strings, ["y"], constants, 18))
-    with pytest.raises(ModelError, match="adds, multiplies or orders texts"):
+    with pytest.raises(ModelError, match="adds, multiplies or orders strings"):
         import_onnx(model([node(kind, "x i u", "y", reduction="max")], strings, ["y"], constants, 18))
 
 

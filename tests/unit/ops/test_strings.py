@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts in ONNX models: their numbers, what is refused of them, and texts of a run in Python."""
+"""Strings in ONNX models: their numbers, what is refused of them, and strings of a run in Python."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ BRANCH = graph_proto([node("Identity", "x", "b")], {}, {"b": (TEXT, [2])}, name=
 
 
 @pytest.mark.parametrize("nodes, why", [
-    ([node("Unique", "x", "y")], "takes texts, which is supported where they are moved"),
-    ([node("Add", "x x", "y")], "takes texts, which"),
-    ([node("Less", "x x", "y")], "takes texts, which"),
-    ([node("Equal", "x n", "y")], "takes texts beside numbers"),
-    ([node("Concat", "n x", "y", axis=0)], "takes texts beside numbers"),
-    ([node("Where", "c x n", "y")], "takes texts beside numbers"),
-    ([node("Gather", "n x", "y")], "takes texts beside numbers"),
-    ([node("Cast", "x", "y", to=TensorProto.INT64)], "converts texts and numbers"),
-    ([node("Cast", "n", "y", to=TEXT)], "converts texts and numbers"),
-    ([node("CastLike", "n x", "y")], "takes texts beside numbers"),
-    ([node("StringConcat", "x x", "y")], "makes new texts, or looks into them"),
-    ([node("StringNormalizer", "x", "y", case_change_action="LOWER")], "changes letters"),
-    ([node("StringNormalizer", "n", "y")], "no row of texts"),
-    ([node("StringNormalizer", "x", "y", stopwords=["a"])], "is_case_sensitive = 1 is supported"),
-    ([node("If", "flag", "y", then_branch=BRANCH, else_branch=BRANCH)], "output 'y': is texts that are not those"),
-    ([node("SequenceConstruct", "x", "s"), node("SequenceAt", "s zero", "y")], "takes texts, which"),
+    ([node("Unique", "x", "y")], "takes strings, which is supported where they are moved"),
+    ([node("Add", "x x", "y")], "takes strings, which"),
+    ([node("Less", "x x", "y")], "takes strings, which"),
+    ([node("Equal", "x n", "y")], "takes strings and numbers together"),
+    ([node("Concat", "n x", "y", axis=0)], "takes strings and numbers together"),
+    ([node("Where", "c x n", "y")], "takes strings and numbers together"),
+    ([node("Gather", "n x", "y")], "takes strings and numbers together"),
+    ([node("Cast", "x", "y", to=TensorProto.INT64)], "converts strings and numbers"),
+    ([node("Cast", "n", "y", to=TEXT)], "converts strings and numbers"),
+    ([node("CastLike", "n x", "y")], "takes strings and numbers together"),
+    ([node("StringConcat", "x x", "y")], "makes new strings or reads their characters"),
+    ([node("StringNormalizer", "x", "y", case_change_action="LOWER")], "changes the case"),
+    ([node("StringNormalizer", "n", "y")], "not a row of strings"),
+    ([node("StringNormalizer", "x", "y", stopwords=["a"])], "removes stop words of any case"),
+    ([node("If", "flag", "y", then_branch=BRANCH, else_branch=BRANCH)], "output 'y': has strings that come neither"),
+    ([node("SequenceConstruct", "x", "s"), node("SequenceAt", "s zero", "y")], "takes strings, which"),
     ([node("Identity", "x", "z")], "output 'y': nothing in the model produces it"),
-    ([node("Identity", "n", "y")], "output 'y': is texts that are not those"),
-    ([ml("LabelEncoder", "n", "y", **KEYS)], "has keys of texts for int64"),
-    ([ml("LabelEncoder", "x", "y", keys_int64s=[1], values_int64s=[2])], "has keys of int64 for texts"),
+    ([node("Identity", "n", "y")], "output 'y': has strings that come neither"),
+    ([ml("LabelEncoder", "n", "y", **KEYS)], "has keys of strings for int64"),
+    ([ml("LabelEncoder", "x", "y", keys_int64s=[1], values_int64s=[2])], "has keys of int64 for strings"),
     ([ml("LabelEncoder", "x", "y", keys_strings=["a"], values_int64s=[2, 3])], "has no keys and values"),
     ([ml("LabelEncoder", "x", "y", keys_strings=["a"], values_int64s=[2],
-         default_tensor=helper.make_tensor("t", TEXT, [1], [b"z"]))], "a default that is a text beside numbers"),
-    ([ml("LabelEncoder", "x", "y", keys_strings=[b"a", b"\xff"], values_int64s=[2, 3])], "no UTF-8"),
-    ([ml("OneHotEncoder", "x", "y", cats_int64s=[1])], "texts by numbers"),
-    ([ml("OneHotEncoder", "n", "y", cats_strings=["1"])], "texts by numbers"),
-    ([ml("CategoryMapper", "x", "y", cats_strings=["1"], cats_int64s=[1, 2])], "as many texts as numbers"),
-    ([ml("Scaler", "x", "y", offset=[0.0], scale=[1.0])], "takes texts, which"),
+         default_tensor=helper.make_tensor("t", TEXT, [1], [b"z"]))], "a default that is a string among numbers"),
+    ([ml("LabelEncoder", "x", "y", keys_strings=[b"a", b"\xff"], values_int64s=[2, 3])], "not valid UTF-8"),
+    ([ml("OneHotEncoder", "x", "y", cats_int64s=[1])], "strings by numbers"),
+    ([ml("OneHotEncoder", "n", "y", cats_strings=["1"])], "strings by numbers"),
+    ([ml("CategoryMapper", "x", "y", cats_strings=["1"], cats_int64s=[1, 2])], "as many strings as numbers"),
+    ([ml("Scaler", "x", "y", offset=[0.0], scale=[1.0])], "takes strings, which"),
     ([node("TfIdfVectorizer", "n", "y", mode="TF", min_gram_length=1, max_gram_length=1, max_skip_count=0,
-           ngram_counts=[0], ngram_indexes=[0], pool_strings=["a"])], "counts texts among numbers")])
+           ngram_counts=[0], ngram_indexes=[0], pool_strings=["a"])], "counts strings among numbers")])
 def test_what_is_refused(nodes, why):
     source = strings_model(nodes, {"x": (TEXT, [2]), "n": ("int64", [2]), "c": ("bool", [2]), "flag": ("bool", [])},
                          {"y": (TEXT, [2])}, {"zero": np.array(0)})
@@ -61,10 +61,10 @@ def test_what_is_refused(nodes, why):
 
 
 @pytest.mark.parametrize("damage, why", [
-    (lambda tensor: tensor.dims.__setitem__(0, 3), "has 2 texts where 3 are needed"),
+    (lambda tensor: tensor.dims.__setitem__(0, 3), "has 2 strings where 3 are needed"),
     (lambda tensor: tensor.dims.__setitem__(0, -2), "negative extent"),
-    (lambda tensor: tensor.string_data.__setitem__(0, b"\xc3("), "no UTF-8"),
-    (lambda tensor: tensor.dims.__setitem__(0, 1 << 62), "has 2 texts where")])
+    (lambda tensor: tensor.string_data.__setitem__(0, b"\xc3("), "not valid UTF-8"),
+    (lambda tensor: tensor.dims.__setitem__(0, 1 << 62), "has 2 strings where")])
 def test_damaged_texts(damage, why):
     source = strings_model([node("Equal", "x t", "y")], {"x": (TEXT, [2])}, {"y": ("bool", [2])},
                          {"t": np.array(["a", "b"], object)})
@@ -74,12 +74,12 @@ def test_damaged_texts(damage, why):
 
 
 def test_numbers_are_places():
-    """Equal texts are one, and there are no texts where no input or output is one."""
+    """Equal strings are one, and there are no strings where no input or output is one."""
     source = strings_model([ml("LabelEncoder", "x", "p", **KEYS), ml("LabelEncoder", "p", "y", keys_int64s=[1, 2],
                                                                   values_strings=["b", "c"])],
                          {"x": (TEXT, [3])}, {"y": (TEXT, [3])})
     graph = import_onnx(source)
-    assert graph.strings == ("a", "b", "c", "_Unused") and graph.text_ports == {"x", "y"}
+    assert graph.strings == ("a", "b", "c", "_Unused") and graph.string_ports == {"x", "y"}
     assert reference.run(graph, {"x": np.array([0, 1, -7])})["y"].tolist() == [1, 2, 3]
     assert not import_onnx(source, output_names=["p"], constants={"x": ["b", "a", "?"]}).strings
     known = import_onnx(source, constants={"x": ["b", "a", "?"]})
@@ -89,7 +89,7 @@ def test_numbers_are_places():
 
 
 def test_constants_and_branches():
-    """Texts of Constant nodes; of a branch that is known."""
+    """Strings of Constant nodes; of a branch that is known."""
     source = strings_model([node("Constant", "", "a", value_strings=["u", "v"]),
                           node("Constant", "", "b", value_string="v"),
                           node("Constant", "", "c", value=helper.make_tensor("c", TEXT, [1], [b"w"])),
@@ -107,7 +107,7 @@ def test_a_sequence_of_texts():
                          [helper.make_tensor_sequence_value_info("s", TEXT, None)],
                          {"y": ("bool", [2]), "z": (TEXT, [2])}, {"one": np.array(1), "a": np.array(["a"], object)})
     graph = import_onnx(source, input_shapes={"s.0": [3], "s.1": [2]})
-    assert graph.text_ports == {"s.0", "s.1", "z"}
+    assert graph.string_ports == {"s.0", "s.1", "z"}
     found = reference.run(graph, {"s.0": np.array([-1, -1, 0]), "s.1": np.array([-1, 0])})
     assert found["y"].tolist() == [False, True] and found["z"].tolist() == [-1, 0]
 
@@ -130,9 +130,9 @@ def test_texts_of_a_run():
 def test_texts_are_no_states_and_not_converted():
     source = strings_model([node("Identity", "x", "y")], {"x": (TEXT, [3])}, {"y": (TEXT, [3])})
     graph = import_onnx(source)
-    with pytest.raises(ModelError, match="texts, which are no state"):
+    with pytest.raises(ModelError, match="strings, which cannot be a state"):
         keep_states(graph, {"y": "x"})
-    with pytest.raises(ModelError, match="converted to nothing"):
+    with pytest.raises(ModelError, match="cannot be converted"):
         convert_inputs(graph, parse_inputs({"x": "uint8"}))
 
 
@@ -140,10 +140,10 @@ def test_models_of_one_folder(tmp_path):
     import tvm_megcc
     from tvm_megcc.codegen.bundle import write
     source = strings_model([ml("LabelEncoder", "x", "y", **KEYS)], {"x": (TEXT, [3])}, {"y": ("int64", [3])})
-    made = [tvm_megcc.compile(source, "c", name=name) for name in ("m", "m_texts", "n")]
+    made = [tvm_megcc.compile(source, "c", name=name) for name in ("m", "m_strings", "n")]
     folder = write([made[0], made[2]], tmp_path / "two")
-    assert (folder / "m_texts.h").exists() and (folder / "n_texts.h").exists()
-    with pytest.raises(MegccError, match="the header of another model's texts"):
+    assert (folder / "m_strings.h").exists() and (folder / "n_strings.h").exists()
+    with pytest.raises(MegccError, match="declares the strings of another model"):
         write(made[:2], tmp_path / "three")
 
 
@@ -151,4 +151,4 @@ def test_a_text_that_nothing_knows(tmp_path):
     import tvm_megcc
     source = strings_model([node("Equal", "x z", "y")], {"x": (TEXT, [3]), "z": (TEXT, [3])}, {"y": ("bool", [3])})
     folder = tvm_megcc.compile(source, "c", name="m").save(tmp_path / "m")
-    assert not (folder / "m_texts.h").exists() and "the model knows none" in (folder / "m.h").read_text()
+    assert not (folder / "m_strings.h").exists() and "the model knows none" in (folder / "m.h").read_text()

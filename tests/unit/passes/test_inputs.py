@@ -185,10 +185,10 @@ def test_the_folder_has_the_input_as_given(model, tmp_path):
 
 
 def test_python_takes_text_and_values(model):
-    by_text = tvm_megcc.compile(model, "c", inputs=IMAGE)
+    by_string = tvm_megcc.compile(model, "c", inputs=IMAGE)
     by_words = tvm_megcc.compile(model, "c", inputs={"data": IMAGE.removeprefix("data=")})
     by_value = tvm_megcc.compile(model, "c", inputs={"data": Input("uint8", "NHWC", mean=np.array(MEAN), std=STD)})
-    assert by_text.container == by_words.container == by_value.container
+    assert by_string.container == by_words.container == by_value.container
 
 
 def test_explain_and_the_cut(model, capsys):

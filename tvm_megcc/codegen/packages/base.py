@@ -222,7 +222,7 @@ def _language(folder: Path, models: Sequence[dict], sources: Mapping[str, bytes]
                          "folders of their own")
     name = models[0]["name"]
     inputs, outputs = ports(models[0], language)
-    return {"inputs": inputs, "outputs": outputs, "texts": known_strings(models[0]), "head": 80,
+    return {"inputs": inputs, "outputs": outputs, "strings": known_strings(models[0]), "head": 80,
             "statuses": statuses(), "align": max(models[0]["alignment"], 8),
             "memory": Memory.of(sources[f"src/{name}.h"].decode(), name)}
 

@@ -100,10 +100,10 @@ class Builder:
         self.folding.held = mark.held
         del self.ops[mark.ops:], self.conditions[mark.conditions:]
 
-    def weight(self, array: np.ndarray, hint: str = "constant", is_text: bool = False) -> str:
+    def weight(self, array: np.ndarray, hint: str = "constant", is_string: bool = False) -> str:
         """Returns a constant of the model's own."""
         name = self.constant(array, hint)
-        if is_text:
+        if is_string:
             self.strings.values[name] = True
         self.folding.held += self.constants[name].nbytes
         return name
@@ -335,10 +335,10 @@ class Node(OnnxNode):
                 return self.attr(name)
         return None
 
-    def is_text(self, index: int) -> bool:
+    def is_string(self, index: int) -> bool:
         return self.has(index) and self.inputs[index] in self._builder.strings.values
 
-    def as_text(self, value: str) -> str:
+    def as_strings(self, value: str) -> str:
         self._builder.strings.values[value] = True
         return value
 

@@ -180,8 +180,9 @@ class Importer:
         self.output_names = [tensor for name in self.output_names for tensor in tensors[name]]
         if not self.output_names:
             self.findings.append("its outputs are empty: no tensor is left")
-        self.findings += [f"output {quoted(name)}: is texts that are not those of inputs or tables, which is not "
-                          "supported" for name in self.output_names if name in self.declared_strings and name in scope
+        self.findings += [f"output {quoted(name)}: has strings that come neither from inputs nor from tables, which is "
+                          "not supported" for name in self.output_names
+                          if name in self.declared_strings and name in scope
                           and scope[name] is not None and scope[name] not in self.builder.strings.values]
         seeds = self.builder.seeds
         if seeds.value is not None and not (seeds.used or self.findings):
@@ -483,7 +484,7 @@ class Importer:
             strings = self.builder.strings.moved(name, node.inputs, reduces)
             with self.builder.importing(label(proto)):
                 values = list(self.importers[name](node))
-            return list(map(node.as_text, values)) if strings else values
+            return list(map(node.as_strings, values)) if strings else values
         types = None if unknown or beside else [node.type(index) for index in range(len(node.inputs))]
         function = function_of(self.model.proto, proto, domain, node.opset, types)
         if function is not None:
@@ -498,8 +499,8 @@ class Importer:
                             ("value_int", np.int64), ("value_ints", np.int64)):
             value = node.attr(name)
             if value is not None:
-                is_text = name == "value" and node.strings(name) is not None
-                return self.builder.weight(np.asarray(value, dtype), node.outputs[0], is_text)
+                is_string = name == "value" and node.strings(name) is not None
+                return self.builder.weight(np.asarray(value, dtype), node.outputs[0], is_string)
         strings = node.strings("value_string", "value_strings")
         if strings is None:
             raise MegccError("holds no tensor; sparse tensors are not supported")

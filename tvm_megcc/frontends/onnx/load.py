@@ -72,9 +72,9 @@ def load(model: str | Path | bytes | onnx.ModelProto) -> LoadedModel:
             except OSError as error:
                 raise ModelError(str(path), [f"cannot be read: {error.strerror}"]) from None
         proto = _parse(data, subject)
-    if not is_text(proto):
-        raise ModelError(subject, ["a name in it is no UTF-8: the file is damaged, or was not written by an ONNX "
-                                   "library"], "export the model again")
+    if not is_string(proto):
+        raise ModelError(subject, ["a name in it is not valid UTF-8: the file is damaged, or was not written by an "
+                                   "ONNX library"], "export the model again")
     name = (Path(model).stem if isinstance(model, (str, Path)) else "") or proto.graph.name or "model"
     if name == "model" and folder is not None:
         name = folder.resolve().name
@@ -102,15 +102,15 @@ def _fields_of(message_type) -> tuple[tuple[str, ...], tuple[tuple[str, bool], .
                   for field in fields if field.type == FieldDescriptor.TYPE_MESSAGE))
 
 
-def is_text(message: Message) -> bool:
-    """Whether every text of a message is one: the parser gives bytes for what is no UTF-8."""
+def is_string(message: Message) -> bool:
+    """Whether every string of a message is str: the parser gives bytes for what is not valid UTF-8."""
     strings, messages = _fields_of(type(message))
     for name in strings:
         value = getattr(message, name)
         if isinstance(value, bytes) or (not isinstance(value, str) and any(isinstance(v, bytes) for v in value)):
             return False
-    return all(all(map(is_text, getattr(message, name))) if several else
-               not message.HasField(name) or is_text(getattr(message, name)) for name, several in messages)
+    return all(all(map(is_string, getattr(message, name))) if several else
+               not message.HasField(name) or is_string(getattr(message, name)) for name, several in messages)
 
 
 def _check_model(proto: onnx.ModelProto, subject: str, opsets: dict[str, int]) -> None:
@@ -149,7 +149,7 @@ def tensor_array(tensor: onnx.TensorProto, folder: Path | None, strings: StringT
         raise TensorError(f"has a negative extent in {tuple(tensor.dims)}")
     if tensor.data_type == onnx.TensorProto.STRING and strings is not None:
         if len(tensor.string_data) != math.prod(tensor.dims):
-            raise TensorError(f"has {len(tensor.string_data)} texts where {math.prod(tensor.dims)} are needed")
+            raise TensorError(f"has {len(tensor.string_data)} strings where {math.prod(tensor.dims)} are needed")
         try:
             return strings.codes(tensor.string_data, tuple(tensor.dims))
         except MegccError as error:

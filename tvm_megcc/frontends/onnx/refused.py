@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX operators that are refused, each with its reason."""
 
-_STRING = "makes new texts, or looks into them, which is not supported; do it in front of the model"
+_STRING = "makes new strings or reads their characters, which is not supported; do it before you call the model"
 
 #: Operators that are refused for a reason of their own, most of them before ONNX's body of them is looked at.
 REFUSED = {

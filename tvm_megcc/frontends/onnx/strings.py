@@ -2,8 +2,8 @@
 """Encodes the strings of a model as numbers: the index of each in the list of the model's strings, in the order of
 their occurrence.
 
-A run has other texts as inputs too; those are negative, each another number. So all that moves texts, compares them or
-looks them up is an operator on int64. What looks into them, or makes new ones, is refused.
+A string of a run that is not in the list becomes a negative number of its own. So an operator that moves strings,
+compares them or looks them up works on int64. An operator that reads characters or makes new strings is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import MegccError
 from ...ir.graph import Graph
 
-#: Operators that move elements, and their operands that are strings if the results are; none for all operands.
+#: Operators that move elements -> their operands that are strings if the results are; () means all operands.
 MOVED: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("Cast", "Compress", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity",
                      "Reshape", "ReverseSequence", "Slice", "Split", "Squeeze", "StringNormalizer", "Tile",
@@ -23,38 +23,38 @@ MOVED: dict[str, tuple[int, ...]] = {
                      "ai.onnx.ml::ArrayFeatureExtractor"), (0,)),
     "CastLike": (0, 1), "Concat": (), "Where": (1, 2), "ScatterElements": (0, 2), "ScatterND": (0, 2),
 }
-#: Operators whose results say something else of strings.
+#: Operators that read strings and return numbers -> their operands that are strings.
 READ: dict[str, tuple[int, ...]] = {
     "Equal": (0, 1), **dict.fromkeys(("Shape", "Size", "TfIdfVectorizer", "ai.onnx.ml::CategoryMapper",
                                       "ai.onnx.ml::LabelEncoder", "ai.onnx.ml::OneHotEncoder"), (0,))}
 
 
 class StringTable:
-    """places: of the strings so far. values: names of the values that are strings."""
+    """indices: of the strings so far. values: names of the values that are strings."""
 
     def __init__(self):
-        self.places: dict[str, int] = {}
+        self.indices: dict[str, int] = {}
         self.values: dict[str, bool] = {}
 
     def codes(self, strings: Iterable[str | bytes], shape: Sequence[int]) -> np.ndarray:
         """Returns the numbers of strings, int64.
 
         Raises:
-            MegccError: for one that is no UTF-8.
+            MegccError: for one that is not valid UTF-8.
         """
         try:
             decoded = [text.decode() if isinstance(text, bytes) else text for text in strings]
         except UnicodeDecodeError:
-            raise MegccError("holds a text that is no UTF-8, which is not supported") from None
-        return np.array([self.places.setdefault(text, len(self.places)) for text in decoded], np.int64).reshape(shape)
+            raise MegccError("holds a string that is not valid UTF-8, which is not supported") from None
+        return np.array([self.indices.setdefault(text, len(self.indices)) for text in decoded], np.int64).reshape(shape)
 
     def known_to(self, graph: Graph) -> Graph:
-        """The graph with what its inputs and outputs say of strings."""
+        """Returns the graph with its table of strings and its string inputs and outputs."""
         ports = frozenset(self.values).intersection((*graph.inputs, *graph.outputs))
-        return graph.with_(strings=tuple(self.places), text_ports=ports) if ports else graph
+        return graph.with_(strings=tuple(self.indices), string_ports=ports) if ports else graph
 
     def moved(self, kind: str, inputs: Sequence[str], reduced: bool = False) -> bool:
-        """Whether the results of an operator are strings, because its operands are.
+        """Whether an operator returns strings because its operands are strings.
 
         reduced: several elements become one.
 
@@ -65,11 +65,11 @@ class StringTable:
         if not strings:
             return False
         if kind not in MOVED and kind not in READ:
-            raise MegccError("takes texts, which is supported where they are moved, compared with others or looked up "
-                             "in tables")
+            raise MegccError("takes strings, which is supported where they are moved, compared or looked up in "
+                             "tables")
         where = MOVED.get(kind, READ.get(kind)) or range(len(inputs))
         if strings != {index for index in where if index < len(inputs) and inputs[index]}:
-            raise MegccError("takes texts beside numbers")
+            raise MegccError("takes strings and numbers together, which is not supported")
         if reduced:
-            raise MegccError("adds, multiplies or orders texts, which is not supported")
+            raise MegccError("adds, multiplies or orders strings, which is not supported")
         return kind in MOVED

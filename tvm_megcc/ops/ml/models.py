@@ -205,7 +205,7 @@ def _linear_svm(node: OnnxNode, x: str, weights: np.ndarray, rho: np.ndarray, la
         (high,) = node.emit("reshape", (high,), shape=node.type_of(label).shape)
         (label,) = emit_broadcast(node, "where", (high, node.constant(np.array(labels[1], np.int64)), label))
         if node.strings("classlabels_strings") is not None:
-            node.as_text(label)
+            node.as_strings(label)
     return label, transformed(node, scores, transform)
 
 
@@ -256,8 +256,8 @@ def one_hot(node: OnnxNode) -> tuple[str, ...]:
     """[..., categories]; an unknown number has none (where `zeros` is 0, ONNX Runtime raises an error)."""
     strings = node.strings("cats_strings")
     categories = node.attr("cats_int64s") if strings is None else strings
-    if categories is None or (strings is not None) != node.is_text(0):
-        raise MegccError("encodes texts by numbers, or numbers by texts, or has no categories")
+    if categories is None or (strings is not None) != node.is_string(0):
+        raise MegccError("encodes strings by numbers, or numbers by strings, or has no categories")
     (x,) = cast_to(node, node.inputs[0], "int64")
     (x,) = node.emit("reshape", (x,), shape=(*node.type(0).shape, 1))
     (hit,) = emit_broadcast(node, "equal", (x, node.constant(np.array(categories, np.int64))))
@@ -317,13 +317,13 @@ def _table(node: OnnxNode, what: str) -> np.ndarray | None:
     return None
 
 
-def _default(node: OnnxNode, values: np.ndarray, is_text: bool) -> np.ndarray:
+def _default(node: OnnxNode, values: np.ndarray, is_string: bool) -> np.ndarray:
     """Returns the value for an unknown key."""
     if node.attr("default_tensor") is not None:
-        if (node.strings("default_tensor") is not None) != is_text:
-            raise MegccError("has a default that is a text beside numbers, or a number beside texts")
+        if (node.strings("default_tensor") is not None) != is_string:
+            raise MegccError("has a default that is a string among numbers, or a number among strings")
         return np.asarray(node.attr("default_tensor")).reshape(-1)[0]
-    if is_text:
+    if is_string:
         return values.dtype.type(node.code(node.attr("default_string", "_Unused")))
     return values.dtype.type(node.attr("default_float", -0.0) if values.dtype.kind == "f" else
                              node.attr("default_int64", -1))
@@ -335,32 +335,32 @@ def label_encoder(node: OnnxNode) -> tuple[str, ...]:
     classes = node.strings("classes_strings")
     if classes is not None:
         place = np.arange(classes.size)
-        keys, values = (classes, place) if node.is_text(0) else (place, classes)
+        keys, values = (classes, place) if node.is_string(0) else (place, classes)
     else:
         keys, values = _table(node, "keys"), _table(node, "values")
     if keys is None or values is None or keys.size != values.size or not keys.size:
         raise MegccError("has no keys and values, as many of both")
-    by_text = node.is_text(0) if classes is not None else node.strings("keys_strings", "keys_tensor") is not None
-    if keys.dtype.name != node.type(0).dtype or by_text != node.is_text(0):
-        raise ShapeError(f"has keys of {'texts' if by_text else keys.dtype} for "
-                         f"{'texts' if node.is_text(0) else node.type(0)}")
-    is_text = node.strings("values_strings", "values_tensor") is not None or (classes is not None and not by_text)
-    result = looked_up(node, keys, values, _default(node, values, is_text))
-    return (node.as_text(result) if is_text else result,)
+    by_string = node.is_string(0) if classes is not None else node.strings("keys_strings", "keys_tensor") is not None
+    if keys.dtype.name != node.type(0).dtype or by_string != node.is_string(0):
+        raise ShapeError(f"has keys of {'strings' if by_string else keys.dtype} for "
+                         f"{'strings' if node.is_string(0) else node.type(0)}")
+    is_string = node.strings("values_strings", "values_tensor") is not None or (classes is not None and not by_string)
+    result = looked_up(node, keys, values, _default(node, values, is_string))
+    return (node.as_strings(result) if is_string else result,)
 
 
 @ml("CategoryMapper")
 def category_mapper(node: OnnxNode) -> tuple[str, ...]:
-    """The text of a number, or the number of a string."""
+    """Returns the string of a number, or the number of a string."""
     strings, numbers = node.strings("cats_strings"), np.array(node.attr("cats_int64s") or (), np.int64)
     if strings is None or strings.size != numbers.size:
-        raise MegccError("has no categories, as many texts as numbers")
-    if node.is_text(0):
+        raise MegccError("has no categories, as many strings as numbers")
+    if node.is_string(0):
         return (looked_up(node, strings, numbers, np.int64(node.attr("default_int64", -1))),)
     if node.type(0).dtype != "int64":
         raise ShapeError(f"has numbers of int64 for {node.type(0)}")
     default = np.int64(node.code(node.attr("default_string", "_Unused")))
-    return (node.as_text(looked_up(node, numbers, strings, default)),)
+    return (node.as_strings(looked_up(node, numbers, strings, default)),)
 
 
 def looked_up(node: OnnxNode, keys: np.ndarray, values: np.ndarray, unknown: np.generic) -> str:
@@ -368,7 +368,7 @@ def looked_up(node: OnnxNode, keys: np.ndarray, values: np.ndarray, unknown: np.
     shape = node.type(0).shape
     _, first = np.unique(keys, return_index=True)
     keys, values = keys[np.sort(first)], values[np.sort(first)]
-    if node.is_text(0):  # their numbers are places, and others lie around them
+    if node.is_string(0):  # their numbers are places, and others lie around them
         table = np.full(int(keys.max()) + 3, unknown, values.dtype)
         table[keys + 1] = values
         (place,) = emit_broadcast(node, "max", (node.inputs[0], number(node, -1, "int64")))

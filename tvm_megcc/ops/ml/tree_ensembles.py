@@ -87,7 +87,7 @@ def labelled(node: OnnxNode, index: str, labels: Sequence[int]) -> str:
     """Returns the labels of indices [N]."""
     if list(labels) != list(range(len(labels))):
         (index,) = node.emit("gather", (node.constant(np.array(labels, np.int64)), index), axis=0)
-    return index if node.strings("classlabels_strings") is None else node.as_text(index)
+    return index if node.strings("classlabels_strings") is None else node.as_strings(index)
 
 
 def chosen(node: OnnxNode, condition: str, yes: int, no: int) -> str:
@@ -95,7 +95,7 @@ def chosen(node: OnnxNode, condition: str, yes: int, no: int) -> str:
     pair = [node.constant(np.array(label, np.int64)) for label in (yes, no)]
     (label,) = emit_broadcast(node, "where", (condition, *pair))
     (label,) = node.emit("reshape", (label,), shape=node.type_of(label).shape[:1])
-    return label if node.strings("classlabels_strings") is None else node.as_text(label)
+    return label if node.strings("classlabels_strings") is None else node.as_strings(label)
 
 
 def column(node: OnnxNode, scores: str, index: int) -> str:

@@ -65,8 +65,8 @@ def tf_idf(node: OnnxNode) -> tuple[str, ...]:
     least, most, mode = node.attr("min_gram_length"), node.attr("max_gram_length"), node.attr("mode")
     strings, starts, columns = node.strings("pool_strings"), node.attr("ngram_counts"), node.attr("ngram_indexes")
     pool = (node.attr("pool_int64s") or []) if strings is None else strings.tolist()
-    if (strings is not None) != node.is_text(0):
-        raise MegccError("counts texts among numbers, or numbers among texts")
+    if (strings is not None) != node.is_string(0):
+        raise MegccError("counts strings among numbers, or numbers among strings")
     if mode not in ("TF", "IDF", "TFIDF"):
         raise MegccError(f"has mode {mode}; TF, IDF and TFIDF are supported")
     grams: dict[tuple[int, ...], int] = {}

@@ -13,16 +13,16 @@ from ..spelling import number, onnx_operator
 
 @decomposes("StringNormalizer")
 def string_normalizer(node: OnnxNode) -> tuple[str, ...]:
-    """A row without the strings of a list; one empty text where nothing is left."""
+    """Removes the strings of a list from a row; leaves one empty string where nothing remains."""
     x, stops = node.type(0), node.strings("stopwords")
     if node.attr("case_change_action", "NONE") != "NONE":
-        raise MegccError("changes letters; give the model texts whose letters are changed already")
-    if not node.is_text(0) or not (x.rank == 1 or (x.rank == 2 and x.shape[0] == 1)):
-        raise ShapeError(f"{x} is no row of texts")
+        raise MegccError("changes the case of strings, which is not supported; do it before you call the model")
+    if not node.is_string(0) or not (x.rank == 1 or (x.rank == 2 and x.shape[0] == 1)):
+        raise ShapeError(f"{x} is not a row of strings")
     if stops is None:
         return node.inputs[:1]
     if not node.attr("is_case_sensitive", 0):
-        raise MegccError("leaves texts out whatever the case of their letters; is_case_sensitive = 1 is supported")
+        raise MegccError("removes stop words of any case, which is not supported; is_case_sensitive = 1 is")
     (row,) = node.emit("reshape", node.inputs[:1], shape=(x.shape[-1], 1))
     (hits,) = emit_broadcast(node, "equal", (row, node.constant(stops.reshape(1, -1))))
     (hits,) = node.emit("cast", (hits,), dtype="uint8")

@@ -86,7 +86,7 @@ def _with_copies(graph: Graph) -> Graph:
         outputs=tuple(outputs), types={**graph.types, **{copied: graph.types[name] for copied, name in copies.items()}},
         labels={**graph.labels, **{copied: graph.label(name) for copied, name in copies.items()}},
         states=tuple((made.get(source, source), target) for source, target in graph.states),
-        text_ports=graph.text_ports.union(copied for copied, name in copies.items() if name in graph.text_ports))
+        string_ports=graph.string_ports.union(copied for copied, name in copies.items() if name in graph.string_ports))
 
 
 def _require_limits(graph: Graph) -> None:

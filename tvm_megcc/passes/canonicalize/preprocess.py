@@ -143,8 +143,8 @@ def convert_inputs(graph: Graph, inputs: Mapping[str, Input]) -> Graph:
             advice = f". Did you mean '{near[0]}'?" if near else ""
             findings.append(f"the model has no input '{name}'; its inputs are {', '.join(graph.inputs)}{advice}")
             continue
-        if name in graph.text_ports:
-            findings.append(f"input '{name}' is texts, which are converted to nothing")
+        if name in graph.string_ports:
+            findings.append(f"input '{name}' has strings, which cannot be converted")
             continue
         findings += [f"input '{name}', given as {given}: it {reason}"
                      for reason in with_network(graph, name, given).refusals(graph.types[name])]

@@ -63,8 +63,9 @@ def _reasons(graph: Graph, source: str, target: str, taken: set[str]) -> list[st
     result, operand = graph.types[source], graph.types[target]
     if result != operand:
         return [f"output '{source}' is {result}, input '{target}' is {operand}"]
-    if strings := graph.text_ports.intersection((source, target)):
-        return [f"'{min(strings)}' is texts, which are no state: those that the model does not know are of one run"]
+    if strings := graph.string_ports.intersection((source, target)):
+        return [f"'{min(strings)}' has strings, which cannot be a state: the number of a string that is not in the "
+                "table holds for one run"]
     if not operand.is_static:
         sizes = sizes_wanted(sorted(set().union(*map(symbols, operand.shape))))
         return [f"input '{target}' is {operand}; a state has one shape for ever, give it: {sizes}"]

@@ -63,7 +63,7 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: 
     inputs, outputs = ports(row)
     context = {"statuses": statuses(), "generator": f"tvm_megcc {VERSION}", "package": chosen, "version": version,
                "url": bool(url), "link": url, "model": model_view(row), "inputs": inputs,
-               "outputs": outputs, "texts": known_strings(row), "kept": bool(row["states"]), "embedded": embedded,
+               "outputs": outputs, "strings": known_strings(row), "kept": bool(row["states"]), "embedded": embedded,
                "align": max(row["alignment"], 8), "target": cpu.name}
     functions = (*_EXPORTS, *(["shape"] if any(port.dynamic for port in inputs) else []),
                  *(["dim"] if any(port.dynamic for port in outputs) else []))

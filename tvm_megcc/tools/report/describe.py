@@ -103,7 +103,7 @@ def _port(port: dict) -> str:
     """Its type, and what its elements are where the type does not say so."""
     text = f"{port['name']}  {port['dtype']}[{','.join(map(str, port['shape']))}]"
     if port.get("text"):
-        text += ", texts: places among those of the model"
+        text += ", strings: indices in the table of the model"
     if "filled" in port:
         filled = port["filled"]
         text += f", of which {filled['past']} + {filled['new']} along axis {filled['axis']} count"

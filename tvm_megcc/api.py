@@ -56,7 +56,8 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module | object,
     Raises:
         MegccError: saying what of the model cannot be compiled, where, and what to do.
     """
-    from .frontends.models import import_model, is_tflite
+    from .frontends.contents import is_tflite
+    from .frontends.models import import_model
     from .frontends.torch_models import of_torch
 
     options = CompileOptions.of(options, changes)

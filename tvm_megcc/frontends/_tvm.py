@@ -21,15 +21,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import MegccError
+from .contents import kind_of
 
 if TYPE_CHECKING:
     from tvm import IRModule as Module  # noqa: F401  (what `tvm_megcc.compile` takes beside files)
 
 #: The functions that `tvm_megcc` offers inside TVM; importing the front end that has it registers with TVM.
 LAZY = ("partition_for_megcc", "tune_megcc_kernels", "build_megcc_kernels", "build")
-#: Files that TVM's importers read, by suffix: what they are, and what to install.
-FILES = {".tflite": ("TFLite files", "'tvm_megcc[tflite]'"),
-         ".pt2": ("programs of torch.export", "'tvm_megcc[tvm]' torch")}
+#: Files that TVM's importers read, by kind: what they are, and what to install.
+FILES = {"tflite": ("TFLite files", "'tvm_megcc[tflite]'"),
+         "program": ("programs of torch.export", "'tvm_megcc[tvm]' torch")}
 #: The oldest and the newest release of TVM with Relax that the tests ran on, and what messages say.
 RELAX = ((0, 26), (0, 27))
 SUPPORTED = "0.26 to 0.27, or 0.9 to 0.19"
@@ -57,9 +58,9 @@ def is_module(model) -> bool:
 
 
 def is_for_importers(model) -> bool:
-    """Whether a model is one that TVM's importers read: a TFLite file, a program of torch.export."""
+    """Whether a model is one that comes in through TVM's importers alone: a program of torch.export."""
     if isinstance(model, (str, Path)):
-        return Path(model).suffix in FILES
+        return kind_of(model) == "program"
     return any(part.__module__.startswith("torch.export") for part in type(model).__mro__)
 
 
@@ -72,7 +73,7 @@ def loaded(model):
     try:
         load = attribute("load", "files")
     except ImportError as error:
-        what = FILES.get(Path(model).suffix, FILES[".pt2"]) if isinstance(model, (str, Path)) else FILES[".pt2"]
+        what = FILES[kind_of(model) or "program"]
         raise MegccError(f"{model if isinstance(model, (str, Path)) else 'the program'}: {what[0]} come in through "
                          f"TVM's importers: pip install {what[1]}") from error
     return load(model)

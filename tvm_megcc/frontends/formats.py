@@ -9,13 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
 
-from ..errors import MegccError, ModelError
-from ..folders import read
-
-#: Bytes at the beginning of a file that tell what it is.
-_HEAD = 64
+from ..errors import MegccError, ModelError, shortened
+from .contents import HEAD, head_of, is_onnx, kind_of, marked
 
 
 @dataclass(frozen=True)
@@ -87,8 +83,10 @@ PADDLE = Format("a Paddle model",
 PICKLE = Format("a pickle of Python", "Load it where it was made, and export it: torch.onnx.export for a module of "
                                       "PyTorch, skl2onnx.to_onnx for one of scikit-learn")
 ARCHIVE = Format("an archive", "Unpack it, and give the model that is in it")
-TFLITE = Format("a TFLite file by its contents", "Give it a name that ends in .tflite")
-GGUF = Format("a GGUF file by its contents", "Give it a name that ends in .gguf")
+EMPTY = Format("an empty file", "Export or download it again")
+#: Models that are files only.
+FILES = {"tflite": Format("a TFLite file", "Write them into a file, and give its path"),
+         "gguf": Format("a GGUF file", "Write them into a file, and give its path")}
 _ENGINES = "Nothing turns that into ONNX: export the model that it was made from"
 
 #: By the end of the name.
@@ -104,10 +102,11 @@ SUFFIXES = {
 #: By the first bytes, whatever the name: (where, what stands there, what it is).
 HEADS = (
     (0, b"version https://git-lfs", Format("a pointer of Git LFS, not the file itself", "Fetch it: git lfs pull")),
-    (0, b"<!DOCTYPE", _WEB_PAGE), (0, b"<!doctype", _WEB_PAGE), (0, b"<html", _WEB_PAGE),
-    (0, b"\x89HDF\r\n", KERAS), (4, b"TFL3", TFLITE), (0, b"GGUF", GGUF), (0, b"\x1f\x8b", ARCHIVE),
+    (0, b"\x89HDF\r\n", KERAS), (4, b"ORTM", SUFFIXES[".ort"]), (0, b"\x1f\x8b", ARCHIVE),
     (0, b"\x80\x02", PICKLE), (0, b"PK\x03\x04", ARCHIVE),
 )
+#: How web pages begin, in small letters and behind spaces.
+_PAGES = (b"<!doctype html", b"<html", b"<head", b"<!--")
 #: A model that is an object of Python, by the module of its class or of one that it is made from.
 OBJECTS = (("torch.nn", MODULE), ("torch.jit", MODULE), ("keras", KERAS_OBJECT), ("tensorflow", KERAS_OBJECT))
 
@@ -119,18 +118,36 @@ def refuse_unreadable(model) -> None:
     """
     if isinstance(model, (str, Path)):
         path = Path(model)
-        found = _folder(path) if path.is_dir() else _file(path) if path.is_file() else None
-        if found is not None:
-            raise ModelError(str(path), [f"is {found.what}"], found.how.format(
-                path=shlex.quote(str(path)), folder=shlex.quote(str(path.parent)), stem=shlex.quote(path.stem),
-                file=repr(str(path))))
+        _refuse(path, _folder(path) if path.is_dir() else _file(path) if path.is_file() else None)
     elif isinstance(model, (bytes, bytearray)):
-        found = _by_head(bytes(model[:_HEAD]))
+        head = bytes(model[:HEAD])
+        found = FILES.get(marked(head)) or _by_head(head)
         if found is not None:
             raise ModelError("the bytes", [f"are {found.what}"], found.how.format(
                 path="MODEL", folder=".", stem="model", file="'MODEL'"))
     elif not isinstance(model, onnx.ModelProto):
         raise _no_model(model)
+
+
+def refuse_misnamed(model) -> None:
+    """Raises ModelError for a file that its name says another front end reads, and its contents do not.
+
+    What has neither the mark of the format nor another one passes: the front end tells what is wrong.
+    """
+    if kind_of(model):
+        path = Path(model)
+        head = head_of(path)
+        found = _folder(path) if path.is_dir() else EMPTY if path.is_file() and not path.stat().st_size else \
+            None if marked(head) else _by_head(head) or _text(head)
+        if kind_of(model) != "program" or found not in (ARCHIVE, PICKLE):
+            _refuse(path, found)
+
+
+def _refuse(path: Path, found: Format | None) -> None:
+    if found is not None:
+        raise ModelError(str(path), [f"is {found.what}"], found.how.format(
+            path=shlex.quote(str(path)), folder=shlex.quote(str(path.parent)), stem=shlex.quote(path.stem),
+            file=repr(str(path))))
 
 
 def _folder(path: Path) -> Format:
@@ -150,11 +167,12 @@ def _folder(path: Path) -> Format:
 
 def _file(path: Path) -> Format | None:
     """Recognises the format of a file that is not ONNX; its contents count more than its name."""
-    with path.open("rb") as file:
-        head = file.read(_HEAD)
+    head = head_of(path)
     named, found = SUFFIXES.get(path.suffix.lower()), _by_head(head)
+    if not path.stat().st_size:
+        return EMPTY
     if named is None and found is None:
-        return None
+        return None if (text := _text(head)) is None or is_onnx(path) else text
     if found in (PICKLE, ARCHIVE) and zipfile.is_zipfile(path):
         names = zipfile.ZipFile(path).namelist()
         if any(name.endswith("/data.pkl") for name in names):
@@ -163,18 +181,20 @@ def _file(path: Path) -> Format | None:
             return KERAS
     if found not in (None, PICKLE, ARCHIVE):
         return found
-    return None if found is None and _is_onnx(path) else named or found
+    return None if found is None and is_onnx(path) else named or found
 
 
 def _by_head(head: bytes) -> Format | None:
+    if head.removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(_PAGES):
+        return _WEB_PAGE
     return next((found for where, text, found in HEADS if head[where:].startswith(text)), None)
 
 
-def _is_onnx(path: Path) -> bool:
-    try:
-        return bool(onnx.ModelProto.FromString(read(path)).graph.output)
-    except DecodeError:
-        return False
+def _text(head: bytes) -> Format | None:
+    """What a server writes in place of a file that it does not give, and other texts."""
+    if not head.isascii() or not (words := head.decode("ascii").split()) or not "".join(words).isprintable():
+        return None
+    return Format(f"a text that begins with '{shortened(' '.join(words), 40)}'", "Download or export the model itself")
 
 
 def _no_model(model) -> MegccError:

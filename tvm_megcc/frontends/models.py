@@ -20,7 +20,7 @@ from ..passes.streaming.kv_cache import grow_states, growing
 from ..passes.streaming.states import expanded
 from ..passes.streaming.streams import streamed
 from . import _tvm, formats, torch_models
-from .gguf.file import is_gguf
+from .contents import is_gguf, is_tflite
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from ..options import CompileKeywords
 
 logger = logging.getLogger(__name__)
-
-#: How names of TFLite files end.
-TFLITE = ".tflite"
 
 
 def import_model(model, options: CompileOptions | None = None, *, params: Mapping[str, object] | None = None,
@@ -60,6 +57,7 @@ def _import_all(model, options: CompileOptions, params: Mapping[str, object] | N
                   ) -> tuple[Graph, tuple[Bucket, ...]]:
     """Runs `import_model` for a model that is not streamed."""
     name = Path(model).stem if isinstance(model, (str, Path)) else "model"
+    formats.refuse_misnamed(model)
     if is_tflite(model):
         if params or options.constants or options.bounds:
             raise MegccError("params, --constant and --bound are not for TFLite files")
@@ -127,10 +125,6 @@ def _loaded(model):
         return torch_models.through_onnx(model, error)
 
 
-def is_tflite(model) -> bool:
-    return isinstance(model, (str, Path)) and Path(model).suffix == TFLITE
-
-
 def _of_tflite(model, options: CompileOptions) -> tuple[Graph, tuple[Bucket, ...]]:
     """Returns a TFLite file as a graph and its ranges of shapes, by TVM where that is installed and reads what we do
     not.
@@ -177,6 +171,7 @@ def input_names(model, signature: str = "") -> list[str]:
     Raises:
         MegccError: for what is no model that we read.
     """
+    formats.refuse_misnamed(model)
     if is_tflite(model):
         from .tflite import input_dims as tflite_dims
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MegccError, shortened
+from .contents import kind_of
 
 #: The packages that torch.onnx needs besides PyTorch.
 _EXPORTER = "onnxscript"
@@ -70,7 +71,7 @@ def through_onnx(model: Any, reason: MegccError) -> Any:
     Raises:
         MegccError: with the reason why it does not come in another way, where PyTorch does not make ONNX of it either.
     """
-    if isinstance(model, (str, Path)) and Path(model).suffix != ".pt2":
+    if isinstance(model, (str, Path)) and kind_of(model) != "program":
         raise reason
     if not _installed("torch"):  # which is what the reason says
         raise reason

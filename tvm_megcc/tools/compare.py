@@ -15,8 +15,8 @@ import onnx
 from ..compiler import context_of, lower
 from ..errors import MegccError, shortened
 from ..extern import Externs
-from ..frontends._tvm import FILES
-from ..frontends.models import TFLITE, import_model
+from ..frontends.contents import is_tflite, kind_of
+from ..frontends.models import import_model
 from ..ir.dims import Symbol, substitute
 from ..ir.graph import Attrs, Graph, Op
 from ..ir.types import from_layout
@@ -223,7 +223,7 @@ def _row(row: Mapping) -> str:
 
 def default_reference(model: Path, extern: Externs | None = None, signature: str = "") -> str:
     """ONNX Runtime or LiteRT where it is installed and reads the model."""
-    if model.suffix == TFLITE:
+    if is_tflite(model):
         from ..frontends.tflite import only_micro
 
         runs = not extern and importlib.util.find_spec("ai_edge_litert") and not only_micro(model, signature)
@@ -233,7 +233,7 @@ def default_reference(model: Path, extern: Externs | None = None, signature: str
 
 
 def is_onnx(model: Path) -> bool:
-    return model.suffix not in FILES
+    return not kind_of(model)
 
 
 def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequence[str] = (),
@@ -251,7 +251,7 @@ def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], outputs
 def litert_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequence[str] = (),
                   extern: Externs | None = None, signature: str = "") -> Arrays:
     """Returns values of these names by LiteRT's reference kernels; of a signature its outputs only."""
-    if model.suffix != TFLITE:
+    if not is_tflite(model):
         raise MegccError(f"{model} is no TFLite file: compare it with --reference onnxruntime or numpy")
     if extern:
         raise MegccError("LiteRT does not know the operators of --extern: compare with --reference numpy")
@@ -284,7 +284,7 @@ def numpy_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequ
     outputs: values that the model is cut at; what it has behind them need not be supported.
     """
     shapes = {name: value.shape for name, value in feeds.items()}
-    if model.suffix == TFLITE:  # what it keeps from run to run is no input of the file
+    if is_tflite(model):  # what it keeps from run to run is no input of the file
         from ..frontends.tflite import input_dims
 
         shapes = {name: shapes[name] for name in input_dims(model, signature) if name in shapes}

@@ -2,6 +2,7 @@
 """Files and objects that are no ONNX models: the message says what they are and which command makes ONNX of them."""
 
 import io
+import os
 import pickle
 import zipfile
 
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 
 import tvm_megcc
+from tests.tflite_files import written
 from tvm_megcc import paths
 from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.errors import MegccError
 from tvm_megcc.frontends import formats
+from tvm_megcc.frontends.models import import_model, input_names
 
 DIGITS = (paths.examples() / "digits.onnx").read_bytes()
 
@@ -25,6 +28,8 @@ def zipped(*names: str) -> bytes:
     return data.getvalue()
 
 
+#: How names of files end that are models.
+NAMES = (".onnx", ".tflite", ".gguf", ".pt2")
 FILES = {
     "net.pt": (zipped("net/data.pkl", "net/data/0"), "file of PyTorch", "torch.onnx.export"),
     "old.pth": (pickle.dumps([1], 2), "file of PyTorch", "load_state_dict(torch.load("),
@@ -36,13 +41,18 @@ FILES = {
     "frozen.pb": (b"\x0a\x04\x0a\x02xy", "TensorFlow", "tf2onnx.convert --graphdef"),
     "net.mlmodel": (b"\x08\x04", "Core ML", "convert_coreml"),
     "net.pdmodel": (b"\x0a\x04\x0a\x02xy", "Paddle", "paddle2onnx --model_dir"),
-    "net.model": (b"GGUF", "a GGUF file by its contents", "a name that ends in .gguf"),
     "net.xml": (b"<?xml", "OpenVINO", "export the model that it was made from"),
     "net.onnx.gz": (b"\x1f\x8b\x08", "archive", "Unpack"),
     "net.bin": (b"TFL3", "weights", "optimum-cli"),
-    "lite.model": (b"\x1c\0\0\0TFL3", "TFLite", ".tflite"),
-    "pointer.onnx": (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS", "git lfs pull"),
-    "page.onnx": (b"<!DOCTYPE html><html>", "web page", "Download"),
+    "runtime.onnx": (b"\x1c\0\0\0ORTM", "ONNX Runtime alone", "export the model that it was made from"),
+    **{f"pointer{name}": (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS", "git lfs pull")
+       for name in NAMES},
+    **{f"page{name}": (b"\xef\xbb\xbf\n <!DOCTYPE HTML><html>", "web page", "Download") for name in NAMES},
+    **{f"message{name}": (b"Entry not found\n", "a text that begins with 'Entry not found'", "Download")
+       for name in NAMES},
+    **{f"empty{name}": (b"", "an empty file", "again") for name in NAMES},
+    **{f"archive{name}": (zipped("model.onnx"), "archive", "Unpack") for name in NAMES if name != ".pt2"},
+    "keras.tflite": (b"\x89HDF\r\n\x1a\n", "Keras", "tf2onnx.convert --saved-model"),
 }
 
 
@@ -64,10 +74,41 @@ def test_commands_can_be_copied_for_any_name(tmp_path):
     assert formats.shlex.quote(str(path)) in str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["digits.pb", "digits", "digits.bin", "digits.onnx"])
+@pytest.mark.parametrize("name", ["digits.pb", "digits", "digits.bin", *(f"digits{name}" for name in NAMES)])
 def test_a_model_under_any_name(name, tmp_path):
     (tmp_path / name).write_bytes(DIGITS)
     assert tvm_megcc.compile(tmp_path / name, "c").name == "digits"
+
+
+@pytest.mark.parametrize("name", ["m", "m.lite", "m.TFLITE", "m.bin", *(f"m{name}" for name in NAMES)])
+def test_a_tflite_file_under_any_name(name, tmp_path):
+    pytest.importorskip("tflite")
+    (tmp_path / name).write_bytes(written({"x": (2,), "y": (2,)}, [("RELU", "", {}, ["x"], ["y"])], ["x"], ["y"]))
+    assert [op.kind for op in import_model(tmp_path / name)[0].ops]
+    assert input_names(tmp_path / name) and tvm_megcc.compile(tmp_path / name, "c").name == "m"
+
+
+@pytest.mark.parametrize("name", ["m", "m.bin", *(f"m{name}" for name in NAMES)])
+def test_a_gguf_file_under_any_name(name, tmp_path):
+    (tmp_path / name).write_bytes(b"GGUF\x07\0\0\0")
+    with pytest.raises(MegccError, match="has version 7"):
+        import_model(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_folder_under_the_name_of_a_file(name, tmp_path):
+    (tmp_path / f"m{name}").mkdir()
+    with pytest.raises(MegccError, match="is a folder"):
+        import_model(tmp_path / f"m{name}")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read anything")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_that_may_not_be_read(name, tmp_path):
+    (tmp_path / f"m{name}").write_bytes(DIGITS)
+    (tmp_path / f"m{name}").chmod(0)
+    with pytest.raises(MegccError, match="Permission denied"):
+        import_model(tmp_path / f"m{name}")
 
 
 @pytest.mark.parametrize(("inside", "what", "how"), [

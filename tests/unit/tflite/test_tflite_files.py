@@ -221,7 +221,7 @@ def test_no_tflite_file(tmp_path, capsys):
     path = tmp_path / "broken.tflite"
     with pytest.raises(ModelError, match="cannot be read: No such file"):
         tvm_megcc.compile(path, "c")
-    path.write_bytes(b"anything")
+    path.write_bytes(b"\x1c\0\0\0TFL2")
     with pytest.raises(ModelError, match="is no TFLite file"):
         tvm_megcc.compile(path, "c")
     path.write_bytes(network()[:1000])

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """GGUF files of language models into our graph."""
 
-from .file import is_gguf
 from .importer import import_gguf, input_dims
 
-__all__ = ["import_gguf", "input_dims", "is_gguf"]
+__all__ = ["import_gguf", "input_dims"]

@@ -68,11 +68,6 @@ class File:
     tensors: Mapping[str, Tensor]
 
 
-def is_gguf(model: object) -> bool:
-    """Whether this is the path of a GGUF file, by its name."""
-    return isinstance(model, (str, Path)) and Path(model).suffix == ".gguf"
-
-
 def read(path: str | Path) -> File:
     """The file; data of its tensors stay mapped, and are read when they are used.
 

@@ -11,6 +11,7 @@ import tvm
 
 from ...errors import MegccError, MegccWarning
 from ...ir.narrow import SIXTEEN_BITS
+from ..contents import is_tflite
 from .module import OUTPUTS
 from .tflite import of_tflite
 
@@ -29,7 +30,7 @@ def load(model) -> tvm.IRModule:
     path = Path(model)
     if not path.is_file():
         raise MegccError(f"{path}: there is no such file")
-    if path.suffix == ".tflite":
+    if is_tflite(path):
         return _of_tflite(path)
     torch = _package("torch", path, "programs of torch.export are read by PyTorch")
     try:

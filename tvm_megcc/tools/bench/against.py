@@ -27,7 +27,7 @@ import onnx
 from ... import paths
 from ...codegen.bundle import read_manifest
 from ...errors import MegccError
-from ...frontends._tvm import FILES
+from ...frontends.contents import kind_of
 from ...frontends.models import import_model
 from ...frontends.tvm_common.questions import macs
 from ...options import option_of
@@ -69,7 +69,7 @@ def against(models: Sequence[str | Path], args) -> dict:
     if given:
         raise MegccError(f"other engines run the model as it is: leave out {', '.join(given)}, or --against")
     for model in models:
-        if not model.is_file() or model.suffix in (*FILES, ".megcc"):
+        if not model.is_file() or kind_of(model) or model.suffix == ".megcc":
             raise MegccError(f"{model}: --against wants ONNX files, for that is what all the engines read")
     if args.inputs and len(models) > 1:
         raise MegccError("--inputs are those of one model; of several, each may have its own NAME.npz beside NAME.onnx")

@@ -9,8 +9,10 @@ from pathlib import Path
 from ... import api
 from ...codegen import bundle
 from ...errors import MegccError
+from ...frontends.contents import is_gguf
+from ...frontends.formats import refuse_misnamed
 from ...frontends.gguf.architectures import trained_context
-from ...frontends.gguf.file import is_gguf, read
+from ...frontends.gguf.file import read
 from ...frontends.gguf.importer import CONTEXT
 from ...frontends.gguf.transformer import LENGTH, PAST
 from ...options import CompileOptions
@@ -37,6 +39,7 @@ def compile_model(path: str | Path, output: str | Path = "", target: str = "nati
     Raises:
         MegccError: for another file, a tokenizer that is not supported, and as `tvm_megcc.compile`.
     """
+    refuse_misnamed(path)
     if not is_gguf(path):
         raise MegccError(f"{path} is no GGUF file (.gguf); other decoders compile with 'megcc compile' "
                          "(docs/streaming.md)")

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...api import load
 from ...errors import MegccError, MissingTool
-from ...frontends.gguf.file import is_gguf
+from ...frontends.contents import is_gguf
 from ...frontends.gguf.transformer import LOGITS, TOKENS
 from .sampling import Sampling, choose
 

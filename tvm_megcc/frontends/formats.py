@@ -191,7 +191,7 @@ def _by_head(head: bytes) -> Format | None:
 
 
 def _text(head: bytes) -> Format | None:
-    """What a server writes in place of a file that it does not give, and other texts."""
+    """Recognises what a server writes in place of a file that it does not give, and other texts."""
     if not head.isascii() or not (words := head.decode("ascii").split()) or not "".join(words).isprintable():
         return None
     return Format(f"a text that begins with '{shortened(' '.join(words), 40)}'", "Download or export the model itself")

@@ -2,7 +2,7 @@
 """The documentation site, made by Sphinx: `make docs`.
 
 The pages lie where a code host shows them, and link to each other as files; the root of the site's sources is the
-checkout, so that these links hold on both. What is in the margin stands in NAVIGATION, and nowhere else.
+checkout, so that these links hold on both. NAVIGATION alone defines the sidebar.
 """
 
 import shutil

@@ -39,8 +39,8 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module | object,
     Args:
         model: path of an ONNX file, its bytes, a `ModelProto`, path of a TFLite file (.tflite), or a module of TVM, of
             Relax or Relay. Through TVM's importer, or as ONNX where that does not take it: path of a saved program of
-            torch.export (.pt2), or the program. What torch.onnx.export(…, dynamo=True) gives, or a module of PyTorch
-            with `example_inputs`.
+            torch.export (.pt2), or the program. Also the result of torch.onnx.export(…, dynamo=True), or a module of
+            PyTorch with `example_inputs`.
         target: names as `megcc list targets` shows them, separated by commas ("native,arm64"), or a list of them.
         options: how it is compiled; by default as `CompileOptions()` says.
         params: weights of a module of TVM, as its importers give them.

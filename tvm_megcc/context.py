@@ -86,7 +86,7 @@ class Context:
     regions: memories that a session may use, in place of `ram`; None: one.
     activations: of products with weights of 4 or 8 bits in blocks: "int8", quantised at run time, "float32", or what
         the "model" wants.
-    half: floats are computed in half precision where the CPU has it, and lie so in memory.
+    half: computes and stores floats as float16 where the CPU has it.
     reproducible: floats have the same bits on every CPU; kernels that add up in an order of their own are refused.
     """
 

@@ -159,7 +159,8 @@ class ToolError(MegccError):
 
 
 class MissingTool(ToolError):
-    """A program that is not there. What can do without it goes on; where one fails, nothing does."""
+    """A program that is not installed. A caller that does not need it goes on; a program that fails ends the
+    command."""
 
 
 class InternalError(MegccError):

@@ -69,7 +69,7 @@ def replace(folder: Path, files: Mapping[str, bytes | Contents], keep: str) -> N
     """Replaces the folder by one of these files in one step. A reader always sees the old or the new one, also after a
     failure.
 
-    A folder of just these files is left alone. What processes that were killed left beside the folder is removed.
+    A folder of just these files is left alone. Leftovers of killed processes beside the folder are removed.
 
     Args:
         files: name below the folder -> contents, large ones in pieces.

@@ -116,8 +116,8 @@ def explain(model: Model, target: str = "native", **changes: Unpack[CompileKeywo
     """Which kernel realises each operator, why, and what the others were refused for: `megcc explain`.
 
     Returns:
-        {model, target, measured, supported, findings, calls: a row each, views}. What cannot be compiled is no error:
-        `supported` is False then, and `findings` has every reason.
+        {model, target, measured, supported, findings, calls: a row each, views}. A model that cannot be compiled is no
+        error: `supported` is False then, and `findings` has every reason.
     """
     from .tools.report import explain as tool
 

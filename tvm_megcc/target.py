@@ -98,7 +98,7 @@ class Isa:
 
     @property
     def is_half(self) -> bool:
-        """Whether its vectors are of half precision."""
+        """Whether its vectors are of float16."""
         return any(isa.float16_isa == self.name for isa in ISAS.values())
 
     @property
@@ -200,7 +200,7 @@ class Target:
 
     @property
     def halved(self) -> Target | None:
-        """The same CPU with vectors of half precision, if it has them."""
+        """Returns the same CPU with vectors of float16, if it has them."""
         return replace(self, isa=ISAS[self.isa.float16_isa]) if self.isa.float16_isa else None
 
     @property
@@ -297,7 +297,7 @@ TARGETS = {target.name: target for target in (
 )}
 
 
-#: What people call CPUs -> ours. Cores without kernels of their own run portable C.
+#: Common names of CPUs -> names of targets. Cores without kernels of their own run portable C.
 _CALLED = tuple((re.compile(pattern), name) for pattern, name in (
     (r"amd64|x64|x86|x86_64|i[3-6]86|sse\d?.*", "x86-64"), (r"avx2|haswell|zen\d?", "x86-64-v3"),
     (r"avx512.*|skylake.*", "x86-64-v4"), (r"aarch64|armv8.*|neon|cortex-?a\d+|apple.*|rpi[345]|raspberry.*", "arm64"),

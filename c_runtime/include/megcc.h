@@ -225,7 +225,7 @@ typedef struct megcc_session_options {
     megcc_observer observer;
     megcc_allocator allocator;
     uint64_t memory_limit;      /* of what the allocator gives at a time, in bytes; 0: none. Beyond: MEGCC_E_MEMORY */
-    uint64_t turn_limit;        /* of turns of loops in a run; 0: 2^32 - 1. Beyond: MEGCC_E_CANCELLED */
+    uint64_t turn_limit;        /* the most iterations of loops in a run; 0: 2^32 - 1. Beyond: MEGCC_E_CANCELLED */
     megcc_region region[MEGCC_MAX_REGIONS - 1]; /* what megcc_model_region() asks for */
 } megcc_session_options;
 

@@ -17,7 +17,7 @@
  *   mgd_erf               8 ULP
  *   mgd_pow               2 + 2 |y * log2(x)| ULP; special arguments as C's pow
  *   mgd_fmod              exact, sign of the dividend; mgd_mod: sign of the divisor
- *   mgd_floor mgd_ceil mgd_trunc mgd_round      exact; mgd_round: halves to even
+ *   mgd_floor mgd_ceil mgd_trunc mgd_round      exact; mgd_round: ties to even
  */
 #ifndef MEGCC_DOUBLE_H
 #define MEGCC_DOUBLE_H
@@ -495,7 +495,7 @@ static inline double mgd_pow(double x, double y)
 #define MGD_HALVES 0
 #endif
 
-/* The number that 16 bits of IEEE half precision stand for. */
+/* Returns the value of a float16, given its 16 bits. */
 static inline float mgc_from_half(uint16_t h)
 {
 #if MGD_HALVES
@@ -516,7 +516,7 @@ static inline float mgc_from_half(uint16_t h)
     return pun.f;
 }
 
-/* The nearest half, ties to even; what is too large becomes infinity. */
+/* Returns the nearest float16, ties to even; a number that is too large becomes infinity. */
 static inline uint16_t mgc_to_half(double x)
 {
 #if MGD_HALVES

@@ -2,9 +2,9 @@
  *
  * Vectors of megcc_simd.h from numbers of half precision in memory, and to them.
  *
- *   mgc_load_f16(p)           MGC_LANES floats from as many halves, at any address
- *   mgc_store_f16(p,v)        each rounded to the nearest half, ties to even; what is too large becomes infinity
- *   mgc_load_f16_n(p,n)       the first n lanes, 0 <= n <= MGC_LANES; touches exactly n halves, others read 0
+ *   mgc_load_f16(p)           MGC_LANES floats from as many float16, at any address
+ *   mgc_store_f16(p,v)        each rounded to the nearest float16, ties to even; what is too large becomes infinity
+ *   mgc_load_f16_n(p,n)       the first n lanes, 0 <= n <= MGC_LANES; touches exactly n float16, others read 0
  *   mgc_store_f16_n(p,v,n)
  *   mgc_set1_f16(h)           all lanes
  */

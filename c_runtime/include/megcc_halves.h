@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For kernels that compute in half precision, which include this behind megcc_math.h: from here on mgc_v is a vector of
- * MGC_LANES halves, twice as many as it had floats, and the functions of megcc_simd.h and megcc_math.h work on it.
+ * For kernels that compute in float16, which include this after megcc_math.h: from here on mgc_v is a vector of
+ * MGC_LANES float16, twice as many as it had floats, and the functions of megcc_simd.h and megcc_math.h work on it.
  * mgc_half is an element in memory.
  *
- * + - * / mgc_sqrt mgc_fma round once, to a half. Elementary functions are those of float32, of either part of the
- * vector, rounded to a half. Two more keep sums of products near those of float32:
+ * + - * / mgc_sqrt mgc_fma round once, to float16. Elementary functions are those of float32, of either part of the
+ * vector, rounded to float16. Two more keep sums of products near those of float32:
  *
  *   mgc_fold(totals,v)    adds a vector to as many floats in memory, in an order that mgc_folded knows
  *   mgc_folded(totals)    the floats as a vector

@@ -12,7 +12,7 @@
  *   mgc_iadd mgc_isub mgc_imul     wrap
  *   mgc_imin mgc_imax
  *   mgc_real(v)                    as floats, rounded to the nearest
- *   mgc_nearest(f)                 the nearest int32, halves to even, saturated; of NaN 0
+ *   mgc_nearest(f)                 the nearest int32, ties to even, saturated; of NaN 0
  *   mgc_nearest_within(f)          the same of what is within int32
  *   mgc_nearest_product(x,f)       mgc_nearest_within(mgc_real(x) * f), in integers where there is no FPU
  *   mgc_nearest_fused(x,f,a)       mgc_real(x) * f + a, a whole number around 1.5 * 2^23, rounded once; less that. With AVX2 and
@@ -22,8 +22,8 @@
  *                                  MultiplyByQuantizedMultiplier of tensorflow/lite/kernels/internal/common.h
  *   mgc_rescale_positive(x,m,s)    the same where that is more than 0, elsewhere anything that is not
  *   mgc_rescale_down(x,m,s)        both for s no less than -31 and no more than -1, as mgc_rescale_down_positive(x,m,s)
- *   mgc_rescale_once(x,m,s)        x * m * 2^(s - 31) to the nearest integer, halves up
- *   mgc_shift_down(x,s)            x / 2^s to the nearest integer, halves up, for s from 1 on and |x| < 2^31 - 2^(s - 1)
+ *   mgc_rescale_once(x,m,s)        x * m * 2^(s - 31) to the nearest integer, ties up
+ *   mgc_shift_down(x,s)            x / 2^s to the nearest integer, ties up, for s from 1 on and |x| < 2^31 - 2^(s - 1)
  *   mgc_dot_<laid>(c,x,w)          c + the sum over so many products a lane as one instruction adds up (target.py)
  *   mgc_dot_x_<laid>(p)            its first operand: as many elements, for all lanes
  *   mgc_dot_w_<laid>_i8(p)         its second: as many weights a lane
@@ -140,7 +140,7 @@ static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
         } \
     }
 #elif MGC_HELIUM
-/* Loads widen, stores narrow. Of predicates of intrinsics gcc 12 makes several instructions. */
+/* Loads widen, stores narrow. gcc 12 compiles the intrinsics with predicates to several instructions. */
 #define MGC_LOAD_i8(p) vldrbq_s32(p)
 #define MGC_LOAD_u8(p) vldrbq_u32(p)
 #define MGC_LOAD_i16(p) vldrhq_s32(p)
@@ -315,7 +315,7 @@ static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
 #endif
 
 #if defined(MGC_ISA_RVV) && __clang_major__ >= 20 && MGC_LANES == 16
-/* Both roundings are those of one instruction each; halves go away from 0 by the 1 that is taken off beforehand. Clang
+/* Both roundings are those of one instruction each; ties go away from 0 by the 1 that is taken off beforehand. Clang
  * takes vectors of its own as operands of assembler since version 20. */
 #if defined(MGC_ISA_RVV512)
 #define MGC_E32 "vsetivli zero, 16, e32, m1, ta, ma\n\t"
@@ -346,7 +346,7 @@ static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift
 {
     const int32x4_t none = vdupq_n_s32(0), by = (int32x4_t)mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30));
     const int32x4_t right = vminq_s32(by, none), v = vqrdmulhq_s32(vshlq_s32((int32x4_t)x, vmaxq_s32(by, none)), (int32x4_t)multiplier);
-    /* Halves go away from 0. */
+    /* Ties go away from 0. */
     return (mgc_i)vrshlq_s32(vqaddq_s32(v, vshrq_n_s32(vandq_s32(v, right), 31)), right);
 }
 #else
@@ -410,7 +410,7 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 #endif
 #endif
 /* mgc_nearest_whole: the same in integers, for most x of up to 2^24 and f from 2^-32 to 2^-1. Where a half is so near that
- * the rounding of the real product decides, and of all others, reals are computed. */
+ * the rounding of the real product decides, and for all others, it computes in float. */
 #if MGC_LANES == 1
 #if MGC_GNU
 __attribute__((noinline, unused))

@@ -14,7 +14,7 @@
  *   mgc_fma1(a,b,c)            of single floats; rounded twice
  *   mgc_min(a,b) mgc_max(a,b)  a NaN in `a` is kept; of a NaN in `b` alone, NEON returns NaN, the others `a`
  *   mgc_minimum mgc_maximum    the same, and NaN where either operand is (IEEE 754-2019): one instruction more, or two
- *   mgc_abs mgc_neg mgc_sqrt mgc_floor mgc_ceil mgc_round      mgc_round: halves to even
+ *   mgc_abs mgc_neg mgc_sqrt mgc_floor mgc_ceil mgc_round      mgc_round: ties to even
  *   mgc_recip(v)               1 / v within 1 ULP, for v in [2^-126, 2^126]
  *   mgc_sum(v) mgc_hmax(v)     over the lanes, as float; the order of additions is fixed
  *   mgc_sums                   sums along a row: mgc_sums_zero(), mgc_sums_add(&sums,k,v) for the elements from k on, a
@@ -254,8 +254,8 @@ static MGC_INLINE float mgc_fma1(float a, float b, float c)
 }
 #endif
 
-/* Of how many elements a sum is at most one chain of additions, a multiple of MGC_LANES; the sums of longer rows are
- * added up in turn, so that their errors stay small. */
+/* The most elements that one chain of additions sums, a multiple of MGC_LANES. Longer rows are sums of such sums, so that
+ * rounding errors stay small. */
 #define MGC_CHAIN 512
 
 typedef struct mgc_sums {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Numbers of 16 bits and fewer that are only stored: bfloat16, floats of 8 and 4 bits, powers of two, integers of 4
- * and 2 bits. Halves are in megcc_double.h, which includes this header.
+ * and 2 bits. float16 is in megcc_double.h, which includes this header.
  */
 #ifndef MEGCC_SMALL_H
 #define MEGCC_SMALL_H

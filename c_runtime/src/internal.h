@@ -239,7 +239,7 @@ struct megcc_session {
     uint8_t *workspace;         /* of calls that allocate it */
     size_t workspace_bytes;
     uint64_t allocated;         /* bytes that the allocator gave and has not got back */
-    uint64_t turns;             /* of loops, in this run */
+    uint64_t turns;             /* iterations of loops, in this run */
     uint32_t checked[2];        /* instructions [0], … before [1]: checked with the extents as they are */
 #endif
 };

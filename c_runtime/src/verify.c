@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The container is hostile, the code is trusted. Everything that the runtime will follow without looking is checked
- * here, once: where tables, vectors and strings lie, and every index, offset and enumeration in them. What depends on
- * extents (sizes, overlaps) is in signature.c, since shapes that change need it again.
+ * here, once: where tables, vectors and strings lie, and every index, offset and enumeration in them. Checks that
+ * depend on extents (sizes, overlaps) are in signature.c, because they run again when shapes change.
  */
 #include "fb.h"
 

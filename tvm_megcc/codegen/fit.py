@@ -2,8 +2,8 @@
 """Fits a program into a limit of RAM: chooses operators to compute by rows, or explains why none help.
 
 A layer, or some in a row, costs memory of its own whatever the others do: so the cheapest choice under a limit is a
-shortest path over the operators in their order. What a choice really takes the memory planner says: the limit
-that the path is found for is moved until the plan is within the real one.
+shortest path over the operators in their order. The memory planner finds out how much memory a choice really takes:
+the limit of the search is lowered until the plan is within the real one.
 """
 
 from __future__ import annotations

@@ -332,9 +332,9 @@ def _regions(plan: KernelPlan, buffers: Sequence[memory.Buffer]) -> list[int]:
 
 
 def _traffic(plan: KernelPlan, merged: Mapping[str, str]) -> dict[str, float]:
-    """Estimates how often a run accesses a byte of a buffer or weight, and the accessed bytes of a workspace. Of what
-    an operator multiplies, the first operand and the largest, a multiply-accumulate reads an element each; of its other
-    operands each element of the result reads one."""
+    """Estimates how often a run accesses a byte of a buffer or weight, and the accessed bytes of a workspace. A
+    multiply-accumulate reads one element of the first operand and one of the largest operand; each element of the
+    result reads one element of every other operand."""
     graph, touched, sizes = plan.graph, {}, {}
     for index, step in enumerate(plan.steps):
         op = step.op

@@ -21,7 +21,7 @@ class Quantisation(NamedTuple):
     zero_point: int
 
     def quantize(self, numbers: npt.ArrayLike, dtype: str) -> npt.NDArray[Any]:
-        """Returns the nearest integers of this type, halves to even, as ONNX's QuantizeLinear has them; NaN is the zero
+        """Returns the nearest integers of this type, ties to even, as ONNX's QuantizeLinear has them; NaN is the zero
         point."""
         limits = np.iinfo(dtype)
         with np.errstate(over="ignore"):

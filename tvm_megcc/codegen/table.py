@@ -2,8 +2,8 @@
 """Prints `kernels.c`: the kernel table of every target, with the signatures that containers are checked against.
 
 A kernel with run-time extents accepts exactly the extents of the calls it was made for: they stand here, in code that
-is trusted, with the sizes that follow, as numbers or as entries of the table that the shape function fills. What a
-container says is only looked up, so no kernel ever sees extents that contradict each other. Beside them stand the
+is trusted, with the sizes that follow, as numbers or as entries of the table that the shape function fills. Extents of
+a container are only looked up, so no kernel ever sees extents that contradict each other. Beside them stand the
 values of each symbol and the alignment that the kernels were made for, and the types of inputs and outputs that the
 program around them was: the runtime opens no container that has others.
 """

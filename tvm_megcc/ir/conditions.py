@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conditions on extents under which operators fit their operands.
 
-A shape rule states each condition with `require_…`. What is decided by the numbers, or because of the least that a
-symbol can be, is decided there: nothing, or a ShapeError. The rest is recorded, kept with the graph, and checked by the
-shape function on the device whenever the inputs get shapes, or a run has computed a symbol. Kernels rely on it.
+A shape rule states each condition with `require_…`. A condition that the numbers, or the lower bounds of
+symbols, decide holds or raises a ShapeError at once. The others are recorded with the graph; the shape function checks
+them on the device whenever input shapes are set or a run has computed a symbol. Kernels rely on them.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Union
 from ..errors import ShapeError
 
 #: Leaves of an expression, and levels of expressions within each other. Extents of real networks have tens and ten; a
-#: model that multiplies its extents with themselves, or that takes turns of `min` and `+`, has as many as it likes.
+#: model that multiplies its extents with themselves, or that alternates `min` and `+`, has as many as it likes.
 MOST_LEAVES, DEEPEST = 1000, 60
 _TOO_LARGE = "an extent depends on the input shapes in too long a formula; give fixed input shapes"
 

@@ -81,8 +81,8 @@ def call(fn: str, *args) -> Call:
 class Function:
     """One elementwise function: its numpy meaning and how C spells it (mgc_<name> where no infix fits).
 
-    cost: vector instructions, for the cost model. takes, gives: of those between integers and reals, the kinds of lanes
-    (ir/lanes.py) of the arguments and of the result; "" where all are of one kind.
+    cost: vector instructions, for the cost model. takes, gives: of those between integers and floats, the kinds of
+    lanes (ir/lanes.py) of the arguments and of the result; "" where all are of one kind.
     """
 
     numpy: Callable
@@ -146,7 +146,7 @@ FUSED_ZERO = 1.5 * 2**23
 
 
 def _nearest_fused(x: np.ndarray, factor: np.ndarray, added: np.ndarray) -> np.ndarray:
-    """real(x) * factor + added - FUSED_ZERO to the nearest integer, halves to even: the sum is what is rounded, not the
+    """real(x) * factor + added - FUSED_ZERO to the nearest integer, ties to even: the sum is what is rounded, not the
     product. `added` is whole, and the result less than 2^22."""
     product = x.astype(np.float32).astype(np.float64) * factor
     whole = np.floor(product)

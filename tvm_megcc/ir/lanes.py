@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Expressions over integers and floats together: each value is a lane of int32 ("i") or of float32 ("f").
 
-8- and 16-bit operands are int32 lanes. Sums and products of int32 wrap. What an expression ends in is saturated to the
-element type of the result.
+8- and 16-bit operands are int32 lanes. Sums and products of int32 wrap. The result of an expression is saturated to its
+element type.
 """
 
 from __future__ import annotations
@@ -232,4 +232,4 @@ def _c_int(value: int) -> str:
 
 
 def _name(kind: str) -> str:
-    return {"i": "integers", "f": "reals"}[kind]
+    return {"i": "integers", "f": "floats"}[kind]

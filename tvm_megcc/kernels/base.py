@@ -101,12 +101,12 @@ class Kernel:
     """A candidate: one algorithm that can realise an operator. Immutable; operators list one instance of a subclass.
 
     tile: names the register tile where it is not the one that the algorithm takes by itself.
-    dtypes: element types that each operand may have, by position; the last of them counts for the operands after it
-        too, and an empty one is any. Of an operator without operands it is the result's.
+    dtypes: element types that each operand may have, by position; the last entry holds for all operands after it,
+        and an empty entry allows any. For an operator without operands, the element type of the result.
     uniform: all operands and results have the element type of the first.
     static: positions of the operands whose extents have to be known.
     fuses_epilogue: the template applies `op.epilogue` to each result before it stores it.
-    float16: computes in half precision too: where it takes float32 it takes float16, if `Site.is_half`.
+    float16: computes in float16 too: where it takes float32 it takes float16, if `Site.is_half`.
     lanes: what its epilogue gets: "f" vectors of float32, "i" of int32 (ir/lanes.py).
     epilogue_math: False where only cheap expressions (no exp, tanh, …) should be fused.
     constants: positions of the operands that must be constants (packed weights).

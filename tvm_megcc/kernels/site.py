@@ -76,7 +76,7 @@ class Site:
 
     @cached_property
     def is_half(self) -> bool:
-        """Whether it is computed in half precision: its floats are all of 16 bits, and that is wanted."""
+        """Whether the operator is computed in float16: all its floats are float16, and the option `half` is set."""
         floats = {t.dtype for t in (*self.types, *self.outputs) if t is not None and t.dtype.startswith("float")}
         return self.context.half and self.context.target.halved is not None and floats == {"float16"}
 

@@ -203,8 +203,8 @@ class OnnxNode:
         return self.declared(output) if self.has(index) and not self.is_known(index) else None
 
     def dims(self, index: int, what: str = "", most: Dim | None = None) -> tuple[Dim, ...] | None:
-        """Value of an integer operand; None where it is absent. What is computed at run time becomes symbols; `most` is
-        the largest value that they can have, None for no limit.
+        """Returns the value of an integer operand; None where it is absent. Elements that are computed at run time
+        become symbols; `most` is the largest value that they can have, None for no limit.
 
         Raises:
             MegccError: where the operand is no list of extents.

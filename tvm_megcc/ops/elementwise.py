@@ -96,7 +96,7 @@ def _lane_case(expr: Expr, dtype: str, operands: tuple, values: Mapping[int, lis
 
 _FIXED = call("rescale_fixed", X, Y, arg(2))
 _DOWN = call("rescale_down", X, Y, arg(2))
-#: Numbers around those that are halves once they are shifted to the right; significands and shifts beside each other.
+#: Numbers around those that are ties when they are shifted to the right, with significands and shifts.
 _NEAR_TIES = [sign * (2**power + more) for power in (0, 1, 2, 3, 5, 7, 8, 15, 16, 23, 29, 30) for more in (-1, 0, 1)
                 for sign in (-1, 1)]
 _FACTORS = ([2**30, 2**31 - 1, 1518500250, 2**30 + 2**14] * 15,
@@ -339,7 +339,7 @@ _STORED = [sign * number for sign in (1, -1) for number in (
     2.0**-16, 2.0**-17, 1e-7, 2.0**-40, 240.0, 247.0, 248.0, 249.0, 448.0, 463.9, 464.0, 465.0, 57344.0, 61439.0,
     61440.0, 1e6, 1.0 + 2.0**-8, 1.0 + 3 * 2.0**-8, 3.38e38, 3.4e38, np.inf)]
 
-#: The same for halves: ties to both sides, subnormal numbers, the largest and what is beyond.
+#: The same for float16: ties to both sides, subnormal numbers, the largest number and larger ones.
 _FLOAT16 = [sign * number for sign in (1, -1) for number in (
     0.0, 1.0, 1.0 + 2.0**-11, 1.0 + 3 * 2.0**-11, 1.0 + 2.0**-11 + 2.0**-20, 2.0**-14, 2.0**-14 - 2.0**-25, 2.0**-24,
     2.0**-25, 3 * 2.0**-25, 2.0**-26, 65504.0, 65519.0, 65520.0, 1e9, 1e-30, 0.1, np.inf)]
@@ -462,7 +462,8 @@ def import_pow(node: OnnxNode) -> tuple[str, ...]:
             return node.emit("sqrt", (x,))
         if value == -1 and is_real(dtype):
             return node.emit("reciprocal", (x,))
-    # Of integers in 64 bits that wrap; a real exponent of an integer makes the power real, then it is cut off.
+    # Integers are computed in 64 bits that wrap. A float exponent makes the power of an integer a float, then
+    # truncates it.
     wide = dtype if is_real(dtype) else "float64" if is_real(node.type(1).dtype) else "int64"
     (result,) = emit_broadcast(node, "pow", (*cast_to(node, x, wide), *cast_to(node, exponent, wide)))
     return cast_to(node, result, dtype)

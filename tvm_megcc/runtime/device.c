@@ -210,7 +210,7 @@ static int32_t states(const ffi_span *arguments)
     return MEGCC_OK;
 }
 
-/* (double; seconds of each turn, text) -> status. Turns that wait so long and do nothing else: what is above it, the
+/* (double; seconds of each iteration, text) -> status. Iterations that wait so long and do nothing else: what is above it, the
  * machine took. */
 static int32_t idle(const ffi_span *arguments)
 {

@@ -3,8 +3,8 @@
 
 A run of a small network takes a microsecond, so what Python does around it is kept short: everything that does not
 change from run to run is prepared, C compares types and shapes, and arrays are handed over by numpy's array interface
-(`__array_struct__`), which costs a tenth of `array.ctypes`. What does not fit at once takes the careful way, which
-converts what can be and explains the rest.
+(`__array_struct__`), which costs a tenth of `array.ctypes`. Arrays that do not match take a slow path, which
+converts them if it can and explains why if it cannot.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from .. import folders, paths
 from ..target import ISAS
 from .toolchain import Compiler
 
-#: What megcc_simd.h includes before it raises the ISA. 32-bit Arm is not here: its header depends on the raised ISA.
-#: Behind any precompiled header gcc 12 fails at that of Helium.
+#: The headers that megcc_simd.h includes before it raises the ISA. 32-bit Arm is not here: its header depends on the
+#: raised ISA. Behind any precompiled header gcc 12 fails at that of Helium.
 HEADER = """\
 #if defined(__x86_64__)
 #include <immintrin.h>

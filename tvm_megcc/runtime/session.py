@@ -366,7 +366,7 @@ class Session:
             array = port.array(value)
             if not (port.takes(array) or (port.filled and port.takes_part(array))):
                 given = f"{array.dtype}[{','.join(map(str, array.shape))}]"
-                advice = "; run_real takes reals" if port.quant and array.dtype.kind == "f" else ""
+                advice = "; run_real takes floats" if port.quant and array.dtype.kind == "f" else ""
                 if port.filled:
                     advice = f"; '{port.filled.past}' is {self._rows(port.filled.past)}, and the new ones come behind"
                 raise ShapeError(f"{self.name} expects {port}, and was given {given}{advice}")

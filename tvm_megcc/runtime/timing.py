@@ -35,8 +35,8 @@ from .build import CFLAGS
 from .objects import JOBS, Objects, run_tool
 from .toolchain import Compiler, find_compiler, runs_here
 
-#: Of a measurement: repeats, microseconds that one takes at least, after how many none is begun any more, and how many
-#: go by before the first: a last cache takes some ten milliseconds to settle.
+#: A measurement: its repeats, the least microseconds that a repeat takes, the microseconds after which no repeat is
+#: begun, and those of the warm-up before the first: the last-level cache takes some ten milliseconds to settle.
 REPEATS, LEAST_US, MOST_US, WARM_US = 7, 1000, 200_000, 30_000
 #: Seconds after which a measurement is given up.
 PATIENCE = 60

@@ -2,7 +2,7 @@
 """The tuner: times every candidate of every distinct call of some graphs on one target, into a log.
 
 Candidates are compiled in batches, a library each. A batch is a unit of work: a device loads its library and runs its
-jobs. What a lost device left undone goes back into the queue; every result is in the log as soon as it is there.
+jobs. The unfinished jobs of a lost device go back into the queue; every result is in the log as soon as it is there.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def tune(graphs: Sequence[Graph], target: Target, log: str | Path, *, optimize: 
 
     Raises:
         MegccError: for a log with a line that is no row; if this machine does not run the target and no runner is
-            given; if every device is lost. What was measured until then is in the log.
+            given; if every device is lost. The log has all measurements until then.
     """
     begin = time.monotonic()
     runner = runner or LocalRunner()

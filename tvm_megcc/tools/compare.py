@@ -205,7 +205,7 @@ class Limits:
 
     @staticmethod
     def of(args: Any, outputs: Iterable[Port]) -> Limits:
-        """Those that are asked for. Results of float16 are rounded, and in half precision so is all before them."""
+        """Returns the tolerances of the options. float16 rounds results, and with `half` every intermediate value."""
         if args.options.half:
             limits = Limits(2.0**-5, 0.999)
         else:

@@ -27,7 +27,7 @@ def difference(value: Array, expected: Array, tolerance: float, least_cosine: fl
         equal; max_error: the largest where both are finite, in quanta for integers; largest: the largest magnitude
         expected; relative: their quotient, None if that is 0 and the error is not; cosine; share: of values that
         differ; unlike: values that are NaN or infinite on one side only, or have the other sign there; kind: "real",
-        "quantised", "integer". Of arrays of different shapes: equal, shape, expected_shape.
+        "quantised", "integer". For arrays of different shapes: equal, shape, expected_shape.
     """
     if value.shape != expected.shape:
         return {"equal": False, "shape": list(value.shape), "expected_shape": list(expected.shape)}

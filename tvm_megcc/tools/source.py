@@ -65,7 +65,7 @@ def model_of(path: str | Path, args) -> str | None:
 
 def described(path: str, args) -> tuple[argparse.Namespace, list[tuple[str, str, CompileOptions]]]:
     """Returns the command line with what a description of several models (`tools.config`) says of the folder, and
-    `each_model` of the description. What the command line says goes first.
+    `each_model` of the description. Options of the command line override it.
 
     Raises:
         MegccError: as `config.read`, and if two models have the same name.

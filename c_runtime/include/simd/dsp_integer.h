@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of bytes on cores with Arm's DSP extension (Cortex-M4, M7, M33): part of megcc_integer.h. What is assembler
- * there is C elsewhere, so that the same kernels can be tested on any machine.
+ * Products of int8 on cores with Arm's DSP extension (Cortex-M4, M7, M33): part of megcc_integer.h. Its assembler has
+ * an equivalent in C for other machines, so that the same kernels can be tested on any machine.
  *
  *   mgc_pairs(c,a,b)               c + the products of the low and of the high int16 (SMLAD); mgc_bb, mgc_bt, mgc_tb, mgc_tt:
  *                                  of one half of each (bottom, top), a's first
- *   mgc_high15(a,b)                a * b / 2^15 of int16, to the nearest, halves up (SMMULR)
+ *   mgc_high15(a,b)                a * b / 2^15 of int16, to the nearest, ties up (SMMULR)
  *   mgc_word(p)                    four bytes at any address
  *   mgc_both(a,b)                  a in the low half, b in the high one
  *   mgc_even_<type>(z,w)           bytes 0 and 2 of a word as int16, plus those of z; mgc_odd_<type>: bytes 1 and 3

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * megcc_simd.h for Helium (Cortex-M55, M85): 4 lanes, 8 registers. Subnormal operands and results are zero. What is
- * assembler there is C elsewhere, so that the same kernels can be tested on any machine.
+ * megcc_simd.h for Helium (Cortex-M55, M85): 4 lanes, 8 registers. Subnormal operands and results are zero. Its
+ * assembler has an equivalent in C for other machines, so that the same kernels can be tested on any machine.
  *
  *   mgc_fma_by(a,s,c)          a * s + c, of a number s in a general register
  */
@@ -87,7 +87,7 @@ MGC_SHUFFLE(mgc_even, "vmov.f32 s1, s2\n\tvmov.f32 s2, s4\n\tvmov.f32 s3, s6")
 #undef MGC_SHUFFLE
 static MGC_INLINE mgc_i4 mgc_whole(mgc_v v) { return vcvtnq_s32_f32(v); }
 
-/* Halves in lanes of even (bottom) and of odd numbers (top) as floats, and back. GNU as 2.40 encodes twice the number of a
+/* Converts float16 in even lanes (bottom) and in odd lanes (top) to float, and back. GNU as 2.40 encodes twice the number of a
  * register that is not q0: as numbers they are VCVTB.F32.F16 q0, q0, VCVTT.F32.F16 q0, q0, VCVTB.F16.F32 q0, q1 and
  * VCVTT.F16.F32 q0, q2. */
 static MGC_INLINE mgc_v mgc_bottom(float16x8_t v)

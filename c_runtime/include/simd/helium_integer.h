@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of bytes by Helium (Cortex-M55, M85): part of megcc_integer.h. What is instructions there is C elsewhere, so
- * that the same kernels can be tested on any machine.
+ * Products of int8 by Helium (Cortex-M55, M85): part of megcc_integer.h. Its instructions have an equivalent in C for
+ * other machines, so that the same kernels can be tested on any machine.
  *
  *   mgc_rows_2x4(p)        p->steps times 16 products of two rows with four columns of weights [steps][4][16], for such fours
  *                          until p->to is p->end: four sums of the first row, four of the other. mgc_rows_1x8(p): of one
@@ -203,7 +203,7 @@ MGC_TAPS_WIDE(u8, "vldrb.u16")
 #define MGC_ALL "ldr r3, [r3]\n\tldr r4, [r4]\n\tvdup.32 q2, r3\n\tvdup.32 q3, r4\n\t"
 #define MGC_LESS "vadd.i32 q3, q3, r0\n\t"
 #define MGC_SUM(q) "vldrw.32 " q ", [r1], #16\n\tvadd.i32 " q ", " q ", q6\n\t"
-/* Halves go away from 0. */
+/* Ties go away from 0. */
 #define MGC_FIXED(q) \
     "vqrdmulh.s32 " q ", " q ", q2\n\tvshr.s32 q6, " q ", #31\n\tvqadd.s32 " q ", " q ", q6\n\tvrshl.s32 " q ", " q ", q3\n\t"
 #define MGC_POSITIVE(q) "vqrdmulh.s32 " q ", " q ", q2\n\tvrshl.s32 " q ", " q ", q3\n\t"
@@ -266,7 +266,7 @@ static MGC_INLINE mgc_four mgc_four_rescale_down_positive(mgc_four v, mgc_four m
 static MGC_INLINE mgc_four mgc_four_rescale_down(mgc_four v, mgc_four m, mgc_four s)
 {
     v = vqrdmulhq_s32(v, m);
-    /* Halves go away from 0. */
+    /* Ties go away from 0. */
     return vrshlq_s32(vqaddq_s32(v, vshrq_n_s32(v, 31)), vmaxq_s32(s, vdupq_n_s32(-31)));
 }
 static MGC_INLINE mgc_four mgc_four_rescale_fixed(mgc_four v, mgc_four m, mgc_four s)

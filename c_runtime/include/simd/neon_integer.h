@@ -220,7 +220,7 @@ static MGC_INLINE mgc_i mgc_isummed(mgc_i a, mgc_i b, mgc_i c, mgc_i d)
 }
 
 /* Two or four vectors as neighbours in memory, `zero` added, and brought within limits, which are those of the type or
- * closer. With `down`, 3 to 6, the vectors are multiples of 2^(16 + down), rounded with halves up: of their upper
+ * closer. With `down`, 3 to 6, the vectors are multiples of 2^(16 + down), rounded with ties up: of their upper
  * halves these bits are taken off as they become bytes. */
 static MGC_INLINE int16x8_t mgc_shifted(mgc_i a, mgc_i b, int32_t down, int32_t zero)
 {
@@ -338,8 +338,8 @@ static MGC_INLINE void mgc_fill_i8(int8_t *to, int32_t n, int32_t value)
         to[i] = (int8_t)value;
 }
 
-/* Shifts of NEON are numbers of both signs. Rounding halves up, after 1 was taken from negative numbers that are
- * shifted at all, is rounding halves away from zero. */
+/* Shifts of NEON are numbers of both signs. Rounding ties up, after 1 was taken from negative numbers that are
+ * shifted at all, is rounding ties away from zero. */
 static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     const int32x4_t by = vmaxq_s32(vminq_s32((int32x4_t)shift, vdupq_n_s32(30)), vdupq_n_s32(-31));
@@ -347,7 +347,7 @@ static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift
     const int32x4_t high = vqrdmulhq_s32(vshlq_s32((int32x4_t)x, left), (int32x4_t)multiplier);
     return (mgc_i)vrshlq_s32(vqaddq_s32(high, vshrq_n_s32(vandq_s32(high, right), 31)), right);
 }
-/* Halves of positive numbers go up as it is. */
+/* Ties of positive numbers go up as it is. */
 static MGC_INLINE mgc_i mgc_rescale_positive(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     const int32x4_t by = vmaxq_s32(vminq_s32((int32x4_t)shift, vdupq_n_s32(30)), vdupq_n_s32(-31));

@@ -4,7 +4,7 @@
  * are one word, a + b * 2^16 (b * 2^32 where words have 64 bits), so that one multiplication by a weight makes two
  * products. In words of 32 bits the sum of two such products is folded into a total t of words and a total h of high
  * halves: no sum of two products leaves 16 bits, where no weight is -128. Then h is the sum of the second pixel, and
- * t - h * 2^16 that of the first. What is assembler is C elsewhere, so that the same kernels can be tested on any machine.
+ * t - h * 2^16 that of the first. The assembler has an equivalent in C, so that the same kernels can be tested on any machine.
  *
  *   mgc_pair                       a word
  *   mgc_lay4_<type>(to,p,q,r,s,n)  n elements of four rows of bytes, n even; of uint8 less 128: of two elements the words of the
@@ -45,7 +45,7 @@ static MGC_INLINE int32_t mgc_shifted(int32_t v, int32_t by) { return v < 0 ? ~(
 #endif
 #if defined(MGC_ISA_CORTEX_M0)
 /* There are products of 32 bits only: a * b / 2^16 of halves, as whole multiples of 2^16 (returned) and the rest, which
- * has 17 bits. What is left out is less than 1. */
+ * has 17 bits. The part that is left out is less than 1. */
 static MGC_INLINE int32_t mgc_product(int32_t a, int32_t b, int32_t *rest)
 {
     const uint32_t a_low = (uint32_t)a & 0xffffu, b_low = (uint32_t)b & 0xffffu, b_high = (uint32_t)b >> 16;
@@ -217,8 +217,8 @@ MGC_LINE_OF(i8, int8_t, "ldrsb")
 MGC_LINE_OF(u8, uint8_t, "ldrb")
 
 #elif defined(__arm__) && (defined(__ARM_ARCH_6M__) || defined(__ARM_ARCH_8M_BASE__)) && MGC_GNU
-/* The same for 8 low registers, and high ones that can be added to. What the shift of a word leaves in the carry is the
- * highest bit of its low half. sp[0]: n, sp[1]: sums, sp[11]: columns, sp[12]: b; r10: where the weights of a column end. */
+/* The same for 8 low registers, and high ones that can be added to. The shift of a word leaves the
+ * highest bit of its low half in the carry. sp[0]: n, sp[1]: sums, sp[11]: columns, sp[12]: b; r10: where the weights of a column end. */
 #define MGC_COLUMNS 1
 #define MGC_LINE 4
 #define MGC_SAVE "push {r4, r5, r6, r7, lr}\n\tmov r4, r8\n\tmov r5, r9\n\tmov r6, r10\n\tmov r7, r11\n\tpush {r4, r5, r6, r7}\n\t"

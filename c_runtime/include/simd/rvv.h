@@ -174,8 +174,8 @@ static MGC_INLINE float mgc_hmax(mgc_v v)
     return v[1] > v[0] ? v[1] : v[0];
 }
 
-/* The nearest int32, halves to even: the last bits of 1.5 * 2^52 + v. Of a conversion clang makes the instruction that
- * truncates, at which qemu stops before version 8. */
+/* The nearest int32, ties to even: the last bits of 1.5 * 2^52 + v. clang compiles a conversion to the instruction that
+ * truncates, which qemu before version 8 does not have. */
 static MGC_INLINE mgc_lanes mgc_whole(mgc_v v)
 {
     typedef double doubles __attribute__((vector_size(8 * MGC_LANES)));

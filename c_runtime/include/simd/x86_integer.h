@@ -284,10 +284,10 @@ MGC_ISTORE4(u8, uint8_t, _mm256_packus_epi16)
 
 /* Products of 64 bits, of even lanes and of odd ones. The two roundings of mgc_rescale_fixed are one sum and one shift:
  *     floor((floor((p + 2^30) / 2^31) + h) / 2^r) = floor((p + 2^30 + h * 2^31) / 2^(31 + r)),
- * where p is the product and h = 2^(r - 1), one less for negative numbers so that halves go away from zero; 0 if r is 0.
+ * where p is the product and h = 2^(r - 1), one less for negative numbers so that ties go away from zero; 0 if r is 0.
  * h may be less for every negative p: where the inner quotient is 0 all the same, (h - 1) / 2^r is 0, too. |p| <= 2^62 and
- * h * 2^31 <= 2^61, so no sum overflows. What depends on the factor only is computed once, where it is held in a variable;
- * it is put together by "or", for a compiler may add sums in another order, element by element. */
+ * h * 2^31 <= 2^61, so no sum overflows. Values that depend on the factor only are computed once and held in variables;
+ * they are combined by "or", because a compiler may reorder sums, element by element. */
 #if defined(MGC_ISA_AVX512)
 static MGC_INLINE __m512i mgc_requantize_fixed(__m512i x, __m512i multiplier, __m512i right, int negative)
 {

@@ -126,7 +126,7 @@ def test_reals_in_and_out(tmp_path, capsys):
     assert found["y"].dtype == np.float32
     np.testing.assert_array_equal(found["y"], (expected.astype(np.float32) - (ZERO + 2)) * np.float32(0.5))
     np.testing.assert_array_equal(session.run_real({"x": integers})["y"], found["y"])
-    with pytest.raises(ShapeError, match="run_real takes reals"):
+    with pytest.raises(ShapeError, match="run_real takes floats"):
         session.run([reals])
     with pytest.raises(ShapeError, match="no input 'other'"):
         session.run_real({"other": reals})

@@ -102,7 +102,7 @@ def test_bench_of_blocks(tmp_path, capsys):
     assert (os.sched_getaffinity(0), os.sched_getscheduler(0)) == before
     assert main(arguments) == 0
     said = capsys.readouterr().out
-    assert "300 blocks: median" in said and "an empty loop of as long, in turns: worst" in said
+    assert "300 blocks: median" in said and "an empty loop of as long, alternating: worst" in said
     assert "a block of 12 at 48 kHz lasts 250.00 us" in said
     assert main([*arguments, "--processor", "100000"]) == REFUSED
     assert "is none that this process may run on" in capsys.readouterr().err

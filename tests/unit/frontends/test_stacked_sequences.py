@@ -98,9 +98,9 @@ def test_bags_of_rows(by_sequence, offsets):
      "a sequence whose length a run finds; join"),
     ([*ROW, node("SequenceInsert", "s row", "t")], node("Relu", "r", "y"), "was given a sequence"),
     ([node("SequenceAt", "s zero", "e"), node("SequenceInsert", "s e", "t")], node("SequenceLength", "r", "y"),
-     "empty at first, and a turn does not tell of what"),
+     "empty at first, and an iteration does not tell its type"),
     ([node("Range", "zero i one", "e"), node("SequenceInsert", "s e zero", "t")], node("SequenceLength", "r", "y"),
-     "which each turn finds anew"),
+     "which differ from iteration to iteration"),
 ])
 def test_what_is_refused(inside, behind, why):
     made = looped(inside, [behind], {"x": [3, 4]}, ["y"])

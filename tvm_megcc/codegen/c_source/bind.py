@@ -46,7 +46,7 @@ class KernelSpec:
     tasks, shared, scratch: over the run-time extents.
     lanes: what the epilogue gets, as `Kernel` has it.
     reproducible: the same bits on every CPU: the file defines MEGCC_REPRODUCIBLE.
-    half: floats are computed in half precision (megcc_halves.h).
+    half: floats are computed in float16 (megcc_halves.h).
     compact: constants leave out code that cannot run, and never add any: loops stay loops.
     """
 

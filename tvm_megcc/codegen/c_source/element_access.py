@@ -24,7 +24,7 @@ class ElementAccess:
 
     @staticmethod
     def of(dtype: str, half: bool) -> ElementAccess:
-        """half: of a kernel that computes in half precision."""
+        """half: whether the kernel computes in float16."""
         if dtype == "float16" and half:
             return ElementAccess("mgc_half", "mgc_load", "mgc_store", "mgc_set1")
         suffix = f"_{DTYPES[dtype].short}" if dtype == "float16" else ""

@@ -15,7 +15,7 @@ _TOKEN = re.compile(r"""
     (?P<space>\s+) | (?P<quiet>/\*.*?\*/ | //[^\n]* | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*')
   | (?P<word>[A-Za-z_]\w*) | (?P<number>\.?[0-9](?:[eEpP][+-]|[\w.])*)
   | (?P<sign>->|\+\+|--|<<=|>>=|<<|>>|[-+*/%&|^<>=!]=|&&|\|\||.)""", re.VERBOSE | re.DOTALL)
-#: A line without one of these has nothing to drop; most have none. What is rare in a line is looked for first.
+#: A line without one of these has nothing to drop; most lines have none. The rarest characters are looked for first.
 _HINT = re.compile(r" [01]\b(?<=[*/+-] .)(?!\.)|[01] [*+] (?<=\b....)|\(\d+\) [*+]")
 _TYPE = re.compile(r"(?:const|unsigned|signed|char|short|int|long|float|double|void|mgc_v|\w+_t|\*)$")
 #: A product does not begin behind these; and a sum does behind those.

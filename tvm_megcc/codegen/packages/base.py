@@ -92,7 +92,7 @@ _BENCHMARKS = {benchmark.elements: benchmark for benchmark in (
     _Benchmark("keyword spotting", "KWS01", 49 * 10, "The runner sends the features as the network's own int8."),
     _Benchmark("image classification", "IC01", 32 * 32 * 3, "The runner sends pixels from 0 to 255.", is_pixels=True),
     _Benchmark("visual wake words", "VWW01", 96 * 96 * 3, "The runner sends pixels from 0 to 255.", is_pixels=True),
-    _Benchmark("anomaly detection", "AD01", 640, "The runner sends reals, as float32.", is_float=True))}
+    _Benchmark("anomaly detection", "AD01", 640, "The runner sends float32.", is_float=True))}
 
 
 @dataclass(frozen=True)

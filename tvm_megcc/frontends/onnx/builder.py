@@ -244,8 +244,8 @@ class Builder:
                      {name: self.constants[name] for name in names if name in self.constants})
 
     def body(self, first_op: int, inputs: Sequence[str], results: Sequence[str]) -> tuple[Body, tuple[str, ...]]:
-        """Takes the operators from `first_op` on out of the graph. What is left is a body with these inputs, and behind
-        them what else it reads, which is returned too."""
+        """Moves the operators from `first_op` on out of the graph into a body. Returns the body, with these inputs and
+        after them the outer values that it reads, and the names of those values."""
         results = list(results)
         for index, value in enumerate(results):
             made = {name for op in self.ops[first_op:] for name in op.outputs}

@@ -126,12 +126,13 @@ def carried_forms(importer: Importer, node: Node, starts: Sequence[str], given: 
         importer.expanded = expanded
         del importer.findings[findings:]
         if not made:
-            raise MegccError(f"carries a sequence that is empty at first, and a turn does not tell of what: {why}")
+            raise MegccError(f"carries a sequence that is empty at first, and an iteration does not tell its type: "
+                             f"{why}")
         elements = [each.types or types for each, types in zip(first, made, strict=True)]
         if inner := {name for types in elements for type_ in types for dim in type_.shape for name in symbols(dim)} - \
                 outside:
-            raise MegccError(f"carries a sequence of tensors of {', '.join(sorted(inner))} elements, which each turn "
-                             "finds anew; not supported")
+            raise MegccError(f"carries a sequence of tensors of {', '.join(sorted(inner))} elements, which "
+                             "differ from iteration to iteration; not supported")
     forms = []
     for each, types in zip(first, elements, strict=True):
         if each.is_sequence and len({str(type_) for type_ in types}) != 1:

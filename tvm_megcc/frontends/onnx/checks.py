@@ -58,8 +58,8 @@ _RUNTIME = {"LayerNormalization": 17, "SimplifiedLayerNormalization": None}
 
 
 def is_defined(proto: onnx.NodeProto, domain: str, opset: int) -> bool:
-    """Whether ONNX defines the operator: `check_schema` then knows its operands and attributes. Of others, as ONNX
-    Runtime's own, those that are missing or of another type come to light where they are used."""
+    """Whether ONNX defines the operator: `check_schema` then knows its operands and attributes. For other
+    operators, such as ONNX Runtime's own, missing or mistyped attributes are reported where they are used."""
     return onnx.defs.has(proto.op_type, opset, domain)
 
 

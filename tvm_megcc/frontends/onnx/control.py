@@ -156,8 +156,8 @@ class _Undecided(Exception):
 
 
 def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope, opsets: Opsets) -> list[str | None]:
-    """Returns a loop that the run ends. What its iterations give has room for as many as there can be: those that its
-    operand says, or that the user states as the bound of the output."""
+    """Returns a loop whose trip count is known at run time. Its scan outputs have room for the largest trip count: its
+    operand's, or the bound that the user gives for the output."""
     builder, carried = importer.builder, list(node.inputs[2:])
     given = [value.name for value in body.input]
     if len(given) != len(carried) + 2 or len(body.output) < len(carried) + 1:

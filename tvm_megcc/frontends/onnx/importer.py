@@ -40,8 +40,8 @@ logger = logging.getLogger(__name__)
 _UNSUPPORTED_ADVICE = ("'megcc list ops' shows the supported operators; replace the others in the model, or map "
                        "them to C functions of yours with --extern (docs/extern.md)")
 
-#: Of functions within functions: how deep, and how many nodes they may become, if the file does not have a quarter as
-#: many itself. Twenty functions that call each other twice are a million nodes.
+#: The deepest nesting of function calls, and the most nodes that functions may expand to, unless the file itself has a
+#: quarter as many. Twenty functions that call each other twice are a million nodes.
 DEEPEST, MOST_EXPANDED = 40, 20_000
 #: Inputs that a message lists.
 MOST_OPEN = 5

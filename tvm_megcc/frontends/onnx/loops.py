@@ -83,7 +83,8 @@ def loop_of(importer: Importer, node: Node, loop: Looped, iteration: Body) -> li
     rows = [node.type_of(name) for name in stacked]
     for row in rows:
         if inner := sorted(set().union(*map(symbols, row.shape)) - outside):
-            raise MegccError(f"stacks rows of {', '.join(inner)} elements, which each turn finds anew; not supported")
+            raise MegccError(f"stacks rows of {', '.join(inner)} elements, which differ "
+                             "from iteration to iteration; not supported")
     inputs = [*given, *(part for values in parts for part in values)]
     body, captured = builder.body(first, inputs, [*goes, *made, *stacked])
     types = (TensorType("int64", ()), TensorType("bool", ()), *map(node.type_of, starts),

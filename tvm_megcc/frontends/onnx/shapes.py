@@ -2,7 +2,7 @@
 """Evaluates integer tensors over shape symbols, through the arithmetic that models do on shapes.
 
 `Shape → Gather → Mul → Concat → Reshape` with a symbolic batch: each value is a numpy array of `Dim` objects, on which
-numpy's own indexing and operators work. What cannot be followed is simply unknown.
+numpy's own indexing and operators work. Values of other operators are unknown.
 """
 
 from __future__ import annotations

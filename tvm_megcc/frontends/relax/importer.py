@@ -83,7 +83,7 @@ def is_operator(expr) -> bool:
 
 
 class Importer:
-    """Imports expressions into a builder. What variables stand for is in `values`; `unbound` is asked for the rest.
+    """Imports expressions into a builder. `values` maps variables to their values; `unbound` is asked for the others.
 
     functions: local functions (composites) by variable. extents: of the function that is being imported.
     tir: TIR functions by name. loops: operators are imported as loops, not by our own tables.

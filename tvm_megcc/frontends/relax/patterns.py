@@ -24,7 +24,7 @@ from .ops import importable
 
 PREFIX = "megcc."
 
-#: What checks ask about; `partition_for_megcc` sets it, everything else sees the host and no TIR functions.
+#: The target that checks ask about: `partition_for_megcc` sets it; else it is the host, without TIR functions.
 _CHECKED: list[checking_for] = []
 
 
@@ -126,7 +126,7 @@ def _any_call(name: str) -> DFPattern:
 
 
 def register() -> None:
-    """Makes the table known to TVM. Of its registry's entries the later have the higher priority."""
+    """Registers the table with TVM. Later entries of its registry have the higher priority."""
     if not get_patterns_with_prefix(PREFIX):
         register_patterns([(row.name, row.pattern, row.annotation_patterns, check)
                            for row in reversed(pattern_table())])

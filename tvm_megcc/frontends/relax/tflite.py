@@ -24,8 +24,8 @@ def of_tflite(data: bytes, tflite) -> tvm.IRModule:
         tflite: the package of that name.
 
     Raises:
-        MegccError: for a file with several graphs to choose from. What the importer does not take it says in
-            exceptions of many kinds.
+        MegccError: for a file with several graphs to choose from. The importer raises exceptions of many
+            types for models that it does not support.
     """
     from tvm.relax.frontend.tflite import from_tflite
 
@@ -57,7 +57,7 @@ def _require_one_graph(model, tflite) -> None:
 
 @relax.expr_functor.mutator
 class _RoundedAverages(relax.PyExprMutator):
-    """Average pools over integers round to the nearest, halves away from zero, as TFLite does. TVM's importer divides
+    """Average pools over integers round to the nearest, ties away from zero, as TFLite does. TVM's importer divides
     integers, which cuts off: half a quantum less for every pool."""
 
     def visit_call_(self, call: Call) -> relax.Expr:
@@ -66,7 +66,8 @@ class _RoundedAverages(relax.PyExprMutator):
             return call
         x = self.builder_.emit(op.astype(call.args[0], "float32"))
         mean = self.builder_.emit(Call(call.op, [x], call.attrs))
-        # Of n numbers, what is below a half is so by 1 / 2n at least; a product with 1 / n may fall short of one.
+        # A mean of n integers that is below k + 1/2 is so by at least 1 / 2n; a product with 1 / n may round a tie
+        # down.
         half = relax.const(0.5 + 0.25 / math.prod(int(extent) for extent in call.attrs.pool_size))
         size = self.builder_.emit(op.floor(op.add(op.abs(mean), half)))
         return self.builder_.emit(op.astype(op.multiply(op.sign(mean), size), "int32"))

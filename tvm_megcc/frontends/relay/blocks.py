@@ -32,7 +32,7 @@ def reached(function: relay.Function, mod: tvm.IRModule) -> list[relay.GlobalVar
 
 
 def is_plain(function: relay.Function) -> bool:
-    """Whether a function, with types, is data flow and branches only. What it calls is another question."""
+    """Whether a typed function is data flow and branches only. The functions that it calls are not checked."""
     return all(is_data(type_of(parameter)) for parameter in function.params) and \
         all(map(_is_plain, everything(function.body)))
 

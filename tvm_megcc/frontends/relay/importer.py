@@ -67,7 +67,7 @@ def flattened(values: Sequence[Value]) -> list[str]:
 
 
 class Importer:
-    """Imports expressions into a builder. What they are in the graph is in `values`.
+    """Imports expressions into a builder. `values` maps expressions to values of the graph.
 
     functions: bodies of global functions by name; None: calls of them are refused.
     """

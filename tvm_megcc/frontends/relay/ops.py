@@ -99,7 +99,7 @@ def floor_divide(node: TvmNode) -> Values:
 
 @imports("round")
 def round_away(node: TvmNode) -> Values:
-    """Halves away from zero: ONNX's, and Relax's, go to the even number."""
+    """Ties away from zero: ONNX's, and Relax's, go to the even number."""
     dtype = node.types[0].dtype
     size = node.emit("abs", *node.inputs)
     whole = node.emit("floor", size)

@@ -105,7 +105,7 @@ def requantize(node: TvmNode) -> Values:
 
 @imports("quantize")
 def quantize(node: TvmNode) -> Values:
-    """Halves away from zero; then the zero point, in float32."""
+    """Ties away from zero; then the zero point, in float32."""
     dtype, scale, zero = node.types[0].dtype, number(node, 1), number(node, 2)
     if node.type_of(node.inputs[0]).dtype != "float32" or dtype not in (*BYTES, "int16", "int32"):
         raise MegccError(f"from {node.type_of(node.inputs[0]).dtype} to {dtype}")

@@ -62,7 +62,7 @@ def leaky_relu(node: TvmNode) -> Values:
 
 
 def _times(values: np.ndarray, factor: float) -> np.ndarray:
-    """Times a factor of 31 bits, to the nearest, halves up."""
+    """Times a factor of 31 bits, to the nearest, ties up."""
     significand, shift = multiplier(abs(factor))
     if shift > 30:
         raise MegccError("its scales differ too much")

@@ -52,8 +52,8 @@ def chosen(importer: _Importer, operator: Operator, name: str) -> Sequence[Value
 
 
 def looped(importer: _Importer, operator: Operator, name: str) -> Sequence[Value | None]:
-    """Returns the results of a WHILE: what goes round through one graph while the other one is true of it. What the
-    graph gives back as it is does not go round."""
+    """Returns the results of a WHILE: the values that its body carries while its condition is true. Values that the
+    body returns unchanged are captured, not carried."""
     builder, operands = importer.builder, importer.real_operands(operator)
     condition, body = importer.graphs(operator, "Cond", "Body")
     unknown: list[Value | None] = [None] * len(operator.outputs)

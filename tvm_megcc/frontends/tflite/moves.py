@@ -179,7 +179,7 @@ def mirror_pad(node: Node) -> Results:
     for axis, (low, high) in enumerate(pads):
         extent = shape[axis]
         if not isinstance(extent, int) or max(low, high) > extent:
-            raise ShapeError(f"turns {max(low, high)} elements of an axis of {extent} round")
+            raise ShapeError(f"reverses {max(low, high)} elements of an axis of {extent}")
         if low or high:
             node.require_budget(extent + low + high)
             indices = np.concatenate([np.arange(low)[::-1], np.arange(extent), extent - 1 - np.arange(high)])

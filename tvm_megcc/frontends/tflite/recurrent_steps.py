@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent layers with weights of 8 bits beside floats, with projections, or with normalised gates. What inputs add to
-the gates is one product for all steps. Each run begins with states of zeros, but for those that somebody asks for."""
+"""Imports recurrent layers with int8 weights and float activations, with projections, or with normalised gates. One
+product for all steps computes what inputs add to the gates. Each run begins with zero states, except states that the
+caller keeps."""
 
 from __future__ import annotations
 

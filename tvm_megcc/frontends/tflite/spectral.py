@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Complex numbers, which the Fourier transform of real ones gives: two tensors of float32. What moves them moves both.
+"""Represents complex numbers, the results of real Fourier transforms, as two tensors of float32. Operators that move
+elements move both.
 """
 
 from __future__ import annotations

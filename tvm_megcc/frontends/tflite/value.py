@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors of a file as values of the builder, in any order of axes.
 
-TFLite has channels last, our operators over images have them in axis 1. So a tensor is held in whatever order the
-operator made it that gives it, and brought into another one only where something asks for that, once. What treats each
-element alike works in any order; so between convolutions there is no transpose, and TRANSPOSE itself is none until
-somebody reads its result.
+TFLite has channels last; our image operators have them in axis 1. So a tensor keeps the order of axes in which its
+operator computed it, and is transposed only where another operator needs it, once. Elementwise operators work in any
+order, so there is no transpose between convolutions, and TRANSPOSE itself copies nothing until an operator needs its
+order.
 """
 
 from __future__ import annotations

@@ -125,8 +125,8 @@ def conv_transpose_of_mediapipe(node: Node) -> Results:
 
 
 def _transposed(node: Node, x: str, shape: Sequence[Dim], strides: Sequence[int], same: bool, bias: str) -> Value:
-    """Returns a transposed convolution with a result of this height and width. What the windows reach beyond it is cut
-    off, where they do not reach it is the bias."""
+    """Returns a transposed convolution with a result of this height and width. Elements of windows outside it are cut
+    off; elements that no window reaches are the bias."""
     w = node.images(node.value(1), (3, 0, 1, 2))
     pads: list[int] = []
     ends: list[int] = []

@@ -3,7 +3,7 @@
 
     call of an operator ─ legalize ─► PrimFunc ─ schedule, fuse ─► fewer loops ─ loops ─► Program
 
-What cannot be printed (calls of libraries, threads, vectors) is refused by its name and stays with TVM.
+Loops that cannot be printed (calls of libraries, threads, vectors) are refused by name and stay with TVM.
 """
 
 from .printer import program_of

@@ -2,7 +2,7 @@
 """Places in memory in C, and what is known of the integers that they are made of.
 
 TIR counts in int64. Here loop variables and extents are int32_t, and so is every integer that provably fits; others
-are int64_t. What may leave a tensor is checked.
+are int64_t. Indices that may be out of bounds are checked.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expressions of TIR as C. What may overflow or divide by zero goes through a function (helpers.py)."""
+"""Prints TIR expressions as C. Operations that may overflow or divide by zero call a function (helpers.py)."""
 
 from __future__ import annotations
 

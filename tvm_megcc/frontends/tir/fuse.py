@@ -82,7 +82,7 @@ def _flat(statement) -> Iterator:
 
 
 def _outermost(statement) -> tuple[list, object]:
-    """Returns the outermost loop of a nest that turns more than once, and those around it; None if there is none."""
+    """Returns the outermost loop of a nest with more than one iteration, and those around it; None if there is none."""
     units = []
     while type(statement).__name__ == "For" and int_value(statement.extent) == 1:
         units.append(statement)

@@ -17,7 +17,7 @@ PREFIX = "megcc-"
 _ABI = {"arm": {"mfloat-abi": "hard"}, "riscv64": {"mabi": "lp64d"}}
 #: The options for LLVM where its own default is none of the machine's: some versions end the process for it.
 _CPU = {"riscv64": "generic-rv64"}
-#: What the linker needs: TVM makes the object with the module's data, which has no functions, for another ABI.
+#: Flags that the linker needs: TVM makes the object with the module's data, which has no functions, for another ABI.
 LINK_FLAGS = dict.fromkeys(_ABI, ("-Wl,--no-warn-mismatch",))
 
 

@@ -237,7 +237,7 @@ class Blocking:
             far = weights > self.l2 or self.weight_bytes > _LARGE_NETWORK * self.l2
             first = _MEMORY * weights if far else again
             return count * transforms + _overlapped(multiply, first) + (passes - 1) * _overlapped(multiply, again)
-        # What stays in no register: sums between blocks of input channels, inputs for each tile of output channels.
+        # Loads and stores: sums between blocks of input channels, inputs for each tile of output channels.
         moved = 2 * (-(-s.ic // self.depth) - 1) * outputs + 2 * inputs * -(-outputs // self.vectors)
         return count * (steps + transforms + WINDOW ** 2 * moved) + passes * _WEIGHTS * s.ic * outputs
 

@@ -51,8 +51,8 @@ def pack_joined(array: np.ndarray, *how) -> np.ndarray:
 
 @packer("joined_sums")
 def pack_joined_sums(array: np.ndarray, outputs_first: bool, zero: int, x_zero: int) -> np.ndarray:
-    """[O] of int32: what sums of joined products begin with. x_zero: of x as int8. Of its first and third bytes of a
-    word products read 128 more."""
+    """Returns int32 [O]: the initial values of the sums of joined products. x_zero: the zero point of x as int8.
+    Products read the first and third byte of a word with 128 added."""
     weights = array if array.ndim == 4 else (array if outputs_first else array.T)[:, :, None, None]
     depth = np.moveaxis(weights, 1, 3).reshape(weights.shape[0], -1).astype(np.int64) - zero
     return (256 * (-x_zero * depth.sum(axis=1) - 128 * depth[:, ::2].sum(axis=1))).astype(np.int32)

@@ -23,7 +23,7 @@ class Float16Loops(VectorKernel):
 
     def layouts(self, site: Site):
         blocks = possible_layouts(site.y, site.target)
-        # Where halves have blocks of their own, no tensor of both types has one layout.
+        # Where float16 has blocks of its own, tensors of float16 and of float32 have different layouts.
         for layout in (layout for layout in blocks if not site.context.half or layout in (PLAIN, NHWC)):
             yield (layout,), (layout,)
 
@@ -49,7 +49,7 @@ class Float16BlocksParameters(Parameters):
 
 
 class Float16Blocks(Kernel):
-    """Between blocks of channels that are vectors of halves, and those that are vectors of floats."""
+    """Converts between layout blocks that are vectors of float16 and those that are vectors of float32."""
 
     name = "half_blocks"
     dtypes = (("float32", "float16"),)

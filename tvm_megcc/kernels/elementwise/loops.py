@@ -163,7 +163,7 @@ class VectorKernel(Broadcast):
 
     def refuse(self, site: Site):
         if "dtype" in site.attrs and site.kind == "elementwise":
-            return "works on reals only"
+            return "works on floats only"
         return None if operator(site.kind).expression(site.attrs) is not None else "has no expression"
 
     def formula(self, site: Site) -> str:

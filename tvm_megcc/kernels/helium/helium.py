@@ -51,8 +51,8 @@ def pack_unsigned(array: np.ndarray, *how) -> np.ndarray:
 
 
 class HeliumProducts(PixelProducts):
-    """The base of both kernels. Products are of two int8 or of two uint8. What the zero point of weights adds is the
-    sum of what a pixel reads, times it."""
+    """The base class of both kernels. Products are of two int8 or of two uint8. The zero point of weights adds itself
+    times the sum of the elements of a pixel's window."""
 
     name = "helium"
     dtypes = (BYTES, BYTES, ("int32",))

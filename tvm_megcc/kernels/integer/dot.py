@@ -250,7 +250,7 @@ class DotProducts(Kernel):
             extents = {"N": pixels, "G": s.g, "IC": s.ic, "OC": s.oc, "ROWS": rows}
             x_size, y_size, strips, laid_out = N * G * IC, N * G * OC, ceildiv(N, ROWS), ROWS * IC
         else:
-            # Of what windows of one row or column step over, nothing is laid out.
+            # Pixels that windows of one row or column step over are not copied.
             down, across = (stride if extent > 1 else 1 for stride, extent in
                             zip(s.strides, (s.kh, s.kw), strict=True))
             high, wide = ((extent - 1) * dilation + 1 for extent, dilation in

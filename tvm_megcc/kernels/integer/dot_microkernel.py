@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class DotMicrokernel:
     """Products of `step` neighbouring elements are added up in each lane by one instruction (`mgc_dot_`)."""
 
-    #: What a tile knows of the reduction, as parameters of its function and as arguments.
+    #: The length of the reduction, as parameters of a tile's function and as arguments of its calls.
     steps: ClassVar[tuple[str, str]] = ("int32_t steps", "steps")
     #: The function computes several tiles, one behind the other.
     is_repeated: ClassVar[bool] = False

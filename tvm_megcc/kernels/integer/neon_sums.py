@@ -157,8 +157,8 @@ class Sdot(ArmSums):
 
 
 class Smmla(ArmSums):
-    """With products of two rows by two rows of eight bytes (`smmla`): pixels two by two, channels too. What lies at
-    `start` is for two pixels by two channels, and so on."""
+    """The microkernel of `smmla`, which multiplies two rows by two rows of eight int8: two pixels by two channels. The
+    sums at `start` are those of two pixels by two channels, and so on."""
 
     copies = 2
 

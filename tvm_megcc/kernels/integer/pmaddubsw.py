@@ -2,7 +2,7 @@
 """Products of bytes by `pmaddubsw`, which adds two of them in int16 and saturates. Weights are packed so that no sum
 can saturate.
 
-Of two neighbours x0, x1 in 0…255 the sum x0 * w0 + x1 * w1 fits in int16 if |w0 + w1| <= 128, or if w0 and w1 have
+For two neighbours x0, x1 in 0…255 the sum x0 * w0 + x1 * w1 fits in int16 if |w0 + w1| <= 128, or if w0 and w1 have
 different signs. With x1 inverted, 255 - x1,
 
     x0 * w0 + x1 * w1 = x0 * w0 + (255 - x1) * (-w1) + 255 * w1,
@@ -31,7 +31,7 @@ from .dot import DotConv, DotMatMul, DotProducts, Laid, as_outputs, less, pack_s
 
 #: Bytes of x that an entry multiplies.
 STEP = 4
-#: What two weights may add up to: 255 * 128 fits in int16.
+#: The largest sum of two weights: 255 * 128 fits in int16.
 MOST = 128
 #: Which of the pairs of four bytes are inverted in what begins at p, q and P.
 _TURNED = ((False, False), (True, False), (True, True))
@@ -75,7 +75,7 @@ def pack_weights(array: np.ndarray, *how) -> np.ndarray:
     grouped = _grouped(array, *how)
     place, doubled = _places(grouped)
     weights = np.stack([grouped[..., 0], np.where(_turned(place), -grouped[..., 1], grouped[..., 1])], axis=-1)
-    # What begins at q has the second pair in front.
+    # Weights for the load at q have the second pair first.
     weights = np.where((place == 1)[..., None, None, None], weights[..., ::-1, :], weights)
     half = weights >> 1
     entries = np.stack([np.where(doubled[..., None, None, None], weights - half, weights), half], axis=3)

@@ -70,7 +70,7 @@ def _split(expr: Expr | None, dtype: str) -> tuple[Call, int, int, int] | None:
             number = number if expr.fn == "add" else -number
             zero, low, high = zero + number, low - number, high - number
         else:
-            # What is limited here is limited again by what has been found.
+            # An inner limit is limited again by the outer ones.
             bound = min(max(number, low), high)
             low, high = (low, bound) if expr.fn == "min" else (bound, high)
         expr = expr.args[0]
@@ -96,8 +96,8 @@ def _text(site: Site, argument: Expr) -> str:
         return str(int(argument.value))
     assert isinstance(argument, Arg)
     type_ = site.types[site.op.epilogue_start + argument.index - 1]
-    # Of one pixel, an operand with a number for each channel has one for each element; of one channel it has one, as
-    # those have that share the kernel at -O size.
+    # With one pixel, an operand with a number for each channel has a number for each element. With one channel it has
+    # one number, like the operands that share the kernel at -O size.
     return f"e{argument.index}[{'c' if type_.size != 1 or type_.size == site.y.size else '0'}]"
 
 

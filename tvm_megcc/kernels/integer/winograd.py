@@ -41,7 +41,7 @@ _HALVES = 8
 _TILES = {"neon": (4, 4), "neon_armv7": (2, 4), "sse2": (4, 2), "avx2": (4, 2), "avx512": (6, 4)}
 #: A line of the cache: 16 places a power of two apart would all be in the same few lines.
 _APART = 32
-#: Of these weights are multiplied by a lane of a vector.
+#: ISAs whose kernels multiply weights by a lane of a vector.
 _LANED = ("neon", "neon_armv7")
 
 

@@ -45,7 +45,7 @@ class PlainPoolParameters(GlobalParameters):
     least: str
 
 
-#: Halves that are added up before the sum goes into one of float32, as in conv2d/tile.c.j2.
+#: How many float16 are added before their sum is added to a float32, as in conv2d/tile.c.j2.
 MOST_FLOAT16 = 144
 
 
@@ -67,7 +67,7 @@ class WindowPool(Kernel):
 
     def refuse(self, site):
         if site.is_half and _mode(site.op) != "max" and product(site.attrs.kernel) > MOST_FLOAT16:
-            return f"adds more than {MOST_FLOAT16} halves up"
+            return f"adds more than {MOST_FLOAT16} ties up"
         return None
 
     def lower(self, site):

@@ -20,7 +20,8 @@ class Fold:
 
     start: the value of no elements. step: joins accumulator `a` and element `v`, vectors. join: joins two scalars
     `a` and `v`; "" where missing lanes may count as 0 and mgc_sum() joins them. finish: the result of the vector
-    `a` of reduced values; `count` is how many elements each came from. Of the tables for scalars all are scalars.
+    `a` of reduced values; `count` is how many elements each came from. In the tables for scalars all of them are
+    scalars.
     """
 
     start: str

@@ -53,8 +53,8 @@ def cell_of(op: Op) -> Cell:
 
 @dataclass(frozen=True)
 class Stored:
-    """How a result is stored. unit: the C type of an element. Of integers: short, what functions of lanes call it;
-    formula, C over x; zero, what 0 becomes."""
+    """How a result is stored. unit: the C type of an element. For integers, short: the type's name in functions of
+    lanes; formula: a C expression of x; zero: the value that 0 becomes."""
 
     unit: str = "float"
     short: str = ""

@@ -128,9 +128,10 @@ class MaskParameters(Parameters):
 
 
 class TreeMasks(Kernel):
-    """A task is a row. Of each feature the nodes whose threshold a row's value exceeds are the first ones; each takes
-    the leaves of its first way from those of its tree. Of those that are left, the leaf furthest left is where a walk
-    would end. Sums are those of the trees in their order."""
+    """Evaluates trees without walking them (QuickScorer, Lucchese et al., SIGIR 2015). A task is a row. The nodes of a
+    feature are sorted by threshold, so those that a row's value exceeds come first; each of them removes the leaves of
+    its first branch from the mask of its tree. The leftmost leaf that remains is where a walk would end. Trees are
+    summed in their order."""
 
     name = "masks"
     constants = (1, 2, 3, 4, 5)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products and convolutions of quantised numbers: operands of 8 bits less their zero points, sums in int32.
 
-What makes 8 bits of the sums again is an elementwise operator after them (ir/lanes.py), which becomes the epilogue.
+An elementwise operator after them requantizes the sums to 8 bits (ir/lanes.py). It becomes the epilogue.
 """
 
 from __future__ import annotations

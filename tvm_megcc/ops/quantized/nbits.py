@@ -91,7 +91,7 @@ class MatMulNBits(Operator):
 
 @register
 class QuantizeBlocks(Operator):
-    """Activations as int8 with a scale for each 32 neighbours of the last axis: q = round(x * (127 / m)), halves to
+    """Activations as int8 with a scale for each 32 neighbours of the last axis: q = round(x * (127 / m)), ties to
     even, and scale = m / 127, m being the largest |x|. Divisions and the product are rounded to float32. A block with m
     below 2^-100 is zero; in one that has an infinity or a NaN the scale is NaN and all q are zero.
 

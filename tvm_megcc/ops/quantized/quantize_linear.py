@@ -95,7 +95,7 @@ class DequantizeLinear(_Quantisation):
 
 @register
 class QuantizeLinear(_Quantisation):
-    """round(x / scale) + zero_point, halves to even, saturated to the element type."""
+    """round(x / scale) + zero_point, ties to even, saturated to the element type."""
 
     kind = "quantize_linear"
     onnx = ("QuantizeLinear",)

@@ -15,7 +15,7 @@ DTYPES = ("int8", "int16")
 
 
 def _requantized(values: np.ndarray, significand: int, bits: int) -> np.ndarray:
-    """values * significand / 2^bits to the nearest, halves up, as int32 that wraps."""
+    """values * significand / 2^bits to the nearest, ties up, as int32 that wraps."""
     return ((values * np.int64(significand) + (np.int64(1) << (bits - 1))) >> bits).astype(np.int32).astype(np.int64)
 
 

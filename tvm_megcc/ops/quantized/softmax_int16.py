@@ -78,7 +78,7 @@ def _table(function: Callable[[np.ndarray], np.ndarray], low: float, high: float
 
 
 def _rounded(values: np.ndarray) -> np.ndarray:
-    """Halves away from zero."""
+    """Ties away from zero."""
     return np.sign(values) * np.floor(np.abs(values) + 0.5)
 
 

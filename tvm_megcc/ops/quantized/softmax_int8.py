@@ -23,13 +23,13 @@ LONGEST = 2**SUM_BITS - 1
 
 
 def doubling_high(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """(a * b) / 2^31 to the nearest, halves away from zero but for negative products, which go up. Of int64 that hold
-    int32; also the product of fixed-point numbers."""
+    """Returns (a * b) / 2^31 rounded to the nearest, ties up: gemmlowp's SaturatingRoundingDoublingHighMul without
+    saturation, the product of fixed-point numbers. Operands are int64 arrays with values of int32."""
     return (np.asarray(a, np.int64) * b + (1 << 30)) >> 31
 
 
 def rounding_shift(a: np.ndarray, bits: int | np.ndarray) -> np.ndarray:
-    """a / 2^bits to the nearest, halves away from zero."""
+    """a / 2^bits to the nearest, ties away from zero."""
     mask = (np.int64(1) << np.asarray(bits, np.int64)) - 1
     return (a >> bits) + ((a & mask) > (mask >> 1) + (a < 0))
 

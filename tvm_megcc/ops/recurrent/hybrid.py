@@ -20,7 +20,7 @@ _HALF, _HALF64 = np.float32(0.49999997), 0.49999999999999994
 
 
 def _nearest(values: np.ndarray, low: int, high: int) -> np.ndarray:
-    """Rounds, halves away from zero, within limits; NaN becomes the highest."""
+    """Rounds, ties away from zero, within limits; NaN becomes the highest."""
     bounded = np.where(values < high, values, np.float32(high))
     bounded = np.where(bounded > low, bounded, np.float32(low)).astype(np.float32)
     size = np.floor(np.abs(bounded) + _HALF)

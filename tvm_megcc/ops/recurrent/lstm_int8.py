@@ -30,7 +30,7 @@ NEWTON = (23130, -15420)
 
 
 def high(a: np.ndarray, b) -> np.ndarray:
-    """(a * b) / 2^15 to the nearest, halves up: the product of two fixed-point numbers of 16 bits."""
+    """(a * b) / 2^15 to the nearest, ties up: the product of two fixed-point numbers of 16 bits."""
     return (np.asarray(a, np.int64) * b + (1 << 14)) >> 15
 
 

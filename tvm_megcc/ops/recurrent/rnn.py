@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recurrent layers: LSTM, GRU and the simple RNN, a layer an operator.
 
-What the input adds to the gates is the same for all steps, so the importer computes it as one matrix product in front
-of the layer; the operators here are what is left: the steps, which depend on each other.
+The contribution of the input to the gates does not depend on earlier steps, so the importer computes it as one matrix
+product before the layer. The operators here compute the rest: the steps, which depend on each other.
 """
 
 from __future__ import annotations

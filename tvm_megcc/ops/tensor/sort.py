@@ -15,7 +15,7 @@ from ..rules import axis_of
 @register
 class TopK(Operator):
     """The `k` largest elements along attribute `axis` (smallest unless `largest`), the best first, and their indices as
-    int64. Of equals the first one is better; NaN counts as the largest number."""
+    int64. The first of equal elements is the better one; NaN is larger than any number."""
 
     kind = "top_k"
     onnx = ("TopK",)

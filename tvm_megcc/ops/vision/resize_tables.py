@@ -37,7 +37,7 @@ class ResizeTables(Operator):
 
     Results: of mode nearest the index of each element, int32 [size]; of linear between two neighbours the lower one,
     int32 [size], and the weight of the other, float32 [size]; else the first neighbour, int32 [size], and the weights,
-    float32 [size, taps]. Of tf_crop_and_resize a last one, bool [size]: which elements lie beside the operand.
+    float32 [size, taps]. For tf_crop_and_resize, a last table, bool [size]: which elements lie outside the operand.
     """
 
     kind = "resize_tables"

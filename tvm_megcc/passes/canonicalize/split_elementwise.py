@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moves elementwise operators in front of a concat where that saves a pass over its result.
 
-What is computed of a concat is the concat of what is computed of its parts. A part that a convolution gives takes the
-operator as its epilogue; a part that others read too, and so cannot be computed into its place in the concat, is
-not copied there first.
+An elementwise operator on a concat is the concat of the operator on its parts. If a convolution computes a part, the
+operator becomes its epilogue. A part that other operators read too cannot be computed in place in the concat; it is
+no longer copied there first.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from ..edit import Editor
 from ..match import is_const, is_op, wildcard
 
 FORBIDDEN = -1e30
-"""What is added to scores that must not count is no more: it leaves nothing of what a score was."""
+"""Masks add at most this number to scores that must not count: the sum keeps nothing of the score."""
 
 FAR = 8
 """Operators that are looked at between a product and the softmax, or in front of a product."""

@@ -100,7 +100,7 @@ def relayout_cost(type_: TensorType, source: Layout, wanted: Layout, context: Co
     by_vectors = "nchwc" in (source.kind, wanted.kind) and type_.dtype == "float32"
     turned = context.isa.interleaves and PLAIN in (source, wanted) and type_.shape[1] % context.isa.lanes == 0
     vector = 1.0 if turned else 3.0
-    # Halves, element by element, take longer than a conversion to what has vectors.
+    # float16 element by element takes longer than a conversion to a type that has vectors.
     element = 2.0 if type_.dtype == "float16" else 0.5
     guess = 200 + (vector * moved / max(context.isa.lanes, 1) if by_vectors else element * moved)
     return priced_relayout(type_, source, wanted, context, guess)

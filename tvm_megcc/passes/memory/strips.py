@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Computes consecutive operators strip by strip, in rows of the last result, to save memory.
 
-Of the values between them only the rows that a strip needs are there at a time. Where windows overlap, two strips need
+Intermediate values have only the rows that a strip needs at a time. Where windows overlap, two strips need
 some rows between them: these are computed twice, or kept, copied to a place of their own until the next strip
 begins. Every element is computed by the same kernel from the same numbers in the same order, so results have the same
 bits. This is done last, on a graph with its layouts and order: slices of the operands are views, and the strips of the

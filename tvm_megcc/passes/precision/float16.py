@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Half precision: operators that a CPU computes faster with vectors of float16 do so, and their tensors are stored as
+"""Half precision: computes operators in float16 where the CPU is faster with it, and stores their tensors as
 float16."""
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from ...kernels.choice import options
 from ...kernels.site import Site
 from ..edit import Editor
 
-#: Operators that begin a chain of halves: they have more to compute than there is to convert.
+#: Operators that begin a chain in float16: they compute more than the conversions cost.
 BEGIN = ("conv2d", "matmul")
-#: They take half the memory, for which they may be estimated to take so many times as long as those of float32.
+#: float16 halves the memory; for that, a kernel may be estimated to take this many times as long as the one of float32.
 SLOWER = 1.6
 
 
 def compute_in_float16(graph: Graph, context: Context) -> Graph:
-    """Gives float16 to products whose kernels of halves are estimated to take less time, and to what follows them.
+    """Gives float16 to products whose float16 kernels are estimated to be faster, and to the operators that follow
+    them.
 
     Between these and operators that work on float32 only are conversions. Constants are rounded; an operator with one
     that float16 does not reach stays as it is.
@@ -48,7 +49,7 @@ def compute_in_float16(graph: Graph, context: Context) -> Graph:
                     tuple(map(_as_half, site.outputs)), context, site.constants)
 
     def gains(op: Op, site: Site) -> bool:
-        """Whether the operator is to be computed in halves."""
+        """Whether the operator is computed in float16."""
         data = [name for name in floats(op.inputs) if name not in edit.constants]
         begins = op.kind in BEGIN and len(floats(op.outputs)) == 1
         if not data or not (begins or all(name in half for name in data)):

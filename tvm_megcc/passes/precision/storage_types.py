@@ -26,7 +26,7 @@ def widen_stored(graph: Graph, context: Context) -> Graph:
     works on them as they are. Results of other stored types are rounded one by one, as the model says.
     """
     edit = Editor(graph)
-    context = replace(context, half=False)  # what is computed in halves is decided when chains are whole
+    context = replace(context, half=False)  # float16 is decided when chains are complete
     #: The float32 or int8 of stored values; of 16-bit floats in `computed` it came first.
     wide: dict[str, str] = {}
     computed: set[str] = set()

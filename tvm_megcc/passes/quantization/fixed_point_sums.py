@@ -20,7 +20,7 @@ from ...ir.intervals import INT32, Interval, interval
 from ...ops.quantized.lookup_table import BYTES, numbers
 from ..edit import Editor
 
-#: By how much factors may differ from the quotients of scales. Halves go away from zero where both are a bit greater.
+#: By how much factors may differ from the quotients of scales. Ties go away from zero where both are a bit greater.
 _NUDGES = tuple(2.0**-23 * steps for steps in (0, 1, -1, 2, -2, 4, -4))
 _AWAY = (0.0, *(2.0**power for power in (-21, -20, -19, -18, -17)))
 #: Sums this close to a half are tried first.

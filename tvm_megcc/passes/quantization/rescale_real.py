@@ -199,7 +199,7 @@ def _by_floats(inside: _Requantized, multiplier: np.ndarray, shift: np.ndarray, 
     early = np.where((fn == "rescale_once") | (shift == 0), 0, np.where(levels > 0, 1, -1) * 2.0**(shift - 1))
     steps = Steps.of(lambda sums: inside.numpy(sums, multiplier, shift), levels, (levels - 0.5 - early) / factor,
                      least[:, None], most[:, None])
-    # Halves go away from zero, so results of both signs are on two lines, and those of magnitudes on one.
+    # Ties go away from zero, so results of both signs are on two lines, and those of magnitudes on one.
     is_odd = inside.has_outer_call or (fn != "rescale_once" and inside.low < zero)
     found = searched(steps.magnitudes() if is_odd else steps, factor.astype(np.float32)) if steps else None
     if steps is None or found is None:

@@ -13,8 +13,8 @@ from ...ir.expr import FUSED_ZERO
 
 #: Units in the last place that factors are moved by.
 _NUDGES = (0, 1, -1, 2, -2)
-#: Whole numbers that are taken off behind a product, some at a time. What is added before it makes up for them but for
-#: a fraction, as small as it needs to be.
+#: Integers that are subtracted after a product, some at a time. The number that is added before the product compensates
+#: for them up to a fraction, as small as it needs to be.
 _MOVES = np.array(sorted(range(-2048, 2049), key=abs), np.float64)
 _AT_A_TIME = 128
 #: Results of fused products are less than this.

@@ -2,11 +2,11 @@
 """The flow of values in a network that takes its sequence in blocks (`streams.py`): delays and states.
 
 Every value along the axis is a stream of its own: in the k-th run it has its elements [k * block - delay,
-(k + 1) * block - delay). What an operator reads of earlier blocks, the tail of its operand, is a state in front of the
+(k + 1) * block - delay). The tail of earlier blocks that an operator reads is a state before the
 block, so nothing is computed twice. A window that reaches ahead makes a result later than its operand (`delay`);
 operands of one operator wait for the latest of them. Elements before the first one are what padding wants: a state
-begins with zeros, or with the zero point; results that are late get it there where an operator pads. Of dequantised
-values the integers are kept.
+begins with zeros, or with the zero point; results that are late get it there where an operator pads. States of
+dequantised values hold the integers.
 """
 
 from __future__ import annotations

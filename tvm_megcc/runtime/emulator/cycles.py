@@ -2,7 +2,7 @@
 """A cycle model of Cortex-M: a table of the costs of instruction classes on each core, applied to exact counts.
 
 A model, no measurement: memories have no wait states, no cache misses, nothing else is on the bus, and branches are
-predicted as each core's row says. What the figures of a core stand on:
+predicted as each core's row says. The figures of the cores come from:
 
 * Cortex-M4: the table of instructions in its Technical Reference Manual (Arm DDI 0439, "Processor instruction timings",
   and "FPU instruction set" for floating point), with 2 cycles for what it calls P, the refill of the pipeline (1 to 3).

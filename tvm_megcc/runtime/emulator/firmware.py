@@ -60,7 +60,8 @@ BOARDS = {
 }
 
 
-#: Of every file, after those of the target; `firmware.h` and `board.h` are found beside the port's own files.
+#: Compiler flags of every file, after those of the target; `firmware.h` and `board.h` are found beside the port's own
+#: files.
 FLAGS = ("-ffreestanding",)
 
 

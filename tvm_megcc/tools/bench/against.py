@@ -325,7 +325,7 @@ class Gone(Exception):
 
 
 class Process:
-    """One engine in a process. What it prints goes to a log, the end of which explains a crash."""
+    """One engine in a process. Its output goes to a log, the end of which explains a crash."""
 
     def __init__(self, python: str, what: str, job: dict, scratch: Path):
         self.log = scratch / f"{job['engine']}.{what}.log"

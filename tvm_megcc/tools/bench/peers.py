@@ -315,7 +315,7 @@ def program(name: str) -> str:
 
 
 def run_tool(command: list[str], folder: Path) -> None:
-    """Runs a converter. What it prints goes to the log; how it ended tells little: some crash when all is written."""
+    """Runs a converter. Its output goes to the log. Its exit status is ignored: some crash when all is written."""
     done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
     print(f"{Path(command[0]).name} ended with {done.returncode}", file=sys.stderr, flush=True)
 

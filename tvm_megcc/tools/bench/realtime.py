@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`megcc bench --blocks N`: how late the slowest of many blocks is, on one CPU, in a real-time class where that is
-permitted. What else the machine did is counted, and iterations of an empty loop are timed between the blocks, so that a
-late block tells whose fault it is."""
+permitted. It counts other activity of the machine and times iterations of an empty loop between the blocks, so
+that the cause of a late block can be told."""
 
 from __future__ import annotations
 
@@ -144,8 +144,8 @@ def text(report: dict) -> str:
              f"99.9 % {_us(seconds['p99.9'])}, 99.99 % {_us(seconds['p99.99'])}, worst {_us(seconds['worst'])}",
              f"  worst is {ratio:.2f} of the median; {report['over']:,} blocks took more than {GOAL} of it; "
              f"the thread was interrupted {during['interrupted']:,} times, {during['page_faults']:,} page faults",
-             f"  an empty loop of as long, in turns: worst {_us(empty['seconds']['worst'])}, "
-             f"{empty['worst_over_median']:.2f} of the median; {empty['over']:,} turns over {GOAL} of it"]
+             f"  an empty loop of as long, alternating: worst {_us(empty['seconds']['worst'])}, "
+             f"{empty['worst_over_median']:.2f} of the median; {empty['over']:,} iterations over {GOAL} of it"]
     if report["block"]:
         period = report["block"] / RATE
         lines.append(f"  a block of {report['block']} at {RATE // 1000} kHz lasts {_us(period)}: the median takes "

@@ -37,8 +37,8 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: 
     """Returns the files of the package: name below its folder -> bytes.
 
     Args:
-        folder: as `megcc compile` writes it, for a target of WebAssembly. Of an embedded model the weights are in the
-            module, of others in a file beside it.
+        folder: as `megcc compile` writes it, for a target of WebAssembly. The weights of an embedded model are in the
+            module, those of others in a separate file.
         name: of the package, by default the model's.
         cc: the compiler, by default one that is found.
         target: which of the folder's; by default the one with the most instructions.

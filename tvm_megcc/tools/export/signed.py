@@ -33,7 +33,7 @@ LONGEST_PRODUCT = 31
 
 def keygen(name: str) -> dict:
     """Makes a pair of keys: NAME.pem, which signs and only its owner can read, NAME.pub.pem, and NAME_key.h, the public
-    one as an array of C. What there is already is not written over.
+    one as an array of C. Files that exist are not overwritten.
 
     Raises:
         MegccError: if one of these files exists or cannot be written.

@@ -14,7 +14,7 @@ from ..file import Quantization
 
 
 def rounded(values: np.ndarray) -> np.ndarray:
-    """float32 to the nearest whole numbers, halves away from zero."""
+    """float32 to the nearest whole numbers, ties away from zero."""
     whole = np.trunc(values)
     return whole + np.where(np.abs(values - whole) >= np.float32(0.5), np.sign(values), 0).astype(np.float32)
 

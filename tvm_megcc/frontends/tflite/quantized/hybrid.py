@@ -58,7 +58,7 @@ def scales(node: Node, index: int, axis: int) -> np.ndarray:
 
 
 def rounded(value: Expr, half: float = _HALF) -> Expr:
-    """To the nearest whole number, halves away from zero."""
+    """To the nearest whole number, ties away from zero."""
     size = call("floor", call("abs", value) + half)
     return call("if_lt", value, 0, -size, size)
 

@@ -111,7 +111,7 @@ def fully_connected(node: Node) -> Results:
 
 
 def _in_doubles(node: Node, sums: str, own: Quantization) -> str:
-    """Sums times their scale in float64, to the nearest, halves away from zero."""
+    """Sums times their scale in float64, to the nearest, ties away from zero."""
     if own.zero_point.any():
         raise Unsupported("weights with a zero point beside numbers of 16 bits are not supported")
     factors = fixed_point.scale(operand(node, 0)) * own.scale.astype(np.float64) / fixed_point.scale(result(node))

@@ -10,13 +10,13 @@ from ..node import Node, Results, Unsupported
 from . import fixed_point
 from .importers import operand, result, shortened, wide, zero
 
-#: Sums of so many products of halves stay in int32.
+#: Sums of this many products of 8-bit parts stay in int32.
 _MOST = 2**15
 
 
 @wide("BATCH_MATMUL")
 def batch_matmul(node: Node) -> Results:
-    """Numbers of 16 bits are 256 times their upper half and the lower one: sums of products of halves fit in int32, and
+    """An int16 is 256 times its upper 8 bits plus its lower 8 bits: sums of products of these parts fit in int32, and
     what they come to in float64."""
     a, b, y = operand(node, 0), operand(node, 1), result(node)
     types = node.type(0).dtype, node.type(1).dtype, node.results[0].dtype

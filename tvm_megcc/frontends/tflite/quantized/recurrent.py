@@ -27,7 +27,7 @@ _GUARD = np.float32(10000)
 
 @quantised("UNIDIRECTIONAL_SEQUENCE_LSTM", any_width=True)
 def lstm(node: Node) -> Results:
-    """int8 with cells of int16. What inputs add to the gates is one product for all steps."""
+    """LSTM of int8 with an int16 cell state. One product for all steps computes what inputs add to the gates."""
     coupled, normalised, projects = not node.has(_INPUT[0]), any(map(node.has, _NORMS)), node.has(_PROJECTION[0])
     gates = range(1 if coupled else 0, 4)
     x, cell = operand(node, 0), of_tensor(node.tensors[_CELL], ("int16",))

@@ -42,7 +42,7 @@ def _whole(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool
     for axis, size in enumerate(sizes):
         below, above, share = _places(node.type_of(x).shape[2 + axis], size, corners, half)
         value = _between(node, value, 2 + axis, below, above, share, X * (_STEPS - arg(2)) + arg(1) * arg(2), "int32")
-    # Halves away from zero: of negative numbers, one less.
+    # Ties away from zero: of negative numbers, one less.
     expr = call("rescale_once", X + minimum(maximum(X, -1), 0), 2**30, -19)
     return typed(node, expr, value)
 

@@ -32,7 +32,7 @@ _MOST_COUNTED = {"int8": 2**20, "uint8": 2**20, "int16": 2**8}
 
 @quantised("AVERAGE_POOL_2D", any_width=True)
 def average_pool(node: Node) -> Results:
-    """Sums over how many numbers there are, halves away from zero."""
+    """Sums over how many numbers there are, ties away from zero."""
     require_same_scales(node)
     image, kernel = channels(node), (node.option("FilterHeight"), node.option("FilterWidth"))
     attrs = window_attrs(node.spelled("AveragePool", (image,), windows(node)), kernel)

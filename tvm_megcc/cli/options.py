@@ -7,11 +7,14 @@ import argparse
 import difflib
 import re
 from collections.abc import Callable
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..options import ACTIVATIONS, MEMORY, CompileOptions, each_option
 from ..version import VERSION
 from . import verbs as run
+
+if TYPE_CHECKING:
+    _Verbs = argparse._SubParsersAction["_Verb"]
 
 #: Build systems that `megcc export` writes packages for; what each gets is in codegen/packages/base.py, which would
 #: take longer to import than to print the help.
@@ -49,13 +52,20 @@ class _Verb(argparse.ArgumentParser):
 
 
 def command_line() -> argparse.ArgumentParser:
+    """Returns the parser of the command with all its verbs."""
     parser = _Verb(
         prog="megcc", description="Neural networks to C: a model in, a folder of C out.",
         epilog="MODEL is an ONNX file, a TFLite file (.tflite) or, through TVM, a saved program of torch.export "
                "(.pt2). PATH is a model, a folder that 'megcc compile' wrote, or the .megcc file in it.")
     parser.add_argument("--version", action="version", version=f"megcc {VERSION}")
     verbs = parser.add_subparsers(required=True, metavar="VERB", parser_class=_Verb)
+    for add in (_compile, _build, _run, _bench, _tune, _compare, _verify, _inspect, _explain, _report, _quantize,
+                _export, _language_models, _keygen, _pack, _unpack, _cv, _list):
+        add(verbs)
+    return parser
 
+
+def _compile(verbs: _Verbs) -> None:
     verb = _verb(verbs, "compile", run.compile_, "compile models into a folder of C")
     group = verb.add_mutually_exclusive_group(required=True)
     group.add_argument("model", nargs="*", metavar="MODEL", default=[],
@@ -77,6 +87,8 @@ def command_line() -> argparse.ArgumentParser:
     _target_option(verb, "CPUs to compile for, such as native,arm64 ('megcc list targets')", "native")
     _compile_options(verb)
 
+
+def _build(verbs: _Verbs) -> None:
     verb = _verb(verbs, "build", run.build_, "build a generated folder with a C compiler")
     verb.add_argument("path", metavar="PATH")
     _model_option(verb)
@@ -88,6 +100,8 @@ def command_line() -> argparse.ArgumentParser:
                       help="RAM of a microcontroller, such as 64K")
     _compile_options(verb, limits=False)
 
+
+def _run(verbs: _Verbs) -> None:
     verb = _verb(verbs, "run", run.run_, "run a model, here or in an emulator")
     verb.add_argument("path", metavar="PATH")
     verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
@@ -107,6 +121,8 @@ def command_line() -> argparse.ArgumentParser:
     _rpc_options(verb)
     _compile_options(verb)
 
+
+def _bench(verbs: _Verbs) -> None:
     verb = _verb(verbs, "bench", run.bench_, "how long a model takes, in all and by operator, here or on a device; or "
                                          "beside other inference engines")
     verb.add_argument("path", metavar="PATH", nargs="+", help="one; with --against any number of ONNX files")
@@ -134,6 +150,8 @@ def command_line() -> argparse.ArgumentParser:
     _rpc_options(verb)
     _compile_options(verb)
 
+
+def _tune(verbs: _Verbs) -> None:
     verb = _verb(verbs, "tune", run.tune_, "time the kernels that a model could have, here or on devices, into a log")
     verb.add_argument("model", nargs="+", metavar="MODEL", help="models")
     verb.add_argument("--trials", type=_count, metavar="N",
@@ -143,6 +161,8 @@ def command_line() -> argparse.ArgumentParser:
     _rpc_options(verb)
     _compile_options(verb)
 
+
+def _compare(verbs: _Verbs) -> None:
     verb = _verb(verbs, "compare", run.compare_, "compare the built C with ONNX Runtime, LiteRT or the numpy reference")
     verb.add_argument("path", metavar="MODEL", help="a model")
     verb.add_argument("--folder", metavar="DIR", help="what it was compiled to (default: it is compiled now)")
@@ -165,6 +185,8 @@ def command_line() -> argparse.ArgumentParser:
     verb.add_argument("--cc", help="the C compiler")
     _compile_options(verb)
 
+
+def _verify(verbs: _Verbs) -> None:
     verb = _verb(verbs, "verify", run.verify_, "whether every target computes the bits that were recorded")
     verb.add_argument("path", metavar="PATH")
     _model_option(verb)
@@ -173,6 +195,8 @@ def command_line() -> argparse.ArgumentParser:
     verb.add_argument("--cc", help="the C compiler")
     _compile_options(verb)
 
+
+def _inspect(verbs: _Verbs) -> None:
     verb = _verb(verbs, "inspect", run.inspect_, "what is in a generated folder")
     verb.add_argument("path", metavar="PATH")
     verb.add_argument("--size", action="store_true", help="bytes of code and constants, built for the target")
@@ -180,11 +204,15 @@ def command_line() -> argparse.ArgumentParser:
     verb.add_argument("--cc", help="the C compiler, for --size")
     _compile_options(verb)
 
+
+def _explain(verbs: _Verbs) -> None:
     verb = _verb(verbs, "explain", run.explain_, "which kernel realises each operator, and why")
     verb.add_argument("path", metavar="MODEL", help="a model")
     _target_option(verb, "for which CPU (default: native)", "native")
     _compile_options(verb)
 
+
+def _report(verbs: _Verbs) -> None:
     verb = _verb(verbs, "report", run.report_, "one self-contained page: sizes, time, memory, graph, kernels and why")
     verb.add_argument("path", metavar="MODEL", help="a model")
     verb.add_argument("-o", "--output", metavar="HTML", help="the page to write (default: NAME_report.html)")
@@ -194,6 +222,8 @@ def command_line() -> argparse.ArgumentParser:
     verb.add_argument("--cc", help="the C compiler")
     _compile_options(verb)
 
+
+def _quantize(verbs: _Verbs) -> None:
     verb = _verb(verbs, "quantize", run.quantize_, "an ONNX model of int8 from one of floats, by calibration, and what "
                                                    "it costs and gains")
     verb.add_argument("path", metavar="MODEL", help="an ONNX file of floats")
@@ -217,6 +247,8 @@ def command_line() -> argparse.ArgumentParser:
                       help="size of a dimension that the model leaves open, as for 'megcc compile'")
     _target_option(verb, "CPU to time both models on (default: native)", "native")
 
+
+def _export(verbs: _Verbs) -> None:
     verb = _verb(verbs, "export", run.export_, "a model as a package of a build system or a language: Zephyr, "
                                                "ESP-IDF, Arduino, PlatformIO, CMSIS-Pack, STM32Cube, CMake, Rust, C++, "
                                                "Go, Python, npm")
@@ -235,11 +267,13 @@ def command_line() -> argparse.ArgumentParser:
     _target_option(verb, "CPU to compile a model for, such as cortex-m4 (npm: wasm32-simd128)")
     _compile_options(verb)
 
-    _language_models(verbs)
 
+def _keygen(verbs: _Verbs) -> None:
     verb = _verb(verbs, "keygen", run.keygen_, "a pair of keys that sign and check containers")
     verb.add_argument("name", metavar="NAME", help="of the files NAME.pem, NAME.pub.pem and NAME_key.h")
 
+
+def _pack(verbs: _Verbs) -> None:
     verb = _verb(verbs, "pack", run.pack_, "a container, signed: an update for devices (docs/updates.md)")
     verb.add_argument("path", metavar="PATH", help="a folder that 'megcc compile' wrote, or a .megcc file")
     verb.add_argument("--key", required=True, metavar="PEM", help="the private key, of 'megcc keygen'")
@@ -250,17 +284,23 @@ def command_line() -> argparse.ArgumentParser:
     verb.add_argument("-o", "--output", metavar="FILE", help="file to write (default: NAME.signed)")
     _model_option(verb)
 
+
+def _unpack(verbs: _Verbs) -> None:
     verb = _verb(verbs, "unpack", run.unpack_, "the container in a signed one, if the signature is right")
     verb.add_argument("path", metavar="FILE", help="as 'megcc pack' writes it")
     verb.add_argument("--key", required=True, metavar="PEM", help="the public key, or the private one")
     verb.add_argument("--product", metavar="NAME", help="what it has to be for (default: anything)")
     verb.add_argument("-o", "--output", metavar="FILE", help="file to write (default: NAME.megcc)")
 
+
+def _cv(verbs: _Verbs) -> None:
     verb = _verb(verbs, "cv", run.cv_, "operators on images as C functions: resize, rotate, warp, colours, blur")
     verb.add_argument("-o", "--output", metavar="DIR", default="cv", help="folder to write (default: cv)")
     verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
     _target_option(verb, "CPU to write them for, such as arm64 (default: native)", "native")
 
+
+def _list(verbs: _Verbs) -> None:
     verb = _verb(verbs, "list", run.list_, "targets, kernels or operators")
     verb.add_argument("what", choices=("targets", "kernels", "ops", "operators"),
                       help="operators is ops")
@@ -279,10 +319,9 @@ def command_line() -> argparse.ArgumentParser:
                             "(default: as large as puts weights beyond the second cache into memory)")
     group.add_argument("--cc", help="the C compiler")
     _target_option(group, "for which CPU (default: native)", "native")
-    return parser
 
 
-def _language_models(verbs) -> None:
+def _language_models(verbs: _Verbs) -> None:
     """`megcc lm` and its verbs."""
     from . import lm
 
@@ -311,8 +350,6 @@ def _language_models(verbs) -> None:
     verb.add_argument("path", metavar="DIR", help="a folder that 'megcc lm compile' wrote")
     verb.add_argument("--system", metavar="TEXT", help="what the model is told before the conversation")
     _sampling_options(verb)
-
-
     verb = _verb(steps, "bench", lm.bench_, "tokens a second, memory and what loading takes, on this machine")
     verb.add_argument("path", metavar="DIR", help="a folder that 'megcc lm compile' wrote")
     verb.add_argument("--threads", type=_count, action="append", metavar="N",
@@ -356,7 +393,7 @@ def _bytes(text: str) -> int:
     return count
 
 
-def _verb(verbs, name: str, run: Callable[[argparse.Namespace], int], about: str) -> argparse.ArgumentParser:
+def _verb(verbs: _Verbs, name: str, run: Callable[[argparse.Namespace], int], about: str) -> argparse.ArgumentParser:
     verb = verbs.add_parser(name, help=about, description=about[0].upper() + about[1:] + ".")
     verb.set_defaults(run=run)
     verb.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -365,7 +402,7 @@ def _verb(verbs, name: str, run: Callable[[argparse.Namespace], int], about: str
     return verb
 
 
-def _target_option(verb: argparse.ArgumentParser, about: str, default: str = "") -> None:
+def _target_option(verb: argparse.ArgumentParser | argparse._ArgumentGroup, about: str, default: str = "") -> None:
     verb.add_argument("--target", default=default, help=about)
 
 
@@ -393,9 +430,10 @@ def _compile_options(verb: argparse.ArgumentParser, limits: bool = True) -> None
     group = verb.add_argument_group("compiling")
     for name, option in each_option():
         if limits or name not in MEMORY:
-            known = {"choices": option.kind} if isinstance(option.kind, tuple) else _KINDS[option.kind]
+            known: dict[str, Any] = {"choices": option.kind} if isinstance(option.kind, tuple) else _KINDS[option.kind]
+            shown: dict[str, Any] = {"metavar": option.metavar} if option.metavar else {}
             group.add_argument(option.flag, dest=_COMPILING.format(name), default=argparse.SUPPRESS, help=option.help,
-                               **known, **({"metavar": option.metavar} if option.metavar else {}))
+                               **known, **shown)
 
 
 def compile_options(args: argparse.Namespace) -> CompileOptions:

@@ -76,34 +76,36 @@ class CompileOptions:
         dispatch: ranges of shapes to compile for: a string such as "data[0]=log(1,64);data[2,3]=uniform(64,64,512)", a
             dispatcher of `tvm_megcc.dispatch`, or `{input: {axis: [(lo, hi), …]}}` with half-open intervals. The axes
             here and in input_shapes are those of the model, also where `inputs` gives another order.
-        inputs: what is given instead of the model's own inputs, which are made from it: a string such as
+        inputs: formats of inputs, which the compiled model converts to those that the model has: a string such as
             "data=uint8,NHWC,mean=123.7:116.3:103.5,std=58.4:57.1:57.4", several inputs separated by ";", or a
             dictionary of `Input` or the string after the "=".
-        output_names: compile only what these values need.
+        output_names: values to compute instead of the model's outputs; other operators are removed.
         signature: the signature of a TFLite file to compile, where it has several.
-        constants: values of some inputs, which are no inputs any more: numbers or arrays.
-        bounds: largest values of data-dependent dimensions, by the name of the value that is counted (the output of
-            a NonZero) or read as a shape: memory is planned for them. Without a bound it is allocated. Also how many
-            rows there is room for in states that grow, by the name of their dimension (docs/streaming.md).
+        constants: inputs that become constants: numbers or arrays by name.
+        bounds: largest values of data-dependent dimensions, by the name of the value that determines them (the output
+            of a NonZero, or a tensor that is read as a shape): memory is planned for them. Without a bound it is
+            allocated at run time. Also the capacity in rows of states that grow, by the name of their dimension
+            (docs/streaming.md).
         states: output -> input, the pairs of a streaming model: the session keeps the output's value as the input of
-            the next run. A "*" in both names stands for the same text: {"present.*": "past_key_values.*"}.
-        stream: makes a network of a whole sequence into one that takes it in blocks along one axis and keeps what it
-            needs of earlier ones: a string such as "axis=2,block=64", or a `Stream` (docs/streaming.md).
+            the next run. A "*" in both names stands for the same string: {"present.*": "past_key_values.*"}.
+        stream: makes a network of whole sequences take blocks along one axis and keep states between them: a string
+            such as "axis=2,block=64", or a `Stream` (docs/streaming.md).
         extern: operators of your own: a file that declares some (`tvm_megcc.extern`), an `Operator`, or several.
         log: tuning log (`megcc tune`), or its path: kernels are chosen by the times in it.
         optimize: "speed" prints known extents as constants; "size" shares kernels between layers.
         threads: workers that workspace is planned for.
         keep_inputs: inputs in the arena keep their values during a run.
-        caller_inputs: inputs have no place in the session's memory: they are bound to the caller's own before a run.
-        ram: most bytes of memory that a session may need, as a number or a string such as "64K"; layers are computed by
-            rows where that is what it takes.
-        flash: most bytes that the model's data may have, likewise.
-        regions: memories of a microcontroller, the one that is preferred first, in place of `ram` and `flash`:
+        caller_inputs: inputs are not part of the session's memory: they are bound to buffers of the caller before a
+            run.
+        ram: most bytes of memory that a session may need, as a number or a string such as "64K"; layers are
+            computed in strips of rows if necessary.
+        flash: most bytes of the model's data, likewise.
+        regions: memory regions of a microcontroller, in order of preference, instead of `ram` and `flash`:
             "dtcm=64K,sram=256K,flash=1M" (docs/microcontrollers.md).
         reproducible: floats have the same bits on every CPU, with every compiler and for any number of threads.
-        activations: of products with weights of 4 or 8 bits in blocks: "int8", quantised in blocks at run time,
-            "float32", or what the "model" wants (docs/quantised.md).
-        half: floats are computed in float16, and stored so, where the CPU has it (docs/half.md).
+        activations: dtype of activations in products with block-quantised weights of 4 or 8 bits: "int8", quantised in
+            blocks at run time; "float32"; or "model", the model's (docs/quantised.md).
+        half: compute and store floats as float16 where the CPU has it (docs/half.md).
 
     `states`, `constants`, `bounds`, `dims` and `output_names` are also taken as the command has them: "a=b;c=d", "a,b".
     A number of bytes, or of threads, is taken as a string too.
@@ -113,80 +115,80 @@ class CompileOptions:
     """
 
     optimize: str = field(default="speed", metadata=_row(
-        "-O", OPTIMIZE, "", "known extents as constants, or kernels shared between layers (default: speed)",
+        "-O", OPTIMIZE, "", "speed: known extents are constants; size: layers share kernels (default: speed)",
         context=True, own_key="optimize"))
     input_shapes: str | Shapes | Sequence[Shapes] | None = field(default=None, metadata=_row(
         "--input-shapes", "string", "SHAPES",
-        'such as "data=(1,3,224,224)"; several inputs with ";", several sets of shapes with ":"; of one model of '
-        'several "NAME:data=(1,3,224,224)"'))
+        'such as "data=(1,3,224,224)"; several inputs are separated by ";", several sets of shapes by ":"; '
+        '"NAME:data=(1,3,224,224)" is for one of several models'))
     dims: Mapping[str, Any] = field(default_factory=dict, metadata=_row(
         "--dim", "strings", "NAME=SIZE",
-        "size of a dimension by the name that the model has for it, or ranges of it: --dim batch=1 --dim "
+        "size of a dimension by its name in the model, or ranges of sizes: --dim batch=1 --dim "
         "sequence=1..128; may be given several times", parse="parse_dims"))
     inputs: Mapping[str, Any] = field(default_factory=dict, metadata=_row(
         "--input", "strings", "INPUT=WORD,…",
-        "what is given as an input, which the model converts itself: an element type, NHWC or NCHW, BGR, mean=M, std=S "
+        "format of an input, which the compiled model converts: an element type, NHWC or NCHW, BGR, mean=M, std=S "
         'or scale=S with one number or one a channel, such as "data=uint8,NHWC,mean=123.7:116.3:103.5,'
         'std=58.4:57.1:57.4" for (x - mean) / std; may be given several times', parse="parse_inputs"))
     output_names: Sequence[str] = field(default_factory=list, metadata=_row(
         "--output-names", "strings", "A,B",
-        "values to compute instead of the model's outputs; what they do not need is left out",
+        "values to compute instead of the model's outputs; other operators are removed",
         parse="parse_output_names"))
     signature: str = field(default="", metadata=_row(
-        "--signature", "string", "NAME", "which of a TFLite file's, where it has several"))
+        "--signature", "string", "NAME", "signature of a TFLite file that has several"))
     dispatch: str | Dispatcher | Intervals | None = field(default=None, metadata=_row(
         "--dispatch", "string", "RANGES",
-        'shapes that change, such as "data[0]=log(1,64);data[2,3]=uniform(64,64,512)"'))
+        'ranges of dynamic shapes, such as "data[0]=log(1,64);data[2,3]=uniform(64,64,512)"'))
     log: str | Path | TuningLog | None = field(default=None, metadata=_row(
-        "--log", "path", "FILE", "tuning log, which 'megcc tune' writes: kernels are chosen by the times in it"))
+        "--log", "path", "FILE", "tuning log from 'megcc tune': kernels are chosen by its times"))
     threads: int = field(default=1, metadata=_row(
         "--threads", "count", "N", "plan workspace for N workers (default: 1)", parse="parse_threads"))
     keep_inputs: bool = field(default=False, metadata=_row(
         "--keep-inputs", "flag", "", "inputs keep their values during a run"))
     ram: int | None = field(default=None, metadata=_row(
         "--ram", "bytes", "SIZE",
-        "most memory that a session may need, such as 64K: layers are computed by rows where that is what it takes",
+        "most memory that a session may need, such as 64K: layers are computed in strips of rows if necessary",
         context=True, recorded=True))
     flash: int | None = field(default=None, metadata=_row(
-        "--flash", "bytes", "SIZE", "most bytes that the model's data may have, such as 256K", recorded=True))
+        "--flash", "bytes", "SIZE", "most bytes of the model's data, such as 256K", recorded=True))
     caller_inputs: bool = field(default=False, metadata=_row(
         "--caller-inputs", "flag", "",
-        "inputs have no place in a session's memory: they are bound to the caller's own",
+        "inputs are not part of a session's memory: they are bound to buffers of the caller",
         context=True, recorded=True))
     reproducible: bool = field(default=False, metadata=_row(
         "--reproducible", "flag", "", "floats have the same bits on every CPU (docs/reproducible.md)",
         context=True, recorded=True))
     activations: str = field(default="model", metadata=_row(
         "--activations", ACTIVATIONS, "",
-        "of products with weights of 4 or 8 bits in blocks: quantised to int8 in blocks at run time, exact float32, or "
-        "what the model wants, which is int8 of GGUF files and of MatMulNBits with accuracy_level 4 (default: model)",
+        "dtype of activations in products with block-quantised weights of 4 or 8 bits: int8, quantised in blocks at run "
+        "time; float32; or model, int8 for GGUF files and MatMulNBits with accuracy_level 4 (default: model)",
         context=True, recorded=True))
     half: bool = field(default=False, metadata=_row(
         "--half", "flag", "",
-        "floats are computed in float16, and stored so, where the CPU has it: arm64-v82 and -v86, cortex-m55 and -m85 "
+        "compute and store floats as float16 where the CPU has it: arm64-v82 and -v86, cortex-m55 and -m85 "
         "(docs/half.md)", context=True, recorded=True))
     regions: Regions | None = field(default=None, metadata=_row(
         "--region", "string", "NAME=SIZE,…",
-        "memories of a microcontroller, the one that is preferred first, such as dtcm=64K,sram=256K,flash=1M "
+        "memory regions of a microcontroller, in order of preference, such as dtcm=64K,sram=256K,flash=1M "
         "(docs/microcontrollers.md)", context=True, recorded=True, parse="parse_regions"))
     constants: Mapping[str, object] = field(default_factory=dict, metadata=_row(
-        "--constant", "strings", "INPUT=VALUE", "fixes an input to a number, or to numbers with ',' between them",
+        "--constant", "strings", "INPUT=VALUE", "makes an input constant: one number, or several separated by ','",
         parse="parse_constants"))
     bounds: Mapping[str, int] = field(default_factory=dict, metadata=_row(
         "--bound", "strings", "NAME=N",
-        "the largest value of a data-dependent dimension (docs/dynamic-shapes.md), or how many rows states that grow "
-        "have room for (docs/streaming.md)", parse="parse_bounds"))
+        "the largest value of a data-dependent dimension (docs/dynamic-shapes.md), or the capacity in rows of states "
+        "that grow (docs/streaming.md)", parse="parse_bounds"))
     extern: Externs | None = field(default=None, metadata=_row(
         "--extern", "paths", "FILE",
         "Python file that declares operators of your own, with their C (docs/extern.md); may be given several times"))
     stream: Stream | None = field(default=None, metadata=_row(
         "--stream", "string", "axis=N,block=N",
-        "a network of a whole sequence takes it in blocks along an axis of its inputs, such as axis=2,block=64, and "
-        "keeps what it needs of earlier ones (docs/streaming.md)", parse="parse_stream"))
+        "makes a network of whole sequences take blocks along an axis of its inputs, such as axis=2,block=64, and "
+        "keep states between them (docs/streaming.md)", parse="parse_stream"))
     states: Mapping[str, str] = field(default_factory=dict, metadata=_row(
         "--state", "strings", "OUTPUT=INPUT",
         "the session keeps this output as this input of the next run; may be given several times; '*' in both names "
-        "stands for the same text", parse="parse_states"))
+        "stands for the same string", parse="parse_states"))
 
     def __post_init__(self) -> None:
         values = import_module(".option_values", __package__)

@@ -76,13 +76,13 @@ def _compile(verbs: _Verbs) -> None:
     verb.add_argument("--name", metavar="A,B",
                       help="prefix of everything generated, one a model (default: the file's name)")
     place = verb.add_mutually_exclusive_group()
-    place.add_argument("--embed", action="store_true", help="the model as a constant array in C, not as a file: "
+    place.add_argument("--embed", action="store_true", help="the model as a constant array in C instead of a file: "
                                                             "--weights text")
     place.add_argument("--weights", choices=("file", "text", "incbin"),
                        help="the model as a file that the program opens (the default), as text of C, or as a file that "
                             "the assembler takes in (.incbin, #embed): fast to compile, for gcc and clang")
     verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
-    verb.add_argument("--dump", metavar="DIR", help="write every stage of the compiler as text")
+    verb.add_argument("--dump", metavar="DIR", help="write the graph or plan after every stage of the compiler")
     verb.add_argument("--same-code-as", metavar="DIR", help="fail if the C code is not that of this folder")
     _target_option(verb, "CPUs to compile for, such as native,arm64 ('megcc list targets')", "native")
     _compile_options(verb)
@@ -92,7 +92,7 @@ def _build(verbs: _Verbs) -> None:
     verb = _verb(verbs, "build", run.build_, "build a generated folder with a C compiler")
     verb.add_argument("path", metavar="PATH")
     _model_option(verb)
-    _target_option(verb, "which of the folder's targets (default: one that runs here)")
+    _target_option(verb, "one of the folder's targets (default: one that runs here)")
     verb.add_argument("--cc", help="the C compiler, with arguments (default: found by its usual names)")
     verb.add_argument("--flash", type=_bytes, metavar="SIZE", dest="board_flash",
                       help="flash of a microcontroller, such as 256K")
@@ -106,53 +106,53 @@ def _run(verbs: _Verbs) -> None:
     verb.add_argument("path", metavar="PATH")
     verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
     verb.add_argument("--outputs", metavar="NPZ", help="write the outputs")
-    verb.add_argument("--shape", metavar="SHAPES", help='of inputs whose shape may change, or of a dimension: '
+    verb.add_argument("--shape", metavar="SHAPES", help='shapes of dynamic inputs, or sizes of dimensions: '
                                                           '"data=(1,3,224,224)", "batch=1;sequence=16"')
     verb.add_argument("--sequence", action="store_true",
-                      help="the arrays of both files have the steps of a stream along a first axis of their own")
+                      help="both files have an additional first axis: the steps of a stream")
     verb.add_argument("--real", action="store_true",
-                      help="quantised inputs and outputs as the real numbers that they stand for")
+                      help="take and give quantised inputs and outputs as float32")
     verb.add_argument("--repeat", type=int, default=10, metavar="N", help="runs to time (default: 10)")
-    verb.add_argument("--seed", type=int, default=0, help="of the inputs (default: 0)")
-    verb.add_argument("--profile", action="store_true", help="time of each kernel call")
+    verb.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
+    verb.add_argument("--profile", action="store_true", help="show the time of each kernel call")
     _model_option(verb)
-    _target_option(verb, "which target (default: one that runs here)")
+    _target_option(verb, "target to run (default: one that runs here)")
     verb.add_argument("--cc", help="the C compiler")
     _rpc_options(verb)
     _compile_options(verb)
 
 
 def _bench(verbs: _Verbs) -> None:
-    verb = _verb(verbs, "bench", run.bench_, "how long a model takes, in all and by operator, here or on a device; or "
-                                         "beside other inference engines")
-    verb.add_argument("path", metavar="PATH", nargs="+", help="one; with --against any number of ONNX files")
+    verb = _verb(verbs, "bench", run.bench_, "time a model, in total and by operator, here or on a device; or compare "
+                                         "it with other inference engines")
+    verb.add_argument("path", metavar="PATH", nargs="+", help="one path; with --against any number of ONNX files")
     verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
-    verb.add_argument("--shape", metavar="SHAPES", help="of inputs whose shape may change, or of a dimension, as for "
+    verb.add_argument("--shape", metavar="SHAPES", help="shapes of dynamic inputs, or sizes of dimensions, as for "
                                                         "'megcc run'")
     verb.add_argument("--repeat", type=_count, metavar="N", help="runs to time (default: about a second of them)")
-    verb.add_argument("--seed", type=int, default=0, help="of the inputs (default: 0)")
+    verb.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
     verb.add_argument("--blocks", type=_count, metavar="N",
                       help="time each of N runs on one processor, in a real-time class where that is permitted: the "
                            "worst over the median")
-    group = verb.add_argument_group("beside other engines (docs/tuning.md)")
-    group.add_argument("--against", metavar="A,B", help="of onnxruntime, openvino, litert, ncnn, mnn, tvm: all in turn "
-                       "in one run, --threads N each; a table of times, errors, memory, start-up")
+    group = verb.add_argument_group("comparison with other engines (docs/tuning.md)")
+    group.add_argument("--against", metavar="A,B", help="some of onnxruntime, openvino, litert, ncnn, mnn, tvm: "
+                       "alternately in one run, --threads N each; prints times, errors, memory, start-up")
     group.add_argument("--rounds", type=_count, default=9, metavar="N",
-                       help="bursts of each engine; medians count (default: 9)")
+                       help="bursts of each engine; reports medians (default: 9)")
     group.add_argument("--processor", type=int, metavar="N",
-                       help="the first one that engines are bound to (default: the first there is); of --blocks the "
-                            "one (default: the last)")
+                       help="first processor that engines are bound to (default: the first there is); with --blocks "
+                            "the only one (default: the last)")
     group.add_argument("--python", metavar="[ENGINE=]PATH", action="append",
-                       help="what has the engines, or one of them (default: $MEGCC_BENCH_PYTHON, else this)")
+                       help="Python that has the engines, or one of them (default: $MEGCC_BENCH_PYTHON, else this one)")
     _model_option(verb)
-    _target_option(verb, "which target (default: one that runs here)")
+    _target_option(verb, "target to run (default: one that runs here)")
     verb.add_argument("--cc", help="the C compiler")
     _rpc_options(verb)
     _compile_options(verb)
 
 
 def _tune(verbs: _Verbs) -> None:
-    verb = _verb(verbs, "tune", run.tune_, "time the kernels that a model could have, here or on devices, into a log")
+    verb = _verb(verbs, "tune", run.tune_, "time candidate kernels of a model, here or on devices, into a log")
     verb.add_argument("model", nargs="+", metavar="MODEL", help="models")
     verb.add_argument("--trials", type=_count, metavar="N",
                       help="at most N candidates of a call, the most promising ones first (default: all)")
@@ -165,29 +165,29 @@ def _tune(verbs: _Verbs) -> None:
 def _compare(verbs: _Verbs) -> None:
     verb = _verb(verbs, "compare", run.compare_, "compare the built C with ONNX Runtime, LiteRT or the numpy reference")
     verb.add_argument("path", metavar="MODEL", help="a model")
-    verb.add_argument("--folder", metavar="DIR", help="what it was compiled to (default: it is compiled now)")
+    verb.add_argument("--folder", metavar="DIR", help="the generated folder (default: compile it now)")
     _model_option(verb)
     verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
-    verb.add_argument("--shape", metavar="SHAPES", help='of inputs whose shape may change, or of a dimension: '
+    verb.add_argument("--shape", metavar="SHAPES", help='shapes of dynamic inputs, or sizes of dimensions: '
                                                           '"data=(1,3,224,224)", "batch=1;sequence=16"')
     verb.add_argument("--value", metavar="INPUT=NUMBER,…", action="append", default=[],
-                      help="of an input that is not drawn: one number for all of it, or each")
+                      help="value of an input instead of random numbers: one number for all elements, or one for each")
     verb.add_argument("--layers", action="store_true", help="find the first layer that differs")
     verb.add_argument("--reference", choices=("onnxruntime", "litert", "numpy"),
-                      help="what to compare with (default: onnxruntime, or litert for TFLite files, where installed)")
+                      help="reference to compare with (default: onnxruntime, for TFLite files litert, if installed)")
     verb.add_argument("--tolerance", type=float, metavar="T",
                       help="largest difference, relative to the output's largest magnitude (default: 1e-4; of float16 "
                            "2^-10, with --half 2^-5)")
     verb.add_argument("--allow", action="store_true",
-                      help="no failure where an output is empty, NaN or the same number everywhere")
-    verb.add_argument("--seed", type=int, default=0, help="of the inputs (default: 0)")
+                      help="do not fail if an output is empty, all NaN or constant")
+    verb.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
     _target_option(verb, "which target (default: native)", "native")
     verb.add_argument("--cc", help="the C compiler")
     _compile_options(verb)
 
 
 def _verify(verbs: _Verbs) -> None:
-    verb = _verb(verbs, "verify", run.verify_, "whether every target computes the bits that were recorded")
+    verb = _verb(verbs, "verify", run.verify_, "check that every target computes the recorded bits")
     verb.add_argument("path", metavar="PATH")
     _model_option(verb)
     verb.add_argument("--record", action="store_true", help="write the hashes into the folder's manifest")
@@ -197,173 +197,173 @@ def _verify(verbs: _Verbs) -> None:
 
 
 def _inspect(verbs: _Verbs) -> None:
-    verb = _verb(verbs, "inspect", run.inspect_, "what is in a generated folder")
+    verb = _verb(verbs, "inspect", run.inspect_, "show the content of a generated folder")
     verb.add_argument("path", metavar="PATH")
-    verb.add_argument("--size", action="store_true", help="bytes of code and constants, built for the target")
+    verb.add_argument("--size", action="store_true", help="show bytes of code and constants, built for the target")
     _target_option(verb, "which target, for --size (default: one that runs here)")
     verb.add_argument("--cc", help="the C compiler, for --size")
     _compile_options(verb)
 
 
 def _explain(verbs: _Verbs) -> None:
-    verb = _verb(verbs, "explain", run.explain_, "which kernel realises each operator, and why")
+    verb = _verb(verbs, "explain", run.explain_, "show which kernel computes each operator, and why")
     verb.add_argument("path", metavar="MODEL", help="a model")
-    _target_option(verb, "for which CPU (default: native)", "native")
+    _target_option(verb, "CPU to compile for (default: native)", "native")
     _compile_options(verb)
 
 
 def _report(verbs: _Verbs) -> None:
-    verb = _verb(verbs, "report", run.report_, "one self-contained page: sizes, time, memory, graph, kernels and why")
+    verb = _verb(verbs, "report", run.report_, "write a self-contained HTML page: sizes, time, memory, graph, kernels")
     verb.add_argument("path", metavar="MODEL", help="a model")
     verb.add_argument("-o", "--output", metavar="HTML", help="the page to write (default: NAME_report.html)")
     verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
-    verb.add_argument("--seed", type=int, default=0, help="of the inputs (default: 0)")
-    _target_option(verb, "for which CPU (default: native)", "native")
+    verb.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
+    _target_option(verb, "CPU to compile for (default: native)", "native")
     verb.add_argument("--cc", help="the C compiler")
     _compile_options(verb)
 
 
 def _quantize(verbs: _Verbs) -> None:
-    verb = _verb(verbs, "quantize", run.quantize_, "an ONNX model of int8 from one of floats, by calibration, and what "
-                                                   "it costs and gains")
-    verb.add_argument("path", metavar="MODEL", help="an ONNX file of floats")
+    verb = _verb(verbs, "quantize", run.quantize_, "quantise a float ONNX model to int8 by calibration, and report "
+                                                   "accuracy and speed")
+    verb.add_argument("path", metavar="MODEL", help="a float ONNX file")
     verb.add_argument("--calibrate", required=True, metavar="NPZ|DIR",
                       help="samples: arrays by input name, or a folder of images (with --input)")
     verb.add_argument("-o", "--output", metavar="ONNX", help="the model to write (default: NAME_int8.onnx)")
     verb.add_argument("--method", choices=("auto", "minmax", "percentile", "entropy"), default="auto",
-                      help="how ranges are found (default: auto, the one with the least noise on the samples)")
+                      help="how ranges are calibrated (default: auto, the method with the least noise on the samples)")
     verb.add_argument("--keep-float", metavar="A,B", action="append", default=[],
-                      help="nodes, or kinds of operators such as Gemm, that stay float")
+                      help="nodes, or op_types such as Gemm, that stay float")
     verb.add_argument("--enough", type=float, default=20.0, metavar="DB",
-                      help="signal to noise of the outputs; below it the layers that cost most stay float, a quarter "
-                           "of them at most (default: 20)")
+                      help="signal-to-noise ratio of the outputs; below it the layers with the largest error stay "
+                           "float, at most a quarter of them (default: 20)")
     verb.add_argument("--evaluate", metavar="NPZ|DIR", help="other samples for the accuracy; 'labels' in either .npz "
                                                             "file are the classes")
     verb.add_argument("--samples", type=_count, default=128, metavar="N", help="samples to use (default: 128)")
     verb.add_argument("--no-time", action="store_true", help="do not compile and time both models")
     verb.add_argument("--input", metavar="INPUT=WORD,…", action="append", default=[],
-                      help="how samples are given, as for 'megcc compile'")
+                      help="format of the samples, as for 'megcc compile'")
     verb.add_argument("--dim", metavar="NAME=SIZE", action="append", default=[],
                       help="size of a dimension that the model leaves open, as for 'megcc compile'")
     _target_option(verb, "CPU to time both models on (default: native)", "native")
 
 
 def _export(verbs: _Verbs) -> None:
-    verb = _verb(verbs, "export", run.export_, "a model as a package of a build system or a language: Zephyr, "
+    verb = _verb(verbs, "export", run.export_, "write a model as a package of a build system or a language: Zephyr, "
                                                "ESP-IDF, Arduino, PlatformIO, CMSIS-Pack, STM32Cube, CMake, Rust, C++, "
                                                "Go, Python, npm")
     verb.add_argument("path", metavar="PATH")
     verb.add_argument("--for", dest="system", required=True, choices=SYSTEMS, metavar="SYSTEM", help=", ".join(SYSTEMS))
     verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_SYSTEM)")
-    verb.add_argument("--name", help="of the package, and of the model if it is compiled for it (default: the file's)")
-    verb.add_argument("--beside", action="store_true", help="npm: the weights in a file of their own")
+    verb.add_argument("--name", help="name of the package, and of a model that is compiled for it (default: the file's)")
+    verb.add_argument("--beside", action="store_true", help="npm: write the weights to a separate file")
     verb.add_argument("--weights", choices=("text", "incbin"),
-                      help="a model that is compiled for it is text of C, or a file that the assembler takes in "
-                           "(default: a file beyond 1 MB where the system's compilers are gcc and clang)")
-    verb.add_argument("--cc", help="the C compiler, where something is built")
+                      help="embed the compiled model as C text, or as a file that the assembler includes "
+                           "(default: incbin above 1 MB where the system's compilers are gcc and clang)")
+    verb.add_argument("--cc", help="the C compiler, if something is built")
     verb.add_argument("--package-version", default="1.0.0", metavar="X.Y.Z", help="(default: 1.0.0)")
-    verb.add_argument("--url", default="", help="where the package will be found, for registries that ask for it")
+    verb.add_argument("--url", default="", help="home page of the package, for registries that require it")
     verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
     _target_option(verb, "CPU to compile a model for, such as cortex-m4 (npm: wasm32-simd128)")
     _compile_options(verb)
 
 
 def _keygen(verbs: _Verbs) -> None:
-    verb = _verb(verbs, "keygen", run.keygen_, "a pair of keys that sign and check containers")
-    verb.add_argument("name", metavar="NAME", help="of the files NAME.pem, NAME.pub.pem and NAME_key.h")
+    verb = _verb(verbs, "keygen", run.keygen_, "make a key pair that signs and verifies containers")
+    verb.add_argument("name", metavar="NAME", help="writes NAME.pem, NAME.pub.pem and NAME_key.h")
 
 
 def _pack(verbs: _Verbs) -> None:
-    verb = _verb(verbs, "pack", run.pack_, "a container, signed: an update for devices (docs/updates.md)")
+    verb = _verb(verbs, "pack", run.pack_, "sign a container: an update for devices (docs/updates.md)")
     verb.add_argument("path", metavar="PATH", help="a folder that 'megcc compile' wrote, or a .megcc file")
-    verb.add_argument("--key", required=True, metavar="PEM", help="the private key, of 'megcc keygen'")
+    verb.add_argument("--key", required=True, metavar="PEM", help="the private key from 'megcc keygen'")
     verb.add_argument("--counter", required=True, type=int, metavar="N",
-                      help="which of several is newer: the one with the larger number")
-    verb.add_argument("--product", metavar="NAME", help="what it is for, which devices compare (default: the model's "
+                      help="version for rollback protection: the larger number is newer")
+    verb.add_argument("--product", metavar="NAME", help="product name, which devices check (default: the model's "
                                                         "name)")
     verb.add_argument("-o", "--output", metavar="FILE", help="file to write (default: NAME.signed)")
     _model_option(verb)
 
 
 def _unpack(verbs: _Verbs) -> None:
-    verb = _verb(verbs, "unpack", run.unpack_, "the container in a signed one, if the signature is right")
-    verb.add_argument("path", metavar="FILE", help="as 'megcc pack' writes it")
+    verb = _verb(verbs, "unpack", run.unpack_, "verify the signature of a signed container and write the container")
+    verb.add_argument("path", metavar="FILE", help="a file from 'megcc pack'")
     verb.add_argument("--key", required=True, metavar="PEM", help="the public key, or the private one")
-    verb.add_argument("--product", metavar="NAME", help="what it has to be for (default: anything)")
+    verb.add_argument("--product", metavar="NAME", help="required product name (default: any)")
     verb.add_argument("-o", "--output", metavar="FILE", help="file to write (default: NAME.megcc)")
 
 
 def _cv(verbs: _Verbs) -> None:
-    verb = _verb(verbs, "cv", run.cv_, "operators on images as C functions: resize, rotate, warp, colours, blur")
+    verb = _verb(verbs, "cv", run.cv_, "write image operators as C functions: resize, rotate, warp, colours, blur")
     verb.add_argument("-o", "--output", metavar="DIR", default="cv", help="folder to write (default: cv)")
     verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
     _target_option(verb, "CPU to write them for, such as arm64 (default: native)", "native")
 
 
 def _list(verbs: _Verbs) -> None:
-    verb = _verb(verbs, "list", run.list_, "targets, kernels or operators")
+    verb = _verb(verbs, "list", run.list_, "list targets, kernels or operators")
     verb.add_argument("what", choices=("targets", "kernels", "ops", "operators"),
                       help="operators is ops")
     group = verb.add_argument_group("megcc list kernels --op OP: the candidates of one operator")
     group.add_argument("--op", help="the operator ('megcc list ops')")
     group.add_argument("--shape", action="append", default=[], metavar="SHAPE",
-                       help="of an operand, such as 1x64x56x56 or int64:4; once for each, in their order")
+                       help="shape of an operand, such as 1x64x56x56 or int64:4; once for each, in order")
     group.add_argument("--weight", action="append", default=[], metavar="SHAPE",
-                       help="of an operand behind those that the compiler knows, such as 64x64x3x3")
+                       help="shape of a constant operand after them, such as 64x64x3x3")
     group.add_argument("--attrs", default="", metavar="A=V;…", help='attributes, such as "pads=1,1,1,1; strides=2,2"')
     group.add_argument("-O", dest="optimize", choices=("speed", "size"), default="speed", help="(default: speed)")
-    group.add_argument("--tiles", action="store_true", help="also the register tiles that only tuning takes")
+    group.add_argument("--tiles", action="store_true", help="include register tiles that only tuning chooses")
     group.add_argument("--time", action="store_true", help="measure each on this machine, checked against numpy")
     group.add_argument("--network", type=_bytes, metavar="BYTES",
-                       help="weights of the network around it, such as 14M: they decide where it finds its own "
-                            "(default: as large as puts weights beyond the second cache into memory)")
+                       help="weights of the whole network, such as 14M: they decide which cache holds the operator's "
+                            "weights (default: so many that weights larger than L2 are in memory)")
     group.add_argument("--cc", help="the C compiler")
-    _target_option(group, "for which CPU (default: native)", "native")
+    _target_option(group, "CPU to compile for (default: native)", "native")
 
 
 def _language_models(verbs: _Verbs) -> None:
     """`megcc lm` and its verbs."""
     from . import lm
 
-    steps = verbs.add_parser("lm", help="language models: a GGUF file to a folder of C with its tokenizer, and text "
-                                        "from it").add_subparsers(required=True, metavar="VERB", parser_class=_Verb)
+    steps = verbs.add_parser("lm", help="language models: compile a GGUF file to C with its tokenizer, and generate "
+                                        "text").add_subparsers(required=True, metavar="VERB", parser_class=_Verb)
     verb = _verb(steps, "compile", lm.compile_, "compile a language model into a folder of C, its tokenizer beside it")
     verb.add_argument("model", metavar="GGUF", help="a GGUF file")
     verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_megcc)")
     verb.add_argument("--context", type=_count, default=0, metavar="N",
-                      help="tokens there is room for (default: those it was trained for, 2048 at most)")
+                      help="context length in tokens (default: the trained length, 2048 at most)")
     verb.add_argument("--prompt", type=_count, default=0, metavar="N",
-                      help="tokens of a prompt that a run reads at most (default: 64, the context at most)")
+                      help="most tokens of a prompt that a run reads (default: 64, the context at most)")
     verb.add_argument("--activations", choices=ACTIVATIONS, default="model",
-                      help="of products with quantised weights: int8, float32, or what the file's format wants: int8 "
-                           "(default: model)")
+                      help="dtype of activations in products with quantised weights: int8, float32, or model, that of "
+                           "the file format: int8 (default: model)")
     verb.add_argument("--threads", type=_count, default=1, metavar="N",
                       help="plan workspace for N workers (default: 1)")
     _target_option(verb, "CPUs to compile for, such as native,arm64 ('megcc list targets')", "native")
-    verb = _verb(steps, "generate", lm.generate_, "go on with a text")
+    verb = _verb(steps, "generate", lm.generate_, "continue a text")
     verb.add_argument("path", metavar="DIR", help="a folder that 'megcc lm compile' wrote")
     verb.add_argument("text", metavar="TEXT")
-    verb.add_argument("--chat", action="store_true", help="the text is a question, in the model's chat template")
-    verb.add_argument("--stop", action="append", default=[], metavar="TEXT", help="a text that ends it")
+    verb.add_argument("--chat", action="store_true", help="put the text into the model's chat template, as a question")
+    verb.add_argument("--stop", action="append", default=[], metavar="TEXT", help="string that ends the answer")
     _sampling_options(verb)
-    verb = _verb(steps, "chat", lm.chat_, "a conversation: lines of the terminal, answers as they are found")
+    verb = _verb(steps, "chat", lm.chat_, "hold a conversation in the terminal")
     verb.add_argument("path", metavar="DIR", help="a folder that 'megcc lm compile' wrote")
-    verb.add_argument("--system", metavar="TEXT", help="what the model is told before the conversation")
+    verb.add_argument("--system", metavar="TEXT", help="system prompt")
     _sampling_options(verb)
-    verb = _verb(steps, "bench", lm.bench_, "tokens a second, memory and what loading takes, on this machine")
+    verb = _verb(steps, "bench", lm.bench_, "measure tokens a second, memory and load time on this machine")
     verb.add_argument("path", metavar="DIR", help="a folder that 'megcc lm compile' wrote")
     verb.add_argument("--threads", type=_count, action="append", metavar="N",
                       help="workers of a run; may be given several times (default: those it was compiled for)")
     verb.add_argument("--prompt", type=_count, default=128, metavar="N", help="tokens of a prompt (default: 128)")
-    verb.add_argument("--max-tokens", type=_count, default=64, metavar="N", help="tokens behind it (default: 64)")
+    verb.add_argument("--max-tokens", type=_count, default=64, metavar="N", help="tokens to generate (default: 64)")
     verb.add_argument("--repeats", type=_count, default=3, metavar="N",
                       help="sequences; figures are medians (default: 3)")
-    _target_option(verb, "which of the folder's targets (default: one that runs here)")
+    _target_option(verb, "one of the folder's targets (default: one that runs here)")
 
 
 def _sampling_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--threads", type=_count, metavar="N", help="workers (default: those it was compiled for)")
-    verb.add_argument("--max-tokens", type=_count, default=256, metavar="N", help="of an answer (default: 256)")
+    verb.add_argument("--max-tokens", type=_count, default=256, metavar="N", help="tokens of an answer (default: 256)")
     verb.add_argument("--temperature", type=float, default=0.0, metavar="T",
                       help="0 for the likeliest token each time (default: 0)")
     verb.add_argument("--top-k", type=int, default=0, metavar="N", help="only the N likeliest tokens (default: all)")
@@ -372,9 +372,9 @@ def _sampling_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--min-p", type=float, default=0.0, metavar="P",
                       help="only tokens that have this part of the likeliest one's probability (default: 0)")
     verb.add_argument("--repetition-penalty", type=float, default=1.0, metavar="R",
-                      help="divides logits of tokens that were there (default: 1)")
-    verb.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
-    _target_option(verb, "which of the folder's targets (default: one that runs here)")
+                      help="divides logits of tokens that occurred (default: 1)")
+    verb.add_argument("--seed", type=int, default=0, help="seed of the sampling (default: 0)")
+    _target_option(verb, "one of the folder's targets (default: one that runs here)")
 
 
 def _count(text: str) -> int:
@@ -397,8 +397,8 @@ def _verb(verbs: _Verbs, name: str, run: Callable[[argparse.Namespace], int], ab
     verb = verbs.add_parser(name, help=about, description=about[0].upper() + about[1:] + ".")
     verb.set_defaults(run=run)
     verb.add_argument("--json", action="store_true", help="print the report as JSON")
-    verb.add_argument("-q", "--quiet", action="store_true", help="no report and no progress")
-    verb.add_argument("-v", "--verbose", action="store_true", help="every step, and where an unexpected error happened")
+    verb.add_argument("-q", "--quiet", action="store_true", help="print neither report nor progress")
+    verb.add_argument("-v", "--verbose", action="store_true", help="print every step, and tracebacks of unexpected errors")
     return verb
 
 
@@ -407,7 +407,7 @@ def _target_option(verb: argparse.ArgumentParser | argparse._ArgumentGroup, abou
 
 
 def _model_option(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--model", metavar="NAME", dest="which", help="which model, of a folder with several")
+    verb.add_argument("--model", metavar="NAME", dest="which", help="name of the model, if the folder has several")
 
 
 def _rpc_options(verb: argparse.ArgumentParser) -> None:

@@ -160,8 +160,8 @@ class CompileOptions:
         context=True, recorded=True))
     activations: str = field(default="model", metadata=_row(
         "--activations", ACTIVATIONS, "",
-        "dtype of activations in products with block-quantised weights of 4 or 8 bits: int8, quantised in blocks at run "
-        "time; float32; or model, int8 for GGUF files and MatMulNBits with accuracy_level 4 (default: model)",
+        "dtype of activations in products with block-quantised weights of 4 or 8 bits: int8, quantised in blocks at "
+        "run time; float32; or model, int8 for GGUF files and MatMulNBits with accuracy_level 4 (default: model)",
         context=True, recorded=True))
     half: bool = field(default=False, metadata=_row(
         "--half", "flag", "",

@@ -255,7 +255,7 @@ def _export(verbs: _Verbs) -> None:
     verb.add_argument("path", metavar="PATH")
     verb.add_argument("--for", dest="system", required=True, choices=SYSTEMS, metavar="SYSTEM", help=", ".join(SYSTEMS))
     verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_SYSTEM)")
-    verb.add_argument("--name", help="name of the package, and of a model that is compiled for it (default: the file's)")
+    verb.add_argument("--name", help="name of the package and of a model that is compiled for it (default: the file's)")
     verb.add_argument("--beside", action="store_true", help="npm: write the weights to a separate file")
     verb.add_argument("--weights", choices=("text", "incbin"),
                       help="embed the compiled model as C text, or as a file that the assembler includes "
@@ -398,7 +398,8 @@ def _verb(verbs: _Verbs, name: str, run: Callable[[argparse.Namespace], int], ab
     verb.set_defaults(run=run)
     verb.add_argument("--json", action="store_true", help="print the report as JSON")
     verb.add_argument("-q", "--quiet", action="store_true", help="print neither report nor progress")
-    verb.add_argument("-v", "--verbose", action="store_true", help="print every step, and tracebacks of unexpected errors")
+    verb.add_argument("-v", "--verbose", action="store_true",
+                      help="print every step and tracebacks of unexpected errors")
     return verb
 
 

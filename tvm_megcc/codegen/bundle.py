@@ -69,10 +69,8 @@ def write(artifacts: Sequence[Compiled], folder: str | Path, embed: bool | str =
     return folder
 
 
-def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: Mapping[str, bytes] | None = None
-             ) -> dict[str, bytes | Image]:
-    """Returns the files of the folder: name below it -> bytes, containers in pieces, the manifest with the hashes of
-    all others last."""
+def _require_distinct(artifacts: Sequence[Compiled], embed: bool | str) -> None:
+    """Raises MegccError for names of models that clash, and for a way to embed them that does not work."""
     if embed not in (False, True, TEXT, INCBIN, AUTO):
         raise MegccError(f"'{printable(embed)}' is no way to embed a model: {TEXT}, {INCBIN} or {AUTO}")
     if len({a.name for a in artifacts}) != len(artifacts):
@@ -87,6 +85,13 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: M
         if embed and container.is_large(artifact.image.model.weights):
             raise MegccError(f"{artifact.name} has {len(artifact.image.model.weights):,} bytes of weights, too many "
                              "for an array in C; leave out --embed")
+
+
+def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: Mapping[str, bytes] | None = None
+             ) -> dict[str, bytes | Image]:
+    """Returns the files of the folder: name below it -> bytes, containers in pieces, the manifest with the hashes of
+    all others last."""
+    _require_distinct(artifacts, embed)
     written = sources(artifacts)
     models = [_View.of(a) for a in artifacts]
     if embed == AUTO:

@@ -20,7 +20,7 @@ from . import container
 from .container import Image
 from .flow import Iteration, Jump, Mark, Move
 from .memory.weights import Weights
-from .plan import KernelPlan, PlannedMemory
+from .plan import KernelPlan, PlannedMemory, Step
 from .quantised import Quantisation
 from .shapefn import ShapeTable
 from .states import shortest
@@ -148,60 +148,73 @@ def _marks(plan: KernelPlan, releases: Mapping[int, Sequence[str]]) -> dict[str,
     return found
 
 
+class _Instructions:
+    """The instructions of a program, their operands, and the call slots of each bucket."""
+
+    def __init__(self, plan: KernelPlan, code: Code, rows: _Rows, buckets: int):
+        self._plan, self._code, self._rows = plan, code, rows
+        self._releases = plan.releases(rows.unbounded)
+        self._marks = _marks(plan, self._releases)
+        self._kernel_id = {spec: index for index, spec in enumerate(code.specs)}
+        self.operands: list[int] = []
+        self.instructions: list[container.Instruction] = []
+        self.calls: list[list[container.CallSlot]] = [[] for _ in range(buckets)]
+
+    def add_all(self, buckets: Sequence[PlannedMemory]) -> None:
+        """Adds the steps of the plan in order, each with its control flow before it and its releases after it."""
+        self._add_control(0)
+        for index, step in enumerate(self._plan.steps):
+            self._add_call(step, [planned.workspaces[index] for planned in buckets])
+            self._add_control(index + 1)
+            for name in self._releases.get(index, ()):
+                self._add(container.Opcode.release, 0, 0, 0, self._rows.tensor(name), 0)
+
+    def _add(self, *fields: int) -> None:
+        """Adds an instruction that calls no kernel."""
+        self.instructions.append(container.Instruction(*fields))
+        for slots in self.calls:
+            slots.append(container.CallSlot(0, 0))
+
+    def _add_call(self, step: Step, workspaces: Sequence[int | None]) -> None:
+        run = [self._rows.tensor(name) for name in (*step.inputs, *step.outputs)]
+        extents = step.bound.extents
+        self.instructions.append(container.Instruction(
+            opcode=container.Opcode.call, inputs=len(step.inputs), outputs=len(step.outputs), extents=len(extents),
+            operands=len(self.operands), first_extent=self._rows.first_extent(extents) if extents else 0))
+        self.operands += run
+        for slots, workspace in zip(self.calls, workspaces, strict=True):
+            slots.append(container.CallSlot(self._kernel_id[step.spec],
+                                            container.ALLOCATED if workspace is None else workspace))
+
+    def _add_control(self, index: int) -> None:
+        """Adds the control flow before a step: jumps, loops, moves, and symbols that the run has computed."""
+        for item in self._plan.before.get(index, ()):
+            if isinstance(item, Mark):
+                continue
+            if isinstance(item, Count):
+                number = self._code.shapes.number(item.symbol)
+                self._add(container.Opcode.extent, item.element, 0, 0, self._rows.tensor(item.value), number)
+                continue
+            values = [self._rows.tensor(value) for value in item.values]
+            if isinstance(item, Move):
+                self._add(container.Opcode.move, len(values), 0, 0, len(self.operands), 0)
+            elif isinstance(item, Jump):
+                self._add(container.Opcode.branch, int(item.when), 0, 0, len(self.operands), self._marks[item.mark])
+            elif isinstance(item, Iteration):
+                values = values[:3]
+                self._add(container.Opcode.loop, int(not item.first), 0, 0, len(self.operands),
+                          self._marks[item.mark])
+            self.operands.extend(values)
+
+
 def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, store: Weights,
             quantised: Mapping[str, Quantisation]) -> container.Program:
     """Returns the program of one target, with a device model for each bucket."""
     rows = _Rows(plan, buckets, code.shapes, store, quantised)
     inputs = tuple(rows.tensor(name) for name in plan.graph.inputs)
     outputs = tuple(rows.tensor(name) for name in plan.graph.outputs)
-    kernel_id = {spec: index for index, spec in enumerate(code.specs)}
-    releases = plan.releases(rows.unbounded)
-    operands: list[int] = []
-    instructions: list[container.Instruction] = []
-    calls: list[list[container.CallSlot]] = [[] for _ in buckets]
-
-    def add(*fields: int) -> None:
-        """An instruction that calls no kernel."""
-        instructions.append(container.Instruction(*fields))
-        for slots in calls:
-            slots.append(container.CallSlot(0, 0))
-
-    marks = _marks(plan, releases)
-
-    def control(index: int) -> None:
-        """The actions in front of a step."""
-        for item in plan.before.get(index, ()):
-            if isinstance(item, Mark):
-                continue
-            if isinstance(item, Count):
-                number = code.shapes.number(item.symbol)
-                add(container.Opcode.extent, item.element, 0, 0, rows.tensor(item.value), number)
-                continue
-            values = [rows.tensor(value) for value in item.values]
-            if isinstance(item, Move):
-                add(container.Opcode.move, len(values), 0, 0, len(operands), 0)
-            elif isinstance(item, Jump):
-                add(container.Opcode.branch, int(item.when), 0, 0, len(operands), marks[item.mark])
-            elif isinstance(item, Iteration):
-                values = values[:3]
-                add(container.Opcode.loop, int(not item.first), 0, 0, len(operands), marks[item.mark])
-            operands.extend(values)
-
-    control(0)
-    for index, step in enumerate(plan.steps):
-        run = [rows.tensor(name) for name in (*step.inputs, *step.outputs)]
-        extents = step.bound.extents
-        instructions.append(container.Instruction(
-            opcode=container.Opcode.call, inputs=len(step.inputs), outputs=len(step.outputs), extents=len(extents),
-            operands=len(operands), first_extent=rows.first_extent(extents) if extents else 0))
-        operands += run
-        for slots, planned in zip(calls, buckets, strict=True):
-            workspace = planned.workspaces[index]
-            slots.append(container.CallSlot(kernel_id[step.spec],
-                                            container.ALLOCATED if workspace is None else workspace))
-        control(index + 1)
-        for name in releases.get(index, ()):
-            add(container.Opcode.release, 0, 0, 0, rows.tensor(name), 0)
+    made = _Instructions(plan, code, rows, len(buckets))
+    made.add_all(buckets)
     for state, first in plan.graph.begins.items():
         rows.begin(state, first)
     states = tuple(container.State(plan.graph.outputs.index(source), plan.graph.inputs.index(target))
@@ -212,13 +225,13 @@ def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, stor
                          for _, low, high in planned.bucket.bounds),
             tensors=tuple(tensors), calls=tuple(slots), arena_bytes=planned.plan.arena_bytes,
             regions=planned.plan.regions)
-        for planned, tensors, slots in zip(buckets, rows.slots, calls, strict=True))
+        for planned, tensors, slots in zip(buckets, rows.slots, made.calls, strict=True))
     quants, quant_data = rows.quants()
     return container.Program(
         isa=plan.target.isa.code, code_id=code.id, alignment=plan.target.isa.alignment, workers=plan.workers,
         symbols=len(code.shapes.symbols), values=len(code.shapes.values), tensors=tuple(rows.tensors),
-        extents=tuple(rows.extents), operands=tuple(operands), instructions=tuple(instructions), inputs=inputs,
-        outputs=outputs, states=states, quants=quants, quant_data=quant_data, names=tuple(rows.names),
+        extents=tuple(rows.extents), operands=tuple(made.operands), instructions=tuple(made.instructions),
+        inputs=inputs, outputs=outputs, states=states, quants=quants, quant_data=quant_data, names=tuple(rows.names),
         device_models=device_models)
 
 

@@ -24,73 +24,87 @@ def compute_in_float16(graph: Graph, context: Context) -> Graph:
     """Gives float16 to products whose float16 kernels are estimated to be faster, and to the operators that follow
     them.
 
-    Between these and operators that work on float32 only are conversions. Constants are rounded; an operator with one
-    that float16 does not reach stays as it is.
+    Casts are inserted between these and operators that work on float32 only. Constants are rounded; an operator with
+    a constant beyond the range of float16 stays in float32.
     """
     if not context.half or context.target.halved is None:
         return graph
-    edit = Editor(graph)
-    #: float32 values that are there as float16 (too).
-    half: dict[str, str] = {}
-    #: Those that are converted to it anyway, by which operator.
-    converted = {op.inputs[0]: op for op in graph.ops
-                 if op.kind == "cast" and op.attrs.dtype == "float16" and edit.types[op.inputs[0]].dtype == "float32"}
+    return _Float16(graph, context).finish()
 
-    def floats(names: tuple[str, ...]) -> list[str]:
-        return [name for name in dict.fromkeys(names) if name and edit.types[name].dtype == "float32"]
 
-    def halved(op: Op) -> Site | None:
-        """Returns the operator on float16, where all its constants are in reach."""
-        constants = [edit.constants[name] for name in floats(op.inputs) if name in edit.constants]
-        if any(np.abs(array[np.isfinite(array)]).max(initial=0) > np.finfo(np.float16).max for array in constants):
+class _Float16:
+    """The pass at work on one graph. half: float32 values that exist as float16 (too) -> their name."""
+
+    def __init__(self, graph: Graph, context: Context):
+        self._graph, self._context, self._edit = graph, context, Editor(graph)
+        self.half: dict[str, str] = {}
+        types = self._edit.types
+        #: float32 values that the model converts to float16 anyway -> the cast.
+        self._converted = {op.inputs[0]: op for op in graph.ops if op.kind == "cast" and op.attrs.dtype == "float16"
+                           and types[op.inputs[0]].dtype == "float32"}
+
+    def finish(self) -> Graph:
+        """Returns the graph with float16 where it gains."""
+        types = self._edit.types
+        for op in self._graph.ops:
+            if op.kind == "cast":
+                if (types[op.inputs[0]].dtype, types[op.outputs[0]].dtype) == ("float16", "float32"):
+                    self.half[op.outputs[0]] = op.inputs[0]
+                continue
+            site = self._halved(op)
+            if site is not None and self._gains(op, site):
+                self._edit.replace(op, op.with_(inputs=tuple(self._operand(name, op) for name in op.inputs),
+                                                outputs=tuple(self._result(name, op) for name in op.outputs)))
+        return self._edit.finish()
+
+    def _floats(self, names: tuple[str, ...]) -> list[str]:
+        return [name for name in dict.fromkeys(names) if name and self._edit.types[name].dtype == "float32"]
+
+    def _halved(self, op: Op) -> Site | None:
+        """Returns the site of the operator on float16; None if a constant is beyond the range of float16."""
+        constants = self._edit.constants
+        arrays = [constants[name] for name in self._floats(op.inputs) if name in constants]
+        if any(np.abs(array[np.isfinite(array)]).max(initial=0) > np.finfo(np.float16).max for array in arrays):
             return None
-        site = Site.of(graph, op, context)
+        site = Site.of(self._graph, op, self._context)
         return Site(op, tuple(type_ and _as_half(type_) for type_ in site.types),
-                    tuple(map(_as_half, site.outputs)), context, site.constants)
+                    tuple(map(_as_half, site.outputs)), self._context, site.constants)
 
-    def gains(op: Op, site: Site) -> bool:
+    def _gains(self, op: Op, site: Site) -> bool:
         """Whether the operator is computed in float16."""
-        data = [name for name in floats(op.inputs) if name not in edit.constants]
-        begins = op.kind in BEGIN and len(floats(op.outputs)) == 1
-        if not data or not (begins or all(name in half for name in data)):
+        data = [name for name in self._floats(op.inputs) if name not in self._edit.constants]
+        begins = op.kind in BEGIN and len(self._floats(op.outputs)) == 1
+        if not data or not (begins or all(name in self.half for name in data)):
             return False
         found = [option.cost for option in options(site)[0]]
         return bool(found) and (not begins or min(found) < SLOWER * min(option.cost for option in options(
-            Site.of(graph, op, context))[0]))
+            Site.of(self._graph, op, self._context))[0]))
 
-    def operand(name: str, op: Op) -> str:
-        if name not in floats((name,)):
+    def _operand(self, name: str, op: Op) -> str:
+        """Returns the float16 value of a float32 operand, from a rounded constant or a cast before the operator."""
+        if name not in self._floats((name,)):
             return name
-        if name not in half:
-            type_ = _as_half(edit.types[name])
+        if name not in self.half:
+            edit, type_ = self._edit, _as_half(self._edit.types[name])
             if name in edit.constants:
-                half[name] = edit.constant(f"{name}.half", edit.constants[name].astype(np.float16), type_)
+                self.half[name] = edit.constant(f"{name}.half", edit.constants[name].astype(np.float16), type_)
             else:
-                half[name] = edit.value(f"{name}.half", type_)
-                edit.add_before(op, Op("cast", Attrs(dtype="float16"), (name,), (half[name],), origin=op.origin))
-        return half[name]
+                self.half[name] = edit.value(f"{name}.half", type_)
+                edit.add_before(op, Op("cast", Attrs(dtype="float16"), (name,), (self.half[name],), origin=op.origin))
+        return self.half[name]
 
-    def result(name: str, op: Op) -> str:
-        if name not in floats((name,)):
+    def _result(self, name: str, op: Op) -> str:
+        """Returns the float16 value that becomes a float32 result, through a cast after the operator."""
+        if name not in self._floats((name,)):
             return name
-        if name in converted:
-            edit.replace(converted[name])
-            half[name] = converted[name].outputs[0]
+        edit = self._edit
+        if name in self._converted:
+            edit.replace(self._converted[name])
+            self.half[name] = self._converted[name].outputs[0]
         else:
-            half[name] = edit.value(f"{name}.half", _as_half(edit.types[name]))
-        edit.add_after(name, Op("cast", Attrs(dtype="float32"), (half[name],), (name,), origin=op.origin))
-        return half[name]
-
-    for op in graph.ops:
-        if op.kind == "cast":
-            if (edit.types[op.inputs[0]].dtype, edit.types[op.outputs[0]].dtype) == ("float16", "float32"):
-                half[op.outputs[0]] = op.inputs[0]
-            continue
-        site = halved(op)
-        if site is not None and gains(op, site):
-            edit.replace(op, op.with_(inputs=tuple(operand(name, op) for name in op.inputs),
-                                      outputs=tuple(result(name, op) for name in op.outputs)))
-    return edit.finish()
+            self.half[name] = edit.value(f"{name}.half", _as_half(edit.types[name]))
+        edit.add_after(name, Op("cast", Attrs(dtype="float32"), (self.half[name],), (name,), origin=op.origin))
+        return self.half[name]
 
 
 def _as_half(type_):

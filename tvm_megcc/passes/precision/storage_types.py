@@ -25,65 +25,80 @@ def widen_stored(graph: Graph, context: Context) -> Graph:
     rounded where its bits are asked for, by an output of the graph, a conversion that the model has, or a kernel that
     works on them as they are. Results of other stored types are rounded one by one, as the model says.
     """
-    edit = Editor(graph)
-    context = replace(context, half=False)  # float16 is decided when chains are complete
-    #: The float32 or int8 of stored values; of 16-bit floats in `computed` it came first.
-    wide: dict[str, str] = {}
-    computed: set[str] = set()
-    same: dict[str, str] = {}
+    return _Widening(graph, replace(context, half=False)).finish()  # float16 is decided when chains are complete
 
-    def is_stored(name: str) -> bool:
-        return bool(name) and bool(DTYPES[graph.types[name].dtype].carrier)
 
-    def operand(name: str, reader: Op) -> str:
-        """The value of an operand in what it is computed in."""
-        if not is_stored(name):
+class _Widening:
+    """The pass at work on one graph.
+
+    wide: stored values -> their float32 or int8. computed: those of 16 bits that were computed as float32 first. same:
+    float32 values -> the ones that they equal, because a conversion and its inverse cancel.
+    """
+
+    def __init__(self, graph: Graph, context: Context):
+        self._graph, self._context, self._edit = graph, context, Editor(graph)
+        self.wide: dict[str, str] = {}
+        self.computed: set[str] = set()
+        self.same: dict[str, str] = {}
+
+    def finish(self) -> Graph:
+        """Returns the graph with the casts."""
+        for op in self._graph.ops:
+            if op.kind == "cast" and op.outputs[0] not in self._graph.outputs and not op.attrs.get("rounds"):
+                self._cancel(op)
+            if any(map(self._is_stored, (*op.inputs, *op.outputs))) and not self._stays(op):
+                self._edit.replace(op, op.with_(inputs=tuple(self._operand(name, op) for name in op.inputs),
+                                                outputs=tuple(self._result(name, op) for name in op.outputs)))
+        for name in self.same:
+            while self.same[name] in self.same:
+                self.same[name] = self.same[self.same[name]]
+        self._edit.redirect(self.same)
+        return self._edit.finish()
+
+    def _cancel(self, cast: Op) -> None:
+        """After a decomposed operator, a conversion and its inverse cancel."""
+        (source,), (to,) = cast.inputs, cast.outputs
+        if self._graph.types[source].dtype == "float32":
+            self._keep(to, source)
+        elif self._graph.types[to].dtype == "float32" and source in self.computed:
+            self.same[to] = self.wide[source]
+
+    def _is_stored(self, name: str) -> bool:
+        return bool(name) and bool(DTYPES[self._graph.types[name].dtype].carrier)
+
+    def _stays(self, op: Op) -> bool:
+        """Whether a kernel takes the operator as it is, and its operands do not exist as float32 anyway."""
+        return op.kind == "bitcast" or ((op.kind in OF_BITS or self.computed.isdisjoint(op.inputs))
+                                        and realisable(Site.of(self._graph, op, self._context)))
+
+    def _operand(self, name: str, reader: Op) -> str:
+        """Returns an operand in the type that is computed in, from a widened constant or a cast before the operator."""
+        if not self._is_stored(name):
             return name
-        if name not in wide:
-            type_ = _carried(graph.types[name])
-            if name in graph.constants:
-                wide[name] = edit.constant(f"{name}.{type_.dtype}", widened(graph.constants[name]), type_)
+        if name not in self.wide:
+            edit, type_ = self._edit, _carried(self._graph.types[name])
+            if name in self._graph.constants:
+                self.wide[name] = edit.constant(f"{name}.{type_.dtype}", widened(self._graph.constants[name]), type_)
             else:
-                wide[name] = edit.value(f"{name}.{type_.dtype}", type_)
-                edit.add_before(reader, Op("cast", Attrs(dtype=type_.dtype), (name,), (wide[name],),
+                self.wide[name] = edit.value(f"{name}.{type_.dtype}", type_)
+                edit.add_before(reader, Op("cast", Attrs(dtype=type_.dtype), (name,), (self.wide[name],),
                                            origin=reader.origin))
-        return wide[name]
+        return self.wide[name]
 
-    def result(name: str, op: Op) -> str:
-        """Returns a wide value, from which a result is made."""
-        if not is_stored(name):
+    def _result(self, name: str, op: Op) -> str:
+        """Returns a wide value, which a cast after the operator rounds to the result."""
+        if not self._is_stored(name):
             return name
-        value = edit.value(f"{name}.result", _carried(graph.types[name]))
-        edit.add_after(name, Op("cast", Attrs(dtype=graph.types[name].dtype), (value,), (name,), origin=op.origin))
-        keep(name, value)
+        type_ = self._graph.types[name]
+        value = self._edit.value(f"{name}.result", _carried(type_))
+        self._edit.add_after(name, Op("cast", Attrs(dtype=type_.dtype), (value,), (name,), origin=op.origin))
+        self._keep(name, value)
         return value
 
-    def keep(name: str, value: str) -> None:
-        if graph.types[name].dtype in SIXTEEN_BITS:
-            wide[name] = value
-            computed.add(name)
-
-    def stays(op: Op) -> bool:
-        """Whether a kernel takes the operator as it is, and what it moves is not there in float32 anyway."""
-        return op.kind == "bitcast" or ((op.kind in OF_BITS or computed.isdisjoint(op.inputs))
-                                        and realisable(Site.of(graph, op, context)))
-
-    for op in graph.ops:
-        if op.kind == "cast" and op.outputs[0] not in graph.outputs and not op.attrs.get("rounds"):
-            # After a decomposed operator, a conversion and its inverse cancel.
-            (source,), (to,) = op.inputs, op.outputs
-            if graph.types[source].dtype == "float32":
-                keep(to, source)
-            elif graph.types[to].dtype == "float32" and source in computed:
-                same[to] = wide[source]
-        if any(map(is_stored, (*op.inputs, *op.outputs))) and not stays(op):
-            edit.replace(op, op.with_(inputs=tuple(operand(name, op) for name in op.inputs),
-                                      outputs=tuple(result(name, op) for name in op.outputs)))
-    for name in same:
-        while same[name] in same:
-            same[name] = same[same[name]]
-    edit.redirect(same)
-    return edit.finish()
+    def _keep(self, name: str, value: str) -> None:
+        if self._graph.types[name].dtype in SIXTEEN_BITS:
+            self.wide[name] = value
+            self.computed.add(name)
 
 
 def _carried(type_: TensorType) -> TensorType:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -133,6 +134,12 @@ def test_rust(tmp_path, monkeypatch):
     command = ["export", str(DIGITS), "--for", "rust", "--name", "some_digits", "--target", "c", "-q", "-o", str(made)]
     assert main(command) == 0
     assert "two_models_give_the_same ... ok" in ran("cargo", "test", cwd=made)
+    for variable, tool in (("CC", "C compiler"), ("AR", "archiver")):
+        said = subprocess.run(["cargo", "build"], cwd=made, capture_output=True, text=True, check=False,
+                              env={**os.environ, variable: "no-such-tool"})
+        *_, last = said.stderr.strip().splitlines()
+        assert said.returncode and f"the {tool} 'no-such-tool' does not start" in last
+        assert last.endswith(f"with {variable}=…")
     said = ran("cargo", "run", "-q", "--example", "zeros", cwd=made)
     found = [float(text) for text in said.partition("[")[2].rstrip("]\n").split(",")]
     np.testing.assert_array_equal(np.array(found, np.float32), of_zeros(tmp_path / "c"))
@@ -248,6 +255,9 @@ def test_go(tmp_path, monkeypatch):
     said = ran("go", "test", "-v", "./...", cwd=made)
     assert "PASS: Example" in said and "PASS: TestTwoModelsGiveTheSame" in said and "PASS: TestWhatIsRefused" in said
     assert ran("go", "vet", "./...", cwd=made) == "" and ran("gofmt", "-l", ".", cwd=made) == ""
+    without = subprocess.run(["go", "build", "./..."], cwd=made, capture_output=True, text=True, check=False,
+                             env={**os.environ, "CGO_ENABLED": "0"})
+    assert without.returncode and "needsCgo_installACCompiler" in without.stderr.strip().splitlines()[-1]
     app = tmp_path / "app"
     written({"go.mod": b"module app\n\ngo 1.17\n", "main.go": b"""package main
 

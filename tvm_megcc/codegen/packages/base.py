@@ -122,7 +122,7 @@ class _Model:
 
 
 def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
-            name: str | None = None) -> dict[str, bytes]:
+            name: str | None = None, place: str = "") -> dict[str, bytes]:
     """Returns the files of the package: name below its folder -> bytes.
 
     Args:
@@ -131,6 +131,7 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
         version: of the package, three numbers.
         url: where the package will be; registries ask for it.
         name: of the package, by default those of the models.
+        place: name of the folder that the package will be in, which README.md says; by default that of the package.
 
     Raises:
         MegccError: if the folder is none of ours, has its model beside its C or shapes without an upper bound, is for
@@ -143,7 +144,7 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
     sources = _sources(folder, manifest, system)
     name = package_name(name or "_".join(model["name"] for model in models), system)
     benchmark = _benchmark(folder, models) if system == "mlperf-tiny" else None
-    context = {"name": name, "benchmark": benchmark,
+    context = {"name": name, "place": printable(place or name), "benchmark": benchmark,
                "macro": c_name(name).upper(), "version": version, "generator": f"tvm_megcc {VERSION}",
                "models": [model_view(row) for row in models], "model": model_view(models[0]), "targets": targets,
                "target": targets[0], "sources": sorted(sources),

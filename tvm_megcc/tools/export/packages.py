@@ -58,14 +58,15 @@ def export(folder: Path, system: str, output: str | Path | None, version: str = 
     if split:
         raise MegccError(f"{', '.join(split)}: examples of packages have one block of memory; compile without "
                          "--region, or take the folder as it is")
+    names = [model["name"] for model in read_manifest(folder)["models"]]
+    output = Path(output or "_".join([*names, system.replace("-", "_")]))
+    place = output.resolve().name
     if system == "npm":
-        files = npm.package(folder, name, version, url, cc)
+        files = npm.package(folder, name, version, url, cc, place=place)
     elif system in BUILT:
         files = {"wheel": wheel, "tvm-ffi": tvm_ffi}[system].package(folder, name, version, cc)
     else:
-        files = sources.package(folder, system, version, url, name)
-    names = [model["name"] for model in read_manifest(folder)["models"]]
-    output = Path(output or "_".join([*names, system.replace("-", "_")]))
+        files = sources.package(folder, system, version, url, name, place)
     if output.exists() and not force and not (output.is_dir() and not any(output.iterdir())):
         raise MegccError(f"{output} exists already; choose another --output, or replace it with --force")
     try:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy.typing as npt
 
+from .deprecated import with_old_keywords
 from .errors import MegccError, report_text
 from .option_values import parse_dims, parse_inputs, parse_shapes
 from .options import CompileOptions
@@ -183,19 +184,21 @@ def inspect(path: Model, target: str = "native", *, size: bool = False, cc: str 
     return Report(describe.folder(folder), describe.folder_text)
 
 
+@with_old_keywords
 def quantize(model: Model, samples: Feeds | Model, output: Model, *, method: str = "auto",
-             keep_float: Sequence[str] = (), enough: float = 20.0, inputs: str | Inputs | None = None,
-             evaluate: Feeds | Model = None, most: int = 128, target: str = "native", time: bool = True,
+             keep_float: Sequence[str] = (), min_snr: float = 20.0, inputs: str | Inputs | None = None,
+             evaluate: Feeds | Model = None, max_samples: int = 128, target: str = "native", time: bool = True,
              dims: Any = None) -> Report:
-    """Writes an ONNX model of int8 made from one of floats, by calibration: `megcc quantize` (docs/quantize.md).
+    """Quantizes a float ONNX model to int8 by calibration, and writes it: `megcc quantize` (docs/quantize.md).
 
     Args:
         samples: arrays by input name, a .npz file of them, or a folder of images; `labels` among them are classes.
         method: "minmax", "percentile", "entropy", or "auto": the one with the least noise on the samples.
-        keep_float: nodes, or kinds of operators, that stay float.
-        enough: dB of signal to noise of the outputs; below it the layers that cost most stay float, a quarter at most.
-        inputs: how samples are given, as `tvm_megcc.compile` takes it. evaluate: other samples, for the accuracy.
-        most: samples that are used. target, time: what both models are compiled for and timed on, and whether.
+        keep_float: nodes, or op_types, that stay float.
+        min_snr: dB of signal to noise of the outputs; below it the layers with the largest error stay float, a quarter
+            at most.
+        inputs: formats of the samples, as `tvm_megcc.compile` takes it. evaluate: other samples, for the accuracy.
+        max_samples: samples that are used. target: CPU that both models are compiled for. time: whether they are timed.
         dims: sizes of dimensions that the model leaves open, as `tvm_megcc.compile` takes them.
 
     Returns:
@@ -206,6 +209,6 @@ def quantize(model: Model, samples: Feeds | Model, output: Model, *, method: str
     """
     from .tools.quantize import quantize as tool
 
-    return Report(tool.quantize(model, samples, output, method=method, keep_float=keep_float, enough=enough,
-                                inputs=parse_inputs(inputs or {}), evaluate=evaluate, most=most, target=target,
+    return Report(tool.quantize(model, samples, output, method=method, keep_float=keep_float, enough=min_snr,
+                                inputs=parse_inputs(inputs or {}), evaluate=evaluate, most=max_samples, target=target,
                                 time=time, dims=parse_dims(dims or {})), tool.text)

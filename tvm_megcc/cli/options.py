@@ -6,9 +6,11 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ..deprecated import FLAGS
 from ..options import ACTIVATIONS, MEMORY, CompileOptions, each_option
 from ..version import VERSION
 from . import verbs as run
@@ -26,11 +28,23 @@ class _Verb(argparse.ArgumentParser):
     """Says itself what is wrong with a verb's options: argparse would show the usage of the whole command."""
 
     def parse_known_args(self, args=None, namespace=None):
-        found, unknown = super().parse_known_args(args, namespace)
+        found, unknown = super().parse_known_args(self._renamed(args), namespace)
         if unknown:
             near = difflib.get_close_matches(unknown[0].partition("=")[0], self._option_string_actions, 1)
             self.error(f"unrecognized argument '{unknown[0]}'" + (f", did you mean {near[0]}?" if near else ""))
         return found, unknown
+
+    def _renamed(self, args):
+        """Replaces old names of this verb's options by their new ones, and says so."""
+        renamed = []
+        for word in sys.argv[1:] if args is None else args:
+            old, *value = word.split("=", 1)
+            new = FLAGS.get(old, "")
+            if new in self._option_string_actions:
+                print(f"megcc: {old} is deprecated and will be removed in the next release: use {new}", file=sys.stderr)
+                word = "=".join([new, *value])
+            renamed.append(word)
+        return renamed
 
     def error(self, message: str) -> NoReturn:
         super().error(message + self._choices(message))
@@ -110,7 +124,7 @@ def _run(verbs: _Verbs) -> None:
                                                           '"data=(1,3,224,224)", "batch=1;sequence=16"')
     verb.add_argument("--sequence", action="store_true",
                       help="both files have an additional first axis: the steps of a stream")
-    verb.add_argument("--real", action="store_true",
+    verb.add_argument("--float", action="store_true", dest="real",
                       help="take and give quantised inputs and outputs as float32")
     verb.add_argument("--repeat", type=int, default=10, metavar="N", help="runs to time (default: 10)")
     verb.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
@@ -234,7 +248,7 @@ def _quantize(verbs: _Verbs) -> None:
                       help="how ranges are calibrated (default: auto, the method with the least noise on the samples)")
     verb.add_argument("--keep-float", metavar="A,B", action="append", default=[],
                       help="nodes, or op_types such as Gemm, that stay float")
-    verb.add_argument("--enough", type=float, default=20.0, metavar="DB",
+    verb.add_argument("--min-snr", dest="enough", type=float, default=20.0, metavar="DB",
                       help="signal-to-noise ratio of the outputs; below it the layers with the largest error stay "
                            "float, at most a quarter of them (default: 20)")
     verb.add_argument("--evaluate", metavar="NPZ|DIR", help="other samples for the accuracy; 'labels' in either .npz "
@@ -256,7 +270,8 @@ def _export(verbs: _Verbs) -> None:
     verb.add_argument("--for", dest="system", required=True, choices=SYSTEMS, metavar="SYSTEM", help=", ".join(SYSTEMS))
     verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_SYSTEM)")
     verb.add_argument("--name", help="name of the package and of a model that is compiled for it (default: the file's)")
-    verb.add_argument("--beside", action="store_true", help="npm: write the weights to a separate file")
+    verb.add_argument("--separate-weights", dest="beside", action="store_true",
+                      help="npm: write the weights to a separate file")
     verb.add_argument("--weights", choices=("text", "incbin"),
                       help="embed the compiled model as C text, or as a file that the assembler includes "
                            "(default: incbin above 1 MB where the system's compilers are gcc and clang)")

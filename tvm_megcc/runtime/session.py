@@ -14,6 +14,7 @@ import numpy.typing as npt
 from .. import notebook
 from ..codegen.bundle import read_manifest
 from ..codegen.quantised import Quantisation
+from ..deprecated import with_old_attributes
 from ..errors import MegccError, ShapeError
 from ..ir.graph import Filled
 from .build import Build, model_of
@@ -29,6 +30,7 @@ Given = Union[Arrays, Sequence[npt.ArrayLike], Array]
 _ONNX_NAMES = {"float32": "float", "float64": "double"}
 
 
+@with_old_attributes
 @dataclass(frozen=True)
 class Port:
     """An input or output of a model.
@@ -52,11 +54,6 @@ class Port:
     filled: Filled | None = None
     mask: bool = False
     least: tuple[int, ...] | None = field(default=None, repr=False, compare=False)
-
-    @property
-    def texts(self) -> StringTable | None:
-        """Deprecated: use `strings`."""
-        return self.strings
 
     @staticmethod
     def of(row: Mapping[str, Any], strings: StringTable | None = None) -> Port:
@@ -114,18 +111,11 @@ class Port:
         """Dequantizes integers to float32, if this output is quantised. Returns anything else as it is."""
         return self.quant.dequantize(array) if self.quant else array
 
-    def integers(self, value: npt.ArrayLike) -> npt.ArrayLike:
-        """Deprecated: use `quantize`."""
-        return self.quantize(value)
-
-    def reals(self, array: Array) -> Array:
-        """Deprecated: use `dequantize`."""
-        return self.dequantize(array)
-
     def __str__(self) -> str:
         return f"'{self.name}': {'strings' if self.strings else self.dtype}[{','.join(map(str, self.shape))}]"
 
 
+@with_old_attributes
 class Session:
     """A model that runs. inputs, outputs: what `run` takes and gives; calls: the kernel calls of one run, in order.
 
@@ -212,7 +202,7 @@ class Session:
         results = self.run(feeds)
         return [results[name] for name in wanted]
 
-    def run_real(self, inputs: Given) -> dict[str, Array]:
+    def run_float(self, inputs: Given) -> dict[str, Array]:
         """Runs the model on floats: quantizes the inputs and dequantizes the outputs to float32.
 
         Args:
@@ -366,7 +356,7 @@ class Session:
             array = port.array(value)
             if not (port.takes(array) or (port.filled and port.takes_part(array))):
                 given = f"{array.dtype}[{','.join(map(str, array.shape))}]"
-                advice = "; run_real takes floats" if port.quant and array.dtype.kind == "f" else ""
+                advice = "; run_float takes floats" if port.quant and array.dtype.kind == "f" else ""
                 if port.filled:
                     advice = f"; '{port.filled.past}' is {self._rows(port.filled.past)}, and the new ones come behind"
                 raise ShapeError(f"{self.name} expects {port}, and was given {given}{advice}")

@@ -41,7 +41,7 @@ def run(session, inputs: str | None = None, outputs: str | None = None, repeat: 
         repeat: further runs, timed; an emulator is not timed.
         sequence: the arrays of `inputs` have the steps of a stream along a first axis of their own, and so have those
             of `outputs`; the times are those of the steps.
-        real: quantised inputs are given as floats, and outputs written as floats (`Session.run_real`).
+        real: takes quantised inputs and gives quantised outputs as float32 (`Session.run_float`).
     """
     feeds = (read_npz(inputs, [port.name for port in session.inputs]) if inputs
              else seeded(session.inputs, seed, shapes or {}))

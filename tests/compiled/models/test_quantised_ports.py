@@ -122,19 +122,19 @@ def test_reals_in_and_out(tmp_path, capsys):
     integers = np.array([[ZERO, ZERO + 3, ZERO - 3], [127, -128, ZERO]], np.int8)
     expected = session.run({"x": integers})["y"]
     assert session.inputs[0].quant == (float(SCALE), ZERO)
-    found = session.run_real([reals])
+    found = session.run_float([reals])
     assert found["y"].dtype == np.float32
     np.testing.assert_array_equal(found["y"], (expected.astype(np.float32) - (ZERO + 2)) * np.float32(0.5))
-    np.testing.assert_array_equal(session.run_real({"x": integers})["y"], found["y"])
-    with pytest.raises(ShapeError, match="run_real takes floats"):
+    np.testing.assert_array_equal(session.run_float({"x": integers})["y"], found["y"])
+    with pytest.raises(ShapeError, match="run_float takes floats"):
         session.run([reals])
     with pytest.raises(ShapeError, match="no input 'other'"):
-        session.run_real({"other": reals})
+        session.run_float({"other": reals})
     np.savez(tmp_path / "in.npz", x=reals)
     command = ["run", str(folder), "--inputs", str(tmp_path / "in.npz"), "--outputs", str(tmp_path / "out.npz")]
-    assert main([*command, "--real", "-q"]) == 0
+    assert main([*command, "--float", "-q"]) == 0
     np.testing.assert_array_equal(np.load(tmp_path / "out.npz")["y"], found["y"])
-    assert main([*command, "-q"]) == 1 and "run_real" in capsys.readouterr().err
+    assert main([*command, "-q"]) == 1 and "run_float" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("quant", [1, {}, {"scale": "1", "zero_point": 0}, {"scale": 0.0, "zero_point": 0},

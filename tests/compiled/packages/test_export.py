@@ -366,12 +366,12 @@ def test_mlperf_tiny(elements, tmp_path):
     if elements == 640:
         sent = generator.normal(0, 40, elements).astype(np.float32)
         given = session.inputs[0].quant.quantize(sent, "int8")
-        reals = session.run_real([given[None]])["y"].ravel()
+        reals = session.run_float([given[None]])["y"].ravel()
         expected = [float(np.mean((reals - given) ** 2))]
     else:
         sent = generator.integers(0, 256, elements).astype(np.uint8)
         given = sent.view(np.int8) if elements == 490 else (sent.astype(int) - 128).astype(np.int8)
-        expected = session.run_real([given[None]])["y"].ravel().tolist()
+        expected = session.run_float([given[None]])["y"].ravel().tolist()
     files = package.package(folder, "mlperf-tiny")
     for name, data in {**files, "api/submitter_implemented.h": HARNESS.encode(), "main.cpp": HARNESS_MAIN.encode(),
                        "api/internally_implemented.h": b""}.items():

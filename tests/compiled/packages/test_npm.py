@@ -79,7 +79,8 @@ def ran(folder: Path, arrays: dict[str, np.ndarray], runs: int = 1) -> tuple[lis
 @pytest.mark.parametrize("beside", [False, True])
 def test_the_module_gives_what_the_model_gives(beside, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    command = ["export", str(DIGITS), "--for", "npm", "--name", "@some/digit-net", "-q", *["--beside"] * beside]
+    command = ["export", str(DIGITS), "--for", "npm", "--name", "@some/digit-net", "-q",
+               *["--separate-weights"] * beside]
     assert main(command) == 0
     package = tmp_path / "digit_net_npm"
     assert json.loads((package / "package.json").read_text())["name"] == "@some/digit-net"
@@ -191,7 +192,8 @@ def test_the_types(beside, tmp_path):
     if compiler is None:
         pytest.skip("no TypeScript on this machine: npm install -g typescript")
     package = tmp_path / "digits"
-    assert main(["export", str(DIGITS), "--for", "npm", "-o", str(package), "-q", *["--beside"] * beside]) == 0
+    assert main(["export", str(DIGITS), "--for", "npm", "-o", str(package), "-q",
+                 *["--separate-weights"] * beside]) == 0
     (package / "use.ts").write_text(TYPED)
     options = ["--noEmit", "--strict", "--exactOptionalPropertyTypes", "--target", "es2022", "--module", "nodenext",
                "--lib", "es2022,dom", "--types", ""]
@@ -209,7 +211,8 @@ def test_the_page_runs_in_a_browser(tmp_path):
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         pytest.skip("no Chromium on this machine")
-    assert main(["export", str(DIGITS), "--for", "npm", "-o", str(tmp_path / "digits"), "-q", "--beside"]) == 0
+    assert main(["export", str(DIGITS), "--for", "npm", "-o", str(tmp_path / "digits"), "-q",
+                 "--separate-weights"]) == 0
     handler = functools.partial(_Quiet, directory=tmp_path / "digits")
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

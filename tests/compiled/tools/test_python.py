@@ -203,7 +203,7 @@ def test_targets_as_a_list():
 @pytest.mark.parametrize(("call", "error", "said"), [
     (lambda: tvm_megcc.compile(DIGITS, input_shapes=(1, 1, 8, 8)), MegccError,
      "input_shapes: (1, 1, 8, 8) names no input; give shapes by"),
-    (lambda: tvm_megcc.compile(DIGITS, threads="2"), MegccError, "threads: '2' is no number between 1 and 256"),
+    (lambda: tvm_megcc.compile(DIGITS, threads="two"), MegccError, "threads: 'two' is no number between 1 and 256"),
     (lambda: tvm_megcc.compile(None), MegccError, "None is no model that can be compiled"),
     (lambda: tvm_megcc.bench(DIGITS, repeats=3), TypeError, "keyword argument 'repeats', did you mean 'repeat'?"),
     (lambda: tvm_megcc.bench(DIGITS, thread=3), TypeError, "keyword argument 'thread', did you mean 'threads'?")])

@@ -59,7 +59,7 @@ def test_layers_that_stay_float(digits, tmp_path):
                                 time=False)
     assert [row["integers"] for row in report["layers"]] == [False, True, False] and "conv1" in str(report)
     assert report["accuracy"].keys() == {"samples", "agreement"}
-    report = tvm_megcc.quantize(DIGITS, few, tmp_path / "b.onnx", method="minmax", enough=60, time=False)
+    report = tvm_megcc.quantize(DIGITS, few, tmp_path / "b.onnx", method="minmax", min_snr=60, time=False)
     costliest = min(report["layers"], key=lambda row: row["alone"])
     assert report["kept_float"] == [costliest["name"]] and not costliest["integers"]
     assert report["methods"]["minmax"] + 1 < report["signal_to_noise"] < 60

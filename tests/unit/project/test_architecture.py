@@ -13,7 +13,7 @@ ROOT = PACKAGE.parent
 
 #: Lowest first. A module imports from its own row and from rows above it in this table, never from below.
 LAYERS = (
-    ("", "errors", "foreign", "target", "paths", "folders", "notebook", "version"),
+    ("", "deprecated", "errors", "foreign", "target", "paths", "folders", "notebook", "version"),
     ("ir",),
     ("tuning_log", "dispatch", "named_dims"),
     ("context",),

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Old names of the public interface go on, and say which name is new."""
+
+import pytest
+
+import tvm_megcc
+from tvm_megcc import deprecated, reports
+from tvm_megcc.cli.options import command_line
+from tvm_megcc.runtime.session import Port, Session
+
+OWNERS = {"Port": Port, "Session": Session, "quantize": reports.quantize}
+
+
+def test_every_owner_is_tested():
+    assert OWNERS.keys() == deprecated.RENAMED.keys()
+
+
+@pytest.mark.parametrize(("owner", "old", "new"), [
+    (owner, old, new) for owner in ("Port", "Session") for old, new in deprecated.RENAMED[owner].items()])
+def test_attributes(owner, old, new):
+    made = Port("x", "float32", (2,)) if owner == "Port" else object.__new__(Session)
+    with pytest.warns(DeprecationWarning, match=f"{owner}.{old} is deprecated .*: use {new}") as found:
+        assert getattr(made, old) == getattr(made, new)
+    assert found[0].filename == __file__
+
+
+@pytest.mark.parametrize(("old", "new"), deprecated.RENAMED["quantize"].items())
+def test_keywords(old, new):
+    with pytest.warns(DeprecationWarning, match=rf"quantize\({old}=…\) is deprecated .*: use {new}"), \
+            pytest.raises(TypeError, match=f"{new} and its old name"):
+        tvm_megcc.quantize("m.onnx", "s.npz", "q.onnx", **{old: 1, new: 1})
+    with pytest.warns(DeprecationWarning), pytest.raises(tvm_megcc.MegccError):
+        tvm_megcc.quantize("m.onnx", "s.npz", "q.onnx", **{old: 1})
+
+
+@pytest.mark.parametrize("line", [
+    "run m --real", "quantize m --calibrate s --enough 30", "quantize m --calibrate s --enough=30",
+    "export m --for npm --beside"])
+def test_options(line, capsys):
+    old = next(flag for flag in deprecated.FLAGS if flag in line)
+    read = command_line().parse_args(line.split())
+    assert f"{old} is deprecated" in capsys.readouterr().err
+    assert read == command_line().parse_args(line.replace(old, deprecated.FLAGS[old]).split())
+    assert capsys.readouterr().err == ""

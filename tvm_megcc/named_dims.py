@@ -9,9 +9,9 @@ from typing import Union
 from .dispatch import RULES, Dispatcher, Interval, Intervals, Shape, axis_name, parse_rule
 from .errors import MegccError
 
-#: The value of a dimension: a size, ranges as text or half open, or a range.
+#: The value of a dimension: a size, ranges as a string or as half-open intervals, or a range.
 Size = Union[int, str, range, Sequence[Interval]]
-#: Names that a message lists.
+#: The most names that a message lists.
 _MOST = 20
 
 

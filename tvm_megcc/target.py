@@ -19,9 +19,12 @@ from .errors import MegccError
 
 @dataclass(frozen=True)
 class Pairs:
-    """bits: of the words that products of two pixels are in. columns: channels in a tile of four pixels, as many as
-    there are registers for (MGC_COLUMNS). line: channels in a tile of one pixel (MGC_LINE); apart: their weights do not
-    lie in turn, but one column behind the other; folded: two weights of two of them are a word there, too."""
+    """How products of two pixels are computed in one word.
+
+    bits: of the word. columns: output channels in a tile of four pixels, as many as registers hold (MGC_COLUMNS). line:
+        output channels in a tile of one pixel (MGC_LINE). apart: weights of the latter are stored channel by channel,
+        not interleaved. folded: there, a word has two weights of two channels.
+    """
 
     bits: int
     columns: int

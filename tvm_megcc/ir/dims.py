@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Extents: an int where it is known, otherwise an expression over the model's shape symbols.
+"""Extents of tensors: an int if known, else an expression over the model's shape symbols.
 
-A shape rule is written once, over `Dim`: on ints it computes, on symbols it builds an expression in normal form,
-printed as C it is the run-time shape function. Arithmetic is that of Python (`//` and `%` round towards minus
-infinity); the C printer asks only for non-negative operands of `//`, which is what extents are.
+A shape rule is written once, over `Dim`. On ints it computes a number. On symbols it builds an expression in normal
+form, which is printed as C in the run-time shape function. Arithmetic is that of Python (`//` and `%` round towards
+minus infinity). The C printer requires non-negative operands of `//`; extents are.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Union
 
 from ..errors import ShapeError
 
-#: Leaves of an expression, and levels of expressions within each other. Extents of real networks have tens and ten; a
-#: model that multiplies its extents with themselves, or that alternates `min` and `+`, has as many as it likes.
+#: The most leaves of an expression, and its deepest nesting. Networks have up to some tens; a hostile model, which
+#: multiplies extents with themselves or nests `min` and `+`, could have any number.
 MOST_LEAVES, DEEPEST = 1000, 60
 _TOO_LARGE = "an extent depends on the input shapes in too long a formula; give fixed input shapes"
 
@@ -79,8 +79,8 @@ Dim = Union[int, SymbolicDim]
 class Symbol(SymbolicDim):
     """A dimension that the user names, such as `batch`, or an unbacked symbol: an extent that a run computes.
 
-    likely: the value that choices of speed are made for. least: 1, or 0 of a count. Neither is part of what the symbol
-    is.
+    likely: the value that speed is optimised for. least: the lower bound, 1, or 0 for an unbacked symbol. Neither is
+        part of the symbol's identity.
     """
 
     name: str
@@ -323,10 +323,11 @@ def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
 
 
 def differ(a: Dim, b: Dim) -> bool:
-    """Whether two extents differ for each of a few sample values of their symbols.
+    """Whether two extents differ for some sample values of their symbols.
 
-    Expressions that are always equal have mostly, but not always, one normal form; others are equal where a model can
-    be used at all, as for multiples of 32. Counts are whatever a run finds.
+    Equal expressions mostly, but not always, have the same normal form. The samples are large multiples of many
+    numbers, because some expressions are equal only where a model can be used at all, as for multiples of 32. Nothing
+    is known of unbacked symbols: they never differ.
     """
     if a == b or counted(a, b):
         return False
@@ -340,7 +341,7 @@ def counted(*dims: Dim) -> bool:
     return any(symbol.least == 0 for dim in dims for symbol in _symbols(dim))
 
 
-#: Large numbers that much divides.
+#: Large numbers with many divisors.
 _SAMPLES = (2520 * 64, 5040 * 256, 27720 * 128)
 
 
@@ -363,7 +364,7 @@ def never_above(dim: Dim, high: Dim) -> bool:
 
 
 def free(*dims: Dim) -> dict[str, tuple[int, int | None]]:
-    """Returns the ranges of the symbols of some extents where nothing is known of them."""
+    """Returns the full ranges of the symbols of some extents: from the lower bound without an upper one."""
     return {symbol.name: (symbol.least, None) for dim in dims for symbol in _symbols(dim)}
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts about a network that takes a sequence in blocks: `passes/streaming/streams.py` makes one, the manifest keeps
-it."""
+"""Facts about a network that takes a sequence in blocks. `passes/streaming/streams.py` makes them, the manifest records
+them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _GRAMMAR = "expected axis=N, and if wanted block=N and input=NAME, with ',' betw
 
 @dataclass(frozen=True)
 class Stream:
-    """The options of streaming. axis:
+    """The options of streaming.
 
-    axis: of the inputs, along which blocks follow each other. block: elements of a block; 0: as many as the inputs
-    have. inputs: those that come in blocks; () for all.
+    axis: the axis of the inputs along which blocks follow each other. block: elements of a block; 0: the extent of the
+        inputs. inputs: those that come in blocks; () for all.
     """
 
     axis: int
@@ -27,10 +27,10 @@ class Stream:
 
     @classmethod
     def parse(cls, text: str) -> Stream:
-        """`"axis=2,block=64,input=audio"`; `input` may come several times.
+        """Parses `"axis=2,block=64,input=audio"`; `input` may occur several times.
 
         Raises:
-            MegccError: for a text that does not follow the grammar.
+            MegccError: for a string that does not follow the grammar.
         """
         numbers: dict[str, int] = {}
         inputs: list[str] = []
@@ -49,10 +49,11 @@ class Stream:
 
 @dataclass(frozen=True)
 class StreamedOutput:
-    """Element i of the k-th block (both from 0) is element k * block + i - latency of the whole sequence's result.
+    """An output in blocks: element i of the k-th block (both from 0) is element k * block + i - latency of the result
+    for the whole sequence.
 
-    axis, block: of the result. latency: in its elements; so many of the first ones mean nothing. receptive_field:
-    elements of the input that one of them depends on; None for all that came before.
+    axis, block: of the output. latency: in its elements; the first so many elements of a stream mean nothing.
+        receptive_field: elements of the input that an element depends on; None for all earlier ones.
     """
 
     name: str
@@ -64,8 +65,8 @@ class StreamedOutput:
 
 @dataclass(frozen=True)
 class Streamed:
-    """A network of blocks. inputs: those that come in blocks. state_bytes: what it keeps from run to run by itself.
-    copied_bytes: what it copies in each run for that."""
+    """A network that takes blocks. inputs: those that come in blocks. state_bytes: bytes of states between runs.
+    copied_bytes: bytes of states that a run copies."""
 
     axis: int
     block: int
@@ -77,18 +78,18 @@ class Streamed:
 
     @classmethod
     def of(cls, facts: Mapping) -> Streamed:
-        """From what `facts` gave."""
+        """Reads it from the value of `facts`."""
         outputs = tuple(StreamedOutput(**{field.name: row[field.name] for field in fields(StreamedOutput)})
                         for row in facts["outputs"])
         return cls(**{field.name: facts[field.name] for field in fields(cls)
                       if field.name not in ("inputs", "outputs")}, inputs=tuple(facts["inputs"]), outputs=outputs)
 
     def facts(self) -> dict:
-        """For the manifest."""
+        """Returns the facts for the manifest."""
         return asdict(self)
 
     def text(self) -> str:
-        """For the report, a line an output."""
+        """Returns lines for the report, one for each output."""
         lines = [f"stream: blocks of {self.block} along axis {self.axis} of {', '.join(map(repr, self.inputs))}; "
                  f"{self.states} state{'s' * (self.states != 1)} of {self.state_bytes:,} bytes, "
                  f"{self.copied_bytes:,} copied for them in a run"]

@@ -101,15 +101,15 @@ def _require_its_inputs(model: Path, names: Sequence[str], args) -> None:
 
 
 def _note_its_own_differences(rows: Sequence[dict], plain: Arrays, optimised: Arrays) -> None:
-    """Says of outputs that differ by how much ONNX Runtime differs from itself: where numbers are quantised on the way,
-    a last bit decides between two of them."""
+    """Adds to rows of outputs that differ how far ONNX Runtime's optimised result is from its plain one: a difference
+    in the last bit can move a quantised intermediate value to the next quantum."""
     for row in rows:
         if not row["equal"] and row["name"] in optimised:
             row["reference_itself"] = judge.difference(optimised[row["name"]], plain[row["name"]], 0.0, 0.0)
 
 
 def network_inputs(model: Path, feeds: Arrays, args) -> Arrays:
-    """Returns the model's own inputs, made from what the session is given."""
+    """Returns the model's own inputs, converted from the inputs of the session (`CompileOptions.inputs`)."""
     inputs = args.options.inputs
     if not inputs:
         return feeds
@@ -118,7 +118,7 @@ def network_inputs(model: Path, feeds: Arrays, args) -> Arrays:
     for name, given in inputs.items():
         given = with_network(own, name, given)
         type_ = own.types[name].with_shape(given.network_shape(feeds[name].shape))
-        # An identity behind the input: what it reads is the network's input.
+        # A graph of one copy: its converted input is the network's input.
         copy = Op("copy", Attrs(), (name,), ("made",))
         graph = Graph(name, (name,), ("made",), (copy,), {name: type_, "made": type_}, {})
         made |= {name: reference.run(convert_inputs(graph, {name: given}), {name: feeds[name]})["made"]}
@@ -129,7 +129,7 @@ def constant_inputs(model: Path, constants: Mapping[str, object]) -> Arrays:
     """Returns the inputs of the model that were compiled as constants, for a reference that wants them all."""
     if not constants:
         return {}
-    seed = onnx.helper.make_tensor_type_proto(onnx.TensorProto.INT64, []).tensor_type  # is none of the file's
+    seed = onnx.helper.make_tensor_type_proto(onnx.TensorProto.INT64, []).tensor_type  # not in the file
     types = {value.name: value.type.tensor_type for value in onnx.load(model, load_external_data=False).graph.input}
     types = {name: types.get(name, seed) for name in constants}
     dtypes = {name: onnx.helper.tensor_dtype_to_np_dtype(type_.elem_type) for name, type_ in types.items()}
@@ -153,7 +153,7 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
     types = {name: type_.with_shape(substitute(dim, sizes) for dim in type_.shape)
              for name, type_ in plan.graph.types.items()}
     calls = session.calls
-    # Where channels of zeros are left out, the value is another one under the same name.
+    # Where dead channels are removed, a value has its name but another shape.
     whole = {name for name in named & plan.graph.types.keys()
              if plan.graph.types[name].shape == graph.types[name].shape}
     wanted = [call["output"] for call in calls if call["output"] in whole]
@@ -162,7 +162,7 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
     rows = []
     for call, raw in zip(calls, session.trace(feeds), strict=True):
         name = call["output"]
-        if name in expected and expected[name].dtype != object:  # strings are no numbers there
+        if name in expected and expected[name].dtype != object:  # strings are indices here and objects there
             type_ = types[name]
             value = from_layout(np.frombuffer(raw, np.dtype(type_.dtype)), type_)
             rows.append({"kernel": call["kernel"], "origin": call["origin"],
@@ -171,7 +171,7 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
 
 
 def says_something(report: Mapping) -> bool:
-    """Whether every output has values that could have been others."""
+    """Whether no output is empty, all NaN or constant."""
     return not any("uninformative" in row for row in report["outputs"])
 
 
@@ -265,7 +265,7 @@ def litert_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Seq
 
 
 def _in_subprocess(engine: str, function: str, model: Path, *given: Any) -> Arrays:
-    """Runs an engine in a process that it may end."""
+    """Runs an engine in a process of its own, which it may crash."""
     try:
         found: Arrays = in_subprocess.call(references.__name__, function, model.resolve(), *given)
     except in_subprocess.Refused as error:
@@ -279,12 +279,10 @@ def _in_subprocess(engine: str, function: str, model: Path, *given: Any) -> Arra
 
 def numpy_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequence[str] = (),
                  extern: Externs | None = None, signature: str = "") -> Arrays:
-    """Returns values of these names by the numpy reference interpreter.
-
-    outputs: values that the model is cut at; what it has behind them need not be supported.
-    """
+    """Returns values of these names by the numpy reference interpreter. outputs: values at which the model is cut;
+    operators after them need not be supported."""
     shapes = {name: value.shape for name, value in feeds.items()}
-    if is_tflite(model):  # what it keeps from run to run is no input of the file
+    if is_tflite(model):  # states are not inputs of the file
         from ..frontends.tflite import input_dims
 
         shapes = {name: shapes[name] for name in input_dims(model, signature) if name in shapes}

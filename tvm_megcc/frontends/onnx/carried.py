@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Form:
-    """How a value is given as tensors. parts: None for one tensor, which it is itself or, with `element`, the stack of
-    a sequence of such tensors; else how many tensors a sequence consists of."""
+    """How a value is represented as tensors. parts: None for one tensor, which is the value itself or, with `element`,
+    the stack of a sequence of such tensors; else the number of tensors that a sequence consists of."""
 
     parts: int | None = None
     element: TensorType | None = None
@@ -32,8 +32,8 @@ class Form:
 
 @dataclass(frozen=True)
 class Found:
-    """A value that an import found. types: of a tensor, or those of a sequence's tensors. stack: the type of a stack.
-    """
+    """A value that an import found. types: that of a tensor, or those of a sequence's tensors. stack: the type of a
+    stack."""
 
     types: tuple[TensorType, ...]
     is_sequence: bool = False
@@ -41,7 +41,9 @@ class Found:
 
 
 def found(sequences: Sequences, node: Node, value: str) -> Found:
-    """Raises:
+    """Returns the types of a value.
+
+    Raises:
         MegccError: for an optional without a value.
     """
     if value in sequences.absent:
@@ -95,7 +97,7 @@ def flattened(sequences: Sequences, node: Node, value: str, form: Form) -> list[
 
 
 def restored(sequences: Sequences, tensors: Sequence[str], form: Form) -> str:
-    """Returns the value again."""
+    """Returns the value that tensors represent."""
     if form.element is not None:
         return sequences.of_stack(tensors[0])
     return tensors[0] if form.parts is None else sequences.of(tensors)
@@ -143,8 +145,7 @@ def carried_forms(importer: Importer, node: Node, starts: Sequence[str], given: 
 
 
 def is_appended(body: onnx.GraphProto, given: str, result: str) -> bool:
-    """Whether all that a body does with a sequence is to put a tensor behind its end: the sequence is what its
-    iterations give."""
+    """Whether a body only appends tensors to a sequence, so that the sequence is a scan output of its loop."""
     producer = next((proto for proto in body.node if result in proto.output), None)
     return producer is not None and producer.op_type == "SequenceInsert" and not producer.domain \
         and producer.input[0] == given and not any(producer.input[2:]) and _reads(body, given) == 1 \

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports whole Relax modules for the stand-alone compiler, with hand-written kernels where there are some, else with
-kernels from TVM's loops."""
+"""Imports whole Relax modules for the stand-alone compiler. Operators get hand-written kernels where there are some,
+else kernels printed from TVM's loops."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ OUTPUTS = "megcc_outputs"
 
 
 def input_dims(mod: tvm.IRModule) -> dict[str, tuple[int | str | None, ...]]:
-    """Returns shapes of the inputs of "main": extents, names of symbols, None for expressions of them; parameters that
-    will be bound are among them."""
+    """Returns shapes of the inputs of "main": extents, names of symbols, or None for expressions over symbols.
+    Parameters that will be bound are included."""
     found: dict[str, tuple[int | str | None, ...]] = {}
     for parameter in mod["main"].params:
         if isinstance(type_of(parameter), RelaxTensor) and hasattr(type_of(parameter).shape, "values"):
@@ -44,7 +44,8 @@ def import_module(mod: tvm.IRModule, params: Mapping | None = None,
 
     Args:
         params: weights to bind, as in `partition_for_megcc`.
-        shapes: extents of inputs that the module leaves open; of what is no number, the module's own stays.
+        shapes: extents of inputs with symbolic dimensions; entries that are no numbers leave the module's extent as it
+            is.
 
     Raises:
         ModelError: naming the operators that have neither a kernel nor loops that can be printed.
@@ -57,7 +58,7 @@ def import_module(mod: tvm.IRModule, params: Mapping | None = None,
     mod = prepare(mod, loops=True)
     importer = Importer()
     importer.tir = tir_functions(mod)
-    # Kernels of every CPU take all that the portable kernels take.
+    # Every CPU has kernels for all operators that have a portable kernel.
     importer.refuses = lambda graph: unsupported(graph, TARGETS["c"])
     return import_function(mod["main"], name, importer, outputs)
 
@@ -66,7 +67,7 @@ def known_extents(mod: tvm.IRModule, shapes: Mapping[str, Sequence[int | str | N
     """Finds the symbols of "main" that shapes determine.
 
     Raises:
-        MegccError: for an input that there is not, another rank, and extents that contradict the module or each other.
+        MegccError: for an unknown input, another rank, and extents that contradict the module or each other.
     """
     dims = input_dims(mod)
     found: dict[str, int] = {}

@@ -34,15 +34,15 @@ from .from_tir import as_operator
 from .importer import REFUSALS, Importer, is_operator, tensor_type
 from .layouts import channels_first
 
-#: A result of constants that is this much larger than its operands (bytes) stays an operator.
+#: A constant result is not folded if it is this many bytes larger than its operands.
 FOLD_GROWTH = 64 << 10
-#: Reductions of a stack, and the operator of two operands that gives the same.
+#: Reduction of a stack -> the operator of two operands that computes the same.
 _OF_STACKED = {"relax.sum": relax.op.add, "relax.max": relax.op.maximum, "relax.min": relax.op.minimum}
 
 
 def prepare(mod: tvm.IRModule, params: Mapping | None = None, loops: bool = False) -> tvm.IRModule:
-    """Returns the module with its parameters bound, in dataflow form, folded; with `loops`, also by those that TVM
-    makes."""
+    """Returns the module with its parameters bound, in dataflow form, with constants folded. loops: also fold operators
+    that TVM lowers to loops."""
     mod = bind_params(mod, params or {})
     mod = relax.transform.ConvertToDataflow(min_size=1)(mod)
     mod = relax.transform.CanonicalizeBindings()(mod)
@@ -103,7 +103,7 @@ def _require_fits(name: str, type_, value) -> None:
 
 
 def rewrite(mod: tvm.IRModule, mutator: Callable, wanted=lambda function: True) -> tvm.IRModule:
-    """Applies an expression mutator to every Relax function that is not private to a partition, and is wanted."""
+    """Applies an expression mutator to every Relax function that is selected and not private to a partition."""
     changed = mutator(mod)
     for var, function in mod.functions.items():
         if isinstance(function, relax.Function) and not is_partitioned(function) and wanted(function):
@@ -126,7 +126,7 @@ def has_branches(function: relax.Function) -> bool:
 
 @relax.expr_functor.mutator
 class Outline(relax.PyExprMutator):
-    """Dataflow blocks → private functions, so that what is around and inside an If can be partitioned."""
+    """Moves dataflow blocks into private functions, so that code around and inside an If can be partitioned."""
 
     def visit_dataflow_block_(self, block):
         if not any(is_operator(binding.value) for binding in block.bindings):
@@ -146,7 +146,7 @@ class Outline(relax.PyExprMutator):
 
 @relax.expr_functor.mutator
 class Lift(relax.PyExprMutator):
-    """`call_tir` of an elementwise function or a pad → the Relax operator it is."""
+    """Replaces `call_tir` of an elementwise function or a pad by the Relax operator that it computes."""
 
     def visit_call_(self, call):
         call = self.visit_expr_post_order(call)
@@ -159,8 +159,8 @@ class Lift(relax.PyExprMutator):
 
 @relax.expr_functor.mutator
 class Simplify(relax.PyExprMutator):
-    """How TVM's ONNX importer writes Sum, Max and Min (broadcast, stacked, reduced) → operators of two operands; shapes
-    of tensors → what they are."""
+    """Rewrites how TVM's ONNX importer spells Sum, Max and Min (broadcast, stacked, reduced) to operators of two
+    operands, and shapes of tensors to their values."""
 
     def visit_call_(self, call):
         call = self.visit_expr_post_order(call)
@@ -182,7 +182,7 @@ class Simplify(relax.PyExprMutator):
         return result
 
     def _stacked(self, call) -> list:
-        """The operands of the stack whose new axis a reduction takes away again; none for all other calls."""
+        """Returns the operands of a stack whose new axis a reduction removes; None for other calls."""
         if call.op.name not in _OF_STACKED or not isinstance(call.args[0], Var):
             return []
         stack = self.lookup_binding(call.args[0])
@@ -195,7 +195,7 @@ class Simplify(relax.PyExprMutator):
 
 @relax.expr_functor.mutator
 class Normalized(relax.PyExprMutator):
-    """The first result of a batch norm by constant statistics → a product and a sum."""
+    """Replaces the first result of a batch norm with constant statistics by a product and a sum."""
 
     def visit_tuple_getitem_(self, selection):
         selection = self.visit_expr_post_order(selection)
@@ -218,7 +218,7 @@ class Normalized(relax.PyExprMutator):
 
 @relax.expr_functor.mutator
 class Fold(relax.PyExprMutator):
-    """Operators of constants → their value; with `loops` also by those that TVM makes."""
+    """Replaces operators of constants by their values; with `loops` also operators that TVM lowers to loops."""
 
     def __init__(self, mod: tvm.IRModule, loops: bool = False):
         super().__init__(mod)

@@ -159,7 +159,7 @@ class Importer:
 
 
 def _may_be_same(actual: Dim, expected: Dim) -> bool:
-    """Whether an extent can be what TVM says: where it says Any, or ours is symbolic, a call decides."""
+    """Whether our extent may be the one of TVM. If TVM's is Any, or ours is symbolic, the call decides."""
     return actual == expected or not (isinstance(actual, int) and isinstance(expected, int))
 
 

@@ -116,7 +116,7 @@ def quantize(node: TvmNode) -> Values:
     low, high = limits(dtype)
     # Numbers beyond the limits are clipped first: they would not fit into an integer.
     real = clip(X / float(scale[0]), low - int(zero[0]) - 1, high - int(zero[0]) + 1)
-    # The largest float below a half: added to a half it makes one, to what is less it does not.
+    # The largest float below 1/2: added to 1/2 it gives 1 by rounding, added to a smaller number it does not.
     size = call("floor", call("abs", real) + 0.49999997)
     expr = call("nearest", call("if_lt", real, 0, -size, size)) + int(zero[0])
     return (typed(node, saturated(expr, dtype), node.inputs[0]),)

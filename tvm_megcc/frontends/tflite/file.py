@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a TFLite file. The file is hostile: every offset, length and index is checked here, and nowhere else.
+"""Reads a TFLite file. The file is not trusted: every offset, length and index is checked here, and nowhere else.
 
-Python's own bounds hold offsets (the accessors of the package tflite raise where one leads out of the file), indices
-are compared, and what is read together is bounded by the size of the file, for tables of it may overlap.
+The accessors of the package `tflite` raise an exception for an offset outside the file, and indices are compared with
+the lengths of their tables. Tables may overlap, so a small file could make a reader read the same bytes without end:
+the total of bytes read is limited.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from . import sparse
 
 #: The file identifier, which follows the first four bytes.
 IDENTIFIER = b"TFL3"
-#: Bytes that are read, over those of the file and a constant: tables are shared by a few readers at most.
+#: The most bytes that are read, as a multiple of the file's size and of a constant's: few readers share a table.
 _READ, _ALWAYS = 16, 1 << 20
 #: The exceptions of the accessors where the bytes are no tables.
 _DAMAGE = (struct.error, ValueError, IndexError, TypeError, AttributeError, OverflowError, KeyError)
@@ -135,10 +136,10 @@ def read(data: bytes, subject: str) -> File:
 
 
 def flexible(data: bytes) -> dict[str, int | float | bool | str]:
-    """Returns options of a custom operator, a map of FlexBuffers: its single numbers and texts.
+    """Returns the options of a custom operator, a FlexBuffers map: its scalars and strings.
 
     Raises:
-        ShapeError: where the bytes are none.
+        ShapeError: for bytes that are no such map.
     """
     try:
         entries = flexbuffers.GetRoot(bytearray(data)).AsMap
@@ -157,11 +158,11 @@ class _Damaged(Exception):
 
 
 class _Blocks(Exception):
-    """An error for a file whose weights have scales of blocks."""
+    """The error for a file whose weights have block-wise scales."""
 
 
 class _Meaningless(Exception):
-    """An error for a valid file whose contents have no meaning."""
+    """The error for a valid file whose contents contradict each other."""
 
 
 @cache
@@ -207,7 +208,7 @@ class _Reader:
         return Subgraph(tensors, operators, inputs, outputs)
 
     def spend(self, count: int, size: int) -> None:
-        """Before `count` items of a size are read."""
+        """Counts `count` items of a size as read, before they are read."""
         self.left -= count * size + 16
         if count * size > len(self.data) or self.left < 0:
             raise _Damaged("its tables are longer than the file")

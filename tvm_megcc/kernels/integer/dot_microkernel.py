@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The microkernels of `integer/dot`: functions that compute a register tile, so many neighbouring pixels times so many
-vectors of channels, and the calls that cover a row with tiles. A class for each way to add products up."""
+"""The microkernels of `integer/dot`: functions that compute a register tile of neighbouring pixels by vectors of
+channels, and the calls that cover a row of the output with tiles. There is a class for each way to sum products."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class DotMicrokernel:
-    """Products of `step` neighbouring elements are added up in each lane by one instruction (`mgc_dot_`)."""
+    """The microkernel of dot-product instructions: one instruction adds products of `step` neighbouring elements to
+    each lane (`mgc_dot_`)."""
 
     #: The length of the reduction, as parameters of a tile's function and as arguments of its calls.
     steps: ClassVar[tuple[str, str]] = ("int32_t steps", "steps")
@@ -25,11 +26,11 @@ class DotMicrokernel:
 
     def __init__(self, params: DotParameters, isa: Isa, ep, known):
         self.p, self.isa, self.ep, self.known, self.lanes = params, isa, ep, known, isa.lanes
-        #: Pieces of a row of the window that lie together: taps, where there is something between them.
+        #: Contiguous pieces of a row of the window: single taps, where there is a gap between them.
         self.runs = params.kw if params.dw > 1 and params.kw > 1 else 1
-        #: Rows of x from one row of the output to the next, as they are laid out.
+        #: Distance, in packed rows of x, between two rows of the output.
         self.down = 1 if params.kh == 1 else params.sh
-        #: No vector hangs over the last channel.
+        #: The number of channels is a multiple of the lanes.
         self.whole = known.OC is not None and known.OC % isa.lanes == 0
 
     @staticmethod
@@ -39,7 +40,7 @@ class DotMicrokernel:
         return kind(params, isa, ep, known)
 
     def types(self) -> str:
-        """C that stands before all tiles."""
+        """Returns C declarations before all tiles."""
         return ""
 
     # A tile: P pixels by V vectors of channels.
@@ -74,7 +75,7 @@ class DotMicrokernel:
         self.store(c, P, V)
 
     def begin(self, c: Printer, P: int, V: int) -> None:
-        """Lanes that count, the bias and the sums."""
+        """Prints the number of valid lanes, the bias and the initial sums."""
         for v in range(V):
             self.lanes_of(c, v)
             self.bias_of(c, v)
@@ -93,13 +94,13 @@ class DotMicrokernel:
             c(f"const mgc_i b{v} = {load}({offset('b + channel', v * self.lanes)}{n});")
 
     def start(self, p: int, v: int) -> str:
-        """The C of the value that a vector of sums begins with."""
+        """Returns the C expression that a vector of sums is initialised with."""
         if self.p.skewed:
             return f"mgc_iadd(b{v}, mgc_iset1(skew[{p}]))" if self.p.bias else f"mgc_iset1(skew[{p}])"
         return f"b{v}" if self.p.bias else "mgc_iset1(0)"
 
     def accumulate(self, c: Printer, P: int, V: int) -> None:
-        """The loop nest: rows of the window, pieces of a row, steps of a piece."""
+        """Prints the loop nest: rows of the window, pieces of a row, steps of a piece."""
         kh, run = self.p.kh, self.p
         with c.loop("kh", kh), c.loop("kw", self.runs):
             c(f"const {run.laid} *from = x{' + kh * from_line' if kh > 1 else ''}"
@@ -115,7 +116,7 @@ class DotMicrokernel:
         pass
 
     def multiply(self, c: Printer, P: int, V: int, pixel: str = "from") -> None:
-        """One step of each sum, P x V."""
+        """Prints one step of each of the P x V sums."""
         laid, width = self.p.laid_short, self.lanes * self.p.step
         for v in range(V):
             c(f"const mgc_i w{v} = mgc_dot_w_{laid}_{self.p.weight_short}({offset('w', v * width)});")
@@ -124,7 +125,7 @@ class DotMicrokernel:
             c(*(f"a{p}_{v} = mgc_dot_{laid}(a{p}_{v}, x{p}, w{v});" for v in range(V)))
 
     def prefetch(self, c: Printer, V: int) -> None:
-        """Weights are asked for before they are used, a line of 64 bytes at a time."""
+        """Prints prefetches of weights, one for each cache line of 64 bytes."""
         if self.p.ahead:
             bytes_ = V * self.lanes * self.p.step
             away = f"steps * {self.p.kh * self.runs * bytes_ // 4}" if self.p.ahead == "tile" else "1024"
@@ -138,13 +139,13 @@ class DotMicrokernel:
         c(*self.each(self.ep.store_each, range(P), V, lambda p, v: f"a{p}_{v}"))
 
     def held(self, c: Printer, V: int) -> None:
-        """Operands of the epilogue that all pixels share."""
+        """Prints operands of the epilogue that all pixels share."""
         for v in range(V):
             c(*(f"{text};" for text in self.ep.held(f"channel + {v * self.lanes}", f"_{v}",
                                                     "" if self.whole else f"n{v}")))
 
     def each(self, store, pixels: Iterable[int], V: int, value) -> list[str]:
-        """Statements that store the vectors of some pixels."""
+        """Prints the stores of some pixels."""
         each = [(p, v) for p in pixels for v in range(V)]
         return [f"{text};" for text in store(
             "y", [f"at + {p} * to_pixel + {v * self.lanes}" for p, v in each], [value(p, v) for p, v in each],
@@ -154,7 +155,7 @@ class DotMicrokernel:
     # A row of tiles of V vectors of channels.
 
     def row(self, V: int) -> str:
-        """Calls that cover the pixels of each row of a task; those of a flat one are one row."""
+        """Returns the calls that cover the pixels of each row of a task; for flat windows all rows are one."""
         c, params = Printer(), self.p
         if params.flat:
             self.row_of_tiles(c, V)
@@ -202,8 +203,8 @@ class DotMicrokernel:
 
 
 class PairsMicrokernel(DotMicrokernel):
-    """Multiply-adds of pairs (pmaddubsw), by lists: how many entries a piece of the window has, by how much each
-    moves in x (`pmaddubsw.py`)."""
+    """The microkernel of multiply-adds of pairs (pmaddubsw). Lists say how many entries a piece of the window has, and
+    how far each moves in x (`pmaddubsw.py`)."""
 
     steps = ("const int32_t *counts, const uint8_t *moves, ptrdiff_t most", "list + 1, moves_there, length - 2")
 
@@ -220,11 +221,11 @@ class PairsMicrokernel(DotMicrokernel):
 
 
 class WideMicrokernel(DotMicrokernel):
-    """Vectors of several registers (RISC-V): products of bytes are widened, and neighbouring vectors of channels are
-    one vector of C, as long as the compiler takes them."""
+    """The microkernel of RISC-V: products of int8 are widened to int16, and neighbouring vectors of channels become one
+    C vector of several registers, as long as the compiler takes them."""
 
     def groups(self, V: int) -> list[tuple[int, int]]:
-        """(first, how many) of the vectors of channels that are one vector of C."""
+        """Returns (first, count) of the vectors of channels that are one C vector."""
         return [(V // (2 * width) * 2 * width, width) for width in (8, 4, 2, 1) if V // width % 2]
 
     def types(self) -> str:
@@ -255,8 +256,8 @@ class WideMicrokernel(DotMicrokernel):
 
 
 class RepeatedMicrokernel(DotMicrokernel):
-    """Arm, by `neon_sums.py`: sums in assembler, and tiles one behind the other, since a call would cost as much as
-    the ends of some loops."""
+    """The microkernel of Arm: sums in assembler (`neon_sums.py`), and several tiles in one function, because a call
+    costs as much as the ends of some loops."""
 
     is_repeated = True
 

@@ -19,7 +19,7 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class LinearParameters(Parameters):
-    """Parameters of `resize_linear.c.j2`. two: axes are resized, not one."""
+    """Parameters of `resize_linear.c.j2`. two: whether two axes are resized, not one."""
 
     two: bool
 
@@ -33,7 +33,8 @@ class NearestParameters(LinearParameters):
 
 @dataclass(frozen=True)
 class TablesParameters(Parameters):
-    """Parameters of `resize_tables.c.j2`: the attributes of the operator. taps: whether there are windows."""
+    """Parameters of `resize_tables.c.j2`: the attributes of the operator. taps: whether each result has a window of
+    several taps."""
 
     mode: str
     coordinates: str
@@ -45,7 +46,7 @@ class TablesParameters(Parameters):
 
 
 class TablesKernel(Kernel):
-    """A task is an element of the axis."""
+    """Computes the tables of indices and weights of one axis. A task is an element of the axis."""
 
     name = "doubles"
 
@@ -71,7 +72,8 @@ def _tables_name(params: TablesParameters) -> str:
 
 
 class ResizeNearest(Kernel):
-    """[OUTER][H][W][INNER] to [OUTER][OH][OW][INNER] by tables of indices; H is 1 without table for one axis."""
+    """Resizes [OUTER][H][W][INNER] to [OUTER][OH][OW][INNER] by tables of indices. If one axis is resized, H is 1 and
+    has no table."""
 
     name = "nearest"
 
@@ -82,7 +84,8 @@ class ResizeNearest(Kernel):
 
     @staticmethod
     def _position(op: Op, x: TensorType) -> int | None:
-        """Where in memory the resized axes are, if they are neighbours there."""
+        """Returns the position in memory of the first resized axis; None if the resized axes are not neighbours
+        there."""
         order = [axis if part == "" else -1 for axis, part, _ in memory_axes(x)]
         first = op.attrs.axes[0]
         if first not in order:
@@ -120,7 +123,7 @@ class ResizeNearest(Kernel):
 
 
 class ResizeLinear(ResizeNearest):
-    """The same with the weights of the upper neighbours."""
+    """Interpolates linearly, by tables of indices and of the weights of the upper neighbours."""
 
     name = "linear"
     dtypes = (FLOAT32, ANY)

@@ -11,14 +11,16 @@ import numpy as np
 from ...errors import MegccError, ShapeError
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
-#: More nodes than this are no model.
+#: The most nodes of a model.
 MOST = 1 << 26
 
 
 @dataclass(frozen=True)
 class Branch:
-    """An inner node: what is asked of a feature, and the nodes behind either answer. true, false: an index of a branch,
-    or ~index of a leaf. missing: the answer of a NaN is true."""
+    """An inner node: a test of a feature, and the nodes after either answer.
+
+    true, false: an index of a branch, or ~index of a leaf. missing: whether NaN takes the branch `true`.
+    """
 
     mode: str
     feature: int
@@ -30,7 +32,7 @@ class Branch:
 
 @dataclass
 class Ensemble:
-    """branches, and for each leaf its targets and weights; roots as in `Branch`."""
+    """Trees. branches: all inner nodes. leaves: targets and weights of each leaf. roots: indices as in `Branch`."""
 
     branches: list[Branch]
     leaves: list[list[tuple[int, float]]]
@@ -38,10 +40,10 @@ class Ensemble:
     rows: list[list] = field(default_factory=list)
 
     def tables(self, dtype: str, features: int, targets: int) -> tuple[np.ndarray, ...]:
-        """Returns operands of `trees` behind the first.
+        """Returns the operands of `trees` after the first.
 
         Raises:
-            MegccError: for nodes, features and targets that there are not, and for cycles.
+            MegccError: for indices of nodes, features and targets that do not exist, and for cycles.
         """
         self._check(features, targets)
         real = np.dtype(dtype).type
@@ -60,7 +62,8 @@ class Ensemble:
                 np.array([target for target, _ in flat], np.int32), np.array([weight for _, weight in flat], real))
 
     def row(self, index: int, first: int, second: int, feature: int, threshold, nan_second: bool) -> None:
-        """Puts down: the second way where the feature is greater than the threshold."""
+        """Writes a row of the table: it goes to `second` if the feature is greater than the threshold, else to
+        `first`."""
         self.rows[index] = [first, second, 2 * feature + nan_second, threshold]
 
     def more(self) -> int:
@@ -84,7 +87,7 @@ class Ensemble:
         self._check_cycles(ways)
 
     def _check_cycles(self, ways: np.ndarray) -> None:
-        """Nodes are taken away as soon as none is left that leads to them."""
+        """Sorts the nodes topologically; raises ShapeError if some remain."""
         inner = ways[ways >= 0]
         waiting = np.bincount(inner, minlength=len(ways))
         free, seen = np.flatnonzero(waiting == 0), 0
@@ -111,7 +114,7 @@ def _at_most(e: Ensemble, index: int, b: Branch, real: Callable) -> None:
 
 def _less(e: Ensemble, index: int, b: Branch, real: Callable) -> None:
     limit = real(b.values[0])
-    if np.isnan(limit) or limit == -np.inf:  # of nothing
+    if np.isnan(limit) or limit == -np.inf:  # an empty set: no value is in it
         e.row(index, b.false, b.true, b.feature, real(np.nan), b.missing)
     else:
         e.row(index, b.true, b.false, b.feature, _below(limit), not b.missing)
@@ -119,7 +122,7 @@ def _less(e: Ensemble, index: int, b: Branch, real: Callable) -> None:
 
 def _at_least(e: Ensemble, index: int, b: Branch, real: Callable) -> None:
     limit = real(b.values[0])
-    if limit == -np.inf:  # of everything
+    if limit == -np.inf:  # every value is in it
         e.row(index, b.true, b.false, b.feature, real(np.inf), not b.missing)
     else:
         e.row(index, b.false, b.true, b.feature, _below(limit), b.missing)
@@ -130,9 +133,10 @@ def _greater(e: Ensemble, index: int, b: Branch, real: Callable) -> None:
 
 
 def _equal(e: Ensemble, index: int, b: Branch, real: Callable) -> None:
-    """One of some values, in ascending order: what is not greater than one of them, nor equal to it, is none."""
+    """Writes rows that test whether a feature equals one of some values, in ascending order: a value that is neither
+    greater than one of them nor equal to it equals none."""
     yes, no = (b.false, b.true) if b.mode == "BRANCH_NEQ" else (b.true, b.false)
-    missing = b.missing and b.mode != "BRANCH_NEQ"  # the answer of a NaN is `yes`
+    missing = b.missing and b.mode != "BRANCH_NEQ"  # NaN takes the branch `yes`
     values = sorted({real(value) for value in b.values if not np.isnan(real(value))})
     if not values:
         e.row(index, no, yes, b.feature, real(np.nan), missing)
@@ -217,7 +221,7 @@ def by_index(attr: Callable) -> Ensemble:
 
 
 def _sets(values):
-    """Sets of numbers with a NaN behind each."""
+    """Returns sets of numbers; a NaN separates them in the attribute."""
     found: list[float] = []
     for value in () if values is None else np.asarray(values).reshape(-1).tolist():
         if np.isnan(value):

@@ -108,7 +108,7 @@ def _lowest(dtype: str) -> float:
 @decomposes("PRelu")
 def import_prelu(node: OnnxNode) -> tuple[str, ...]:
     x, slope = node.type(0), node.type(1)
-    if node.opset < 7 and slope.size != 1:  # one a channel
+    if node.opset < 7 and slope.size != 1:  # before opset 7: one slope a channel
         (per_channel,) = node.emit("reshape", node.inputs[1:], shape=(slope.size, *(1,) * (x.rank - 2)))
         return emit_broadcast(node, "prelu", (node.inputs[0], per_channel))
     return emit_broadcast(node, "prelu", node.inputs)
@@ -116,7 +116,7 @@ def import_prelu(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("Shrink")
 def import_shrink(node: OnnxNode) -> tuple[str, ...]:
-    """Limit and bias are real; of integers the result is cut off, and wraps around where they do not hold it."""
+    """Attributes are float. Results of integers are truncated, and wrap around if they are out of range."""
     dtype = node.type(0).dtype
     wide = dtype if is_real(dtype) else "float64"
     (value,) = node.emit("shrink", cast_to(node, node.inputs[0], wide),
@@ -125,7 +125,7 @@ def import_shrink(node: OnnxNode) -> tuple[str, ...]:
         return (value,)
     if dtype != "uint64":
         return cast_to(node, *cast_to(node, value, "int64"), dtype)
-    infinite = float("inf")  # no other type holds what is above zero and what is below it
+    infinite = float("inf")  # int64 holds the negative results, but not all positive ones
     (above,), (below,) = (node.emit("clip", (value,), lo=lo, hi=hi) for lo, hi in ((0.0, infinite), (-infinite, 0.0)))
     return node.emit("add", (*cast_to(node, above, dtype), *cast_to(node, *cast_to(node, below, "int64"), dtype)))
 

@@ -18,7 +18,7 @@ from ..rules import axis_of
 
 #: Exponentials are Q0.31, their sums Q12.19.
 SUM_BITS = 12
-#: So many ones are less than 2^12.
+#: The longest line: the sum of so many ones is less than 2^12.
 LONGEST = 2**SUM_BITS - 1
 
 
@@ -29,13 +29,14 @@ def doubling_high(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def rounding_shift(a: np.ndarray, bits: int | np.ndarray) -> np.ndarray:
-    """a / 2^bits to the nearest, ties away from zero."""
+    """Returns a / 2^bits rounded to the nearest, ties away from zero."""
     mask = (np.int64(1) << np.asarray(bits, np.int64)) - 1
     return (a >> bits) + ((a & mask) > (mask >> 1) + (a < 0))
 
 
 def reciprocal(denominator: np.ndarray) -> np.ndarray:
-    """1 / (1 + x) for x in [0, 1), both Q0.31: three steps of Newton's method on half the denominator, in Q2.29."""
+    """Returns 1 / (1 + x) for x in [0, 1), both Q0.31: three steps of Newton's method on half the denominator, in
+    Q2.29."""
     half = (denominator + (2**31 - 1) + 1) // 2
     x = 1515870810 + doubling_high(half, np.int64(-1010580540))
     for _ in range(3):
@@ -44,7 +45,8 @@ def reciprocal(denominator: np.ndarray) -> np.ndarray:
 
 
 def exponentials(scaled: np.ndarray) -> np.ndarray:
-    """exp of numbers up to 0 in Q5.26, as Q0.31: a polynomial in the quarter, factors for the bits above."""
+    """Returns exp of non-positive numbers in Q5.26 as Q0.31: a polynomial for the fraction below a quarter, one factor
+    for each bit above."""
     quarter = (scaled & ((1 << 24) - 1)) - (1 << 24)
     x = (quarter << 5) + (1 << 28)
     square = doubling_high(x, x)
@@ -93,8 +95,7 @@ class SoftmaxFixed(Operator):
 
 
 def table(beta: float, scale: float) -> np.ndarray:
-    """Exponentials of -d * beta * scale for d from 0 to 255, int32; 0 where they are too small for the reference
-    kernel."""
+    """Returns exponentials of -d * beta * scale for d from 0 to 255, int32; 0 where the reference kernel underflows."""
     fraction, shift = frexp(min(beta * scale * 2**26, 2**31 - 1.0))
     significand = floor(fraction * 2**31 + 0.5)
     if significand == 2**31:
@@ -110,7 +111,7 @@ def table(beta: float, scale: float) -> np.ndarray:
 
 
 def significant(powers: np.ndarray, wide: bool = False) -> np.ndarray:
-    """A table without its end, where nothing reaches a sum or a share of it."""
+    """Returns the table without the entries at its end that are too small to change a sum or a result."""
     return powers[:np.flatnonzero(powers >= (1 if wide else 1 << SUM_BITS - 1))[-1] + 1]
 
 

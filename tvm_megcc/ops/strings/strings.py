@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators on strings that are numbers (frontends/onnx/strings.py), beside moving them and looking them up."""
+"""Operators that change string tensors. A string is its index in the model's table (frontends/onnx/strings.py)."""
 
 from __future__ import annotations
 

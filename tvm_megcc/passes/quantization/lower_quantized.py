@@ -49,8 +49,8 @@ def lower_quantised(graph: Graph, context: Context) -> Graph:
 
 
 def _biases(graph: Graph, context: Context) -> Graph:
-    """Integers that are added to the channels of a product are its bias, and so part of its sums: TVM's importer of
-    ONNX writes one as an operator of its own."""
+    """Makes integers that are added to the channels of a product its bias, which initialises its sums. TVM's ONNX
+    importer writes a bias as an operator of its own."""
     edit = Editor(graph)
     for op in graph.ops:
         if op.kind != "add":
@@ -125,8 +125,8 @@ def _lower_product(edit: Editor, op: Op, x: Op, w: Op, of_x: Parameters, of_w: P
 
 
 def _bias(edit: Editor, op: Op, scale: np.ndarray) -> tuple[str, np.ndarray | None] | None:
-    """Returns the name of a bias that can be added to the sums, or the values of one that cannot; None of one that the
-    run computes."""
+    """Returns the name of a bias that can be added to the sums, or the values of one that cannot. Returns None for a
+    bias that is computed at run time."""
     name = op.inputs[2] if len(op.inputs) > 2 else ""
     source = edit.producer(name) if name else None
     parameters = Parameters.of(edit, source, DEQUANTIZE)
@@ -142,7 +142,7 @@ def _bias(edit: Editor, op: Op, scale: np.ndarray) -> tuple[str, np.ndarray | No
 
 def _expressions(graph: Graph, context: Context) -> Graph:
     """Turns the remaining dequantize_linear and quantize_linear with known parameters, and casts to floats, into
-    expressions; of constants, constants."""
+    expressions, and those of constants into constants."""
     edit = Editor(graph)
     for op in graph.ops:
         parameters = Parameters.of(edit, op, op.kind) if op.kind in (DEQUANTIZE, QUANTIZE) else None
@@ -166,7 +166,8 @@ def _real(op: Op) -> str:
 
 
 def _expression(edit: Editor, op: Op, parameters: Parameters) -> tuple[Expr, tuple[str, ...]]:
-    """Returns the operator as an expression, and the operands with its parameters where they are several."""
+    """Returns the operator as an expression, and its operands: the parameters are among them where there are
+    several."""
     operands: list[str] = []
 
     def value(array: np.ndarray, name: str) -> Expr:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`megcc bench --blocks N`: how late the slowest of many blocks is, on one CPU, in a real-time class where that is
-permitted. It counts other activity of the machine and times iterations of an empty loop between the blocks, so
-that the cause of a late block can be told."""
+"""`megcc bench --blocks N`: times each of many runs on one CPU, in a real-time scheduling class if permitted, and
+reports the slowest. It counts page faults and interruptions, and times an empty loop between the runs, to tell whether
+the machine or the network caused a late run."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ...ir.streams import Streamed
 from ...runtime.device import DeviceSession
 from ..run import drawn, read_npz, seeded
 
-#: Seconds of blocks without a pause, and of the pause: Linux stops threads of real-time classes that never sleep.
+#: Seconds of blocks without a pause, and seconds of the pause: Linux stops real-time threads that never sleep.
 BURST, PAUSE = 0.1, 0.02
 #: Priority in the class SCHED_FIFO.
 PRIORITY = 50
-#: Times the median that a block may take (goal), samples a second that blocks of audio are thought to have.
+#: The goal: a block takes at most so many times the median. And the sample rate that is assumed for audio, in Hz.
 GOAL, RATE = 1.3, 48_000
 _MCL_CURRENT_FUTURE = 3
 
@@ -100,7 +100,8 @@ def _bound(processor: int, allowed: set[int]) -> Iterator[None]:
 
 @contextmanager
 def _scheduled() -> Iterator[dict]:
-    """The thread in a real-time class, its memory locked, as far as that is permitted; and what is."""
+    """Puts the thread into a real-time scheduling class and locks its memory, as far as permitted. Yields what was
+    permitted."""
     libc = ctypes.CDLL(None, use_errno=True)
     locked = libc.mlockall(_MCL_CURRENT_FUTURE) == 0
     policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)

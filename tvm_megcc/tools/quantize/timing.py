@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a float model and the quantised one take, compiled, in all and by layer."""
+"""Times a float model and the quantised one, compiled, in total and by layer."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ..bench import bench
 
 
 def times(before: Path, after: Path, feeds: Mapping[str, np.ndarray], target: str, rows: Sequence[dict]) -> dict:
-    """Seconds of both models and bytes of their containers; puts those of each layer into its row.
+    """Returns seconds of both models and bytes of their containers; adds the times of each layer to its row.
 
     Raises:
-        ToolError: where there is no C compiler, or this machine does not run the target.
+        ToolError: if there is no C compiler, or this machine does not run the target.
     """
     found: dict[str, dict[str, Any]] = {}
     sizes: dict[str, int] = {}
@@ -38,7 +38,7 @@ def times(before: Path, after: Path, feeds: Mapping[str, np.ndarray], target: st
 
 
 def text(report: dict) -> list[str]:
-    """Lines about times; whoever gets a slower model is told."""
+    """Returns lines about times, with a warning if the quantised model is slower."""
     spent = report["times"]
     if not spent:
         return [f"  not timed: {report['not_timed']}"] if "not_timed" in report else []

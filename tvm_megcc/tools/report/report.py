@@ -97,8 +97,8 @@ def _ports(graph: Graph, names) -> list[dict]:
 
 
 def _timed(rows: list[dict], plan: KernelPlan, graph: Graph, folder: Path, args) -> dict:
-    """Times into the rows: measured where this machine runs the code, counted where an emulator does, else what the
-    cost model thinks."""
+    """Fills times into the rows: measured if this machine runs the code, counted if an emulator does, else estimated by
+    the cost model."""
     calls = [row for row in rows if row["kernel"]]
     try:
         if plan.target.bare_metal:

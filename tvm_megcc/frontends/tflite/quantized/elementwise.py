@@ -236,7 +236,7 @@ def quantize(node: Node) -> Results:
     """Floats, or numbers of another scale; those of 16 bits with any zero point, also from and to int32."""
     y, within = of_tensor(node.results[0], (*WIDTHS, "int32"), True), fixed_point.limits(node.results[0].dtype)
     if node.type(0).dtype == "float32":
-        # The largest float below a half: added to a half it makes one, to what is less it does not.
+        # The largest float below 1/2: added to 1/2 it gives 1 by rounding, added to a smaller number it does not.
         real = clip(X / float(y.scale[0]), within.low - zero(y), within.high - zero(y))
         size = call("floor", call("abs", real) + 0.49999997)
         return [elementwise(node, call("nearest", call("if_lt", real, 0, -size, size)) + zero(y))]

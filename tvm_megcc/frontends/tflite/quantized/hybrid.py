@@ -20,7 +20,7 @@ from ..windows import channels, convolution
 #: Importers of operators on floats with weights of 8 bits.
 HYBRID: dict[str, Importer] = {}
 
-#: The largest numbers below a half: added to a half they make one, to what is less they do not.
+#: The largest numbers below 1/2: added to 1/2 they give 1 by rounding, added to smaller numbers they do not.
 _HALF, _HALF64 = 0.49999997, 0.49999999999999994
 
 

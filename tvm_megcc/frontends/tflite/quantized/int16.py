@@ -33,7 +33,7 @@ from .products import spread, weights
 
 #: Bits by which operands of sums are scaled up.
 _UP = 15
-#: The largest number below a half: added to a half it makes one, to what is less it does not.
+#: The largest number below 1/2: added to 1/2 it gives 1 by rounding, added to a smaller number it does not.
 _HALF = 0.49999999999999994
 #: Sigmoids at steps of 1 / 24 in 2^16, to the nearest, are these, but for one more where this has a bit.
 _MORE = (0x80000000000000000000000000000080

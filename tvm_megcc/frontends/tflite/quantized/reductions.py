@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantised operators along axes: means, softmax."""
+"""Imports quantised operators that reduce along axes: sums, means, products, softmax."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..products import reduced
 from . import fixed_point
 from .importers import operand, quantised, requantize, require_same_scales, result, same_types, shortened, typed, zero
 
-#: The largest float32 below a half: added to a half it makes one, to what is less it does not.
+#: The largest float32 below 1/2: added to 1/2 it gives 1 by rounding, added to a smaller number it does not.
 _HALF = float(np.nextafter(np.float32(0.5), np.float32(0)))
 
 
 @quantised("MEAN", "SUM", any_width=True)
 def mean(node: Node) -> Results:
-    """SUM of int8 and int16 is what LiteRT's optimised kernel makes of it: the reference kernel takes their bytes for
-    uint8, and of the two only the other is the sum to the nearest."""
+    """Imports MEAN and SUM. SUM of int8 and int16 is computed as in LiteRT's optimised kernel, which rounds to the
+    nearest; the reference kernel reads int8 as uint8."""
     value, x, y = node.value(0), operand(node, 0), result(node)
     in_floats = node.kind == "SUM" and value.type.dtype != "uint8"
     axes = node.axes(1, len(value.order))
@@ -56,7 +56,7 @@ def extreme(node: Node) -> Results:
 
 @quantised("REDUCE_PROD", any_width=True)
 def product_along(node: Node) -> Results:
-    """Rescaled after each factor, by the root of the result's scale."""
+    """Imports REDUCE_PROD. It requantizes after each factor, by the n-th root of the result's scale."""
     value, x, y = node.value(0), operand(node, 0), result(node)
     if node.type(0).dtype not in reduce_prod.DTYPES or node.results[0].dtype != node.type(0).dtype:
         raise Unsupported(f"the product of {node.type(0).dtype} in {node.results[0].dtype} is not supported")
@@ -77,7 +77,7 @@ def product_along(node: Node) -> Results:
 
 @quantised("SOFTMAX")
 def softmax(node: Node) -> Results:
-    """Along the last axis; the result is in steps of 1 / 256, of int16 in steps of 1 / 65536."""
+    """Imports SOFTMAX along the last axis. The scale of the result is 1 / 256, of int16 1 / 65536."""
     dtype, value, made = node.type(0).dtype, node.value(0), node.results[0]
     y, steps = made.quantization, 2**16 if made.dtype == "int16" else 2**8
     if made.dtype not in (dtype, "int16") or y is None or abs(y.scale[0] * steps - 1) > (1e-3 if steps > 256 else 0) \
@@ -92,7 +92,7 @@ def softmax(node: Node) -> Results:
 
 @quantised("L2_NORMALIZATION")
 def l2_normalization(node: Node) -> Results:
-    """Along the last axis; the result is in steps of 1 / 128."""
+    """Imports L2_NORMALIZATION along the last axis. The scale of the result is 1 / 128."""
     dtype, y, value = same_types(node), result(node), node.value(0)
     if y.scale[0] != np.float32(1 / 128) or zero(y) != (0 if dtype == "int8" else 128):
         raise Unsupported("its result is not in steps of 1 / 128 above and below the middle")
@@ -104,7 +104,7 @@ def l2_normalization(node: Node) -> Results:
 
 @quantised("LOG_SOFTMAX")
 def log_softmax(node: Node) -> Results:
-    """Along the last axis; the result is in steps of 1 / 16 below the largest number."""
+    """Imports LOG_SOFTMAX along the last axis. The scale of the result is 1 / 16."""
     y, value = result(node), node.value(0)
     if y.scale[0] != np.float32(1 / 16) or zero(y) != fixed_point.limits(same_types(node)).high:
         raise Unsupported("its result is not in steps of 1 / 16 below the largest number")

@@ -164,11 +164,17 @@ def test_several_operands_and_names(tmp_path):
     assert np.array_equal(total, a + c) and count == 6
 
 
+def test_shapes_that_a_run_finds_are_refused(tmp_path):
+    folder = tvm_megcc.compile(model([node("NonZero", "x", "y")], {"x": [4]}, {"y": [1, "k"]}), "c", name="m")
+    with pytest.raises(MegccError, match=r"the shape of 'y' changes from run to run.*with other output_names"):
+        library.package(folder.save(tmp_path / "m"))
+
+
 @pytest.mark.parametrize(("target", "shape", "states", "told"), [
     ("cortex-m4", (1, 4), None, "for cortex-m4, but a library is for levels of one machine .*: x86_64, aarch64"),
     ("x86-64,arm64", (1, 4), None, "for arm64, x86-64, but a library is for levels of one machine"),
-    ("c", ("n", 4), None, "the shape of 'x' changes from run to run.*input_shapes"),
-    ("c", (1, 4), "y=x", r"keeps states \(x\), and functions of a library have none.*--states"),
+    ("c", ("n", 4), None, "the shape of 'x' changes from run to run.*again with dims=\"n=SIZE\", or take a wheel"),
+    ("c", (1, 4), "y=x", r"keeps states \(x\), and functions of a library have none.*without states"),
 ])
 def test_refused(tmp_path, target, shape, states, told):
     folder = tvm_megcc.compile(model([node("Relu", "x", "y")], {"x": shape}, ["y"]), target, name="m", states=states,

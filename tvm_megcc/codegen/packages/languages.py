@@ -188,9 +188,17 @@ def check_bounds(row: Mapping) -> None:
     for bucket in row["buckets"]:
         for symbol, (_, high) in bucket.items():
             if high is None:
-                raise MegccError(f"'{printable(symbol)}' of '{row['name']}' has no upper bound, so memory would be "
-                                 "allocated in a run, which packages do not do: compile it again with a bound, --dim "
-                                 f"{printable(symbol)}=1..64, or --bound {printable(symbol)}=64 for what a run counts")
+                shown = printable(symbol)
+                bound = f"--bound {shown}=64" if symbol in counted(row) else f"a range, such as --dim {shown}=1..64"
+                raise MegccError(f"'{shown}' of '{row['name']}' has no upper bound, so memory would be allocated in a "
+                                 "run, which packages do not do; they take any size up to a largest one: compile the "
+                                 f"model again with {bound}")
+
+
+def counted(row: Mapping) -> set[str]:
+    """Returns the symbols of a model of a manifest that a run finds: those of no input."""
+    given = {word for port in row["inputs"] for extent in port["shape"] for word in re.findall(r"\w+", str(extent))}
+    return {symbol for bucket in row["buckets"] for symbol in bucket} - given
 
 
 def initial_shapes(row: Mapping) -> str:

@@ -16,7 +16,7 @@ from ...codegen.c_source.render import environment
 from ...codegen.embedding import data_source, read_container
 from ...codegen.manifest import read_manifest
 from ...codegen.packages.base import package_name, package_version
-from ...codegen.packages.languages import ELEMENTS, Port, ports
+from ...codegen.packages.languages import ELEMENTS, Port, counted, ports
 from ...errors import MegccError
 from ...foreign import c_string, printable
 from ...runtime.build import CFLAGS, building_in, c_sources, model_of
@@ -53,14 +53,18 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: s
     if row["states"]:
         kept = ", ".join(printable(state["input"]) for state in row["states"])
         raise MegccError(f"{folder} keeps states ({kept}), and functions of a library have none: compile the model "
-                         "without --states, then they are inputs and outputs")
+                         "without --state, then they are inputs and outputs")
     package_version(version)
     name = package_name(name or row["name"], "tvm-ffi")
     inputs, outputs = ports(row)
     for port in (*inputs, *outputs):
         if not all(isinstance(extent, int) for extent in port.shape):
+            found = counted(row)
+            named = " ".join(f"--dim {printable(symbol)}=SIZE" for symbol in dict.fromkeys(
+                symbol for bucket in row["buckets"] for symbol in bucket) if symbol not in found)
             raise MegccError(f"the shape of '{printable(port.name)}' changes from run to run, which this library "
-                             "leaves out: compile it again with --input-shapes")
+                             f"leaves out: compile the model again with {named or 'other --output-names'}, or take a "
+                             "wheel or a package of another language, which have shapes that change")
         if port.dtype not in np.sctypeDict:
             raise MegccError(f"'{printable(port.name)}' is {port.dtype}, which numpy does not have")
     chosen = next((target for target in targets if target.machine in machines), targets[0])

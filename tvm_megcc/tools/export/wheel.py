@@ -56,7 +56,8 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: s
     machines = {target.machine for target in targets if target.machine != "any"}
     if len(machines) != 1 or not machines <= set(_TAGS):
         raise MegccError(f"{folder} is for {', '.join(row['targets'])}, but a wheel is for levels of one machine that "
-                         f"runs Linux: {', '.join(_TAGS)}")
+                         f"runs Linux: {', '.join(_TAGS)}. Compile for one, such as --target x86-64,x86-64-v3; each "
+                         "machine has a wheel of its own")
     package_version(version)
     name = name or row["name"]
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,199}", name, re.ASCII) or keyword.iskeyword(name) \

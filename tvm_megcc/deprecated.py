@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 RENAMED: dict[str, dict[str, str]] = {
     "Port": {"texts": "strings", "integers": "quantize", "reals": "dequantize"},
     "Session": {"run_real": "run_float"},
+    "Target": {"halved": "float16_target"},
     "quantize": {"enough": "min_snr", "most": "max_samples"},
 }
 #: Options of the command, old -> new.

@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from .deprecated import with_old_attributes
 from .errors import MegccError
 
 
@@ -168,6 +169,7 @@ ISAS = {isa.name: isa for isa in (
 )}
 
 
+@with_old_attributes
 @dataclass(frozen=True)
 class Target:
     """A CPU as the user names it.
@@ -202,7 +204,7 @@ class Target:
         return self.name
 
     @property
-    def halved(self) -> Target | None:
+    def float16_target(self) -> Target | None:
         """Returns the same CPU with vectors of float16, if it has them."""
         return replace(self, isa=ISAS[self.isa.float16_isa]) if self.isa.float16_isa else None
 

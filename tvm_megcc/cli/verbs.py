@@ -95,7 +95,7 @@ def bench_(args: argparse.Namespace) -> int:
     from ..option_values import parse_shapes
     from ..tools import source
     from ..tools.bench import bench
-    from ..tools.board import counts
+    from ..tools.board import instructions
 
     if len(args.path) > 1:
         raise MegccError("several models are for --against; without it, bench one at a time")
@@ -103,7 +103,7 @@ def bench_(args: argparse.Namespace) -> int:
     with _progress(args, _getting(path)):
         session = source.remote_session_of(path, args) if args.rpc else source.timed_session_of(path, args)
     if session.target.bare_metal:
-        _print(args, counts.bench(session, args.inputs, seed=args.seed), counts.text)
+        _print(args, instructions.bench(session, args.inputs, seed=args.seed), instructions.text)
         return 0
     if args.blocks:
         from ..runtime.device import DeviceSession

@@ -275,7 +275,7 @@ class _Search:
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class _StripCost:
     """The cost of one choice of strips. bytes: at most. macs: done twice. calls: of kernels. kept, copied: bytes of
     rows that are kept between two strips, and that are copied for them in all."""
 
@@ -293,13 +293,13 @@ class _Cost:
         self.search, self.first, self.last = search, first, last
         graph, step = search.graph, search.step[first]
         self.height = number(graph.types[graph.ops[last].outputs[0]].shape[HEIGHT])
-        self.known: dict[tuple[int, bool], _Drawn | None] = {}
+        self.known: dict[tuple[int, bool], _StripCost | None] = {}
         assert step is not None
         around = sum(_padded(b.bytes, search.alignment) for b in search.buffers
                      if b.kind != "workspace" and (b.first < step or b.kind in ("input", "state")) and b.last >= step)
         self.around = around + _padded(graph.types[graph.ops[last].outputs[0]].bytes, search.alignment)
 
-    def fewest(self, limit: int, kept: bool) -> tuple[int, _Drawn] | None:
+    def fewest(self, limit: int, kept: bool) -> tuple[int, _StripCost] | None:
         """Returns the fewest strips that keep below a limit, and what they cost."""
         if self.around > limit:
             return None
@@ -316,14 +316,14 @@ class _Cost:
         found = self.of(count, kept)
         return found is not None and found.bytes <= limit
 
-    def of(self, count: int, kept: bool) -> _Drawn | None:
+    def of(self, count: int, kept: bool) -> _StripCost | None:
         """None where it cannot be cut so, or where there is nothing to keep."""
         if (count, kept) not in self.known:
-            self.known[count, kept] = self._drawn(parts_of(self.search.graph,
+            self.known[count, kept] = self._strip_cost(parts_of(self.search.graph,
                                                            Region(self.first, self.last, count, kept)), kept)
         return self.known[count, kept]
 
-    def _drawn(self, strips: Sequence[Sequence[Part]] | None, kept: bool) -> _Drawn | None:
+    def _strip_cost(self, strips: Sequence[Sequence[Part]] | None, kept: bool) -> _StripCost | None:
         if strips is None:
             return None
         graph = self.search.graph
@@ -336,7 +336,7 @@ class _Cost:
             most[part.op.outputs[0]] = max(bytes_, most.get(part.op.outputs[0], 0))
         macs = sum(macs_of(graph, part.op, part.new.count) for part in parts)
         calls = sum(1 for part in parts if part.new.count) + 2 * sum(1 for bytes_ in rows if bytes_)
-        return _Drawn(self.around + sum(most.values()) + max(map(self._strip_bytes, strips)),
+        return _StripCost(self.around + sum(most.values()) + max(map(self._strip_bytes, strips)),
                       macs - sum(macs_of(graph, op) for op in graph.ops[self.first:self.last + 1]), calls,
                       sum(most.values()), 2 * sum(rows))
 

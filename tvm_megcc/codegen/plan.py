@@ -181,12 +181,12 @@ def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPl
     return KernelPlan(graph, context, tuple(steps), forwarding.places, weights, workers, before)
 
 
-def _parts_with_constants(calls: list[Bound], alike: Mapping[str, str]) -> list[Bound]:
+def _parts_with_constants(calls: list[Bound], equal: Mapping[str, str]) -> list[Bound]:
     """Returns the calls, those of each operator's parts with what is equal in them as constants."""
     groups: dict[str, list[int]] = {}
     for index, bound in enumerate(calls):
-        if bound.op.outputs[0] in alike:
-            groups.setdefault(alike[bound.op.outputs[0]], []).append(index)
+        if bound.op.outputs[0] in equal:
+            groups.setdefault(equal[bound.op.outputs[0]], []).append(index)
     for indices in groups.values():
         for index, bound in zip(indices, with_equal_constants([calls[index] for index in indices]), strict=True):
             calls[index] = bound
@@ -224,9 +224,9 @@ def _buffers_of(graph: Graph, forwarding: Forwarding) -> list[memory.Buffer]:
             for root, (first, last) in ranges.items()]
 
 
-def _touch(ranges: dict[str, list[int]], places: Mapping[str, Place], name: str, when: int) -> None:
-    if name in places:
-        span = ranges.setdefault(places[name].root, [when, when])
+def _touch(ranges: dict[str, list[int]], memory: Mapping[str, Place], name: str, when: int) -> None:
+    if name in memory:
+        span = ranges.setdefault(memory[name].root, [when, when])
         span[0], span[1] = min(span[0], when), max(span[1], when)
 
 
@@ -434,13 +434,13 @@ def _taken_over(plan: KernelPlan, ranges: Mapping[str, Sequence[int]], merged: M
     return found
 
 
-def _kind(graph: Graph, places: Mapping[str, Place], root: str, merged: Mapping[str, str]) -> str:
+def _kind(graph: Graph, memory: Mapping[str, Place], root: str, merged: Mapping[str, str]) -> str:
     roots = {root, *(new for new, old in merged.items() if old == root)}
     if root in {name for _, name in graph.states}:
         return "state"
-    if any(places[name].root in roots for name in graph.inputs):
+    if any(memory[name].root in roots for name in graph.inputs):
         return "input"
-    if any(name in places and places[name].root in roots for name in graph.outputs):
+    if any(name in memory and memory[name].root in roots for name in graph.outputs):
         return "output"
     return "activation"
 

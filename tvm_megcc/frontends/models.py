@@ -16,7 +16,7 @@ from ..ir.shapes import Bucket
 from ..named_dims import with_dims
 from ..option_values import Shapes
 from ..options import CompileOptions
-from ..passes.streaming.kv_cache import grow_states, growing
+from ..passes.streaming.kv_cache import capacities_of, grow_states
 from ..passes.streaming.states import expanded
 from ..passes.streaming.streams import streamed
 from . import _tvm, formats, torch_models
@@ -80,7 +80,7 @@ def _import_all(model, options: CompileOptions, params: Mapping[str, object] | N
     dims = input_dims(model)
     shapes, buckets = _shapes_of(dims, options)
     pairs = expanded(options.states, dims)
-    rooms = growing(dims, pairs, options.bounds)
+    rooms = capacities_of(dims, pairs, options.bounds)
     if rooms.keys() != options.bounds.keys():  # before a bound is refused that such a state would have used
         for source, target in pairs.items():
             if target not in dims:

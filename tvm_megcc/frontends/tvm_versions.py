@@ -19,16 +19,16 @@ if known(tvm.__version__) < 0:
     raise ImportError(f"tvm_megcc does not work with TVM {tvm.__version__} (it wants {SUPPORTED}): {OLDER}")
 
 
-def _first(*places: tuple[object, str]):
+def _first(*candidates: tuple[object, str]):
     """Returns the first of these attributes that there is.
 
     Raises:
         ImportError: for a TVM that has none.
     """
-    for holder, name in places:
+    for holder, name in candidates:
         if hasattr(holder, name):
             return getattr(holder, name)
-    names = " or ".join(f"{getattr(holder, '__name__', 'tvm')}.{name}" for holder, name in places)
+    names = " or ".join(f"{getattr(holder, '__name__', 'tvm')}.{name}" for holder, name in candidates)
     raise ImportError(f"tvm_megcc does not work with TVM {tvm.__version__}: it has no {names}")
 
 

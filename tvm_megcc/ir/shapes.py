@@ -114,9 +114,9 @@ def unbacked_symbols(graph: Graph) -> tuple[Count, ...]:
     return tuple(found)
 
 
-def with_unbacked_symbols(bucket: Bucket, counts: Sequence[Count]) -> Bucket:
-    """The bucket with bounds for counts, too."""
-    for count in counts:
+def with_unbacked_symbols(bucket: Bucket, symbols: Sequence[Count]) -> Bucket:
+    """Returns the bucket with bounds for unbacked symbols, too."""
+    for count in symbols:
         high = None if count.bound is None else bucket.largest(count.bound)
         bucket = Bucket((*bucket.bounds, (count.symbol, 0, high)))
     return bucket

@@ -78,11 +78,11 @@ class Site:
     def is_half(self) -> bool:
         """Whether the operator is computed in float16: all its floats are float16, and the option `half` is set."""
         floats = {t.dtype for t in (*self.types, *self.outputs) if t is not None and t.dtype.startswith("float")}
-        return self.context.half and self.context.target.halved is not None and floats == {"float16"}
+        return self.context.half and self.context.target.float16_target is not None and floats == {"float16"}
 
     @cached_property
     def target(self) -> Target:
-        return (self.is_half and self.context.target.halved) or self.context.target
+        return (self.is_half and self.context.target.float16_target) or self.context.target
 
     @property
     def isa(self) -> Isa:

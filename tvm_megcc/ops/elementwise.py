@@ -15,7 +15,7 @@ from ..ir.graph import Attrs
 from ..ir.narrow import SIXTEEN_BITS, bits_of, carrier, is_real
 from ..ir.types import DTYPES, ORDINARY, TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
-from .rules import axis_of, broadcast, places, same_dtype, saturate
+from .rules import arange_along, axis_of, broadcast, same_dtype, saturate
 
 Y = arg(1)
 
@@ -497,8 +497,8 @@ def triangle(node: OnnxNode) -> tuple[str, ...]:
         raise ShapeError(f"needs a matrix, not {x}")
     rows, columns = x.shape[-2:]
     k = node.emit("reshape", node.inputs[1:2], shape=())[0] if node.has(1) else node.constant(np.array(0))
-    (diagonal,) = node.emit("add", (places(node, rows, 0, 2), k))
+    (diagonal,) = node.emit("add", (arange_along(node, rows, 0, 2), k))
     kind = "greater_equal" if node.attr("upper", 1) else "less_equal"
-    (kept,) = node.emit(kind, (places(node, columns, 1, 2), diagonal))
+    (kept,) = node.emit(kind, (arange_along(node, columns, 1, 2), diagonal))
     zero = node.constant(np.zeros((), np.dtype(x.dtype)))
     return node.emit("where", (kept, node.inputs[0], zero))

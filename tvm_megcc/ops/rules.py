@@ -38,7 +38,7 @@ def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     return result
 
 
-def places(node: OnnxNode, extent: Dim, axis: int, rank: int) -> str:
+def arange_along(node: OnnxNode, extent: Dim, axis: int, rank: int) -> str:
     """0, 1, … of int64 along one axis of an extent, the other axes being 1; a constant where the extent is known."""
     if not isinstance(extent, int):
         return node.emit("reshape", (ramp(node, extent, "int64"),),

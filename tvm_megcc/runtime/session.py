@@ -361,9 +361,9 @@ class Session:
                     advice = f"; '{port.filled.past}' is {self._rows(port.filled.past)}, and the new ones come behind"
                 raise ShapeError(f"{self.name} expects {port}, and was given {given}{advice}")
             arrays.append(array)
-        return [self._with_room(port, array, arrays) for port, array in zip(self.inputs, arrays, strict=True)]
+        return [self._padded(port, array, arrays) for port, array in zip(self.inputs, arrays, strict=True)]
 
-    def _with_room(self, port: Port, array: Array, arrays: Sequence[Array]) -> Array:
+    def _padded(self, port: Port, array: Array, arrays: Sequence[Array]) -> Array:
         """Returns an input that grows with a state, behind whose elements come zeros that are not read."""
         if port.filled is None or port.takes(array):
             return array

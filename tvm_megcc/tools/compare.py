@@ -69,7 +69,7 @@ def compare(model: str | Path, args) -> dict:
         "numpy" if draws else default_reference(model, args.options.extern, args.options.signature))]
     everything = {**network_inputs(model, feeds, args), **session.states,
                   **constant_inputs(model, args.options.constants)}
-    with run.drawn(session.inputs, args.inputs):
+    with run.asking_for_inputs(session.inputs, args.inputs):
         results = session.run(feeds)
     kept = {name: session.states[state] for name, state in session.kept.items()}
     expected = expected_of(model, everything, [*results, *kept], args.options.output_names,

@@ -48,7 +48,7 @@ def run(session, inputs: str | None = None, outputs: str | None = None, repeat: 
     if real:
         feeds = {port.name: np.asarray(port.quantize(feeds[port.name])) for port in session.inputs}
     steps = split(feeds, inputs) if sequence else [feeds]
-    with drawn(session.inputs, inputs):
+    with asking_for_inputs(session.inputs, inputs):
         times, results = timed_steps(session, steps)
     if not sequence:
         results = {name: values[0] for name, values in results.items()}
@@ -232,7 +232,7 @@ def with_values(feeds: Mapping[str, np.ndarray], values: Mapping[str, object]) -
 
 
 @contextmanager
-def drawn(ports: Sequence[Port], inputs: object) -> Iterator[None]:
+def asking_for_inputs(ports: Sequence[Port], inputs: object) -> Iterator[None]:
     """Within it a model runs on seeded inputs, unless `inputs` are given.
 
     Raises:

@@ -2,7 +2,7 @@
 """`megcc verify`: one hash of what a model computes of inputs that anybody can make, on every target of its folder.
 
 Inputs are not drawn by numpy, so that a device can make them too: element i of input k in run r is made of
-`mixed(i + 2^20 * k + 2^28 * r)`, see `drawn`. The hash is SHA-256 over the outputs of all runs, in their order, as
+`mixed(i + 2^20 * k + 2^28 * r)`, see `test_input`. The hash is SHA-256 over the outputs of all runs, in their order, as
 little-endian bytes; every NaN counts as 0x7fc00000, for CPUs differ in its bits.
 """
 
@@ -34,7 +34,7 @@ def mixed(index: np.ndarray) -> np.ndarray:
     return x ^ x >> np.uint32(16)
 
 
-def drawn(port: Port, input_index: int, run: int) -> np.ndarray:
+def test_input(port: Port, input_index: int, run: int) -> np.ndarray:
     """Returns an input: floats are multiples of 2^-7 in [-1, 1), bool the lowest bit, integers what the model is known
     to take, else of 8 bits all of them, of more those from 0 to 9.
 
@@ -65,7 +65,7 @@ def digest(session: Session) -> str:
     found = hashlib.sha256()
     session.reset()
     for run in range(RUNS if session.kept else 1):
-        outputs = session.run({port.name: drawn(port, index, run) for index, port in enumerate(session.inputs)})
+        outputs = session.run({port.name: test_input(port, index, run) for index, port in enumerate(session.inputs)})
         for port in session.outputs:
             value = outputs[port.name]
             array = np.ascontiguousarray(port.strings.numbers(value, {}) if port.strings else value)

@@ -42,7 +42,7 @@ def test_integers_have_one_hash(tmp_path, capsys):
     total, said = np.zeros((2, 16), np.int32), verify.hashlib.sha256()
     port = Port("x", "int8", (2, 16))
     for run in range(verify.RUNS):
-        total = total + verify.drawn(port, 0, run).astype(np.int32) @ weights.astype(np.int32)
+        total = total + verify.test_input(port, 0, run).astype(np.int32) @ weights.astype(np.int32)
         said.update(total.tobytes())
     assert set(recorded.values()) == {said.hexdigest()}
     assert main(["verify", str(folder), "--target", "c", "--json"]) == 0
@@ -78,9 +78,9 @@ def test_inputs_are_what_a_device_makes():
     bits = [mixed(i + (3 << 20) + (2 << 28)) for i in range(6)]
     for dtype, wanted in (("float32", [(b >> 24) / 128 - 1 for b in bits]), ("bool", [b & 1 for b in bits]),
                           ("uint8", [b >> 24 for b in bits]), ("int64", [b % 10 for b in bits])):
-        assert verify.drawn(Port("x", dtype, (2, 3)), 3, 2).ravel().tolist() == wanted, dtype
+        assert verify.test_input(Port("x", dtype, (2, 3)), 3, 2).ravel().tolist() == wanted, dtype
     ranged = Port("x", "int32", (6,), range=(-2, 4))
-    assert verify.drawn(ranged, 3, 2).tolist() == [b % 7 - 2 for b in bits]
+    assert verify.test_input(ranged, 3, 2).tolist() == [b % 7 - 2 for b in bits]
 
 
 def test_what_cannot_be_hashed(tmp_path, monkeypatch):

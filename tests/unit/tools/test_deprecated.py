@@ -7,8 +7,9 @@ import tvm_megcc
 from tvm_megcc import deprecated, reports
 from tvm_megcc.cli.options import command_line
 from tvm_megcc.runtime.session import Port, Session
+from tvm_megcc.target import TARGETS, Target
 
-OWNERS = {"Port": Port, "Session": Session, "quantize": reports.quantize}
+OWNERS = {"Port": Port, "Session": Session, "Target": Target, "quantize": reports.quantize}
 
 
 def test_every_owner_is_tested():
@@ -16,9 +17,10 @@ def test_every_owner_is_tested():
 
 
 @pytest.mark.parametrize(("owner", "old", "new"), [
-    (owner, old, new) for owner in ("Port", "Session") for old, new in deprecated.RENAMED[owner].items()])
+    (owner, old, new) for owner in ("Port", "Session", "Target") for old, new in deprecated.RENAMED[owner].items()])
 def test_attributes(owner, old, new):
-    made = Port("x", "float32", (2,)) if owner == "Port" else object.__new__(Session)
+    made = {"Port": Port("x", "float32", (2,)), "Session": object.__new__(Session),
+            "Target": TARGETS["arm64-v82"]}[owner]
     with pytest.warns(DeprecationWarning, match=f"{owner}.{old} is deprecated .*: use {new}") as found:
         assert getattr(made, old) == getattr(made, new)
     assert found[0].filename == __file__

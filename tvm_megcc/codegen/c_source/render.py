@@ -101,14 +101,14 @@ class Epilogue:
         result = self(value, channel=channel, at=at, n=n, held=held)
         return f"{function}_n({pointer} + {at}, {result}, {n})" if n else f"{function}({pointer} + {at}, {result})"
 
-    def store_each(self, pointer: str, places: list[str], values: list[str], channels: list[str], ns: list[str],
+    def store_each(self, pointer: str, indices: list[str], values: list[str], channels: list[str], ns: list[str],
                    held: list[str]) -> list[str]:
         """Returns statements that store vectors of sums, wherever they are in output 0: four at once where these are
         whole and of bytes. Each has its place, channel, number of lanes and suffix."""
         statements = []
         for first in range(0, len(values), 4):
             some = slice(first, first + 4)
-            each = list(zip(places[some], values[some], channels[some], ns[some], held[some], strict=True))
+            each = list(zip(indices[some], values[some], channels[some], ns[some], held[some], strict=True))
             if self.present and self.result in lanes.LIMITS and len(each) == 4 and not any(ns[some]):
                 to = ", ".join(f"{pointer} + {place}" for place, *_ in each)
                 results = ", ".join(self(value, channel=channel, at=place, held=suffix)
@@ -134,7 +134,7 @@ class Epilogue:
                            for p in self.operands)]
         return f"mgc_four_store({pointer} + {at}, epilogue_of_four({', '.join(values)}), 0, -128, 127, {n})"
 
-    def store_row(self, pointer: str, places: list[str], values: list[str], channels: list[str], ns: list[str],
+    def store_row(self, pointer: str, indices: list[str], values: list[str], channels: list[str], ns: list[str],
                   held: list[str]) -> list[str]:
         """Returns statements that store vectors of sums that are neighbours in output 0, four or two at once where they
         are whole and of bytes (NEON). Each has its place, channel, number of lanes and suffix."""
@@ -144,18 +144,18 @@ class Epilogue:
                     and not any(ns[first:first + size]))
             count = next(fits, 1)
             if count == 1:
-                statements.append(self.store(pointer, places[first], values[first], channels[first], ns[first],
+                statements.append(self.store(pointer, indices[first], values[first], channels[first], ns[first],
                                              held[first]))
             else:
                 self.is_opened = self.closed is not None
-                loaded, statements_before = self._loaded(places[first], count)
+                loaded, statements_before = self._loaded(indices[first], count)
                 statements += statements_before
                 results = [self._applied("opened" if self.is_opened else "epilogue", values[first + i],
-                                         channels[first + i], places[first + i], "", False, held[first + i],
+                                         channels[first + i], indices[first + i], "", False, held[first + i],
                                          {name: f"{vectors}.v[{i}]" for name, vectors in loaded.items()})
                            for i in range(count)]
                 _, down, zero, low, high = self.closed or (None, 0, 0, *lanes.LIMITS[self.result])
-                statements.append(f"mgc_iclose{count}_{DTYPES[self.result].short}({pointer} + {places[first]}, "
+                statements.append(f"mgc_iclose{count}_{DTYPES[self.result].short}({pointer} + {indices[first]}, "
                                   f"{', '.join(results)}, {down}, {zero}, {low}, {high})")
             first += count
         return statements

@@ -104,10 +104,10 @@ def restored(sequences: Sequences, tensors: Sequence[str], form: Form) -> str:
 
 
 def carried_forms(importer: Importer, node: Node, starts: Sequence[str], given: Sequence[str],
-                  iteration: Callable[[dict[str, str]], list[str | None]], places: Sequence[int]) -> list[Form]:
+                  iteration: Callable[[dict[str, str]], list[str | None]], positions: Sequence[int]) -> list[Form]:
     """Forms of the values that a loop carries: sequences are stacked. An iteration tells what an empty one is of.
 
-    given: names, in the body, of the iteration, of the condition and of the values. places: of the values among the
+    given: names, in the body, of the iteration, of the condition and of the values. positions: of the values among the
     results that `iteration` gives behind the condition.
 
     Raises:
@@ -122,7 +122,7 @@ def carried_forms(importer: Importer, node: Node, starts: Sequence[str], given: 
                                                                                        strict=False)]
         results = iteration(dict(zip(given, [*inputs, *starts], strict=True)))
         why = "; ".join(importer.findings[findings:])
-        made = [] if None in results else [found(sequences, node, str(results[1 + place])).types for place in places]
+        made = [] if None in results else [found(sequences, node, str(results[1 + place])).types for place in positions]
         outside = mark.taken
         builder.back_to(mark)
         importer.expanded = expanded

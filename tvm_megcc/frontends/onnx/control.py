@@ -21,7 +21,7 @@ from .builder import Builder, Node
 from .carried import Form, carried_forms, flattened, form_of, is_appended, restored, types_in
 from .carried import found as found_of
 from .loops import ENDLESS, Looped, loop_of
-from .packed import Packed, bounds_of, changing, largest, room_of
+from .packed import Packed, bounds_of, capacity_of, changing, largest
 from .trip_count import known_trip_count
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _either(node: Node, builder: Builder, name: str, types: Sequence[TensorType]
         raise MegccError(f"its condition is computed at run time, and its branches give {yes} and {no}, which is "
                          "not supported; fix the input it depends on (--constant sr=16000), or export the model "
                          "with a fixed branch")
-    room = {axis: builder.counts.bound(name, room_of([largest(type_.shape[axis], known, outside)
+    room = {axis: builder.counts.bound(name, capacity_of([largest(type_.shape[axis], known, outside)
                                                for type_, known in zip(types, found, strict=True)])) for axis in axes}
     if None in room.values():
         raise MegccError(f"its branches give {yes} and {no}, and nothing limits how large that is; state a bound: "

@@ -17,7 +17,7 @@ from ...ir.graph import Op
 from ...ir.types import TensorType
 from ...ops.tensor.move import emit_slice
 from .builder import Builder, Node
-from .packed import Packed, bounds_of, changing, largest, room_of
+from .packed import Packed, bounds_of, capacity_of, changing, largest
 
 if TYPE_CHECKING:
     from .importer import Importer
@@ -179,7 +179,7 @@ def _plans(importer: Importer, node: Node, loop: Looped, iteration: Body) -> lis
             break
     extents = [(index, axis, starts[index].shape[axis], types[index].shape[axis], symbols_of[index][axis])
                for index, changed in enumerate(axes) for axis in sorted(changed)]
-    kept, known = _not_growing(extents, ops)
+    kept, known = _fixed_extents(extents, ops)
     plans: list[TensorType | Packed] = []
     trip_count = _trip_count(node, builder, loop) if any(axes) else None
     for index, (start, type_, changed) in enumerate(zip(starts, types, axes, strict=True)):
@@ -197,7 +197,7 @@ def _plans(importer: Importer, node: Node, loop: Looped, iteration: Body) -> lis
     return plans
 
 
-def _not_growing(extents: Sequence[tuple[int, int, Dim, Dim, Dim]],
+def _fixed_extents(extents: Sequence[tuple[int, int, Dim, Dim, Dim]],
                  ops: Sequence[Op]) -> tuple[set[tuple[int, int]], dict[str, int | None]]:
     """Finds extents that never grow beyond their initial value, by assuming it of all and dropping those that do.
 
@@ -243,7 +243,7 @@ def _largest(trip_count: Dim | None, start: Dim, then: Dim, inside: Dim, known: 
     if growth is not None and trip_count is not None and not symbols(growth) & symbols(inside):
         growth = growth if isinstance(growth, int) else dim_max(growth, 0)
         return None if first is None else first + trip_count * growth
-    return room_of([first, largest(then, known, outside)])
+    return capacity_of([first, largest(then, known, outside)])
 
 
 def loop_input(builder: Builder, name: str, type_: TensorType) -> str:

@@ -52,13 +52,13 @@ class Packed:
             (vector,) = node.emit("pad", (vector,), before=(0,), after=(room - type_.size,), mode="constant", value=0)
         return [vector, *(node.extent(type_.shape[axis]) for axis in self.room)]
 
-    def unpack(self, node: Node, counts: UnbackedSymbols, values: Sequence[str], name: str = "") -> str:
+    def unpack(self, node: Node, registry: UnbackedSymbols, values: Sequence[str], name: str = "") -> str:
         """Returns the value again; its extents are counts from here on."""
         vector, *extents = values
         name, shape = name or self.name, list(self.like.shape)
         for (axis, most), extent in zip(self.room.items(), extents, strict=True):
             symbol = name if len(self.room) == 1 else f"{name}[{axis}]"
-            shape[axis] = counts.count(extent, 0, most, node.name, symbol)
+            shape[axis] = registry.count(extent, 0, most, node.name, symbol)
         (part,) = node.emit("slice", (vector,), axes=(0,), starts=(0,), ends=(product(shape),), steps=(1,))
         return node.emit("reshape", (part,), shape=tuple(shape))[0]
 
@@ -87,7 +87,7 @@ def bounds_of(ops: Iterable[Op], given: Mapping[str, int | None] | None = None) 
     return found
 
 
-def room_of(dims: Sequence[Dim | None]) -> Dim | None:
+def capacity_of(dims: Sequence[Dim | None]) -> Dim | None:
     """Returns the extent that can hold each of some extents; None for no limit."""
     room: Dim | None = 0
     for dim in dims:

@@ -157,7 +157,7 @@ def _place(node: Node, index: int, length: int, beyond: int = 0) -> int:
     return at % length if at < 0 else at
 
 
-def _picked(node: Node, parts: Sequence[str], index: int, places: Callable[[str], str], wanted: int) -> list[str]:
+def _picked(node: Node, parts: Sequence[str], index: int, positions_of: Callable[[str], str], wanted: int) -> list[str]:
     """`wanted` of the parts, at places that a run computes of operand `index`, the position from the front."""
     types = {str(node.type_of(part)) for part in parts}
     if len(types) != 1:
@@ -167,7 +167,7 @@ def _picked(node: Node, parts: Sequence[str], index: int, places: Callable[[str]
     rows = [node.emit("reshape", (part,), shape=(1, *shape))[0] for part in parts]
     stack = node.emit("concat", rows, axis=0)[0] if len(rows) > 1 else rows[0]
     (at,) = node.emit("cast", node.emit("reshape", (node.inputs[index],), shape=(1,)), dtype="int64")
-    (picked,) = node.emit("gather", (stack, places(at)), axis=0)
+    (picked,) = node.emit("gather", (stack, positions_of(at)), axis=0)
     return [node.emit("reshape", (emit_slice(node, picked, 0, row, row + 1),), shape=shape)[0] for row in range(wanted)]
 
 
@@ -193,11 +193,11 @@ def _erased(sequences: Sequences, node: Node) -> list[str]:
         at = _place(node, 1, len(parts)) if node.has(1) else left
         return [sequences.of(parts[:at] + parts[at + 1:])]
 
-    def places(at: str) -> str:
+    def positions_of(at: str) -> str:
         rows = node.constant(np.arange(left))
         (behind,) = node.emit("greater_equal", (rows, _from_front(node, at, len(parts))))
         return node.emit("add", (rows, *node.emit("cast", (behind,), dtype="int64")))[0]
-    return [sequences.of(_picked(node, parts, 1, places, left) if left else ())]
+    return [sequences.of(_picked(node, parts, 1, positions_of, left) if left else ())]
 
 
 def _inserted(sequences: Sequences, node: Node) -> list[str]:
@@ -207,13 +207,13 @@ def _inserted(sequences: Sequences, node: Node) -> list[str]:
         at = _place(node, 2, length, 1) if node.has(2) else length
         return [sequences.of((*parts[:at], value, *parts[at:]))]
 
-    def places(at: str) -> str:
+    def positions_of(at: str) -> str:
         first = _from_front(node, at, length)
         rows, before, new = (node.constant(array) for array in (
             np.arange(length + 1), np.arange(-1, length), np.array([length])))
         (less,), (equal,) = node.emit("less", (rows, first)), node.emit("equal", (rows, first))
         return node.emit("where", (less, rows, *node.emit("where", (equal, new, before))))[0]
-    return [sequences.of(_picked(node, (*parts, value), 2, places, length + 1))]
+    return [sequences.of(_picked(node, (*parts, value), 2, positions_of, length + 1))]
 
 
 def _split(sequences: Sequences, node: Node) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import MegccError
 from ...ir.dims import Dim
 from ...ir.types import TensorType
-from ...ops.rules import FAR, axis_of, places
+from ...ops.rules import FAR, arange_along, axis_of
 from ...ops.tensor.move import emit_slice
 from .builder import Node
 
@@ -86,7 +86,7 @@ def _erased(sequences: Sequences, node: Node, stack: str) -> list[str]:
     left = node.type_of(stack).shape[0] - 1
     if not node.has(1):
         return [sequences.of_stack(emit_slice(node, stack, 0, 0, left))]
-    rows = places(node, left, 0, 1)
+    rows = arange_along(node, left, 0, 1)
     at = _from_front(node, stack, 1)
     (behind,) = node.emit("cast", node.emit("greater_equal", (rows, at)), dtype="int64")
     (rows,) = node.emit("add", (rows, behind))
@@ -103,7 +103,7 @@ def _inserted(sequences: Sequences, node: Node, stack: str) -> list[str]:
     (longer,) = node.emit("concat", (stack, _row(node, value)), axis=0)
     if not node.has(2):
         return [sequences.of_stack(longer)]
-    at, rows = _from_front(node, stack, 2), places(node, length + 1, 0, 1)
+    at, rows = _from_front(node, stack, 2), arange_along(node, length + 1, 0, 1)
     (equal,), (less,) = node.emit("equal", (rows, at)), node.emit("less", (rows, at))
     (before,) = node.emit("sub", (rows, node.constant(np.array(1))))
     (rows,) = node.emit("where", (less, rows, *node.emit("where", (equal, _length(node, stack), before))))

@@ -13,7 +13,7 @@ from ...errors import MegccError
 from ...ir.dims import evaluate, symbols
 from ...target import Target
 from ..tvm_common.questions import macs
-from ..tvm_common.reports import SYMBOLIC, Report, drawn
+from ..tvm_common.reports import SYMBOLIC, Report, box_diagram
 from ..tvm_common.target import our_target
 from ..tvm_versions import Call, Var
 from .dispatch import DISPATCHED
@@ -124,4 +124,4 @@ def picture(mod: tvm.IRModule, name: str = "main") -> str:
             boxes.append(("", [_label(value)]))
         elif isinstance(value, Call) and isinstance(value.op, ir.GlobalVar):
             boxes.append((value.op.name_hint, [_label(call) for call, _ in _calls(mod[value.op])]))
-    return drawn(boxes)
+    return box_diagram(boxes)

@@ -11,7 +11,7 @@ from tvm import relay
 from ...errors import MegccError
 from ...ir.dims import evaluate, symbols
 from ..tvm_common.questions import macs
-from ..tvm_common.reports import SYMBOLIC, Report, drawn
+from ..tvm_common.reports import SYMBOLIC, Report, box_diagram
 from ..tvm_common.target import our_target
 from .expressions import everything, kind_of, operator_calls
 from .functions import idle
@@ -77,4 +77,4 @@ def picture(mod: tvm.IRModule, name: str = "main") -> str:
         elif kind_of(part) == "Call" and kind_of(part.op) == "GlobalVar":
             calls = operator_calls(mod[part.op].body)
             boxes.append((part.op.name_hint, [call.op.name for call in calls]))
-    return drawn(boxes)
+    return box_diagram(boxes)

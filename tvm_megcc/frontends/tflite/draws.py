@@ -12,15 +12,15 @@ from .node import Node, Results, Unsupported, imports
 @imports("RANDOM_UNIFORM")
 def random_uniform(node: Node) -> Results:
     """From 0 to 1."""
-    return _drawn(node, "RandomUniform")
+    return _random(node, "RandomUniform")
 
 
 @imports("RANDOM_STANDARD_NORMAL")
 def random_standard_normal(node: Node) -> Results:
-    return _drawn(node, "RandomNormal")
+    return _random(node, "RandomNormal")
 
 
-def _drawn(node: Node, op_type: str) -> Results:
+def _random(node: Node, op_type: str) -> Results:
     if node.results[0].dtype != "float32":
         raise Unsupported(f"random numbers of {node.results[0].dtype} are not supported")
     return node.onnx(op_type, shape=node.dims(0, "shape"))

@@ -10,7 +10,7 @@ import numpy as np
 from ...errors import MegccError, ShapeError
 from ...ir.conditions import require_at_most
 from ...ops.elementwise import cast_to, emit_broadcast
-from ...ops.rules import axis_of, places
+from ...ops.rules import arange_along, axis_of
 from ...ops.tensor.scatter import put_rows
 from .node import Node, Results, imports
 
@@ -96,7 +96,7 @@ def _updated(node: Node, whole: str, axes: Sequence[int]) -> str:
     (start,) = cast_to(spelled, start, "int64")
     (start,) = node.onnx("Min", node.onnx("Max", start, node.constant([0], "int64"))[0], most)
     start = node.emit("reshape", start, shape=(1,) * rank)
-    (index,) = emit_broadcast(spelled, "add", (start, places(spelled, part[axis], axis, rank)))
+    (index,) = emit_broadcast(spelled, "add", (start, arange_along(spelled, part[axis], axis, rank)))
     rows = node.plain(1)
     if axes[1:]:
         rows = _updated(node, node.emit("gather", whole, node.emit("reshape", index, shape=(part[axis],)), axis=axis),

@@ -319,8 +319,8 @@ class _Importer:
         if again or len(set(operator.outputs)) != len(operator.outputs):
             self.findings.append(f"{label}: gives {quoted(', '.join(again))} once more")
             return
-        if self.states.counts:
-            self.counts.update(dict.fromkeys(operator.outputs, self.states.counts))
+        if self.states.active:
+            self.counts.update(dict.fromkeys(operator.outputs, self.states.active))
         values: Sequence[Value | Complex | None] = [None] * len(results)
         first, known = len(self.builder.ops), len(self.builder.types)
         try:

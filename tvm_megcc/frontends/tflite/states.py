@@ -30,7 +30,7 @@ class States:
     """asked: input -> output, for states of recurrent layers that begin with 0 in each run if nobody asks for them.
     pairs: input -> what becomes it. begins: input -> what it is before the first run, where that is not 0. handles:
     tensors of the file that name variables. current: what variables are.
-    first: the value of each variable before the first run, as far as the file says. counts: of bool, whether what comes
+    first: the value of each variable before the first run, as far as the file says. active: of bool, whether what comes
     next in the file counts in this run; "" where all runs do."""
 
     builder: Builder
@@ -43,7 +43,7 @@ class States:
     current: dict[str, Value] = field(default_factory=dict)
     inputs: dict[str, str] = field(default_factory=dict)
     first: dict[str, Tensor] = field(default_factory=dict)
-    counts: str = ""
+    active: str = ""
 
     def of(self, index: int) -> str:
         """Returns the input of a tensor that operators change; of quantised integers it begins with their zero
@@ -60,7 +60,7 @@ class States:
 
     def keep(self, name: str, value: Value) -> None:
         """The value becomes the input `name`, in runs that count."""
-        self.pairs[name] = self._where(value, name) if self.counts else value
+        self.pairs[name] = self._where(value, name) if self.active else value
 
     def every(self, cycles: int, hint: str) -> None:
         """Makes the next operators run only in every so many-th of the current runs."""
@@ -70,18 +70,18 @@ class States:
         (full,) = spelled.emit("equal", (run, spelled.constant(np.array([cycles], np.int32))))
         (left,) = spelled.emit("elementwise", (run,), expr=X - cycles * maximum(X - (cycles - 1), 0))
         self.keep(name, Value(self.builder, left))
-        self.counts = spelled.emit("logical_and", (self.counts, full))[0] if self.counts else full
+        self.active = spelled.emit("logical_and", (self.active, full))[0] if self.active else full
 
-    def held(self, value: Value, tensor: Tensor, counts: str) -> Value:
+    def held(self, value: Value, tensor: Tensor, active: str) -> Value:
         """Returns a result of the network that is the last run's where this one does not count."""
         name = self._input(tensor, f"{tensor.name}.last")
-        self.pairs[name] = self._where(value, name, counts)
+        self.pairs[name] = self._where(value, name, active)
         return self.pairs[name]
 
-    def _where(self, value: Value, name: str, counts: str = "") -> Value:
+    def _where(self, value: Value, name: str, active: str = "") -> Value:
         now = value.in_order(plain(len(value.order)), name)
         spelled = SpelledNode(self.builder, "", name, (), {}, 1)
-        return Value(self.builder, spelled.emit("where", (counts or self.counts, now, name))[0])
+        return Value(self.builder, spelled.emit("where", (active or self.active, now, name))[0])
 
     def _input(self, tensor: Tensor, hint: str) -> str:
         if tensor.dtype not in ORDINARY or any(number(extent) < 1 for extent in tensor.shape):

@@ -74,7 +74,7 @@ _ROW, _WIDTH, _PAD = 18, 420, 10
 _OURS, _THEIRS = "#bfe0c4", "#d5d5d5"
 
 
-def drawn(boxes: Sequence[tuple[str, Sequence[str]]]) -> str:
+def box_diagram(boxes: Sequence[tuple[str, Sequence[str]]]) -> str:
     """Returns an SVG of boxes below each other: (name of a region, its operators), or ("", one operator of TVM's)."""
     lines, y = [], _PAD
     for title, operators in boxes:

@@ -55,7 +55,7 @@ class Float16Blocks(Kernel):
     dtypes = (("float32", "float16"),)
 
     def layouts(self, site: Site):
-        halved = site.context.target.halved
+        halved = site.context.target.float16_target
         if site.context.half and halved and site.x.rank == 4 and site.isa.lanes > 1:
             floats, float16s = (nchwc(site.isa.lanes),), (nchwc(halved.isa.lanes),)
             yield (floats, float16s) if site.y.dtype == "float16" else (float16s, floats)
@@ -64,7 +64,7 @@ class Float16Blocks(Kernel):
         return None if {site.x.dtype, site.y.dtype} == _BOTH else "converts between float32 and float16"
 
     def lower(self, site: Site) -> Lowered:
-        narrow, lanes, width = site.y.dtype == "float16", site.isa.lanes, site.context.target.halved.isa.lanes
+        narrow, lanes, width = site.y.dtype == "float16", site.isa.lanes, site.context.target.float16_target.isa.lanes
         N, C, S = extent_symbols("N", "C", "S")
         sizes = N * ceildiv(C, lanes) * lanes * S, N * ceildiv(C, width) * width * S
         x, y = sizes if narrow else sizes[::-1]

@@ -125,13 +125,13 @@ class HeliumDepthwiseParameters(ConvParameters):
 
 
 @packer("sixteens")
-def pack_sixteens(array: np.ndarray, zero: int, taps: int, apart: bool) -> np.ndarray:
-    """[C, 1, KH, KW], less the zero point → [C/16][taps][16], zeros behind the last channel and the last tap; apart:
+def pack_int8x16(array: np.ndarray, zero: int, taps: int, spread: bool) -> np.ndarray:
+    """[C, 1, KH, KW], less the zero point → [C/16][taps][16], zeros behind the last channel and the last tap; spread:
     zeros behind each tap. Fewer channels than 16 are repeated where that makes a whole block."""
     channels = array.shape[0]
     packed = np.zeros((-(-channels // 16) * 16, taps), np.int8)
     weights = array.reshape(channels, -1).astype(np.int32) - zero
-    packed[:channels, :weights.shape[1] * (2 if apart else 1):2 if apart else 1] = weights
+    packed[:channels, :weights.shape[1] * (2 if spread else 1):2 if spread else 1] = weights
     if channels < 16 and 16 % channels == 0:  # for pixels that are neighbours
         packed = np.tile(packed[:channels], (16 // channels, 1))
     return np.swapaxes(packed.reshape(-1, 16, taps), 1, 2)

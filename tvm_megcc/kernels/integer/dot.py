@@ -113,11 +113,11 @@ def as_outputs(array: np.ndarray, outputs_first: bool) -> np.ndarray:
 
 @packer("dot")
 def pack_weights(array: np.ndarray, outputs_first: bool, zero: int, groups: int, runs: int, lanes: int, vectors: int,
-                 step: int, turned: int = 0, around: int = 0) -> np.ndarray:
+                 step: int, flipped_bits: int = 0, around: int = 0) -> np.ndarray:
     """[O, I, KH, KW], or a matrix, as `less` makes int8 of it → [groups][O/width][runs][K/step][width][step]: K in the
     order (kh, kw, i), divided into runs, and width being the vectors of a tile; the last block of a group has only
-    whole vectors. around: the number in place of a row or column that is not there. turned: bits that are inverted in
-    all numbers at the end."""
+    whole vectors. around: the number in place of a row or column that is not there. flipped_bits: bits that are
+    inverted in all numbers at the end."""
     width, packed = vectors * lanes, []
     for group in np.split(as_outputs(array, outputs_first), groups):
         outputs = group.shape[0]
@@ -127,7 +127,7 @@ def pack_weights(array: np.ndarray, outputs_first: bool, zero: int, groups: int,
         for first in range(0, padded.shape[2], width):
             part = padded[:, :, first:first + width]
             packed.append(np.swapaxes(part.reshape(-1, step, part.shape[2]), 1, 2).reshape(-1))
-    return np.concatenate(packed) ^ np.int8(turned)
+    return np.concatenate(packed) ^ np.int8(flipped_bits)
 
 
 def less(dtype: str, zero: int) -> int:
@@ -149,12 +149,12 @@ def pack_skew(array: np.ndarray, zero: int) -> np.ndarray:
 
 
 @packer("dot_sums")
-def pack_sums(array: np.ndarray, outputs_first: bool, zero: int, x_zero: int, behind: int = 0) -> np.ndarray:
+def pack_sums(array: np.ndarray, outputs_first: bool, zero: int, x_zero: int, zeros_after: int = 0) -> np.ndarray:
     """[O] of int32: what the sums of products with x, instead of x less its zero point, have too much, negated. Behind
     them so many zeros."""
     weights = as_outputs(array, outputs_first)
     sums = -x_zero * (weights.reshape(weights.shape[0], -1).astype(np.int64) - zero).sum(axis=1)
-    return np.pad(sums.astype(np.int32), (0, behind))
+    return np.pad(sums.astype(np.int32), (0, zeros_after))
 
 
 @packer("dot_bias")
@@ -172,18 +172,18 @@ def is_narrow(site: Site, zero: int) -> bool:
 
 
 def with_sums(site: Site, operands: tuple[Operand, ...], how: tuple, zero: int, size: Dim,
-              behind: int | None = None) -> tuple[Operand, ...]:
+              zeros_after: int | None = None) -> tuple[Operand, ...]:
     """Returns operands with what the zero point of x adds to sums of products in the bias. how: of `pack_sums`. behind:
     zeros behind a bias, which there is always then."""
-    if not zero and behind is None:
+    if not zero and zeros_after is None:
         return operands
-    how, size = (*how, zero, behind or 0), size + (behind or 0)
+    how, size = (*how, zero, zeros_after or 0), size + (zeros_after or 0)
     if site.has(2):
         return (*operands[:2], Operand("b", 2, size, ("dot_bias", *how), also=(1,)))
     return (*operands, Operand("b", 1, size, ("dot_sums", *how), "int32"))
 
 
-def _ahead(site: Site, laid: Laid, tile: Tile, depth: int, s: Geometry) -> str:
+def _prefetched(site: Site, laid: Laid, tile: Tile, depth: int, s: Geometry) -> str:
     """Chooses a prefetch distance where the first cache cannot keep the weights and products of int16 leave time for
     it. The CPU does not foresee where the next page begins, nor what lies behind a short stream; a single pixel does
     nothing but load them."""
@@ -272,7 +272,7 @@ class DotProducts(Kernel):
                                    DTYPES[laid.dtype].c_type, laid.step, fill, laid.name or DTYPES[laid.dtype].short,
                                    DTYPES[site.x.dtype].short, "i8", site.y.c_type, tile.vectors, tile.rest,
                                    tile.heights, tile.even, flat, copied, sums, narrow, skewed,
-                                   _ahead(site, laid, tile, depth, s), self.is_pmaddubsw)
+                                   _prefetched(site, laid, tile, depth, s), self.is_pmaddubsw)
         kind = "" if not flat else "_flat" if copied else "_there"
         totals = 4 * (ROWS if flat else ROWS * OW) if skewed else 0
         return Lowered("integer/dot", parameters, extents, operands, (Operand("y", 0, y_size),),

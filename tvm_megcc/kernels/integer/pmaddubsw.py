@@ -49,7 +49,7 @@ def _grouped(array: np.ndarray, outputs_first: bool, zero: int, groups: int, run
     return np.concatenate(found)
 
 
-def _places(grouped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _forms(grouped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """[vectors][runs][groups of 4]: where what they multiply begins, in pairs of bytes; whether there are two."""
     first, second = grouped[..., 0], grouped[..., 1]
     plain = (np.abs(first + second) > MOST).any(axis=3)
@@ -58,7 +58,7 @@ def _places(grouped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return fails.argmin(axis=0), fails.all(axis=0)
 
 
-def _turned(place: np.ndarray) -> np.ndarray:
+def _is_inverted(place: np.ndarray) -> np.ndarray:
     """[vectors][runs][groups of 4][1][pairs]: whether the second byte of a pair is inverted."""
     return np.array(_TURNED)[place][:, :, :, None, :]
 
@@ -73,8 +73,8 @@ def pack_weights(array: np.ndarray, *how) -> np.ndarray:
     """[entries][lanes][4] of int8. how: as of all packers here, outputs_first: of weights that are a matrix; their zero
     point; groups; runs of a window; lanes of a vector."""
     grouped = _grouped(array, *how)
-    place, doubled = _places(grouped)
-    weights = np.stack([grouped[..., 0], np.where(_turned(place), -grouped[..., 1], grouped[..., 1])], axis=-1)
+    place, doubled = _forms(grouped)
+    weights = np.stack([grouped[..., 0], np.where(_is_inverted(place), -grouped[..., 1], grouped[..., 1])], axis=-1)
     # Weights for the load at q have the second pair first.
     weights = np.where((place == 1)[..., None, None, None], weights[..., ::-1, :], weights)
     half = weights >> 1
@@ -86,7 +86,7 @@ def pack_weights(array: np.ndarray, *how) -> np.ndarray:
 def pack_moves(array: np.ndarray, *how) -> np.ndarray:
     """[entries] of uint8: by how many pairs of bytes an entry begins behind the one before, the first one of a run
     behind the run."""
-    place, doubled = _places(_grouped(array, *how))
+    place, doubled = _forms(_grouped(array, *how))
     at = STEP * np.arange(place.shape[2]) + place
     # The second entry of two begins where the first one does.
     return np.stack([np.diff(at, prepend=0), np.zeros_like(at)], axis=-1)[_there(doubled)].astype(np.uint8)
@@ -95,7 +95,7 @@ def pack_moves(array: np.ndarray, *how) -> np.ndarray:
 @packer("pmaddubsw_lists")
 def pack_lists(array: np.ndarray, *how) -> np.ndarray:
     """[vectors][1 + runs] of int32: the number of the first entry, and those of each run."""
-    counts = _there(_places(_grouped(array, *how))[1]).sum(axis=(2, 3), dtype=np.int32)
+    counts = _there(_forms(_grouped(array, *how))[1]).sum(axis=(2, 3), dtype=np.int32)
     last = counts.sum(axis=1, keepdims=True).cumsum(axis=0, dtype=np.int32)
     return np.concatenate([last - counts.sum(axis=1, keepdims=True), counts], axis=1, dtype=np.int32)
 
@@ -105,7 +105,7 @@ def pack_pmaddubsw_sums(array: np.ndarray, outputs_first: bool, zero: int, group
                      x_zero: int) -> np.ndarray:
     """[O] of int32: what sums of products have too little, the zero point of x included."""
     grouped = _grouped(array, outputs_first, zero, groups, runs, lanes)
-    turned = np.where(_turned(_places(grouped)[0]), grouped[..., 1], 0).sum(axis=(1, 2, 4), dtype=np.int32)
+    turned = np.where(_is_inverted(_forms(grouped)[0]), grouped[..., 1], 0).sum(axis=(1, 2, 4), dtype=np.int32)
     sums = pack_sums(array, outputs_first, zero, x_zero)
     return sums + 255 * turned.reshape(groups, -1)[:, :sums.size // groups].reshape(-1)
 
@@ -156,7 +156,7 @@ class Pmaddubsw(DotProducts):
 
 def _entries(site: Site, s: Geometry, outputs_first: bool, zero: int) -> int:
     """Returns the number of entries in all lists."""
-    doubled = _places(_grouped(site.values[1], outputs_first, zero, s.g, runs_of(s)[0], site.isa.lanes))[1]
+    doubled = _forms(_grouped(site.values[1], outputs_first, zero, s.g, runs_of(s)[0], site.isa.lanes))[1]
     return int(doubled.size + doubled.sum())
 
 

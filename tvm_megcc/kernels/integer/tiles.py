@@ -63,20 +63,20 @@ class Tile:
             pixels %= height
         return found
 
-    def pixels(self, target: Target, pixel: int, apart: bool, total: Dim) -> int:
+    def pixels(self, target: Target, pixel: int, depthwise: bool, total: Dim) -> int:
         """Pixels of so many bytes in a task, in whole tiles of the first height; 0 if the tiles do not make up what is
-        left for the last one. apart: its weights are not those of all channels. total: pixels of all tasks."""
+        left for the last one. depthwise: its weights are not those of all channels. total: pixels of all tasks."""
         height = self.heights[0]
-        most = max(1, _room(target, apart) // pixel // height) * height
+        most = max(1, _budget(target, depthwise) // pixel // height) * height
         if not self.even or not isinstance(total, int) or total <= most:
             return most
         return next((rows for rows in range(most, most // 2, -height) if _makes_up(height, total % rows)), 0)
 
     @staticmethod
-    def rows(target: Target, row: int, down: int, reach: int, most: int, apart: bool) -> int:
+    def rows(target: Target, row: int, down: int, reach: int, most: int, depthwise: bool) -> int:
         """Returns rows of the output in a task, of which each is `down` of x, of so many bytes, below the one before,
         and reads `reach`."""
-        return max(1, min(most, (_room(target, apart) // row - reach) // down + 1))
+        return max(1, min(most, (_budget(target, depthwise) // row - reach) // down + 1))
 
 
 def block(target: Target, tile: Tile, depth: int, channels: int) -> int:
@@ -87,11 +87,11 @@ def block(target: Target, tile: Tile, depth: int, channels: int) -> int:
     return max(1, target.l2 // 4 // (depth * width)) * width
 
 
-def _room(target: Target, apart: bool) -> int:
-    """Returns bytes of x that a task lays out. apart: more of them, so that weights come from afar less often."""
+def _budget(target: Target, depthwise: bool) -> int:
+    """Returns bytes of x that a task lays out. depthwise: more of them, so that weights come from afar less often."""
     if not target.l1:
         return 4 << 10
-    return target.l2 // 8 if apart else 24 << 10
+    return target.l2 // 8 if depthwise else 24 << 10
 
 
 def _tallest(isa: Isa, sums: str, vectors: int) -> int:

@@ -15,7 +15,7 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, decomposes, f32, register
 from ..elementwise import cast_to
-from ..rules import axes_of, axis_of, places
+from ..rules import arange_along, axes_of, axis_of
 from ..tensor.runtime_axes import of_run_time_axes, of_run_time_axis, reduced_over_run_time_axes
 from ..tensor.shape import axes_operand
 
@@ -292,7 +292,7 @@ def hardmax(node: OnnxNode) -> tuple[str, ...]:
 def _hardmax(node: OnnxNode, value: str, axis: int) -> tuple[str, ...]:
     type_ = node.type_of(value)
     (index,) = node.emit("arg_max", (value,), axis=axis, keepdims=True, last=False)
-    (hit,) = node.emit("equal", (index, places(node, type_.shape[axis], axis, type_.rank)))
+    (hit,) = node.emit("equal", (index, arange_along(node, type_.shape[axis], axis, type_.rank)))
     return node.emit("cast", (hit,), dtype=type_.dtype)
 
 

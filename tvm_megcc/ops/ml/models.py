@@ -135,15 +135,15 @@ def svm_regressor(node: OnnxNode) -> tuple[str, ...]:
 @ml("SVMClassifier")
 def svm_classifier(node: OnnxNode) -> tuple[str, ...]:
     x, labels = float_input(node), labels_of(node, "classlabels_ints")
-    counts = list(node.attr("vectors_per_class") or ())
+    class_sizes = list(node.attr("vectors_per_class") or ())
     columns, rho, transform = node.type_of(x).shape[1], _floats(node, "rho"), transform_of(node)
-    if len(labels) < 2 or (sum(counts) and len(counts) != len(labels)) or min(counts, default=0) < 0:
-        raise ShapeError(f"has {len(labels)} labels for classes of {counts} support vectors")
-    if not sum(counts):
+    if len(labels) < 2 or (sum(class_sizes) and len(class_sizes) != len(labels)) or min(class_sizes, default=0) < 0:
+        raise ShapeError(f"has {len(labels)} labels for classes of {class_sizes} support vectors")
+    if not sum(class_sizes):
         return _linear_svm(node, x, _weights(node, len(labels), columns), rho, labels, transform)
-    vectors = _weights(node, sum(counts), columns, "support_vectors")
+    vectors = _weights(node, sum(class_sizes), columns, "support_vectors")
     kernel = _kernel(node, x, vectors, node.attr("kernel_type", "LINEAR"))
-    pairs, votes = _pairs(_weights(node, len(labels) - 1, len(vectors)), counts)
+    pairs, votes = _pairs(_weights(node, len(labels) - 1, len(vectors)), class_sizes)
     if rho.size < pairs.shape[1]:
         raise ShapeError(f"has {rho.size} rho for {pairs.shape[1]} pairs of classes")
     scores = _linear(node, kernel, pairs, rho[:pairs.shape[1]])
@@ -174,11 +174,11 @@ def _probabilities(node: OnnxNode, scores: str, classes: int) -> str:
     return node.emit("coupled_probabilities", (value,), classes=classes)[0]
 
 
-def _pairs(weights: np.ndarray, counts: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+def _pairs(weights: np.ndarray, class_sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """[V, pairs]: what makes scores of pairs of classes of a kernel's values, and [pairs, classes]: who wins, 1, or
     loses, -1, with a score above 0."""
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    classes = len(counts)
+    starts = np.concatenate([[0], np.cumsum(class_sizes)])
+    classes = len(class_sizes)
     columns, votes = [], []
     for i in range(classes):
         for j in range(i + 1, classes):

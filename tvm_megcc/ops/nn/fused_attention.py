@@ -128,12 +128,12 @@ def _in_order(array: np.ndarray, axes: str, wanted: str, at: int) -> np.ndarray:
 
 def _case(s: int, t: int, h: int, v: int, axes: str = "bnsh bnth bntv bnsv", mask: tuple[int, ...] = (), b: int = 1,
           n: int = 2, scale: float = 0.25, causal: bool = False, at: tuple[int, int, int] = (0, 0, 0),
-          groups: int = 1, value: np.ndarray | None = None, shared: int = 1, room: int = 0,
+          groups: int = 1, value: np.ndarray | None = None, shared: int = 1, capacity: int = 0,
           blind: bool = False) -> Case:
-    sizes = {"b": b, "n": n, "s": s, "t": room or t, "h": h, "v": v, "c": 3}
+    sizes = {"b": b, "n": n, "s": s, "t": capacity or t, "h": h, "v": v, "c": 3}
     *operands, y_axes = axes.split()
     attrs = {"scale": scale, "causal": causal, "groups": groups, "y_axes": y_axes, "shared": shared,
-             "seen": t if room else None, "blind": blind}
+             "seen": t if capacity else None, "blind": blind}
     for name, operand, place in zip("qkv", operands, at, strict=True):
         attrs |= {f"{name}_axes": operand, f"{name}_at": place}
     inputs = (*(f32(*(sizes[axis] // (shared if axis == "n" and index else 1) for axis in operand))
@@ -163,9 +163,9 @@ Attention.cases = (
     _case(35, 530, 4, 4, mask=(1, 1, 35, 530), value=_blocked(1, 1, 35, 530)),
     _case(2, 3, 1, 1, "sh th tv sv"),
     _case(64, 260, 3, 70, "bhsn bnth bntv bnsv", scale=1.0),
-    _case(1, 37, 16, 24, b=2, n=6, shared=3, room=50, mask=(2, 1, 1, 37)),
-    _case(9, 300, 12, 8, "bsnh btnh bnvt bsnv".replace("bnvt", "btnv"), n=4, shared=2, room=301),
-    _case(4, 5, 8, 8, "nsh nth ntv nsv", room=64, causal=True),
+    _case(1, 37, 16, 24, b=2, n=6, shared=3, capacity=50, mask=(2, 1, 1, 37)),
+    _case(9, 300, 12, 8, "bsnh btnh bnvt bsnv".replace("bnvt", "btnv"), n=4, shared=2, capacity=301),
+    _case(4, 5, 8, 8, "nsh nth ntv nsv", capacity=64, causal=True),
     _case(2, 2, 8, 8, mask=(1, 1, 2, 2)),
     _case(4, 530, 16, 16, mask=(1, 1, 4, 530), value=_blocked(1, 1, 4, 530, last=-np.inf), blind=True),
     _case(35, 270, 4, 20, mask=(1, 1, 35, 270), value=_blocked(1, 1, 35, 270, last=-np.inf), blind=True),

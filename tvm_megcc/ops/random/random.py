@@ -58,8 +58,8 @@ def _dtype(node: OnnxNode, default: str) -> str:
 
 
 @decomposes("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
-def drawn(node: OnnxNode) -> tuple[str, ...]:
-    """scale * drawn + offset."""
+def scaled_random(node: OnnxNode) -> tuple[str, ...]:
+    """Returns scale * random + offset."""
     like = node.op_type.endswith("Like")
     shape = node.type(0).shape if like else tuple(node.attr("shape"))
     dtype = _dtype(node, node.type(0).dtype if like else "float32")

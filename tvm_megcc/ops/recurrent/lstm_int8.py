@@ -217,7 +217,7 @@ class LstmFixed(Operator):
 
 
 def _case(steps: int, batch: int, units: int, bits: int, clip=0, zero=0, coupled=False, peepholes=False, states=False,
-          norms=False, made=0, apart=False, results=RESULTS) -> Case:
+          norms=False, made=0, separate=False, results=RESULTS) -> Case:
     """made: results of a projection."""
     random = np.random.default_rng(units + bits)
     gates, outputs = 3 if coupled else 4, made or units
@@ -232,7 +232,7 @@ def _case(steps: int, batch: int, units: int, bits: int, clip=0, zero=0, coupled
     numbers = {index: most if index == 3 else random.integers(-most, most, np.prod(shape))
                for index, (shape, _, most) in ((index, each) for index, each in enumerate(operands) if each)}
     attrs = {"cell_bits": bits, "cell_clip": clip, "zero": zero, "hidden_zero": -zero // 2, "coupled": coupled,
-             "apart": apart, "projection_clip": clip and 90, "guards": (1, 3, 20, 1), "results": results}
+             "apart": separate, "projection_clip": clip and 90, "guards": (1, 3, 20, 1), "results": results}
     return Case(tuple(each[:2] if each else None for each in operands), attrs, tuple(range(1, 9)), numbers)
 
 
@@ -243,5 +243,5 @@ LstmFixed.cases = (
     _case(5, 3, 8, 4, clip=20000, zero=3, norms=True), _case(3, 2, 1, 2, norms=True, coupled=True, peepholes=True),
     _case(4, 3, 9, 3, zero=-6, made=5, peepholes=True, states=True), _case(3, 2, 5, 4, clip=9000, zero=11, made=12),
     _case(4, 2, 17, 4, zero=-128, made=3, norms=True, coupled=True, states=True, peepholes=True, results=("Y", "Y_h")),
-    _case(3, 4, 6, 3, zero=9, made=2, peepholes=True, apart=True),
+    _case(3, 4, 6, 3, zero=9, made=2, peepholes=True, separate=True),
 )

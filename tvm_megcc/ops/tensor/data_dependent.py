@@ -163,9 +163,9 @@ class NonMaxSuppression(Operator):
         if not attrs.counted:
             _found(attrs.count, len(found))
             return (rows,)
-        room = np.zeros((attrs.count, 3), np.int64)
-        room[:len(rows)] = rows[:attrs.count]
-        return room, np.array(len(rows), np.int64)
+        capacity = np.zeros((attrs.count, 3), np.int64)
+        capacity[:len(rows)] = rows[:attrs.count]
+        return capacity, np.array(len(rows), np.int64)
 
     @staticmethod
     def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:
@@ -206,9 +206,9 @@ def non_max_suppression(node: OnnxNode) -> tuple[str, ...]:
     (batch, classes, each) = node.type(1).shape
     if node.is_const(2) and (most := int(node.const(2).reshape(-1)[0])) < MAX_BYTES:  # PyTorch writes 2^63 - 1 for all
         each = dim_min(each, max(most, 0))
-    room = node.bound(batch * classes * (each if node.has(2) else 0))
-    rows, found = node.emit(NonMaxSuppression.kind, operands, count=room, counted=True)
-    return (emit_slice(node, rows, 0, 0, node.count(found, room)),)
+    capacity = node.bound(batch * classes * (each if node.has(2) else 0))
+    rows, found = node.emit(NonMaxSuppression.kind, operands, count=capacity, counted=True)
+    return (emit_slice(node, rows, 0, 0, node.count(found, capacity)),)
 
 
 def _corners(node: OnnxNode, boxes: str) -> str:
@@ -226,7 +226,7 @@ def _corners(node: OnnxNode, boxes: str) -> str:
 
 
 def _case(batch: int, boxes: int, classes: int, most: int, overlap: float, least: float,
-          room: int | None = None) -> Case:
+          capacity: int | None = None) -> Case:
     random = np.random.default_rng(boxes + classes)
     first = random.uniform(0, 8, (batch, boxes, 2))
     corners = np.concatenate([first, first + random.uniform(-4, 4, (batch, boxes, 2))], 2).astype(np.float32)
@@ -235,7 +235,7 @@ def _case(batch: int, boxes: int, classes: int, most: int, overlap: float, least
                 for c in range(classes))
     values = {0: corners, 1: scores, 2: np.array([most]), 3: np.array([overlap]), 4: np.array([least])}
     limits = (((1,), "int64"), f32(1), f32(1))
-    attrs = {"count": count, "counted": False} if room is None else {"count": room, "counted": True}
+    attrs = {"count": count, "counted": False} if capacity is None else {"count": capacity, "counted": True}
     return Case((f32(*corners.shape), f32(*scores.shape), *limits), attrs, (), values)
 
 

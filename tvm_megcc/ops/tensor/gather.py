@@ -14,7 +14,7 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, Types, decomposes, f32, register
 from ..elementwise import cast_to
-from ..rules import axis_of, places, require_on_axes
+from ..rules import arange_along, axis_of, require_on_axes
 from .move import emit_slice
 
 
@@ -170,6 +170,6 @@ def one_hot(node: OnnxNode) -> tuple[str, ...]:
     (negative,) = node.emit("less", (index, node.constant(np.array(0))))
     (wrapped,) = node.emit("add", (index, node.extent(depth)))
     (index,) = node.emit("where", (negative, wrapped, index))
-    (hit,) = node.emit("equal", (index, places(node, depth, axis, len(shape))))
+    (hit,) = node.emit("equal", (index, arange_along(node, depth, axis, len(shape))))
     off, on = (node.emit("reshape", (emit_slice(node, values, 0, i, i + 1),), shape=())[0] for i in (0, 1))
     return node.emit("where", (hit, on, off))

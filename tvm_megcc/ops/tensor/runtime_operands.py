@@ -23,15 +23,15 @@ def sliced_at_run_time(node: OnnxNode) -> str:
     operands = [node.type(index) for index in (1, 2, 3, 4) if node.has(index)]
     if any(operand.rank != 1 for operand in operands):
         raise ShapeError(f"starts {node.type(1)} for {type_}")
-    places = next((operand.shape[0] for operand in operands if operand.is_static), 1)
-    axes = list(range(places)) if not node.has(3) else \
+    indices = next((operand.shape[0] for operand in operands if operand.is_static), 1)
+    axes = list(range(indices)) if not node.has(3) else \
         [int(axis) for axis in node.const(3).reshape(-1)] if node.is_const(3) else None
     zero, one = (node.constant(np.array(n)) for n in (0, 1))
 
     def number(operand: int, place: int) -> str:
         (wide,) = cast_to(node, node.inputs[operand], "int64")
-        if node.type_of(wide).shape != (places,):
-            (wide,) = node.emit("reshape", (wide,), shape=(places,))
+        if node.type_of(wide).shape != (indices,):
+            (wide,) = node.emit("reshape", (wide,), shape=(indices,))
         (one,) = node.emit("slice", (wide,), axes=(0,), starts=(place,), ends=(place + 1,), steps=(1,))
         return node.emit("reshape", (one,), shape=())[0]
 
@@ -41,7 +41,7 @@ def sliced_at_run_time(node: OnnxNode) -> str:
             return otherwise
         if axes is not None:
             return number(operand, axes.index(axis))
-        for place in range(places):
+        for place in range(indices):
             hits = [node.emit("equal", (number(3, place), node.constant(np.array(this))))[0]
                     for this in (axis, axis - type_.rank)]
             otherwise = node.emit("where", (*node.emit("logical_or", hits), number(operand, place), otherwise))[0]
@@ -127,10 +127,10 @@ def read_pads(node: OnnxNode, value: str, axes: Sequence[int]) -> tuple[tuple[Di
     """Reads the elements that pads add or crop, in front of each of the axes and then behind. A run may find both."""
     read: dict[int, str] = {}
 
-    def added(places: Collection[int]) -> str:
+    def added(indices: Collection[int]) -> str:
         zero = node.constant(np.array(0))
         (pads,) = cast_to(node, value, "int64")
-        read.update(dict.fromkeys(places, *node.emit("max", (*node.emit("sub", (zero, pads)), zero))))
+        read.update(dict.fromkeys(indices, *node.emit("max", (*node.emit("sub", (zero, pads)), zero))))
         return node.emit("max", (pads, zero))[0]
     pads, shape = node.resolved(value, None, added), node.type(0).shape
     if len(pads) != 2 * len(axes):

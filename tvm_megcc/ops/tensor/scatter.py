@@ -14,7 +14,7 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, Types, decomposes, f32, register
 from ..elementwise import cast_to, emit_broadcast
-from ..rules import axis_of, places, same_dtype
+from ..rules import arange_along, axis_of, same_dtype
 
 #: How an update `v` joins what is there, `a`: in C over floats, and in numpy.
 REDUCTIONS = {"none": ("v", None), "add": ("a + v", np.add), "mul": ("a * v", np.multiply),
@@ -77,18 +77,18 @@ class ScatterElements(Scatter):
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> tuple[np.ndarray, ...]:
         result = x.copy()
-        places = list(np.indices(indices.shape))
-        places[attrs.axis] = indices.astype(np.int64)
-        return (_written(result, tuple(places), updates, attrs.reduction),)
+        positions = list(np.indices(indices.shape))
+        positions[attrs.axis] = indices.astype(np.int64)
+        return (_written(result, tuple(positions), updates, attrs.reduction),)
 
 
-def _written(result: np.ndarray, places: tuple, updates: np.ndarray, reduction: str) -> np.ndarray:
-    """Returns the array with updates at places; of several updates of one place the last stays, or all count."""
+def _written(result: np.ndarray, positions: tuple, updates: np.ndarray, reduction: str) -> np.ndarray:
+    """Returns the array with updates at positions; of several updates of one place the last stays, or all count."""
     join = REDUCTIONS[reduction][1]
     if join is None:
-        result[places] = updates
+        result[positions] = updates
     else:
-        join.at(result, places, updates)
+        join.at(result, positions, updates)
     return result
 
 
@@ -145,7 +145,7 @@ def tensor_scatter(node: OnnxNode) -> tuple[str, ...]:
     axis = axis_of(node.attr("axis", -2), past.rank)
     if axis == 0:
         raise ShapeError("axis 0 is that of the batches")
-    index = places(node, update.shape[axis], axis, past.rank)
+    index = arange_along(node, update.shape[axis], axis, past.rank)
     if node.has(2):
         (start,) = cast_to(node, node.inputs[2], "int64")
         (start,) = node.emit("reshape", (start,), shape=(update.shape[0], *(1,) * (past.rank - 1)))
@@ -156,6 +156,6 @@ def tensor_scatter(node: OnnxNode) -> tuple[str, ...]:
 
 
 def put_rows(node: OnnxNode, x: str, index: str, rows: str, axis: int) -> str:
-    """x with rows at places along an axis; index: [B, 1, …, rows, …, 1], or 1 for B."""
+    """x with rows at positions along an axis; index: [B, 1, …, rows, …, 1], or 1 for B."""
     (index,) = node.emit("expand", (index,), shape=node.type_of(rows).shape)
     return node.emit("scatter_elements", (x, index, rows), axis=axis, reduction="none")[0]

@@ -16,7 +16,7 @@ from ..base import Case, OnnxNode, Operator, decomposes, f32, register
 from ..elementwise import cast_to
 from ..memory import same_memory
 from ..random.random import dropped_out
-from ..rules import axes_of, broadcast, places, ramp, shape_text
+from ..rules import arange_along, axes_of, broadcast, ramp, shape_text
 from .runtime_axes import squeezed_at_run_time, unsqueezed_at_run_time
 from .runtime_operands import counted_steps, shape_expanded_to, shape_meant
 
@@ -79,7 +79,7 @@ def _reshape_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
     if node.is_known(1):
         target = list(node.dims(1, "shape"))
     else:
-        target = list(node.resolved(node.inputs[1], product(shape), lambda places: shape_meant(node)))
+        target = list(node.resolved(node.inputs[1], product(shape), lambda _: shape_meant(node)))
     if not node.attr("allowzero", 0):
         if any(dim == 0 and axis >= len(shape) for axis, dim in enumerate(target)):
             raise ShapeError(f"target shape {shape_text(target)} copies an axis that {shape_text(shape)} has not")
@@ -326,7 +326,7 @@ def eye_like(node: OnnxNode) -> tuple[str, ...]:
     dtype = node.attr("dtype")
     numpy_type = np.dtype(type_.dtype) if dtype is None else onnx.helper.tensor_dtype_to_np_dtype(dtype)
     if not type_.is_static:
-        rows, columns = (places(node, extent, axis, 2) for axis, extent in enumerate(type_.shape))
+        rows, columns = (arange_along(node, extent, axis, 2) for axis, extent in enumerate(type_.shape))
         (hit,) = node.emit("equal", (*node.emit("add", (rows, node.constant(np.array(k)))), columns))
         return cast_to(node, hit, numpy_type.name)
     node.require_budget(*type_.shape)

@@ -29,7 +29,7 @@ def affine_grid(node: OnnxNode) -> tuple[str, ...]:
         node.require_budget(*spatial, axes + 1)
     columns = []
     for axis in reversed(range(axes)):  # x before y before z
-        places = _places(node, spatial[axis], bool(node.attr("align_corners", 0)), dtype)
+        places = _coordinates(node, spatial[axis], bool(node.attr("align_corners", 0)), dtype)
         (places,) = node.emit("reshape", (places,), shape=tuple(
             spatial[axis] if other == axis else 1 for other in (*range(axes), axes)))
         columns += node.emit("expand", (places,), shape=(*spatial, 1))
@@ -40,7 +40,7 @@ def affine_grid(node: OnnxNode) -> tuple[str, ...]:
     return node.emit("reshape", (result,), shape=(theta.shape[0], *spatial, axes))
 
 
-def _places(node: OnnxNode, extent: Dim, align: bool, dtype: str) -> str:
+def _coordinates(node: OnnxNode, extent: Dim, align: bool, dtype: str) -> str:
     """Coordinates of the pixels of a line, [extent]: -1 and 1 are the centres of the first and the last if `align`,
     else their outer edges."""
     if isinstance(extent, int):

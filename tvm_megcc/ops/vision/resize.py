@@ -84,12 +84,12 @@ class Resize(Operator):
         if all(row.repeats(how, coordinates) for row in rows) and not all(row.known for row in rows):
             return (_repeated(node, node.inputs[0], rows),)
         tables = [(row.axis, _tables(node, row, how, coordinates)) for row in rows]
-        beside = None
+        outside = None
         if coordinates == CROP:
-            beside = _beside(node, [(axis, table[-1]) for axis, table in tables])
+            outside = _outside(node, [(axis, table[-1]) for axis, table in tables])
             tables = [(axis, table[:-1]) for axis, table in tables]
         value = _in_float(node, how, lambda value: _interpolated(node, value, tables, how))
-        return (_extrapolated(node, beside, value),)
+        return (_extrapolated(node, outside, value),)
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def _interpolated(node: OnnxNode, value: str, tables: list[tuple[int, tuple[str,
     return value
 
 
-def _beside(node: OnnxNode, rows: list[tuple[int, str]]) -> str | None:
+def _outside(node: OnnxNode, rows: list[tuple[int, str]]) -> str | None:
     """Which elements of the result come from beside the operand on some axis."""
     rank, outside = node.type(0).rank, None
     for axis, value in rows:
@@ -210,11 +210,11 @@ def _beside(node: OnnxNode, rows: list[tuple[int, str]]) -> str | None:
     return outside
 
 
-def _extrapolated(node: OnnxNode, beside: str | None, value: str) -> str:
-    if beside is None or (node.is_constant(beside) and not node.constant_of(beside).any()):
+def _extrapolated(node: OnnxNode, outside: str | None, value: str) -> str:
+    if outside is None or (node.is_constant(outside) and not node.constant_of(outside).any()):
         return value
     fill = np.array(node.attr("extrapolation_value", 0.0)).astype(np.dtype(node.type_of(value).dtype))
-    return node.emit("where", (beside, node.constant(fill), value))[0]
+    return node.emit("where", (outside, node.constant(fill), value))[0]
 
 
 def _repeated(node: OnnxNode, value: str, rows: Sequence[_Axis]) -> str:

@@ -27,7 +27,7 @@ def compute_in_float16(graph: Graph, context: Context) -> Graph:
     Casts are inserted between these and operators that work on float32 only. Constants are rounded; an operator with
     a constant beyond the range of float16 stays in float32.
     """
-    if not context.half or context.target.halved is None:
+    if not context.half or context.target.float16_target is None:
         return graph
     return _Float16(graph, context).finish()
 
@@ -51,7 +51,7 @@ class _Float16:
                 if (types[op.inputs[0]].dtype, types[op.outputs[0]].dtype) == ("float16", "float32"):
                     self.half[op.outputs[0]] = op.inputs[0]
                 continue
-            site = self._halved(op)
+            site = self._on_float16(op)
             if site is not None and self._gains(op, site):
                 self._edit.replace(op, op.with_(inputs=tuple(self._operand(name, op) for name in op.inputs),
                                                 outputs=tuple(self._result(name, op) for name in op.outputs)))
@@ -60,7 +60,7 @@ class _Float16:
     def _floats(self, names: tuple[str, ...]) -> list[str]:
         return [name for name in dict.fromkeys(names) if name and self._edit.types[name].dtype == "float32"]
 
-    def _halved(self, op: Op) -> Site | None:
+    def _on_float16(self, op: Op) -> Site | None:
         """Returns the site of the operator on float16; None if a constant is beyond the range of float16."""
         constants = self._edit.constants
         arrays = [constants[name] for name in self._floats(op.inputs) if name in constants]

@@ -69,9 +69,9 @@ def _reshape_channels(edit: Editor, op: Op, source: Op, parameters: Parameters) 
     if not (edit.types[op.outputs[0]].is_static and numbers.size):
         return
     along = [-1 if axis == parameters.axis % numbers.ndim else 1 for axis in range(numbers.ndim)]
-    places = np.broadcast_to(np.arange(numbers.shape[parameters.axis], dtype=np.int32).reshape(along), numbers.shape)
+    indices = np.broadcast_to(np.arange(numbers.shape[parameters.axis], dtype=np.int32).reshape(along), numbers.shape)
     for axis in range(len(shape)):
-        each = np.moveaxis(places.reshape(shape), axis, 0).reshape(shape[axis], -1)
+        each = np.moveaxis(indices.reshape(shape), axis, 0).reshape(shape[axis], -1)
         if each.size and (each == each[:, :1]).all():
             inputs = (edit.constant(f"{op.outputs[0]}.{numbers.dtype}", numbers.reshape(shape)),
                       *(edit.constant(f"{name}.{axis}", _each(edit.constants[name], each[:, 0]))
@@ -80,9 +80,9 @@ def _reshape_channels(edit: Editor, op: Op, source: Op, parameters: Parameters) 
             return
 
 
-def _each(parameter: np.ndarray, places: np.ndarray) -> np.ndarray:
+def _each(parameter: np.ndarray, indices: np.ndarray) -> np.ndarray:
     """Returns a scale or zero point for each index of an axis, from those at places of another."""
-    return parameter if parameter.size == 1 else parameter.reshape(-1)[places]
+    return parameter if parameter.size == 1 else parameter.reshape(-1)[indices]
 
 
 def _computed(edit: Editor, op: Op):

@@ -58,7 +58,7 @@ def _sums_of(op: Op, x: TensorType) -> tuple[str, Attrs, np.ndarray] | None:
     if "pool" in op.kind and x.rank != 4:
         return None
     if op.kind in ("avg_pool", "sum_pool"):
-        counts = _counts(op.attrs, x) if op.kind == "avg_pool" else np.ones(1)
+        counts = _window_sizes(op.attrs, x) if op.kind == "avg_pool" else np.ones(1)
         attrs = Attrs({name: value for name, value in op.attrs.items() if name != "count_pads"})
         return None if counts is None or math.prod(op.attrs.kernel) > MOST else ("sum_pool_integer", attrs, counts)
     axes, keep = (tuple(range(2, x.rank)), True) if op.kind == "global_avg_pool" else (op.attrs.axes, op.attrs.keepdims)
@@ -68,7 +68,7 @@ def _sums_of(op: Op, x: TensorType) -> tuple[str, Attrs, np.ndarray] | None:
     return "reduce_sum_integer", Attrs(axes=axes, keepdims=keep), np.full(1, 1 if op.kind == "reduce_sum" else count)
 
 
-def _counts(attrs: Attrs, x: TensorType) -> np.ndarray | None:
+def _window_sizes(attrs: Attrs, x: TensorType) -> np.ndarray | None:
     """Returns elements of each window; one number where all have as many. None where that depends on shapes of the
     run."""
     if not attrs.ceil and (attrs.get("count_pads", 0) or not any(attrs.pads)):

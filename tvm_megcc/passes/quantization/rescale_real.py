@@ -81,8 +81,8 @@ def _in_floats(edit: Editor, op: Op) -> Op | None:
         # One function for all channels stays one: vectors of one pixel wait for what they load.
         numbers, sums = [each[:1] for each in numbers], (sums[0].min(keepdims=True), sums[1].max(keepdims=True))
     found = _by_floats(inside, numbers[0], numbers[1], *sums)
-    behind = len(result.shape) - 1 - axis % len(result.shape)
-    return None if found is None else _replaced(edit, op, inside, found, channels, behind)
+    trailing = len(result.shape) - 1 - axis % len(result.shape)
+    return None if found is None else _replaced(edit, op, inside, found, channels, trailing)
 
 
 def _requantized(expr: Expr, low: float, high: float) -> _Requantized | None:
@@ -147,13 +147,13 @@ def _numbers(graph: Graph, op: Op, argument: Expr, channels: int) -> np.ndarray 
     return np.broadcast_to(value.astype(np.int64).reshape(-1), (channels,))
 
 
-def _replaced(edit: Editor, op: Op, inside: _Requantized, found: _Found, channels: int, behind: int) \
+def _replaced(edit: Editor, op: Op, inside: _Requantized, found: _Found, channels: int, trailing: int) \
         -> Op | None:
     """The operator with what was found in place of the rescaled sum, and without operands that nothing reads any more.
-    behind: axes behind that of the channels."""
+    trailing: axes behind that of the channels."""
     assert op.epilogue is not None
     own, operands = op.own_inputs, list(op.epilogue_inputs)
-    names = [edit.constant(f"{op.outputs[0]}.rescaled", each.reshape(-1, *[1] * behind)) for each in found.operands]
+    names = [edit.constant(f"{op.outputs[0]}.rescaled", each.reshape(-1, *[1] * trailing)) for each in found.operands]
     moved = [arg(0), *(arg(len(operands) + index + 1) for index in range(len(names)))]
     epilogue = _put(op.epilogue, inside, substitute(found.expr, moved))
     operands += names

@@ -52,10 +52,10 @@ class Flow:
     first: Fraction | None = Fraction(0)
     last: Fraction = Fraction(0)
 
-    def widened(self, before: int, behind: int) -> Flow:
+    def widened(self, before: int, after: int) -> Flow:
         """Returns the flow of a value that also depends on so many elements before and after each of its own."""
         first = None if self.first is None else self.first - before * self.step
-        return replace(self, first=first, last=self.last + behind * self.step)
+        return replace(self, first=first, last=self.last + after * self.step)
 
 
 @dataclass(frozen=True)
@@ -266,14 +266,14 @@ class Streamer:
         self.states.append((source, target))
         self.copied[target] = copies * self.types[target].bytes
 
-    def behind(self, flow: Flow, count: int) -> str:
+    def with_history(self, flow: Flow, count: int) -> str:
         """Returns the block with the last `count` elements before it in front. In time order in memory, if channels
         come last, so that the block can be computed into its place and the state is one run of bytes."""
         if count == 0:
             return flow.name
         key = ("behind", flow.name, count, flow.blank)
         if key not in self._made and flow.name in self.integers:
-            self._made[key] = self.moved(flow.name, lambda source, zero: self.behind(
+            self._made[key] = self.moved(flow.name, lambda source, zero: self.with_history(
                 replace(flow, name=source, blank=zero), count))
         if key not in self._made:
             type_, axis, block = self.types[flow.name], flow.axis, flow.name
@@ -298,7 +298,7 @@ class Streamer:
         """Returns the flow, delayed by so many elements."""
         if delay == flow.delay:
             return flow
-        name = self.cut(self.behind(flow, delay - flow.delay), flow.axis, 0, flow.block)
+        name = self.cut(self.with_history(flow, delay - flow.delay), flow.axis, 0, flow.block)
         return replace(flow, name=name, delay=delay)
 
     def settled(self, flow: Flow) -> Flow:
@@ -334,9 +334,9 @@ class Streamer:
             return flow
         key = ("masked", flow.name, blank)
         if key not in self._made:
-            behind = (1,) * (self.types[flow.name].rank - flow.axis - 1)
+            trailing = (1,) * (self.types[flow.name].rank - flow.axis - 1)
             there = self.mask(flow.delay, flow.block)
-            there = self.result("reshape", Attrs(shape=(flow.block, *behind)), (there,)) if behind else there
+            there = self.result("reshape", Attrs(shape=(flow.block, *trailing)), (there,)) if trailing else there
             self._made[key] = self.where(there, flow.name, blank)
         return replace(flow, name=self._made[key])
 
@@ -357,7 +357,7 @@ class Streamer:
         delay = max(-((flow.delay + reach - before + 1 - stride) // -stride), 0)
         tail = delay * stride + before - flow.delay
         skip = max(-tail, 0)
-        read = self.cut(self.behind(flow, max(tail, 0)), flow.axis, skip, skip + (count - 1) * stride + reach + 1)
+        read = self.cut(self.with_history(flow, max(tail, 0)), flow.axis, skip, skip + (count - 1) * stride + reach + 1)
         wide = flow.widened(before, reach - before)
         return replace(wide, name=read, block=count, delay=delay, blank=0, step=flow.step * stride)
 

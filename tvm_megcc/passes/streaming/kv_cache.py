@@ -4,8 +4,8 @@
 The model has inputs with an extent p (past) and outputs with p + n, which are Concat(past, new). Here such a state gets
 room for as many rows as the user says, a run writes the new ones into their place in it, and whatever read the concat
 reads the first p + n rows of the room. p is a count: an element of a state of its own, `extent`, that the session
-begins with 0 and each run makes p + n. So the runtime knows nothing of growing: it checks p as any number that a run
-finds, and the calls with it.
+begins with 0 and each run makes p + n. So the runtime knows nothing of states that grow: it checks p as any number
+that a run finds, and the calls with it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _KVCache:
     concat: Op
 
 
-def growing(inputs: Mapping[str, tuple], states: Mapping[str, str], bounds: Mapping[str, int]) -> dict[str, int]:
+def capacities_of(inputs: Mapping[str, tuple], states: Mapping[str, str], bounds: Mapping[str, int]) -> dict[str, int]:
     """Those of the bounds that are the room of a state: symbol -> rows. inputs: their shapes as the model has them."""
     extents = {dim for name in states.values() for dim in inputs.get(name, ()) if isinstance(dim, str)}
     return {name: rows for name, rows in bounds.items() if name in extents}

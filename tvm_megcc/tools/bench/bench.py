@@ -10,7 +10,7 @@ from types import MappingProxyType
 from ...runtime.device import DeviceSession
 from ...runtime.wasm.browser import WebSession
 from .. import layers
-from ..run import drawn, read_npz, seeded
+from ..run import asking_for_inputs, read_npz, seeded
 
 #: Without a number of runs: so many seconds of them, within these bounds.
 SECONDS, LEAST, MOST = 1.0, 10, 1000
@@ -32,7 +32,7 @@ def bench(session: DeviceSession | WebSession, inputs: str | None = None, repeat
     """
     feeds = read_npz(inputs, [port.name for port in session.inputs]) if inputs else \
         seeded(session.inputs, seed, shapes)
-    with drawn(session.inputs, inputs):
+    with asking_for_inputs(session.inputs, inputs):
         if repeat is None:
             once = statistics.median(session.times(feeds, 3, 0).seconds)
             repeat = int(min(max(SECONDS / max(once, 1e-9), LEAST), MOST))

@@ -18,7 +18,7 @@ from ...codegen.bundle import read_manifest
 from ...errors import MegccError
 from ...ir.streams import Streamed
 from ...runtime.device import DeviceSession
-from ..run import drawn, read_npz, seeded
+from ..run import asking_for_inputs, read_npz, seeded
 
 #: Seconds of blocks without a pause, and seconds of the pause: Linux stops real-time threads that never sleep.
 BURST, PAUSE = 0.1, 0.02
@@ -52,7 +52,7 @@ def realtime(session: DeviceSession, blocks: int, processor: int | None = None, 
     if processor not in allowed:
         raise MegccError(f"processor {processor} is none that this process may run on: {sorted(allowed)}")
     feeds = read_npz(inputs, [port.name for port in session.inputs]) if inputs else seeded(session.inputs, seed)
-    with drawn(session.inputs, inputs), ExitStack() as stack:
+    with asking_for_inputs(session.inputs, inputs), ExitStack() as stack:
         stack.enter_context(_bound(processor, allowed))
         scheduled = stack.enter_context(_scheduled())
         once = statistics.median(session.times(feeds, 20, 0).seconds)

@@ -36,8 +36,8 @@ def folder_text(report: dict) -> str:
         lines.append(f"model {model['name']}, {model['container_bytes']:,} bytes")
         lines += [f"  in   {_port(port)}" for port in model["inputs"]]
         lines += [f"  out  {_port(port)}" for port in model["outputs"]]
-        lines += [f"  state {row['output']} becomes {row['input']}{', how many rows there are' * _counts(model, row)}"
-                  f"{_begin(row)}" for row in model["states"]]
+        lines += [f"  state {row['output']} becomes {row['input']}"
+                  f"{', how many rows there are' * _is_row_count(model, row)}{_begin(row)}" for row in model["states"]]
         lines += _stream(model["stream"]) if "stream" in model else []
         for program in model["programs"]:
             macs = sum(call["macs"] for call in program["calls"])
@@ -55,7 +55,7 @@ def folder_text(report: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _counts(model: dict, state: dict) -> bool:
+def _is_row_count(model: dict, state: dict) -> bool:
     return state["input"] in model.get("counters", ())
 
 

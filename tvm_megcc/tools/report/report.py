@@ -26,7 +26,7 @@ from ...target import Target, parse_targets
 from ...version import VERSION
 from .. import source
 from ..bench import bench
-from ..board import counts
+from ..board import instructions
 from .explain import calls_of
 from .size import size
 
@@ -144,7 +144,7 @@ def _counted(plan: KernelPlan, folder: Path, args) -> tuple[dict, list[float]]:
     """
     session = load(folder, plan.target.name, args.cc)
     session.counted = True
-    counted = counts.bench(session, args.inputs, args.seed)
+    counted = instructions.bench(session, args.inputs, args.seed)
     unit = "cycles" if "cycles" in counted else "instructions"
     how = f"Counted on {counted['board']} in an emulator: {counted['instructions']:,} instructions" + (
         f"; cycles by a model without wait states ({counted['cycle_model']})." if unit == "cycles" else ".")

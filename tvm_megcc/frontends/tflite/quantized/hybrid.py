@@ -86,12 +86,12 @@ def measured(node: Node, x: str, axes: Sequence[int], asymmetric: bool) -> tuple
     return emit_broadcast(node.spelled(), "elementwise", (x, scale, zero), expr=expr, dtype="int8")[0], scale, zero
 
 
-def _dequantized(node: Node, sums: str, scale: str, own: np.ndarray, bias: str, behind: int) -> str:
-    """Sums of products as floats: times both scales, with the bias. behind: axes behind that of the channels."""
-    factors = node.spelled().constant(own.astype(np.float32).reshape(-1, *(1,) * behind))
+def _dequantized(node: Node, sums: str, scale: str, own: np.ndarray, bias: str, trailing: int) -> str:
+    """Sums of products as floats: times both scales, with the bias. trailing: axes behind that of the channels."""
+    factors = node.spelled().constant(own.astype(np.float32).reshape(-1, *(1,) * trailing))
     operands, expr = [sums, scale, factors], call("real", X) * (arg(1) * arg(2))
     if bias:
-        shape = (-1, *(1,) * behind)
+        shape = (-1, *(1,) * trailing)
         operands.append(node.emit("reshape", bias, shape=(node.type_of(bias).size, *shape[1:])))
         expr = expr + arg(3)
     return emit_broadcast(node.spelled(), "elementwise", operands, expr=expr, dtype="float32")[0]

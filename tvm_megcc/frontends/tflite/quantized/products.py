@@ -20,7 +20,7 @@ from .fixed_point import Multiplier
 from .importers import BYTES, activation, of_tensor, operand, quantised, requantize, result, same_types, typed, zero
 
 
-def requantised(node: Node, sums: str, factors: Sequence[Multiplier], axes_behind: int, how: str) -> str:
+def requantised(node: Node, sums: str, factors: Sequence[Multiplier], trailing_axes: int, how: str) -> str:
     """Sums of products as results; with several factors they are those of channels. how: the function; where results
     can lie between two numbers, `rescale_once` takes the one farther from zero."""
     within, end = activation(node), zero(result(node))
@@ -35,7 +35,7 @@ def requantised(node: Node, sums: str, factors: Sequence[Multiplier], axes_behin
 
     if len(set(factors)) == 1:
         return typed(node, clip(scaled(*factors[0]) + end, *within), sums)
-    parts = (np.array(part, np.int32).reshape(-1, *(1,) * axes_behind) for part in zip(*factors, strict=True))
+    parts = (np.array(part, np.int32).reshape(-1, *(1,) * trailing_axes) for part in zip(*factors, strict=True))
     return typed(node, clip(scaled(arg(1), arg(2)) + end, *within), sums, *map(node.spelled().constant, parts))
 
 

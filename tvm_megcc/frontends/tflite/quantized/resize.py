@@ -40,7 +40,7 @@ def _whole(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool
     """Rows first: sums of products with 2^10 steps are exact in int32, and so are those of their columns."""
     value = x
     for axis, size in enumerate(sizes):
-        below, above, share = _places(node.type_of(x).shape[2 + axis], size, corners, half)
+        below, above, share = _neighbours(node.type_of(x).shape[2 + axis], size, corners, half)
         value = _between(node, value, 2 + axis, below, above, share, X * (_STEPS - arg(2)) + arg(1) * arg(2), "int32")
     # Ties away from zero: of negative numbers, one less.
     expr = call("rescale_once", X + minimum(maximum(X, -1), 0), 2**30, -19)
@@ -51,7 +51,7 @@ def _wide(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool)
     """Sums of numbers of 16 bits with 2^20 steps: in float64, which holds them."""
     value = node.emit("cast", x, dtype="float64")
     for axis, size in enumerate(sizes):
-        below, above, share = _places(node.type_of(x).shape[2 + axis], size, corners, half)
+        below, above, share = _neighbours(node.type_of(x).shape[2 + axis], size, corners, half)
         value = _between(node, value, 2 + axis, below, above, share.astype(np.float64),
                          X * (_STEPS - arg(2)) + arg(1) * arg(2), "")
     steps = float(_STEPS * _STEPS)
@@ -69,7 +69,7 @@ def _between(node: Node, value: str, axis: int, below, above, share, expr: Expr,
                           **({"dtype": dtype} if dtype else {}))[0]
 
 
-def _places(extent: int, size: int, corners: bool, half: bool) -> tuple[np.ndarray, ...]:
+def _neighbours(extent: int, size: int, corners: bool, half: bool) -> tuple[np.ndarray, ...]:
     """Returns indices of the elements below and above, and how far it is between them in 2^10 steps."""
     aligned = corners and size > 1
     over, under = (extent - 1, size - 1) if aligned else (extent, size)

@@ -39,7 +39,8 @@ def average_pool(node: Node) -> Results:
     dtype = node.type(0).dtype
     if kernel[0] * kernel[1] > _MOST_COUNTED[dtype]:
         raise Unsupported(f"windows of {kernel[0]} x {kernel[1]} are not supported")
-    counts = [_counts(node, extent, *(attrs[name][axis] for name in ("kernel", "strides")), attrs["pads"][axis::2])
+    counts = [_window_sizes(node, extent, *(attrs[name][axis] for name in ("kernel", "strides")),
+                            attrs["pads"][axis::2])
               for axis, extent in enumerate(node.type_of(image).shape[2:])]
     count = np.outer(*counts)
     if dtype == "int16":
@@ -66,7 +67,7 @@ def _factor(count: int) -> Multiplier:
     return Multiplier(-(-2**(30 + bits) // count), 1 - bits)
 
 
-def _counts(node: Node, extent, kernel: int, stride: int, pads: tuple[int, int]) -> np.ndarray:
+def _window_sizes(node: Node, extent, kernel: int, stride: int, pads: tuple[int, int]) -> np.ndarray:
     """How many elements of an axis each window has."""
     if not isinstance(extent, int):
         if any(pads):

@@ -11,7 +11,7 @@ from ...runtime.emulator import firmware
 from ...runtime.emulator.cycles import CORES
 from ...runtime.emulator.run import EmulatedSession
 from ..layers import KERNEL, NAME
-from ..run import drawn, read_npz, seeded
+from ..run import asking_for_inputs, read_npz, seeded
 
 #: Files that the text lists.
 FILES = 8
@@ -25,7 +25,7 @@ def bench(session: EmulatedSession, inputs: str | None = None, seed: int = 0) ->
     """
     names = [port.name for port in session.inputs]
     feeds = read_npz(inputs, names) if inputs else seeded(session.inputs, seed)
-    with drawn(session.inputs, inputs):
+    with asking_for_inputs(session.inputs, inputs):
         session.run(feeds)
     whole = sum(session.instructions)
     rows = [{"name": call["origin"] or call["kind"], "kind": call["kind"], "kernel": call["kernel"],

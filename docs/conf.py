@@ -44,7 +44,7 @@ suppress_warnings = ["misc.highlighting_failure"]
 
 
 def contents() -> str:
-    """The margin, as directives behind the first page's text."""
+    """The margin, as directives after the first page's text."""
     return "".join(f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(pages) + "\n```\n"
                    for caption, pages in NAVIGATION)
 

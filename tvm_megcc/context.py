@@ -47,7 +47,7 @@ class Regions:
 
     @classmethod
     def parse(cls, text: str) -> Regions:
-        """`dtcm=64K,sram=256K,flash=1M`. Without flash it is behind all others, and may be as large as it needs.
+        """`dtcm=64K,sram=256K,flash=1M`. Without flash it is after all others, and may be as large as it needs.
 
         Raises:
             MegccError: for what is no name or no number of bytes, for a name that is there twice, and for no memory or

@@ -116,7 +116,7 @@ def parse_rule(rule: str) -> list[Interval] | None:
 
 
 _SHAPE = re.compile(r"\s*(?P<name>.+?)\s*(?:=\s*\((?P<round>[^()]*)\)|:\s*\[(?P<square>[^\[\]]*)\])\s*")
-#: Between two sets of shapes: a colon behind a closing bracket.
+#: Between two sets of shapes: a colon after a closing bracket.
 _BETWEEN_SETS = re.compile(r"(?<=[)\]])\s*:")
 
 

@@ -119,7 +119,7 @@ class MegccError(Exception):
 
     def __init__(self, message: str = ""):
         message = readable(message if _command[0] else _in_python(message))
-        # Lines behind the first are indented: one that a name brings along does not look like a message of its own.
+        # Lines after the first are indented: one that a name brings along does not look like a message of its own.
         super().__init__(re.sub(r"\n(?! )", "\n  ", message))
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Locks and atomic replacement of folders that several processes read and write. A dead process keeps no lock.
 
-A lock is `flock` on the folder itself: there is no file to leave behind, and the system drops it with its process.
+A lock is `flock` on the folder itself: there is no file to leave after, and the system drops it with its process.
 Where folders cannot be locked (NFS, Windows) everything is written aside and renamed all the same.
 """
 

@@ -15,7 +15,7 @@ from .errors import InternalError, shortened
 #: take for theirs, no backslash and question mark, which trigraphs and spliced lines are made of, nothing but ASCII.
 _FOREIGN = re.compile(r"[^A-Za-z0-9 _.,:;+\-=()/#@%!~^*]")
 _COMMENT_SIGNS = re.compile(r"(?<=[*/])(?=/)|(?<=/)(?=\*)")
-#: Longest printed text, and longest identifier without what is put before and behind it.
+#: Longest printed text, and longest identifier without what is put before and after it.
 LONGEST, LONGEST_IDENTIFIER = 160, 64
 
 

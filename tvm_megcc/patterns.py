@@ -63,7 +63,7 @@ _X, _W, _B, _RESIDUAL = Any("x"), Const("w"), Const("b"), Any("residual")
 
 
 def _biased(kind: str) -> Term:
-    """Returns the producer, its bias as an operand of its own or as an operator behind it."""
+    """Returns the producer, its bias as an operand of its own or as an operator after it."""
     return Opt(("add",), Call((kind,), (_X, _W)), (_B,))
 
 
@@ -119,7 +119,7 @@ def _orders(op):
 
 
 def _match_all(args, graph, producers, operands, found):
-    """Optional operands behind the pattern's own (a bias) may be there or not."""
+    """Optional operands after the pattern's own (a bias) may be there or not."""
     if len(operands) < len(args):
         return None
     for term, operand in zip(args, operands, strict=False):

@@ -137,7 +137,7 @@ typedef struct megcc_program {
 typedef struct megcc_model {
     const char *name;
     const uint8_t *data;        /* the container */
-    uint32_t size;              /* without weights that lie behind it */
+    uint32_t size;              /* without weights that lie after it */
 #if SIZE_MAX > UINT32_MAX
     uint32_t weight_unit;       /* bytes that Tensor.data of a weight counts */
 #endif

@@ -170,7 +170,7 @@ static inline double mgd_exp(double x)
 
 static inline double mgd_log(double x)
 {
-    /* log(1 + f) = 2 atanh(s) with s = f / (2 + f); the series behind 2 s, over s^2. */
+    /* log(1 + f) = 2 atanh(s) with s = f / (2 + f); the series after 2 s, over s^2. */
     static const double p[] = { 2.0 / 3, 2.0 / 5, 2.0 / 7, 2.0 / 9, 2.0 / 11, 2.0 / 13, 2.0 / 15, 2.0 / 17, 2.0 / 19,
                                 2.0 / 21, 2.0 / 23 };
     if (!(x > 0.0) || x == MGD_INF)

@@ -433,7 +433,7 @@ static MGC_INLINE int32_t mgc_nearest_whole(int32_t x, float f)
     if (below - 1u >= 31u || a > 1u << 24) {
         return mgc_nearest_real(x, f);
     }
-    /* The magnitude with `below` bits behind the point; what is cut off is less than one of them, and so is half a unit in
+    /* The magnitude with `below` bits after the point; what is cut off is less than one of them, and so is half a unit in
      * the real product's last place. */
     const uint32_t sum = mgc_upper(a, bits << 8 | 0x80000000u) + (1u << (below - 1u));
     if ((sum + 1u) << (32u - below) <= 1u << (32u - below)) {
@@ -624,7 +624,7 @@ MGC_TOTALS(mgc_totals_twice, twice, uint16_t)
 #define MGC_AVX_VNNI(name) "%{vex%} " name " %2, %1, %0"
 #endif
 
-/* Behind this the compiler does not know what it has loaded from near a pointer. Where the pixels of a tile overlap, a number
+/* After this the compiler does not know what it has loaded from near a pointer. Where the pixels of a tile overlap, a number
  * is read in several iterations of a loop; on x86 it is loaded into all lanes by one instruction, and kept in a register between
  * the turns it would take two more. */
 #if defined(__x86_64__) && defined(__GNUC__)

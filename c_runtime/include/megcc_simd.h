@@ -2,7 +2,7 @@
  *
  * One vector type and some thirty functions over it, for the ISA that a kernel file asks for with MGC_ISA_<NAME>.
  *
- * The file is compiled with plain `cc -O2`: this header raises the ISA for every function behind it, and MGC_END at
+ * The file is compiled with plain `cc -O2`: this header raises the ISA for every function after it, and MGC_END at
  * the end of the file takes that back. MGC_ENABLED is 0 where the compiler cannot; the file must then be empty.
  *
  *   mgc_v                      MGC_LANES floats; + - * / work on it
@@ -19,13 +19,13 @@
  *   mgc_sum(v) mgc_hmax(v)     over the lanes, as float; the order of additions is fixed
  *   mgc_sums                   sums along a row: mgc_sums_zero(), mgc_sums_add(&sums,k,v) for the elements from k on, a
  *                              multiple of MGC_LANES, mgc_sums_multiply(&sums,k,a,b) for a * b, mgc_sums_total(&sums)
- *   mgc_even(a,b)              lanes 0, 2, 4, … of a and b one behind the other
+ *   mgc_even(a,b)              lanes 0, 2, 4, … of a and b one after the other
  *   mgc_zip_low(a,b) mgc_zip_high(a,b)     lanes of a and b in turn, from their lower or upper halves
  *   mgc_bits(v) mgc_float(u)   the same bits as the other type
  *   mgc_if_lt(a,b,x,y)         a < b ? x : y, lane by lane
  *   mgc_ldexp(v,n)             v * 2^n for integral n in [-252, 252], correct to subnormals and infinity
  *   mgc_prefetch(p)            brings a line to the first cache; any address of an object
- *   mgc_prefetch_ahead(p,n)    brings the line n floats behind p to the second cache; may lie behind the object
+ *   mgc_prefetch_ahead(p,n)    brings the line n floats after p to the second cache; may lie after the object
  *   mgc_power(n)               AVX-512 (MGC_POWERS): 2^(n / 16), n in [-2016, 2032)
  *   mgc_fma_lane(c,a,b,lane)   NEON: a * b[lane] + c
  *   mgc_fma_by(a,s,c)          Helium: a * s + c, of a number s

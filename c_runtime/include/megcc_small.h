@@ -30,7 +30,7 @@ static inline uint16_t mgc_to_bf16(float x)
     return (uint16_t)(x != x ? (bits >> 16 & 0x8000u) | 0x7fc0u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-/* A number of `bits` bits with `fraction` bits behind the point; least: exponent of the smallest normal one. */
+/* A number of `bits` bits with `fraction` bits after the point; least: exponent of the smallest normal one. */
 static inline float mgc_from_small(uint32_t code, int bits, int fraction, int least)
 {
     const uint32_t magnitude = code & ((1u << (bits - 1)) - 1), exponent = magnitude >> fraction;

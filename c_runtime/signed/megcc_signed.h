@@ -31,7 +31,7 @@ extern "C" {
 #define MEGCC_SIGNED_HEAD 128u
 
 typedef struct megcc_signed {
-    const void *container;      /* in `data`, 128 bytes behind its beginning: aligned as the container wants if `data` is */
+    const void *container;      /* in `data`, 128 bytes after its beginning: aligned as the container wants if `data` is */
     size_t size;
     uint64_t counter;
     const char *product;        /* in `data` */

@@ -21,7 +21,7 @@
 
 #define FILE_ALIGNMENT 64
 
-/* The block of malloc() that it lies in is noted in front of it. */
+/* The block of malloc() that it lies in is noted before it. */
 void *megcc_heap_get(size_t bytes, size_t alignment)
 {
     if (alignment < sizeof(void *))

@@ -143,7 +143,7 @@ static inline bool is_dynamic(const megcc_program *program)
     return program->symbols != 0;
 }
 
-/* Symbols that shapes of inputs tell; the run computes those behind them. */
+/* Symbols that shapes of inputs tell; the run computes those after them. */
 static inline uint32_t given_symbols(const megcc_program *program)
 {
     return program->symbols - program->counts;

@@ -33,7 +33,7 @@ uint64_t megcc_tensor_bytes(const tensor_row *row, const int32_t *extents)
 }
 
 /* The sizes that a call asks of operands, shared workspace, scratch and tasks, in the order of megcc_need_fn. Resolved
- * extents lie behind the table of symbols and values. */
+ * extents lie after the table of symbols and values. */
 static int32_t demands(const megcc_program *p, const megcc_kernel *kernel, const int32_t *extents, uint32_t first,
                        int64_t need[MEGCC_MAX_NEED])
 {
@@ -75,7 +75,7 @@ void megcc_call_need(const megcc_program *program, const megcc_kernel *kernel, c
 
 /* --- memory ---------------------------------------------------------------------------------------------------- */
 
-/* Where the block of memory ends that an offset lies in; one behind all lies in the last. */
+/* Where the block of memory ends that an offset lies in; one after all lies in the last. */
 static uint64_t end_of_region(const device_model *bucket, uint64_t offset)
 {
     uint64_t end = 0;

@@ -7,7 +7,7 @@
 #include "fb.h"
 
 /* The newest format, and the bytes that it counts weights in: format 1 has them in a vector, format 2, which machines of
- * 64 bits read, behind everything else. */
+ * 64 bits read, after everything else. */
 #if SIZE_MAX > UINT32_MAX
 enum { FORMAT = 2, WEIGHT_UNIT = 64 };
 #else
@@ -201,7 +201,7 @@ static int32_t verify_instructions(megcc_program *p, megcc_error *error)
                         && tensor_at(p, row->operands)->storage == STORAGE_UNBOUNDED, "Instruction.operands", i);
 #ifndef MEGCC_NO_DYNAMIC
         } else if (row->opcode == OP_EXTENT) {
-            /* In the order of the symbols: what depends on one that is known depends on none behind it. */
+            /* In the order of the symbols: what depends on one that is known depends on none after it. */
             REQUIRE(row->operands < tensors && tensor_at(p, row->operands)->dtype == MEGCC_INT64,
                     "Instruction.operands", i);
             REQUIRE(row->first_extent == counted++, "Instruction.first_extent", i);
@@ -292,7 +292,7 @@ static int32_t verify_bounds(const megcc_program *p, const device_model *bucket,
     return MEGCC_OK;
 }
 
-/* Where the states of a bucket, which are inputs, end in the arena. All else is behind: nothing writes to a state but
+/* Where the states of a bucket, which are inputs, end in the arena. All else is after: nothing writes to a state but
  * the output that it becomes. */
 static uint64_t end_of_states(const megcc_program *p, const device_model *bucket)
 {

@@ -110,7 +110,7 @@ static void test_run(void)
     finish(&f);
 }
 
-/* Weights behind everything else; of one container more than 4 GB. */
+/* Weights after everything else; of one container more than 4 GB. */
 static void test_large(void)
 {
     fixture f = { 0 };

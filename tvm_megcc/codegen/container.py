@@ -26,7 +26,7 @@ from .memory.weights import Bytes, Weights
 
 IDENTIFIER = b"MGCC"
 FORMAT = 1
-#: Weights lie behind everything else, and are counted in 64 bytes.
+#: Weights lie after everything else, and are counted in 64 bytes.
 LARGE_FORMAT = 2
 WEIGHTS_ALIGNMENT = 64
 #: Most bytes of weights within a flatbuffer, which ends at 2 GB.
@@ -131,7 +131,7 @@ class Program:
 class ContainerModel:
     """A whole container; the format number and the checksum of the weights are added when it is written.
 
-    weights_begin: where weights begin that lie behind everything else; for writing, anything but 0 asks for that, which
+    weights_begin: where weights begin that lie after everything else; for writing, anything but 0 asks for that, which
         weights of 2 GB have in any case.
     """
 
@@ -205,7 +205,7 @@ class Image:
 
 
 def is_large(weights: Bytes | Weights) -> bool:
-    """Whether they lie behind everything else."""
+    """Whether they lie after everything else."""
     return len(weights) > MOST_INSIDE
 
 
@@ -230,7 +230,7 @@ def _counted_in_units(model: ContainerModel) -> ContainerModel:
 
 
 def _head(model: ContainerModel, form: int, begin: int) -> bytes:
-    """Builds the part of the file in front of the weights, which come last: a flatbuffer is written from its end."""
+    """Builds the part of the file before the weights, which come last: a flatbuffer is written from its end."""
     builder = flatbuffers.Builder(1 << 20)
     values = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
     values |= {"format": form, "weights_begin": begin, "weights": 0 if begin else len(model.weights),

@@ -25,7 +25,7 @@ LARGE = 1 << 20
 def data_source(name: str, targets: Sequence[Target], parts: Sequence[bytes], declared: bool = True,
                 regions: Sequence = ()) -> str:
     """Containers as C, one for each machine that the targets can be built for: each an array of little-endian 64-bit
-    words, zeros behind its end. declared: the model's header has it, as of every model that is embedded. regions:
+    words, zeros after its end. declared: the model's header has it, as of every model that is embedded. regions:
     those with an array of memory."""
     return _render("data.c", {"name": name, "version": VERSION, "declared": declared, "regions": regions,
                               "arrays": by_machine(targets, [_array(name, part) for part in parts])})

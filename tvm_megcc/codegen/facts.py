@@ -81,7 +81,7 @@ def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], by_rows:
     calls, instruction, counts = [], 0, []
 
     def controls(index: int) -> int:
-        """Counts the instructions in front of a step, and notes the unbacked symbols among them."""
+        """Counts the instructions before a step, and notes the unbacked symbols among them."""
         nonlocal counts
         items = plan.controls(index)
         counts += [{"instruction": instruction + place, "name": item.symbol,

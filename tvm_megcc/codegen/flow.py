@@ -40,7 +40,7 @@ class Jump:
 @dataclass(frozen=True)
 class Iteration:
     """One end of a loop. At its beginning (`first`) the iteration is 0, and unless that is less than `most` and `going`
-    holds, it goes to `mark`, behind the loop; at its end it is one more, and if that is less and `going` holds, it goes
+    holds, it goes to `mark`, after the loop; at its end it is one more, and if that is less and `going` holds, it goes
     to `mark`, the first step of the body. stacks: tensors that the iterations fill."""
 
     turn: str

@@ -75,7 +75,7 @@ class Step:
 @dataclass(frozen=True)
 class KernelPlan:
     """graph: with its final operators and layouts. places: memory of each value. weights: by name. before: what is
-    done in front of a step, or behind all of them; operators, until `inlined` puts in what they are made of. loops: the
+    done before a step, or after all of them; operators, until `inlined` puts in what they are made of. loops: the
     steps [begin, end) of each, inner ones first."""
 
     graph: Graph
@@ -116,7 +116,7 @@ class KernelPlan:
                          if any(bucket.largest(self.graph.types[root].bytes) is None for bucket in buckets))
 
     def releases(self, unbounded: Container[str]) -> dict[int, list[str]]:
-        """Step -> the allocated values that nothing behind it touches; also behind what follows the last step."""
+        """Step -> the allocated values that nothing after it touches; also after what follows the last step."""
         kept = {self.places[name].root for name in (*self.graph.inputs, *self.graph.outputs)}
         found: dict[int, list[str]] = {}
         for name, (_, index) in self.lifetimes().items():
@@ -125,11 +125,11 @@ class KernelPlan:
         return found
 
     def controls(self, index: int) -> list[Control]:
-        """Returns the instructions in front of a step."""
+        """Returns the instructions before a step."""
         return [item for item in self.before.get(index, ()) if not isinstance(item, (Mark, Op))]
 
     def lifetimes(self) -> dict[str, list[int]]:
-        """Returns the first and last step that touches each buffer; what is done in front of a step counts as the step.
+        """Returns the first and last step that touches each buffer; what is done before a step counts as the step.
         A loop touches in its last step what it does not make anew in each iteration."""
         ranges: dict[str, list[int]] = {}
         for index, step in enumerate(self.steps):

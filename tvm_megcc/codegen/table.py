@@ -72,7 +72,7 @@ class Code:
 
     @cached_property
     def text(self) -> tuple[list[str], str]:
-        """The tables of this target as lines of C, and its row in the list of codes behind the id."""
+        """The tables of this target as lines of C, and its row in the list of codes after the id."""
         return _target_section(self), _code_row(self)
 
     @property
@@ -167,7 +167,7 @@ def _name(what: str, code: Code) -> str:
 
 
 def _code_row(code: Code) -> str:
-    """Returns a row of megcc_code, behind its id."""
+    """Returns a row of megcc_code, after its id."""
     isa, shapes = code.target.isa, code.shapes
     bounds, function = (_name(what, code) if shapes.symbols else "NULL" for what in ("bounds", "shapes"))
     counts = (code.specs, shapes.symbols, shapes.values, code.inputs, code.outputs)

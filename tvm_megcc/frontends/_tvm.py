@@ -83,7 +83,7 @@ def attribute(name: str, module: str = ""):
     """One of `LAZY`, or an attribute of another module of the front end.
 
     Args:
-        module: its name behind that of the front end: "dispatch" is `relax.dispatch` or `relay.dispatch`.
+        module: its name after that of the front end: "dispatch" is `relax.dispatch` or `relay.dispatch`.
 
     Raises:
         ImportError: without TVM, saying what to install, and for what there is in the other front end only.

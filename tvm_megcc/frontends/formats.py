@@ -105,7 +105,7 @@ HEADS = (
     (0, b"\x89HDF\r\n", KERAS), (4, b"ORTM", SUFFIXES[".ort"]), (0, b"\x1f\x8b", ARCHIVE),
     (0, b"\x80\x02", PICKLE), (0, b"PK\x03\x04", ARCHIVE),
 )
-#: How web pages begin, in small letters and behind spaces.
+#: How web pages begin, in small letters and after spaces.
 _PAGES = (b"<!doctype html", b"<html", b"<head", b"<!--")
 #: A model that is an object of Python, by the module of its class or of one that it is made from.
 OBJECTS = (("torch.nn", MODULE), ("torch.jit", MODULE), ("keras", KERAS_OBJECT), ("tensorflow", KERAS_OBJECT))

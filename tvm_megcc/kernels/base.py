@@ -25,7 +25,7 @@ class Operand:
     pack: for a constant: name and arguments of the function in kernels/packing.py that brings the logical array into
         the form the kernel reads; empty: the bytes of the array in its type's layout.
     dtype: element type in memory; "" means that of the value.
-    also: more of the operator's constants that the packer needs; it gets them behind the first.
+    also: more of the operator's constants that the packer needs; it gets them after the first.
     """
 
     name: str

@@ -59,7 +59,7 @@ class CacheBlock:
 
 def chunks_first(inputs: int, weights: int, rows: int, chunks: int, target: Target) -> bool:
     """Whether a row of pixels meets all chunks of weights before the next row does, or a chunk all rows: what reads
-    less from behind the second cache.
+    less from beyond the second cache.
 
     Args:
         inputs, weights: bytes. rows, chunks: parts of them.

@@ -26,7 +26,7 @@ def packer(name: str):
 
 
 def pack(how: tuple, *arrays: np.ndarray) -> np.ndarray:
-    """Returns an array packed as `how` = (name, *arguments) says, flat. Behind it in `arrays` are those of
+    """Returns an array packed as `how` = (name, *arguments) says, flat. After it in `arrays` are those of
     `Operand.also`."""
     name, *arguments = how
     return np.ascontiguousarray(PACKERS[name](*arrays, *arguments)).reshape(-1)
@@ -74,7 +74,7 @@ def pack_depthwise(array: np.ndarray, lanes: int) -> np.ndarray:
 @packer("columns")
 def pack_columns(array: np.ndarray, lanes: int, transposed: bool = False, block: int = BLOCK,
                  step: int = BLOCK) -> np.ndarray:
-    """[K, N], or [N, K] if transposed → [N/block][K][block]; the columns behind the last multiple of `step` are one
+    """[K, N], or [N, K] if transposed → [N/block][K][block]; the columns after the last multiple of `step` are one
     narrower block."""
     if transposed:
         array = array.T

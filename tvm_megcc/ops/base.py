@@ -48,7 +48,7 @@ class Operator:
     """Declaration of one operator; subclass, then decorate with `@register`.
 
     kind: the name in our graphs. operands: names of the inputs, "?" after optional ones, "*" after a variadic one.
-    onnx, relax, relay: the names it is imported from. Those of other domains of ONNX have the domain in front of them:
+    onnx, relax, relay: the names it is imported from. Those of other domains of ONNX have the domain before them:
         "com.microsoft::Inverse".
     channel_axis: axis of the output that per-channel epilogue operands follow, None where there is none.
     commutative: operands may be swapped.

@@ -23,7 +23,7 @@ def memory_axes(type_: TensorType) -> list[MemoryAxis]:
 
 
 def split_at(type_: TensorType, axis: int) -> tuple[Dim, Dim, Dim]:
-    """Returns the elements before an axis in memory, along it (blocks, of an axis in blocks), and behind it: numbers of
+    """Returns the elements before an axis in memory, along it (blocks, of an axis in blocks), and after it: numbers of
     elements whose product is that of the tensor."""
     axes = memory_axes(type_)
     position = next(index for index, (other, _, _) in enumerate(axes) if other == axis)
@@ -67,7 +67,7 @@ def _one_pixel(type_: TensorType) -> bool:
 
 
 def _unpadded(type_: TensorType) -> bool:
-    """No pad lanes, or only behind the last element."""
+    """No pad lanes, or only after the last element."""
     return not is_padded(type_) or (_one_pixel(type_) and type_.shape[0] == 1)
 
 

@@ -20,7 +20,7 @@ Range = tuple[float, float]
 
 
 def input_ranges(graph: Graph) -> dict[str, tuple[int, int]]:
-    """Input -> least and largest value that its elements may have, where operators behind it take only some.
+    """Input -> least and largest value that its elements may have, where operators after it take only some.
 
     What is drawn from these, no kernel refuses; a model may take more, such as indices that count from the end. Inputs
     of which no value, or every value, is known to do are left out.

@@ -173,7 +173,7 @@ def slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]
         first, last = clamped(start, 0, extent), clamped(end, 0, extent)
         count = ceildiv(last - first, step)
     else:
-        # In an empty range, the first index is the one in front of it.
+        # In an empty range, the first index is the one before it.
         front = min(extent - 1, 0) if isinstance(extent, int) else -1 if counted(extent) else 0
         first, last = clamped(start, front, extent - 1), clamped(end, -1, extent - 1)
         count = ceildiv(first - last, -step)

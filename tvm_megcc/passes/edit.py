@@ -24,7 +24,7 @@ class Editor:
         self.types = dict(graph.types)
         self.constants = dict(graph.constants)
         self._readers = graph.consumers()
-        # Place 0 is that of the inputs, in front of all operators.
+        # Place 0 is that of the inputs, before all operators.
         self._places: list[list[Op]] = [[], *([op] for op in graph.ops)]
         self._before: list[list[Op]] = [[] for _ in self._places]
         self._behind: list[list[Op]] = [[] for _ in self._places]
@@ -88,15 +88,15 @@ class Editor:
         self._before[self._place[op.outputs[0]]].append(new)
 
     def add_after(self, name: str, new: Op) -> None:
-        """Adds an operator right behind the one that gives a value; in front of all behind an input."""
+        """Adds an operator right after the one that gives a value; before all after an input."""
         self._behind[self._place.get(name, 0)].append(new)
 
     def append(self, new: Op) -> None:
-        """Adds an operator behind all others."""
+        """Adds an operator after all others."""
         self._behind[-1].append(new)
 
     def redirect(self, names: Mapping[str, str]) -> None:
-        """Lets the graph's operators read other values; what was added before or behind them stays as it is."""
+        """Lets the graph's operators read other values; what was added before or after them stays as it is."""
         for ops in self._places:
             ops[:] = [op.with_(inputs=tuple(names.get(name, name) for name in op.inputs)) for op in ops]
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A model on a device: one session, behind functions that TVM's RPC or a caller in the same process can call, with all
+ * A model on a device: one session, after functions that TVM's RPC or a caller in the same process can call, with all
  * times taken here. Compiled with a generated folder into a shared library.
  */
 #define _POSIX_C_SOURCE 200112L

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model that is timed where it runs: in this process, or on a board behind TVM's RPC.
+"""A model that is timed where it runs: in this process, or on a board reached through TVM's RPC.
 
 The C side is device.c: three functions over blocks of bytes. A link calls them; `LocalLink` does in this process,
 `remote.RpcLink` on a board.
@@ -78,7 +78,7 @@ def build_library(folder: str | Path, target: Target | str | None = None, cc: st
 
 
 class DeviceSession(Session):
-    """A session behind a link."""
+    """A session after a link."""
 
     def __init__(self, built: Build, link: Link):
         super().__init__(built)

@@ -66,7 +66,7 @@ static int is_intact(const block *b)
     return 1;
 }
 
-/* Equal copies of an input, one behind the other. */
+/* Equal copies of an input, one after the other. */
 typedef struct copies {
     const unsigned char *first, *end;
     size_t step;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A model and a session on the heap, behind functions that are easy to call from Python: the sizes of the API's
+ * A model and a session on the heap, after functions that are easy to call from Python: the sizes of the API's
  * structs stay on this side. Compiled into the shared library of a build.
  */
 #define _POSIX_C_SOURCE 200112L /* clock_gettime */

@@ -19,7 +19,7 @@ from ..target import ISAS
 from .toolchain import Compiler
 
 #: The headers that megcc_simd.h includes before it raises the ISA. 32-bit Arm is not here: its header depends on the
-#: raised ISA. Behind any precompiled header gcc 12 fails at that of Helium.
+#: raised ISA. After any precompiled header gcc 12 fails at that of Helium.
 HEADER = """\
 #if defined(__x86_64__)
 #include <immintrin.h>

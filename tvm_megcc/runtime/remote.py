@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boards behind TVM's RPC tracker: any server that registered there, as TVM ships it. TVM is imported on first use."""
+"""Boards reached through TVM's RPC tracker: any server that registered there, as TVM ships it. TVM is imported on
+first use."""
 
 from __future__ import annotations
 

@@ -364,7 +364,7 @@ class Session:
         return [self._padded(port, array, arrays) for port, array in zip(self.inputs, arrays, strict=True)]
 
     def _padded(self, port: Port, array: Array, arrays: Sequence[Array]) -> Array:
-        """Returns an input that grows with a state, behind whose elements come zeros that are not read."""
+        """Returns an input that grows with a state, after whose elements come zeros that are not read."""
         if port.filled is None or port.takes(array):
             return array
         new, past = port.filled.new, self._rows(port.filled.past)
@@ -444,7 +444,7 @@ def _range_text(name: str, low: int, high: int | None) -> str:
 
 
 def _column(column: Any, port: Port) -> Array:
-    """Returns a column of a table as an input: the axes behind the first are of one."""
+    """Returns a column of a table as an input: the axes after the first are of one."""
     array = np.asarray(column)
     if array.dtype != object and not port.strings:
         array = array.astype(np.dtype(port.dtype), casting="same_kind")

@@ -26,7 +26,7 @@ from .build import CFLAGS
 from .objects import Objects, run_tool
 from .toolchain import Compiler, find_compiler
 
-#: How TVM's runtime calls compiled code, by the template that has it, and what it puts in front of the C symbols:
+#: How TVM's runtime calls compiled code, by the template that has it, and what it puts before the C symbols:
 #: the FFI of today, the C API of the versions that have Relay.
 ABIS = {"ffi": "__tvm_ffi_", "packed": ""}
 #: The suffix of the function that runs a region and returns the times of its kernels, as a text of JSON.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls in a process of their own: an engine that is not ours may end it, and we say so.
 
-The process is started once and waits for calls until ours ends. A call and its answer are pickles behind their length,
+The process is started once and waits for calls until ours ends. A call and its answer are pickles after their length,
 over pipes that nobody else has.
 """
 

@@ -132,7 +132,7 @@ def timed_session_of(path: str | Path, args) -> DeviceSession | EmulatedSession:
 
 
 def remote_session_of(path: str | Path, args) -> DeviceSession:
-    """Returns a session on a device behind TVM's RPC.
+    """Returns a session on a device reached through TVM's RPC.
 
     Raises:
         MegccError: if --key is missing, or there is no such device.

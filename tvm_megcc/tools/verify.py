@@ -61,7 +61,7 @@ def test_input(port: Port, input_index: int, run: int) -> np.ndarray:
 
 
 def digest(session: Session) -> str:
-    """Returns the hash of what it computes, from the first states; they are these again behind it."""
+    """Returns the hash of what it computes, from the first states; they are these again after it."""
     found = hashlib.sha256()
     session.reset()
     for run in range(RUNS if session.kept else 1):

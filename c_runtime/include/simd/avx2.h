@@ -54,7 +54,7 @@ static MGC_INLINE mgc_v mgc_even(mgc_v a, mgc_v b)
     return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88)), 0xd8));
 }
 
-/* p[index[0]], p[index[1]], ... where none lies MGC_LANES or more behind p[index[0]]; all of these are read. */
+/* p[index[0]], p[index[1]], ... where none lies MGC_LANES or more after p[index[0]]; all of these are read. */
 static MGC_INLINE mgc_v mgc_pick(const float *p, const int32_t *index)
 {
     const __m256i at = _mm256_sub_epi32(_mm256_loadu_si256((const __m256i *)index), _mm256_set1_epi32(index[0]));

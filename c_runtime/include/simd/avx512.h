@@ -60,7 +60,7 @@ static MGC_INLINE mgc_v mgc_even(mgc_v a, mgc_v b)
     return _mm512_permutex2var_ps(a, _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30), b);
 }
 
-/* p[index[0]], p[index[1]], ... where none lies MGC_LANES or more behind p[index[0]]; all of these are read. */
+/* p[index[0]], p[index[1]], ... where none lies MGC_LANES or more after p[index[0]]; all of these are read. */
 static MGC_INLINE mgc_v mgc_pick(const float *p, const int32_t *index)
 {
     const __m512i at = _mm512_sub_epi32(_mm512_loadu_si512(index), _mm512_set1_epi32(index[0]));

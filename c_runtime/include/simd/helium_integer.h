@@ -59,7 +59,7 @@ typedef int32x4_t mgc_four;
 
 #define MGC_NAKED(name, type) static __attribute__((naked, noinline, unused)) void name(type *p __attribute__((unused)))
 
-/* Sums are in even registers, as VMLADAV wants them: r0, r4, r8, r12 of the first row. Steps behind the first are done by
+/* Sums are in even registers, as VMLADAV wants them: r0, r4, r8, r12 of the first row. Steps after the first are done by
  * twos; where the first is followed by an odd number, the loop is entered in its middle. */
 #define MGC_STEP_2X4(multiply) \
     "vldrb.8 q0, [r3], #16\n\tvldrb.8 q2, [r5], #16\n\t" multiply " r0, q0, q2\n\tvldrb.8 q1, [r1], #16\n\t" \

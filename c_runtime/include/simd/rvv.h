@@ -102,7 +102,7 @@ MGC_JOINED(2)
 MGC_JOINED(4)
 #undef MGC_JOINED
 
-/* p[index[0]], p[index[1]], ... where none lies MGC_LANES or more behind p[index[0]]. */
+/* p[index[0]], p[index[1]], ... where none lies MGC_LANES or more after p[index[0]]. */
 static MGC_INLINE mgc_v mgc_pick(const float *p, const int32_t *index)
 {
     mgc_v picked = mgc_zero();

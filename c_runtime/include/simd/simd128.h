@@ -7,7 +7,7 @@
 #define MEGCC_SIMD_SIMD128_H
 
 #define MGC_LANES 4
-/* In front of a loop that must stay one: V8 loads what a stretch of code without jumps reads before it computes, so the
+/* Before a loop that must stay one: V8 loads what a stretch of code without jumps reads before it computes, so the
    operands of two steps would not fit into registers. */
 #define MGC_STEP_BY_STEP _Pragma("clang loop unroll(disable)")
 

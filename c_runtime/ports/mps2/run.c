@@ -9,7 +9,7 @@
 
 int main(void);
 
-/* Opens "in7.bin" behind the model's prefix, from "in?.bin". The name is on the stack only here, not below a run. */
+/* Opens "in7.bin" after the model's prefix, from "in?.bin". The name is on the stack only here, not below a run. */
 static __attribute__((noinline)) int32_t opened(const char *prefix, const char *pattern, uint32_t index, int write)
 {
     char name[128];

@@ -15,7 +15,7 @@ _QUIET = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|/\*.*?\*/|//.*')
 
 
 def reindent(text: str) -> str:
-    """Returns the same lines at the columns that their nesting asks for, those that are too long broken behind commas.
+    """Returns the same lines at the columns that their nesting asks for, those that are too long broken after commas.
     Blank lines stand between functions only, never two.
 
     Block comments over several lines keep their inner alignment. Preprocessor lines stay at the margin.
@@ -69,7 +69,7 @@ def _facts(line: str) -> tuple[str, int, int, int]:
 
 
 def _broken(line: str, column: int) -> list[str]:
-    """Returns a line at this column; what does not fit follows on lines of its own, broken behind the outermost
+    """Returns a line at this column; what does not fit follows on lines of its own, broken after the outermost
     commas."""
     lines, inner = [], column + len(INDENT)
     while column + len(line) > WIDTH and not line.startswith(("/*", "*", "for")):

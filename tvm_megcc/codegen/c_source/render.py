@@ -181,7 +181,7 @@ class Epilogue:
         return f"{load}_n({place}, {n})" if n else f"{load}({place})"
 
     def function(self) -> str:
-        """Returns the definition of `epilogue`, in front of the template's own functions."""
+        """Returns the definition of `epilogue`, before the template's own functions."""
         if not self.present:
             return ""
         names = ["x", *(p.name for p in self.operands)]

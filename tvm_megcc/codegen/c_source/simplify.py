@@ -18,7 +18,7 @@ _TOKEN = re.compile(r"""
 #: A line without one of these has nothing to drop; most lines have none. The rarest characters are looked for first.
 _HINT = re.compile(r" [01]\b(?<=[*/+-] .)(?!\.)|[01] [*+] (?<=\b....)|\(\d+\) [*+]")
 _TYPE = re.compile(r"(?:const|unsigned|signed|char|short|int|long|float|double|void|mgc_v|\w+_t|\*)$")
-#: A product does not begin behind these; and a sum does behind those.
+#: A product does not begin after these; and a sum does after those.
 _TIGHTER = ("*", "/", "%", "&", "!", "~")
 _STARTS = ("(", "[", ",", "=", "return", "?", ":", "+=", "-=")
 _KEYWORDS = {"return", "case", "sizeof", "if", "while", "for", "switch", "else", "do"}
@@ -94,7 +94,7 @@ class _Tokens:
         return self.at(index)[:1].isalnum() or self.at(index)[:1] in ("_", "(", '"')
 
     def factor_end(self, index: int) -> int:
-        """Behind a name, a number or a parenthesis, casts before it included, that nothing is applied to; -1: none."""
+        """After a name, a number or a parenthesis, casts before it included, that nothing is applied to; -1: none."""
         while self.at(index) == "(" and (close := self.closing(index)) > 0 and self.is_cast(close):
             index = close + 1
         end = self.closing(index) + 1 if self.at(index) == "(" else index + 1

@@ -51,8 +51,8 @@ class Buffer:
 class MemoryPlan:
     """Offsets by buffer name. `lower_bound` is the largest sum of sizes alive at once, padding included.
 
-    regions: bytes of the blocks of memory that the arena consists of, one behind the other; empty: one.
-    missing: bytes that the regions there are do not have; the arena ends so far behind them.
+    regions: bytes of the blocks of memory that the arena consists of, one after the other; empty: one.
+    missing: bytes that the regions there are do not have; the arena ends so far after them.
     """
 
     arena_bytes: int
@@ -77,7 +77,7 @@ def plan(buffers: Sequence[Buffer], alignment: int = 16, regions: Sequence[int] 
     `alignment`.
 
     Where it consists of `regions`, of so many bytes at most, nothing lies in two of them, and of the layouts that fit
-    the one is taken with least traffic behind the first region, behind the second, and so on.
+    the one is taken with least traffic beyond the first region, beyond the second, and so on.
 
     States, which live for ever, lie below everything else: the runtime compares one address to know that nothing is
     written there.
@@ -114,7 +114,7 @@ def plan(buffers: Sequence[Buffer], alignment: int = 16, regions: Sequence[int] 
     offsets |= {name: states + best.offsets[place] for name, place in problem.place_of.items()}
     arena = states + best.arena
     missing = max(arena - ends[-1], 0) if regions else 0
-    # Buffers that do not fit lie behind the last region, which is as large as it would have to be then.
+    # Buffers that do not fit lie after the last region, which is as large as it would have to be then.
     regions = (*regions[:-1], regions[-1] + missing) if regions else ()
     return MemoryPlan(arena, offsets, states + bound, best.name, alignment, regions, missing)
 
@@ -148,7 +148,7 @@ def with_constants(buffers: Sequence[Buffer], constants: Sequence[Buffer], plan:
 def live_bytes(buffers: Sequence[Buffer], alignment: int = 1, steps: int = 0) -> list[int]:
     """Bytes alive at each instruction, padded to `alignment`.
 
-    steps: least length of the list; instructions behind the last use of a buffer have 0.
+    steps: least length of the list; instructions after the last use of a buffer have 0.
     """
     change = [0] * (max((b.last + 1 for b in buffers), default=0) + 1)
     change += [0] * (steps + 1 - len(change))
@@ -279,7 +279,7 @@ class _Problem:
         ends = [0] * len(self.sizes)
         for i in order:
             size, align = self.sizes[i], self.alignments[i]
-            # Where it may not begin: from behind the last address below a rival to before the rival's end.
+            # Where it may not begin: from the first address after a rival below to before the rival's end.
             taken = sorted([*((offsets[j] - own, offsets[j] + other)
                               for j, own, other in self.rivals[i] if offsets[j] >= 0),
                             *((border - size, border) for border in self.borders)])
@@ -297,7 +297,7 @@ class _Problem:
         return _Layout(_round_up(max(ends, default=0), self.alignment), tuple(offsets), tuple(order))
 
     def cost(self, layout: _Layout) -> tuple:
-        """Returns the value to minimise: bytes behind all regions, traffic behind the first, behind the second, the
+        """Returns the value to minimise: bytes after all regions, traffic after the first, after the second, the
         arena."""
         behind = tuple(sum(b.traffic * b.bytes for b, offset in zip(self.buffers, layout.offsets, strict=True)
                            if offset >= border) for border in self.borders)

@@ -64,7 +64,7 @@ TEXT_ONLY = {"go": "cgo neither copies nor watches", "swift": "Swift's package m
              "cmsis-pack": "compilers other than gcc and clang do not find"}
 #: Systems whose packages share one runtime where a program has several.
 SHARED = {"rust", "cpp"}
-#: The header that all sources include first, and the line behind which it includes the configuration.
+#: The header that all sources include first, and the line after which it includes the configuration.
 _FIRST, _AFTER = "runtime/include/megcc_kernel.h", "#define MEGCC_KERNEL_H\n"
 #: Where the configuration is, and the line that asks for it.
 _CONFIG, _INCLUDE = "src/megcc_config.h", '\n#include "megcc_config.h"\n'

@@ -257,6 +257,6 @@ def in_one_folder(files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def go_module(name: str, rest: str) -> str:
-    """Returns the path of a module: that of the address where it will be (`rest`, behind the scheme), or the package's
+    """Returns the path of a module: that of the address where it will be (`rest`, after the scheme), or the package's
     name."""
     return rest if re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)+(/[A-Za-z0-9_][A-Za-z0-9_-]*)*", rest) else name

@@ -234,7 +234,7 @@ class _Transformer:
         return onnx_operator(self.node, "RMSNormalization", x, weight, axis=-1, epsilon=self.what.epsilon)
 
     def _after(self, name: str, x: str) -> str:
-        """The norm behind a block, for architectures that have one."""
+        """The norm after a block, for architectures that have one."""
         return self._norm(name, x) if f"{name}.weight" in self.file.tensors else x
 
     def _added(self, x: str, y: str) -> str:

@@ -108,7 +108,7 @@ def carried_forms(importer: Importer, node: Node, starts: Sequence[str], given: 
     """Forms of the values that a loop carries: sequences are stacked. An iteration tells what an empty one is of.
 
     given: names, in the body, of the iteration, of the condition and of the values. positions: of the values among the
-    results that `iteration` gives behind the condition.
+    results that `iteration` gives after the condition.
 
     Raises:
         MegccError: where that is not told, or tensors of one have several types.

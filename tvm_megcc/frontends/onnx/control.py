@@ -277,7 +277,7 @@ def _stacked(node: Node, rows: Sequence[str], axis: int) -> str:
 
 
 def scan(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, opsets: Opsets) -> list[str | None]:
-    """Returns the outputs of a Scan over axes of known extent. Before operator set 9 all is by batch, behind
+    """Returns the outputs of a Scan over axes of known extent. Before operator set 9 all is by batch, after
     lengths."""
     body, count = branch_of(node, proto, "body"), node.attr("num_scan_inputs")
     if node.opset < 9:

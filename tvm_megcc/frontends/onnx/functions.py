@@ -79,7 +79,7 @@ _TAKES_INT64 = {"CenterCropPad": 1}
 
 
 def _with_int64(function: Function, index: int) -> Function:
-    """Returns the body behind a conversion of an operand to int64."""
+    """Returns the body after a conversion of an operand to int64."""
     own = function.inputs[index]
     cast = onnx.helper.make_node("Cast", [own], [f"{own}_int64"], to=onnx.TensorProto.INT64)
     nodes = []

@@ -118,7 +118,7 @@ def _importers(externs: Externs | None = None) -> dict[str, Callable[[Node], tup
 
 
 class Scope:
-    """Names of the file -> our values, None for a value behind a problem; a subgraph sees those around it.
+    """Names of the file -> our values, None for a value after a problem; a subgraph sees those around it.
 
     declared: shapes that the file states for values of its own.
     """
@@ -158,7 +158,7 @@ class Importer:
         self.refused = False
         self.expanding: list[tuple[str, str]] = []
         self.expanded = 0
-        #: With those that were imported to find out about a loop or a branch, and again behind it.
+        #: With those that were imported to find out about a loop or a branch, and again after it.
         self.imported = 0
         written = len(self.graph.node) + sum(len(function.node) for function in model.proto.functions)
         self.most_expanded = max(MOST_EXPANDED, 4 * written)
@@ -415,7 +415,7 @@ class Importer:
                     scope.values[name] = None
 
     def _ordered(self, nodes: Sequence[onnx.NodeProto], scope: Scope) -> list[onnx.NodeProto]:
-        """The nodes behind what they read, those first that come first in the file; cyclic ones are left out."""
+        """The nodes after what they read, those first that come first in the file; cyclic ones are left out."""
         ordered, left = in_order([list(reads(node)) for node in nodes], [list(node.output) for node in nodes])
         rest = [nodes[index] for index in left]
         if rest:

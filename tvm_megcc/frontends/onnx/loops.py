@@ -234,7 +234,7 @@ def _may_stay(start: Dim, then: Dim, inside: Dim) -> bool:
 
 
 def _largest(trip_count: Dim | None, start: Dim, then: Dim, inside: Dim, known: dict, outside: set[str]) -> Dim | None:
-    """Returns the largest extent of a value that has `start` at first and `then` behind an iteration that began with
+    """Returns the largest extent of a value that has `start` at first and `then` after an iteration that began with
     `inside`."""
     first = largest(start, known, outside)
     growth = largest(then - inside, known, outside)

@@ -49,7 +49,7 @@ KEEP_SHAPES = ("relax.reshape",)
 #: Element types of the tensors that TVM passes.
 ELEMENT_TYPES = (*ORDINARY, "bfloat16")
 CALL_TIR = "relax.call_tir"
-#: In front of the names of composites whose operators are imported as TIR loops.
+#: Before the names of composites whose operators are imported as TIR loops.
 TIR_PREFIX = "megcc.tir."
 #: Attribute of regions: the TIR functions that they call, by name.
 TIR_FUNCTIONS = "megcc_tir"

@@ -216,7 +216,7 @@ def strided_slice(node: TvmNode) -> Values:
 
 @imports("flip")
 def flip(node: TvmNode) -> Values:
-    """From behind the last element, whatever the extent."""
+    """Starts after the last element, whatever the extent."""
     operands = [node.constant([value], "int64") for value in (2**31 - 1, -2**31, int(node.attrs.axis), -1)]
     return node.onnx("Slice", node.inputs[0], *operands)
 

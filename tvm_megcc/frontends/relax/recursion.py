@@ -9,7 +9,7 @@ from tvm import ir, relax
 from ..tvm_versions import Call, type_of
 from .prepare import is_partitioned
 
-#: In front of the names of external functions that stand for functions of the module.
+#: Before the names of external functions that stand for functions of the module.
 _STANDS_FOR = "megcc.function."
 
 

@@ -20,7 +20,7 @@ from .prepare import has_branches, is_partitioned
 NAME = "megcc_region{}_{}"
 #: Attribute of partitioned modules.
 PARTITIONED = "megcc_partitioned"
-#: In front of the names of what is set aside while composites are merged.
+#: Before the names of what is set aside while composites are merged.
 _ASIDE = "megcc.aside."
 
 

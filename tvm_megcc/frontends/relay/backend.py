@@ -113,7 +113,7 @@ def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = Non
 def _export_library(self, file_name, fcompile=None, *addons, **more):
     """`export_library` of TVM's modules; links with the compiler of our target where that is not this machine.
 
-    addons: older versions have positions behind fcompile, newer ones only names.
+    addons: older versions have positions after fcompile, newer ones only names.
     """
     targets = targets_of(in_memory.ours(self), tvm.runtime.Module.implements_function)
     for part in self._collect_dso_modules() if targets else ():

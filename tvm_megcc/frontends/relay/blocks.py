@@ -179,7 +179,7 @@ def _same(bindings: list[tuple]) -> dict:
 
 
 def _last_uses(bindings: list[tuple], result, same: Mapping) -> dict:
-    """Maps each variable to the last binding that uses it; the result's number is behind them all."""
+    """Maps each variable to the last binding that uses it; the result's number is after them all."""
     last = {}
     for index, value in enumerate((*(value for _, value in bindings), result)):
         if kind_of(value) != "Var" or index == len(bindings):

@@ -115,6 +115,6 @@ def _by_block(function: relay.Function, name: str, functions: Mapping, transform
 
 
 def _left(var: relay.GlobalVar, error: Exception) -> None:
-    """TVM's errors end with what happened, behind the stack."""
+    """TVM's errors end with what happened, after the stack."""
     reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
     logger.warning("%s is left to TVM, whose passes fail on it: %s", var.name_hint, reason)

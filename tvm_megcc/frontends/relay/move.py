@@ -56,7 +56,7 @@ def like(node: TvmNode) -> Values:
 
 @imports("strided_slice")
 def strided_slice(node: TvmNode) -> Values:
-    """Axes that are not named are the first ones; of axes without an end, everything behind the beginning."""
+    """Axes that are not named are the first ones; of axes without an end, everything after the beginning."""
     a, shape = node.attrs, node.type_of(node.inputs[0]).shape
     begins, ends, steps = ints(a.begin), ints(a.end), ints(a.strides)
     axes = ints(a.axes) if a.axes is not None else tuple(range(len(begins)))

@@ -64,7 +64,7 @@ def importable() -> list[str]:
 
 
 class _Fold(Fold):
-    """Relay's patterns; what a call has behind the operands of a term may be anything."""
+    """Relay's patterns; what a call has after the operands of a term may be anything."""
 
     dialect = "Relay"
 

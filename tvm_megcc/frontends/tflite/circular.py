@@ -19,7 +19,7 @@ def circular_buffer(node: Node) -> Results:
     first run all steps are the zero point.
 
     With option cycles_max of C, TFLite Micro ends a run here, but for every C-th one. Here the others go on to the end;
-    what they compute behind this operator becomes neither a state nor an output.
+    what they compute after this operator becomes neither a state nor an output.
     """
     (n, one, *rest), shape = node.type(0).shape, node.results[0].shape
     if one != 1 or len(rest) != 2 or len(shape) != 4 or (n, *rest) != (shape[0], *shape[2:]) or shape[1] < 1:

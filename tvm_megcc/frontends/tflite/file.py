@@ -241,7 +241,7 @@ class _Reader:
 
     def buffer(self, buffer) -> np.ndarray:
         start, size = buffer.Offset(), buffer.Size()
-        if start > 1:  # of a file beyond 2 GB: behind the tables
+        if start > 1:  # of a file beyond 2 GB: after the tables
             if start + size > len(self.data):
                 raise _Damaged("a constant lies behind its end")
             return np.frombuffer(self.data, np.uint8, size, start)

@@ -26,7 +26,7 @@ def gather(node: Node) -> Results:
     if not 0 < batch <= min(axis, indices.rank):
         raise ShapeError(f"has {batch} axes of batches, indices {indices} and axis {axis}")
     rank, behind = len(node.type(0).shape), indices.rank - batch
-    between = range(batch, axis)  # axes in front of the one with indices: they come back in front of the indices' own
+    between = range(batch, axis)  # axes before the one with indices: they come back before the indices' own
     x = node.in_order(node.value(0), (*range(batch), axis, *between, *range(axis + 1, rank)))
     points = node.emit("reshape", node.plain(1), shape=(*indices.shape, 1))
     found = node.emit("gather_nd", x, points, batch=batch)

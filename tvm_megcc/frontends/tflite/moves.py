@@ -291,7 +291,7 @@ def _cut(node: Node, bit: int, begins, ends, steps, has, extent: Dim) -> tuple[t
     end = (FAR if step > 0 else -FAR) if has["End"][bit] else ends[bit]
     if isinstance(start, int) and isinstance(end, int) and isinstance(extent, int) and \
             not range(*slice(start, end, step).indices(extent)):
-        return (0, 0, 1), True  # where ONNX takes the first element of what begins in front of it
+        return (0, 0, 1), True  # where ONNX takes the first element of what begins before it
     return (start, end, step), True
 
 

@@ -176,7 +176,7 @@ class Node:
         return self.reshaped(value, [extent for axis, extent in enumerate(value.type.shape) if axis not in axes])
 
     def activated(self, result: str | Value) -> Value:
-        """Returns the result behind the operator's fused activation."""
+        """Returns the result after the operator's fused activation."""
         value = self.made(result) if isinstance(result, str) else result
         function = self.option("FusedActivationFunction", 0)
         if function == tflite.ActivationFunctionType.NONE:
@@ -201,7 +201,7 @@ IMPORTERS: dict[str, Importer] = {}
 
 
 def imports(*kinds: str, fused: bool = False):
-    """Returns a decorator that registers the importer of operators; fused: an activation may be behind their first
+    """Returns a decorator that registers the importer of operators; fused: an activation may be after their first
     result."""
     def add(function: Importer) -> Importer:
         def activated(node: Node) -> Results:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent layers of float32. Each run begins with states of zeros, as LiteRT does behind `reset_all_variables`, but
+"""Recurrent layers of float32. Each run begins with states of zeros, as LiteRT does after `reset_all_variables`, but
 for those that somebody asks for."""
 
 from __future__ import annotations

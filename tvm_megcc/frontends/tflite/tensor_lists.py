@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """TensorLists that a WHILE writes items of, in our graph tensors with an axis for the items in front.
 
-TensorFlow's converter spells an item that is written as what is in front of it, the item and what is behind it, joined;
+TensorFlow's converter spells an item that is written as what is before it, the item and what is after it, joined;
 in our graph that is one operator, whose result has the list's shape. With `select_tf_ops` it leaves TensorFlow's own
 operators in the file. The list that one of them reserves has the type of what is stacked of it.
 """
@@ -87,7 +87,7 @@ def _all(graph: Subgraph, index: int, number: int) -> bool:
 
 
 def _along_first(graph: Subgraph, makers: Mapping[int, Operator], index: int, number: int) -> int | None:
-    """Returns the one number in front of others that are all `number`; None if it is no such vector."""
+    """Returns the one number before others that are all `number`; None if it is no such vector."""
     join = makers.get(index)
     if join is None or join.kind not in ("CONCATENATION", "PACK") or not join.inputs \
             or any(each < 0 or not _all(graph, each, number) for each in join.inputs[1:]):

@@ -30,7 +30,7 @@ class Loops(Text):
     """Prints the statements of one function.
 
     macs: multiply-accumulates so far. _open, _trips: variables and extents of the loops around. _begun: blocks whose
-    `init` is printed in front of their loop. _split: the loop whose iterations are tasks.
+    `init` is printed before their loop. _split: the loop whose iterations are tasks.
     """
 
     def __init__(self, analyzer: Analyzer, dim):

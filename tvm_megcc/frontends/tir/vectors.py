@@ -54,7 +54,7 @@ class Vectors(Expressions):
         return any_part(expr, lambda part: any(part.same_as(variable) for variable in self.moving))
 
     def _start(self, buffer, indices) -> str:
-        """Returns the place of the first lane, if the others are behind it."""
+        """Returns the place of the first lane, if the others are after it."""
         indices = [self.simplified(index) for index in indices]
         *outer, last = indices
         shape = self.memory(buffer).shape

@@ -38,7 +38,7 @@ class Slot:
 
 
 def slots(temporaries: Sequence[Temporary]) -> list[Slot]:
-    """Temporaries in slots, wide element types first, so that each slot is aligned behind the others."""
+    """Temporaries in slots, wide element types first, so that each slot is aligned after the others."""
     found: list[Slot] = []
     for temporary in sorted(temporaries, key=lambda t: t.first):
         free = [slot for slot in found if slot.takes(temporary)]

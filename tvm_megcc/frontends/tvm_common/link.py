@@ -13,7 +13,7 @@ from ...runtime.toolchain import find_compiler, is_local
 from ...target import TARGETS, Target
 from . import target as tvm_target
 
-#: A name among the functions of our object, with no function behind it: says for which CPU it was compiled.
+#: A name among the functions of our object, with no function after it: says for which CPU it was compiled.
 MARK = "megcc.target."
 
 

@@ -21,7 +21,7 @@ from ..onnx.spelled import SpelledNode, onnx_importer
 
 Values = tuple[str, ...]
 
-#: In front of the names of extents that do not follow from the shapes of the graph's inputs, as far as is known.
+#: Before the names of extents that do not follow from the shapes of the graph's inputs, as far as is known.
 MARK = "?"
 
 

@@ -14,7 +14,7 @@ from ...ops.rules import axis_of
 from ...ops.vision.resample import adaptive_means
 from .node import Importer, TvmNode, Values, into, ints
 
-#: Relax puts "relax." in front of the names.
+#: Relax puts "relax." before the names.
 IMPORTERS: dict[str, Importer] = {}
 imports = into(IMPORTERS)
 

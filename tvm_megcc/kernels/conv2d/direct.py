@@ -130,6 +130,6 @@ class DirectConv(Tiled):
             wide *= {blocked(site.target): 1.09, NHWC: 1.2, PLAIN: 1.45}[site.x.layout]
         vectors = s.n * s.g * s.oh * s.ow * s.ic * s.taps * (wide + load / min(wide, 4))
         other = (site.x.layout != blocked(site.target)) + 2 * (site.y.layout != blocked(site.target))
-        # Lanes behind the last channel of a blocked input are memory all the same.
+        # Lanes after the last channel of a blocked input are memory all the same.
         padded = s.n * s.g * s.ih * s.iw * (-s.ic % lanes) if site.x.layout == blocked(site.target) else 0
         return vectors + (other * site.y.size + 2 * padded) / lanes + 200

@@ -88,7 +88,7 @@ class Geometry:
         before = self.pads[axis]
         extent, out, kernel = ((self.ih, self.oh, self.kh), (self.iw, self.ow, self.kw))[axis]
         last = (out - 1) * self.strides[axis] + (kernel - 1) * self.dilations[axis] + 1 - before - extent
-        # Where extents are not known, the last window reaches into the pad behind, if there is one.
+        # Where extents are not known, the last window reaches into the pad after, if there is one.
         return before > 0 or (last > 0 if isinstance(last, int) else self.pads[2 + axis] > 0)
 
     def extents(self, oh: Dim, ow: Dim) -> dict[str, Dim]:

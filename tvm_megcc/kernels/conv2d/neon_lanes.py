@@ -32,7 +32,7 @@ class NeonLanes(Window):
     def sums(P: int, V: int, width: int, steps: int | str, even: bool, plane: str, start: str, stride: str = "") -> str:
         """Sets the sums of P pixels x V vectors to `start` (C, an address of V vectors; empty: 0; the next pixel's are
         `stride` bytes on, if that is given), and adds `steps` (C or a number) times four channels from xk and w on,
-        which it moves behind them. width: floats from one row of weights to the next. even: whether there are always
+        which it moves after them. width: floats from one row of weights to the next. even: whether there are always
         an even number of these. plane: C, floats from four channels to the next four."""
         c, asm, unroll = Printer(), Assembler(), 2 if even else 1
         sets = 2 if P * V + P + 2 * V <= 32 else 1

@@ -106,7 +106,7 @@ class PixelConv(Kernel):
         tile = tiling.pixel_tile(pixels, s.oc)
         steps = tiling.pixel_cost(pixels, s.oc, *tile) * s.ic * s.taps
         if not site.isa.lane_fma and not s.is_pointwise:
-            steps *= 0.86  # measured on AVX-512: loads hide behind multiply-adds (benchmarks/cost_model.py)
+            steps *= 0.86  # measured on AVX-512: loads hide after multiply-adds (benchmarks/cost_model.py)
         tiles = sum(count for _, count in tiling.pixel_runs(pixels, tile[0]))
         if site.isa.lane_fma and (s.ic, s.oc) == (1, 1) and 4 <= s.taps <= 25:
             steps, tiles = -(-pixels // lanes) * s.taps * 1.2, tiles / 2  # two rows at once share their inputs

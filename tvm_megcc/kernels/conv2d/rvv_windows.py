@@ -48,7 +48,7 @@ class RvvWindows:
         return c.text
 
     def compute(self, asm: Assembler, run: Run) -> None:
-        """One tile: its sums, and `to` and the addresses in x behind it."""
+        """One tile: its sums, and `to` and the addresses in x after it."""
         P, spare, loaded = run.pixels, self.room - run.pixels - self.kept, 0
         asm(*["mv %[at], %[w]"] * (not self.held),
             f"vle32.v {self.register(0)}, (%[b])" if self.bias else f"vmv.v.i {self.register(0)}, 0",

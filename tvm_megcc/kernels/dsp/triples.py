@@ -86,7 +86,7 @@ class DspProducts(PixelProducts):
         apart = ceildiv(depth - IC, 4) if flat else 1
         gathered = apart * rows * depth
         packed = G * round_up(OC, width) * depth
-        # Behind a window, where x is anything, a weight is its zero point: what products add, totals take away.
+        # After a window, where x is anything, a weight is its zero point: what products add, totals take away.
         w_left = skew(site.inputs[1].dtype, w_zero)
         joined = _joins(site, zeros, outputs_first)
         operands = present(site, Operand("x", 0, x_size),

@@ -126,8 +126,8 @@ class HeliumDepthwiseParameters(ConvParameters):
 
 @packer("sixteens")
 def pack_int8x16(array: np.ndarray, zero: int, taps: int, spread: bool) -> np.ndarray:
-    """[C, 1, KH, KW], less the zero point → [C/16][taps][16], zeros behind the last channel and the last tap; spread:
-    zeros behind each tap. Fewer channels than 16 are repeated where that makes a whole block."""
+    """[C, 1, KH, KW], less the zero point → [C/16][taps][16], zeros after the last channel and the last tap; spread:
+    zeros after each tap. Fewer channels than 16 are repeated where that makes a whole block."""
     channels = array.shape[0]
     packed = np.zeros((-(-channels // 16) * 16, taps), np.int8)
     weights = array.reshape(channels, -1).astype(np.int32) - zero
@@ -139,7 +139,7 @@ def pack_int8x16(array: np.ndarray, zero: int, taps: int, spread: bool) -> np.nd
 
 @packer("int16x8")
 def pack_int16x8(array: np.ndarray, zero: int) -> np.ndarray:
-    """[C, 1, KH, KW], less the zero point → [C/8][KH, KW][8] of int16, zeros behind the last channel. Fewer channels
+    """[C, 1, KH, KW], less the zero point → [C/8][KH, KW][8] of int16, zeros after the last channel. Fewer channels
     than 8 are repeated where that makes a whole block."""
     channels = array.shape[0]
     packed = array.reshape(channels, -1).astype(np.int16) - np.int16(zero)

@@ -150,7 +150,7 @@ def pack_skew(array: np.ndarray, zero: int) -> np.ndarray:
 
 @packer("dot_sums")
 def pack_sums(array: np.ndarray, outputs_first: bool, zero: int, x_zero: int, zeros_after: int = 0) -> np.ndarray:
-    """[O] of int32: what the sums of products with x, instead of x less its zero point, have too much, negated. Behind
+    """[O] of int32: what the sums of products with x, instead of x less its zero point, have too much, negated. After
     them so many zeros."""
     weights = as_outputs(array, outputs_first)
     sums = -x_zero * (weights.reshape(weights.shape[0], -1).astype(np.int64) - zero).sum(axis=1)
@@ -173,8 +173,8 @@ def is_narrow(site: Site, zero: int) -> bool:
 
 def with_sums(site: Site, operands: tuple[Operand, ...], how: tuple, zero: int, size: Dim,
               zeros_after: int | None = None) -> tuple[Operand, ...]:
-    """Returns operands with what the zero point of x adds to sums of products in the bias. how: of `pack_sums`. behind:
-    zeros behind a bias, which there is always then."""
+    """Returns operands with what the zero point of x adds to sums of products in the bias. how: of `pack_sums`. after:
+    zeros after a bias, which there is always then."""
     if not zero and zeros_after is None:
         return operands
     how, size = (*how, zero, zeros_after or 0), size + (zeros_after or 0)
@@ -185,7 +185,7 @@ def with_sums(site: Site, operands: tuple[Operand, ...], how: tuple, zero: int, 
 
 def _prefetched(site: Site, laid: Laid, tile: Tile, depth: int, s: Geometry) -> str:
     """Chooses a prefetch distance where the first cache cannot keep the weights and products of int16 leave time for
-    it. The CPU does not foresee where the next page begins, nor what lies behind a short stream; a single pixel does
+    it. The CPU does not foresee where the next page begins, nor what lies after a short stream; a single pixel does
     nothing but load them."""
     if not site.isa.ahead or site.compact or laid.dtype == site.isa.laid or s.g * s.oc * depth < NEAR:
         return ""

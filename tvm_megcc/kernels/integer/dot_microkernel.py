@@ -21,7 +21,7 @@ class DotMicrokernel:
 
     #: The length of the reduction, as parameters of a tile's function and as arguments of its calls.
     steps: ClassVar[tuple[str, str]] = ("int32_t steps", "steps")
-    #: The function computes several tiles, one behind the other.
+    #: The function computes several tiles, one after the other.
     is_repeated: ClassVar[bool] = False
 
     def __init__(self, params: DotParameters, isa: Isa, ep, known):

@@ -74,7 +74,7 @@ class PixelMatMul(PixelProducts):
 
 def in_place(site: Site, s: Geometry, single: bool) -> tuple[tuple[tuple[int, int], ...], bool]:
     """Whether y may begin where x does, as `Lowered.takes_over`, and then whether it goes from the last pixel to the
-    first. Some pixels are read before their results are written: what is read later lies behind those, or before."""
+    first. Some pixels are read before their results are written: what is read later lies after those, or before."""
     is_known = isinstance(s.ic, int) and isinstance(s.oc, int)
     if single or not s.is_pointwise or site.y.itemsize != 1 or not is_known or (s.g > 1 and s.ic != s.oc):
         return (), False

@@ -8,7 +8,7 @@ different signs. With x1 inverted, 255 - x1,
     x0 * w0 + x1 * w1 = x0 * w0 + (255 - x1) * (-w1) + 255 * w1,
 
 and the first two fit if |w0 - w1| <= 128; the third is known, and goes into the bias. So each four bytes of x are laid
-out as they are, p q, and behind them with every second byte inverted, P Q, two bytes each:
+out as they are, p q, and after them with every second byte inverted, P Q, two bytes each:
 
     p q P Q        what begins at p, q or P is p q, q P or P Q
 
@@ -84,8 +84,8 @@ def pack_weights(array: np.ndarray, *how) -> np.ndarray:
 
 @packer("pmaddubsw_moves")
 def pack_moves(array: np.ndarray, *how) -> np.ndarray:
-    """[entries] of uint8: by how many pairs of bytes an entry begins behind the one before, the first one of a run
-    behind the run."""
+    """[entries] of uint8: by how many pairs of bytes an entry begins after the one before, the first one of a run
+    after the run."""
     place, doubled = _forms(_grouped(array, *how))
     at = STEP * np.arange(place.shape[2]) + place
     # The second entry of two begins where the first one does.

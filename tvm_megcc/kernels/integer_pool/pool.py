@@ -129,7 +129,7 @@ class ReduceSumBytes(Kernel):
 
 
 def _lines(site: Site) -> tuple[Dim, Dim, Dim] | None:
-    """Returns the elements before the reduced axes in memory, along them and behind them; None where something lies
+    """Returns the elements before the reduced axes in memory, along them and after them; None where something lies
     between."""
     axes = reduced_axes(site.x, site.attrs.axes)
     places = [index for index, (_, reduced) in enumerate(axes) if reduced]

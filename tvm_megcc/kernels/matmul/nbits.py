@@ -19,7 +19,7 @@ from ..site import Site
 
 @packer("panels")
 def pack_panels(array: np.ndarray, width: int) -> np.ndarray:
-    """[N, X] → [N/width][X][width], zeros behind the last row."""
+    """[N, X] → [N/width][X][width], zeros after the last row."""
     rows = np.pad(array, ((0, -array.shape[0] % width), (0, 0)))
     return np.swapaxes(rows.reshape(-1, width, array.shape[1]), 1, 2)
 
@@ -96,7 +96,7 @@ def pack_stream(w: np.ndarray, scale: np.ndarray, *given) -> np.ndarray:
     """Numbers and scales of panels of `width` columns, in the order in which a product reads them: for each block of a
     panel [width] scales, [width] offsets or zero points if there are any, and the numbers as [block / unit][width]
     [group] bytes. A unit is a group of numbers of 8 bits, or two of 4 bits: the first one in low halves, the second one
-    in high ones. Numbers and scales behind the last row and the last number are zero.
+    in high ones. Numbers and scales after the last row and the last number are zero.
 
     given: offsets if there are any; then bits, block, depth, width, group; whether scales and offsets are float16;
     whether offsets are zero points; whether numbers of 8 bits have their highest bit inverted.

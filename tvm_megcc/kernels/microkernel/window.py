@@ -38,7 +38,7 @@ class Taps:
     def inside(self, first: str, end: str, at: str, extent: str) -> str:
         """C that says which taps lie inside an axis of x: from the one that is declared as `first` up to, but without,
         `end`. They are the same where the window lies wholly in the padding, whichever tap that is. at: C, where tap 0
-        lies, before x, in it or behind it."""
+        lies, before x, in it or after it."""
         count, dilation = self.count, self.dilation
         return f"""\
 const int32_t {first} = {at} < 0 ? (-{at} + {dilation - 1}) / {dilation} : 0;

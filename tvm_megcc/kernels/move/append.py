@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel that writes rows behind those of a cache."""
+"""The kernel that writes rows after those of a cache."""
 
 from __future__ import annotations
 

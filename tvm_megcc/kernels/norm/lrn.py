@@ -16,7 +16,7 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class LrnParameters(Parameters):
-    """Parameters of `lrn.c.j2`. size: channels that are summed. before: of them, in front of the one. beta, bias,
+    """Parameters of `lrn.c.j2`. size: channels that are summed. before: of them, before the one. beta, bias,
     share: as C."""
 
     size: int

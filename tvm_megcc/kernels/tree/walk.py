@@ -18,7 +18,7 @@ from ..site import Site
 
 @packer("leaf_rows")
 def with_leaves(nodes: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """The nodes and behind them a row for each leaf, which leads to itself."""
+    """The nodes and after them a row for each leaf, which leads to itself."""
     leaves = np.zeros((len(first) - 1, nodes.shape[1]), np.int32)
     leaves[:, :2] = (len(nodes) + np.arange(len(leaves)))[:, None]
     leaves[:, 3:] = np.array([np.inf], np.float32 if nodes.shape[1] == WORDS["float32"] else np.float64).view(np.int32)

@@ -162,7 +162,7 @@ def group_query_attention(node: OnnxNode) -> tuple[str, ...]:
     """query (or all three beside each other), key, value, past keys and values, the last key of each of the batch,
     length of the longest, cosines and sines, positions, what is added to scores, a score of nothing for each head.
 
-    Where past keys leave room, the new ones are put behind the last that counts.
+    Where past keys leave room, the new ones are put after the last that counts.
     """
     no_attributes(node, "sliding_window_cache", "qk_output")
     if {node.attr("k_quant_type", "NONE"), node.attr("v_quant_type", "NONE")} != {"NONE"}:

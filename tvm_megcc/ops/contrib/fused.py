@@ -92,7 +92,7 @@ def activated(node: OnnxNode, value: str, kind: str, given_: Sequence[float] = (
 
 
 def _transposed(node: OnnxNode, index: int, last: bool, batch: bool) -> str:
-    """Returns a matrix with its last two axes swapped (`last`), and its first axis behind those between (`batch`)."""
+    """Returns a matrix with its last two axes swapped (`last`), and its first axis after those between (`batch`)."""
     value, rank = node.inputs[index], node.type(index).rank
     if rank < 2:
         return value

@@ -22,12 +22,12 @@ _OPSET = 13
 
 
 def _real(node: OnnxNode, index: int, axis: int = 0) -> str:
-    """Operand `index` dequantised by the scale and zero point behind it."""
+    """Operand `index` dequantised by the scale and zero point after it."""
     return node.emit("dequantize_linear", node.inputs[index:index + 3], axis=axis, block=0, dtype="float32")[0]
 
 
 def _quantised(node: OnnxNode, value: str, scale: int, like: int = 0) -> tuple[str, ...]:
-    """Returns the value quantised by operand `scale` and the zero point behind it; of operand `like`'s type without
+    """Returns the value quantised by operand `scale` and the zero point after it; of operand `like`'s type without
     one."""
     dtype = node.type(scale + 1 if node.has(scale + 1) else like).dtype
     return node.emit("quantize_linear", (value, *node.inputs[scale:scale + 2]), axis=0, block=0, dtype=dtype)

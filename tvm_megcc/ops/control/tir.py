@@ -25,7 +25,7 @@ class Program:
     inputs, outputs: name in the C code and type of each operand, its shape over the extents.
     extents: (name, operand, axis) of each extent that is an axis of an input.
     given: names of the extents that the operator's attributes state.
-    helpers: definitions in front of the kernel. body: of the kernel; computes tasks [begin, end).
+    helpers: definitions before the kernel. body: of the kernel; computes tasks [begin, end).
     tasks, shared, scratch, macs: as in `Lowered` and `Operator.macs`, over the extents.
     evaluate: the meaning, on arrays; no part of what the program is.
     """

@@ -14,7 +14,7 @@ from ..base import OnnxNode, decomposes
 from ..elementwise import emit_broadcast
 from .reduce import reduce
 
-#: Labels of the axes behind an ellipsis, counted from the last.
+#: Labels of the axes after an ellipsis, counted from the last.
 _ELLIPSIS = "0123456789"
 
 

@@ -74,7 +74,7 @@ class MatMul(Operator):
 
 @decomposes("Gemm")
 def gemm(node: OnnxNode) -> tuple[str, ...]:
-    """alpha * A' @ B' + beta * C. Factors go into constants; what C cannot be as a bias is added behind."""
+    """alpha * A' @ B' + beta * C. Factors go into constants; what C cannot be as a bias is added after."""
     alpha, beta = float(node.attr("alpha", 1.0)), float(node.attr("beta", 1.0))
     attrs = {"trans_a": node.attr("transA", 0), "trans_b": node.attr("transB", 0)}
     b = node.inputs[1]

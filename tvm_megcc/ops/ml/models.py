@@ -274,7 +274,7 @@ def binarizer(node: OnnxNode) -> tuple[str, ...]:
 @ml("FeatureVectorizer")
 def feature_vectorizer(node: OnnxNode) -> tuple[str, ...]:
     """Rows of all operands beside each other, of each as many columns as `inputdimensions` says: more are left out,
-    fewer are filled up with 0. A vector is one row; axes behind the second are columns too, as in ONNX Runtime."""
+    fewer are filled up with 0. A vector is one row; axes after the second are columns too, as in ONNX Runtime."""
     values, widths = [], node.attr("inputdimensions") or []
     if len(widths) != len(node.inputs) or any(width < 0 for width in widths):
         raise ShapeError(f"inputdimensions {list(widths)} for {len(node.inputs)} operands")

@@ -39,7 +39,7 @@ def joined(node: OnnxNode, value: str) -> str:
 
 
 def parts(node: OnnxNode, value: str, axis: int, sizes: Sequence[Dim]) -> list[str]:
-    """Slices of these extents, one behind the other."""
+    """Slices of these extents, one after the other."""
     axis = axis_of(axis, node.type_of(value).rank)
     result, start = [], 0
     for size in sizes:
@@ -49,7 +49,7 @@ def parts(node: OnnxNode, value: str, axis: int, sizes: Sequence[Dim]) -> list[s
 
 
 def appended(node: OnnxNode, past: str, value: str) -> str:
-    """Keys or values behind those of earlier runs."""
+    """Keys or values after those of earlier runs."""
     if not past or node.type_of(past).shape[2] == 0:
         return value
     return node.emit("concat", (past, value), axis=2)[0]
@@ -96,7 +96,7 @@ def _extent(node: OnnxNode, extent: Dim) -> tuple[str, ...]:
 def within(node: OnnxNode, mask: str, batch: Dim, length: Dim, past: Dim, total: Dim) -> str:
     """Converts a mask of ONNX Runtime to [B or 1, 1, S or 1, T] of bool; "" if it allows all.
 
-    [B]: how many keys count. [2B]: behind the last of those, and the first. [B, T], [B, S, T], [B, 1, most, most]:
+    [B]: how many keys count. [2B]: after the last of those, and the first. [B, T], [B, S, T], [B, 1, most, most]:
     whether they do.
     """
     shape = node.type_of(mask).shape

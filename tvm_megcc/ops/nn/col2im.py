@@ -111,7 +111,7 @@ class MaxUnpool(Operator):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        """Places count through the shape that the window gives; `output_shape` adds zeros behind."""
+        """Places count through the shape that the window gives; `output_shape` adds zeros after."""
         x, kernel = node.type(0), node.attr("kernel_shape")
         axes = len(kernel)
         strides, pads = node.attr("strides", [1] * axes), node.attr("pads", [0] * (2 * axes))

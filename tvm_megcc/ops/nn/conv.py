@@ -143,7 +143,7 @@ Conv2d.cases = (
     _case((2, 21, 30, 37), (40, 21, 3, 3), pads=(0, 1, 2, 1)),
     _case((1, 9, 6, 9), (260, 9, 3, 3), pads=_SAME, bias=False),
     _case((1, 12, 13, 11), (24, 12, 5, 5), pads=(2, 2, 2, 2)),
-    # Sums over some input channels at a time: in equal parts; with a rest behind the last one; for two groups.
+    # Sums over some input channels at a time: in equal parts; with a rest after the last one; for two groups.
     _case((1, 384, 3, 7), (36, 384, 1, 1)),
     _case((2, 261, 3, 5), (72, 261, 1, 1), bias=False),
     _case((1, 520, 1, 11), (72, 260, 1, 1), groups=2),

@@ -20,7 +20,7 @@ class Conv2dTranspose(Operator):
     """y[n, o, h*sh + i*dh - top, w*sw + j*dw - left] += x[n, c, h, w] * w[c, o, i, j], on b[o].
 
     Attributes: `strides`, `dilations`, `output_padding` (h, w); `pads` (top, left, bottom, right): what is cut off the
-    result, `output_padding` being added behind; `groups`.
+    result, `output_padding` being added after; `groups`.
     Operands: x [N, C, H, W], w [C, O / groups, KH, KW], b [O].
     """
 

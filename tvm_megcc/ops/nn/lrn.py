@@ -15,7 +15,7 @@ from ..base import Case, OnnxNode, Operator, f32, register
 @register
 class Lrn(Operator):
     """y = x / (bias + alpha / size * sum of the squares of `size` channels around)^beta; of an even window the greater
-    half lies behind. Operand: x [N, C, H, W]."""
+    half lies after. Operand: x [N, C, H, W]."""
 
     kind = "lrn"
     onnx = ("LRN",)

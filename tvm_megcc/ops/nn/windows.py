@@ -80,7 +80,7 @@ def window_attrs(node: OnnxNode, kernel: tuple[int, ...], pads: tuple[int, ...] 
 def _auto_pad(node: OnnxNode) -> str:
     """
     Raises:
-        MegccError: for one that there is not.
+        MegccError: for one that do not exist.
     """
     auto = node.attr("auto_pad", "NOTSET")
     auto = auto.decode() if isinstance(auto, bytes) else auto

@@ -82,7 +82,7 @@ def qlinear_matmul(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _requantized(node: OnnxNode, sums: str, scale: str, result: int) -> tuple[str, ...]:
-    """Sums times their scale, quantised by operands `result` (a scale) and the one behind it (a zero point)."""
+    """Sums times their scale, quantised by operands `result` (a scale) and the one after it (a zero point)."""
     zero = _zero(node, result + 1)
     if node.is_constant(scale) and node.is_const(result) and zero is not None and node.type(result).size == 1 \
             and node.type(result).dtype == "float32":
@@ -115,7 +115,7 @@ def _convolution(node: OnnxNode, x: str, w: str) -> tuple[str, ...]:
 
 
 def _sums(node: OnnxNode, x: int, w: int, bias: int | None = None) -> tuple[str, ...]:
-    """Returns the convolution of operands x and w, whose zero points are two behind them; () where that of w is not
+    """Returns the convolution of operands x and w, whose zero points are two after them; () where that of w is not
     known."""
     x_zero, w_zero = _zero(node, x + 2), _zero(node, w + 2)
     if w_zero is None or node.type(x).rank not in (3, 4) or (x_zero is None and node.type(x + 2).size != 1):

@@ -95,7 +95,7 @@ class QuantizeBlocks(Operator):
     even, and scale = m / 127, m being the largest |x|. Divisions and the product are rounded to float32. A block with m
     below 2^-100 is zero; in one that has an infinity or a NaN the scale is NaN and all q are zero.
 
-    Attributes: `multiple`: zeros behind the last axis bring it to a multiple of this, which is one of 32; `part`: 16 or
+    Attributes: `multiple`: zeros after the last axis bring it to a multiple of this, which is one of 32; `part`: 16 or
     32, as many q are summed up. Results: q int8 [..., K]; scale float32 [..., K / 32]; sums int32 [..., K / part].
     """
 

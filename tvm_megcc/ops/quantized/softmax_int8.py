@@ -65,7 +65,7 @@ class SoftmaxFixed(Operator):
     attribute `wide` the result is int16, in steps of 1 / 65536 from the least number on.
 
     Operand `table`: int32 of up to 256, exponentials in Q0.31 by how far a number is below the largest of its line;
-    those behind its end are 0.
+    those after its end are 0.
     """
 
     kind = "softmax_fixed"

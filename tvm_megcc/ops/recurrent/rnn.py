@@ -35,11 +35,11 @@ class Recurrent(Operator):
     the last one, r_scale [D,G*H] or [1,1]: r is (r - `r_zero`) * r_scale, of int8 or uint8.
     Attributes: `direction`; `activations`, expressions; `results`, which of Y [T,D,N,H], Y_h [D,N,H] and Y_c [D,N,H]
     there are; `quantised`: (result, element type, expression of it) of those that are stored as integers.
-    Behind the end of a sequence Y is zero; of an empty sequence Y_h and Y_c are zero too, as ONNX Runtime has it.
+    After the end of a sequence Y is zero; of an empty sequence Y_h and Y_c are zero too, as ONNX Runtime has it.
 
     gates: how many. default_activations: names, for one direction. clipped: how many of them, from the first, ONNX's
     attribute `clip` bounds the argument of (not that of an LSTM's cell, as ONNX Runtime has it). states: the results
-    behind Y; the operands from initial_h on begin with their initial values.
+    after Y; the operands from initial_h on begin with their initial values.
     """
 
     gates: int
@@ -116,7 +116,7 @@ class Recurrent(Operator):
 
     @classmethod
     def step(cls, attrs: Attrs, x: np.ndarray, r: np.ndarray, state: Sequence[np.ndarray], more) -> tuple:
-        """The states after a step. x: [n,G,H]; r: [G*H,H]; state: [n,H] each; more: operands behind the states."""
+        """The states after a step. x: [n,G,H]; r: [G*H,H]; state: [n,H] each; more: operands after the states."""
         raise NotImplementedError
 
     @staticmethod

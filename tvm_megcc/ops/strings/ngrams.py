@@ -19,7 +19,7 @@ class CountGrams(Operator):
 
     Attributes: `sizes` lists how many grams of each number of words there are, as (words, grams), each number once;
     `skips` is how many words may be left out between two of a gram, as many between all. Operands: the table int64,
-    grams of one size behind those of another, each sorted; the column of each gram, int32.
+    grams of one size after those of another, each sorted; the column of each gram, int32.
     """
 
     kind = "count_grams"

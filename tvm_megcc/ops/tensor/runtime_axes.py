@@ -163,7 +163,7 @@ def _flags(node: OnnxNode, index: int, rank: int) -> str:
 
 
 def _gathered(node: OnnxNode, extents: str, kept: str, rank: int) -> str:
-    """Those of the extents that are kept, of which there are `rank`, one behind the other."""
+    """Those of the extents that are kept, of which there are `rank`, one after the other."""
     (place,) = node.emit("cumsum", (kept,), axis=0, exclusive=True, reverse=False)
     count = node.type_of(place).shape[0]
     (row,) = node.emit("reshape", (place,), shape=(1, count))

@@ -111,7 +111,7 @@ def shape_expanded_to(node: OnnxNode) -> tuple[Dim, ...]:
 
 
 def pads_of_run_time_axes(node: OnnxNode) -> str:
-    """Returns the pads of all axes, in front and behind, where a run says which axes they are for."""
+    """Returns the pads of all axes, in front and after, where a run says which axes they are for."""
     rank, (named,) = node.type(0).rank, node.type(3).shape
     (axes,), (pads,) = (cast_to(node, node.inputs[index], "int64") for index in (3, 1))
     (back,) = emit_broadcast(node, "add", (axes, node.constant(np.array(rank))))
@@ -124,7 +124,7 @@ def pads_of_run_time_axes(node: OnnxNode) -> str:
 
 
 def read_pads(node: OnnxNode, value: str, axes: Sequence[int]) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
-    """Reads the elements that pads add or crop, in front of each of the axes and then behind. A run may find both."""
+    """Reads the elements that pads add or crop, before each of the axes and then after. A run may find both."""
     read: dict[int, str] = {}
 
     def added(indices: Collection[int]) -> str:

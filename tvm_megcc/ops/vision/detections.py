@@ -21,7 +21,7 @@ class Detections(Operator):
     """Boxes of decreasing score, without those that overlap a better one. B: boxes, C: classes, D: results.
 
     Operands: boxes float32 [B,4], each y and x of one corner, then of the other; scores float32 [B,C]. Results: boxes
-    [1,D,4], classes [1,D], scores [1,D], how many there are [1], all float32; those behind the last one are 0.
+    [1,D,4], classes [1,D], scores [1,D], how many there are [1], all float32; those after the last one are 0.
     Attributes: `count`, boxes at most; `classes`, the best ones of each box that are given, one row each (D = count *
     classes); `per_class`: 0, or every class is gone through by itself, at most so many boxes of each, and a result is a
     box with a class, of which there are `count` at most; `background`: leading columns of scores that are no class;

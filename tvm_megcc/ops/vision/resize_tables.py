@@ -28,7 +28,7 @@ def described(how: Interpolation) -> dict:
 
 @register
 class ResizeTables(Operator):
-    """Where the elements of a resized axis come from: the operands of a `resize`, or of a `resample`, behind x.
+    """Where the elements of a resized axis come from: the operands of a `resize`, or of a `resample`, after x.
 
     Operands: scale, float64 [1]; extent of the axis, int64 []; of tf_crop_and_resize the region's start and end,
     float64 [2], both as shares of the axis. Attributes: `size`, elements of the result, which differs by less than 1

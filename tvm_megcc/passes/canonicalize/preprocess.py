@@ -130,7 +130,7 @@ class Input:
 def convert_inputs(graph: Graph, inputs: Mapping[str, Input]) -> Graph:
     """Returns the graph with inputs as the caller gives them, and operators that convert them to the network's inputs.
 
-    Arithmetic goes into the weights of the convolutions behind it where nothing else has to be done to the elements
+    Arithmetic goes into the weights of the convolutions after it where nothing else has to be done to the elements
     and the pads do not stand in the way; it is part of the one pass that converts them otherwise.
 
     Raises:
@@ -222,7 +222,7 @@ def _folds(graph: Graph, readers: Sequence[Op], read: Container[str], type_: Ten
 
     Other element types are not folded: their conversion is a pass over the elements anyway, in which arithmetic costs
     next to nothing, and which keeps the numbers near 0. A mean is not folded into a convolution with pads, which are
-    zeros behind the arithmetic.
+    zeros after the arithmetic.
     """
     def takes(op: Op) -> bool:
         return (op.kind == "conv2d" and op.epilogue is None and op.inputs[0] in read

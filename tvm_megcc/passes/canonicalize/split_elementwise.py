@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves elementwise operators in front of a concat where that saves a pass over its result.
+"""Moves elementwise operators before a concat where that saves a pass over its result.
 
 An elementwise operator on a concat is the concat of the operator on its parts. If a convolution computes a part, the
 operator becomes its epilogue. A part that other operators read too cannot be computed in place in the concat; it is
@@ -37,7 +37,7 @@ def split_elementwise(graph: Graph, context: Context) -> Graph:
 
 
 def _concat_before(edit: Editor, op: Op, parts: Container[str]) -> Op | None:
-    """Returns the concat that the operator can be moved in front of, and should. parts: operands of concats that were
+    """Returns the concat that the operator can be moved before, and should. parts: operands of concats that were
     moved."""
     if not is_float_elementwise(edit.graph, op):
         return None
@@ -83,7 +83,7 @@ def _cut(edit: Editor, name: str, output: TensorType, axis: int, first: int, cou
         return edit.constant(f"{name}:{first}", np.ascontiguousarray(values))
     part = edit.value(f"{name}:{first}", type_.with_shape((*type_.shape[:own], count, *type_.shape[own + 1:])))
     attrs = Attrs(axes=(own,), starts=(first,), ends=(first + count,), steps=(1,))
-    # At once behind the value, so that no reader has to move back behind it.
+    # At once after the value, so that no reader has to move back after it.
     edit.add_after(name, Op("slice", attrs, (name,), (part,), origin=origin))
     return part
 

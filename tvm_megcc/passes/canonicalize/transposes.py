@@ -30,7 +30,7 @@ _AROUND = {kind: _around(kind) for kind in ("transpose", "reshape")}
 
 
 def absorb_transposes(graph: Graph, context: Context) -> Graph:
-    """Takes operators along an axis out of what is undone behind them:
+    """Takes operators along an axis out of operators that are undone after them:
 
     reshape(f(reshape(x), last), shape of x) → f(x, last) where the last extent stays;
     transpose(f(transpose(x, p), axis), q) → f(x, p[axis]) where q undoes p; also of rows that are written there.

@@ -26,7 +26,7 @@ FORBIDDEN = -1e30
 """Masks add at most this number to scores that must not count: the sum keeps nothing of the score."""
 
 FAR = 8
-"""Operators that are looked at between a product and the softmax, or in front of a product."""
+"""Operators that are looked at between a product and the softmax, or before a product."""
 
 _X, _SOFTMAX, _MASK, _ZERO, _LOWEST = wildcard(), wildcard(), wildcard(), is_const(), is_const()
 _HIGHEST = is_op("reduce_max", _MASK)

@@ -3,7 +3,7 @@
 
 A shuffle (reshape, transpose, reshape) permutes channels. Operators that treat each channel by itself do as well on
 the channels in their old order, if their constants take that order too; a convolution over all channels sums them in
-any order. So a shuffle vanishes where every path behind it passes operators of the first sort and ends in one of the
+any order. So a shuffle vanishes where every path after it passes operators of the first sort and ends in one of the
 second, as in units of a grouped 1x1, a shuffle, a depthwise and a 1x1 convolution.
 """
 
@@ -27,7 +27,7 @@ _PER_CHANNEL = ("avg_pool", "max_pool", "resize", "elementwise")
 
 
 def absorb_shuffles(graph: Graph, context: Context) -> Graph:
-    """Removes channel shuffles whose permutation the weights behind them can take."""
+    """Removes channel shuffles whose permutation the weights after them can take."""
     edit = Editor(graph)
     readers: dict[str, list[int]] = {}
     for position, op in enumerate(graph.ops):
@@ -58,7 +58,7 @@ def _shuffled_order(edit: Editor, found: Match, op: Op) -> np.ndarray | None:
 
 
 def _region(graph: Graph, readers: dict[str, list[int]], start: str) -> dict[int, bool] | None:
-    """Returns positions of the operators behind the value that take over its permutation, and whether each ends it by a
+    """Returns positions of the operators after the value that take over its permutation, and whether each ends it by a
     sum over channels; None if some operator cannot."""
     permuted, pending = {start}, [start]
     region: dict[int, bool] = {}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory forwarding: finds values that can be views of another value's memory, so that no copy is needed.
 
-A view (reshape, contiguous slice) looks into its operand. A concat whose operands lie one behind the other is no
+A view (reshape, contiguous slice) looks into its operand. A concat whose operands lie one after the other is no
 operator at all: its operands are computed into their places in the result.
 """
 
@@ -45,7 +45,7 @@ def view_offset(graph: Graph, op: Op) -> int | None:
 
 
 def concat_offsets(graph: Graph, op: Op) -> list[int] | None:
-    """Byte offsets of a concat's operands in its result; None where they do not lie one behind the other."""
+    """Byte offsets of a concat's operands in its result; None where they do not lie one after the other."""
     if op.kind != "concat" or op.epilogue is not None:
         return None
     output = graph.types[op.outputs[0]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Channels whose filters are zeros, and that stay because the padding behind them is another number, have one sum:
+"""Channels whose filters are zeros, and that stay because the padding after them is another number, have one sum:
 their bias. Models give them biases of up to 2^30 with factors of next to nothing; small ones with the same result leave
 kernels room in the sums of all channels."""
 

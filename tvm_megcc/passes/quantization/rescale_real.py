@@ -150,7 +150,7 @@ def _numbers(graph: Graph, op: Op, argument: Expr, channels: int) -> np.ndarray 
 def _replaced(edit: Editor, op: Op, inside: _Requantized, found: _Found, channels: int, trailing: int) \
         -> Op | None:
     """The operator with what was found in place of the rescaled sum, and without operands that nothing reads any more.
-    trailing: axes behind that of the channels."""
+    trailing: axes after that of the channels."""
     assert op.epilogue is not None
     own, operands = op.own_inputs, list(op.epilogue_inputs)
     names = [edit.constant(f"{op.outputs[0]}.rescaled", each.reshape(-1, *[1] * trailing)) for each in found.operands]
@@ -170,7 +170,7 @@ def _replaced(edit: Editor, op: Op, inside: _Requantized, found: _Found, channel
 
 
 def _put(expr: Expr, inside: _Requantized, new: Expr) -> Expr:
-    """Returns the expression with another in place of the rescaled sum and the zero point behind it."""
+    """Returns the expression with another in place of the rescaled sum and the zero point after it."""
     if not isinstance(expr, Call):
         return expr
     if inside.zero and expr.args[0] == inside.call and expr.fn in ("add", "sub"):

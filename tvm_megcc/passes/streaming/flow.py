@@ -38,7 +38,7 @@ class Flow:
     """A value in blocks.
 
     name: of the block in the new graph. axis, block: where its elements follow each other, and how many there are.
-    delay: elements that it is behind; negative: so many come before its first block. blank: what these are.
+    delay: elements by which it is late; negative: so many come before its first block. blank: what these are.
     step: elements of the input between two of its own. first, last: what its element 0 depends on of the input, as
     indices; first None: all that came before.
     """
@@ -71,7 +71,7 @@ class Dequantised:
 class Streamer:
     """Writes the graph anew, operator by operator. flows: of the values in blocks, by their names in the graph as it
     was; lost: values that cannot be had, for there is no way to stream what gives them.
-    tall: of some of rank 3, the same with an axis of 1 in front of the last. integers: of values of the new graph that
+    tall: of some of rank 3, the same with an axis of 1 before the last. integers: of values of the new graph that
     were dequantised by one scale. begins, copied: what a state is at first, if not zero, and bytes that a run copies
     for it, by its input. origin, present: of the operator that is written anew, its source and its first result."""
 
@@ -306,7 +306,7 @@ class Streamer:
         return self.delayed(flow, max(flow.delay, 0))
 
     def mask(self, delay: int, block: int) -> str:
-        """bool [block]: which elements of a block are there, of a value that is so far behind."""
+        """bool [block]: which elements of a block are there, of a value that is so far after."""
         key = ("mask", delay, block)
         if key not in self._made:
             ones = self.constant("there", np.ones(block, bool))

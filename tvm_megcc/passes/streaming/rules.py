@@ -76,7 +76,7 @@ def _combined(s: Streamer, op: Op, flows: dict[str, Flow], delay: int, place: in
 
 
 def _is_tall(s: Streamer, flows: dict[str, Flow]) -> bool:
-    """Whether convolutions along one axis gave some operands an axis of 1 in front of the last: what is between two of
+    """Whether convolutions along one axis gave some operands an axis of 1 before the last: what is between two of
     them then keeps the form that both have."""
     return any(name in s.tall for name in flows) \
         and all(s.types[flow.name].rank == 3 and flow.axis == 2 for flow in flows.values())
@@ -98,7 +98,7 @@ def _reshaped(s: Streamer, name: str, shape: tuple[int, ...]) -> str:
 
 
 def _flat(s: Streamer, name: str, tall: Flow) -> Flow:
-    """Returns a value without the axis of 1 in front of its last; that with it is kept in mind under the name."""
+    """Returns a value without the axis of 1 before its last; that with it is kept in mind under the name."""
     shape = s.types[tall.name].shape
     s.tall[name] = tall
     return s.emit(tall, "reshape", Attrs(shape=(*shape[:2], shape[3])), (tall.name,), 2)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A plugin of qemu (its API, version 1 and later): how often each block of instructions of a firmware runs, and how
- * often something else than what stands behind it came next; for each of the model's calls, which begin with a block
+ * often something else than what stands after it came next; for each of the model's calls, which begin with a block
  * at `begin`, the last one ending at `end`. `counting.py` builds it, and reads what it writes:
  *
  *     a line a block and call: call, address, instructions, times, times that it was left by a jump

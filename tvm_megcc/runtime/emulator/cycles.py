@@ -12,7 +12,7 @@ predicted as each core's row says. The figures of the cores come from:
   later.
 * Cortex-M55: its manual (DDI 0592) and Arm's Helium reference: a vector instruction takes four beats, two a
   cycle, and overlaps by half with the next one of another unit (loads and stores, multiplies, others): it costs
-  one cycle then, and two behind one of the same unit. Loops with low overhead end without a branch.
+  one cycle then, and two after one of the same unit. Loops with low overhead end without a branch.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _ISSUED = {"load": "memory", "store": "memory", "float load": "memory", "float s
 
 @dataclass(frozen=True)
 class Core:
-    """costs: cycles of a class, 1 where it has none. jump: cycles that a jump costs besides. pipelined: a load behind
+    """costs: cycles of a class, 1 where it has none. jump: cycles that a jump costs besides. pipelined: a load after
     a load or store costs one cycle less. dual: two instructions may go together. late: cycles until a loaded value can
     be used, of cores where that is not in the cost. wide: registers that are loaded or stored in a cycle where there
     are several. measured: where its figures come from, in a word."""

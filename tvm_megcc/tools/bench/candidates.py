@@ -36,7 +36,7 @@ def candidates(kind: str, shapes: Sequence[str], weights: Sequence[str] = (), at
 
     Args:
         kind: name of the operator. shapes: of its first operands, such as "1x64x56x56" or "int64:4".
-        weights: shapes of the operands behind them, which the compiler knows.
+        weights: shapes of the operands after them, which the compiler knows.
         attrs: "pads=1,1,1,1 strides=2,2"; what is left out is as in the operator's first test case.
         tiles: also other register tiles, which only tuning takes.
         time: measure on this machine, which has to run the target's code.

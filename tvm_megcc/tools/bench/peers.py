@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inference engines behind three methods, and the process that one of them is measured in.
+"""Inference engines after three methods, and the process that one of them is measured in.
 
     python peers.py convert JOB     makes the engine's own file of the model, where it has a format of its own
     python peers.py measure JOB     loads that, runs it once; then a burst for each line on stdin: seconds of it

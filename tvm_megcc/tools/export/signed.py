@@ -23,10 +23,10 @@ from ...version import VERSION
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-#: The signed header in front of the container: magic, format, bytes of the container, counter, product.
+#: The signed header before the container: magic, format, bytes of the container, counter, product.
 _HEAD = struct.Struct("<8sIIQ8x32s")
 _MAGIC, _FORMAT, _SIGNATURE = b"MEGCCsig", 1, 64
-#: Bytes in front of the container.
+#: Bytes before the container.
 HEAD = _SIGNATURE + _HEAD.size
 LONGEST_PRODUCT = 31
 

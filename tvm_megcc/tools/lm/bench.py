@@ -22,7 +22,7 @@ class Speed:
 
     threads: workers of a run, those it was compiled for where nobody says how many. load: seconds from a built folder
     to a model that can be asked, tokenizer included. prefill, decode: tokens a second, medians of some sequences: of a
-    prompt of `prompt` tokens, and of `tokens` behind it, one by one. weights, arena: bytes of the network. resident:
+    prompt of `prompt` tokens, and of `tokens` after it, one by one. weights, arena: bytes of the network. resident:
     bytes of memory of the process after the last token; None where the system does not say.
     """
 
@@ -39,7 +39,7 @@ class Speed:
 
 def measure(folder: str | Path, target: str | None = None, threads: int | None = None, prompt: int = 128,
             tokens: int = 64, repeats: int = 3) -> Speed:
-    """Reads prompts of drawn tokens with a model, and generates the likeliest text behind them.
+    """Reads prompts of drawn tokens with a model, and generates the likeliest text after them.
 
     Args:
         threads: of a run, as of `tvm_megcc.load`.
@@ -65,7 +65,7 @@ def measure(folder: str | Path, target: str | None = None, threads: int | None =
 
 
 def _sequence(model: LanguageModel, given: Sequence[int], tokens: int) -> tuple[float, float]:
-    """Seconds of a prompt, and of so many tokens behind it."""
+    """Seconds of a prompt, and of so many tokens after it."""
     model.reset()
     begin = time.perf_counter()
     logits = model.read(given)

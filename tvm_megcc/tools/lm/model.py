@@ -42,7 +42,7 @@ class Figures:
 class Settings:
     """Facts about a language model that its network does not have.
 
-    context: tokens there is room for. prompt: new tokens that a run takes at most. bos: token in front of every text,
+    context: tokens there is room for. prompt: new tokens that a run takes at most. bos: token before every text,
     -1 for none. ends: tokens that end a text. chat_template: in Jinja, "" for none.
     """
 
@@ -98,7 +98,7 @@ class LanguageModel:
 
     def generate(self, prompt: str, max_tokens: int = 256, sampling: Sampling | None = None,
                  stop: Sequence[str] = ()) -> Iterator[str]:
-        """Goes on behind what the model has read so far with the prompt, and gives what it says, a piece at a time.
+        """Goes on after what the model has read so far with the prompt, and gives what it says, a piece at a time.
 
         Args:
             max_tokens: how many tokens are generated at most; the end of the context ends it too.
@@ -135,7 +135,7 @@ class LanguageModel:
             yield text[len(given):]
 
     def read(self, tokens: Sequence[int]) -> np.ndarray:
-        """Logits [vocabulary] of the token behind these, which the model reads behind what it has read so far.
+        """Logits [vocabulary] of the token after these, which the model reads after what it has read so far.
 
         Raises:
             MegccError: for no tokens, and for more than there is room for.

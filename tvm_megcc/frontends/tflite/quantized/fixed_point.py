@@ -26,7 +26,7 @@ _BOUNDS: dict[int, tuple[float | None, float | None]] = {
 
 
 def activation_range(function: int, dtype: str, result: Quantization) -> Range | None:
-    """Returns the range of the results behind a fused activation; None for one that quantised numbers have not."""
+    """Returns the range of the results after a fused activation; None for one that quantised numbers have not."""
     return None if function not in _BOUNDS else between(*_BOUNDS[function], dtype, result)
 
 

@@ -25,7 +25,7 @@ _HALF, _HALF64 = 0.49999997, 0.49999999999999994
 
 
 def hybrid(*kinds: str, fused: bool = False):
-    """Returns a decorator that registers importers; fused: an activation may be behind the first result."""
+    """Returns a decorator that registers importers; fused: an activation may be after the first result."""
     def add(function: Importer) -> Importer:
         def activated(node: Node) -> Results:
             first, *rest = function(node)
@@ -87,7 +87,7 @@ def measured(node: Node, x: str, axes: Sequence[int], asymmetric: bool) -> tuple
 
 
 def _dequantized(node: Node, sums: str, scale: str, own: np.ndarray, bias: str, trailing: int) -> str:
-    """Sums of products as floats: times both scales, with the bias. trailing: axes behind that of the channels."""
+    """Sums of products as floats: times both scales, with the bias. trailing: axes after that of the channels."""
     factors = node.spelled().constant(own.astype(np.float32).reshape(-1, *(1,) * trailing))
     operands, expr = [sums, scale, factors], call("real", X) * (arg(1) * arg(2))
     if bias:

@@ -52,23 +52,23 @@ class Isa:
     interleaves: loads and stores transpose four vectors (ld4, st4).
     assembler: the loop over input channels of a tile is there in assembler (`conv2d/neon_lanes.py`).
     int16_step: products of int16 that are added up in a lane by one instruction (megcc_integer.h).
-    laid: element type that products of bytes take beside weights of int8; "" if there are none, and operands become
+    laid: element type that 8-bit products take beside weights of int8; "" if there are none, and operands become
         int16. laid_step: their products that are added up in a lane, and what runs of them are rounded up to.
     closes: stores of bytes take two or four vectors, their limits and zero point (mgc_iclose4 in megcc_integer.h).
-    sums: how tiles of integer/dot add products of bytes up where that is assembler: a class of
+    sums: how tiles of integer/dot add 8-bit products up where that is assembler: a class of
         `integer/neon_sums.py`; "" where it is C.
     ahead: tiles of conv2d/direct prefetch weights: those of the next tile, where a tile
         has no more bytes of them than this. 0: no prefetch.
     dsp: two products of int16 are added to a sum by one instruction, as Arm's DSP extension does (simd/dsp_integer.h).
     pairs: how two pixels are multiplied by a weight at once, where there are no vectors (simd/pairs_integer.h).
     helium: vectors of Helium: multiply-add takes a number from a general register as an operand (simd/helium.h), and
-        products of bytes are summed up over a vector (simd/helium_integer.h).
-    wide: vectors may be several registers; products of bytes are added up in int16 by one instruction (RISC-V).
+        8-bit products are summed up over a vector (simd/helium_integer.h).
+    wide: vectors may be several registers; 8-bit products are added up in int16 by one instruction (RISC-V).
     float16_isa: the row of the same CPU whose vectors are of float16: it computes operators on float16 where that is
         wanted (megcc_halves.h). header: what megcc_simd.h calls the level, if not by its name.
     hoists: an engine compiles kernels once more, and loads all that a stretch of code without jumps reads before it
         computes (V8): a tile needs registers for every operand of a step, and steps must not be unrolled.
-    saturates: products of bytes are added by twos in int16, and saturate (kernels/integer/pmaddubsw.py).
+    saturates: 8-bit products are added by twos in int16, and saturate (kernels/integer/pmaddubsw.py).
     fused_rounding: a product and a sum of floats, rounded once, take fewer instructions than products of 64 bits.
     """
 
@@ -262,7 +262,7 @@ TARGETS = {target.name: target for target in (
            ("x86_64-linux-gnu-",), "x86_64-linux-musl", l1=32 << 10, l2=1 << 20),
     Target("arm64", ISAS["neon"], "aarch64", "64-bit Arm with NEON (armv8.0 and later)",
            _ARM64, "aarch64-linux-musl", l2=512 << 10, qemu="qemu-aarch64", cpu="cortex-a57", features=("+neon",)),
-    Target("arm64-v82", ISAS["neon_v82"], "aarch64", "armv8.2 (Cortex-A55, A76, 2018 on): with dot products of bytes",
+    Target("arm64-v82", ISAS["neon_v82"], "aarch64", "armv8.2 (Cortex-A55, A76, 2018 on): with 8-bit dot products",
            _ARM64, "aarch64-linux-musl", l2=512 << 10, qemu="qemu-aarch64", cpu="cortex-a76",
            features=("+v8.2a", "+neon", "+fullfp16", "+dotprod")),
     Target("arm64-v86", ISAS["neon_v86"], "aarch64", "armv8.6 (Cortex-A510, X2, 2021 on): with products of matrices",

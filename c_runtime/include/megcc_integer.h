@@ -702,7 +702,7 @@ static MGC_INLINE mgc_i mgc_dot_w_i16_i16(const int16_t *p) { return mgc_iload_i
 static MGC_INLINE mgc_i mgc_dot_i16(mgc_i c, mgc_i x, mgc_i w) { return mgc_iadd(c, mgc_imul(x, w)); }
 #endif
 
-/* Products of bytes, four a lane. */
+/* 8-bit products, four a lane. */
 #if defined(MGC_ISA_AVX2_VNNI)
 static MGC_INLINE void mgc_flipped(uint8_t *to, const uint8_t *from, int32_t n, int32_t flip)
 {

@@ -147,9 +147,9 @@ typedef struct megcc_module {
 #define MEGCC_ISA_C           0x00000000u
 #define MEGCC_ISA_X86_64      0x00010001u
 #define MEGCC_ISA_X86_64_V3   0x00010003u
-#define MEGCC_ISA_X86_64_V3_VNNI 0x00010103u   /* + AVX-VNNI: products of bytes */
+#define MEGCC_ISA_X86_64_V3_VNNI 0x00010103u   /* + AVX-VNNI: 8-bit products */
 #define MEGCC_ISA_X86_64_V4   0x00010004u
-#define MEGCC_ISA_X86_64_V4_VNNI 0x00010005u   /* + products of bytes */
+#define MEGCC_ISA_X86_64_V4_VNNI 0x00010005u   /* + 8-bit products */
 #define MEGCC_ISA_ARM64       0x00020001u
 #define MEGCC_ISA_ARM64_V82   0x00020002u   /* + fp16 arithmetic, dot product */
 #define MEGCC_ISA_ARM64_V86   0x00020003u   /* + int8 matrix multiply */

@@ -251,7 +251,7 @@ def test_branches(flag):
 
 def test_products_of_bytes(check):
     """As TVM's ONNX importer writes MatMulInteger: of int32, less zero points, of which one is measured. They are
-    products of bytes; those of other numbers stay products of int32."""
+    8-bit products; those of other numbers stay products of int32."""
     values = np.random.default_rng(0).integers(-127, 128, (8, 5)).astype("int32")
 
     def build(emit, x, z, wide):

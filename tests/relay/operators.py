@@ -40,7 +40,7 @@ def i64(values, constant: bool = False) -> Operand:
 
 
 def integers(dtype: str, *shape: int, constant: bool = False) -> Operand:
-    """Over the whole range of a type; of int32, sums that products of bytes have."""
+    """Over the whole range of a type; of int32, sums that 8-bit products have."""
     low, high = (-40000, 40000) if dtype == "int32" else (np.iinfo(dtype).min, np.iinfo(dtype).max + 1)
     return given(np.random.RandomState(sum(shape)).randint(low, high, shape), dtype, constant)
 

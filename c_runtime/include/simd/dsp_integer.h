@@ -9,12 +9,12 @@
  *   mgc_word(p)                    four bytes at any address
  *   mgc_both(a,b)                  a in the low half, b in the high one
  *   mgc_even_<type>(z,w)           bytes 0 and 2 of a word as int16, plus those of z; mgc_odd_<type>: bytes 1 and 3
- *   mgc_lay3_<type>(to,p,q,r,n,z)  n fours of three rows of bytes less z, row by row in turn: of each four, elements 0 and 2 of
+ *   mgc_lay3_<type>(to,p,q,r,n,z)  n fours of three rows of 8-bit elements less z, row by row in turn: of each four, elements 0 and 2 of
  *                                  the rows, then 1 and 3
  *   mgc_tile_3x2(x,w,n,s)          products of three such rows with n fours of two columns of weights [n][2][4]. s[0] and s[1] are
  *                                  what their sums begin with; afterwards s[0] to s[2] are those of the first column
  *   mgc_tile_1x4_<type>(x,w,n,s)   of one row of bytes with four columns [n][4][4]; s[0] to s[3]; s[4]: as z of mgc_even
- *   mgc_join3_<type>(to,p,q,r,n)   n fours of three rows of bytes, row by row in turn, as mgc_joined_* multiplies them
+ *   mgc_join3_<type>(to,p,q,r,n)   n fours of three rows of 8-bit elements, row by row in turn, as mgc_joined_* multiplies them
  *   mgc_joined_3x2(x,w,n,s)        as mgc_tile_3x2, of three such rows and joined weights, none of which is -128: what sums begin
  *                                  with and the sums are 256 times as large. mgc_joined_1x4_<type>(x,w,n,s): one row of bytes
  *   mgc_whole(t)                   a sum of these: t / 256, which it is a multiple of

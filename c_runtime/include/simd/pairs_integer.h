@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of bytes on cores without vectors (Cortex-M0+ and M3, RISC-V): part of megcc_integer.h. Numbers of two pixels
+ * 8-bit products on cores without vectors (Cortex-M0+ and M3, RISC-V): part of megcc_integer.h. Numbers of two pixels
  * are one word, a + b * 2^16 (b * 2^32 where words have 64 bits), so that one multiplication by a weight makes two
  * products. In words of 32 bits the sum of two such products is folded into a total t of words and a total h of high
  * halves: no sum of two products leaves 16 bits, where no weight is -128. Then h is the sum of the second pixel, and
  * t - h * 2^16 that of the first. The assembler has an equivalent in C, so that the same kernels can be tested on any machine.
  *
  *   mgc_pair                       a word
- *   mgc_lay4_<type>(to,p,q,r,s,n)  n elements of four rows of bytes, n even; of uint8 less 128: of two elements the words of the
+ *   mgc_lay4_<type>(to,p,q,r,s,n)  n elements of four rows of 8-bit elements, n even; of uint8 less 128: of two elements the words of the
  *                                  first two rows, then those of the others
  *   mgc_tile_4(x,w,n,s,c,b)        sums of four such rows with c columns of weights [c/MGC_COLUMNS][n/4][MGC_COLUMNS][4], n a
  *                                  multiple of 4, and b[column]: s[4 * column + row], of whole MGC_COLUMNS

@@ -416,7 +416,7 @@ static MGC_INLINE mgc_i mgc_rescale_down_positive(mgc_i x, mgc_i multiplier, mgc
 }
 #endif
 
-/* Products of bytes whose sums of two saturate: which of the two bytes is turned over is for the weights to say. */
+/* 8-bit products whose sums of two saturate: which of the two bytes is turned over is for the weights to say. */
 #if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2)
 static MGC_INLINE void mgc_lay_twice(uint16_t *to, const void *from, int32_t n, int32_t flip)
 {

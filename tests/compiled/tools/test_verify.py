@@ -22,7 +22,7 @@ DIGITS = paths.examples() / "digits.onnx"
 
 
 def integers():
-    """A state that takes products of bytes: three runs give what one does not."""
+    """A state that takes 8-bit products: three runs give what one does not."""
     weights = np.random.default_rng(0).integers(-128, 128, (16, 16)).astype(np.int8)
     return model([node("MatMulInteger", "x w", "p"), node("Add", "p h", "y"), node("Identity", "y", "n")],
                  {"x": ("int8", [2, 16]), "h": ("int32", [2, 16])},

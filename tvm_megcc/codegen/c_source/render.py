@@ -161,7 +161,7 @@ class Epilogue:
         return statements
 
     def _loaded(self, place: str, count: int) -> tuple[dict[str, str], list[str]]:
-        """Returns operands of bytes that have an element for each of the result's, loaded at once: names, and
+        """Returns 8-bit operands that have an element for each of the result's, loaded at once: names, and
         declarations."""
         wide = [p for p in self.operands if p.kind == "full" and p.dtype in lanes.LIMITS]
         names = {p.name: f"{p.name}_{self._loads + i}" for i, p in enumerate(wide)}

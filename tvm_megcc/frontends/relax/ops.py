@@ -57,7 +57,7 @@ def _centred_bytes(node: TvmNode, value: str) -> tuple[str, str] | None:
         least, most = (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 256)
         if -128 <= least and most <= 127:
             return node.constant(numbers, "int8"), node.constant(0, "int8")
-        zero = max(-least, 0)  # as bytes without a sign, the least of which is 0
+        zero = max(-least, 0)  # as uint8, whose least number is 0
         return (node.constant(numbers + zero, "uint8"), node.constant(zero, "uint8")) \
             if zero <= 255 and most + zero <= 255 else None
     made = node.builder.producers.get(value)

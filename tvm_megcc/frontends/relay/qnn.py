@@ -123,7 +123,7 @@ def quantize(node: TvmNode) -> Values:
 
 
 def sums(node: TvmNode, kind: str, x: str, w: str, zeros: tuple[str, str], **attrs) -> str:
-    """Returns a product of bytes. zeros: what it calls the zero points, operands 2 and 3."""
+    """Returns an 8-bit product. zeros: what it calls the zero points, operands 2 and 3."""
     dtypes = {node.type_of(name).dtype for name in (x, w)}
     if not dtypes <= {*BYTES} or node.types[0].dtype != "int32":
         raise MegccError(f"of {', '.join(sorted(dtypes))} to {node.types[0].dtype}")

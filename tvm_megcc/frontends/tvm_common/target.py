@@ -32,7 +32,7 @@ def config(target: Target) -> dict:
     if not is_local(target):
         found["mtriple"] = target.triples[0].removesuffix("-")
     if target.machine in _CPU or target.machine == "x86_64":
-        # LLVM has no name for a level with dot products of bytes, which only our kernels use.
+        # LLVM has no name for a level with 8-bit dot products, which only our kernels use.
         found["mcpu"] = _CPU.get(target.machine, target.name.removesuffix("-vnni"))
     if target.features:
         found["mattr"] = list(target.features)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions and products of bytes by Helium: sixteen products at a time, of two pixels and four columns of weights
+"""Convolutions and 8-bit products by Helium: sixteen products at a time, of two pixels and four columns of weights
 or a pixel and eight; of one filter a channel, sixteen channels of int8 at a time, or eight of others."""
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class HeliumProducts(PixelProducts):
     def unable(site: Site, w_zero: int) -> str | None:
         if not site.isa.helium:
             return "for cores with Helium"
-        return None if site.x.dtype == site.inputs[1].dtype else "products of bytes with and without sign"
+        return None if site.x.dtype == site.inputs[1].dtype else "products of int8 and uint8"
 
     @staticmethod
     def call(site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:

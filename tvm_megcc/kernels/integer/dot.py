@@ -81,7 +81,7 @@ class Laid:
 
     @staticmethod
     def of(isa: Isa, dtype: str, zero: int) -> Laid:
-        """Products of bytes do without the zero point: what it adds to a sum is known, and goes into the bias. Where
+        """8-bit products do without the zero point: what it adds to a sum is known, and goes into the bias. Where
         they cannot be, operands are laid out as they are meant."""
         if not isa.laid or dtype not in BYTES:
             return Laid("int16", isa.int16_step, zero, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of bytes by `pmaddubsw`, which adds two of them in int16 and saturates. Weights are packed so that no sum
+"""8-bit products by `pmaddubsw`, which adds two of them in int16 and saturates. Weights are packed so that no sum
 can saturate.
 
 For two neighbours x0, x1 in 0…255 the sum x0 * w0 + x1 * w1 fits in int16 if |w0 + w1| <= 128, or if w0 and w1 have
@@ -124,7 +124,7 @@ class Pmaddubsw(DotProducts):
 
     def refuse(self, site: Site) -> str | None:
         if not site.isa.saturates:
-            return "other products of bytes take fewer instructions"
+            return "other 8-bit products take fewer instructions"
         if site.compact:
             return "lists are longer than weights, and each has a kernel of its own"
         if 1 not in site.values:

@@ -17,7 +17,7 @@ from ..site import Site
 @dataclass(frozen=True)
 class Closing(Parameters):
     """How sums become bytes. kind: "fixed" or "once", as the functions of integers are called; "" where it is any other
-    epilogue. multiplier, shift: C of them, for the channel `c`. narrow: shifts are bytes. zero: is added; low, high:
+    epilogue. multiplier, shift: C of them, for the channel `c`. narrow: shifts are int8. zero: is added; low, high:
     limits after that. apart: shifted to the left, the zero point leaves no room in 32 bits."""
 
     kind: str = ""

@@ -88,7 +88,7 @@ class WinogradBytes(ChannelsLast):
     def refuse(self, site: Site):
         s = Geometry.of(site)
         if site.isa.name not in _TILES:
-            return "other products of bytes take fewer instructions"
+            return "other 8-bit products take fewer instructions"
         if site.compact:
             return "its code is several times as large as the sum's"
         if (s.kh, s.kw) != (3, 3) or s.strides != (1, 1) or s.dilations != (1, 1) or s.g > 1:

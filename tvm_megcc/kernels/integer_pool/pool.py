@@ -74,7 +74,7 @@ class SumPoolBytes(PoolBytes):
 
 
 class MaxPoolBytes(PoolBytes):
-    """By vectors of bytes."""
+    """Works on vectors of 8-bit elements."""
 
     name = "channels"
 

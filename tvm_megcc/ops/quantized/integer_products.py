@@ -99,7 +99,7 @@ def _requantized(node: OnnxNode, sums: str, scale: str, result: int) -> tuple[st
                      dtype=node.type(result + 1).dtype)
 
 
-#: Sums of products of bytes that are exact in float32: |x - zero point| and |w - zero point| are below 256.
+#: Sums of 8-bit products that are exact in float32: |x - zero point| and |w - zero point| are below 256.
 EXACT_TERMS = 2**24 // 255**2
 
 
@@ -107,7 +107,7 @@ def _convolution(node: OnnxNode, x: str, w: str) -> tuple[str, ...]:
     """Computes a convolution of centred int32 operands by the convolution of float32, where that is exact."""
     terms = product(node.type_of(w).shape[1:])
     if not isinstance(terms, int) or terms > EXACT_TERMS:
-        raise MegccError(f"sums {terms} products of bytes; up to {EXACT_TERMS} are exact in float32, and there is no "
+        raise MegccError(f"sums {terms} 8-bit products; up to {EXACT_TERMS} are exact in float32, and there is no "
                          "integer convolution yet")
     spelled = copy(node)
     spelled.inputs = (*cast_to(node, x, "float32"), *cast_to(node, w, "float32"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stores per-channel constants that fit in bytes as bytes, such as the shifts of TFLite's rescaling."""
+"""Stores per-channel constants that fit in int8 as int8, such as the shifts of TFLite's rescaling."""
 
 from __future__ import annotations
 

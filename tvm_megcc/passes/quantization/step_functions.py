@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Factors of floats that bring whole numbers across the same steps as another monotone function. Two such functions are
-equal where they are on both sides of each step: for results that are bytes, a few hundred numbers prove it for all."""
+equal where they are on both sides of each step: for 8-bit results, a few hundred numbers prove it for all."""
 
 from __future__ import annotations
 

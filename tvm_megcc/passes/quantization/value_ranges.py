@@ -36,7 +36,7 @@ def _changed(graph: Graph, op: Op, context: Context) -> Op | None:
     else:
         return None
     kinds = [lanes.KINDS[dtype] for dtype in dtypes]
-    # Stores of bytes by several vectors, as assembler has them, take limits over (codegen/render).
+    # 8-bit stores of several vectors, as assembler has them, take limits over (codegen/render).
     saturated = "" if context.isa.sums or lanes.kind_of(expr, kinds) != "i" else result
     bounds = [_bounds(graph, name, dtype) for name, dtype in zip(operands, dtypes, strict=True)]
     found = simpler_sums(simplified(expr, bounds, kinds, saturated), bounds, kinds, context.isa.closes)

@@ -19,6 +19,8 @@ from tvm.relax.frontend.onnx import from_onnx
 
 import tvm_megcc
 from tests.models.networks import ALL_NETWORKS
+from tests.onnx_models import model, node
+from tvm_megcc.errors import MegccWarning
 
 from .modules import RELEASE, assert_same, megcc, run
 
@@ -99,3 +101,28 @@ def named(name: str, inputs: list[np.ndarray]) -> dict[str, np.ndarray]:
     stored = {key[3:] for key in np.load(MODELS / name / "reference.npz").files if key.startswith("in:")}
     graph = onnx.load(MODELS / name / "model.onnx").graph
     return dict(zip([value.name for value in graph.input if value.name in stored], inputs, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("apart", [False, True], ids=["attached", "detached"])
+def test_initialisers_that_are_inputs_too(apart, tmp_path):
+    """TVM's importer has each of them among the parameters twice where they are kept there, and compiles no such
+    module itself."""
+    generator = np.random.default_rng(3)
+    weights = {"w": generator.standard_normal((4, 8, 3, 3), np.float32), "b": generator.standard_normal(4, np.float32)}
+    made = model([node("Conv", "x w", "h", pads=[1, 1, 1, 1]), node("Add", "h b1", "y")],
+                 {"x": [1, 8, 6, 6], "b1": [4, 1, 1], "w": [4, 8, 3, 3]}, {"y": [1, 4, 6, 6]},
+                 {"w": weights["w"], "b1": weights["b"].reshape(4, 1, 1)})
+    mod = from_onnx(made, keep_params_in_input=True)
+    assert len(mod["main"].params) == 5
+    mod, params = (relax.frontend.detach_params(mod) if apart else (mod, {"main": mod["main"].attrs["params"]}))
+    given = generator.standard_normal((1, 8, 6, 6), np.float32)
+    expected = run(tvm.compile(from_onnx(made), target="llvm"), [given])
+    apart_arrays = [array.numpy() for array in params["main"]]
+    assert_same(run(tvm_megcc.build(tvm_megcc.partition_for_megcc(mod)), [given, *apart_arrays]), expected)
+    assert_same(run(tvm.compile(mod, target="megcc-native"), [given, *apart_arrays]), expected)
+    assert_same(run(tvm_megcc.build(tvm_megcc.partition_for_megcc(mod, params)), [given]), expected)
+    with pytest.warns(MegccWarning, match=r"weights of the module are inputs \(\w+, \w+\).*detach_params"):
+        assert len(tvm_megcc.compile(mod, "c", name="m").manifest["inputs"]) == 3
+    session = tvm_megcc.load(tvm_megcc.compile(mod, params=params, name="m").save(tmp_path / "m"))
+    assert_same([*session.run([given]).values()], expected)

@@ -4,12 +4,13 @@ else kernels printed from TVM's loops."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 
 import tvm
 from tvm import relax, tirx
 
-from ...errors import MegccError
+from ...errors import MegccError, MegccWarning
 from ...ir.graph import Graph
 from ...target import TARGETS
 from ..tvm_common.questions import unsupported
@@ -52,6 +53,8 @@ def import_module(mod: tvm.IRModule, params: Mapping | None = None,
     """
     outputs = [str(output) for output in (mod.attrs or {}).get(OUTPUTS, ())]
     mod = bind_params(mod, params or {})
+    if not params:
+        _note_weights(mod["main"])
     known = known_extents(mod, shapes or {})
     if known:
         mod = relax.transform.BindSymbolicVars(known, "main")(mod)
@@ -61,6 +64,16 @@ def import_module(mod: tvm.IRModule, params: Mapping | None = None,
     # Every CPU has kernels for all operators that have a portable kernel.
     importer.refuses = lambda graph: unsupported(graph, TARGETS["c"])
     return import_function(mod["main"], name, importer, outputs)
+
+
+def _note_weights(main: relax.Function) -> None:
+    """Warns where weights are inputs, which importers count apart from the inputs of the network."""
+    count = (main.attrs or {}).get("num_input")
+    if count is not None and int(count) < len(main.params):
+        names = [name_of(param) for param in main.params[int(count):]]
+        shown = ", ".join(names[:4]) + f" and {len(names) - 4} more" * (len(names) > 4)
+        warnings.warn(f"weights of the module are inputs ({shown}). To have them in the code: mod, params = "
+                      "tvm.relax.frontend.detach_params(mod), and give params", MegccWarning, stacklevel=2)
 
 
 def known_extents(mod: tvm.IRModule, shapes: Mapping[str, Sequence[int | str | None]]) -> dict[str, int]:

@@ -67,6 +67,7 @@ def bind_params(mod: tvm.IRModule, params: Mapping) -> tvm.IRModule:
     """
     if not isinstance(params, Mapping):
         raise MegccError(f"params is {{name: array}}, not {type(params).__name__}")
+    mod = sole_params(mod)
     functions = {var.name_hint for var in mod.functions}
     for name, arrays in params.items():
         if name in functions and isinstance(arrays, (Sequence, tvm.ir.Array)):
@@ -85,6 +86,25 @@ def bind_params(mod: tvm.IRModule, params: Mapping) -> tvm.IRModule:
     for name, value in named.items():
         _require_fits(name, known[name], value)
     return relax.transform.BindParams("main", named)(mod)
+
+
+def sole_params(mod: tvm.IRModule) -> tvm.IRModule:
+    """Returns the module with each variable once among the parameters of a function, where it is last.
+
+    TVM's `from_onnx(model, keep_params_in_input=True)` has an initialiser that is an input of the graph too in both
+    places, and nothing in TVM takes such a function. What `detach_params` gives are the last ones, in order.
+    """
+    builder = None
+    for var, function in mod.functions.items():
+        if isinstance(function, relax.Function):
+            params = list(function.params)
+            sole = [param for place, param in enumerate(params)
+                    if not any(param.same_as(other) for other in params[place + 1:])]
+            if len(sole) < len(params):
+                builder = builder or relax.BlockBuilder(mod)
+                result = function.ret_ty if hasattr(function, "ret_ty") else function.ret_struct_info
+                builder.update_func(var, relax.Function(sole, function.body, result, function.is_pure, function.attrs))
+    return mod if builder is None else builder.get()
 
 
 def _tensor(value):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The context of kernel selection: a CPU, and what there is to know around it. Made once, by the compiler."""
+"""The context of kernel selection: the CPU, the limits and the options. The compiler makes it once."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from .tuning_log import Measured
 
 #: Bytes, of which K are 1024 and M 1024 K.
 _BYTES = re.compile(r"\s*(\d{1,15})([KM]?)(?:i?B)?\s*", re.ASCII | re.IGNORECASE)
-#: The region that constants are in; all others can be written.
+#: The region that holds constants; all others can be written.
 FLASH = "flash"
 
 
 def bytes_of(text: str) -> int | None:
-    """Returns the number of bytes that a text such as 4096, 64K or 1MiB says; None where it says none."""
+    """Returns the number of bytes of a string such as 4096, 64K or 1MiB; None if it is none."""
     found = _BYTES.fullmatch(text)
     return int(found[1]) << {"": 0, "K": 10, "M": 20}[found[2].upper()] if found else None
 
 
 @dataclass(frozen=True)
 class Regions:
-    """The memory regions that a session may use, the preferred one first.
+    """The memory regions that a session may use, in order of preference.
 
-    ram: name and most bytes of each that can be written; the session's own block is in the first.
-    hot: so many of them, the first ones, are preferred to flash: constants go there as far as there is room.
-    flash: most bytes of the model's data; None: what it takes.
+    ram: name and size of each region that can be written; the session's own block is in the first. hot: how many of the
+        first regions are preferred to flash: constants go there as far as there is room. flash: most bytes of the
+        model's data; None: no limit.
     """
 
     ram: tuple[tuple[str, int], ...]
@@ -47,10 +47,10 @@ class Regions:
 
     @classmethod
     def parse(cls, text: str) -> Regions:
-        """`dtcm=64K,sram=256K,flash=1M`. Without flash it is after all others, and may be as large as it needs.
+        """Parses `dtcm=64K,sram=256K,flash=1M`. Without flash, flash is the last region and has no limit.
 
         Raises:
-            MegccError: for what is no name or no number of bytes, for a name that is there twice, and for no memory or
+            MegccError: for a name or a number of bytes that is none, for a name that occurs twice, and for no region or
                 too many.
         """
         found: dict[str, int] = {}
@@ -78,16 +78,13 @@ class Context:
     """The context that kernels are chosen for.
 
     optimize: "speed" prints known extents as constants; "size" shares kernels between layers, and weights take no more
-        bytes than the model's.
-    weight_bytes: of the whole model; 0: not known.
-    times: of kernels on this CPU, from a tuning log; None: costs are guesses.
-    ram: most bytes that a session may need; None: what it needs.
-    caller_inputs: inputs lie in memory of the caller's, not in the arena.
-    regions: memories that a session may use, in place of `ram`; None: one.
-    activations: of products with weights of 4 or 8 bits in blocks: "int8", quantised at run time, "float32", or what
-        the "model" wants.
-    half: computes and stores floats as float16 where the CPU has it.
-    reproducible: floats have the same bits on every CPU; kernels that add up in an order of their own are refused.
+        bytes than the model's. weight_bytes: of the whole model; 0: not known. times: of kernels on this CPU, from a
+        tuning log; None: use the cost model. ram: most bytes that a session may need; None: no limit. caller_inputs:
+        inputs are in the caller's memory, not in the arena. regions: memory regions that a session may use, instead of
+        `ram`; None: one. activations: dtype of activations in products with block-quantised weights of 4 or 8 bits:
+        "int8", quantised at run time, "float32", or "model", the model's. half: computes and stores floats as float16
+        where the CPU has it. reproducible: floats have the same bits on every CPU; kernels with a summation order of
+        their own are refused.
     """
 
     target: Target
@@ -107,5 +104,5 @@ class Context:
 
     @property
     def compact(self) -> bool:
-        """Whether code is to be small rather than fast."""
+        """Whether code is optimised for size rather than speed."""
         return self.optimize == "size"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Locks and atomic replacement of folders that several processes read and write. A dead process keeps no lock.
+"""Locks and atomic replacement of folders that several processes read and write.
 
-A lock is `flock` on the folder itself: there is no file to leave after, and the system drops it with its process.
-Where folders cannot be locked (NFS, Windows) everything is written aside and renamed all the same.
+A lock is `flock` on the folder itself: there is no lock file to clean up, and the system releases it when its process
+ends. If folders cannot be locked (NFS, Windows), everything is still written aside and renamed.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ except ImportError:  # Windows
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 #: Bytes of a file that are compared at once.
 _PART = 1 << 22
-#: The entries of the folder beside, in which a new folder is made: it, and the one that it replaces.
+#: Names in the temporary folder: the new folder, and the one that it replaces.
 _NEW, _OLD = "new", "old"
-#: How the names of folders begin that `scratch` makes.
+#: The prefix of the names of folders that `scratch` makes.
 _SCRATCH = ".megcc-"
-#: Bytes of a file that are read at most, and of a device, which need not end.
+#: The most bytes that are read of a file, and of a device, which may be endless.
 MOST, MOST_OF_DEVICE = (1 << 31) - 1, 1 << 20
 
 
 class Contents(Protocol):
-    """The contents of a large file: how many bytes, and their pieces in order."""
+    """The contents of a large file: its size, and its pieces in order."""
 
     def __len__(self) -> int: ...
 
@@ -49,10 +49,10 @@ class Contents(Protocol):
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Holds an exclusive lock on the folder. The folder may be replaced while we wait; then the new one is locked.
+    """Holds an exclusive lock on the folder. If the folder is replaced while we wait, locks the new one.
 
     Raises:
-        OSError: if there is no such folder.
+        OSError: if the folder does not exist.
     """
     while True:
         held = None
@@ -113,7 +113,7 @@ def _one_writer(folder: Path) -> Iterator[None]:
 
 
 def _put(new: Path, folder: Path, keep: str) -> None:
-    """Puts the new folder in the place of the old one."""
+    """Moves the new folder to the path of the old one."""
     if folder.is_dir():
         with locked(folder):
             _swap(new, folder)
@@ -125,7 +125,7 @@ def _put(new: Path, folder: Path, keep: str) -> None:
 
 
 def _swap(new: Path, folder: Path) -> None:
-    """The folder and the new one change places, or the folder goes to beside the new one."""
+    """Exchanges the folder and the new one, or moves the folder into the temporary one."""
     if not _exchange(new, folder):
         old = new.with_name(_OLD)
         try:
@@ -154,7 +154,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 @contextmanager
 def _aside(folder: Path, keep: str) -> Iterator[Path]:
-    """A folder beside it, locked as long as we live, that is gone at the end."""
+    """Yields a temporary folder next to it, locked while this process uses it, and removes it at the end."""
     while True:
         aside, held = Path(tempfile.mkdtemp(prefix=_prefix(folder), dir=folder.parent)), None
         try:
@@ -169,7 +169,7 @@ def _aside(folder: Path, keep: str) -> Iterator[Path]:
 
 
 def _settle(aside: Path, folder: Path, keep: str) -> None:
-    """Removes what is beside the folder, wherever replacing ended; what is the folder's goes there first."""
+    """Removes a temporary folder, wherever replacing ended; if the folder is missing, moves it back first."""
     if (aside / _OLD).exists() and not folder.exists():
         (aside / _OLD).rename(folder)
     for part in (_OLD, _NEW):  # what we wrote has no `keep`, only a folder that was replaced can
@@ -184,7 +184,8 @@ def _keep_from(old: Path, folder: Path, keep: str) -> None:
 
 @contextmanager
 def scratch(parent: Path) -> Iterator[Path]:
-    """A folder in another one that is gone at the end; of a process that was killed, `sweep` removes it."""
+    """Yields a temporary folder in another one, and removes it at the end; `sweep` removes those of killed
+    processes."""
     while True:
         path, held = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=parent)), None
         try:
@@ -199,7 +200,7 @@ def scratch(parent: Path) -> Iterator[Path]:
 
 
 def sweep(parent: Path) -> None:
-    """Removes what is left of `scratch` in a folder: nobody has it locked."""
+    """Removes the `scratch` folders of killed processes: nobody has them locked."""
     for path in parent.glob(f"{_SCRATCH}*"):
         with suppress(OSError):
             held = _lock(path, wait=False)
@@ -209,7 +210,7 @@ def sweep(parent: Path) -> None:
 
 
 def _remove_leftovers(folder: Path, keep: str) -> None:
-    """Settles what processes left that were killed: nobody has it locked."""
+    """Settles temporary folders of killed processes: nobody has them locked."""
     for aside in folder.parent.glob(f"{glob.escape(_prefix(folder))}*"):
         held = None
         with suppress(OSError):
@@ -246,7 +247,7 @@ def read(path: str | Path, most: int = MOST) -> bytes:
 
 
 def sha256(path: Path) -> str:
-    """Returns digest of a file, which may be larger than memory."""
+    """Returns the digest of a file, which may be larger than memory."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while part := file.read(_PART):
@@ -288,7 +289,8 @@ def _consists_of(folder: Path, files: Mapping[str, bytes | Contents], keep: str)
 
 
 def _lock(folder: Path, wait: bool = True) -> int | None:
-    """Returns the folder, open and locked; None where it cannot be, or, without waiting, where somebody else has it."""
+    """Returns the folder, open and locked; None if it cannot be locked, or, without waiting, if another process has it
+    locked."""
     if fcntl is None:
         return None
     held = os.open(folder, os.O_RDONLY)
@@ -309,7 +311,7 @@ def _unlock(held: int | None) -> None:
 
 
 def _is_at(held: int, path: Path) -> bool:
-    """Whether this path still leads to what is open."""
+    """Whether this path still leads to the open folder."""
     try:
         return os.path.samestat(os.fstat(held), os.stat(path))
     except FileNotFoundError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans the graph as calls of kernels on buffers, with packed weights and memory."""
+"""Plans a graph as kernel calls on buffers, with packed weights and memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .states import updated_in_place, verify_updates
 
 @dataclass(frozen=True)
 class Weight:
-    """A constant, `source`, in the form its kernel reads: `data` is flat."""
+    """A packed constant: `source` is the constant, `data` its flat array in the form that the kernel reads."""
 
     source: str
     data: np.ndarray
@@ -48,7 +48,7 @@ class Weight:
 
 @dataclass(frozen=True)
 class Step:
-    """One call. inputs, outputs: names of values or weights, in the order of the kernel's operands."""
+    """A kernel call. inputs, outputs: names of values or weights, in the order of the kernel's operands."""
 
     bound: Bound
     inputs: tuple[str, ...]
@@ -64,19 +64,19 @@ class Step:
 
     @property
     def takes_over(self) -> tuple[tuple[int, int], ...]:
-        """The in-place pairs of the kernel, where this call is one whose outputs may take an operand's place."""
+        """Returns the in-place pairs (output, operand) that the kernel allows in this call."""
         return () if self.bound.apart else self.spec.takes_over
 
     def size(self, dim: Dim) -> Dim:
-        """Returns a size of the kernel, with this call's extents; over the graph's symbols."""
+        """Returns a size of the kernel with this call's extents, over the graph's symbols."""
         return substitute(dim, dict(zip(self.spec.runtime_extents, self.bound.extents, strict=True)))
 
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """graph: with its final operators and layouts. places: memory of each value. weights: by name. before: what is
-    done before a step, or after all of them; operators, until `inlined` puts in what they are made of. loops: the
-    steps [begin, end) of each, inner ones first."""
+    """A graph as kernel calls. graph: with its final operators and layouts. places: memory of each value. weights: by
+    name. before: control flow before a step, or after all steps; operators with graphs until `inlined` replaces them.
+    loops: the steps [begin, end) of each loop, inner ones first."""
 
     graph: Graph
     context: Context
@@ -93,7 +93,7 @@ class KernelPlan:
 
     @property
     def outside(self) -> frozenset[str]:
-        """The inputs that lie in memory of the caller's."""
+        """Returns the inputs that are in the caller's memory."""
         states = {name for _, name in self.graph.states}
         return frozenset(self.graph.inputs) - states if self.context.caller_inputs else frozenset()
 
@@ -104,19 +104,20 @@ class KernelPlan:
                 + self.workers * round_up(step.size(step.spec.scratch), alignment))
 
     def buckets(self, buckets: Sequence[Bucket]) -> list[Bucket]:
-        """Buckets of input shapes with the bounds that counts have there, in the order in which they are found."""
+        """Returns the buckets of input shapes, with the bounds of unbacked symbols in the order in which a run computes
+        them."""
         counts = [item for _, items in sorted(self.before.items()) for item in items if isinstance(item, Count)]
         return [with_unbacked_symbols(bucket, counts) for bucket in buckets]
 
     def unbounded(self, buckets: Sequence[Bucket]) -> frozenset[str]:
-        """Returns the values with memory of their own whose size has no limit in some bucket: allocated when
-        written."""
+        """Returns the values with memory of their own whose size has no limit in some bucket: they are allocated when
+        they are written."""
         roots = {place.root for place in self.places.values()}
         return frozenset(root for root in roots
                          if any(bucket.largest(self.graph.types[root].bytes) is None for bucket in buckets))
 
     def releases(self, unbounded: Container[str]) -> dict[int, list[str]]:
-        """Step -> the allocated values that nothing after it touches; also after what follows the last step."""
+        """Returns step -> the allocated values that are dead after it."""
         kept = {self.places[name].root for name in (*self.graph.inputs, *self.graph.outputs)}
         found: dict[int, list[str]] = {}
         for name, (_, index) in self.lifetimes().items():
@@ -129,8 +130,8 @@ class KernelPlan:
         return [item for item in self.before.get(index, ()) if not isinstance(item, (Mark, Op))]
 
     def lifetimes(self) -> dict[str, list[int]]:
-        """Returns the first and last step that touches each buffer; what is done before a step counts as the step.
-        A loop touches in its last step what it does not make anew in each iteration."""
+        """Returns the first and last step that touches each buffer. Control flow before a step counts as the step. A
+        loop touches in its last step all values that it does not write anew in each iteration."""
         ranges: dict[str, list[int]] = {}
         for index, step in enumerate(self.steps):
             for name in (*step.inputs, *step.outputs):
@@ -151,7 +152,7 @@ def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPl
     """Binds every operator that is no view to its kernel, and packs its weights.
 
     Args:
-        placed: in its final order, with copies where views cannot be.
+        placed: the graph in its final order, with copies where views are impossible.
     """
     graph = placed.graph
 
@@ -182,7 +183,7 @@ def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPl
 
 
 def _parts_with_constants(calls: list[Bound], equal: Mapping[str, str]) -> list[Bound]:
-    """Returns the calls, those of each operator's parts with what is equal in them as constants."""
+    """Returns the calls; the calls of parts of one operator get their equal extents as constants."""
     groups: dict[str, list[int]] = {}
     for index, bound in enumerate(calls):
         if bound.op.outputs[0] in equal:
@@ -194,7 +195,7 @@ def _parts_with_constants(calls: list[Bound], equal: Mapping[str, str]) -> list[
 
 
 def _operand(graph: Graph, op: Op, operand: Operand, weights: dict[str, Weight], keys: dict[tuple, str]) -> str:
-    """Returns the name of a value, or that of a weight: a new one for each way of packing it."""
+    """Returns the name of a value, or that of a packed weight: each packing of a constant has its own name."""
     name, how = op.inputs[operand.index], operand.pack
     if name not in graph.constants:
         return name
@@ -210,7 +211,7 @@ def _operand(graph: Graph, op: Op, operand: Operand, weights: dict[str, Weight],
 
 
 def _buffers_of(graph: Graph, forwarding: Forwarding) -> list[memory.Buffer]:
-    """Buffers of the graph's values by operator position, before kernels are chosen."""
+    """Returns the buffers of the graph's values by operator position, before kernels are chosen."""
     ranges: dict[str, list[int]] = {}
     for name in graph.inputs:
         _touch(ranges, forwarding.places, name, 0)
@@ -232,11 +233,11 @@ def _touch(ranges: dict[str, list[int]], memory: Mapping[str, Place], name: str,
 
 @dataclass(frozen=True)
 class PlannedMemory:
-    """Where everything lies in one bucket.
+    """The memory plan of one bucket.
 
-    offsets: of the values that lie in the arena, and of weights that are copied there. sizes: bytes of their slots:
-    what their largest shape in the bucket asks for. workspaces: offset by step, the end of the arena where it has no
-    bytes; None where it has no limit and is allocated. updated: output -> the state in whose memory it lies.
+    offsets: of the values that lie in the arena, and of weights that are copied there. sizes: bytes of their slots, for
+        their largest shape in the bucket. workspaces: offset by step, the end of the arena if it has no bytes; None if
+        it has no limit and is allocated. updated: output -> the state in whose memory it lies.
     """
 
     bucket: Bucket
@@ -250,11 +251,10 @@ class PlannedMemory:
 
 def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EVERYTHING,
                 unbounded: Container[str] = ()) -> PlannedMemory:
-    """Lifetimes of the plan's buffers, in-place operands merged, then offsets.
+    """Plans the memory of one bucket: computes live ranges, merges in-place operands, assigns offsets.
 
     Args:
-        bucket: the range of shapes that the arena has to hold.
-        unbounded: values that do not lie in the arena.
+        bucket: the range of shapes that the arena has to hold. unbounded: values that do not lie in the arena.
     """
     ranges, end = plan.lifetimes(), len(plan.steps)
     kept = set(plan.graph.inputs) if keep_inputs else {name for _, name in plan.graph.states}
@@ -315,7 +315,7 @@ def own_bytes(plan: KernelPlan) -> int:
 
 
 def _regions(plan: KernelPlan, buffers: Sequence[memory.Buffer]) -> list[int]:
-    """Finds the part of each memory region that the arena can have: the session itself is in the first."""
+    """Returns the part of each memory region that the arena can have: the session itself is in the first."""
     if plan.context.regions is None:
         return []
     sizes = [size for _, size in plan.context.regions.ram]
@@ -357,21 +357,21 @@ def _traffic(plan: KernelPlan, merged: Mapping[str, str]) -> dict[str, float]:
 
 def plan_memories(plan: KernelPlan, keep_inputs: bool = False,
                   buckets: Sequence[Bucket] = (EVERYTHING,)) -> list[PlannedMemory]:
-    """Where everything lies in each of some buckets of input shapes."""
+    """Returns the memory plan of each bucket of input shapes."""
     ranges = plan.buckets(buckets)
     unbounded = plan.unbounded(ranges)
     return [plan_memory(plan, keep_inputs, bucket, unbounded) for bucket in ranges]
 
 
 def _ports(plan: KernelPlan) -> tuple[set[str], set[str]]:
-    """Returns the buffers of inputs, and of outputs."""
+    """Returns the buffers of inputs and of outputs."""
     graph, places = plan.graph, plan.places
     return ({places[name].root for name in graph.inputs},
             {places[name].root for name in graph.outputs if name in places})
 
 
 def _kept(root: str, merged: Mapping[str, str]) -> str:
-    """Returns the buffer that one was merged into."""
+    """Returns the buffer that this one was merged into."""
     while root in merged:
         root = merged[root]
     return root
@@ -412,7 +412,7 @@ def _merge_in_place(plan: KernelPlan, ranges: dict[str, list[int]]) -> dict[str,
 
 
 def _taken_over(plan: KernelPlan, ranges: Mapping[str, Sequence[int]], merged: Mapping[str, str]) -> dict[str, str]:
-    """Buffers of outputs that take the place of an operand's that dies there: the one -> the other."""
+    """Returns the buffers of outputs that take over an operand's memory: output -> operand."""
     found: dict[str, str] = {}
     inputs, outputs = _ports(plan)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The declaration of an operator, and the answers of a kernel candidate.
+"""The declaration of an operator, and the interface of the node that importers see.
 
 One class below `ops/<family>/` is the whole declaration of an operator. Everything else is derived from it: the
 importers, shape inference, constant folding, the reference interpreter, kernel tests, the operator table.
@@ -40,7 +40,7 @@ class Case:
 
 
 def f32(*shape: int) -> tuple[tuple[int, ...], str]:
-    """Operand of a `Case`: float32 of this shape."""
+    """Returns an operand of a `Case`: float32 of this shape."""
     return shape, "float32"
 
 
@@ -112,20 +112,20 @@ class Operator:
 
     @staticmethod
     def indexed(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, ...]]:
-        """Returns operands that are indices, of which negative ones count from the end: their position, and the extents
-        that they are into: one, or of points (the last axis) one a column."""
+        """Returns the operands that are indices, negative ones counting from the end: position -> the extent that they
+        index, or, for points along the last axis, one extent a column."""
         return {}
 
     @classmethod
     def accepted(cls, attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
-        """Returns operands of which a kernel takes some values only, such as indices: their position, and the least and
-        largest value that is right for all of them."""
+        """Returns the operands whose values a kernel restricts, such as indices: position -> the least and the largest
+        value that is valid."""
         return {index: (0, reduce(dim_min, extents) - 1) for index, extents in cls.indexed(attrs, inputs).items()}
 
     @staticmethod
     def overwrites(attrs: Attrs) -> bool:
-        """Whether the result is operand 0 with elements of others in some places, whatever was there before: done again
-        in the same memory it gives the same."""
+        """Whether the result is operand 0 with some elements replaced, independent of their old values: computed in
+        place twice, it gives the same."""
         return False
 
     @staticmethod
@@ -183,7 +183,7 @@ class OnnxNode:
         raise NotImplementedError
 
     def follows(self, index: int) -> bool:
-        """Whether operand `index` is absent, or follows from extents alone."""
+        """Whether operand `index` is absent, or computed from extents alone."""
         raise NotImplementedError
 
     def extent(self, dim: Dim) -> str:
@@ -191,14 +191,15 @@ class OnnxNode:
         raise NotImplementedError
 
     def declared(self, output: int = 0) -> tuple[int, ...] | None:
-        """The shape that the model states for an output; None unless every extent is a number."""
+        """Returns the shape that the model declares for an output; None unless every extent is a number."""
         raise NotImplementedError
 
     def stated(self, index: int, output: int = 0) -> tuple[int, ...] | None:
-        """Returns the shape that the model states for an output, where operand `index`, which fixes it, is known only
-        at run time. The operand is then not read: a model whose caller gives another value contradicts itself.
+        """Returns the shape that the model declares for an output, if operand `index`, which determines it, is known
+        only at run time.
 
-        None where the operand is known or absent, or the model states nothing; the operand itself is then asked for.
+        The operand is then not read: a caller who gives another value contradicts the model. Returns None if the
+            operand is known or absent, or the model declares no shape; then the operand is read.
         """
         return self.declared(output) if self.has(index) and not self.is_known(index) else None
 
@@ -212,27 +213,28 @@ class OnnxNode:
         raise NotImplementedError
 
     def bound(self, most: Dim | None) -> Dim | None:
-        """The largest value of the extent that `count` gives: what the user says, if that is less; None for no limit.
-        """
+        """Returns the largest value of the extent that `count` gives: the user's bound if it is less than `most`; None
+        for no limit."""
         raise NotImplementedError
 
     def resolved(self, value: str, most: Dim | None, resolve: Callable[[Collection[int]], str]) -> tuple[Dim, ...]:
-        """The elements of any integer value as `dims` gives them, where what a run reads need not be an extent: a shape
-        may have -1, pads may crop. `resolve` emits what all elements mean, int64, from the positions of those that the
-        run reads.
+        """Returns the elements of any integer value as `dims` gives them, if elements that are computed at run time
+        need not be extents: a shape may have -1, pads may crop.
+
+        resolve: emits the meaning of all elements, int64, from the positions of those that are computed at run time.
 
         Raises:
-            MegccError: where the value is no list of a few integers.
+            MegccError: if the value is no list of a few integers.
         """
         raise NotImplementedError
 
     def count(self, value: str, most: Dim | None, element: int = 0, name: str = "") -> Dim:
-        """An element of an integer value as an extent, called `name` or as the node's first output; at most `most`,
-        None for no limit."""
+        """Returns an element of an integer value as an extent: an unbacked symbol, called `name` or as the node's first
+        output; at most `most`, None for no limit."""
         raise NotImplementedError
 
     def type_of(self, value: str) -> TensorType:
-        """Type of any value, such as one that `emit` returned."""
+        """Returns the type of any value, such as one that `emit` returned."""
         raise NotImplementedError
 
     def is_constant(self, value: str) -> bool:
@@ -240,39 +242,40 @@ class OnnxNode:
         raise NotImplementedError
 
     def extents(self, value: str) -> tuple[Dim, ...]:
-        """The elements of any integer value as extents; those that are computed at run time become symbols."""
+        """Returns the elements of any integer value as extents; those that are computed at run time become unbacked
+        symbols."""
         raise NotImplementedError
 
     def constant_of(self, value: str) -> np.ndarray:
-        """The number of any constant."""
+        """Returns the array of any constant."""
         raise NotImplementedError
 
     def key(self) -> tuple[str, int]:
-        """The key of what draws random numbers without a seed of its own, int64 [], and the operator's number.
+        """Returns the key for random numbers without a seed of their own, int64 [], and the operator's number.
 
         Raises:
-            MegccError: where the front end has none.
+            MegccError: if the front end has none.
         """
         raise NotImplementedError
 
     def strings(self, *names: str) -> np.ndarray | None:
-        """Numbers of the strings of the first of these attributes that has some, int64; None where none has."""
+        """Returns the indices of the strings of the first of these attributes that exists, int64; None if none does."""
         raise NotImplementedError
 
     def code(self, text: str) -> int:
-        """The number of a string."""
+        """Returns the index of a string in the model's table."""
         raise NotImplementedError
 
     def is_string(self, index: int) -> bool:
-        """Whether operand `index` is strings, which are numbers of int64."""
+        """Whether operand `index` is a string tensor, which holds indices (int64)."""
         raise NotImplementedError
 
     def as_strings(self, value: str) -> str:
-        """Marks the value as strings. It must not be used as numbers elsewhere."""
+        """Marks the value as a string tensor. It must not be used as numbers elsewhere."""
         raise NotImplementedError
 
     def producer(self, value: str) -> Op | None:
-        """The operator that gives a value; None for inputs and constants."""
+        """Returns the operator that computes a value; None for inputs and constants."""
         raise NotImplementedError
 
     def constant(self, array: np.ndarray) -> str:
@@ -280,11 +283,11 @@ class OnnxNode:
         raise NotImplementedError
 
     def require_budget(self, *extents: Dim) -> None:
-        """Goes before whatever makes an array whose size attributes and extents say, not the operands: a node of forty
-        bytes can ask for gigabytes.
+        """Checks the size of an array that attributes and extents determine, before it is made: a node of forty bytes
+        can ask for gigabytes.
 
         Raises:
-            ShapeError: where an array of these extents is too large to be made before the model runs.
+            ShapeError: if an array of these extents is too large to be made before the model runs.
         """
         raise NotImplementedError
 
@@ -295,7 +298,7 @@ class OnnxNode:
 
 OPERATORS: dict[str, type[Operator]] = {}
 
-#: ONNX operators that are several of ours: name -> what emits them.
+#: ONNX operators that are imported as several of ours: name -> the function that emits them.
 DECOMPOSITIONS: dict[str, Callable[[OnnxNode], tuple[str, ...]]] = {}
 
 

@@ -14,35 +14,33 @@ from ..ops.base import operator
 
 
 class Editor:
-    """A graph under change.
-
-    graph: as it was. types, constants: of all values as they are now; a pass may write both.
-    """
+    """A graph under change. graph: before the pass. types, constants: of all values now; a pass may write both."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
         self.types = dict(graph.types)
         self.constants = dict(graph.constants)
         self._readers = graph.consumers()
-        # Place 0 is that of the inputs, before all operators.
+        # Position 0 is that of the inputs, before all operators.
         self._places: list[list[Op]] = [[], *([op] for op in graph.ops)]
         self._before: list[list[Op]] = [[] for _ in self._places]
         self._behind: list[list[Op]] = [[] for _ in self._places]
         self._place = {name: place for place, op in enumerate(graph.ops, start=1) for name in op.outputs}
 
     def producer(self, name: str) -> Op | None:
-        """Returns the operator, as it is now, that gives the value; None for inputs, constants, and what was added."""
+        """Returns the current operator that computes the value; None for inputs, constants, and values that were
+        added."""
         return next((op for op in self._places[self._place.get(name, 0)] if name in op.outputs), None)
 
     def sources(self, op: Op) -> list[Op]:
-        """Returns the operators, as they are now, that give what one reads; the latest first."""
+        """Returns the current operators that compute the operands of an operator; the latest first."""
         places = {self._place[name] for name in op.inputs if name in self._place}
         return [source for place in sorted(places, reverse=True) for source in self._places[place]
                 if not set(source.outputs).isdisjoint(op.inputs)]
 
     def is_read_once(self, name: str) -> bool:
-        """Whether one operator of the graph as it was reads the value, and it is no output; what is new has one reader.
-        """
+        """Whether exactly one operator of the original graph reads the value, and it is no output. A value that was
+        added counts as read once."""
         return name not in self.graph.types or (len(self._readers.get(name, ())) == 1
                                                 and name not in self.graph.outputs)
 
@@ -69,18 +67,18 @@ class Editor:
             self.replace(op)
 
     def result(self, name: str, kind: str, attrs: Attrs, inputs: tuple[str, ...]) -> str:
-        """Returns a new value of the type that the operator's one result has."""
+        """Returns a new value of the type of the operator's only result."""
         (type_,) = operator(kind).infer(attrs, *(self.types[operand] for operand in inputs))
         return self.value(name, type_)
 
     def replace(self, op: Op, *ops: Op) -> None:
-        """Puts operators into the place of one; none removes it."""
+        """Replaces an operator by others; none removes it."""
         place = self._place[op.outputs[0]]
         self._places[place] = list(ops)
         self._place.update((name, place) for new in ops for name in new.outputs)
 
     def fuse(self, source: Op, op: Op, fused: Op) -> None:
-        """Puts one operator, in the place of the first, for both."""
+        """Replaces two operators by one, at the position of the first."""
         self.replace(op)
         self.replace(source, fused)
 
@@ -88,7 +86,7 @@ class Editor:
         self._before[self._place[op.outputs[0]]].append(new)
 
     def add_after(self, name: str, new: Op) -> None:
-        """Adds an operator right after the one that gives a value; before all after an input."""
+        """Adds an operator right after the one that computes a value; before all operators if the value is an input."""
         self._behind[self._place.get(name, 0)].append(new)
 
     def append(self, new: Op) -> None:
@@ -96,7 +94,7 @@ class Editor:
         self._behind[-1].append(new)
 
     def redirect(self, names: Mapping[str, str]) -> None:
-        """Lets the graph's operators read other values; what was added before or after them stays as it is."""
+        """Lets the graph's operators read other values; operators that were added keep their operands."""
         for ops in self._places:
             ops[:] = [op.with_(inputs=tuple(names.get(name, name) for name in op.inputs)) for op in ops]
 

@@ -2,11 +2,10 @@
 """Plans the offsets of buffers in the arena from their live ranges. A pure function; `verify` checks its result
 separately.
 
-A buffer lives from the instruction that writes it (`first`) to the last one that touches it (`last`), both
-included: two buffers may share an address only if no instruction touches both. All but the last of the algorithms
-place buffers one after the other, each at an address that suits it best among those already placed; they differ in
-the order. The local search then permutes the best order found. All are tried, cheapest first, until one meets the
-lower bound.
+A buffer lives from the instruction that writes it (`first`) to the last one that touches it (`last`), both included:
+two buffers may share an address only if no instruction touches both. All algorithms but the last place buffers one
+after the other, each at the best address among those already placed; they differ in the order. The local search then
+permutes the best order found. Algorithms run from the cheapest on, until one meets the lower bound.
 """
 
 from __future__ import annotations
@@ -19,22 +18,21 @@ from types import MappingProxyType
 
 from ...errors import InternalError
 
-#: Steps of work the local search may do; one step is one pair of buffers alive together looked at.
+#: The budget of the local search: comparisons of two buffers that are alive together.
 SEARCH_STEPS = 12_000_000
-#: Most moves it tries.
+#: The most moves that it tries.
 SEARCH_MOVES = 4_000
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory that one tensor or workspace needs for a while.
+    """Memory that a tensor or workspace needs for a while.
 
-    bytes: size without padding. first, last: instruction indices, both included.
-    alignment: of this buffer alone, where it is more than the plan's; a power of two.
-    kind: "activation", "input", "output" or "workspace", for pictures and reports; or "state", which comes first.
-    on: the buffer whose place it takes: it begins at the same address, in the last instruction that reads the other
-        one, and overwrites it while that is read.
-    traffic: how often a byte of it is read or written in a run, as far as can be told.
+    bytes: size without padding. first, last: instruction indices, both included. alignment: of this buffer alone, if it
+        is more than the plan's; a power of two. kind: "activation", "input", "output", "workspace" or "state"; states
+        come first, the others are for reports. on: the buffer whose memory it takes over: it begins at the same
+        address, in the last instruction that reads the other one, and overwrites it while that is read. traffic: an
+        estimate of how often a run reads or writes a byte of it.
     """
 
     name: str
@@ -49,10 +47,11 @@ class Buffer:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Offsets by buffer name. `lower_bound` is the largest sum of sizes alive at once, padding included.
+    """Offsets by buffer name.
 
-    regions: bytes of the blocks of memory that the arena consists of, one after the other; empty: one.
-    missing: bytes that the regions there are do not have; the arena ends so far after them.
+    lower_bound: the largest sum of sizes alive at once, padding included. regions: bytes of the memory regions that the
+        arena consists of, in order; empty: one. missing: bytes that the given regions lack; the arena ends so far
+        beyond them.
     """
 
     arena_bytes: int
@@ -76,15 +75,13 @@ def plan(buffers: Sequence[Buffer], alignment: int = 16, regions: Sequence[int] 
     """Returns the smallest arena that the algorithms find. Every offset and the arena's size are multiples of
     `alignment`.
 
-    Where it consists of `regions`, of so many bytes at most, nothing lies in two of them, and of the layouts that fit
-    the one is taken with least traffic beyond the first region, beyond the second, and so on.
-
-    States, which live for ever, lie below everything else: the runtime compares one address to know that nothing is
-    written there.
+    regions: largest sizes of memory regions. No buffer lies across two of them. Of the plans that fit, the one with the
+        least traffic beyond the first region is chosen, then beyond the second, and so on. States, which live for ever,
+        lie below all other buffers: so the runtime compares one address to know that nothing else is written there.
 
     Raises:
-        InternalError: if two buffers have one name, a lifetime ends before it begins, or a buffer takes the place of
-            one that does not end as it begins.
+        InternalError: if two buffers have one name, a live range ends before it begins, or a buffer takes over the
+            memory of one that does not end where it begins.
     """
     named = {b.name: b for b in buffers}
     if len(named) != len(buffers):
@@ -120,8 +117,8 @@ def plan(buffers: Sequence[Buffer], alignment: int = 16, regions: Sequence[int] 
 
 
 def with_constants(buffers: Sequence[Buffer], constants: Sequence[Buffer], plan: MemoryPlan, hot: int) -> MemoryPlan:
-    """Returns a plan in which constants that are read most often are in what is left of the first `hot` regions, and in
-    which no region has more bytes than are in use. Constants for which there is no room have no offset."""
+    """Returns a plan in which the most frequently read constants are in the rest of the first `hot` regions, and in
+    which no region has more bytes than are used. Constants that do not fit have no offset."""
     ends = list(accumulate(plan.regions))
     begins = [0, *ends[:-1]]
     tops = [max((plan.offsets[b.name] + b.bytes for b in buffers if begin <= plan.offsets[b.name] < end), default=begin)
@@ -146,10 +143,8 @@ def with_constants(buffers: Sequence[Buffer], constants: Sequence[Buffer], plan:
 
 
 def live_bytes(buffers: Sequence[Buffer], alignment: int = 1, steps: int = 0) -> list[int]:
-    """Bytes alive at each instruction, padded to `alignment`.
-
-    steps: least length of the list; instructions after the last use of a buffer have 0.
-    """
+    """Returns the bytes alive at each instruction, padded to `alignment`. steps: least length of the list; instructions
+    after the last use of a buffer have 0."""
     change = [0] * (max((b.last + 1 for b in buffers), default=0) + 1)
     change += [0] * (steps + 1 - len(change))
     named = {b.name: b for b in buffers}
@@ -216,7 +211,7 @@ def _padded(buffer: Buffer, alignment: int) -> int:
 
 
 def _members(buffers: Sequence[Buffer]) -> list[list[Buffer]]:
-    """Returns the buffers of each place, in the order of the first ones."""
+    """Returns groups of buffers that take over each other's memory, in the order of the first ones."""
     following = {b.on: b for b in buffers if b.on}
     groups = []
     for b in buffers:
@@ -228,14 +223,14 @@ def _members(buffers: Sequence[Buffer]) -> list[list[Buffer]]:
 
 
 def _span(group: Sequence[Buffer]) -> Buffer:
-    """One buffer as large and as long as all of them."""
+    """Returns one buffer as large and as long-lived as all of them."""
     return replace(group[0], bytes=max(b.bytes for b in group), last=group[-1].last,
                    alignment=max(b.alignment for b in group), traffic=sum(b.traffic for b in group))
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """A placement by buffer index, and the order of placing that led to it."""
+    """A placement by index, and the order that led to it."""
 
     arena: int
     offsets: tuple[int, ...]
@@ -244,11 +239,11 @@ class _Layout:
 
 
 class _Problem:
-    """Places by index: buffers that follow each other in one place are one.
+    """The problem by index; buffers that take over each other's memory are one.
 
-    buffers: of each place its first one, as large and as long as all of them. sizes, alignments: padded. rivals: of
-    each place the others that are in use at the same time, with the bytes that this one and that one have then.
-    borders: offsets where regions end, which nothing may lie across.
+    buffers: the first of each group, as large and as long-lived as the whole group. sizes, alignments: padded. rivals:
+        for each, the others that are alive at the same time, with the bytes of both at that time. borders: offsets of
+        the ends of regions, which no buffer lies across.
     """
 
     def __init__(self, buffers: Sequence[Buffer], alignment: int, borders: Sequence[int] = ()):
@@ -313,7 +308,7 @@ def _by_size(problem: _Problem, best, bound) -> _Layout:
 
 
 def _push_down(problem: _Problem, best, bound) -> _Layout:
-    """By time, then each buffer falls as far as those below it allow, until none moves any more."""
+    """Places buffers by time, then moves each as far down as those below it allow, until none moves any more."""
     layout = problem.place(problem.sorted(lambda i: (problem.buffers[i].first, -problem.sizes[i])))
     while True:
         lower = problem.place(problem.sorted(lambda i, at=layout.offsets: (at[i],)))
@@ -383,7 +378,7 @@ ALGORITHMS: dict[str, Callable[[_Problem, _Layout | None, int], _Layout]] = {
     "best fit by time": _best_fit_by_time,
     "local search": _local_search,
 }
-#: Those for regions besides: what is touched most often gets the first one.
+#: Additional orders for regions: the most frequently touched buffer gets the first region.
 BY_TRAFFIC: dict[str, Callable[[_Problem, _Layout | None, int], _Layout]] = {
     "greedy by traffic": _by_traffic,
     "greedy by all traffic": _by_all_traffic,

@@ -35,14 +35,14 @@ class ByteParameters(ConvParameters):
 class DotParameters(ByteParameters):
     """Parameters of `dot.c.j2`.
 
-    x_zero: what is subtracted from x when it is laid out. laid: C type of what is laid out; step: its elements that are
-    multiplied at a time; fill: what lies around x. laid_short, x_short, weight_short: what functions of lanes call
-    these types. result: C type of an element of y. vectors: of output channels in a tile; rest: of those after the last
-    whole tile, 0 if there are none. heights, even: of tiles, as `Tile` has them. flat: windows are pixels, without
-    padding. copied: of these, what a task reads is laid out; else products read x itself. sums: as in `Isa`, if the
-    ISA's products are of these types. narrow: no weight is -128. skewed: packed weights have a zero point. ahead: the
-    weights that tiles ask for before they are used, "tile": those of the next one's channels, "page": 4 KB on. listed:
-    weights are lists of entries (`pmaddubsw.py`).
+    x_zero: subtracted from x when it is packed. laid: C type of packed x; step: its elements in one product; fill: the
+        value of padding. laid_short, x_short, weight_short: names of these types in functions of lanes. result: C type
+        of an element of y. vectors: of output channels in a tile; rest: of those after the last whole tile, 0 if there
+        are none. heights, even: of tiles, as in `Tile`. flat: windows are 1x1 without padding. copied: if flat, a task
+        packs its part of x; else products read x itself. sums: as in `Isa`, if the ISA's products are of these types.
+        narrow: no weight is -128. skewed: packed weights have a zero point. ahead: weights that tiles prefetch, "tile":
+        those of the next tile's channels, "page": those 4 KB ahead. listed: weights are lists of entries
+        (`pmaddubsw.py`).
     """
 
     laid: str
@@ -70,8 +70,9 @@ class DotParameters(ByteParameters):
 
 @dataclass(frozen=True)
 class Laid:
-    """How the first operand is laid out: element type; the products that are added up in a lane; what is subtracted of
-    each element, and the zero point of what results; what functions of lanes call it, if not by its type."""
+    """The packed form of the first operand: its element type, the elements of one product, the number that is
+    subtracted, the zero point of the difference, and the name of the type in functions of lanes, if it is not the
+    type's own."""
 
     dtype: str
     step: int
@@ -81,43 +82,46 @@ class Laid:
 
     @staticmethod
     def of(isa: Isa, dtype: str, zero: int) -> Laid:
-        """8-bit products do without the zero point: what it adds to a sum is known, and goes into the bias. Where
-        they cannot be, operands are laid out as they are meant."""
+        """Returns the packed form of an operand. 8-bit products work on x without subtracting its zero point: the zero
+        point's share of a sum is known, and goes into the bias. If the ISA has no such products, operands are packed as
+        int16 minus the zero point."""
         if not isa.laid or dtype not in BYTES:
             return Laid("int16", isa.int16_step, zero, 0)
-        # Bytes of the other type are turned into this one by their highest bit.
+        # int8 and uint8 are converted into each other by inverting the highest bit.
         return Laid(isa.laid, isa.laid_step, 0, zero + np.iinfo(isa.laid).min - np.iinfo(dtype).min)
 
 
-#: Bytes of weights that stay in the first cache.
+#: The most bytes of weights that stay in L1.
 NEAR = 8 << 10
-#: Instructions for a product, of Arm where there are no dot products.
+#: Instructions for a product on Arm without dot-product instructions.
 _SIXTEENS = {"by_sixteens": 0.23, "by_sixteens_in_c": 0.45}
 
 
 def zero_name(zero: int) -> str:
-    """Returns a zero point in the name of a kernel: of -3 "_zm3"."""
+    """Returns a zero point as a part of a kernel's name: -3 is "_zm3"."""
     return f"_z{zero}".replace("-", "m")
 
 
 def weight_type(dtype: str, zero: int) -> str:
-    """Element type of packed weights less their zero point: int8 where it holds them all."""
+    """Returns the element type of packed weights minus their zero point: int8 if it holds them all."""
     limits = np.iinfo(dtype)
     return "int8" if limits.min - zero >= -128 and limits.max - zero <= 127 else "int16"
 
 
 def as_outputs(array: np.ndarray, outputs_first: bool) -> np.ndarray:
-    """Returns weights of a convolution, or a matrix, as [O, I, KH, KW]."""
+    """Returns the weights of a convolution or a product as [O, I, KH, KW]."""
     return array if array.ndim == 4 else (array if outputs_first else array.T)[:, :, None, None]
 
 
 @packer("dot")
 def pack_weights(array: np.ndarray, outputs_first: bool, zero: int, groups: int, runs: int, lanes: int, vectors: int,
                  step: int, flipped_bits: int = 0, around: int = 0) -> np.ndarray:
-    """[O, I, KH, KW], or a matrix, as `less` makes int8 of it → [groups][O/width][runs][K/step][width][step]: K in the
-    order (kh, kw, i), divided into runs, and width being the vectors of a tile; the last block of a group has only
-    whole vectors. around: the number in place of a row or column that is not there. flipped_bits: bits that are
-    inverted in all numbers at the end."""
+    """Packs [O, I, KH, KW], or a matrix, made int8 by `less`, as [groups][O/width][runs][K/step][width][step].
+
+    K is in the order (kh, kw, i), divided into runs. width is the number of channels of a tile; the last block of a
+    group has whole vectors only. around: the value of padding rows and columns. flipped_bits: bits that are inverted in
+    all numbers at the end.
+    """
     width, packed = vectors * lanes, []
     for group in np.split(as_outputs(array, outputs_first), groups):
         outputs = group.shape[0]
@@ -131,27 +135,26 @@ def pack_weights(array: np.ndarray, outputs_first: bool, zero: int, groups: int,
 
 
 def less(dtype: str, zero: int) -> int:
-    """Returns the number to subtract from weights of 8 bits, so that they are int8: their zero point, if that is
-    enough."""
+    """Returns the number to subtract from 8-bit weights so that they are int8: their zero point, if that is enough."""
     limits = np.iinfo(dtype)
     return zero if limits.min - zero >= -128 and limits.max - zero <= 127 else limits.min + 128
 
 
 def skew(dtype: str, zero: int) -> int:
-    """Returns the zero point that packed weights have."""
+    """Returns the zero point that packed weights still have."""
     return zero - less(dtype, zero)
 
 
 @packer("dot_skew")
 def pack_skew(array: np.ndarray, zero: int) -> np.ndarray:
-    """The same as a constant of the model, so that layers that differ in it share a kernel."""
+    """Returns it as a constant of the model, so that layers that differ in it share a kernel."""
     return np.array([skew(array.dtype.name, zero)], np.int32)
 
 
 @packer("dot_sums")
 def pack_sums(array: np.ndarray, outputs_first: bool, zero: int, x_zero: int, zeros_after: int = 0) -> np.ndarray:
-    """[O] of int32: what the sums of products with x, instead of x less its zero point, have too much, negated. After
-    them so many zeros."""
+    """Returns int32 [O], the correction of sums of products with x for the zero point of x, with `zeros_after` zeros
+    after it."""
     weights = as_outputs(array, outputs_first)
     sums = -x_zero * (weights.reshape(weights.shape[0], -1).astype(np.int64) - zero).sum(axis=1)
     return np.pad(sums.astype(np.int32), (0, zeros_after))
@@ -159,22 +162,22 @@ def pack_sums(array: np.ndarray, outputs_first: bool, zero: int, x_zero: int, ze
 
 @packer("dot_bias")
 def pack_bias(bias: np.ndarray, array: np.ndarray, *how) -> np.ndarray:
-    """The same added to a bias; int32 wraps."""
+    """Returns the bias with this correction added; int32 wraps."""
     sums = pack_sums(array, *how).astype(np.uint32)
     sums[:bias.size] += bias.reshape(-1).astype(np.uint32)
     return sums.astype(np.int32)
 
 
 def is_narrow(site: Site, zero: int) -> bool:
-    """Whether two products of any x with packed weights fit into 16 bits: none of them is -128."""
+    """Whether two products of any x with packed weights fit in 16 bits: no weight is -128."""
     weights = site.values.get(1)
     return weights is not None and weights.size > 0 and int(weights.min()) - less(weights.dtype.name, zero) > -128
 
 
 def with_sums(site: Site, operands: tuple[Operand, ...], how: tuple, zero: int, size: Dim,
               zeros_after: int | None = None) -> tuple[Operand, ...]:
-    """Returns operands with what the zero point of x adds to sums of products in the bias. how: of `pack_sums`. after:
-    zeros after a bias, which there is always then."""
+    """Returns operands with the correction for the zero point of x in the bias. how: arguments of `pack_sums`.
+    zeros_after: zeros after a bias, which then always exists."""
     if not zero and zeros_after is None:
         return operands
     how, size = (*how, zero, zeros_after or 0), size + (zeros_after or 0)
@@ -184,9 +187,9 @@ def with_sums(site: Site, operands: tuple[Operand, ...], how: tuple, zero: int, 
 
 
 def _prefetched(site: Site, laid: Laid, tile: Tile, depth: int, s: Geometry) -> str:
-    """Chooses a prefetch distance where the first cache cannot keep the weights and products of int16 leave time for
-    it. The CPU does not foresee where the next page begins, nor what lies after a short stream; a single pixel does
-    nothing but load them."""
+    """Chooses what tiles prefetch, if L1 cannot hold the weights and int16 products leave time for it. The hardware
+    prefetcher does not cross pages, nor the end of a short stream. A kernel of a single pixel is bound by these loads
+    anyway."""
     if not site.isa.ahead or site.compact or laid.dtype == site.isa.laid or s.g * s.oc * depth < NEAR:
         return ""
     is_short = depth * tile.vectors * site.isa.lanes <= site.isa.ahead
@@ -194,12 +197,12 @@ def _prefetched(site: Site, laid: Laid, tile: Tile, depth: int, s: Geometry) -> 
 
 
 def runs_of(s: Geometry) -> tuple[int, int]:
-    """Returns the number of contiguous runs in a window, and their elements."""
+    """Returns the number of contiguous runs in a window, and the elements of each."""
     return (s.kh, s.kw * s.ic) if 1 in (s.kw, s.dilations[1]) else (s.taps, s.ic)
 
 
 class DotProducts(Kernel):
-    """The base of both kernels."""
+    """The base class of both kernels."""
 
     name = "dot"
     dtypes = (BYTES, BYTES, ("int32",))
@@ -210,12 +213,12 @@ class DotProducts(Kernel):
     is_pmaddubsw: ClassVar[bool] = False
 
     def laid(self, site: Site, zero: int) -> Laid:
-        """How x is laid out, whose zero point is `zero`."""
+        """Returns the packed form of x, whose zero point is `zero`."""
         return Laid.of(site.isa, site.x.dtype, zero)
 
     def operands(self, site: Site, s: Geometry, x: Operand, how: tuple, laid: Laid,
                  vectors: int) -> tuple[tuple[Operand, ...], dict]:
-        """x, the weights and the bias, and the extents that these have of their own. how: of `pack_sums`. vectors: of
+        """Returns the operands x, weights and bias, with their own extents. how: arguments of `pack_sums`. vectors: of
         channels in a tile."""
         G, IC, OC = extent_symbols("G", "IC", "OC")
         runs, length = runs_of(s)
@@ -225,7 +228,8 @@ class DotProducts(Kernel):
         return with_sums(site, (x, packed, *present(site, Operand("b", 2, G * OC))), how, laid.zero, G * OC), {}
 
     def call(self, site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
-        """zeros: of x and of the weights. outputs_first: of weights that are a matrix."""
+        """Returns the call. zeros: zero points of x and of the weights. outputs_first: layout of weights that are a
+        matrix."""
         isa, target, (x_zero, w_zero) = site.isa, site.target, zeros
         skewed = skew(site.inputs[1].dtype, w_zero) != 0
         laid = self.laid(site, x_zero)
@@ -281,7 +285,7 @@ class DotProducts(Kernel):
                        scratch=totals + (item * laid_out + 16 if copied else 0), channels=G * OC)
 
     def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool = True) -> float:
-        """Estimates the cycles of one image after another, all extents known."""
+        """Estimates the cycles of images one after another, if all extents are known."""
         laid = Laid.of(site.isa, site.x.dtype, 0)
         runs, length = runs_of(s)
         outputs, depth = product((s.n, s.g, s.oh, s.ow)), runs * round_up(length, laid.step)
@@ -295,7 +299,7 @@ class DotProducts(Kernel):
 
 
 class DotConv(DotProducts):
-    """Convolution, channels last."""
+    """Computes convolutions, channels last."""
 
     dtypes = (CENTRED, BYTES, ("int32",))
 
@@ -315,7 +319,7 @@ class DotConv(DotProducts):
 
 
 class DotMatMul(DotProducts):
-    """A constant matrix on the right: a 1x1 convolution whose pixels are the rows of a."""
+    """Computes products with a constant matrix on the right, as 1x1 convolutions whose pixels are the rows of a."""
 
     def geometry(self, site: Site) -> Geometry:
         return _rows(site)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes of the tiles of 8-bit products, and the size of a task."""
+"""Chooses register tiles of 8-bit products, and how much a task computes."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from ...ir.dims import Dim, likely
 from ...target import Isa, Target
 from ..site import Site
 
-#: Steps that a sum takes to be there: fewer sums at a time leave the CPU waiting.
+#: Latency of a sum in steps: with fewer sums at a time the CPU waits.
 _LATENCY = 8
-#: Cycles of a tile beside its products.
+#: Cycles of a tile in addition to its products.
 _TILE = 25
-#: Pixels of a row whose tiles are added up one by one.
+#: Rows of up to so many pixels are estimated tile by tile.
 _ENOUGH = 1 << 15
-#: Of 64-bit Arm.
+#: Vector registers of 64-bit Arm.
 _REGISTERS = 32
-#: Vectors of channels in tiles of assembler, and of weights that are listed.
+#: Vectors of channels in tiles in assembler, and in tiles whose weights are lists.
 _WIDEST = {"pmaddubsw": 1, "by_dot4": 6, "by_mmla": 4, "by_sixteens": 2, "by_sixteens_in_c": 1}
 
 
 @dataclass(frozen=True)
 class Tile:
-    """vectors: of channels in a tile; rest: of those after the last whole tile, 0 if there are none. heights: pixels of
-    the tiles, tallest first. even: of two heights that differ by one, as few of the lower one as make up a row."""
+    """A register tile. vectors: of channels; rest: of those after the last whole tile, 0 if there are none. heights:
+    pixels of the tiles, tallest first. even: there are two heights that differ by one, and a row has as few of the
+    lower one as possible."""
 
     vectors: int
     rest: int
@@ -38,11 +39,11 @@ class Tile:
 
     @staticmethod
     def of(site: Site, sums: str, steps: int, channels: int, pixels: Dim, even: bool = True) -> Tile:
-        """For sums of some steps over so many channels of rows of pixels. sums: as in `Isa`. even: may
-        be as `Tile.even`."""
+        """Returns the tile for rows of pixels with so many channels, whose sums have some steps. sums: as in `Isa`.
+        even: whether `Tile.even` is allowed."""
         isa, needed = site.isa, -(-channels // site.isa.lanes)
         if site.compact or not isinstance(pixels, int):
-            # Tiles that many calls can share.
+            # At -O size, a tile that many calls can share.
             vectors = min(needed, _WIDEST.get(sums, 4), 4 if isa.registers > 16 or isa.wide else 2)
             height = _tallest(isa, sums, vectors)
             return Tile(vectors, needed % vectors, tuple(dict.fromkeys((height, max(1, height // 2), 1))))
@@ -64,8 +65,12 @@ class Tile:
         return found
 
     def pixels(self, target: Target, pixel: int, depthwise: bool, total: Dim) -> int:
-        """Pixels of so many bytes in a task, in whole tiles of the first height; 0 if the tiles do not make up what is
-        left for the last one. depthwise: its weights are not those of all channels. total: pixels of all tasks."""
+        """Returns the pixels of a task, in whole tiles of the first height; 0 if the tiles do not cover the rest for
+        the last task.
+
+        pixel: bytes of a pixel. depthwise: a task has the weights of a part of the channels. total: pixels of all
+            tasks.
+        """
         height = self.heights[0]
         most = max(1, _budget(target, depthwise) // pixel // height) * height
         if not self.even or not isinstance(total, int) or total <= most:
@@ -74,13 +79,13 @@ class Tile:
 
     @staticmethod
     def rows(target: Target, row: int, down: int, reach: int, most: int, depthwise: bool) -> int:
-        """Returns rows of the output in a task, of which each is `down` of x, of so many bytes, below the one before,
-        and reads `reach`."""
+        """Returns the rows of the output in a task. row: bytes of a row of x. down: rows of x between two rows of the
+        output. reach: rows of x that one row of the output reads."""
         return max(1, min(most, (_budget(target, depthwise) // row - reach) // down + 1))
 
 
 def block(target: Target, tile: Tile, depth: int, channels: int) -> int:
-    """Channels in a task, of so many bytes of weights each: these stay in the second cache between pixels."""
+    """Returns the channels of a task whose weights stay in L2 between pixels."""
     width = tile.vectors * target.isa.lanes
     if not target.l2 or depth * channels <= target.l2 // 2:
         return -(-channels // width) * width
@@ -88,15 +93,16 @@ def block(target: Target, tile: Tile, depth: int, channels: int) -> int:
 
 
 def _budget(target: Target, depthwise: bool) -> int:
-    """Returns bytes of x that a task lays out. depthwise: more of them, so that weights come from afar less often."""
+    """Returns the bytes of x that a task packs. depthwise: more, so that weights are read from memory less often."""
     if not target.l1:
         return 4 << 10
     return target.l2 // 8 if depthwise else 24 << 10
 
 
 def _tallest(isa: Isa, sums: str, vectors: int) -> int:
-    """Sums, weights and one pixel, and what a product is before it is added, in registers. In assembler all pixels, two
-    weights, and four lanes of each sum, or as many addresses as there are registers for."""
+    """Returns the most pixels of a tile: registers hold sums, weights, one pixel, and a product before it is added. In
+    assembler they hold all pixels, two weights, and four lanes of each sum, and there is one address register for each
+    pixel."""
     if sums == "by_sixteens_in_c":
         return 2
     if sums == "pmaddubsw":
@@ -108,7 +114,7 @@ def _tallest(isa: Isa, sums: str, vectors: int) -> int:
     if sums == "by_dot4":
         return min(8, (isa.registers - 2) // (vectors + 1))
     if isa.wide:
-        # Weights as bytes and as int16 take three quarters of a sum's registers.
+        # int8 weights and their int16 take three quarters of a sum's registers.
         return max(1, (4 * isa.registers - 3 * vectors) // (4 * vectors))
     return min(16, (isa.registers - vectors - 2) // vectors)
 
@@ -127,13 +133,13 @@ def _fitting(isa: Isa, sums: str, vectors: int, needed: int, pixels: int) -> lis
 
 
 def _makes_up(high: int, pixels: int) -> bool:
-    """Whether tiles of this height and one less cover so many pixels, some of both."""
+    """Whether tiles of this height and of one less cover so many pixels, with some of both."""
     low = -pixels % high
     return 0 < low and low * (high - 1) < pixels
 
 
 def _cycles(tile: Tile, isa: Isa, sums: str, steps: int, needed: int, pixels: int) -> float:
-    """Estimates the cycles of a row of pixels over all channels, or of enough of it to compare tiles."""
+    """Estimates the cycles of a row of pixels over all channels, or of a part that is long enough to compare tiles."""
     widths = [tile.vectors] * (needed // tile.vectors) + [tile.rest] * bool(tile.rest)
     # A vector of four registers takes twice as long as one of two.
     long = 2 if isa.wide and isa.registers < 16 else 1
@@ -142,8 +148,8 @@ def _cycles(tile: Tile, isa: Isa, sums: str, steps: int, needed: int, pixels: in
 
 
 def _loads(isa: Isa, sums: str, pixels: int, vectors: int) -> float:
-    """Estimates the cycles of the loads of a step. In assembler four steps are loaded at once, of weights what there
-    are registers for. Where weights become int16, an instruction of the units that add and multiply does it."""
+    """Estimates the cycles of the loads of a step. Assembler loads four steps at once, as many weights as there are
+    registers for. Converting weights to int16 occupies the units that multiply and add."""
     if isa.int16_step > 1 and not isa.laid:
         return pixels * 0.05 + vectors * 0.5
     if sums != "by_dot4":

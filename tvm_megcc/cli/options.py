@@ -345,6 +345,7 @@ def _language_models(verbs: _Verbs) -> None:
     verb = _verb(steps, "compile", lm.compile_, "compile a language model into a folder of C, its tokenizer beside it")
     verb.add_argument("model", metavar="GGUF", help="a GGUF file")
     verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_megcc)")
+    verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
     verb.add_argument("--context", type=_count, default=0, metavar="N",
                       help="context length in tokens (default: the trained length, 2048 at most)")
     verb.add_argument("--prompt", type=_count, default=0, metavar="N",

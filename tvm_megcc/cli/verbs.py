@@ -28,6 +28,8 @@ def compile_(args: argparse.Namespace) -> int:
     args, models = source.described(args.config, args) if args.config else (args, source.each_model(args))
     if args.output and Path(args.output).exists() and not Path(args.output).is_dir():
         raise MegccError(f"{args.output} is a file; -o names the folder to write")
+    if args.output and not args.force:  # before the time that compiling takes
+        bundle.require_replaceable(Path(args.output))
     artifacts = []
     for model, name, options in models:
         with _progress(args, f"compiling {model}"):

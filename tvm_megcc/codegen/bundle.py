@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -52,7 +52,8 @@ def write(artifacts: Sequence[Compiled], folder: str | Path, embed: bool | str =
         embed: the containers become constant arrays in C instead of files that a program opens: `TEXT` (or True),
             `INCBIN`, or `AUTO`.
         force: replace an existing folder whatever is in it.
-        others: further files that belong to it, by their names below it.
+        others: further files that belong to it, by their names below it. A folder that has some is not replaced by one
+            without them.
 
     Raises:
         MegccError: if something stands there that we did not make, or that was edited since, and if it cannot be
@@ -60,13 +61,20 @@ def write(artifacts: Sequence[Compiled], folder: str | Path, embed: bool | str =
     """
     folder = Path(folder)
     try:
-        if folder.exists() and not force:
-            with folders.locked(folder):  # manifest and files are those of one folder
-                _refuse_if_not_ours(folder)
+        if not force:
+            require_replaceable(folder, others or {})
         folders.replace(folder, contents(artifacts, embed, others), keep=BUILD)
     except OSError as error:
         raise refused_by_system(error, f"{folder} cannot be written") from None
     return folder
+
+
+def require_replaceable(folder: Path, others: Iterable[str] = ()) -> None:
+    """Raises MegccError if something stands there that we did not make, that was edited since, or that has files
+    besides models that are not among `others`; OSError if it cannot be read."""
+    if folder.exists():
+        with folders.locked(folder):  # manifest and files are those of one folder
+            _refuse_if_not_ours(folder, others)
 
 
 def _require_distinct(artifacts: Sequence[Compiled], embed: bool | str) -> None:
@@ -133,18 +141,23 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: M
                             "container_bytes": len(m.image),
                             **({"embedded_bytes": list(map(len, m.parts))} if embed else {}), **m.manifest}
                            for m in models],
+                **({"others": sorted(others)} if others else {}),
                 "files": {name: _sha256(files[name]) for name in sorted(files)}}
     return {**files, MANIFEST: (json.dumps(manifest, indent=1) + "\n").encode()}
 
 
-def _refuse_if_not_ours(folder: Path) -> None:
+def _refuse_if_not_ours(folder: Path, others: Iterable[str]) -> None:
     if folder.is_dir() and not any(folder.iterdir()):
         return
     advice = "; choose another --output, or replace it with --force"
     try:
-        recorded = read_manifest(folder)["files"]
+        manifest = read_manifest(folder)
+        recorded = manifest["files"]
     except MegccError as error:
         raise MegccError(f"{error}{advice}") from None
+    lost = [name for name in manifest.get("others", ()) if name not in others]
+    if lost:
+        raise MegccError(f"{folder} is of another command: this one does not write its {', '.join(lost)}{advice}")
     present = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     edited = [name for name, digest in recorded.items()
               if name in present and folders.sha256(present[name]) != digest]

@@ -47,7 +47,8 @@ def read_manifest(folder: Path) -> dict:
         ours = False
     if not ours:
         raise MegccError(f"{folder} was not made by 'megcc compile': it has no {MANIFEST} of ours")
-    reason = _misfit(manifest, _FORM, "") or _contradiction(manifest)
+    reason = _misfit(manifest, _FORM, "") or _misfit(manifest.get("others", []), [str], "others.") \
+        or _contradiction(manifest)
     if reason:
         raise MegccError(f"{folder / MANIFEST} is damaged: {reason}; compile the model again")
     return manifest

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 
 import pytest
 
@@ -120,6 +121,21 @@ def test_what_is_no_language_model(folder, tmp_path, capsys):
         (tmp_path / name).write_text(text)
         assert main(["lm", "chat", str(tmp_path)]) == 1
         assert "is damaged" in capsys.readouterr().err
+
+
+def test_the_tokenizer_is_not_lost(folder, tmp_path, capsys):
+    copy, model = tmp_path / "small_megcc", folder.parent / "small.gguf"
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("build"))
+    plain = ["compile", str(model), "--target", "c", "--dim", "sequence_length=1", "-q", "-o", str(copy)]
+    assert main(plain) == 1
+    said = capsys.readouterr().err
+    assert f"does not write its {SETTINGS}, {TOKENIZER}; choose another --output" in said and "--force" in said
+    assert (copy / SETTINGS).exists()
+    assert main([*plain, "--force"]) == 0 and not (copy / SETTINGS).exists()
+    again = ["lm", "compile", str(model), "--target", "c", "--context", "24", "-q", "-o", str(copy)]
+    (copy / "notes.txt").write_text("mine")
+    assert main(again) == 1 and "'notes.txt' was added" in capsys.readouterr().err
+    assert main([*again, "--force"]) == 0 and (copy / SETTINGS).exists()
 
 
 def test_refused_options(tmp_path, capsys):

@@ -200,6 +200,14 @@ def test_same_code_as(tmp_path, capsys):
     assert "firmware" in capsys.readouterr().err
 
 
+def test_a_folder_that_is_not_replaced_is_said_before_compiling(tmp_path, capsys, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/notes.txt").write_text("")
+    monkeypatch.setattr(api, "compile", lambda *_, **__: pytest.fail("compiled in vain"))
+    assert main(["compile", DIGITS, "--target", "c", "-o", "mine"]) == REFUSED
+    assert "mine was not made by 'megcc compile'" in capsys.readouterr().err
+
+
 def test_options_that_a_compiled_folder_cannot_obey(capsys):
     assert main(["compile", DIGITS, "--target", "c", "-o", "made", "-q"]) == 0
     for options in (["--dispatch", "image[0]=1..2", "-O", "size"], ["--input-shapes", "image=(1,1,8,8)"],

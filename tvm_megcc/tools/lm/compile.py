@@ -26,7 +26,8 @@ _ENDS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>"
 
 
 def compile_model(path: str | Path, output: str | Path = "", target: str = "native",
-                  options: CompileOptions | None = None, context: int = 0, prompt: int = 0) -> Path:
+                  options: CompileOptions | None = None, context: int = 0, prompt: int = 0,
+                  force: bool = False) -> Path:
     """Compiles a language model, and returns the folder.
 
     Args:
@@ -35,6 +36,7 @@ def compile_model(path: str | Path, output: str | Path = "", target: str = "nati
         options: how it is compiled, but for its dimensions and bounds.
         context: tokens there is room for; default is what the model was trained for, 2048 at most.
         prompt: new tokens of a run at most: a prompt is read so many at a time; default is 64, the context at most.
+        force: replace an existing folder whatever is in it.
 
     Raises:
         MegccError: for another file, a tokenizer that is not supported, and as `tvm_megcc.compile`.
@@ -52,7 +54,7 @@ def compile_model(path: str | Path, output: str | Path = "", target: str = "nati
     settings = _settings(file.metadata, context, prompt)
     lengths = f"{LENGTH}=1" + f",2..{prompt}" * (prompt > 1)
     artifact = api.compile(path, target, options, name=Path(path).stem, dims=lengths, bounds={PAST: context})
-    return bundle.write([artifact], output or f"{artifact.name}_megcc",
+    return bundle.write([artifact], output or f"{artifact.name}_megcc", force=force,
                         others={TOKENIZER: tokenizer.to_str().encode(), SETTINGS: settings.text().encode()})
 
 

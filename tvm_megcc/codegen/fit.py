@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fits a program into a limit of RAM: chooses operators to compute by rows, or explains why none help.
 
-A layer, or some in a row, costs memory of its own whatever the others do: so the cheapest choice under a limit is a
-shortest path over the operators in their order. The memory planner finds out how much memory a choice really takes:
-the limit of the search is lowered until the plan is within the real one.
+The memory of a layer, or of several in a row, does not depend on the choices for others. So the cheapest choice under a
+limit is a shortest path over the operators in their order. The memory planner finds out how much memory a choice really
+takes: the limit of the search is lowered until the plan is within the real one.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from .machines import machines
 from .memory.offsets import live_bytes
 from .plan import KernelPlan, PlannedMemory, own_bytes, plan_kernels
 
-#: Operators that a region has at most.
+#: The most operators of a region.
 LONGEST = 24
-#: Plans that are made before the best one is taken.
+#: The most plans that are made; then the best one is taken.
 ATTEMPTS = 10
-#: Multiply-accumulates that a further call is worth avoiding.
+#: The cost of a call, in multiply-accumulates.
 CALL = 500
-#: Multiply-accumulates that take as long as copying a byte.
+#: The cost of copying a byte, in multiply-accumulates.
 COPIED = 0.25
-#: Workspace that grows with the rows of a layer is no smaller for fewer of them.
+#: An assumption: workspace does not shrink with fewer rows.
 WORKSPACE = 4 << 10
-#: Buffers that a message lists.
+#: The most buffers that a message lists.
 LISTED = 4
 
 Memories = Callable[[KernelPlan], list[PlannedMemory]]
@@ -47,8 +47,8 @@ Memories = Callable[[KernelPlan], list[PlannedMemory]]
 
 @dataclass(frozen=True)
 class Rows:
-    """The operators that are computed by rows: the first and the last operator, the strips, the multiply-accumulates
-    that are done twice, and the bytes of rows that are kept from one strip to the next instead."""
+    """The operators that are computed by rows: the first and the last one, the number of strips, the
+    multiply-accumulates that are done twice, and the bytes of rows that are kept between strips instead."""
 
     first: Op
     last: Op
@@ -70,7 +70,7 @@ def memory_bytes(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> int:
 
 
 def _missing(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> int:
-    """Returns the bytes that there would have to be besides; 0 or fewer where it fits."""
+    """Returns the bytes that are missing; 0 or less if the program fits."""
     if plan.context.regions is not None:
         return max(planned.plan.missing for planned in memories)
     return 0 if plan.context.ram is None else memory_bytes(plan, memories) - plan.context.ram
@@ -78,14 +78,13 @@ def _missing(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> int:
 
 def fit(placed: Placed, context: Context, workers: int, memories: Memories,
         bodies: Mapping[str, Sequence[KernelPlan]]) -> Fitted:
-    """Returns the kernels of a graph in its final order; within the context's limit of RAM where some choice of rows
-    is.
+    """Returns the kernels of a graph in its final order, within the context's limit of RAM if some choice of rows is.
 
     Args:
         bodies: the plans of the graphs within operators, by their first results.
 
     Raises:
-        MegccError: where none is.
+        MegccError: if no choice is.
     """
     def planned(placed: Placed) -> KernelPlan:
         return inlined(plan_kernels(with_copies(placed, context), context, workers), bodies)
@@ -136,8 +135,8 @@ def rows_text(by_rows: Sequence[Rows]) -> str:
 
 
 def require_memory(name: str, image: Image, targets: Sequence[Target], ram: int | None, flash: int | None) -> None:
-    """Raises MegccError for a container whose sessions need more RAM than there is, or that is larger than the flash
-    there is by itself: its code comes on top."""
+    """Raises MegccError for a container whose sessions need more RAM than there is, or whose data alone is larger than
+    flash."""
     for row, target in zip(image.model.programs, targets, strict=True):
         needed = container.program_bytes(row, target.pointer_bytes)
         if ram is not None and needed > ram:
@@ -176,8 +175,8 @@ def _refusal(context: Context, missing: int, plan: KernelPlan, memories: Sequenc
 
 
 class _Search:
-    """Choices of regions for a graph whose plan with whole tensors is known. by_rows: fewer rows of an operator are
-    thought to need less workspace."""
+    """The choices of regions for a graph whose plan with whole tensors is known. by_rows: assume that fewer rows need
+    less workspace."""
 
     def __init__(self, graph: Graph, plan: KernelPlan, planned: PlannedMemory, by_rows: bool):
         self.graph, self.plan, self.by_rows = graph, plan, by_rows
@@ -192,7 +191,7 @@ class _Search:
         self._costs: dict[tuple[int, int], _Cost | None] = {}
 
     def limits(self, target: int) -> Iterator[int]:
-        """Limits of the arena to try; `missed` says by how many bytes the last one's plan was too large."""
+        """Yields limits of the arena to try; `missed` says by how many bytes the last plan was too large."""
         low = self._feasible(target)
         for _ in range(ATTEMPTS):
             self.excess = 0
@@ -205,14 +204,14 @@ class _Search:
         self.excess = bytes_
 
     def refused(self, regions: Sequence[Region]) -> None:
-        """Some for which there are no kernels."""
+        """Records regions that have no kernels."""
         for region in regions:
             cost = self._costs[region.first, region.last]
             assert cost is not None
             cost.known[region.count, region.kept] = None
 
     def _feasible(self, target: int) -> int:
-        """Returns the least limit that a choice keeps to as far as this search can tell, or one that is low enough."""
+        """Returns the least limit that this search can meet, or one that is low enough."""
         low, high = 0, max(self.during)
         if self.cheapest(target) is not None:
             low, high = target // 2, target
@@ -230,7 +229,7 @@ class _Search:
                     drawn.kept)
 
     def cheapest(self, limit: int) -> list[Region] | None:
-        """Returns the regions with the fewest multiply-accumulates twice that keep all below a limit; None where none
+        """Returns the regions with the fewest repeated multiply-accumulates that stay below a limit; None if none
         do."""
         count = len(self.graph.ops)
         best: list[tuple[float, Region | None] | None] = [(0.0, None), *[None] * count]
@@ -266,7 +265,7 @@ class _Search:
         return regions[::-1]
 
     def _costs_of(self, first: int, last: int) -> _Cost | None:
-        """None where no region that ends there begins at `first` or before it."""
+        """Returns the costs of regions that end there; None if none begins at `first` or before it."""
         if (first, last) not in self._costs:
             able = all(self.step[at] is not None for at in (first, last)) and \
                 is_region(self.graph, first, last, self.readers)
@@ -276,8 +275,11 @@ class _Search:
 
 @dataclass(frozen=True)
 class _StripCost:
-    """The cost of one choice of strips. bytes: at most. macs: done twice. calls: of kernels. kept, copied: bytes of
-    rows that are kept between two strips, and that are copied for them in all."""
+    """The cost of one choice of strips.
+
+    bytes: an upper bound. macs: multiply-accumulates that are repeated. calls: of kernels. kept, copied: bytes of rows
+        that are kept between two strips, and that are copied for them in total.
+    """
 
     bytes: int
     macs: int
@@ -300,7 +302,7 @@ class _Cost:
         self.around = around + _padded(graph.types[graph.ops[last].outputs[0]].bytes, search.alignment)
 
     def fewest(self, limit: int, kept: bool) -> tuple[int, _StripCost] | None:
-        """Returns the fewest strips that keep below a limit, and what they cost."""
+        """Returns the fewest strips that stay below a limit, and their cost."""
         if self.around > limit:
             return None
         low, high = 1, min(self.height, 64)
@@ -317,7 +319,7 @@ class _Cost:
         return found is not None and found.bytes <= limit
 
     def of(self, count: int, kept: bool) -> _StripCost | None:
-        """None where it cannot be cut so, or where there is nothing to keep."""
+        """Returns the cost of so many strips; None if the region cannot be cut so, or no rows could be kept."""
         if (count, kept) not in self.known:
             self.known[count, kept] = self._strip_cost(parts_of(self.search.graph,
                                                            Region(self.first, self.last, count, kept)), kept)
@@ -371,8 +373,8 @@ class _Cost:
         return most
 
     def _workspace(self, step: int, rows: int, op: Op) -> int:
-        """Estimates the workspace of some rows of an operator, as far as this search can tell. A plan that takes more
-        moves the limit."""
+        """Estimates the workspace of some rows of an operator. If a plan takes more, the limit of the search is
+        lowered."""
         whole, height = self.search.workspaces.get(step, 0), self.search.graph.types[op.outputs[0]].shape[HEIGHT]
         return max(min(whole, WORKSPACE), whole * rows // height) if self.search.by_rows else whole
 

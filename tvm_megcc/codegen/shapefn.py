@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints the shape function: every extent and size of a program as C over the symbols of its inputs.
 
-Container and kernel table name an extent by a number: not negative it is the extent itself, negative the entry
--1-number of a table with the symbols first and then the values that the shape function computes. The function is
-trusted code; a container only refers to its results.
-
-It also checks what the shapes have to satisfy: kernels rely on that.
+Container and kernel table name an extent by a number. If it is not negative it is the extent itself; else it is -1 -
+index into a table with first the symbols and then the values that the shape function computes. The function is trusted
+code; a container only refers to its results. It also checks the conditions on shapes that kernels rely on.
 """
 
 from __future__ import annotations
@@ -24,8 +22,12 @@ from .plan import KernelPlan
 
 @dataclass(frozen=True)
 class ShapeTable:
-    """symbols: names, in order: `given` of inputs, then those that a run counts, which are -1 until then. values: the
-    distinct expressions that are neither numbers nor symbols. conditions: what the symbols have to satisfy."""
+    """The symbols and values of a shape function.
+
+    symbols: names, in order: first `given`, those of input shapes, then unbacked symbols, which are -1 until the run
+        has computed them. values: the distinct expressions that are neither numbers nor symbols. conditions: on the
+        symbols.
+    """
 
     symbols: tuple[str, ...]
     given: int
@@ -35,7 +37,7 @@ class ShapeTable:
     @staticmethod
     def of(plan: KernelPlan, names: Sequence[str], sizes: Iterable[Dim],
            conditions: Sequence[Condition] = ()) -> ShapeTable:
-        """Returns the table of a plan. sizes: what its calls ask for, beside their extents and the shapes of values."""
+        """Returns the table of a plan. sizes: of its calls, in addition to their extents and the shapes of values."""
         dims = [dim for name in plan.places for dim in plan.graph.types[name].shape]
         dims += [extent for step in plan.steps for extent in step.bound.extents]
         values = dict.fromkeys(dim for dim in (*dims, *sizes) if not isinstance(dim, (int, Symbol)))
@@ -55,7 +57,7 @@ class ShapeTable:
         return dim
 
     def number(self, name: str) -> int:
-        """Returns the place of a symbol."""
+        """Returns the index of a symbol."""
         return self.symbols.index(name)
 
     def references(self, dims: Iterable[Dim]) -> tuple[int, ...]:
@@ -67,7 +69,7 @@ class ShapeTable:
         places = {symbol: f"symbol[{index}]" for symbol, index in numbers.items()}
 
         def counted(names: Iterable[str]) -> str:
-            """Returns the last of these symbols, if a run counts it: where it is known, all of them are."""
+            """Returns the last unbacked symbol among these; when it is known, all of them are."""
             last = max((numbers[name] for name in names), default=-1)
             return f"symbol[{last}]" if last >= self.given else ""
 
@@ -92,7 +94,7 @@ class ShapeTable:
         return [*lines, "    return -outside;", "}", ""]
 
 
-#: Marks a value that depends on what the run has not counted yet.
+#: Marks a value that depends on a symbol that the run has not computed yet.
 UNKNOWN = """\
 static int32_t unknown(int32_t *value)
 {

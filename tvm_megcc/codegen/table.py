@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints `kernels.c`: the kernel table of every target, with the signatures that containers are checked against.
 
-A kernel with run-time extents accepts exactly the extents of the calls it was made for: they stand here, in code that
-is trusted, with the sizes that follow, as numbers or as entries of the table that the shape function fills. Extents of
-a container are only looked up, so no kernel ever sees extents that contradict each other. Beside them stand the
-values of each symbol and the alignment that the kernels were made for, and the types of inputs and outputs that the
-program around them was: the runtime opens no container that has others.
+A kernel with run-time extents accepts exactly the extents of the calls that it was made for. The table lists them, in
+trusted code, with the sizes that follow from them, as numbers or as entries of the table that the shape function fills.
+Extents of a container are only looked up, so no kernel ever sees contradictory extents. The table also has the values
+of each symbol and the alignment that kernels were made for, and the types of the program's inputs and outputs: the
+runtime opens no container with others.
 """
 
 from __future__ import annotations
@@ -37,10 +37,8 @@ from .shapefn import PUT, UNKNOWN, ShapeTable
 class Code:
     """The kernels of one target, in the order of their ids.
 
-    calls: for each kernel with run-time extents, what it is called with: extents -> sizes, as `need` gives them, by
-        their numbers in `shapes`.
-    bounds: what the symbols of `shapes` may be, in their order.
-    inputs, outputs: their types.
+    calls: for each kernel with run-time extents, extents -> sizes, as `need` gives them, by their numbers in `shapes`.
+        bounds: of the symbols of `shapes`, in order. inputs, outputs: their types.
     """
 
     target: Target
@@ -72,25 +70,26 @@ class Code:
 
     @cached_property
     def text(self) -> tuple[list[str], str]:
-        """The tables of this target as lines of C, and its row in the list of codes after the id."""
+        """Returns the tables of this target as lines of C, and its row in the list of codes after the id."""
         return _target_section(self), _code_row(self)
 
     @property
     def id(self) -> int:
-        """Hash of all that is said about the kernels: a container built for others is refused."""
+        """Returns the hash of everything in the table: a container built for other kernels is refused."""
         section, row = self.text
         return _hash("\n".join([*section, row]))
 
 
 def _touched(size: Dim) -> Dim:
-    """Returns elements of an operand: of kernels that say where the last one lies, none where there is none."""
+    """Returns a size that is at least 0. A kernel that states its last element as an expression may give less where
+    there is none."""
     low, _ = limits(size)
     return dim_max(size, 0) if low is None or low < 0 else size
 
 
 def _known(graph: Graph, bounds: Bucket) -> Iterable[Condition]:
-    """Returns the conditions that the shapes of a graph have to satisfy; counts that nothing depends on any more are
-    not computed."""
+    """Returns the conditions that the shapes of a graph have to satisfy, without unbacked symbols that nothing depends
+    on any more."""
     return (condition for condition in conditions(graph) if condition.symbols <= set(bounds.limits))
 
 
@@ -119,10 +118,10 @@ def render_sources(name: str, plans: Sequence[KernelPlan], codes: Sequence[Code]
 
 
 def _by_instructions(codes: Sequence[Code]) -> list[list[Code]]:
-    """Returns the codes in groups with one table: targets of one instruction set (cortex-m4, cortex-m7) have the same.
+    """Returns groups of codes that share a table: targets with one instruction set (cortex-m4, cortex-m7).
 
     Raises:
-        MegccError: if such targets have different kernels, whose tables would be called the same.
+        MegccError: if such targets have different kernels, whose tables would have the same name.
     """
     groups: dict[str, list[Code]] = {}
     for code in codes:
@@ -272,7 +271,7 @@ def _operand_row(size, dtype: str, alias: int) -> str:
 
 
 def _find(rows: list[str], block: list[str]) -> int | None:
-    """Where the block already stands in the rows: signatures that are alike share them."""
+    """Returns where the block already is in the rows: equal signatures share them."""
     for start in range(len(rows) - len(block) + 1):
         if rows[start:start + len(block)] == block:
             return start

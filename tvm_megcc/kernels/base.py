@@ -40,20 +40,18 @@ class Operand:
 class Lowered:
     """An operator as a call of one kernel.
 
-    template: "<family>/<algorithm>" below kernels/.
-    params: what is fixed in the kernel's code (tile, strides, flags); part of its identity and symbol.
-    extents: name -> value of each extent. At `-O speed` known extents are constants in the code, at `-O size`
-        they are arguments of the call. Sizes, tasks and workspace are written over `Symbol(name)` of these.
-    tasks: the kernel's work is [0, tasks), split anywhere.
-    shared, scratch: bytes of workspace, common and per worker.
-    in_place: (output, input) operand positions that may be the very same memory.
-    takes_over: (output, input) positions where the output may begin at the input's address, whichever is larger.
-    apart: not in this call: it shares a kernel with calls whose outputs may.
-    epilogue_in_place: a full operand of the epilogue may be the same memory as output 0; False where partial
-        results are stored to the output before the epilogue.
-    channels: elements that a per-channel operand of the epilogue must have, over the extents; None: the channels of
-        the output as an extent of their own, which the kernel's own extents then do not vouch for.
-    operation: left part of the symbol, such as "conv2d_3x3_s2"; algorithm: right part, such as "packed_4v".
+    template: "<family>/<algorithm>" below kernels/. params: what is fixed in the kernel's code (tile, strides, flags);
+        part of its identity and symbol. extents: name -> value of each extent. At `-O speed` known extents are
+        constants in the code, at `-O size` they are arguments of the call. Sizes, tasks and workspace are written over
+        `Symbol(name)` of these. tasks: the kernel's work is [0, tasks), split anywhere. shared, scratch: bytes of
+        workspace, common and per worker. in_place: (output, input) operand positions that may be the very same memory.
+        takes_over: (output, input) positions where the output may begin at the input's address, whichever is larger.
+        apart: the latter is not allowed in this call, which shares a kernel with calls in which it is.
+        epilogue_in_place: a full operand of the epilogue may be the same memory as output 0; False if partial results
+        are stored to the output before the epilogue. channels: elements that a per-channel operand of the epilogue must
+        have, over the extents; None: the channels of the output as an extent of their own, which the kernel's own
+        extents do not bound. operation: left part of the symbol, such as "conv2d_3x3_s2"; algorithm: right part, such
+        as "packed_4v".
     """
 
     template: str
@@ -74,12 +72,12 @@ class Lowered:
 
 
 def extent_symbols(*names: str) -> tuple[Symbol, ...]:
-    """Symbols for a kernel's own extents: `N, C = extent_symbols("N", "C")`."""
+    """Returns symbols for a kernel's own extents: `N, C = extent_symbols("N", "C")`."""
     return tuple(Symbol(name) for name in names)
 
 
 def present(site: Site, *operands: Operand) -> tuple[Operand, ...]:
-    """Those of the kernel's operands that the operator has: a bias may be missing."""
+    """Returns the kernel's operands that the operator has: a bias may be missing."""
     return tuple(operand for operand in operands if site.has(operand.index))
 
 
@@ -89,7 +87,7 @@ def around(site: Site, x: Layout, y: Layout | None = None) -> tuple[tuple[Layout
     return (x, *(PLAIN,) * (len(site.inputs) - 1)), (y or x,)
 
 
-#: For `Kernel.dtypes`.
+#: Entries of `Kernel.dtypes`.
 ANY: tuple[str, ...] = ()
 FLOAT32 = ("float32",)
 INTEGERS = tuple(dtype for dtype in ORDINARY if dtype.startswith(("int", "uint")))
@@ -126,11 +124,11 @@ class Kernel:
 
     @property
     def label(self) -> str:
-        """Name and tile."""
+        """Returns name and tile."""
         return f"{self.name}_{self.tile}" if self.tile else self.name
 
     def layouts(self, site: Site) -> Iterable[tuple[tuple[Layout, ...], tuple[Layout, ...]]]:
-        """The (input layouts, output layouts) this kernel works on, for the operator's own operands."""
+        """Returns the (input layouts, output layouts) that this kernel works on, for the operator's own operands."""
         yield (PLAIN,) * len(site.inputs), (PLAIN,) * len(site.outputs)
 
     def refuse(self, site: Site) -> str | None:
@@ -138,28 +136,25 @@ class Kernel:
         return None
 
     def reorders(self, site: Site) -> bool:
-        """Whether the kernel adds floats up in another order than what other CPUs take for the same operator."""
+        """Whether the kernel sums floats in another order than kernels of other CPUs do for the same operator."""
         return False
 
     def lower(self, site: Site) -> Lowered:
-        """Returns the call. Only asked where `refuse` gave None."""
+        """Returns the call. It is called only if `refuse` returned None."""
         raise NotImplementedError
 
     def cost(self, site: Site) -> float:
-        """Estimated cycles on one core of the target; asked with all extents known, likely ones in place of others."""
+        """Estimates cycles on one core of the target. All extents are known, or have their likely values."""
         return sum(t.bytes for t in (*site.inputs, *site.outputs) if t is not None) / 8
 
     def tiled(self, site: Site) -> Iterable[Kernel]:
-        """Returns the same algorithm with other tiles, where `refuse` gave None. Tuning times them; a guess never takes
-        one."""
+        """Returns the same algorithm with other tiles, if `refuse` returned None. Only tuning chooses among them."""
         return ()
 
 
 class Tiled(Kernel):
-    """A candidate with tiles of several widths.
-
-    vectors: of output channels in the main tile; 0: what covers the shape best.
-    """
+    """A candidate with tiles of several widths. vectors: of output channels in the main tile; 0: the width that covers
+    the shape best."""
 
     def __init__(self, vectors: int = 0):
         self.vectors = vectors
@@ -167,7 +162,7 @@ class Tiled(Kernel):
 
 
 class View(Kernel):
-    """The candidate of operators whose output can share the memory of their input, so that nothing runs."""
+    """The candidate for operators whose output can share the memory of their input: no code runs."""
 
     name = "view"
 
@@ -187,7 +182,7 @@ class View(Kernel):
 
 
 def possible_layouts(type_: TensorType, target: Target) -> tuple[Layout, ...]:
-    """The layouts a tensor may have on a target."""
+    """Returns the layouts that a tensor may have on a target."""
     if type_.rank != 4:
         return (PLAIN,)
     if target.isa.lanes == 1:
@@ -196,5 +191,5 @@ def possible_layouts(type_: TensorType, target: Target) -> tuple[Layout, ...]:
 
 
 def realise(declaration: type[Operator], *kernels: Kernel) -> None:
-    """Says which kernels can realise an operator, and those derived from it."""
+    """Registers the candidates of an operator, and of those derived from it."""
     declaration.kernels = kernels

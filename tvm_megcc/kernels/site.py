@@ -23,9 +23,8 @@ T = TypeVar("T")
 class Site:
     """An operator with the types, layouts included, of its operands and results.
 
-    types: of all operands, those of its epilogue included; None for absent ones.
-    constants: positions of the operands that the compiler knows.
-    values: of those whose numbers make a difference, by position; what is not there may be anything.
+    types: of all operands, those of its epilogue included; None for absent ones. constants: positions of the operands
+        that the compiler knows. values: operands whose numbers matter, by position; others may be anything.
     """
 
     op: Op
@@ -37,28 +36,28 @@ class Site:
 
     @staticmethod
     def of(graph: Graph, op: Op, context: Context) -> Site:
-        """Returns the operator in its graph."""
+        """Returns the site of an operator in a graph."""
         return Site(op, tuple(graph.input_types(op)), tuple(graph.output_types(op)), context,
                     frozenset(i for i, name in enumerate(op.inputs) if name in graph.constants),
                     {i: graph.constants[name] for i, name in enumerate(op.inputs) if name in graph.constants})
 
     @cached_property
     def inputs(self) -> tuple[TensorType | None, ...]:
-        """The types of the operator's own operands."""
+        """Returns the types of the operator's own operands."""
         return self.types[:len(self.op.own_inputs)]
 
     def has(self, index: int) -> bool:
-        """Whether an operand of the operator's own, which may be optional, is there."""
+        """Whether an optional operand of the operator's own is present."""
         return index < len(self.inputs) and self.inputs[index] is not None
 
     @property
     def x(self) -> TensorType:
-        """The first operand's type."""
+        """The type of the first operand."""
         return self.types[0]
 
     @property
     def y(self) -> TensorType:
-        """The first result's type."""
+        """The type of the first result."""
         return self.outputs[0]
 
     @property
@@ -67,7 +66,7 @@ class Site:
 
     @property
     def layouts(self) -> tuple:
-        """The layouts of all operands and results; None for absent ones."""
+        """Returns the layouts of all operands and results; None for absent ones."""
         return tuple(t and t.layout for t in (*self.types, *self.outputs))
 
     @property
@@ -94,8 +93,8 @@ class Site:
 
     @cached_property
     def likely(self) -> Site:
-        """The site with the likely values of extents that are not known: what costs are guessed for, which divide by
-        them. Where one is 0 speed is of no interest."""
+        """Returns the site with likely values for extents that are not known, at least 1: costs are estimated for it,
+        and divide by them."""
         if all(t is None or t.is_static for t in (*self.types, *self.outputs)):
             return self
         return self.with_types(likely_types(self.types, 1), likely_types(self.outputs, 1))
@@ -105,7 +104,7 @@ class Site:
 
 
 def once(derive: Callable[[Site], T]) -> Callable[[Site], T]:
-    """Caches a function of a site: what it returns is kept with the site."""
+    """Caches the result of a function of a site with the site."""
     @wraps(derive)
     def derived(site: Site) -> T:
         kept = site.__dict__.setdefault("_derived", {})

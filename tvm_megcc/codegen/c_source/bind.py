@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Binds an operator and its chosen candidate to a call, and identifies the kernel that it calls."""
+"""Binds an operator and its chosen candidate to a kernel call, and identifies the kernel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ...ops.base import operator
 from ...target import Isa
 from .symbols import expression_name
 
-#: Extent that the generator adds for per-channel operands of an epilogue.
+#: The extent that the generator adds for per-channel operands of an epilogue.
 EPILOGUE_CHANNELS = "EPILOGUE_CHANNELS"
 
 
@@ -42,12 +42,10 @@ class Parameter:
 class KernelSpec:
     """The identity of one C function; equal specs are the same kernel.
 
-    extents: (name, value) in order; the value is None where the extent is an argument of the call.
-    tasks, shared, scratch: over the run-time extents.
-    lanes: what the epilogue gets, as `Kernel` has it.
-    reproducible: the same bits on every CPU: the file defines MEGCC_REPRODUCIBLE.
-    half: floats are computed in float16 (megcc_halves.h).
-    compact: constants leave out code that cannot run, and never add any: loops stay loops.
+    extents: (name, value) in order; the value is None if the extent is an argument of the call. tasks, shared, scratch:
+        over the run-time extents. lanes: the element type of the epilogue's vectors, as in `Kernel`. reproducible: the
+        same bits on every CPU: the file defines MEGCC_REPRODUCIBLE. half: floats are computed in float16
+        (megcc_halves.h). compact: constants remove unreachable code, and never add any: loops stay loops.
     """
 
     template: str
@@ -86,17 +84,17 @@ class KernelSpec:
 
     @property
     def runtime_extents(self) -> tuple[str, ...]:
-        """Names of the extents that a call passes, in order."""
+        """Returns the names of the extents that a call passes, in order."""
         return tuple(name for name, value in self.extents if value is None)
 
 
 @dataclass(frozen=True)
 class Bound:
-    """An operator as a call of the kernel that was chosen for it.
+    """An operator as a call of its chosen kernel.
 
-    inputs: for each input parameter of the spec, the operand of the operator it reads and how it is packed.
-    extents: values of the run-time extents. apart: its outputs do not take the place of its inputs, whatever the
-    kernel's may.
+    inputs: for each input parameter of the spec, the operand of the operator that it reads and its packing. extents:
+        values of the run-time extents. apart: outputs do not take over the memory of inputs, even if the kernel allows
+        it.
     """
 
     op: Op
@@ -109,11 +107,8 @@ class Bound:
 
 
 def bind(site: Site, choice: Choice, shared: bool = False) -> Bound:
-    """Returns the operator lowered to a call of this candidate.
-
-    Extents that are known are constants in its code; where it may be `shared`, and at `-O size`, `with_equal_constants`
-    decides that over all calls that may share it.
-    """
+    """Returns the operator lowered to a call of this candidate. Known extents become constants in its code; if the
+    kernel may be `shared`, and at `-O size`, `with_equal_constants` decides that over all calls that may share it."""
     lowered = choice.kernel.lower(site)
     extents = dict(lowered.extents)
     extra, extra_kinds = _epilogue_operands(site, lowered, extents)
@@ -158,10 +153,8 @@ def with_constants(bound: Bound, known: Mapping[str, int]) -> Bound:
 
 
 def with_equal_constants(calls: Sequence[Bound]) -> list[Bound]:
-    """Makes extents that are equal in all calls of a kernel constants of its code. The calls are those of a program at
-    `-O size`, or of one operator's parts.
-
-    So there are as many kernels as before, each with fewer arguments."""
+    """Turns extents that are equal in all calls of a kernel into constants of its code. The calls are those of a
+    program at `-O size`, or of one operator's parts. So the number of kernels stays, and each has fewer arguments."""
     equal: dict[KernelSpec, dict[str, int]] = {}
     for call in calls:
         numbers = _numbers(call)
@@ -171,7 +164,7 @@ def with_equal_constants(calls: Sequence[Bound]) -> list[Bound]:
 
 
 def _numbers(bound: Bound) -> dict[str, int]:
-    """Returns the run-time extents of a call that are known."""
+    """Returns the run-time extents of a call whose values are known."""
     named = zip(bound.spec.runtime_extents, bound.extents, strict=True)
     return {name: value for name, value in named if isinstance(value, int)}
 
@@ -200,7 +193,8 @@ def _epilogue_operands(site: Site, lowered: Lowered, extents: dict[str, Dim]) \
 
 
 def _in_place(lowered: Lowered, kinds: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
-    """A full operand of an epilogue is read just before the same place of output 0 is written."""
+    """Whether an epilogue operand may be the memory of output 0: each of its elements is read just before the same
+    element of the output is written."""
     if not lowered.epilogue_in_place:
         return lowered.in_place
     return lowered.in_place + tuple((0, i) for i, kind in enumerate(kinds) if kind == "full")

@@ -26,19 +26,20 @@ from .element_access import ElementAccess
 from .format import WIDTH, reindent
 from .simplify import simplified
 
-#: Characters of a parameter in the head of a kernel.
+#: The most characters of a parameter in the head of a kernel.
 LONGEST_FACT = 2000
 
 
-#: Functions of fours of integers (simd/helium_integer.h).
+#: Functions of int32x4 of Helium (simd/helium_integer.h).
 _INT32X4 = {"add", "sub", "mul", "min", "max", "rescale_fixed", "rescale_down"}
 
 
 class Known:
-    """Extents by name: `fixed.OW` is an int where it is a constant in the code, None for an argument of the call.
+    """Extents by name.
 
-    `known.OW` is the same at `-O speed`, where loops over what is known are printed for it, as tiles and as their
-    remainders. At `-O size` it is always None: there constants leave out code, and add none.
+    `fixed.OW` is an int if it is a constant in the code, None if it is an argument of the call. `known.OW` is the same
+    at `-O speed`, where templates unroll loops over known extents, as tiles and their remainders. At `-O size` it is
+    always None: constants there remove code, and never add any.
     """
 
     def __init__(self, spec: KernelSpec, hidden: bool = False):
@@ -68,7 +69,8 @@ class Epilogue:
         self.args = "".join(f", {p.name}" for p in self.operands)
 
     def held(self, channel: str, suffix: str, n: str = "") -> list[str]:
-        """Declarations of what a vector of channels needs, whichever element it is of: operands with a suffix."""
+        """Declares the operands that a vector of channels needs, whichever element it is of; their names get a
+        suffix."""
         types = {"f": "mgc_v", "i": "mgc_i"}
         return [f"const {types[lanes.KINDS.get(p.dtype, '')]} {p.name}{suffix} = {self._load(p, channel, '', n, False)}"
                 for p in self.operands if p.kind in ("scalar", "channel")]
@@ -78,10 +80,9 @@ class Epilogue:
         """Returns the expression applied to a vector.
 
         Args:
-            channel: C expression of its first channel; `one_channel`: all its lanes are of that channel.
-            at: C expression of its element offset in output 0.
-            n: C expression of the number of lanes that count; empty: all.
-            held: suffix of operands that `held` declared.
+            channel: C expression of its first channel; `one_channel`: all its lanes are of that channel. at: C
+                expression of its element offset in output 0. n: C expression of the number of valid lanes; empty: all.
+                held: suffix of operands that `held` declared.
         """
         return self._applied("epilogue", value, channel, at, n, one_channel, held)
 
@@ -103,8 +104,8 @@ class Epilogue:
 
     def store_each(self, pointer: str, indices: list[str], values: list[str], channels: list[str], ns: list[str],
                    held: list[str]) -> list[str]:
-        """Returns statements that store vectors of sums, wherever they are in output 0: four at once where these are
-        whole and of bytes. Each has its place, channel, number of lanes and suffix."""
+        """Returns statements that store vectors of sums anywhere in output 0; four at once if they are whole and 8-bit.
+        Each has its index, channel, number of lanes and suffix."""
         statements = []
         for first in range(0, len(values), 4):
             some = slice(first, first + 4)
@@ -121,7 +122,7 @@ class Epilogue:
 
     @property
     def has_int32x4(self) -> bool:
-        """Whether `store_four` can be asked for: an expression of int8 and int32 that ends in int8."""
+        """Whether `store_four` is possible: for an expression of int8 and int32 whose result is int8."""
         kinds = all(p.dtype == "int8" or (p.dtype == "int32" and p.kind != "full") for p in self.operands)
         return self.present and self.result == "int8" and kinds and lanes.functions(self.expression) <= _INT32X4
 
@@ -136,8 +137,8 @@ class Epilogue:
 
     def store_row(self, pointer: str, indices: list[str], values: list[str], channels: list[str], ns: list[str],
                   held: list[str]) -> list[str]:
-        """Returns statements that store vectors of sums that are neighbours in output 0, four or two at once where they
-        are whole and of bytes (NEON). Each has its place, channel, number of lanes and suffix."""
+        """Returns statements that store vectors of sums that are neighbours in output 0, four or two at once if they
+        are whole and 8-bit (NEON). Each has its index, channel, number of lanes and suffix."""
         statements, first = [], 0
         while first < len(values):
             fits = (size for size in (4, 2) if self.result in lanes.LIMITS and len(values) - first >= size
@@ -211,7 +212,8 @@ class Epilogue:
 
 
 class _Folders(jinja2.FileSystemLoader):
-    """Templates of some folders. A file that changed is read again, and so is one that another has come before."""
+    """A loader of templates from some folders. It reloads a file that changed, or that a file of an earlier folder now
+    shadows."""
 
     def get_source(self, environment: jinja2.Environment, template: str):
         source, filename, unchanged = super().get_source(environment, template)
@@ -225,8 +227,8 @@ class _Folders(jinja2.FileSystemLoader):
 
 
 class _Bytecode(jinja2.FileSystemBytecodeCache):
-    """Compiled templates in the cache: to compile them takes as long as to compile a network. A cache that cannot be
-    written or read costs time only."""
+    """Keeps compiled templates in the cache, because compiling them takes as long as compiling a network. If the cache
+    cannot be read or written, nothing fails."""
 
     def load_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
         try:
@@ -240,7 +242,7 @@ class _Bytecode(jinja2.FileSystemBytecodeCache):
 
 
 def environment() -> jinja2.Environment:
-    """Templates of the folders that `paths.templates` names."""
+    """Returns the Jinja environment of the folders that `paths.templates` names."""
     try:
         cache = paths.cache("templates")
     except paths.NoHome:
@@ -262,7 +264,8 @@ def _environment(folders: tuple[Path, ...], cache: Path | None) -> jinja2.Enviro
 
 
 def find_template(algorithm: str, isa: Isa) -> jinja2.Template:
-    """`<algorithm>.<isa>.c.j2` of the ISA or of one it falls back to, else the portable `<algorithm>.c.j2`."""
+    """Returns `<algorithm>.<isa>.c.j2` of the ISA or of one that it falls back to, else the portable
+    `<algorithm>.c.j2`."""
     names = []
     level: Isa | None = isa
     while level is not None:
@@ -301,7 +304,7 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
     ))
 
 
-#: Functions of headers that kernels of a program share at `-O size`, where a linker keeps one of equal ones.
+#: Header functions that kernels of a program share at `-O size`: a linker merges equal ones.
 SHARED = ("mgc_tile_3x2", "mgc_joined_3x2")
 
 #: Conversions between vectors of floats and of integers.
@@ -348,7 +351,7 @@ def _description(spec: KernelSpec, origins: tuple[str, ...]) -> str:
 
 
 def _wrapped(facts: Iterable[str]) -> list[str]:
-    """Facts as lines of the head; one that is longer than a line is broken between words."""
+    """Returns facts as lines of the head; longer ones are broken between words."""
     room, lines = WIDTH - len(" * "), [""]
     text = [f"{printable(fact, LONGEST_FACT)}," for fact in facts]
     for part in (part for fact in text for part in ([fact] if len(fact) <= room else textwrap.wrap(fact, room))):
@@ -365,7 +368,7 @@ def _provenance(template: jinja2.Template) -> str:
 
 
 def _entry(spec: KernelSpec, function: str) -> str:
-    """Head of the kernel and the locals that its body mentions."""
+    """Returns the head of the kernel function and the locals that its body uses."""
     def used(name: str) -> bool:
         return re.search(rf"\b{name}\b", function) is not None
 

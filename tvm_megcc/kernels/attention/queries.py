@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of attention. They keep the scores of a few queries at a time in workspace."""
+"""The kernels of attention. They keep the scores of a block of queries in workspace."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ KEYS = 256
 class AttentionParameters(Parameters):
     """Parameters of `lines.c.j2`.
 
-    scale: as C has it. mask: "" for none; which line a query takes: "shared" the only one, "rows" its own, "repeated"
-    that of its place modulo P. mask_b, mask_n: there is one for each of a batch, of heads. mask_row: elements of each.
-    shared: heads with the same keys. room: keys and values have room for more than count. blind: queries without keys
-    give zeros.
-    keys: whose scores are in workspace at a time. rows: of a tile. columns: vectors of values in a tile.
+    scale: as a C literal. mask: "" for none; else which row of the mask a query reads: "shared" the only one, "rows"
+        its own, "repeated" the one of its index modulo P. mask_b, mask_n: whether the mask differs between batch
+        elements, between heads. mask_row: elements of a row. shared: heads with the same keys. room: buffers of keys
+        and values have more rows than are used. blind: queries without keys have zeros as results. keys: whose scores
+        are in workspace at a time. rows: of a tile. columns: vectors of values in a tile.
     """
 
     q_axes: str
@@ -50,7 +50,7 @@ class AttentionParameters(Parameters):
 
     @property
     def operation(self) -> str:
-        """The left part of a kernel's name."""
+        """Returns the left part of a kernel's name."""
         operands = ((self.q_axes, self.q_at), (self.k_axes, self.k_at), (self.v_axes, self.v_at), (self.y_axes, 0))
         axes = "_".join(axes + (str(at) if "c" in axes else "") for axes, at in operands)
         mask = f"_mask_{self.mask}{'_b' * self.mask_b}{'_n' * self.mask_n}" if self.mask else ""
@@ -60,7 +60,7 @@ class AttentionParameters(Parameters):
 
 @dataclass(frozen=True)
 class ColumnsParameters(AttentionParameters):
-    """Parameters of `columns.c.j2`. vectors: of queries. by_lane: tiles take keys four numbers at a time."""
+    """Parameters of `columns.c.j2`. vectors: of queries. by_lane: tiles read four numbers of a key at a time."""
 
     vectors: int
     by_lane: bool
@@ -71,7 +71,7 @@ def likely_extents(site: Site) -> dict[str, int]:
 
 
 class AttentionColumns(Kernel):
-    """Computes a block of queries in a task, each in a lane."""
+    """Computes a block of queries in a task, one query in each lane."""
 
     name = "columns"
     dtypes = (FLOAT32,)
@@ -81,7 +81,7 @@ class AttentionColumns(Kernel):
         return None if all(each.endswith("v") for each in axes) else "values are not neighbours"
 
     def tile(self, site: Site) -> tuple[int, int, int]:
-        """(rows, vectors, columns) of the tiles."""
+        """Returns (rows, vectors, columns) of the tiles."""
         vectors = 2 if site.isa.lanes >= 8 or site.isa.helium else 4
         rows = 4 if site.isa.lane_fma else min(Tiling.of(site.isa).most_pixels(vectors), 8)
         return rows, vectors, vectors
@@ -94,7 +94,8 @@ class AttentionColumns(Kernel):
         S, T, H = extent_symbols("S", "T", "H")
         width, keys = vectors * site.isa.lanes, KEYS if site.compact else dim_min(T, KEYS)
         lowered = self.call(site, params, ceildiv(S, width), 4 * width * (H + keys), self.name)
-        # A task takes its queries before it writes their results, which lie alike where heads have as many numbers.
+        # A task reads its queries before it writes their results, which are at the same addresses if heads have equally
+        # many numbers.
         alike = params.q_axes.replace("h", "v") == params.y_axes
         return replace(lowered, in_place=((0, 0),) if alike else ())
 
@@ -145,7 +146,7 @@ class AttentionColumns(Kernel):
 
 
 class AttentionLines(AttentionColumns):
-    """Computes a few queries in a task and reads the keys once for all of them: for one token of a decoder."""
+    """Computes a few queries in a task, and reads the keys once for all of them: for one token of a decoder."""
 
     name = "lines"
 

@@ -85,7 +85,8 @@ class WinogradConv(Kernel):
     fuses_epilogue = True
     constants = (1, 2)
     by_place = True
-    #: In assembler: tasks that an image should give, output channels worth transforming the input for once more.
+    #: In assembler: the least number of tasks of an image, and the output channels that are worth transforming the
+    #: input once more.
     TASKS, CHUNK = 4, 128
     FEWEST = 8
 
@@ -136,6 +137,7 @@ class WinogradConv(Kernel):
             scratch=cut.scratch, channels=outputs_)
 
     def cost(self, site):
+        """Estimates the cost of an image, roughly in vector multiply-adds."""
         s = Geometry.of(site)
         return 400 + s.n * self._blocking(site).cost(s)
 
@@ -147,10 +149,10 @@ class WinogradConv(Kernel):
 class Blocking:
     """The blocking of a task over its tiles and channels.
 
-    vectors: of output channels, and pixels: tiles, of a product. tiles: of a task. depth: input channels that are
-    multiplied before the next weights are transformed; all of them, where all weights are transformed. chunks: parts
-    that the output channels are cut into. scratch: bytes. l2: bytes of the second cache. weight_bytes: of the
-    whole model.
+    vectors, pixels: vectors of output channels and tiles in a register tile of the product. tiles: of a task. depth:
+        input channels that are multiplied before the next weights are transformed; all of them, if packed weights are
+        transformed already. chunks: parts that the output channels are divided into. scratch: bytes. l2: bytes of L2.
+        weight_bytes: of the whole model.
     """
 
     tiling: Tiling
@@ -167,15 +169,15 @@ class Blocking:
     @staticmethod
     @lru_cache(maxsize=1024)
     def of(s: Geometry, raw: bool, target: Target, weight_bytes: int) -> Blocking:
-        """Returns the one of least cost."""
+        """Returns the blocking of least cost."""
         tiling = Tiling.of(target.isa, target.isa.lane_fma, assembler=True)
         count = _tiles(s)
         options = []
         for vectors in tiling.widths():
             most = tiling.most_pixels(vectors)
             fewest = -(-count // most)
-            # Fewer pixels load more. In assembler they are worth it where they divide the count, else where one more
-            # of few products is a task more to share.
+            # Fewer pixels load more per product. In assembler they pay off if they divide the number of tiles, or if
+            # the few products give one more task to share.
             for pixels in range(most // 2 + 1, most + 1) if tiling.assembler else \
                     {-(-count // products) for products in (fewest, fewest + (fewest < TASKS))}:
                 options += Blocking._fitting(s, raw, target, weight_bytes, tiling, vectors, pixels)
@@ -184,24 +186,24 @@ class Blocking:
     @staticmethod
     def _fitting(s: Geometry, raw: bool, target: Target, weight_bytes: int, tiling: Tiling, vectors: int,
                  pixels: int) -> list[Blocking]:
-        """Tasks of so many tiles that what they work on fits into the caches, and so many tasks as there should be."""
+        """Returns numbers of tiles in a task whose data fit in the caches and that give enough tasks."""
         lanes = target.isa.lanes
         products = -(-_tiles(s) // pixels)
         bytes_ = _scratch(ceildiv(s.ic, lanes), pixels, pixels, vectors, lanes)
         room = target.l2 // 4
         if raw:
-            # Weights are transformed again for each task, so it has many tiles: as many as the second cache has room
-            # for, of what one block of input channels works on.
+            # Each task transforms the weights again, so it has many tiles: as many as L2 holds of one block of input
+            # channels.
             bytes_ = 4 * WINDOW ** 2 * (vectors + 1) * lanes * pixels
             room = target.l2 // 2
         elif tiling.assembler:
-            # Each task reads all weights again: the more they are, the more tiles should share that.
+            # Each task reads all weights again: the larger they are, the more tiles should share that.
             room = min(target.l2 // 2, max(target.l2 // 8, 2 * WINDOW ** 2 * s.ic * s.oc))
         parts = -(-products // max(1, min(products, room // bytes_)))
         tiles = -(-products // parts) * pixels
         depth = s.ic
         if raw:
-            # A block of weights and six places of them, transformed, stay in the first cache.
+            # A block of weights and six positions of their transform stay in L1.
             fitting = target.l1 // (4 * (s.taps + WINDOW) * vectors * lanes) // lanes * lanes
             if fitting == 0 and vectors > 1:
                 return []
@@ -216,7 +218,7 @@ class Blocking:
                 for chunks in ((most,) if tiling.assembler else range(1, most + 1))]
 
     def sharing(self, s: Geometry) -> float:
-        """Returns the factor on the cost for threads that have to wait for each other."""
+        """Returns the factor on the cost for threads that wait for each other."""
         if self.tiling.assembler or not isinstance(s.n, int) \
                 or not is_large(round(s.n * self.cost(s)) * self.tiling.lanes):
             return 1.0
@@ -231,7 +233,7 @@ class Blocking:
         steps = _steps(self.tiling, self.pixels, s.oc, self.vectors) * WINDOW ** 2 * s.ic / self.pixels
         transforms = _INPUT * self.chunks * inputs + _OUTPUT * outputs
         if not self.raw:
-            # Weights come from where the last inference left them, then from a cache.
+            # The first pass reads weights from where the last inference left them, later passes from a cache.
             weights, multiply = WINDOW ** 2 * s.ic * outputs * lanes, count * steps / passes
             again = 0 if 8 * weights <= self.l2 else _LAST_CACHE * weights
             far = weights > self.l2 or self.weight_bytes > _LARGE_NETWORK * self.l2
@@ -243,7 +245,7 @@ class Blocking:
 
 
 def _overlapped(multiply: float, weights: float) -> float:
-    """Cost of a pass: weights are read while others are multiplied, all but a tenth."""
+    """Returns the cost of a pass in which weights are read while others are multiplied, all but a tenth."""
     return max(multiply, weights) + 0.1 * min(multiply, weights)
 
 
@@ -253,10 +255,10 @@ def _tiles(s: Geometry) -> int:
 
 
 def _steps(tiling: Tiling, pixels: int, channels: int, vectors: int) -> float:
-    """Cost of one step of the sums of a tile of the product with all output channels."""
+    """Returns the cost of one step of the reduction of a tile with all output channels."""
     cost = 0.0
     for group in tiling.plan(pixels, channels, vectors):
-        # A single vector takes an input from memory for each multiply-add.
+        # With a single vector, each multiply-add loads its input from memory.
         load = 0.45 if group.vectors == 1 else 0.25
         step = (tiling.assembler_step(pixels, group.vectors) if tiling.assembler else
                 pixels * group.vectors + 0.5 * (group.vectors + load * pixels) + 0.5)
@@ -272,7 +274,7 @@ def _scratch(blocks: int, tiles: int, pixels: int, vectors: int, lanes: int) -> 
 
 @packer("winograd")
 def pack_winograd(array: np.ndarray, lanes: int) -> np.ndarray:
-    """[O, I, K, K] → transformed, as [O/16][WINDOW, WINDOW][I][16]."""
+    """Transforms weights [O, I, K, K] and packs them as [O/16][WINDOW, WINDOW][I][16]."""
     line = kernel_transform(array.shape[-1])
     transformed = np.einsum("ai,ocij,bj->abco", line, array.astype(np.float64), line, optimize=True)
     return pack_columns(transformed.astype(array.dtype).reshape(-1, array.shape[0]), lanes)

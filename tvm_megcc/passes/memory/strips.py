@@ -42,8 +42,11 @@ class Region:
 
 @dataclass(frozen=True)
 class Part:
-    """An operator of a region in one strip. rows: of its result that are there; new: those of them that are computed,
-    none or the last ones; the others are kept. reads: what is read for the new ones, if there are any."""
+    """An operator of a region in one strip.
+
+    rows: of its result that the strip has; new: those of them that are computed, none or the last ones; the others were
+        kept. reads: the rows that the new ones depend on, if there are any.
+    """
 
     op: Op
     rows: Strip
@@ -56,8 +59,8 @@ class Part:
 
 
 def is_region(graph: Graph, first: int, last: int, readers: Mapping[str, Sequence[Op]]) -> bool:
-    """Whether these operators can be computed by strips: only they read what they give, but for the last one's result.
-    """
+    """Whether these operators can be computed by strips: no other operator reads their results, except the last
+    one's."""
     ops = graph.ops[first:last + 1]
     inside = {op.outputs[0] for op in ops[:-1]}
     return (all(has_rows(graph, op) for op in ops) and number(graph.types[ops[-1].outputs[0]].shape[HEIGHT]) > 1
@@ -65,8 +68,8 @@ def is_region(graph: Graph, first: int, last: int, readers: Mapping[str, Sequenc
 
 
 def parts_of(graph: Graph, region: Region) -> list[list[Part]] | None:
-    """Returns the parts of the operators to compute, strip by strip; None where a strip has nothing but pads to read,
-    or where rows would be kept that a strip does not need."""
+    """Returns the parts of operators to compute, strip by strip. Returns None if a strip would read padding only, or
+    rows would be kept that a strip does not need."""
     height = graph.types[graph.ops[region.last].outputs[0]].shape[HEIGHT]
     strips: list[list[Part]] = []
     for strip in strips_of(height, region.count):
@@ -80,12 +83,13 @@ def parts_of(graph: Graph, region: Region) -> list[list[Part]] | None:
 
 def _parts_of_strip(graph: Graph, ops: Sequence[Op], strip: Strip, there: Mapping[str, Strip],
                     final: bool) -> list[Part] | None:
-    """there: the rows of values that the strip before had, and can be kept. final: it is the last strip."""
+    """Returns the parts of one strip. there: the rows of values of the strip before, which can be kept. final: it is
+    the last strip."""
     inside = {op.outputs[0] for op in ops}
     wanted = {ops[-1].outputs[0]: strip}
     parts: list[Part] = []
     for op in reversed(ops):
-        # A value with several readers has the rows that any of them reads.
+        # The rows of a value are all that any of its readers needs.
         (result,) = op.outputs
         if result not in wanted:
             if there and final:
@@ -109,7 +113,7 @@ def _parts_of_strip(graph: Graph, ops: Sequence[Op], strip: Strip, there: Mappin
 
 
 def macs_of(graph: Graph, op: Op, count: int | None = None) -> int:
-    """Multiply-accumulates of an operator, or of so many rows of its result."""
+    """Returns the multiply-accumulates of an operator, or of so many rows of its result."""
     types = graph.input_types(op)[:len(op.own_inputs)]
     y = graph.types[op.outputs[0]]
     whole = operator(op.kind).macs(op.attrs, types, (y,))
@@ -117,7 +121,7 @@ def macs_of(graph: Graph, op: Op, count: int | None = None) -> int:
 
 
 def cut(placed: Placed, regions: Sequence[Region], context: Context) -> Placed | None:
-    """Returns the graph with these regions computed by strips; None where an operator has no kernel for that."""
+    """Returns the graph with these regions computed by strips; None if an operator has no kernel for a part."""
     for region in sorted(regions, key=lambda region: -region.first):
         done = _Cutter(placed, region, context).run()
         if done is None:
@@ -157,7 +161,7 @@ class _Cutter:
 
     def _strip(self, parts: Sequence[Part], following: Mapping[str, Strip], number: int) -> str:
         """Returns the result of a strip; "" if a part of it cannot be computed by rows. following: the rows of values
-        that the next strip takes from this one."""
+        that the next strip keeps from this one."""
         there: dict[str, tuple[str, Strip]] = {}
         slices: dict[tuple[str, Strip], str] = {}
         own = ""
@@ -217,7 +221,7 @@ class _Cutter:
         return concat_offsets(self.graph.with_(types=self.types), op) is not None
 
     def _copy(self, name: str, to: str, op: Op) -> str:
-        """op: whose result it is a part of."""
+        """Copies a value. op: the operator whose result it is a part of."""
         type_ = self.types[name]
         own = self._value(to, type_)
         copy = Op("copy", Attrs(), (name,), (own,), origin=op.origin)
@@ -227,8 +231,8 @@ class _Cutter:
         return own
 
     def _choose(self, op: Op, part: Op) -> bool:
-        """Chooses the operator's kernel for a part of it, or another one of integers where that refuses; whether there
-        is one."""
+        """Chooses the operator's kernel for a part of it, or another integer kernel if that refuses. Returns whether
+        there is one."""
         choice = self.placed.choices[op.outputs[0]]
         if choice.kernel.by_place:
             return False
@@ -246,8 +250,7 @@ class _Cutter:
         return True
 
     def _slice(self, name: str, rows: Strip, begin: int, origin: str) -> str:
-        """Returns rows of a value or constant of which `begin` is the first one that is there; "" where that is no
-        view."""
+        """Returns rows of a value or constant whose first existing one is `begin`; "" if that is no view."""
         type_ = self.types[name]
         axis = type_.rank - 2
         first, end = rows.first - begin, rows.end - begin

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory forwarding: finds values that can be views of another value's memory, so that no copy is needed.
 
-A view (reshape, contiguous slice) looks into its operand. A concat whose operands lie one after the other is no
-operator at all: its operands are computed into their places in the result.
+A view (reshape, contiguous slice) is a part of its operand. A concat whose operands lie one after the other needs no
+code: its operands are computed into their places in the result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..layout.choose import Placed
 
 @dataclass(frozen=True)
 class Place:
-    """A value's memory: `offset` bytes into the value `root`, which is a place of its own."""
+    """A value's memory: `offset` bytes into the value `root`, which has memory of its own."""
 
     root: str
     offset: int
@@ -30,14 +30,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Forwarding:
-    """places: of every value that is no constant. elided: positions of operators for which nothing runs."""
+    """The result. places: of every value that is no constant. elided: positions of operators that need no code."""
 
     places: dict[str, Place]
     elided: frozenset[int]
 
 
 def view_offset(graph: Graph, op: Op) -> int | None:
-    """Byte offset of the operator's result in its operand; None if it is no view, or not at a fixed place."""
+    """Returns the byte offset of the operator's result in its operand; None if it is no view, or has no fixed
+    offset."""
     if op.epilogue is not None or not op.inputs or op.inputs[0] in graph.constants:
         return None
     offset = operator(op.kind).view_offset(op.attrs, graph.input_types(op), graph.output_types(op))
@@ -45,7 +46,7 @@ def view_offset(graph: Graph, op: Op) -> int | None:
 
 
 def concat_offsets(graph: Graph, op: Op) -> list[int] | None:
-    """Byte offsets of a concat's operands in its result; None where they do not lie one after the other."""
+    """Returns the byte offsets of a concat's operands in its result; None if they do not lie one after the other."""
     if op.kind != "concat" or op.epilogue is not None:
         return None
     output = graph.types[op.outputs[0]]
@@ -79,7 +80,7 @@ class _Classes:
         return any(member in names for member in self.members[root])
 
     def join(self, child: str, parent: str, offset: int) -> None:
-        """Puts the group whose root is `child` into the group of `parent`, `offset` bytes into that value."""
+        """Merges the group whose root is `child` into the group of `parent`, `offset` bytes into that value."""
         target = self.places[parent]
         for name in self.members.pop(child):
             self.places[name] = Place(target.root, target.offset + offset + self.places[name].offset)
@@ -95,8 +96,11 @@ class _Classes:
 
 
 def forward(graph: Graph, peak: Callable[[Forwarding], int], always: Container[str] = ()) -> Forwarding:
-    """Decides what is forwarded. `peak` gives the bytes alive at once under a forwarding: a concat is only
-    forwarded where the longer life of its result does not raise that peak, or where it is one of `always`."""
+    """Decides which values are forwarded.
+
+    peak: gives the bytes alive at once under a forwarding. A concat is forwarded only if the longer live range of its
+        result does not raise that peak, or if it is one of `always`.
+    """
     concats = [i for i, op in enumerate(graph.ops) if concat_offsets(graph, op) is not None]
     chosen = set(concats)
     best = _forward(graph, chosen)
@@ -161,8 +165,8 @@ def _join_concat(graph: Graph, classes: _Classes, op: Op) -> bool:
 
 
 def with_copies(placed: Placed, context: Context) -> Placed:
-    """The graph with a `copy` wherever a view cannot be one: an output that is part of an input, of another output,
-    or a constant."""
+    """Returns the graph with a `copy` wherever a view is impossible: for an output that is part of an input, of another
+    output, or a constant."""
     graph, choices, edit = placed.graph, dict(placed.choices), Editor(placed.graph)
     elided = _forward(graph, set()).elided
     for position, op in enumerate(graph.ops):

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flow of values in a network that takes its sequence in blocks (`streams.py`): delays and states.
+"""Delays and states of values in a network that takes its sequence in blocks (`streams.py`).
 
-Every value along the axis is a stream of its own: in the k-th run it has its elements [k * block - delay,
-(k + 1) * block - delay). The tail of earlier blocks that an operator reads is a state before the
-block, so nothing is computed twice. A window that reaches ahead makes a result later than its operand (`delay`);
-operands of one operator wait for the latest of them. Elements before the first one are what padding wants: a state
-begins with zeros, or with the zero point; results that are late get it there where an operator pads. States of
-dequantised values hold the integers.
+Every value along the axis is a stream of its own: in the k-th run it has its elements [k * block - delay, (k + 1) *
+    block - delay). The tail of earlier blocks that an operator reads is a state before the block, so nothing is
+    computed twice. A window that reads later elements delays its result (`delay`); the operands of an operator wait for
+    the most delayed one. Elements before the first one have the value of the padding: a state begins with zeros, or
+    with the zero point; a delayed result is masked where an operator pads. States of dequantised values hold the
+    integers.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _TO_LAST, _TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
 class Refused(Exception):
-    """An operator cannot be streamed; the text says why."""
+    """An operator cannot be streamed; the message says why."""
 
 
 @dataclass(frozen=True)
 class Flow:
     """A value in blocks.
 
-    name: of the block in the new graph. axis, block: where its elements follow each other, and how many there are.
-    delay: elements by which it is late; negative: so many come before its first block. blank: what these are.
-    step: elements of the input between two of its own. first, last: what its element 0 depends on of the input, as
-    indices; first None: all that came before.
+    name: of the block in the new graph. axis, block: the axis along which elements follow each other, and their number.
+        delay: elements by which it is late; negative: so many precede its first block. blank: the value of those. step:
+        elements of the input between two of its own. first, last: indices of the first and the last input element on
+        which its element 0 depends; first None: all earlier ones.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class Dequantised:
-    """The integers and the one scale that a value was made of: integers with a zero point, and how."""
+    """The integers with one scale and zero point from which a value was dequantised."""
 
     name: str
     zero: int
@@ -69,11 +69,14 @@ class Dequantised:
 
 
 class Streamer:
-    """Writes the graph anew, operator by operator. flows: of the values in blocks, by their names in the graph as it
-    was; lost: values that cannot be had, for there is no way to stream what gives them.
-    tall: of some of rank 3, the same with an axis of 1 before the last. integers: of values of the new graph that
-    were dequantised by one scale. begins, copied: what a state is at first, if not zero, and bytes that a run copies
-    for it, by its input. origin, present: of the operator that is written anew, its source and its first result."""
+    """Rewrites the graph operator by operator.
+
+    flows: of the values in blocks, by their names in the original graph. lost: values that cannot be streamed, because
+        the operator that computes them cannot. tall: some values of rank 3 with an axis of 1 before the last. integers:
+        of values of the new graph that were dequantised by one scale. begins, copied: by the input of a state, its
+        first value if not zero, and the bytes that a run copies for it. origin, present: source and first result of the
+        operator that is being rewritten.
+    """
 
     def __init__(self, graph: Graph, stream: Stream, kept: Container[str]):
         self.graph, self.stream = graph, stream
@@ -114,7 +117,7 @@ class Streamer:
         return names
 
     def run(self, rule_of: Callable[[Op], Rule]) -> Graph:
-        """Returns the graph, each operator that reads a block written by its rule."""
+        """Returns the graph in which every operator that reads a block is rewritten by its rule."""
         findings = []
         for op in self.graph.ops:
             self.origin, self.present = op.origin, op.outputs[0]
@@ -139,7 +142,7 @@ class Streamer:
         return self._finished()
 
     def _another_axis(self) -> str:
-        """Advice where the inputs do not look as if a sequence lay along the axis."""
+        """Returns advice if the inputs do not look as if a sequence lay along the axis."""
         for name in self.inputs:
             shape = self.graph.types[name].shape
             longer = [str(axis) for axis, extent in enumerate(shape) if extent != 1]
@@ -191,13 +194,13 @@ class Streamer:
             left = [pair for pair in left if pair not in found]
             needed.update(source for source, _ in found)
 
-    # --- what rules are made of --------------------------------------------------------------------------------
+    # --- building blocks of rules ----------------------------------------------------------------------------------
 
     def flow(self, op: Op, index: int = 0) -> Flow:
-        """Returns the block that operand `index` is.
+        """Returns the flow of operand `index`.
 
         Raises:
-            Refused: where another operand is in blocks as well, or this one is not.
+            Refused: if another operand is in blocks as well, or this one is not.
         """
         for place, name in enumerate(op.inputs):
             if name in self.flows and place != index:
@@ -215,7 +218,7 @@ class Streamer:
         return name
 
     def result(self, kind: str, attrs: Attrs, inputs: tuple[str, ...]) -> str:
-        """Adds an operator of one result; one that moves dequantised values moves their integers."""
+        """Adds an operator with one result. If it moves dequantised values, it moves their integers."""
         if kind in _MOVES and inputs[0] in self.integers:
             return self.moved(inputs[0], lambda source, zero: self.result(kind, attrs, (source, *inputs[1:])))
         (type_,) = operator(kind).infer(attrs, *(self.types[operand] if operand else None for operand in inputs))
@@ -224,13 +227,13 @@ class Streamer:
         return name
 
     def emit(self, flow: Flow, kind: str, attrs: Attrs, inputs: tuple[str, ...], axis: int | None = None) -> Flow:
-        """Adds an operator of one result that flows as `flow` does, along another axis if one is given."""
+        """Adds an operator with one result that flows as `flow` does, along another axis if one is given."""
         name = self.result(kind, attrs, inputs)
         axis = flow.axis if axis is None else axis
         return replace(flow, name=name, axis=axis, block=self.types[name].shape[axis])
 
     def define(self, op: Op, flow: Flow) -> None:
-        """Says what the operator's result is."""
+        """Records the flow of the operator's result."""
         self.flows[op.outputs[0]] = flow
 
     def dequantised(self, made: Dequantised) -> str:
@@ -239,8 +242,8 @@ class Streamer:
         return name
 
     def moved(self, name: str, move: Callable[[str, int], str]) -> str:
-        """Applies `move` to a value; of one that was dequantised, of its integers, dequantised again. move: of a name,
-        and of what zero is there."""
+        """Applies `move` to a value; to the integers of a dequantised one, which are then dequantised again. move:
+        takes a name and the zero of its type."""
         if name not in self.integers:
             return move(name, 0)
         made = self.integers[name]
@@ -252,8 +255,8 @@ class Streamer:
         return self.result("slice", Attrs(axes=(axis,), starts=(first,), ends=(end,), steps=(1,)), (name,))
 
     def state(self, type_: TensorType, make: Callable[[str], tuple[str, str]], copies: int, blank: int = 0) -> str:
-        """Returns a state. make: from its name, a value that is read, which is given back, and what it becomes. blank:
-        what all of it is at first."""
+        """Returns the value that a state is read as. make: from the state's name, returns that value and the next value
+        of the state. blank: the first value of all its elements."""
         target = self.value(f"stream_{len(self.states)}", type_)
         if blank:
             self.begins[target] = np.full(type_.shape, blank, type_.dtype)
@@ -262,13 +265,13 @@ class Streamer:
         return read
 
     def keep(self, source: str, target: str, copies: int) -> None:
-        """Makes a value a state. copies: of it in each run."""
+        """Makes a value a state. copies: how many times a run copies it."""
         self.states.append((source, target))
         self.copied[target] = copies * self.types[target].bytes
 
     def with_history(self, flow: Flow, count: int) -> str:
-        """Returns the block with the last `count` elements before it in front. In time order in memory, if channels
-        come last, so that the block can be computed into its place and the state is one run of bytes."""
+        """Returns the block with the last `count` elements before it. If channels come last, time is the outer axis in
+        memory, so that the block can be computed in place and the state is contiguous."""
         if count == 0:
             return flow.name
         key = ("behind", flow.name, count, flow.blank)
@@ -281,7 +284,7 @@ class Streamer:
             if turned:
                 block, axis = self.result("transpose", Attrs(perm=_TO_LAST), (block,)), axis - 1
 
-            # A long state becomes all that is read, of which the next run reads the end: that is one copy less.
+            # A long state holds everything that is read; the next run reads its end. That saves a copy.
             whole, extent = count > flow.block, flow.block + count
 
             def make(state: str) -> tuple[str, str]:
@@ -302,11 +305,11 @@ class Streamer:
         return replace(flow, name=name, delay=delay)
 
     def settled(self, flow: Flow) -> Flow:
-        """Returns the same without zeros that are only thought of before its first block."""
+        """Returns the same flow with the padding before its first block, which was only recorded, as real elements."""
         return self.delayed(flow, max(flow.delay, 0))
 
     def mask(self, delay: int, block: int) -> str:
-        """bool [block]: which elements of a block are there, of a value that is so far after."""
+        """Returns bool [block]: which elements of a block exist, for a value with this delay."""
         key = ("mask", delay, block)
         if key not in self._made:
             ones = self.constant("there", np.ones(block, bool))
@@ -319,14 +322,14 @@ class Streamer:
         return self._made[key]
 
     def where(self, there: str, name: str, blank: int | np.ndarray = 0) -> str:
-        """Returns the value where a mask, which broadcasts to it, is true; elsewhere that number, or these."""
+        """Returns the value where a mask, which broadcasts to it, is true, elsewhere a number or another value."""
         if name in self.integers:
             return self.moved(name, lambda source, zero: self.where(there, source, zero))
         other = self.constant("blank", np.array(blank, self.types[name].dtype))
         return self.result("where", Attrs(), (there, name, other))
 
     def padded(self, flow: Flow, blank: int = 0) -> Flow:
-        """Returns the same with a number for all elements before its first."""
+        """Returns the same flow with a number for all elements before its first."""
         if flow.delay < 0 and flow.blank != blank:
             flow = self.settled(flow)
         flow = replace(flow, blank=blank)
@@ -341,12 +344,12 @@ class Streamer:
         return replace(flow, name=self._made[key])
 
     def window(self, flow: Flow, reach: int, stride: int, before: int, blank: int = 0) -> Flow:
-        """Returns the window that an operator reads whose result i depends on elements i * stride - before to i *
-        stride - before + reach of a value: all that it needs for a block, without pads. blank: what it pads with. The
-        flow is that of the result.
+        """Returns the elements that an operator needs for a block, without pads, if its result i depends on elements i
+        * stride - before to i * stride - before + reach of a value. The flow is that of the result. blank: the value of
+        the padding.
 
         Raises:
-            Refused: where a stride does not divide the block.
+            Refused: if the stride does not divide the block.
         """
         if flow.block % stride:
             raise Refused(f"its stride {stride} does not divide the block of {flow.block} elements that it reads; "
@@ -366,5 +369,5 @@ def _along(type_: TensorType, axis: int, extent: int) -> TensorType:
     return type_.with_shape((*type_.shape[:axis], extent, *type_.shape[axis + 1:]))
 
 
-#: Writes an operator of the graph as it was anew: `Streamer.define` says what its result is.
+#: Rewrites an operator of the original graph, and calls `Streamer.define` for its result.
 Rule = Callable[[Streamer, Op], None]

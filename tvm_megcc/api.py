@@ -97,7 +97,7 @@ def _note_restarts(model: str | Path, graph: Graph, signature: str) -> None:
 
 
 def _model_facts(path: Path) -> dict:
-    """File name and digest of a model file, for the manifest."""
+    """Returns the file name and digest of a model file, for the manifest."""
     return {"file": path.name, "sha256": folders.sha256(path)}
 
 

@@ -98,7 +98,7 @@ def parse_dispatch(text: str) -> dict[str, dict[int, list[Interval]]]:
 
 
 def parse_rule(rule: str) -> list[Interval] | None:
-    """Ranges as half-open intervals; None for what is no rule."""
+    """Returns the ranges as half-open intervals; None for what is no rule."""
     call = _CALL.fullmatch(rule)
     if call:
         numbers = [int(n) for n in filter(None, (n.strip() for n in call["numbers"].split(",")))]

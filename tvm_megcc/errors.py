@@ -33,14 +33,14 @@ def quoted(name: object) -> str:
 
 
 def readable(message: str) -> str:
-    """A message without what its names may bring along: no control characters, nothing of endless length."""
+    """Returns a message without what its names may bring along: no control characters, nothing of endless length."""
     message = _QUOTED.sub(lambda found: quoted(found[1]), _CONTROL.sub("_", message))
     message = _SHAPE.sub(_short_extents, message)
     return "\n".join(shortened(line, _LINE) for line in message.split("\n"))
 
 
 def _short_extents(shape: re.Match[str]) -> str:
-    """A shape with "?" for extents that are long expressions: nobody could read them."""
+    """Returns a shape with "?" for extents that are long expressions: nobody could read them."""
     extents, depth = [""], 0
     for character in shape[1]:
         depth += {"(": 1, ")": -1}.get(character, 0)

@@ -95,7 +95,7 @@ Externs = Union[str, Path, Operator, Iterable[Union[str, Path, Operator]]]
 
 
 def load(externs: Externs | None) -> dict[tuple[str, str], list[Function]]:
-    """Operators and files that declare some, by domain and name.
+    """Returns the operators and files that declare some, by domain and name.
 
     Raises:
         MegccError: for a file that cannot be run or declares none, and C files that are not there.

@@ -60,7 +60,7 @@ def json_string(text: str) -> str:
 
 
 def rust_string(text: str) -> str:
-    """A text as a literal of Rust, which keeps every character."""
+    """Returns a text as a literal of Rust, which keeps every character."""
     plain = [sign if sign.isascii() and (sign.isalnum() or sign in " _-.,:") else f"\\u{{{ord(sign):x}}}"
              for sign in text]
     return f'"{"".join(plain)}"'

@@ -296,7 +296,7 @@ def default_of(row: Field[Any]) -> Any:
 
 
 def each_option() -> Iterator[tuple[str, Option]]:
-    """Name and option of every field, in order."""
+    """Yields the name and option of every field, in order."""
     return ((row.name, option_of(row)) for row in fields(CompileOptions))
 
 

@@ -358,13 +358,13 @@ _FLAGS = {
 
 
 def machine() -> str:
-    """The machine we run on, by the name that `Target.machine` has."""
+    """Returns the machine we run on, by the name that `Target.machine` has."""
     found = platform.machine().lower()
     return {"amd64": "x86_64", "arm64": "aarch64", "armv7l": "arm", "armv8l": "arm"}.get(found, found)
 
 
 def native() -> Target:
-    """The best target for the machine we run on."""
+    """Returns the best target for the machine we run on."""
     flags = _cpu_flags()
     return next((TARGETS[name] for name, needed in _FLAGS.get(machine(), ()) if needed <= flags), TARGETS["c"])
 

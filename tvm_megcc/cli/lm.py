@@ -32,7 +32,7 @@ def generate_(args: argparse.Namespace) -> int:
 
 
 def chat_(args: argparse.Namespace) -> int:
-    """A conversation: lines of stdin, answers on stdout. Ctrl-C ends an answer, the end of stdin the program."""
+    """Holds a conversation: lines of stdin, answers on stdout. Ctrl-C ends an answer, the end of stdin the program."""
     model = _model(args)
     messages = [{"role": "system", "content": args.system}] if args.system else []
     while (line := _line()) is not None:

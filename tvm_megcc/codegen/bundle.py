@@ -170,7 +170,7 @@ def _refuse_if_not_ours(folder: Path, others: Iterable[str]) -> None:
 
 
 def sources(artifacts: Sequence[Compiled]) -> dict[str, str]:
-    """All generated C files and the header of their kernels; `kernels.c` gets its model's name where there are
+    """Returns all generated C files and the header of their kernels; `kernels.c` gets its model's name where there are
     several."""
     written: dict[str, str] = {}
     for artifact in artifacts:

@@ -56,7 +56,7 @@ class _Rows:
         return len(self.extents) - len(values)
 
     def tensor(self, name: str) -> int:
-        """Row of a value or weight."""
+        """Returns the row of a value or weight."""
         if name not in self.index:
             row = self._value(name) if name in self.plan.places else self._weight(name)
             self.index[name] = len(self.tensors)

@@ -32,7 +32,7 @@ def data_source(name: str, targets: Sequence[Target], parts: Sequence[bytes], de
 
 
 def part_files(name: str, parts: int) -> list[str]:
-    """Files of a model whose containers are no text: one for each machine that it can be built for."""
+    """Returns the files of a model whose containers are no text: one for each machine that it can be built for."""
     return [f"{name}_data.bin"] if parts == 1 else [f"{name}_data_{index}.bin" for index in range(parts)]
 
 

@@ -22,7 +22,7 @@ from .weight_report import shared_weights, stored_bytes
 
 def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quantised: Mapping[str, Quantisation],
              by_rows: Sequence[Sequence[Rows]]) -> dict:
-    """Facts about the compiled model that are no code."""
+    """Returns the facts about the compiled model that are no code."""
     least = {symbol: low for symbol, low, _ in plans[0][1][0].bucket.bounds}
 
     ranges = {**input_ranges(graph), **{name: (0, room) for name, room in graph.counters.items()}}

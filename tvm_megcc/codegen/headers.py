@@ -69,7 +69,7 @@ def seen_by(source: str, header: str) -> str:
 
 
 def without_unneeded(files: Mapping[str, bytes], isas: Iterable[Isa]) -> dict[str, bytes]:
-    """The files of a folder without those headers of the runtime that neither they nor an application includes.
+    """Returns the files of a folder without those headers of the runtime that neither they nor an application includes.
 
     Args:
         isas: levels that there is code for.

@@ -60,7 +60,7 @@ def machines(targets: Sequence[Target]) -> tuple[Machine, ...]:
 
 
 def machine_of(targets: Sequence[Target], target: Target) -> int:
-    """Index of the first machine that can run the target's program."""
+    """Returns the index of the first machine that can run the target's program."""
     return next(index for index, machine in enumerate(machines(targets)) if target in machine.targets)
 
 
@@ -128,7 +128,7 @@ def refusal(name: str, targets: Sequence[Target]) -> list[str]:
 
 
 def _plainer(machine: Machine) -> str:
-    """Targets of the machine, and the first level of it that all compilers know."""
+    """Returns the targets of the machine, and the first level of it that all compilers know."""
     level = next((target for target in TARGETS.values() if target.isa.guard == machine.guard
                   and not target.isa.compiler), None)
     return ",".join([*(target.name for target in machine.targets), level.name if level else "c"])

@@ -36,8 +36,8 @@ def shared_weights(plans: Sequence[KernelPlan]) -> list[dict]:
 
 
 def stored_bytes(plan: KernelPlan) -> tuple[int, int]:
-    """Bytes of the weights that a program reads, and of the model's constants that they are made of; equal ones are
-    stored once, and counted once."""
+    """Returns the bytes of the weights that a program reads, and of the model's constants that they are made of; equal
+    ones are stored once, and counted once."""
     weights = {weight.digest: weight for weight in plan.weights.values()}
     sources = {weight.source for weight in weights.values()}
     return (sum(weight.data.nbytes for weight in weights.values()),

@@ -100,7 +100,7 @@ def _shapes_of(inputs: Mapping[str, Shape], options: CompileOptions) -> tuple[Sh
 
 
 def _of_gguf(model, options: CompileOptions, params: Mapping[str, object] | None) -> tuple[Graph, tuple[Bucket, ...]]:
-    """A language model; its keys and values are states without being named."""
+    """Returns a language model; its keys and values are states without being named."""
     from .gguf import import_gguf, input_dims
 
     if params or options.constants or options.states or options.output_names or options.extern:

@@ -174,7 +174,7 @@ class Graph:
         return {name: op for op in self.ops for name in op.outputs}
 
     def consumers(self) -> dict[str, list[Op]]:
-        """Value name -> operators that read it, in order; graph outputs are not consumers."""
+        """Returns value name -> operators that read it, in order; graph outputs are not consumers."""
         users: dict[str, list[Op]] = {}
         for op in self.ops:
             for name in dict.fromkeys(op.inputs):

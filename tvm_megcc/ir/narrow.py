@@ -71,8 +71,9 @@ def limits(dtype: str) -> tuple[int, int]:
 
 
 def narrowed(numbers: np.ndarray, dtype: str, saturate: bool = True, rounding: str = "up") -> np.ndarray:
-    """Numbers as ONNX's Cast stores them. Floats of 8 bits saturate, or else become infinite or NaN; integers of fewer
-    than 8 bits lose their upper ones; `rounding` ("up", "down", "nearest") is that of powers of two."""
+    """Returns the numbers as ONNX's Cast stores them. Floats of 8 bits saturate, or else become infinite or NaN;
+    integers of fewer than 8 bits lose their upper ones; `rounding` ("up", "down", "nearest") is that of powers of
+    two."""
     result = np.dtype(dtype)
     if dtype in SMALL_INTEGERS:
         if numbers.dtype.kind == "f":

@@ -103,7 +103,7 @@ class Count:
 
 
 def unbacked_symbols(graph: Graph) -> tuple[Count, ...]:
-    """The counts of a graph and of those in it, in the order in which they are computed."""
+    """Returns the unbacked symbols of a graph and of those in it, in the order in which they are computed."""
     found: list[Count] = []
     for op in graph.ops:
         if op.kind == EXTENT:

@@ -40,7 +40,7 @@ class CacheBlock:
 
     @staticmethod
     def of(depth: int, step: int, pixels: int, target: Target) -> CacheBlock | None:
-        """The weights to keep; None: none, tiles of pixels stay while weights pass.
+        """Returns the weights to keep; None: none, tiles of pixels stay while weights pass.
 
         Args:
             depth: input channels. step: output channels of a tile. pixels: of a row.

@@ -93,7 +93,8 @@ def choose(site: Site) -> Choice:
 
 
 def priced(site: Site, kernel: Kernel) -> Iterator[tuple[Kernel, float]]:
-    """The candidate with its cost: what was measured on the target, else the guess; then its measured other tiles.
+    """Yields the candidate with its cost: what was measured on the target, else the guess; then its measured other
+    tiles.
 
     The candidate realises the operator with these types. Costs in one context compare with each other. Extents that
     are not known have their likely values.

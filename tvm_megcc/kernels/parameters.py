@@ -62,7 +62,7 @@ def _alternatives(hint) -> tuple:
 
 
 def _shown_fields(values) -> list[tuple[str, typing.Any]]:
-    """Name and value of each field of a dataclass that says something."""
+    """Returns the name and value of each field of a dataclass that says something."""
     named = [(field.name, getattr(values, field.name)) for field in fields(values) if field.repr]
     return [(name, value) for name, value in named
             if value is not None and value is not False and value not in ("", ())]

@@ -85,8 +85,8 @@ def _equal_rows(height: int, width: int) -> list[tuple[int, int]]:
 
 
 def chunks_of(depth: int, channels: int, step: int, rows: Dim, pixels: Dim, target: Target) -> int:
-    """Parts, of whole steps, that output channels are cut into: so that one's weights stay in half the second cache,
-    and so that threads have something to share where much is to do in few rows.
+    """Returns the parts, of whole steps, that output channels are cut into: so that one's weights stay in half the
+    second cache, and so that threads have something to share where much is to do in few rows.
 
     Args:
         depth: weights of an output channel. step: output channels of a tile. rows: tasks that one part gives.

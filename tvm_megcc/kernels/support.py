@@ -110,7 +110,7 @@ def _name_of(site: Site, index: int) -> str:
 
 
 def placements(site: Site, kernel: Kernel) -> Iterator[Site]:
-    """The site in each combination of layouts that the candidate works on, whatever layouts it has."""
+    """Yields the site in each combination of layouts that the candidate works on, whatever layouts it has."""
     for ins, outs in kernel.layouts(site):
         outputs = [t.with_layout(layout) for t, layout in zip(site.outputs, outs, strict=True)]
         types = [t and t.with_layout(layout) for t, layout in zip(site.inputs, ins, strict=True)]

@@ -90,7 +90,7 @@ class Operator:
 
     @staticmethod
     def compute(attrs: Attrs, *inputs: np.ndarray | None) -> tuple[np.ndarray, ...]:
-        """The operator's meaning in numpy, on logical arrays: constant folding and test oracle."""
+        """Returns the operator's meaning in numpy, on logical arrays: constant folding and test oracle."""
         raise NotImplementedError
 
     @staticmethod

@@ -40,12 +40,13 @@ def peak_bytes(graph: Graph) -> int:
 
 
 def live_bytes(graph: Graph) -> list[int]:
-    """Bytes of values alive while each operator runs, in the graph's order; views count as what they look into."""
+    """Returns the bytes of values alive while each operator runs, in the graph's order; views count as what they look
+    into."""
     return _Problem(graph).during(range(len(graph.ops)))
 
 
 def view_roots(graph: Graph) -> dict[str, str]:
-    """Value -> the value whose memory it is: itself, except for views."""
+    """Returns value -> the value whose memory it is: itself, except for views."""
     root: dict[str, str] = {}
     for op in graph.ops:
         declaration = OPERATORS.get(op.kind)

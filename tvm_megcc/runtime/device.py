@@ -43,7 +43,8 @@ class Link(Protocol):
         """Frees the device."""
 
     def call(self, name: str, inputs: Sequence, outputs: Sequence[np.ndarray]) -> int:
-        """Calls `megcc_device_<name>` with arrays or what `keep` gave, then with outputs, which it fills."""
+        """Returns the calls `megcc_device_<name>` with arrays or what `keep` gave, then with outputs, which it
+        fills."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ def _size(arrays: Iterable[np.ndarray]) -> int:
 
 
 def _parted(whole: np.ndarray, like: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """The arrays in what `_joined` gave, or the C side wrote."""
+    """Yields the arrays in what `_joined` gave, or the C side wrote."""
     position = 0
     for array in like:
         yield whole[position:position + array.nbytes].view(array.dtype).reshape(array.shape)

@@ -88,8 +88,8 @@ class Objects:
             made.replace(result)
 
     def _included(self, source: Path, more: Sequence[Path]) -> Mapping[str, bytes] | None:
-        """The texts of the file and of all that it includes of these folders, by name; None where a macro says what it
-        includes."""
+        """Returns the texts of the file and of all that it includes of these folders, by name; None where a macro says
+        what it includes."""
         search = (*(Path(flag[2:]) for flag in self.include), *more)
         found: dict[str, bytes] = {}
         seen, left = set(), [source]
@@ -146,12 +146,12 @@ def _digest(parts: Sequence[bytes]) -> bytes:
 
 
 def _code(text: bytes) -> bytes:
-    """A C file without the comment that it begins with, which says where in a model a kernel is used."""
+    """Returns a C file without the comment that it begins with, which says where in a model a kernel is used."""
     return text.partition(b"*/")[2] if text.startswith(b"/*") else text
 
 
 def _store() -> Path | None:
-    """The folder of object files that all builds share; None where there is no place for it."""
+    """Returns the folder of object files that all builds share; None where there is no place for it."""
     try:
         store = paths.cache("objects")
     except MegccError:

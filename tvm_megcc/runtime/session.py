@@ -389,7 +389,7 @@ class Session:
         return results
 
     def _checked_states(self, states: Arrays | None) -> dict[str, Array]:
-        """All states, as they begin where none are given."""
+        """Returns all states, as they begin where none are given."""
         ports = {port.name: port for port in self.state_ports}
         values: dict[str, Array] = {name: np.zeros(port.shape, np.dtype(port.dtype))  # type: ignore[arg-type]
                                     for name, port in ports.items()}

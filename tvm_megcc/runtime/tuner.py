@@ -160,8 +160,8 @@ def code_of(spec: KernelSpec) -> str:
 
 
 def _values(jobs: Sequence[Job]) -> dict[str, np.ndarray]:
-    """Operands and results of the jobs' calls, in one run of the reference on seeded inputs: normally distributed
-    floats, and integers of 0 and 1, which are indices of nearly everything."""
+    """Returns the operands and results of the jobs' calls, in one run of the reference on seeded inputs: normally
+    distributed floats, and integers of 0 and 1, which are indices of nearly everything."""
     graph = jobs[0].call.graph
     generator = np.random.default_rng(0)
     feeds = {}

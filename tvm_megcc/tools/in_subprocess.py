@@ -41,7 +41,7 @@ class Ended(Exception):
 
 
 def call(module: str, function: str, *given: Any) -> Any:
-    """Calls a function of a module and returns its result.
+    """Returns the calls a function of a module and returns its result.
 
     Raises:
         Refused: as the function does; Ended: if the process ended; InternalError: for any other exception.

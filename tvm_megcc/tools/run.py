@@ -133,7 +133,7 @@ def text(report: dict) -> str:
 
 
 def _place(index: int, shape: Sequence[int]) -> str:
-    """The index of an element as numpy has it; of the only axis that has several elements alone."""
+    """Returns the index of an element as numpy has it; of the only axis that has several elements alone."""
     return ",".join(map(str, np.unravel_index(index, shape))) if sum(dim > 1 for dim in shape) > 1 else str(index)
 
 

@@ -40,7 +40,7 @@ class Weights:
         return self._pieces[index][place.start - begin:place.stop - begin]
 
     def pieces(self) -> Iterator[Bytes]:
-        """All of them in order, with the zeros between them."""
+        """Yields all of them in order, with the zeros between them."""
         end = 0
         for begin, piece in zip(self._begins, self._pieces, strict=True):
             if begin != end:

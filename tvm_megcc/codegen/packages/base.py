@@ -229,7 +229,7 @@ def _language(folder: Path, models: Sequence[dict], sources: Mapping[str, bytes]
 
 
 def known_strings(row: Mapping) -> list[str] | None:
-    """The strings that numbers of inputs and outputs stand for, of a model of a manifest that has such."""
+    """Returns the strings that numbers of inputs and outputs stand for, of a model of a manifest that has such."""
     return list(row["texts"]) if any(port.get("text") for port in (*row["inputs"], *row["outputs"])) else None
 
 

@@ -78,7 +78,7 @@ class Decoder:
 
 
 def decoder(file: File) -> Decoder:
-    """The hyperparameters of a file.
+    """Returns the hyperparameters of a file.
 
     Raises:
         ModelError: listing what is missing, is no number in its range, or means something that is not supported.

@@ -19,7 +19,7 @@ IQ4_NL = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 
 
 
 def blocks(tensor: Tensor) -> Blocks | None:
-    """A tensor of quantised numbers with all axes but the last one as rows; None where it is of floats.
+    """Returns a tensor of quantised numbers with all axes but the last one as rows; None where it is of floats.
 
     Raises:
         MegccError: for an encoding that nobody here decodes.
@@ -42,7 +42,7 @@ def blocks(tensor: Tensor) -> Blocks | None:
 
 
 def floats(tensor: Tensor) -> np.ndarray:
-    """The tensor's values as float32, in its shape.
+    """Returns the tensor's values as float32, in its shape.
 
     Raises:
         MegccError: as `blocks`.
@@ -61,7 +61,7 @@ _FLOATS = {"F32": "<f4", "F16": "<f2", "BF16": "", "F64": "<f8"}
 
 
 def _low_then_high(bytes_: np.ndarray) -> np.ndarray:
-    """Bytes [blocks, n]: the low four bits of all, then the high ones, [blocks, 2n]."""
+    """Returns the bytes [blocks, n]: the low four bits of all, then the high ones, [blocks, 2n]."""
     return np.concatenate([bytes_ & 15, bytes_ >> 4], 1)
 
 
@@ -71,7 +71,7 @@ def _float16(rows: np.ndarray, at: int) -> np.ndarray:
 
 
 def _bits(bytes_: np.ndarray) -> np.ndarray:
-    """Bytes [blocks, n] as 8n bits, the lowest of each byte first."""
+    """Returns the bytes [blocks, n] as 8n bits, the lowest of each byte first."""
     return np.unpackbits(bytes_, axis=1, bitorder="little")
 
 

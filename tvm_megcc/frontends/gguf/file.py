@@ -69,7 +69,7 @@ class File:
 
 
 def read(path: str | Path) -> File:
-    """The file; data of its tensors stay mapped, and are read when they are used.
+    """Returns the file; data of its tensors stay mapped, and are read when they are used.
 
     Raises:
         ModelError: where the file is damaged, is no GGUF file, or there is none.

@@ -21,7 +21,7 @@ CONTEXT = 2048
 
 
 def input_dims(path: str | Path) -> dict[str, Shape]:
-    """Shapes of the inputs: `input_ids`, [1, sequence_length].
+    """Returns the shapes of the inputs: `input_ids`, [1, sequence_length].
 
     Raises:
         ModelError: for a file that cannot be read.
@@ -32,7 +32,7 @@ def input_dims(path: str | Path) -> dict[str, Shape]:
 
 def import_gguf(path: str | Path, input_shapes: Mapping[str, Sequence] | None = None,
                 bounds: Mapping[str, int] | None = None) -> Graph:
-    """The file as a graph whose keys and values are states.
+    """Returns the file as a graph whose keys and values are states.
 
     Args:
         input_shapes: that of `input_ids`, [1, new tokens of a run]: a number or the name of a symbol; 1 if absent.

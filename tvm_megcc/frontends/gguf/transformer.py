@@ -37,7 +37,7 @@ def state_names(layers: int) -> dict[str, str]:
 
 
 def transformer(file: File, length: Dim, context: int) -> Graph:
-    """The decoder of a file as a graph.
+    """Returns the decoder of a file as a graph.
 
     Its inputs are `input_ids`, int64 [1, length], and keys and values of the past, float32 [1, groups,
     past_sequence_length, head]; its outputs logits of the last token, float32 [1, vocabulary], and all keys and values.
@@ -144,7 +144,7 @@ class _Transformer:
                 for each in (np.cos, np.sin)]
 
     def _mask(self, all_keys: bool) -> list[str]:
-        """The mask that is added to scores [S, past + S]; none for one token that sees all keys."""
+        """Returns the mask that is added to scores [S, past + S]; none for one token that sees all keys."""
         window = 0 if all_keys else self.what.window
         if self.length == 1 and not window:
             return []
@@ -152,7 +152,7 @@ class _Transformer:
         return [unless(self.node, up_to(self.node, last, self.past + self.length, window), LOWEST, "float32")]
 
     def _last(self, x: str) -> str:
-        """The last row of [1, S, width]."""
+        """Returns the last row of [1, S, width]."""
         (last,) = cast_to(self.node, self.builder.extent(self.length - 1, "last"), "int32")
         (last,) = self.node.emit("reshape", (last,), shape=(1,))
         return self.node.emit("gather", (x, last), axis=1)[0]
@@ -193,11 +193,11 @@ class _Transformer:
         return self._product(f"{block}.attn_output", y, columns=what.width)
 
     def _kept(self, name: str, new: str) -> str:
-        """All keys or values, which are the state after the run."""
+        """Returns all keys or values, which are the state after the run."""
         return self._named(f"present.{name}", appended(self.node, f"past_key_values.{name}", new))
 
     def _named(self, name: str, value: str) -> str:
-        """The value, under the name that an output has."""
+        """Returns the value, under the name that an output has."""
         return self.builder.rename({value: name}, len(self.builder.ops) - 1)[value]
 
     def _gates(self, block: str, x: str) -> Sequence[str]:
@@ -234,7 +234,7 @@ class _Transformer:
         return onnx_operator(self.node, "RMSNormalization", x, weight, axis=-1, epsilon=self.what.epsilon)
 
     def _after(self, name: str, x: str) -> str:
-        """The norm after a block, for architectures that have one."""
+        """Returns the norm after a block, for architectures that have one."""
         return self._norm(name, x) if f"{name}.weight" in self.file.tensors else x
 
     def _added(self, x: str, y: str) -> str:

@@ -116,7 +116,7 @@ class Builder:
         return name
 
     def shape_constant(self, dims: Sequence[Dim], hint: str) -> str:
-        """Extents as a value of int64, a constant where all are known."""
+        """Returns the extents as a value of int64, a constant where all are known."""
         if all(isinstance(dim, int) for dim in dims):
             return self.constant(np.array(dims, np.int64), hint)
         name = self.unique(hint)

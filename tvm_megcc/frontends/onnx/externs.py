@@ -13,7 +13,7 @@ from .builder import Node
 
 
 def importers(externs: Mapping[tuple[str, str], Sequence[Function]]) -> dict[str, Callable[[Node], tuple[str, ...]]]:
-    """Name of an operator with its domain in front -> what imports its nodes."""
+    """Returns operator with its domain before it -> what imports its nodes."""
     return {f"{domain}::{name}": lambda node, functions=tuple(functions): imported(node, functions)
             for (domain, name), functions in externs.items()}
 

@@ -415,7 +415,7 @@ class Importer:
                     scope.values[name] = None
 
     def _ordered(self, nodes: Sequence[onnx.NodeProto], scope: Scope) -> list[onnx.NodeProto]:
-        """The nodes after what they read, those first that come first in the file; cyclic ones are left out."""
+        """Returns the nodes after what they read, those first that come first in the file; cyclic ones are left out."""
         ordered, left = in_order([list(reads(node)) for node in nodes], [list(node.output) for node in nodes])
         rest = [nodes[index] for index in left]
         if rest:

@@ -230,7 +230,7 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Names of the values that a node reads, those that its subgraphs capture included."""
+    """Yields the names of the values that a node reads, those that its subgraphs capture included."""
     yield from filter(None, node.input)
     for graph in subgraphs(node):
         inner = {*(tensor.name for tensor in graph.initializer), *(value.name for value in graph.input)}

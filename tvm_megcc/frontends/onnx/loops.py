@@ -119,7 +119,8 @@ def _may_fill(start: TensorType, type_: TensorType, name: str, ops: Sequence[Op]
 
 
 def _packed(node: Node, plan: TensorType | Packed, value: str) -> list[str]:
-    """The parts of a loop-carried value. Where extents are not known, the run checks that its shape is the plan's."""
+    """Returns the parts of a loop-carried value. Where extents are not known, the run checks that its shape is the
+    plan's."""
     if isinstance(plan, Packed):
         return plan.pack(node, value)
     type_ = node.type_of(value)

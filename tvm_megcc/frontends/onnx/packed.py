@@ -64,7 +64,7 @@ class Packed:
 
 
 def changing(types: Sequence[TensorType], outside: Iterable[str]) -> list[int]:
-    """Axes along which types of one rank differ, or have extents that are not known outside."""
+    """Returns the axes along which types of one rank differ, or have extents that are not known outside."""
     return [axis for axis, dims in enumerate(zip(*(type_.shape for type_ in types), strict=True))
             if len(set(dims)) > 1 or not symbols(dims[0]) <= set(outside)]
 

@@ -98,7 +98,7 @@ def _chosen(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray
 
 
 def _reduced(function: Callable[[Dim, Dim], Dim], *first: Dim) -> Callable:
-    """All elements of a vector as one. first: what none of them give."""
+    """Returns all elements of a vector as one. first: what none of them give."""
     def follow(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray | None:
         if values[0].ndim != 1 or not (values[0].size or first):
             return None

@@ -69,7 +69,8 @@ def _gathered(node: Node, stack: str, indices: str) -> str:
 
 
 def _on_axis(node: Node, rows: str, at: str, most: Dim) -> str:
-    """Positions to gather, which are none of the stack's where `at` is not from 0 to `most`: such a run fails."""
+    """Returns the positions to gather, which are none of the stack's where `at` is not from 0 to `most`: such a run
+    fails."""
     (low,), (high,) = node.emit("less", (at, node.constant(np.array(0)))), node.emit("greater", (at, node.extent(most)))
     return node.emit("where", (*node.emit("logical_or", (low, high)), node.constant(np.array(FAR)), rows))[0]
 

@@ -131,7 +131,7 @@ def resize(node: TvmNode) -> Values:
 
 
 def _nearest_even(extent: int, wanted: int, mode: str) -> np.ndarray:
-    """Indices of the nearest elements, in the float32 that TVM computes positions in.
+    """Returns the indices of the nearest elements, in the float32 that TVM computes positions in.
 
     Raises:
         MegccError: for a coordinate_transformation_mode that is not supported.

@@ -96,7 +96,7 @@ class _Fold(Fold):
 
 
 def pattern_table() -> list[FusionPattern]:
-    """All patterns, most specific first: the composites, then every operator by itself."""
+    """Returns all patterns, most specific first: the composites, then every operator by itself."""
     composites = [FusionPattern(row.name, _Fold().pattern(row.term), {}, check) for row in patterns.COMPOSITES]
     singles = [FusionPattern(PREFIX + name.removeprefix("relax."), _any_call(name), {}, check)
                for name in importable()]

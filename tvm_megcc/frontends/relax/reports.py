@@ -80,8 +80,8 @@ def _label(call) -> str:
 
 
 def _calls(function: relax.Function) -> list[tuple[Call, bool]]:
-    """Calls of operators in order, and whether they are imported as loops; those of a local function once for each call
-    of it."""
+    """Returns the calls of operators in order, and whether they are imported as loops; those of a local function once
+    for each call of it."""
     found: list[tuple[Call, bool]] = []
     local: dict[Var, relax.Function] = {}
 

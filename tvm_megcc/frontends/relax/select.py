@@ -22,7 +22,7 @@ imports = into(IMPORTERS)
 # --- order -----------------------------------------------------------------------------------------------------------
 
 def _best(node: TvmNode, k: int | None, largest: bool) -> Values:
-    """Values and int64 indices of the k best along the operator's axis, or of all."""
+    """Returns the values and int64 indices of the k best along the operator's axis, or of all."""
     axis = axis_of(int(node.attrs.axis), node.type_of(node.inputs[0]).rank)
     extent = node.type_of(node.inputs[0]).shape[axis]
     k = extent if k is None or k < 1 else k

@@ -10,7 +10,8 @@ REFERENCES = ("RefCreate", "RefRead", "RefWrite")
 
 
 def kind_of(expr) -> str:
-    """Call, Var, Constant, Tuple, TupleGetItem, Function, GlobalVar, Op, Let, If, …"""
+    """Returns the kind of an expression: Call, Var, Constant, Tuple, TupleGetItem, Function, GlobalVar, Op, Let, If,
+    …"""
     return type(expr).__name__
 
 
@@ -69,7 +70,7 @@ def everything(root) -> Iterator:
 
 
 def operator_calls(expr) -> list:
-    """Calls of operators in order, wherever they are."""
+    """Returns the calls of operators in order, wherever they are."""
     return [part for part in everything(expr) if is_operator(part)]
 
 

@@ -189,7 +189,7 @@ def import_main(functions: Mapping[str, object], name: str) -> Graph:
 
 
 def _reached(function, functions: Mapping) -> list:
-    """Calls of operators in a function and in the global functions it calls."""
+    """Returns the calls of operators in a function and in the global functions it calls."""
     found, pending, seen = [], [function], set()
     while pending:
         body = pending.pop().body
@@ -241,7 +241,7 @@ def import_call(call) -> Graph:
 
 
 def _operands(call) -> Iterator:
-    """The tensors among the operands, tuples taken apart."""
+    """Yields the tensors among the operands, tuples taken apart."""
     pending = list(reversed(call.args))
     while pending:
         operand = pending.pop()

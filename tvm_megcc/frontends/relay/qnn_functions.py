@@ -71,7 +71,7 @@ def _times(values: np.ndarray, factor: float) -> np.ndarray:
 
 
 def _parameters(node: TvmNode) -> tuple[str, int, int, list[np.float32], list[int]]:
-    """Element type, its limits, scales and zero points of the operand and the result."""
+    """Returns the element type, its limits, scales and zero points of the operand and the result."""
     dtype = node.types[0].dtype
     if dtype not in BYTES or node.type_of(node.inputs[0]).dtype != dtype:
         raise MegccError(f"of {node.type_of(node.inputs[0]).dtype} in {dtype}")

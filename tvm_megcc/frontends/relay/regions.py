@@ -91,7 +91,7 @@ def typed(functions: Mapping, like: tvm.IRModule) -> tvm.IRModule:
 
 
 def _natural(name: str) -> list:
-    """A key that sorts region 10 after region 9."""
+    """Returns a key that sorts region 10 after region 9."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 

@@ -30,7 +30,7 @@ def asked_for(node: Node, index: int) -> bool:
 
 
 def state_before(node: Node, index: int, shape: tuple[Dim, ...]) -> str:
-    """The state that is operand `index`, as it is before the run, reshaped; "" where it is not kept."""
+    """Returns the state that is operand `index`, as it is before the run, reshaped; "" where it is not kept."""
     if not asked_for(node, index):
         return ""
     return node.emit("reshape", node.states.of(node.operator.inputs[index]), shape=shape)

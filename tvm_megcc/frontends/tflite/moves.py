@@ -144,7 +144,7 @@ def padded(node: Node, fill: float) -> Value:
 
 
 def _padded_at_run_time(node: Node, value: Value, pads: Sequence[tuple[int, int]]) -> Value:
-    """Axis by axis between rows of a number that the run gives."""
+    """Between rows of a number that the run gives."""
     name, number = node.in_order(value), node.emit("reshape", node.plain(2), shape=(1,) * len(pads))
     for axis, amounts in enumerate(pads):
         shape = node.type_of(name).shape
@@ -156,7 +156,7 @@ def _padded_at_run_time(node: Node, value: Value, pads: Sequence[tuple[int, int]
 
 
 def _pads(node: Node) -> list[tuple[int, int]]:
-    """Elements before and after each axis."""
+    """Returns the elements before and after each axis."""
     pads = node.const(1, "paddings").astype(np.int64)
     if pads.shape != (len(node.value(0).order), 2) or pads.min(initial=0) < 0:
         raise ShapeError(f"paddings {pads.tolist()} of {node.type(0)}")

@@ -120,7 +120,7 @@ def _scale(node: Node, index: int) -> np.ndarray:
 
 
 def _scales(node: Node, operands: Sequence[int], r: np.ndarray) -> str:
-    """Those of the recurrent weights and of the projection, "" of floats."""
+    """Returns those of the recurrent weights and of the projection, "" of floats."""
     if r.dtype != np.int8:
         return ""
     own = [_scale(node, index)[0] for index in operands]

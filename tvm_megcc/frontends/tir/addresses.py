@@ -61,7 +61,7 @@ class Addresses:
         return self.analyzer.simplify(expr) if is_integer(expr) and not any_part(expr, is_real) else expr
 
     def value(self, expr) -> Value:
-        """An expression in C."""
+        """Returns an expression in C."""
         raise NotImplementedError
 
     def text(self, expr, level: int = COMMA) -> str:
@@ -120,7 +120,7 @@ class Addresses:
 
     @contextmanager
     def only_if(self, condition) -> Iterator[None]:
-        """A scope of what is computed where a condition holds, and not elsewhere."""
+        """Yields a scope of what is computed where a condition holds, and not elsewhere."""
         with self.assuming(condition), self.parts.conditional() if self.parts else nullcontext():
             yield
 

@@ -46,7 +46,7 @@ class Parts:
 
     @contextmanager
     def conditional(self) -> Iterator[None]:
-        """A scope whose parts are computed under a condition."""
+        """Yields a scope whose parts are computed under a condition."""
         self._conditions += 1
         yield
         self._conditions -= 1
@@ -114,7 +114,7 @@ class Parts:
 
 
 def _numbers(text: str) -> Iterator[int]:
-    """The parts in a text."""
+    """Yields the parts in a text."""
     return (int(first or second) for first, second in _PART.findall(text))
 
 

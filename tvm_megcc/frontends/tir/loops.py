@@ -177,7 +177,7 @@ class Loops(Text):
 
     @contextmanager
     def loop(self, loop) -> Iterator[None]:
-        """The head of a loop around what is printed within; nothing for one that runs once."""
+        """Yields the head of a loop around what is printed within; nothing for one that runs once."""
         extent = self.simplified(loop.extent)
         step = 1 if loop.step is None else int_value(loop.step)
         if step is None or step < 1:
@@ -205,7 +205,7 @@ class Loops(Text):
         self._open.pop()
 
     def trips(self, extent) -> Dim:
-        """The trip count of a loop, for reports; what depends on other loops counts once."""
+        """Returns the trip count of a loop, for reports; what depends on other loops counts once."""
         try:
             return self.dim(extent)
         except MegccError:

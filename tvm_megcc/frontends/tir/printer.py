@@ -207,7 +207,7 @@ def _is_spatial(loop) -> bool:
 
 
 def _blocks(statement) -> Iterable:
-    """The outermost blocks in a statement; None for each store that is in none."""
+    """Returns the outermost blocks in a statement; None for each store that is in none."""
     kind = type(statement).__name__
     if kind == "SBlockRealize":
         yield statement

@@ -14,8 +14,8 @@ _CHEAP = ("if_then_else", "likely", "fabs", "abs", "bitwise_and", "bitwise_or", 
 
 
 def scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """The function with injective blocks inlined into what reads them; as it is where TVM's scheduler does not take
-    it (loops that are no blocks, blocks that its own rules call ill-formed)."""
+    """Returns the function with injective blocks inlined into what reads them; as it is where TVM's scheduler does not
+    take it (loops that are no blocks, blocks that its own rules call ill-formed)."""
     try:
         schedule = s_tir.Schedule(tvm.IRModule({"main": function}), error_render_level="fast")
         root = schedule.get_sblock("root")

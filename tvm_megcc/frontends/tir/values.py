@@ -48,7 +48,7 @@ class Memory:
     dropped: frozenset[int] = frozenset()
 
     def stored(self, values) -> list:
-        """Those of values an axis that are of axes in memory."""
+        """Returns the values, one for each logical axis, that belong to axes in memory."""
         return [value for axis, value in enumerate(values) if axis not in self.dropped]
 
 

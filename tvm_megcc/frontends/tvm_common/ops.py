@@ -278,7 +278,7 @@ def arg_extreme(node: TvmNode) -> Values:
 
 
 def extreme_index(node: TvmNode, value: str, axis: int, keepdims: bool, last: bool = False) -> str:
-    """Index of an extreme as TVM finds it, which is not ONNX's where there are NaN."""
+    """Returns the index of an extreme as TVM finds it, which is not ONNX's where there are NaN."""
     return node.emit({"argmax": "arg_max", "argmin": "arg_min"}[node.op], value,
                      axis=axis_of(axis, node.builder.types[value].rank), keepdims=keepdims, last=last, nan_yields=True)
 

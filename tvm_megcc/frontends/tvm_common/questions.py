@@ -26,6 +26,6 @@ def unsupported(graph: Graph, target: Target) -> str | None:
 
 
 def macs(graph: Graph) -> Dim:
-    """Multiply-accumulates of a graph as imported."""
+    """Returns the multiply-accumulates of a graph as imported."""
     return sum((operator(op.kind).macs(op.attrs, graph.input_types(op), graph.output_types(op)) for op in graph.ops),
                start=0)

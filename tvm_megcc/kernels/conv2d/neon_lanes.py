@@ -61,8 +61,9 @@ class NeonLanes(Window):
 
     @staticmethod
     def pixel_sums(P: int, channels: int, width: int, steps: int, start: str) -> str:
-        """The same for vectors of pixels in plain layout: P of them x 4 or 8 channels, for `steps` times four input
-        channels from xk on, `plane` floats apart. The counter has a register of its own: GCC takes 30 operands."""
+        """Returns the same for vectors of pixels in plain layout: P of them x 4 or 8 channels, for `steps` times four
+        input channels from xk on, `plane` floats apart. The counter has a register of its own: GCC takes 30
+        operands."""
         c, asm = Printer(), Assembler()
         sums = [f"a{p}_{o}" for o in range(channels) for p in range(P)]
         if start:

@@ -95,7 +95,7 @@ def _aligned(type_: TensorType, output: TensorType) -> list[Dim] | None:
 
 
 def _offset(axes, operand: int, position: int) -> Dim:
-    """Elements between neighbours of an operand along an axis, over the extents of the kernel."""
+    """Returns the elements between neighbours of an operand along an axis, over the extents of the kernel."""
     return product(Symbol(f"D{index}") for index in range(position + 1, len(axes)) if axes[index][1][operand])
 
 

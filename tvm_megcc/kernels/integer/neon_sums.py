@@ -65,7 +65,7 @@ class ArmSums:
 
     @contextmanager
     def window(self, asm: Assembler) -> Iterator[None]:
-        """The loops over rows of the window and pieces of a row."""
+        """Yields the loops over rows of the window and pieces of a row."""
         with asm.loop_of(1, "x17", self.kh):
             with asm.loop_of(2, "x8", self.taps):
                 yield

@@ -38,7 +38,8 @@ _TURNED = ((False, False), (True, False), (True, True))
 
 
 def _grouped(array: np.ndarray, outputs_first: bool, zero: int, groups: int, runs: int, lanes: int) -> np.ndarray:
-    """Weights minus their zero point, int16 [vectors][runs][groups of 4][lanes][pairs][2]; zeros past the channels."""
+    """Returns the weights minus their zero point, int16 [vectors][runs][groups of 4][lanes][pairs][2]; zeros past the
+    channels."""
     found = []
     for group in np.split(as_outputs(array, outputs_first), groups):
         outputs = group.shape[0]

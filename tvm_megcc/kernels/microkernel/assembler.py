@@ -29,7 +29,7 @@ class Assembler:
 
     @contextmanager
     def loop_of(self, label: int, counter: str, count: int) -> Iterator[None]:
-        """The same `count` times; no loop where that is once."""
+        """Yields a loop of `count` iterations; no loop if that is one."""
         if count > 1:
             with self.loop(label, counter, f"#{count}"):
                 yield
@@ -37,7 +37,8 @@ class Assembler:
             yield
 
     def statement(self, outputs: Iterable[str], inputs: Iterable[str], clobbers: Iterable[str]) -> list[str]:
-        """Lines of C. outputs, inputs: as `written`, `moved` and `read` give them. clobbers: registers beside those.
+        """Returns the lines of C. outputs, inputs: as `written`, `moved` and `read` give them. clobbers: registers
+        beside those.
 
         Raises:
             ValueError: for an output that could share a register with an input.
@@ -51,17 +52,17 @@ class Assembler:
 
 
 def written(name: str, kind: str = "w") -> str:
-    """A C variable that instructions set; kind: of registers, w for vectors of Arm."""
+    """Returns a C variable that instructions set; kind: of registers, w for vectors of Arm."""
     return f'[{name}] "=&{kind}"({name})'
 
 
 def moved(name: str, variable: str = "", kind: str = "r") -> str:
-    """A C variable that instructions read and set, such as an address."""
+    """Returns a C variable that instructions read and set, such as an address."""
     return f'[{name}] "+&{kind}"({variable or name})'
 
 
 def read(name: str, expression: str = "") -> str:
-    """A C expression that instructions read, in a general register."""
+    """Returns a C expression that instructions read, in a general register."""
     return f'[{name}] "r"({expression or name})'
 
 

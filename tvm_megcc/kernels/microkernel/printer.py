@@ -24,7 +24,7 @@ class Printer:
 
     @contextmanager
     def loop(self, index: str, count: int) -> Iterator[None]:
-        """A loop of `count` iterations; what it repeats stands alone where that is once."""
+        """Yields a loop of `count` iterations; what it repeats stands alone where that is once."""
         if count == 1:
             yield
         else:
@@ -48,5 +48,5 @@ def offset(pointer: str, elements: int) -> str:
 
 
 def joined(parts: Iterable[str]) -> str:
-    """Arguments or parameters; empty ones are left out."""
+    """Returns the arguments or parameters; empty ones are left out."""
     return ", ".join(filter(None, parts))

@@ -16,12 +16,12 @@ class Taps:
     dilation: int
 
     def extent(self, results: int) -> int:
-        """Elements from the first to the last that so many neighbouring results read."""
+        """Returns the elements from the first to the last that so many neighbouring results read."""
         return (results - 1) * self.stride + (self.count - 1) * self.dilation + 1
 
     def reads(self, results: int, missing: Collection[int] = ()) -> list[tuple[int, list[tuple[int, int]]]]:
-        """The elements that so many neighbouring results read, each with the (result, tap) that it is for, but for
-        those that are `missing`: outside the input."""
+        """Returns the elements that so many neighbouring results read, each with the (result, tap) that it is for, but
+        for those that are `missing`: outside the input."""
         found = []
         for element in range(self.extent(results)):
             uses = [(result, (element - result * self.stride) // self.dilation) for result in range(results)
@@ -32,7 +32,7 @@ class Taps:
         return found
 
     def used(self, results: int, missing: Collection[int] = ()) -> set[int]:
-        """The taps that some result multiplies with an element that is not missing."""
+        """Returns the taps that some result multiplies with an element that is not missing."""
         return {tap for _, uses in self.reads(results, missing) for _, tap in uses}
 
     def inside(self, first: str, end: str, at: str, extent: str) -> str:

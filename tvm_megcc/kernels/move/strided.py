@@ -61,7 +61,7 @@ def merged(walks: Sequence[Walk]) -> list[Walk]:
 
 
 def strides(axes: Sequence[MemoryAxis]) -> dict[tuple[int, str], Dim]:
-    """Elements between neighbours along each axis in memory."""
+    """Returns the elements between neighbours along each axis in memory."""
     result: dict[tuple[int, str], Dim] = {}
     stride: Dim = 1
     for axis, part, extent in reversed(axes):
@@ -76,7 +76,7 @@ class Strided(Kernel):
     name = "strided"
 
     def walks(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[Walk], Dim]:
-        """The result's axes in memory, and the first place in the operand that is read."""
+        """Returns the result's axes in memory, and the first place in the operand that is read."""
         raise NotImplementedError
 
     def lower(self, site: Site) -> Lowered:

@@ -57,8 +57,8 @@ def _unpacked(array: np.ndarray, bits: int, extent: int) -> np.ndarray:
 
 
 def _numbers(node: OnnxNode, along: int, block: int, bits: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Numbers, scales and zero points of a GatherBlockQuantized. Bytes of two numbers have the type of numbers of
-    4 bits here: the number of scales tells them apart, or values."""
+    """Returns the numbers, scales and zero points of a GatherBlockQuantized. Bytes of two numbers have the type of
+    numbers of 4 bits here: the number of scales tells them apart, or values."""
     data, scales = node.const(0, "data"), node.const(2, "scales")
     zeros = node.const(3, "zero_points") if node.has(3) else None
     if bits not in (4, 8):

@@ -244,7 +244,7 @@ class ArgExtreme(Operator):
 
     @classmethod
     def compared(cls, x: np.ndarray, last: bool) -> np.ndarray:
-        """Indices along the first axis, element by element as TVM compares them."""
+        """Returns the indices along the first axis, element by element as TVM compares them."""
         best, index = x[0], np.zeros(x.shape[1:], int)
         for position, value in enumerate(x[1:], start=1):
             keeps = cls.better(best, value) if last else cls.better(best, value) | (best == value)

@@ -163,7 +163,7 @@ def svm_classifier(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _probabilities(node: OnnxNode, scores: str, classes: int) -> str:
-    """Those of classes from the scores of pairs."""
+    """Returns the scores of classes from the scores of pairs."""
     slope, offset = _floats(node, "prob_a"), _floats(node, "prob_b")
     pairs = classes * (classes - 1) // 2
     if min(slope.size, offset.size) < pairs:

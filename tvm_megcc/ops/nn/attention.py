@@ -159,7 +159,7 @@ def attend(node: OnnxNode, q: str, k: str, v: str, scale: float, masks: Sequence
 
 
 def rotated(node: OnnxNode, x: str, cos: str, sin: str, interleaved: bool) -> str:
-    """Pairs of the first numbers of each head turned by angles [B, 1, S, pairs]; x [B, N, S, H]."""
+    """Returns pairs of the first numbers of each head, rotated by angles [B, 1, S, pairs]; x [B, N, S, H]."""
     *outer, width = node.type_of(x).shape
     pairs = node.type_of(cos).shape[3]
     turned, *rest = parts(node, x, 3, (2 * pairs, width - 2 * pairs)) if 2 * pairs != width else [x]

@@ -14,7 +14,8 @@ _SAME = ("SAME_UPPER", "SAME_LOWER")
 
 def output_extent(extent: Dim, kernel: int, stride: int, dilation: int, before: int, after: int,
                   ceil: bool = False) -> Dim:
-    """Number of window positions along an axis. With `ceil`, the last one may hang over, but starts inside."""
+    """Returns the number of window positions along an axis. With `ceil`, the last one may hang over, but starts
+    inside."""
     reach = (kernel - 1) * dilation + 1
     room = extent + before + after - reach
     require_at_most(0, room, f"a window of {kernel} with dilation {dilation} does not fit an extent of {extent} "

@@ -38,8 +38,8 @@ class Blocks:
         return packed(self.numbers) if self.bits == 4 else self.numbers
 
     def centred(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """Numbers and offsets of the same values, without offsets (None) where one zero point serves all blocks: where
-        values are scale * (number - zero), numbers are shifted so that zero becomes 2^(bits - 1)."""
+        """Returns the numbers and offsets of the same values, without offsets (None) where one zero point serves all
+        blocks: where values are scale * (number - zero), numbers are shifted so that zero becomes 2^(bits - 1)."""
         found = np.flatnonzero(self.scale)
         steps = -self.offset.flat[found[0]] / self.scale.flat[found[0]] if found.size else 0.0
         zero, middle = int(np.rint(np.clip(steps, 0, 1 << self.bits))), centre(self.bits)
@@ -65,7 +65,7 @@ def block_product(node: OnnxNode, a: str, weights: Blocks) -> str:
 
 
 def block_rows(node: OnnxNode, indices: str, weights: Blocks) -> str:
-    """Rows of the weights, float32 [..., K] for indices [...]."""
+    """Returns the rows of the weights, float32 [..., K] for indices [...]."""
 
     def rows(array: np.ndarray) -> str:
         return onnx_operator(node, "Gather", node.constant(array), indices, axis=0)

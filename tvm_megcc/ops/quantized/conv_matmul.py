@@ -99,7 +99,7 @@ class MatMulInteger(MatMul):
 
 
 def _values(count: int, dtype: str, seed: int) -> np.ndarray:
-    """Numbers over the whole range of a type, its ends among them."""
+    """Returns the numbers over the whole range of a type, its ends among them."""
     limits = np.iinfo(dtype)
     drawn = np.random.default_rng(seed).integers(limits.min, limits.max + 1, count)
     drawn[:2] = (limits.min, limits.max)[:count]

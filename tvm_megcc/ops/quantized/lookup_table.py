@@ -15,7 +15,7 @@ SIZE = 256
 
 
 def numbers(dtype: str) -> np.ndarray:
-    """All numbers of a type of 8 bits, int8 or uint8, in the order of a table: the least first."""
+    """Returns all numbers of a type of 8 bits, int8 or uint8, in the order of a table: the least first."""
     limits = np.iinfo(dtype)
     return np.arange(limits.min, limits.max + 1).astype(dtype)
 

@@ -28,7 +28,7 @@ def centre(bits: int) -> int:
 
 
 def unpacked(w: np.ndarray, bits: int, depth: int) -> np.ndarray:
-    """Numbers [rows, depth] of uint8."""
+    """Returns the numbers [rows, depth] of uint8."""
     return np.stack([w & 15, w >> 4], -1).reshape(len(w), -1)[:, :depth] if bits == 4 else w
 
 
@@ -224,7 +224,7 @@ def _zeros(node: OnnxNode, bits: int, n: int, blocks: int) -> np.ndarray:
 
 
 def _weights(rows: int, depth: int, bits: int, block: int, seed: int, extreme: bool = False) -> list[np.ndarray]:
-    """Numbers, scales and offsets; extreme: numbers are the ends of their range."""
+    """Returns the numbers, scales and offsets; extreme: numbers are the ends of their range."""
     drawn, blocks = np.random.default_rng(seed), -(-depth // block)
     numbers = drawn.integers(0, 1 << bits, (rows, depth))
     if extreme:

@@ -66,8 +66,8 @@ class SoftmaxWide(Operator):
 
 
 def _table(function: Callable[[np.ndarray], np.ndarray], low: float, high: float) -> np.ndarray:
-    """The function at 513 places in [low, high], in steps of 2^-15. Each but the last is corrected by half of the error
-    that a straight line to the next one has in the middle, as TFLite's reference does."""
+    """Returns the function at 513 places in [low, high], in steps of 2^-15. Each but the last is corrected by half of
+    the error that a straight line to the next one has in the middle, as TFLite's reference does."""
     places = low + np.arange(POINTS) * ((high - low) / (POINTS - 1))
     values = function(places) * (2**16 / ((2**16 - 1) * (2.0 / (2**16 - 1))))
     middles = function(places[:-1] + (high - low) / (POINTS - 1) / 2) * 2**15

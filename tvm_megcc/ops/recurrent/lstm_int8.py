@@ -179,7 +179,7 @@ class LstmFixed(Operator):
                              + _requantized(sums[:, gate], own[gate])) for gate in range(gates)]
 
             def whole(gate: int, peephole: int | None = None, cell: np.ndarray = c, parts=parts) -> np.ndarray:
-                """The sum of a gate from the end, which has this peephole."""
+                """Returns the sum of a gate from the end, which has this peephole."""
                 part = parts[gate]
                 if peepholes is not None and peephole is not None:
                     weights = np.zeros((batch, units), np.int64)

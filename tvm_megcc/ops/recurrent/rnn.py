@@ -76,7 +76,7 @@ class Recurrent(Operator):
 
     @classmethod
     def shapes(cls, directions: Dim, batch: Dim, units: Dim) -> tuple[tuple[Dim, ...], ...]:
-        """Shapes of the operands from initial_h on, but for r_scale."""
+        """Returns the shapes of the operands from initial_h on, but for r_scale."""
         raise NotImplementedError
 
     @classmethod
@@ -116,7 +116,8 @@ class Recurrent(Operator):
 
     @classmethod
     def step(cls, attrs: Attrs, x: np.ndarray, r: np.ndarray, state: Sequence[np.ndarray], more) -> tuple:
-        """The states after a step. x: [n,G,H]; r: [G*H,H]; state: [n,H] each; more: operands after the states."""
+        """Returns the states after a step. x: [n,G,H]; r: [G*H,H]; state: [n,H] each; more: operands after the
+        states."""
         raise NotImplementedError
 
     @staticmethod

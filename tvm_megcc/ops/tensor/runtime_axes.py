@@ -112,7 +112,8 @@ def reduced_over_run_time_axes(node: OnnxNode, index: int, keepdims: bool,
 
 
 def squeezed_at_run_time(node: OnnxNode, value: str, index: int) -> tuple[str, ...]:
-    """A value without the axes that operand `index` names. A run in which one of them is longer than 1 fails."""
+    """Returns a value without the axes that operand `index` names. A run in which one of them is longer than 1
+    fails."""
     shape = node.type_of(value).shape
     many = _count_of(node, index)
     ones = [axis for axis, extent in enumerate(shape) if extent == 1]
@@ -129,7 +130,7 @@ def squeezed_at_run_time(node: OnnxNode, value: str, index: int) -> tuple[str, .
 
 
 def unsqueezed_at_run_time(node: OnnxNode, index: int) -> tuple[str, ...]:
-    """A value with axes of 1 where operand `index` says."""
+    """Returns a value with axes of 1 where operand `index` says."""
     shape = node.type(0).shape
     rank = len(shape) + _count_of(node, index)
     if all(extent == 1 for extent in shape):
@@ -163,7 +164,7 @@ def _flags(node: OnnxNode, index: int, rank: int) -> str:
 
 
 def _gathered(node: OnnxNode, extents: str, kept: str, rank: int) -> str:
-    """Those of the extents that are kept, of which there are `rank`, one after the other."""
+    """Returns those of the extents that are kept, of which there are `rank`, one after the other."""
     (place,) = node.emit("cumsum", (kept,), axis=0, exclusive=True, reverse=False)
     count = node.type_of(place).shape[0]
     (row,) = node.emit("reshape", (place,), shape=(1, count))
@@ -171,14 +172,14 @@ def _gathered(node: OnnxNode, extents: str, kept: str, rank: int) -> str:
 
 
 def _chosen_sum(node: OnnxNode, index: str, wanted: str, extents: str) -> str:
-    """The sum of the extents in each row where the index is the wanted one."""
+    """Returns the sum of the extents in each row where the index is the wanted one."""
     (hits,) = node.emit("cast", node.emit("equal", (index, wanted)), dtype="int64")
     (taken,) = emit_broadcast(node, "mul", (hits, extents))
     return node.emit("reduce_sum", (taken,), axes=(1,), keepdims=False)[0]
 
 
 def _in_shape(node: OnnxNode, value: str, shape: str, most: Dim) -> tuple[str, ...]:
-    """A value in a shape that the run finds."""
+    """Returns a value in a shape that the run finds."""
     rank = node.type_of(shape).shape[0]
     dims = tuple(node.count(shape, most, axis, f"{node.name}.axis{axis}") for axis in range(rank))
     return node.emit("reshape", (value,), shape=dims)

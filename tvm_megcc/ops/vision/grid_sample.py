@@ -83,7 +83,8 @@ def _mirrored(v: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def _neighbours(attrs: Attrs, g: np.ndarray, extent: int) -> tuple[np.ndarray, np.ndarray]:
-    """Indices, -1 beside the axis, and weights of a coordinate's neighbours: [..., T]. Places in float32, as in C."""
+    """Returns the indices, -1 beside the axis, and weights of a coordinate's neighbours: [..., T]. Places in float32,
+    as in C."""
     last, half, one = np.float32(extent - 1), np.float32(0.5), np.float32(1)
     low, high = (np.float32(0), last) if attrs.align else (-half, last + half)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -38,7 +38,7 @@ def source_coordinates(extent: int, result: int, scale: float, coordinates: str,
 
 
 def nearest_indices(position: np.ndarray, extent: int, rounding: str) -> np.ndarray:
-    """Index of the operand that each element of the result's axis is, int64."""
+    """Returns the index of the operand that each element of the result's axis is, int64."""
     if rounding == "floor":
         index = np.floor(position)
     elif rounding == "ceil":
@@ -88,7 +88,7 @@ class Interpolation:
         return 2 * math.ceil((2 if self.mode == "cubic" else 1) / shrink)
 
     def windows(self, position: np.ndarray, extent: int, scale: float) -> tuple[np.ndarray, np.ndarray]:
-        """Indices and weights of the neighbours of each element, int64 and float64 [result, T]."""
+        """Returns the indices and weights of the neighbours of each element, int64 and float64 [result, T]."""
         shrink = min(scale, 1.0) if self.antialias else 1.0
         reach = self.reach(scale) // 2
         indices = np.floor(position).astype(np.int64)[:, None] + np.arange(1 - reach, 1 + reach)

@@ -22,7 +22,7 @@ def spell_means(graph: Graph, context: Context) -> Graph:
 
 
 def _other(op: Op, x: TensorType) -> Op | None:
-    """The operator in its one spelling; None where that is how it is spelled."""
+    """Returns the operator in its one spelling; None where that is how it is spelled."""
     if op.kind == "global_avg_pool" and x.rank == 3:
         return op.with_(kind="reduce_mean", attrs=Attrs(axes=(2,), keepdims=True))
     if op.kind == "reduce_mean" and x.rank == 4 and op.attrs.keepdims and op.attrs.axes == (2, 3):

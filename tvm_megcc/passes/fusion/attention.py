@@ -161,7 +161,7 @@ def _attention(edit: Editor, readers: dict[str, list[Op]], softmax: Op) -> _Foun
 
 
 def _reader(edit: Editor, readers: dict[str, list[Op]], op: Op, kind: str) -> list[Op]:
-    """The only reader of what an operator gives, if it is of this kind."""
+    """Returns the only reader of what an operator gives, if it is of this kind."""
     (name,) = op.outputs
     found = readers.get(name, [])
     return [each for each in found if each.kind == kind and edit.is_read_once(name)]
@@ -304,7 +304,7 @@ def _source(edit: Editor, op: Op, at: _Placed, last: str) -> _Placed | None:
 
 
 def _only_cut(edit: Editor, op: Op) -> tuple[int, Dim, Dim, int] | None:
-    """Axis, first element, number of elements and step of a slice along one axis."""
+    """Returns the axis, first element, number of elements and step of a slice along one axis."""
     cuts = [(axis, *cut) for axis, cut in slice_axes(op.attrs, edit.types[op.inputs[0]].shape).items()]
     return cuts[0] if len(cuts) == 1 else None
 

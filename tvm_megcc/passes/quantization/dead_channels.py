@@ -43,14 +43,14 @@ def drop_dead_channels(graph: Graph, context: Context) -> Graph:
 
 
 def _weights(graph: Graph, op: Op) -> np.ndarray | None:
-    """Those of a convolution, if they and its bias are constants."""
+    """Returns those of a convolution, if they and its bias are constants."""
     if op.epilogue is not None or any(name and name not in graph.constants for name in op.inputs[1:3]):
         return None
     return graph.constants[op.inputs[1]]
 
 
 def _exact(op: Op, w: np.ndarray) -> np.ndarray:
-    """Weights less their zero point, as their sums hold them."""
+    """Returns the weights less their zero point, as their sums hold them."""
     return w.astype(np.int64) - op.attrs.w_zero if op.kind == "conv2d_integer" else w.astype(np.float64)
 
 
@@ -143,8 +143,8 @@ def _product(graph: Graph, op: Op) -> bool:
 
 
 def _operands(graph: Graph, op: Op, known: dict[str, _Channels]) -> list[tuple[str, _Channels | None]] | None:
-    """The operands of an elementwise operator with what is known of them, None of constants; None of another operator,
-    and where nothing is known of one."""
+    """Returns the operands of an elementwise operator with what is known of them, None of constants; None of another
+    operator, and where nothing is known of one."""
     if op.kind != "lookup" and operator(op.kind).expression(op.attrs) is None:
         return None
     y, found = graph.types[op.outputs[0]], []

@@ -88,7 +88,7 @@ class _Weights:
         return self.turned != transposed
 
     def product(self, edit: Editor, op: Op) -> Op:
-        """The product whose right operand this is."""
+        """Returns the product whose right operand this is."""
         w, scale, _ = self.constants(edit, op)
         offset = "" if (self.zero == centre(4)).all() else edit.constant(
             f"{op.outputs[0]}.offset", -self.zero.astype(np.float32) * self.scale)

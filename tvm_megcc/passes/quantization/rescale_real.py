@@ -149,7 +149,8 @@ def _numbers(graph: Graph, op: Op, argument: Expr, channels: int) -> np.ndarray 
 
 def _replaced(edit: Editor, op: Op, inside: _Requantized, found: _Found, channels: int, trailing: int) \
         -> Op | None:
-    """The operator with what was found in place of the rescaled sum, and without operands that nothing reads any more.
+    """Returns the operator with what was found in place of the rescaled sum, and without operands that nothing reads
+    any more.
     trailing: axes after that of the channels."""
     assert op.epilogue is not None
     own, operands = op.own_inputs, list(op.epilogue_inputs)

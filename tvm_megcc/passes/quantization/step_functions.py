@@ -53,7 +53,7 @@ class Steps(NamedTuple):
         return None
 
     def magnitudes(self) -> Steps:
-        """Those of the magnitudes of results, if a function of -x is that of x negated."""
+        """Returns those of the magnitudes of results, if a function of -x is that of x negated."""
         reached, below = np.where(self.levels > 0, (self.reached, self.below), (-self.below, -self.reached))
         return Steps(np.where(self.levels > 0, self.levels, 1 - self.levels), reached, below)
 

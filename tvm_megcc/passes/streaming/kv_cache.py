@@ -35,7 +35,8 @@ class _KVCache:
 
 
 def capacities_of(inputs: Mapping[str, tuple], states: Mapping[str, str], bounds: Mapping[str, int]) -> dict[str, int]:
-    """Those of the bounds that are the room of a state: symbol -> rows. inputs: their shapes as the model has them."""
+    """Returns those of the bounds that are the room of a state: symbol -> rows. inputs: their shapes as the model has
+    them."""
     extents = {dim for name in states.values() for dim in inputs.get(name, ()) if isinstance(dim, str)}
     return {name: rows for name, rows in bounds.items() if name in extents}
 

@@ -55,7 +55,7 @@ def sections(path: Path) -> dict[str, Sections]:
 
 
 def total(path: Path) -> Sections:
-    """All allocated sections of a file together."""
+    """Returns all allocated sections of a file together."""
     return sum(sections(path).values(), start=Sections())
 
 

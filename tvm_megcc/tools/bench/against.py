@@ -128,7 +128,7 @@ def parse_pythons(strings: Sequence[str], engines: Mapping[str, str]) -> dict[st
 
 
 def processors_of(args) -> list[int]:
-    """Those that the engines are bound to; none where the system does not bind processes.
+    """Returns those that the engines are bound to; none where the system does not bind processes.
 
     Raises:
         MegccError: for one that this process must not use.
@@ -205,7 +205,7 @@ class Row:
                 "folder": str(built.folder.resolve()), "library": str(built.library.resolve())}
 
     def inputs(self, ports: Sequence[Port]) -> dict[str, np.ndarray]:
-        """Those of --inputs, of the file beside the model, else seeded ones."""
+        """Returns those of --inputs, of the file beside the model, else seeded ones."""
         beside = self.model.with_suffix(".npz")
         path = self.args.inputs or (beside if beside.exists() else None)
         if path:
@@ -272,7 +272,8 @@ def errors(found: Mapping) -> dict:
 
 
 def distinct_names(models: Sequence[Path]) -> list[str]:
-    """File names without what they end in; with as much of the folders before them as tells the models apart."""
+    """Returns the file names without what they end in; with as much of the folders before them as tells the models
+    apart."""
     resolved = [model.resolve().with_suffix("") for model in models]
 
     def name(path: Path, parts: int) -> str:

@@ -86,7 +86,7 @@ def _declaration(kind: str) -> type[Operator]:
 
 
 def _attributes(declaration: type[Operator], text: str) -> Attrs:
-    """The operator's attributes with what the text changes, each of the kind that test cases have."""
+    """Returns the operator's attributes with what the text changes, each of the kind that test cases have."""
     known: dict[str, list] = {}
     for case in declaration.cases:
         for name, value in case.attrs.items():

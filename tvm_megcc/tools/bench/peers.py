@@ -72,7 +72,7 @@ class Engine:
         """Makes the engine's own files in an empty folder; afterwards they are in `self.folder`."""
 
     def load(self) -> Callable[[], object]:
-        """The model ready to run, its inputs bound; returns what runs it once."""
+        """Returns the model ready to run, its inputs bound; returns what runs it once."""
         raise NotImplementedError
 
     def output(self) -> np.ndarray:
@@ -369,7 +369,8 @@ def resident(what: str) -> int | None:
 
 
 def burst(run: Callable[[], object], seconds: float, most: int = 5000) -> list[float]:
-    """Seconds of each inference, after one that warms up. At least three, but of those that take for ever."""
+    """Returns the seconds of each inference, after one that warms up. At least three, but of those that take for
+    ever."""
     times: list[float] = []
     clock = time.perf_counter
     begin = clock()
@@ -385,7 +386,8 @@ def burst(run: Callable[[], object], seconds: float, most: int = 5000) -> list[f
 
 @contextmanager
 def undisturbed() -> Iterator[bool]:
-    """All threads of this process in a real-time class, which other programs wait for; yields whether we may."""
+    """Puts all threads of this process into a real-time class, before which other programs wait; yields whether that
+    is permitted."""
     try:
         _schedule("SCHED_FIFO", 1)
     except (OSError, AttributeError):

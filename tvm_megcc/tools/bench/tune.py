@@ -30,7 +30,7 @@ __all__ = ["changes", "graph_of", "progress_bar", "runner_of", "text", "tune"]
 
 
 def graph_of(model: str | Path, options: CompileOptions) -> tuple[str, Graph]:
-    """Name and graph of a model. Open shapes get the values that choices of
+    """Returns the name and graph of a model. Open shapes get the values that choices of
     speed are made for: the largest of the largest bucket."""
     if not Path(model).is_file() or Path(model).suffix == ".megcc":
         raise MegccError(f"{model}: tuning wants the model itself")
@@ -58,7 +58,7 @@ def tune(models: Sequence[tuple[str, Graph]], targets: Sequence[Target], log: st
 
 
 def changes(graph: Graph, target: Target, log: TuningLog, optimize: str) -> dict:
-    """Calls whose kernel or layout the log changes, and the sum of all calls' times before and after."""
+    """Returns the calls whose kernel or layout the log changes, and the sum of all calls' times before and after."""
     measured = context_of(graph, target, optimize=optimize, log=log)
     before, after = (lower(graph, context).plan for context in (replace(measured, times=None), measured))
     old = {step.op.origin: step.spec.symbol for step in before.steps}

@@ -65,7 +65,7 @@ def measure(folder: str | Path, target: str | None = None, threads: int | None =
 
 
 def _sequence(model: LanguageModel, given: Sequence[int], tokens: int) -> tuple[float, float]:
-    """Seconds of a prompt, and of so many tokens after it."""
+    """Returns the seconds of a prompt, and of so many tokens after it."""
     model.reset()
     begin = time.perf_counter()
     logits = model.read(given)
@@ -80,7 +80,7 @@ def report(rows: Sequence[Speed]) -> dict:
 
 
 def text(report: dict) -> str:
-    """A line for each number of threads."""
+    """Returns a line for each number of threads."""
     lines = []
     for row in report["speeds"]:
         used = "" if row["resident"] is None else f", {row['resident']:,} resident"

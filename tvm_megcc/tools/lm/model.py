@@ -86,7 +86,7 @@ class LanguageModel:
         return found if found[:1] == first else first + found
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """The text that a conversation is to the model, ready for its answer.
+        """Returns the text that a conversation is to the model, ready for its answer.
 
         Args:
             messages: dictionaries with `role` ("system", "user", "assistant") and `content`.

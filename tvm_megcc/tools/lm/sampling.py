@@ -45,7 +45,7 @@ class Sampling:
 
 
 def choose(logits: np.ndarray, before: Sequence[int], sampling: Sampling, generator: np.random.Generator) -> int:
-    """The next token.
+    """Returns the next token.
 
     Args:
         logits: float [vocabulary].

@@ -28,7 +28,7 @@ _CONTROL, _USER_DEFINED = 3, 4
 
 
 def tokenizer_of(metadata: Mapping[str, object]) -> Tokenizer:
-    """The tokenizer that a file's metadata describe.
+    """Returns the tokenizer that a file's metadata describe.
 
     Raises:
         MegccError: where they describe none, or a kind that is not supported.
@@ -53,7 +53,7 @@ def tokenizer_of(metadata: Mapping[str, object]) -> Tokenizer:
 
 
 def _list(metadata: Mapping[str, object], name: str, kind: type) -> list[Any]:
-    """An array of the tokenizer's.
+    """Returns an array of the tokenizer's.
 
     Raises:
         MegccError: where it is none of strings or of numbers.
@@ -67,7 +67,7 @@ def _list(metadata: Mapping[str, object], name: str, kind: type) -> list[Any]:
 
 
 def _byte_level(tokens: Sequence[str], metadata: Mapping[str, object]) -> Tokenizer:
-    """Pairs of bytes, as GPT-2 has them."""
+    """Returns the pairs of bytes, as GPT-2 has them."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
     split = metadata.get("tokenizer.ggml.pre", "default")

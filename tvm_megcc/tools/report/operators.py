@@ -91,7 +91,7 @@ def _functions(imported: set[str]) -> list[str]:
 
 
 def _dtypes(declaration: type[Operator], target: Target) -> str:
-    """Element types of the first operand, or else of the result, that some kernel takes."""
+    """Returns the element types of the first operand, or else of the result, that some kernel takes."""
     if not candidates(declaration.kind):
         return "folded by the compiler"
     found = []

@@ -104,7 +104,7 @@ def drawing(where: Lanes, nodes: Sequence[Mapping], colours: Mapping[str, str]) 
 
 
 def size_text(count: int | None) -> str:
-    """Bytes as people say them."""
+    """Returns the bytes as people say them."""
     if count is None:
         return "–"
     for unit, factor in (("MB", 1 << 20), ("KB", 1 << 10)):

@@ -58,7 +58,7 @@ def rescale(values: np.ndarray, factor: Multiplier) -> np.ndarray:
 
 
 def codes(dtype: str) -> np.ndarray:
-    """All numbers of a type of 8 bits, in the order of a table."""
+    """Returns all numbers of a type of 8 bits, in the order of a table."""
     low, high = limits(dtype)
     return np.arange(low, high + 1, dtype=np.int32)
 

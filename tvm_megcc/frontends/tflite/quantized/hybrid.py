@@ -46,7 +46,7 @@ def is_hybrid(kind: str, operands: Sequence[Tensor | None], results: Sequence[Te
 
 
 def scales(node: Node, index: int, axis: int) -> np.ndarray:
-    """Those of weights: one, or one for each element of an axis."""
+    """Returns the scales of weights: one, or one for each element of an axis."""
     tensor = node.tensors[index] if index < len(node.tensors) else None
     given = None if tensor is None else tensor.quantization
     if tensor is None or tensor.dtype != "int8" or given is None:

@@ -77,7 +77,7 @@ def zero(quantization: Quantization) -> int:
 
 
 def activation(node: Node) -> Range:
-    """Range of the results after the fused activation."""
+    """Returns the range of the results after the fused activation."""
     found = fixed_point.activation_range(node.option("FusedActivationFunction", 0), node.results[0].dtype, result(node))
     if found is None:
         raise Unsupported(f"its fused activation {node.option('FusedActivationFunction')} is not supported")

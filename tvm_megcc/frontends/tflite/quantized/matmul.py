@@ -45,7 +45,7 @@ def batch_matmul(node: Node) -> Results:
 
 
 def _bytes_of_int16(node: Node, name: str) -> list[tuple[str, int]]:
-    """Values of 8 bits and by how many bits they are shifted."""
+    """Returns 8-bit values and the number of bits by which they are shifted."""
     def made(expr: Expr, dtype: str) -> str:
         return emit_broadcast(node.spelled(), "elementwise", (name,), expr=expr, dtype=dtype)[0]
 

@@ -46,7 +46,7 @@ def _has_ties(factor: Multiplier) -> bool:
 
 
 def weights(node: Node, axis: int) -> Quantization:
-    """Those of operand 1: one scale, or one for each element of an axis, and one zero point."""
+    """Returns the parameters of operand 1: one scale, or one for each element of an axis, and one zero point."""
     tensor = node.tensors[1]
     quantization = None if tensor is None else tensor.quantization
     if tensor is None or tensor.dtype not in BYTES or quantization is None:

@@ -28,7 +28,7 @@ from .table import Code, model_id
 
 
 class _Rows:
-    """Tensors, extents and operands of a program under construction; a list of slots for each bucket."""
+    """Tensors, extents and operands of a program under construction, and a list of slots for each bucket."""
 
     def __init__(self, plan: KernelPlan, buckets: Sequence[PlannedMemory], shapes: ShapeTable, store: Weights,
                  quantised: Mapping[str, Quantisation]):
@@ -47,7 +47,7 @@ class _Rows:
         return self.names.index(text) + 1
 
     def first_extent(self, dims: Sequence[Dim]) -> int:
-        """Index of a run of extents; a run that is already there is used again."""
+        """Returns the index of a run of extents; an existing run is reused."""
         values = list(self.shapes.references(dims))
         for start in range(len(self.extents) - len(values) + 1):
             if self.extents[start:start + len(values)] == values:
@@ -73,7 +73,7 @@ class _Rows:
         label = self.name(self.plan.graph.label(name)) if public else 0
         if place.root != name:
             root = self.tensor(place.root)
-            # A view whose size is not known reaches to the end of its root; what is read of it follows from its dims.
+            # A view of unknown size reaches to the end of its root; kernels read as much as its dims say.
             size = type_.bytes if isinstance(type_.bytes, int) else 0
             return _tensor_row(type_, container.Storage.view, self.first_extent(type_.shape), label, root=root,
                                data=place.offset, size=size, quant=self._quant(name))
@@ -85,7 +85,7 @@ class _Rows:
         return _tensor_row(type_, storage, self.first_extent(type_.shape), label, quant=self._quant(name))
 
     def begin(self, state: str, first: np.ndarray) -> None:
-        """Says what a state begins with."""
+        """Records the first value of a state."""
         data = shortest(first)
         row = self._constant(data, data.tobytes())
         self.tensors[self.index[state]] = replace(self.tensors[self.index[state]], root=len(self.tensors))
@@ -94,11 +94,12 @@ class _Rows:
             slots.append(container.TensorSlot(0, 0))
 
     def _quant(self, name: str) -> int:
-        """1 + the row of its scale and zero point; 0 for what is not quantised."""
+        """Returns 1 + the row of its scale and zero point; 0 if it is not quantised."""
         return 1 + list(self.quantised).index(name) if name in self.quantised else 0
 
     def quants(self) -> tuple[tuple[container.Quant, ...], tuple[int, ...]]:
-        """Returns a row for each quantised input and output, and what they point to: bits of the scale, zero point."""
+        """Returns a row for each quantised input and output, and the data that the rows point to: bits of scales, zero
+        points."""
         rows = tuple(container.Quant(-1, 1, 2 * index) for index in range(len(self.quantised)))
         words = (struct.unpack("<2I", struct.pack("<fi", *meaning)) for meaning in self.quantised.values())
         return rows, tuple(chain.from_iterable(words))
@@ -136,7 +137,7 @@ def require_limits(name: str, plan: KernelPlan) -> None:
 
 
 def _marks(plan: KernelPlan, releases: Mapping[int, Sequence[str]]) -> dict[str, int]:
-    """Returns the instructions that are gone to, in a program that has them as `program` makes them."""
+    """Returns the instruction of each jump target, in the order in which `program` makes instructions."""
     found, instruction = {}, 0
     for index in range(len(plan.steps) + 1):
         for item in plan.before.get(index, ()):
@@ -235,7 +236,7 @@ def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, stor
         device_models=device_models)
 
 
-#: Alignment for CPUs without caches, whose lines weights would begin with, and whose flash is small.
+#: Alignment of weights for CPUs without caches: cache lines do not matter, and flash is small.
 _BARE = {target.isa.code: target.isa.alignment for target in TARGETS.values() if target.bare_metal}
 
 
@@ -246,7 +247,8 @@ def _weight_alignment(codes: Collection[int]) -> int:
 
 def assemble(name: str, plans: Sequence[tuple[KernelPlan, Sequence[PlannedMemory]]], codes: Sequence[Code],
              quantised: Mapping[str, Quantisation]) -> Image:
-    """Returns the container of a model: a program a target, weights shared. quantised: inputs and outputs."""
+    """Returns the container of a model: one program for each target, with shared weights. quantised: inputs and
+    outputs."""
     for plan, _ in plans:
         require_limits(name, plan)
     store = Weights(_weight_alignment([plan.target.isa.code for plan, _ in plans]))
@@ -268,7 +270,7 @@ def container_part(data: bytes, codes: Collection[int]) -> bytes:
 
 
 def part_of(model: container.ContainerModel, codes: Collection[int]) -> container.ContainerModel:
-    """`container_part` of a container as values; itself where that is all of it."""
+    """Returns `container_part` of a container as values; the container itself if that is all of it."""
     programs = [row for row in model.programs if row.isa in codes]
     if len(programs) == len(model.programs):
         return model

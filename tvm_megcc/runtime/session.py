@@ -35,13 +35,12 @@ _ONNX_NAMES = {"float32": "float", "float64": "double"}
 class Port:
     """An input or output of a model.
 
-    shape: extents; a string where the extent changes from call to call. range: least and largest of the values that are
-    known to be right for an input, such as ids in a vocabulary. quant: what integers of a quantised one stand for.
-    counted: the shape of an output is known after a run. strings: the strings that the model knows, where the port
-    holds strings.
-    filled: of an input that grows with a state: a run reads the first elements of it. mask: of an input, 1 where there
-    is something to attend to and 0 where there is not, as far as the model tells. least: of an input whose shape
-    changes, the smallest extents that the model is compiled for.
+    shape: extents; a string if the extent changes from call to call. range: the least and largest value that is known
+        to be valid for an input, such as the ids of a vocabulary. quant: scale and zero point, if it is quantised.
+        counted: whether the shape of an output is known only after a run. strings: the model's table of strings, if it
+        is a string tensor. filled: of an input that grows with a state: a run reads the first elements of it. mask:
+        whether an input is an attention mask of 1 and 0, as far as the model tells. least: the smallest shape of an
+        input whose shape changes.
     """
 
     name: str
@@ -72,7 +71,7 @@ class Port:
         return f"tensor({'string' if self.strings else _ONNX_NAMES.get(self.dtype, self.dtype)})"
 
     def takes(self, array: Array) -> bool:
-        """Whether the array may be this input's value, as far as one input by itself tells."""
+        """Whether the array has a dtype and shape that this input accepts, without regard to other inputs."""
         return (array.dtype == np.dtype(self.dtype) and array.ndim == len(self.shape)
                 and all(isinstance(dim, str) or dim == extent
                         for dim, extent in zip(self.shape, array.shape, strict=True)))
@@ -86,12 +85,12 @@ class Port:
             self.shape[self.filled.axis]  # type: ignore[operator]
 
     def array(self, value: npt.ArrayLike) -> Array:
-        """Returns the value as an array that lies in memory as C code reads it; not copied if it does already.
+        """Returns the value as an aligned, contiguous array; copies only if necessary.
 
-        Numbers, lists and tables have no type of their own: they get the port's, unless they lose something by it.
+        Numbers, lists and tables have no dtype of their own: they get the port's, unless that loses information.
 
         Raises:
-            TypeError: for what is no array and does not become one.
+            TypeError: for a value that does not become an array of numbers.
         """
         try:
             array = np.asarray(value)
@@ -145,23 +144,23 @@ class Session:
         self.state_ports = tuple(port for port in self._all_inputs if port.name in self.kept.values())
         self.inputs = tuple(port for port in self._all_inputs if port not in self.state_ports)
         self.outputs = tuple(port for port in self._all_outputs if port.name not in self.kept)
-        #: States that count the rows of others: those stay when the next run has other shapes.
+        #: States that hold the number of rows of other states, which stay when the next run has other shapes.
         self.counters: tuple[str, ...] = tuple(model.get("counters", ()))
         self._strings = {port.name: port.strings for port in self.outputs if port.strings}
         self.buckets: list[dict[str, list[int | None]]] = model["buckets"]
         self.programs: list[dict[str, Any]] = model["programs"]
 
     def get_inputs(self) -> tuple[Port, ...]:
-        """The inputs of a run, in the model's order: name, dtype, shape, and type as ONNX Runtime writes it."""
+        """Returns the inputs of a run, in the model's order: name, dtype, shape, and type as ONNX Runtime writes it."""
         return self.inputs
 
     def get_outputs(self) -> tuple[Port, ...]:
-        """The outputs of a run, in the model's order, described as the inputs."""
+        """Returns the outputs of a run, in the model's order, described as the inputs."""
         return self.outputs
 
     @property
     def program(self) -> dict[str, Any]:
-        """The manifest's facts about the program that runs."""
+        """Returns the manifest's facts about the program that runs."""
         return next(p for p in self.programs if p["target"] == self.target.name)
 
     @property
@@ -242,7 +241,7 @@ class Session:
         raise MegccError(f"arrays can only be bound where the code runs in this process, not for {self.target}")
 
     def reset(self, states: Arrays | None = None) -> None:
-        """Sets all states to what they begin with, except those given by the names of their inputs.
+        """Sets all states to their first values, except those given by the names of their inputs.
 
         Raises:
             ShapeError: for a name that is no state, or a value of another type.
@@ -251,7 +250,7 @@ class Session:
 
     @property
     def states(self) -> dict[str, Array]:
-        """Copies of the current states, by the names of their inputs."""
+        """Returns copies of the current states, by the names of their inputs."""
         raise NotImplementedError
 
     def profile(self, inputs: Given) -> list[dict[str, Any]]:
@@ -277,7 +276,7 @@ class Session:
         raise MegccError(f"calls can only be watched where the code runs in this process, not for {self.target}")
 
     def close(self) -> None:
-        """Gives memory and threads back. A run after it is an error; closing again does nothing."""
+        """Releases memory and threads. A run after it is an error; closing again does nothing."""
 
     def __enter__(self) -> Session:
         return self
@@ -299,7 +298,8 @@ class Session:
                         f"same model, in this or another process, is tvm_megcc.load({str(self.folder)!r})")
 
     def _explained(self, message: str) -> str:
-        """An error of a run; "instruction N" is followed by the operator of the model that it came from."""
+        """Returns an error of a run in which "instruction N" is followed by the operator of the model that it came
+        from."""
         found = re.search(r"instruction (\d+)", message)
         call = next((c for c in self.calls if found and c["instruction"] == int(found[1])), None)
         count = next((c for c in self.program.get("counts", ()) if found and c["instruction"] == int(found[1])), None)
@@ -315,7 +315,7 @@ class Session:
         return message if call is None else f"{message}: {call['kind']} from {call['origin'] or call['output']}"
 
     def _by_name(self, arrays: Sequence[npt.ArrayLike]) -> dict[str, npt.ArrayLike]:
-        """Positional arrays by the names of their inputs."""
+        """Returns positional arrays by the names of their inputs."""
         if len(arrays) > len(self.inputs):
             raise TypeError(f"{self.name} takes {len(self.inputs)} inputs and was given {len(arrays)}; they are "
                             f"{', '.join(map(str, self.inputs))}")
@@ -364,7 +364,7 @@ class Session:
         return [self._padded(port, array, arrays) for port, array in zip(self.inputs, arrays, strict=True)]
 
     def _padded(self, port: Port, array: Array, arrays: Sequence[Array]) -> Array:
-        """Returns an input that grows with a state, after whose elements come zeros that are not read."""
+        """Returns an input that grows with a state, padded with zeros that are not read."""
         if port.filled is None or port.takes(array):
             return array
         new, past = port.filled.new, self._rows(port.filled.past)
@@ -379,17 +379,17 @@ class Session:
         return result
 
     def _rows(self, counter: str) -> int:
-        """How many rows states have that grow."""
+        """Returns the number of rows of the states that grow."""
         return int(self.states[counter][0])
 
     def _with_strings(self, results: dict[str, Array]) -> dict[str, Array]:
-        """The results of a run, strings in place of their numbers."""
+        """Returns the results of a run with indices replaced by strings."""
         for name, strings in self._strings.items():
             results[name] = strings.strings(results[name], self._others)
         return results
 
     def _checked_states(self, states: Arrays | None) -> dict[str, Array]:
-        """Returns all states, as they begin where none are given."""
+        """Returns all states; those that are not given have their first values."""
         ports = {port.name: port for port in self.state_ports}
         values: dict[str, Array] = {name: np.zeros(port.shape, np.dtype(port.dtype))  # type: ignore[arg-type]
                                     for name, port in ports.items()}
@@ -424,7 +424,7 @@ class Session:
                           f"{', '.join(map(str, self.inputs))} with {ranges}{more} ({reason})")
 
     def _other_container(self, found: str) -> MegccError:
-        """For a container that is not the one of the manifest."""
+        """Returns the error for a container that is not the manifest's."""
         return MegccError(f"{self.folder}: the model is not the one that manifest.json describes ({found}); only parts "
                           "of the folder were replaced: compile it again")
 
@@ -444,7 +444,7 @@ def _range_text(name: str, low: int, high: int | None) -> str:
 
 
 def _column(column: Any, port: Port) -> Array:
-    """Returns a column of a table as an input: the axes after the first are of one."""
+    """Returns a column of a table as an input: axes of one element follow the first."""
     array = np.asarray(column)
     if array.dtype != object and not port.strings:
         array = array.astype(np.dtype(port.dtype), casting="same_kind")

@@ -43,16 +43,16 @@ _UNSUPPORTED_ADVICE = ("'megcc list ops' shows the supported operators; replace 
 #: The deepest nesting of function calls, and the most nodes that functions may expand to, unless the file itself has a
 #: quarter as many. Twenty functions that call each other twice are a million nodes.
 DEEPEST, MOST_EXPANDED = 40, 20_000
-#: Inputs that a message lists.
+#: The most inputs that a message lists.
 MOST_OPEN = 5
 
 _STRING = onnx.TensorProto.STRING
 
-#: Operators that are imported with their graphs.
+#: Operators with subgraphs: name -> importer.
 CONTROL = {"If": control.chosen, "Loop": control.loop, "Scan": control.scan, "SequenceMap": sequences.mapped,
            "com.microsoft::DynamicQuantizeLSTM": dynamic_lstm}
 
-#: The exceptions of numpy and Python where operands and attributes of a node do not fit each other.
+#: Exceptions of numpy and Python for operands and attributes of a node that do not fit each other.
 _CONTRADICTIONS = (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
 
 
@@ -91,19 +91,19 @@ def input_dims(model: str | Path | bytes | onnx.ModelProto) -> dict[str, tuple[i
 
 
 def _dim_names(graph: onnx.GraphProto) -> frozenset[str]:
-    """Returns names of open extents of inputs, each by itself."""
+    """Returns the names of open extents of inputs, each on its own."""
     return frozenset(_symbol_of(dim) for value in graph.input for dim in value.type.tensor_type.shape.dim)
 
 
 def _named(dim: onnx.TensorShapeProto.Dimension, names: Container[str]) -> int | str | SymbolicDim | None:
-    """Returns an extent that the file states, the name of one, or what it is of others."""
+    """Returns an extent that the file states, its name, or its expression over others."""
     if symbol := _symbol_of(dim):
         found = None if symbol.isidentifier() else parse_dim(symbol, names)
         return symbol if found is None or isinstance(found, Symbol) else found
     return dim.dim_value if dim.dim_value > 0 else None
 
 
-#: The text of exporters for an extent that they do not know: no name, for two of them need not be equal.
+#: The string that exporters write for an unknown extent. It is no name: two such extents need not be equal.
 _NAMELESS = frozenset({"?", "*", "-1", "None"})
 
 
@@ -118,10 +118,8 @@ def _importers(externs: Externs | None = None) -> dict[str, Callable[[Node], tup
 
 
 class Scope:
-    """Names of the file -> our values, None for a value after a problem; a subgraph sees those around it.
-
-    declared: shapes that the file states for values of its own.
-    """
+    """Names of the file -> our values, None for a value after an error. A subgraph also sees the names around it.
+    declared: shapes that the file declares for its values."""
 
     def __init__(self, outer: Scope | None = None, declared: Mapping[str, tuple[int, ...]] | None = None):
         self.values: dict[str, str | None] = {}
@@ -158,7 +156,7 @@ class Importer:
         self.refused = False
         self.expanding: list[tuple[str, str]] = []
         self.expanded = 0
-        #: With those that were imported to find out about a loop or a branch, and again after it.
+        #: The number of nodes, including those imported only to learn the types of a loop or branch.
         self.imported = 0
         written = len(self.graph.node) + sum(len(function.node) for function in model.proto.functions)
         self.most_expanded = max(MOST_EXPANDED, 4 * written)
@@ -203,7 +201,7 @@ class Importer:
         return self.builder.strings.known_to(graph)
 
     def _declared(self) -> dict[str, tuple[int, ...]]:
-        """Returns shapes that the model states for what it computes; none where the user changed an input's."""
+        """Returns shapes that the model declares for computed values; none if the user changed an input's shape."""
         for value in self.graph.input:
             shape = stated_shape(value)
             if shape is not None and tuple(self.input_shapes.get(value.name) or shape) != shape:
@@ -228,7 +226,8 @@ class Importer:
             scope.values[name] = None
 
     def _inputs(self, scope: Scope, needed: Container[str]) -> list[str]:
-        """Adds the inputs; returns their names. A model that was cut has only those still needed, a whole one all."""
+        """Adds the inputs and returns their names. A model that was cut at some values has only the inputs that are
+        still needed."""
         given = given_tensors(self, scope)
         seed = self._seed({*self.builder.types, *self.output_names, *(value.name for value in given)})
         for option, wanted in (("--input-shapes", self.input_shapes), ("--constant", self.fixed)):
@@ -259,7 +258,7 @@ class Importer:
         return names
 
     def _seed(self, taken: Container[str]) -> str:
-        """Returns the name of the input that random numbers are drawn by, which is none of the model's."""
+        """Returns the name of the additional input that seeds random numbers."""
         numbered = (f"seed_{number}" for number in itertools.count(2))
         name, value = next(each for each in itertools.chain(("seed",), numbered) if each not in taken), None
         try:
@@ -286,7 +285,7 @@ class Importer:
         return np.full(type_.shape, array.reshape(()))
 
     def _bind(self, value: onnx.ValueInfoProto, bound: dict[str, int]) -> None:
-        """Notes which of the model's symbols the user gave an extent."""
+        """Records the model's symbols to which the user gave an extent."""
         wanted = self.input_shapes.get(value.name, ())
         for axis, (dim, extent) in enumerate(zip(value.type.tensor_type.shape.dim, wanted, strict=False)):
             symbol = _named(dim, self.dim_names)
@@ -335,7 +334,7 @@ class Importer:
         return Symbol(name, least=0 if name in self.empty else 1)
 
     def _outputs(self, scope: Scope, inputs: Sequence[str]) -> None:
-        """Makes each output a value of the output's own name; what cannot be renamed is copied."""
+        """Gives each output a value of the output's name; copies a value that cannot be renamed."""
         own = {name for name in self.output_names if scope[name] == name and name not in self.builder.constants}
         fixed = {*inputs, *own}
         names: dict[str, str] = {}
@@ -356,7 +355,7 @@ class Importer:
             self.builder.copy(now.get(scope[name], scope[name]), name)
 
     def _shapes_advice(self, inputs: Sequence[str]) -> str:
-        """Which extents the model leaves open: rules may contradict each other because of that."""
+        """Returns which extents the model leaves open, because rules may contradict each other for that reason."""
         types = {name: self.builder.types[name] for name in inputs if name in self.builder.types}
         open_ = {name: type_ for name, type_ in types.items() if not type_.is_static}
         names = dict.fromkeys(name for type_ in open_.values() for dim in type_.shape for name in sorted(symbols(dim)))
@@ -373,13 +372,13 @@ class Importer:
                 f"for one size, {sizes_wanted(names, SIZE)}, or for several, with --input-shapes")
 
     def _near(self, name: str) -> str:
-        """Returns names of the model that somebody who wrote this one may have meant."""
+        """Returns names of the model that are similar to this one."""
         known = dict.fromkeys(output for node in self.graph.node for output in node.output if output)
         near = difflib.get_close_matches(name, known, 3)
         return f"; did you mean {' or '.join(near)}?" if near else "; 'megcc explain' shows the names of all values"
 
     def _needed(self, outputs: Sequence[str]) -> list[onnx.NodeProto]:
-        """Returns the nodes that the outputs depend on; the rest of the file does not matter."""
+        """Returns the nodes that the outputs depend on."""
         producer = {name: index for index, node in enumerate(self.graph.node) for name in node.output if name}
         needed: set[int] = set()
         waiting = [producer[name] for name in outputs if name in producer]
@@ -415,7 +414,7 @@ class Importer:
                     scope.values[name] = None
 
     def _ordered(self, nodes: Sequence[onnx.NodeProto], scope: Scope) -> list[onnx.NodeProto]:
-        """Returns the nodes after what they read, those first that come first in the file; cyclic ones are left out."""
+        """Returns the nodes in topological order, otherwise in the order of the file; cyclic ones are left out."""
         ordered, left = in_order([list(reads(node)) for node in nodes], [list(node.output) for node in nodes])
         rest = [nodes[index] for index in left]
         if rest:
@@ -426,7 +425,7 @@ class Importer:
         return [nodes[index] for index in ordered]
 
     def _node(self, proto: onnx.NodeProto, scope: Scope, opsets: Mapping[str, int]) -> None:
-        """Imports a node; what goes wrong becomes a finding, and its outputs are unknown from here on."""
+        """Imports a node. An error becomes a finding, and the node's outputs are unknown from then on."""
         inputs = [scope[name] if name else "" for name in proto.input]
         unknown = None in inputs or any(scope[name] is None for name in reads(proto))
         domain = proto.domain if proto.domain != "ai.onnx" else ""
@@ -459,7 +458,7 @@ class Importer:
 
     def _values(self, proto: onnx.NodeProto, node: Node, domain: str, scope: Scope, opsets: Mapping[str, int],
                 unknown: bool) -> list[str | None]:
-        """Returns values of a node's outputs; none where its operands are unknown."""
+        """Returns the values of a node's outputs; none if its operands are unknown."""
         name = f"{domain}::{proto.op_type}" if domain else proto.op_type
         if name == "Constant":
             return [self._constant(node)]
@@ -508,7 +507,7 @@ class Importer:
 
     def inlined(self, graph: onnx.GraphProto, scope: Scope, opsets: Mapping[str, int],
                 values: Mapping[str, str | None]) -> list[str | None]:
-        """Imports a subgraph whose inputs have these values; what its outputs are."""
+        """Imports a subgraph whose inputs have these values, and returns its outputs."""
         self.expanded += len(graph.node)
         self.imported += len(graph.node)
         if self.expanded > self.most_expanded:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A call of one of TFLite's operators, and the table of what imports it."""
+"""A node of a TFLite file, and the table of importers."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Unsupported(MegccError):
 class Node:
     """An operator of the file whose operands are imported.
 
-    operands: its inputs, None for absent ones. results: what the file says of its outputs. intermediates: likewise, of
-        what lies between its steps. states: what is kept from run to run.
+    operands: its inputs, None for absent ones. results: the file's tensors of its outputs. intermediates: the file's
+        tensors of intermediate values. states: the variables that are kept from run to run.
     """
 
     def __init__(self, builder: Builder, operator: Operator, name: str, operands: Sequence[Value | None],
@@ -45,7 +45,7 @@ class Node:
         self.intermediates, self.states = intermediates, states
 
     def option(self, name: str, default: Any = None) -> Any:
-        """Raises ShapeError where the operator has no such option and none is assumed."""
+        """Returns an option of the operator. Raises ShapeError if it has none of that name and there is no default."""
         value = self.operator.options.get(name, default)
         if value is None:
             raise ShapeError(f"has no option {name}: its options are those of another operator, or missing")
@@ -64,7 +64,7 @@ class Node:
 
     @property
     def values(self) -> list[Value]:
-        """All operands."""
+        """Returns all operands."""
         return [self.value(index) for index in range(len(self.operands))]
 
     def type(self, index: int) -> TensorType:
@@ -82,13 +82,13 @@ class Node:
         return self.plain(index) if self.has(index) else ""
 
     def const(self, index: int, what: str) -> np.ndarray:
-        """Raises MegccError where the operand is computed at run time."""
+        """Returns a constant operand. Raises MegccError if the operand is computed at run time."""
         array = self.spelled("", (self.plain(index),)).const(0, what)
         assert array is not None
         return array
 
     def dims(self, index: int, what: str) -> tuple[Dim, ...]:
-        """Integers that are constant or follow from the shapes of the inputs."""
+        """Returns integers that are constant or follow from the shapes of the inputs."""
         dims = self.spelled("", (self.plain(index),)).dims(0, what)
         assert dims is not None
         return dims
@@ -134,14 +134,14 @@ class Node:
         return Value(self.builder, name, order)
 
     def images(self, value: Value, order: Order) -> str:
-        """Returns an operand of as many axes as the order, in it."""
+        """Returns an operand with its axes in this order, of the same rank."""
         if len(value.order) != len(order):
             raise ShapeError(f"wants a tensor of {len(order)} axes, not {value.type}")
         return self.in_order(value, order)
 
     def in_common_order(self, values: Sequence[Value], make: Callable[[list[str], Order], str]) -> Value:
-        """Imports an operator that treats all axes alike: `make` gets the operands in one order, those of fewer axes
-        broadcast, and gives a value in that order."""
+        """Imports an operator that treats all axes alike. make: gets the operands in one order of axes, with axes of
+        one element added to those of lower rank, and returns a value in that order."""
         rank = max(len(value.order) for value in values)
         order = common_order(values, rank)
         return self.made(make([self._aligned(value, order) for value in values], order), order)
@@ -157,7 +157,8 @@ class Node:
         return moved(self.builder, tall, order, self.name)
 
     def reshaped(self, value: Value, shape: Sequence[Dim]) -> Value:
-        """Returns the value with another shape. Where only axes of one element come or go, its order stays."""
+        """Returns the value with another shape. If only axes of one element are added or removed, it keeps its
+        order."""
         shape, before = tuple(shape), value.type.shape
         if shape == before:
             return value
@@ -201,8 +202,8 @@ IMPORTERS: dict[str, Importer] = {}
 
 
 def imports(*kinds: str, fused: bool = False):
-    """Returns a decorator that registers the importer of operators; fused: an activation may be after their first
-    result."""
+    """Returns a decorator that registers the importer of operators. fused: the first result may have a fused
+    activation."""
     def add(function: Importer) -> Importer:
         def activated(node: Node) -> Results:
             first, *rest = function(node)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The variables that a file keeps from run to run: tensors that operators change, and variables that it reads and
+"""The variables that a file keeps from run to run: tensors that operators update, and variables that it reads and
 assigns. In our graph each is an input, with the output that becomes it."""
 
 from __future__ import annotations
@@ -21,17 +21,20 @@ from .node import Unsupported
 from .quantized.importers import BYTES, of_tensor, zero
 from .value import Value, plain
 
-#: Operators on variables; none of them computes anything.
+#: Operators on variables: they only read and assign.
 VARIABLES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 
 
 @dataclass
 class States:
-    """asked: input -> output, for states of recurrent layers that begin with 0 in each run if nobody asks for them.
-    pairs: input -> what becomes it. begins: input -> what it is before the first run, where that is not 0. handles:
-    tensors of the file that name variables. current: what variables are.
-    first: the value of each variable before the first run, as far as the file says. active: of bool, whether what comes
-    next in the file counts in this run; "" where all runs do."""
+    """The variables of a file.
+
+    asked: input -> output, for states of recurrent layers that begin with 0 in each run unless the user keeps them.
+        pairs: input -> the output that becomes it. begins: input -> its first value, if not 0. handles: tensors of the
+        file that name variables. current: the current values of variables. first: the value of each variable before the
+        first run, if the file states it. active: a bool value, whether this run executes the following operators; "" if
+        all runs do.
+    """
 
     builder: Builder
     file: File
@@ -46,8 +49,7 @@ class States:
     active: str = ""
 
     def of(self, index: int) -> str:
-        """Returns the input of a tensor that operators change; of quantised integers it begins with their zero
-        point."""
+        """Returns the input for a tensor that operators update. Quantised integers begin with their zero point."""
         if index not in self.tensors:
             tensor = self.file.tensors[index]
             self.tensors[index] = name = self._input(tensor, tensor.name or f"state{index}")
@@ -59,11 +61,11 @@ class States:
         return 0 <= index < len(self.file.tensors) and self.file.tensors[index].name in self.asked
 
     def keep(self, name: str, value: Value) -> None:
-        """The value becomes the input `name`, in runs that count."""
+        """Makes the value the next value of the input `name`, in runs that are active."""
         self.pairs[name] = self._where(value, name) if self.active else value
 
     def every(self, cycles: int, hint: str) -> None:
-        """Makes the next operators run only in every so many-th of the current runs."""
+        """Makes the following operators active only in every n-th of the active runs."""
         name = self._input(Tensor(f"{hint}.runs", (1,), (), "int32"), f"{hint}.runs")
         spelled = SpelledNode(self.builder, "", hint, (), {}, 1)
         (run,) = spelled.emit("elementwise", (name,), expr=X + 1)
@@ -73,7 +75,7 @@ class States:
         self.active = spelled.emit("logical_and", (self.active, full))[0] if self.active else full
 
     def held(self, value: Value, tensor: Tensor, active: str) -> Value:
-        """Returns a result of the network that is the last run's where this one does not count."""
+        """Returns a result of the network that keeps its last value in runs that are not active."""
         name = self._input(tensor, f"{tensor.name}.last")
         self.pairs[name] = self._where(value, name, active)
         return self.pairs[name]
@@ -101,7 +103,7 @@ class States:
     # --- variables ---------------------------------------------------------------------------------------------------
 
     def run(self, operator: Operator, value: Value | None) -> list[Value | None]:
-        """One of `VARIABLES`; value: what ASSIGN_VARIABLE gets."""
+        """Imports one of `VARIABLES`. value: the operand of ASSIGN_VARIABLE."""
         if operator.kind == "VAR_HANDLE":
             self.handles[operator.outputs[0]] = _name(operator)
             return [None]
@@ -126,7 +128,7 @@ class States:
         return [self.current[variable]]
 
     def _begin(self, index: int) -> None:
-        """Notes what the graph `index`, which runs before the first run, gives variables."""
+        """Records the values that the graph `index`, which runs before the first run, assigns to variables."""
         graph, handles = self.file.graph(index), {}
         for operator in graph.operators:
             if operator.kind == "VAR_HANDLE":
@@ -141,7 +143,7 @@ def _constant(first: Tensor, variable: Tensor, name: str) -> np.ndarray:
     """Returns the constant that a graph assigns to a variable.
 
     Raises:
-        ShapeError: for another type than what is read of it; Unsupported: for what is computed.
+        ShapeError: for another type than that of its reads; Unsupported: for a value that is computed.
     """
     if first.data is None:
         raise Unsupported(f"variable {quoted(name)} begins with what another graph computes, which is not supported")

@@ -33,7 +33,7 @@ from .dot import DotConv, DotMatMul, DotProducts, Laid, as_outputs, less, pack_s
 STEP = 4
 #: The largest sum of two weights: 255 * 128 fits in int16.
 MOST = 128
-#: Which of the pairs of four bytes are inverted in what begins at p, q and P.
+#: Which of the two pairs of bytes are inverted in loads at p, q and P.
 _TURNED = ((False, False), (True, False), (True, True))
 
 
@@ -51,7 +51,8 @@ def _grouped(array: np.ndarray, outputs_first: bool, zero: int, groups: int, run
 
 
 def _forms(grouped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """[vectors][runs][groups of 4]: where what they multiply begins, in pairs of bytes; whether there are two."""
+    """Returns, as [vectors][runs][groups of 4], where the load of an entry begins, in pairs of bytes, and whether there
+    are two entries."""
     first, second = grouped[..., 0], grouped[..., 1]
     plain = (np.abs(first + second) > MOST).any(axis=3)
     turned = ((np.abs(first - second) > MOST) | (second == -128)).any(axis=3)
@@ -60,19 +61,22 @@ def _forms(grouped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _is_inverted(place: np.ndarray) -> np.ndarray:
-    """[vectors][runs][groups of 4][1][pairs]: whether the second byte of a pair is inverted."""
+    """Returns, as [vectors][runs][groups of 4][1][pairs], whether the second byte of a pair is inverted."""
     return np.array(_TURNED)[place][:, :, :, None, :]
 
 
 def _there(doubled: np.ndarray) -> np.ndarray:
-    """[vectors][runs][groups of 4][2]: whether there is a first and a second entry."""
+    """Returns, as [vectors][runs][groups of 4][2], whether there is a first and a second entry."""
     return np.stack([np.ones_like(doubled), doubled], axis=-1)
 
 
 @packer("pmaddubsw_weights")
 def pack_weights(array: np.ndarray, *how) -> np.ndarray:
-    """[entries][lanes][4] of int8. how: as of all packers here, outputs_first: of weights that are a matrix; their zero
-    point; groups; runs of a window; lanes of a vector."""
+    """Packs weights as int8 [entries][lanes][4].
+
+    how: as for all packers here: outputs_first, the layout of weights that are a matrix; their zero point; groups; runs
+        of a window; lanes of a vector.
+    """
     grouped = _grouped(array, *how)
     place, doubled = _forms(grouped)
     weights = np.stack([grouped[..., 0], np.where(_is_inverted(place), -grouped[..., 1], grouped[..., 1])], axis=-1)
@@ -85,17 +89,17 @@ def pack_weights(array: np.ndarray, *how) -> np.ndarray:
 
 @packer("pmaddubsw_moves")
 def pack_moves(array: np.ndarray, *how) -> np.ndarray:
-    """[entries] of uint8: by how many pairs of bytes an entry begins after the one before, the first one of a run
-    after the run."""
+    """Returns uint8 [entries]: by how many pairs of bytes an entry begins after the one before it. The first entry of a
+    run counts from the end of the run before."""
     place, doubled = _forms(_grouped(array, *how))
     at = STEP * np.arange(place.shape[2]) + place
-    # The second entry of two begins where the first one does.
+    # The second of two entries begins where the first does.
     return np.stack([np.diff(at, prepend=0), np.zeros_like(at)], axis=-1)[_there(doubled)].astype(np.uint8)
 
 
 @packer("pmaddubsw_lists")
 def pack_lists(array: np.ndarray, *how) -> np.ndarray:
-    """[vectors][1 + runs] of int32: the number of the first entry, and those of each run."""
+    """Returns int32 [vectors][1 + runs]: the index of the first entry, and the number of entries of each run."""
     counts = _there(_forms(_grouped(array, *how))[1]).sum(axis=(2, 3), dtype=np.int32)
     last = counts.sum(axis=1, keepdims=True).cumsum(axis=0, dtype=np.int32)
     return np.concatenate([last - counts.sum(axis=1, keepdims=True), counts], axis=1, dtype=np.int32)
@@ -104,7 +108,7 @@ def pack_lists(array: np.ndarray, *how) -> np.ndarray:
 @packer("pmaddubsw_sums")
 def pack_pmaddubsw_sums(array: np.ndarray, outputs_first: bool, zero: int, groups: int, runs: int, lanes: int,
                      x_zero: int) -> np.ndarray:
-    """[O] of int32: what sums of products have too little, the zero point of x included."""
+    """Returns int32 [O], the correction of the sums of products, for inverted bytes and the zero point of x."""
     grouped = _grouped(array, outputs_first, zero, groups, runs, lanes)
     turned = np.where(_is_inverted(_forms(grouped)[0]), grouped[..., 1], 0).sum(axis=(1, 2, 4), dtype=np.int32)
     sums = pack_sums(array, outputs_first, zero, x_zero)
@@ -113,12 +117,12 @@ def pack_pmaddubsw_sums(array: np.ndarray, outputs_first: bool, zero: int, group
 
 @packer("pmaddubsw_bias")
 def pack_pmaddubsw_bias(bias: np.ndarray, array: np.ndarray, *given) -> np.ndarray:
-    """The same added to a bias; int32 wraps."""
+    """Returns the bias with this correction added; int32 wraps."""
     return (pack_pmaddubsw_sums(array, *given).view(np.uint32) + bias.reshape(-1).view(np.uint32)).view(np.int32)
 
 
 class Pmaddubsw(DotProducts):
-    """Both operators by lists."""
+    """The base class of both kernels, whose weights are lists of entries."""
 
     name = "pmaddubsw"
     is_pmaddubsw = True
@@ -150,7 +154,7 @@ class Pmaddubsw(DotProducts):
 
     def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool = True) -> float:
         pixels, (runs, length) = product((s.n, s.oh, s.ow)), runs_of(s)
-        # The end of a tile is some cycles longer than that of two vectors of channels.
+        # The end of a tile takes some cycles more than that of two vectors of channels.
         return (300 + _entries(site, s, outputs_first, w_zero) * (1.75 * pixels + ceildiv(pixels, 13))
                 + pixels * s.g * (3.5 * ceildiv(s.oc, site.isa.lanes) + 0.1 * runs * length))
 
@@ -162,8 +166,8 @@ def _entries(site: Site, s: Geometry, outputs_first: bool, zero: int) -> int:
 
 
 class PmaddubswConv(Pmaddubsw, DotConv):
-    """Convolution, channels last."""
+    """Computes convolutions, channels last."""
 
 
 class PmaddubswMatMul(Pmaddubsw, DotMatMul):
-    """A constant matrix on the right."""
+    """Computes products with a constant matrix on the right."""

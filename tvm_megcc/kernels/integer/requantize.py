@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Epilogues that only rescale sums as TFLite does: kernels that know all numbers need fewer instructions for them."""
+"""Epilogues that only requantize sums as TFLite does: kernels need fewer instructions if they know all numbers."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class Closing(Parameters):
-    """How sums become bytes. kind: "fixed" or "once", as the functions of integers are called; "" where it is any other
-    epilogue. multiplier, shift: C of them, for the channel `c`. narrow: shifts are int8. zero: is added; low, high:
-    limits after that. apart: shifted to the left, the zero point leaves no room in 32 bits."""
+    """The requantization of sums to 8 bits.
+
+    kind: "fixed" or "once", as in the names of the functions of integers; "" for any other epilogue. multiplier, shift:
+        C expressions, for the channel `c`. narrow: shifts are int8. zero: is added; low, high: limits after that.
+        apart: the zero point is added separately, because shifted to the left it does not fit in 32 bits.
+    """
 
     kind: str = ""
     multiplier: str = ""
@@ -31,17 +34,17 @@ class Closing(Parameters):
 
     @property
     def name(self) -> str:
-        """In the name of a kernel."""
+        """The part of a kernel's name for it."""
         return f"_{self.kind}" * bool(self.kind) + "_apart" * self.apart
 
 
-#: The shifts to the right that `mgc_close_*` takes.
+#: The right shifts that `mgc_close_*` supports.
 _SHIFTS = {"rescale_fixed": (1, 30), "rescale_down": (1, 30), "rescale_once": (2, 30)}
 
 
 def closing(site: Site, zeros: tuple[int, int], outputs_first: bool, of_any: bool = False) -> Closing:
-    """Returns the requantization of sums of products of operands with these zero points, less which weights are packed.
-    of_any: also where sums may reach 2^30."""
+    """Returns the requantization of sums of products of operands with these zero points, minus those that packed
+    weights contain. of_any: also if sums may reach 2^30."""
     split = _split(site.op.epilogue, site.y.dtype)
     if split is None:
         return Closing()
@@ -59,7 +62,7 @@ def closing(site: Site, zeros: tuple[int, int], outputs_first: bool, of_any: boo
 
 
 def _split(expr: Expr | None, dtype: str) -> tuple[Call, int, int, int] | None:
-    """Returns an expression as limits of a rescaled sum plus a zero point."""
+    """Returns an expression as limits of a rescaled sum plus a zero point; None if it is none."""
     if dtype not in LIMITS:
         return None
     low, high = LIMITS[dtype]

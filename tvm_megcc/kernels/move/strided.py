@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies between memory of any strides: transposes, slices, tiles, expansions."""
+"""Kernels that copy between memory with any strides: transposes, slices, tiles, expansions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ from .copies import CHUNK, copy_cost
 
 @dataclass(frozen=True)
 class StridedParameters(UnitParameters):
-    """Parameters of `strided.c.j2`. backwards: for each axis, whether the operand is walked backwards. run: neighbours
-    of the last axis are neighbours in the operand too. chunk: elements of a task, where there is one axis only."""
+    """Parameters of `strided.c.j2`.
+
+    backwards: for each axis, whether the operand is read backwards. run: whether neighbours along the last axis are
+        neighbours in the operand too. chunk: elements of a task, if there is one axis only.
+    """
 
     axes: int
     backwards: tuple[bool, ...]
@@ -46,7 +49,7 @@ class Walk:
 
 
 def merged(walks: Sequence[Walk]) -> list[Walk]:
-    """Without axes of one element, neighbours that are one run joined."""
+    """Removes axes of one element, and merges neighbouring axes that are contiguous together."""
     result: list[Walk] = []
     for walk in walks:
         if walk.extent == 1:
@@ -71,12 +74,13 @@ def strides(axes: Sequence[MemoryAxis]) -> dict[tuple[int, str], Dim]:
 
 
 class Strided(Kernel):
-    """Any result whose element is that of the operand at a strided place: transposed, sliced, repeated."""
+    """Computes any result whose elements are those of the operand at strided positions: transposed, sliced,
+    repeated."""
 
     name = "strided"
 
     def walks(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[Walk], Dim]:
-        """Returns the result's axes in memory, and the first place in the operand that is read."""
+        """Returns the result's axes in memory, and the first element of the operand that is read."""
         raise NotImplementedError
 
     def lower(self, site: Site) -> Lowered:
@@ -101,13 +105,13 @@ class Strided(Kernel):
                        tasks, f"{site.kind}_{pattern}", self.name)
 
     def cost(self, site: Site) -> float:
-        # Runs are copied by vectors, other elements are picked one by one.
+        # Contiguous runs are copied by vectors, other elements one by one.
         run = merged(self.walks(site.op, site.x, site.y)[0])[-1].stride == 1
         return copy_cost(site.y, 1.0 if run else 4.0)
 
 
 class StridedTranspose(Strided):
-    """Between any layouts whose lanes are full or stay together."""
+    """Transposes between layouts whose lanes are full, or stay the lanes."""
 
     def layouts(self, site: Site):
         for source in possible_layouts(site.x, site.target):
@@ -138,7 +142,7 @@ class StridedTile(Strided):
 
 
 class StridedSlice(Strided):
-    """In one layout; of a blocked tensor whole blocks of channels."""
+    """Slices in one layout; a blocked tensor in whole blocks of channels."""
 
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):
@@ -169,7 +173,7 @@ class StridedSlice(Strided):
 
 
 class TransposeMatrix(Kernel):
-    """Transposes matrices, tile by tile: what most transposes are once neighbouring axes are joined."""
+    """Transposes matrices, tile by tile. Most transposes are that when neighbouring axes are merged."""
 
     name = "tiled"
     COLUMNS = 16
@@ -179,7 +183,7 @@ class TransposeMatrix(Kernel):
 
     @staticmethod
     def _matrices(op: Op, x: TensorType, y: TensorType) -> tuple[Dim, Dim, Dim] | None:
-        """(matrices, rows, columns) of the operand, or None."""
+        """Returns (matrices, rows, columns) of the operand, or None."""
         walks = merged(StridedTranspose().walks(op, x, y)[0])
         if len(walks) == 2:
             walks = [Walk(1, walks[0].extent * walks[1].extent), *walks]

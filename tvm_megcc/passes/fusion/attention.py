@@ -30,7 +30,8 @@ FAR = 8
 
 _X, _SOFTMAX, _MASK, _ZERO, _LOWEST = wildcard(), wildcard(), wildcard(), is_const(), is_const()
 _HIGHEST = is_op("reduce_max", _MASK)
-#: where(equal(reduce_max(mask), -inf), 0, softmax): ONNX's function, with zeros where all keys are hidden.
+#: ONNX's function from opset 23 on: where(equal(reduce_max(mask), -inf), 0, softmax), with zeros where all keys are
+#: masked.
 _BLIND = is_op("where", is_op("equal", _HIGHEST, _LOWEST), _ZERO, _SOFTMAX)
 _IS_NAN = is_op("is_nan", _SOFTMAX, once=True)
 _GUARDED = is_op("where", _IS_NAN, _ZERO, _SOFTMAX)
@@ -67,8 +68,8 @@ def _cost(site: Site) -> float:
 
 @dataclass(frozen=True)
 class _Added:
-    """A mask: numbers that are added or, with `forbidden`, a condition under which scores stay, or do not (`inverted`).
-    """
+    """A mask: numbers that are added or, with `forbidden`, a condition. It is true where scores stay, or, with
+    `inverted`, where they do not."""
 
     value: str
     forbidden: float | None = None
@@ -77,7 +78,7 @@ class _Added:
 
 @dataclass(frozen=True)
 class _Scores:
-    """A product with its factor and what is added; the operators that do so."""
+    """A product with its factor and masks, and the operators that compute them."""
 
     product: Op
     scale: float = 1.0
@@ -88,7 +89,11 @@ class _Scores:
 @dataclass(frozen=True)
 class _Placed:
     """An operand in its source tensor: its axes as letters, its offset on an axis "c", its factor, and the operators
-    after it. keys: how many of the axis t count, None for all; shared: heads of queries for each of its own."""
+    after it.
+
+    keys: the number of keys that are used along the axis t, None for all. shared: heads of queries that share one of
+        its heads.
+    """
 
     value: str
     axes: str
@@ -101,9 +106,10 @@ class _Placed:
 
 @dataclass(frozen=True)
 class _Found:
-    """A subgraph that becomes attention: its operands but the mask, its last operator, and all that it replaces.
+    """A subgraph that becomes attention: its operands but the mask, its last operator, and all operators that it
+    replaces.
 
-    masks: what is added, each of which broadcasts to `scores`; mask_type: that of their sum, () where there are none.
+    masks: each broadcasts to `scores`. mask_type: the type of their sum, () if there are none.
     """
 
     attrs: Attrs
@@ -161,14 +167,14 @@ def _attention(edit: Editor, readers: dict[str, list[Op]], softmax: Op) -> _Foun
 
 
 def _reader(edit: Editor, readers: dict[str, list[Op]], op: Op, kind: str) -> list[Op]:
-    """Returns the only reader of what an operator gives, if it is of this kind."""
+    """Returns the only reader of an operator's result, if it is of this kind."""
     (name,) = op.outputs
     found = readers.get(name, [])
     return [each for each in found if each.kind == kind and edit.is_read_once(name)]
 
 
 def _is_unmoved(edit: Editor, softmax: Op, choice: Op) -> bool:
-    """Whether a choice by a constant is the softmax everywhere: ONNX's function has zeros where all keys are hidden."""
+    """Whether a where with a constant condition always gives the softmax."""
     (name,), array = softmax.outputs, edit.constants.get(choice.inputs[0])
     if array is None or edit.types[choice.outputs[0]] != edit.types[name]:
         return False
@@ -176,7 +182,7 @@ def _is_unmoved(edit: Editor, softmax: Op, choice: Op) -> bool:
 
 
 def _is_for_the_blind(edit: Editor, softmax: Op, choice: Op, masks: Sequence[_Added]) -> bool:
-    """Whether a choice is 0 where the one mask hides all keys, and else the softmax: ONNX's function from opset 23 on,
+    """Whether a where gives 0 if the only mask hides all keys, else the softmax: ONNX's function from opset 23 on,
     where(equal(reduce_max(mask, last), -inf), 0, softmax)."""
     found = _BLIND.match(edit, choice.outputs[0])
     if found is None or found[_SOFTMAX] != softmax.outputs[0]:
@@ -190,9 +196,9 @@ def _is_for_the_blind(edit: Editor, softmax: Op, choice: Op, masks: Sequence[_Ad
 
 
 def _guard(edit: Editor, readers: dict[str, list[Op]], softmax: Op) -> tuple[Op, ...]:
-    """Finds where(is_nan(softmax), 0, softmax), which PyTorch's exporter writes for queries whose keys are all hidden.
-    Returns both operators, or () if there are none. (Scores that are not numbers it gives zeros too; here what they
-    give is not specified.)"""
+    """Finds where(is_nan(softmax), 0, softmax), which PyTorch's exporter writes for queries whose keys are all masked.
+    Returns both operators, or () if there are none. It gives zeros for NaN scores too; here their results are
+    unspecified."""
     (name,) = softmax.outputs
     found = [match for op in readers.get(name, []) if (match := _GUARDED.match(edit, op.outputs[0])) is not None
              and match[_SOFTMAX] == name]
@@ -218,7 +224,7 @@ def _number(edit: Editor, op: Op) -> tuple[str, float] | None:
 
 
 def _scores(edit: Editor, name: str, far: int = FAR) -> _Scores | None:
-    """Returns the product that a value is, but for a factor and masks, in this order, and reshapes beneath masks."""
+    """Returns the product from which a value is computed by a factor and then masks; reshapes may precede the masks."""
     op = edit.producer(name)
     if op is None or not far or not edit.is_read_once(name):
         return None
@@ -251,8 +257,8 @@ def _additions(edit: Editor, op: Op) -> list[tuple[str, _Added]]:
 
 def _operands(edit: Editor, q: tuple[str, str], k: tuple[str, str], v: tuple[str, str]) \
         -> tuple[_Placed, _Placed, _Placed] | None:
-    """Traces queries, keys and values, each given by its name and axes, to their sources. Keys and values have the same
-    room and heads; where they do not, they are taken as the products have them."""
+    """Traces queries, keys and values, each given by its name and axes, to their sources. Keys and values must have the
+    same capacity and heads; else they are taken as the products have them."""
     for is_kept in (True, False):
         placed = (_placed(edit, *q), _placed(edit, *k, is_kept=is_kept), _placed(edit, *v, last="v", is_kept=is_kept))
         if None not in placed and _agree(edit, *placed):  # type: ignore[arg-type]
@@ -261,9 +267,11 @@ def _operands(edit: Editor, q: tuple[str, str], k: tuple[str, str], v: tuple[str
 
 
 def _placed(edit: Editor, name: str, axes: str, last: str = "", is_kept: bool = False) -> _Placed | None:
-    """Traces an operand that is transposed, sliced, or multiplied by a number to its source; `last`: of values, which
-    are not, the axis whose elements have to be neighbours; `is_kept`: of keys and values, whose tensor may have room
-    for more, or fewer heads."""
+    """Traces an operand that is transposed, sliced, or multiplied by a number to its source.
+
+    last: for values, which are not multiplied, the axis whose elements have to be contiguous. is_kept: for keys and
+        values, whose tensor may have more rows than are used, or fewer heads.
+    """
     at = found = _Placed(name, axes)
     for _ in range(FAR):
         if at.axes.endswith(last):
@@ -310,7 +318,7 @@ def _only_cut(edit: Editor, op: Op) -> tuple[int, Dim, Dim, int] | None:
 
 
 def _kept(edit: Editor, op: Op, at: _Placed) -> _Placed | None:
-    """Returns the whole of a tensor of which the first rows count, or whose heads are repeated."""
+    """Returns the whole tensor if only its first rows are used, or its heads are repeated."""
     if op.kind == "slice" and at.keys is None:
         axis, first, count, step = _only_cut(edit, op) or (0, None, 0, 0)
         is_begin = first == 0 and step == 1 and at.axes[axis] == "t"
@@ -335,7 +343,7 @@ def _part(at: _Placed, value: str, axis: int, index: Dim) -> _Placed | None:
 
 
 def _agree(edit: Editor, q: _Placed, k: _Placed, v: _Placed) -> bool:
-    """Whether each axis has one extent, whatever symbols are: none is repeated."""
+    """Whether each axis has one extent for all values of symbols, so that none is broadcast."""
     extents: dict[str, Dim] = {}
     operands = (q, k, v)
     return (k.keys, k.shared) == (v.keys, v.shared) \
@@ -346,8 +354,8 @@ def _agree(edit: Editor, q: _Placed, k: _Placed, v: _Placed) -> bool:
 
 
 def _groups(flat: Sequence[Dim], shape: Sequence[Dim]) -> int | None:
-    """Heads of queries that share those of keys, where scores [b, heads, s, t] were computed as [b, heads of keys,
-    groups * s, t]; None where one is not the other."""
+    """Returns the heads of queries that share a head of keys, if scores [b, heads, s, t] were computed as [b, heads of
+    keys, groups * s, t]; else None."""
     if flat == shape:
         return 1
     if len(flat) != 4 or len(shape) != 4 or not isinstance(flat[1], int) or not isinstance(shape[1], int) \
@@ -358,8 +366,8 @@ def _groups(flat: Sequence[Dim], shape: Sequence[Dim]) -> int | None:
 
 
 def _simplified(edit: Editor, masks: tuple[_Added, ...], shape: Sequence[Dim]) -> tuple[tuple[_Added, ...], bool]:
-    """Returns the masks that say something, and whether the only one hides later keys from each query; shape: of scores
-    that may be said to be causal."""
+    """Returns the masks that hide something, and whether the only one is causal. shape: of scores that may be
+    causal."""
     kept = []
     for mask in masks:
         array = _known(edit, mask)
@@ -386,8 +394,8 @@ def _known(edit: Editor, mask: _Added) -> np.ndarray | None:
 
 def _mask_shape(shapes: Sequence[Sequence[Dim]], scores: Sequence[Dim], flat: Sequence[Dim], groups: int) \
         -> tuple[Dim, ...] | None:
-    """Returns the shape of the sum of masks as the operator takes it; () for none. None where that is as large as the
-    scores of several, or lines of it are repeated otherwise."""
+    """Returns the shape of the sum of masks as the operator takes it; () for none. Returns None if it is as large as
+    the scores of several heads, or if its rows are repeated in an unsupported way."""
     if not shapes:
         return ()
     scores = (1,) * (4 - len(scores)) + tuple(scores)
@@ -402,7 +410,7 @@ def _mask_shape(shapes: Sequence[Sequence[Dim]], scores: Sequence[Dim], flat: Se
 
 
 def _mask(edit: Editor, found: _Found) -> tuple[str, ...]:
-    """Returns the sum of the masks as one operand, () for none; operators for it are added."""
+    """Returns the sum of the masks as one operand, () for none, and adds operators for it."""
     total = ""
     for mask in found.masks:
         value = _addend(edit, found.last, mask)

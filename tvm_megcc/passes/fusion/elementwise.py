@@ -14,13 +14,13 @@ from ..edit import Editor
 from ..quantization.lookup_tables import is_costly, is_of_bytes
 from ..quantization.lower_quantized import dequantises
 
-#: More operands than this make a kernel that streams too many arrays at once.
+#: The most operands of a fused operator: more make a kernel that streams too many arrays at once.
 MAX_OPERANDS = 8
 
 
 def fuse_elementwise(graph: Graph, context: Context) -> Graph:
-    """Rewrites float32 elementwise operators to `elementwise` and inlines each into its only consumer; those that make
-    floats of 8-bit numbers into all of them."""
+    """Rewrites float32 elementwise operators to `elementwise`, and inlines each into its only consumer; operators that
+    convert 8-bit numbers to float into all consumers."""
     edit = Editor(graph)
     for op in graph.ops:
         if is_float_elementwise(graph, op) or is_lanes(op):
@@ -44,7 +44,7 @@ def _joined(edit: Editor, op: Op) -> Op:
 
 
 def _saturated(graph: Graph, op: Op) -> Op:
-    """Returns the operator with the limits that storing its result has, as far as its expression may exceed them."""
+    """Returns the operator with explicit limits where storing its result would saturate."""
     dtype, *operands = (graph.types[name].dtype for name in (*op.outputs, *op.inputs))
     if dtype not in SATURATED:
         return op
@@ -64,7 +64,8 @@ def _inlines(edit: Editor, source: Op, op: Op) -> bool:
         return True
     if is_of_bytes(op, edit.types) and is_costly(op.attrs.expr):
         return False  # becomes a table
-    # Sums of one product only, whose epilogue this becomes: those of another are quantised by its own.
+    # Inline sums of one product only, whose epilogue this becomes; sums of another product get their own
+    # requantization.
     sums = [any(edit.types[operand].dtype == "int32" for operand in part.inputs) for part in (source, op)]
     return edit.is_read_once(name) and not all(sums) and not (sums[0] and dequantises(op, edit.types))
 
@@ -104,7 +105,7 @@ def simplify(graph: Graph, op: Op) -> Op:
     replacement: list[Expr] = []
     used = {a.index for a in _args(op.attrs.expr)}
     scalars = {name for name in op.inputs if name in graph.constants and graph.constants[name].size == 1}
-    # A constant [1] beside a scalar gives the result its axis: it stays.
+    # A constant [1] with a scalar determines the rank of the result, so it stays.
     rank = max((graph.types[name].rank for index, name in enumerate(op.inputs)
                 if index in used and name not in scalars), default=0)
     for index, name in enumerate(op.inputs):

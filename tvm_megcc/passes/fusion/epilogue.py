@@ -26,7 +26,7 @@ def fuse_epilogues(graph: Graph, context: Context) -> Graph:
 
 
 def _fused(edit: Editor, producer: Op, op: Op, context: Context) -> Op | None:
-    """Returns the producer with the elementwise operator as (the end of) its epilogue; None where that cannot be."""
+    """Returns the producer with the elementwise operator appended to its epilogue; None if that is impossible."""
     if producer.kind == "elementwise" or len(producer.outputs) != 1 or not fuses_epilogue(producer.kind):
         return None
     value = producer.outputs[0]

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chooses layouts over the whole graph by cost.
 
-Every operator has options: a candidate kernel with the layouts it reads and writes. The cost of a choice is that of
-its kernel plus that of the relayouts on the edges where producer and consumer disagree. A first choice in order of
-execution is improved operator by operator until nothing changes (iterated conditional modes; the edges of these
-graphs are few and the first choice is nearly always the last).
+Every operator has options: a candidate kernel with the layouts it reads and writes. The cost of a choice is that of its
+    kernel plus that of the relayouts on the edges where producer and consumer disagree. A first choice in order of
+    execution is improved operator by operator until nothing changes (iterated conditional modes). Graphs have few
+    edges, and the first choice is nearly always the last.
 
-A relayout holds a tensor twice. Where that makes the graph's peak of memory much higher, the choice is made again
-without the relayouts that do it, and kept if it costs little time for what it saves.
+A relayout holds a tensor twice. If that makes the peak of memory much higher, the choice is repeated without the
+relayouts that cause it, and the result is kept if it costs little time for the memory that it saves.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from ..edit import Editor
 from ..schedule import live_bytes, peak_bytes
 
 _SWEEPS = 8
-#: How much more memory than the graph without relayouts the fastest layouts may take: a factor, or some bytes.
+#: The most memory that the fastest layouts may take: a factor of the memory without relayouts, or additional bytes.
 _MEMORY, _MEMORY_BYTES = 1.125, 256 << 10
-#: Memory must fall by this many times the share by which time rises.
+#: Memory has to fall by at least this many times the share by which time rises.
 _SLOWER = 2
-#: Choices made for that.
+#: The most choices that are tried for that.
 _ATTEMPTS = 8
-#: Cost of a relayout that is not wanted: more than any kernel's.
+#: The cost of an unwanted relayout: more than any kernel's.
 _UNWANTED = 1e15
 
 
 @dataclass(frozen=True)
 class Placed:
-    """choices: of each operator of the graph, by its first result.
+    """A graph with layouts.
 
-    alike: of operators that are parts of one, by their first results: that one's; they share a kernel where they differ
-        in extents only.
-    whole: results that are computed in parts, which lie in their places in them.
+    choices: the kernel of each operator, by its first result. alike: the operators that are parts of one operator, by
+        their first results -> the first result of that; parts share a kernel if they differ in extents only. whole:
+        results that are computed in parts, in place.
     """
 
     graph: Graph
@@ -107,14 +107,14 @@ def relayout_cost(type_: TensorType, source: Layout, wanted: Layout, context: Co
 
 
 def _cost(graph: Graph, chosen: list[Option], context: Context) -> float:
-    """Cost of the chosen kernels and of the relayouts that they have led to."""
+    """Returns the cost of the chosen kernels and of the relayouts between them."""
     moved = ((graph.types[op.inputs[0]], graph.types[op.outputs[0]]) for op in graph.ops if op.kind == "relayout")
     return (sum(option.cost for option in chosen)
             + sum(relayout_cost(source, source.layout, wanted.layout, context) for source, wanted in moved))
 
 
 class _Chooser:
-    """unwanted: values that should not be held in two layouts."""
+    """Chooses layouts. unwanted: values that must not be held in two layouts."""
 
     def __init__(self, graph: Graph, options: list[list[Option]], context: Context, unwanted: Container[str] = ()):
         self.graph, self.options, self.context, self.unwanted = graph, options, context, unwanted
@@ -163,7 +163,8 @@ class _Chooser:
 
 
 def _apply(graph: Graph, chosen: list[Option]) -> tuple[Graph, dict[str, int]]:
-    """Returns the graph in these layouts; and which of its operators each was, relayouts aside, by its first result."""
+    """Returns the graph in these layouts, and, for each operator that is no relayout, the original one by its first
+    result."""
     edit = Editor(graph)
     inner: dict[str, str] = {}
     copies: dict[tuple[str, Layout], str] = {}
@@ -172,7 +173,7 @@ def _apply(graph: Graph, chosen: list[Option]) -> tuple[Graph, dict[str, int]]:
                           for name, layout in zip(op.outputs, option.outputs, strict=True))
     for name in graph.outputs:
         if edit.types[name].layout != PLAIN:
-            # The caller sees plain tensors; the value itself keeps its layout under another name.
+            # The caller gets a plain tensor; the value keeps its layout under another name.
             inner[name] = edit.value(f"{name}:{edit.types[name].layout}", edit.types[name])
             edit.types[name] = edit.types[name].with_layout(PLAIN)
 

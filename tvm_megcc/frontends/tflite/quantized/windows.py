@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools of quantised images."""
+"""Imports average pools of quantised images."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ def max_pool(node: Node) -> Results:
     return [node.made(y, IMAGES[4])]
 
 
-#: Quotients of sums of so many numbers are exact by a factor of 31 bits (`_factor`); of 16 bits, sums in float32.
+#: The largest windows whose mean is exact with a 31-bit factor (`_factor`), for 8 bits; whose sums are exact in
+#: float32, for 16 bits.
 _MOST_COUNTED = {"int8": 2**20, "uint8": 2**20, "int16": 2**8}
 
 
 @quantised("AVERAGE_POOL_2D", any_width=True)
 def average_pool(node: Node) -> Results:
-    """Sums over how many numbers there are, ties away from zero."""
+    """Imports AVERAGE_POOL_2D: the sum divided by the number of elements in the window, ties away from zero."""
     require_same_scales(node)
     image, kernel = channels(node), (node.option("FilterHeight"), node.option("FilterWidth"))
     attrs = window_attrs(node.spelled("AveragePool", (image,), windows(node)), kernel)
@@ -61,14 +62,15 @@ def average_pool(node: Node) -> Results:
 
 
 def _factor(count: int) -> Multiplier:
-    """1 / count in 31 bits, rounded up: what lies on a half stays there. It is less than 2^-30 / count too large, and
-    sums of `count` numbers of 8 bits times that are less than 1 / (2 count), the way to the next half."""
+    """Returns 1 / count as a 31-bit fixed-point factor, rounded up, so that ties stay ties. It is less than 2^-30 /
+    count too large. So a sum of `count` 8-bit numbers times the factor is less than 1 / (2 count) too large, which is
+    the distance to the next tie."""
     bits = (count - 1).bit_length()
     return Multiplier(-(-2**(30 + bits) // count), 1 - bits)
 
 
 def _window_sizes(node: Node, extent, kernel: int, stride: int, pads: tuple[int, int]) -> np.ndarray:
-    """How many elements of an axis each window has."""
+    """Returns the number of elements along an axis in each window."""
     if not isinstance(extent, int):
         if any(pads):
             raise Unsupported(f"average pools with pads over a symbolic extent {extent} are not supported")

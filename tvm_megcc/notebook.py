@@ -11,12 +11,12 @@ from typing import Any
 
 from .errors import shortened
 
-#: Rows of a table of kernel calls; longest text in a cell.
+#: The most rows of a table of kernel calls, and the most characters of a cell.
 MOST_ROWS, LONGEST = 200, 160
 
 
 def page(title: str, *parts: str) -> str:
-    """Pieces of HTML under a heading."""
+    """Returns pieces of HTML under a heading."""
     return "\n".join((f"<div><h4>{escaped(title)}</h4>", *parts, "</div>"))
 
 
@@ -25,7 +25,7 @@ def escaped(value: object) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Numbers stand to the right, with commas."""
+    """Returns a table; numbers are right-aligned, with commas."""
     def cell(value: object) -> str:
         if isinstance(value, (int, float)):
             return f'<td style="text-align:right">{value:,}</td>'
@@ -47,12 +47,10 @@ def folded(summary: str, *parts: str) -> str:
 
 
 def model(title: str, facts: Mapping[str, Any], memory: str, target: str) -> str:
-    """Returns a compiled model.
+    """Returns the view of a compiled model.
 
     Args:
-        facts: those of the manifest.
-        memory: picture of the arena, an SVG, or "".
-        target: whose kernels are listed.
+        facts: those of the manifest. memory: picture of the arena, an SVG, or "". target: whose kernels are listed.
     """
     ports = [(kind, port["name"], f"{port['dtype']}[{','.join(map(str, port['shape']))}]")
              for kind in ("inputs", "outputs") for port in facts[kind]]

@@ -13,21 +13,24 @@ from dataclasses import dataclass
 from ..target import TARGETS, Target
 
 _ANY = "1"
-#: Leaves out of the runtime what a microcontroller does not need, if shapes are known before the model runs.
+#: Flags that leave out parts of the runtime that a microcontroller does not need, if shapes are known before the model
+#: runs.
 STATIC_PROFILE = ("-DMEGCC_NO_STDIO", "-DMEGCC_NO_STRINGS", "-DMEGCC_NO_DYNAMIC", "-DMEGCC_NO_THREADS")
-#: Where all memory is one block.
+#: The flag for memory that is one block.
 ONE_REGION = "-DMEGCC_NO_REGIONS"
 
 
-#: Where containers are part of the program: they are as trusted as its code.
+#: The flag for containers that are part of the program: they are as trusted as its code.
 EMBEDDED = "-DMEGCC_TRUSTED_DATA"
 
 
 def profile(models: Iterable[Mapping], embedded: bool, shared: bool = False) -> tuple[str, ...]:
-    """Returns the parts of the runtime that these models, by their manifests, can leave out on a microcontroller.
+    """Returns the flags that leave out parts of the runtime that these models, by their manifests, do not need on a
+    microcontroller.
 
     Args:
-        shared: whether models that are compiled elsewhere have the same runtime: none leaves out what others may need.
+        shared: whether models that are compiled separately share the runtime: then no part that they may need is left
+            out.
     """
     models = list(models)
     dynamic = shared or any(model.get("control") or any(model["buckets"]) for model in models)
@@ -38,14 +41,15 @@ def profile(models: Iterable[Mapping], embedded: bool, shared: bool = False) -> 
 
 @dataclass(frozen=True)
 class Machine:
-    """guard: condition of the preprocessor. targets: those whose programs a build for it can run."""
+    """A machine that a folder can be built for. guard: its preprocessor condition. targets: those whose programs it can
+    run."""
 
     guard: str
     targets: tuple[Target, ...]
 
     @property
     def codes(self) -> frozenset[int]:
-        """MEGCC_ISA_* of its programs."""
+        """The MEGCC_ISA_* of its programs."""
         return frozenset(target.isa.code for target in self.targets)
 
 
@@ -65,7 +69,7 @@ def machine_of(targets: Sequence[Target], target: Target) -> int:
 
 
 def by_machine(targets: Sequence[Target], strings: Sequence[str]) -> str:
-    """C that has the text of the machine that it is compiled for; no condition where all have the same."""
+    """Returns C that selects the string of the machine that it is compiled for; without condition if all are equal."""
     if len(set(strings)) == 1:
         return strings[0]
     lines = []
@@ -105,8 +109,8 @@ def make_commands(targets: Sequence[Target], left_out: Sequence[str]) -> list[tu
 
 
 def refusal(name: str, targets: Sequence[Target]) -> list[str]:
-    """Errors of the compiler where it makes code for a CPU that the model was not compiled for, and where it cannot
-    make the code of any level of the CPU."""
+    """Returns #error lines for a CPU that the model was not compiled for, and for a compiler that does not know any ISA
+    level of the CPU."""
     found, lines = machines(targets), []
     if found[-1].guard != _ANY:
         flags = "; ".join(f"{target.name} wants {' '.join(target.cflags)}" for target in targets if target.cflags)

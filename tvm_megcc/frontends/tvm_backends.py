@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Registers our parts with Relax on `import tvm`: target tags, patterns, code generator, pipelines, linking.
-
-TVM calls this at its own import, so it imports little; what does the work is imported when it is first used.
-"""
+"""Registers our parts with Relax on `import tvm`: target tags, patterns, code generator, pipelines, linking. TVM calls
+this at its own import, so it imports little; other modules are imported on first use."""
 
 from __future__ import annotations
 
@@ -20,14 +18,14 @@ from ..errors import MegccError
 from .tvm_common import target as tvm_target
 from .tvm_common.link import linker_of, targets_of
 
-#: The module that does the work.
+#: The module with the implementation.
 _BACKEND = f"{__package__}.relax.backend"
 #: The prefix of the names of our patterns.
 PREFIX = "megcc."
 
 
 def theirs(name: str):
-    """Returns TVM's own object at a place that ours took."""
+    """Returns TVM's own object that one of ours replaced."""
     return _THEIRS[name]
 
 
@@ -36,13 +34,13 @@ def _backend():
 
 
 def pipeline(target=None):
-    """Returns the Relax pipeline "megcc": partition if that has not been done, our code generator, TVM's default
-    pipeline."""
+    """Returns the Relax pipeline "megcc": partitions the module unless that has been done, then runs our code generator
+    and TVM's default pipeline."""
     return tvm.transform.module_pass(lambda mod, _context: _backend().lowered(mod, target), opt_level=0, name="megcc")
 
 
 def default_pipeline(**options):
-    """TVM's default pipeline; "megcc" where the target of the context or of regions in the module is ours."""
+    """Returns TVM's default pipeline; "megcc" if the target of the context or of regions in the module is ours."""
     default = theirs("default")(**options)
     return tvm.transform.module_pass(lambda mod, _context: (_backend().lowered if _concerns_us(mod) else default)(mod),
                                      opt_level=0, name="default")
@@ -53,12 +51,13 @@ def _concerns_us(mod: tvm.IRModule) -> bool:
 
 
 def _default_pipeline_of_cpu(target):
-    """TVM's default pipeline for a CPU; "megcc" for one of ours."""
+    """Returns TVM's default pipeline for a CPU; "megcc" for one of our targets."""
     return pipeline(target) if tvm_target.is_ours(target) else theirs("get_default_pipeline")(target)
 
 
 def _build(*arguments, **more):
-    """`relax.build`, which `tvm.compile` calls: says which pipeline to use where another one leaves our regions."""
+    """Replaces `relax.build`, which `tvm.compile` calls: an error says which pipeline to use if another one leaves our
+    regions."""
     given = inspect.signature(theirs("build")).bind(*arguments, **more)
     given.apply_defaults()
     mod, used = given.arguments["mod"], given.arguments["relax_pipeline"]
@@ -94,7 +93,7 @@ def _codegen(functions, options, constant_names):
 
 
 def _get_patterns_with_prefix(prefix: str):
-    """Makes our patterns when somebody asks for such as ours."""
+    """Makes our patterns on the first request for them."""
     if prefix.startswith(PREFIX) or PREFIX.startswith(prefix):
         _backend()
     return _THEIRS["get_patterns_with_prefix"](prefix)
@@ -107,7 +106,8 @@ def _get_pattern(name: str):
 
 
 def _export_library(self, file_name, *, fcompile=None, **more):
-    """`export_library` of TVM's executables; links with the compiler of our target where that is not this machine."""
+    """Replaces `export_library` of TVM's executables: links with the compiler of our target if it is not this
+    machine."""
     if fcompile is None and not str(file_name).endswith(".tar"):
         parts = self.mod._collect_from_import_tree(lambda module: module.kind == "static_library")
         fcompile = linker_of(targets_of(parts, lambda part, name: part.implements_function(name)))
@@ -124,7 +124,7 @@ _THEIRS = {"default": relax.pipeline.PIPELINE_MAP["default"], "build": relax.bui
 
 
 def register() -> None:
-    """Makes us known to TVM; doing it again changes nothing."""
+    """Registers everything with TVM; repeating it changes nothing."""
     tvm_target.register()
     tvm_ffi.register_global_func("relax.ext.megcc", _codegen, override=True)
     tvm_ffi.register_error("MegccError", MegccError)  # else it leaves a pass as a RuntimeError

@@ -6,16 +6,16 @@ from __future__ import annotations
 from ..ir.graph import Graph, Op
 from .nn.fused_attention import Attention
 
-#: Operators between a mask and the scores that it is added to, or chosen by.
+#: Operators that may lie between a mask and the scores that it is added to or selects.
 _THROUGH = frozenset({
     "add", "sub", "mul", "div", "min", "max", "neg", "log", "where", "cast", "copy", "reshape", "transpose", "slice",
     "expand", "tile", "concat", "equal", "logical_not", "logical_and", "logical_or"})
-#: Those that a mask goes through where they compare it with a number; with anything else they compare positions.
+#: Comparisons: with a number, the operand may be a mask; with anything else, they compare positions.
 _COMPARING = frozenset({"less", "less_equal", "greater", "greater_equal"})
 
 
 def input_masks(graph: Graph) -> frozenset[str]:
-    """Returns the inputs of integers or booleans, at least one row for each of a batch, that only change the scores of
+    """Returns the integer or bool inputs, with at least one row for each batch element, that affect only the scores of
     a softmax."""
     reached = {name for op in graph.ops for name in _scores(op)}
     for op in reversed(graph.ops):
@@ -28,7 +28,7 @@ def input_masks(graph: Graph) -> frozenset[str]:
 
 
 def _scores(op: Op) -> tuple[str, ...]:
-    """Returns the operands of a softmax, and masks of an attention that computes its own."""
+    """Returns the operands of a softmax, and the masks of an attention operator that computes its own."""
     if op.kind == Attention.kind:
         return tuple(op.inputs[3:])
     return op.inputs[:1] if op.kind == "softmax" else ()

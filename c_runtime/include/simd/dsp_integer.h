@@ -33,7 +33,7 @@
 #ifndef MEGCC_DSP_INTEGER_H
 #define MEGCC_DSP_INTEGER_H
 
-/* Nothing is loaded on the other side of it, and p is not known: gcc loads all that a step needs first, and spills it. */
+/* A compiler barrier for loads through p: gcc would load everything that a step needs first, and spill it. */
 #if MGC_GNU
 #define MGC_ORDERED(p) __asm__ volatile("" : "+r"(p) : : "memory")
 #else
@@ -46,7 +46,7 @@
 #define MGC_DSP_ASSEMBLER 0
 #endif
 
-/* Where there is no C library, compilers know memcpy by this name only. */
+/* Without a C library, compilers know memcpy by this name only. */
 #if MGC_GNU
 #define MGC_COPY __builtin_memcpy
 #else
@@ -119,7 +119,7 @@ static MGC_INLINE int32_t mgc_tb(int32_t c, uint32_t a, uint32_t b) { return mgc
 static MGC_INLINE int32_t mgc_tt(int32_t c, uint32_t a, uint32_t b) { return mgc_iadd(c, mgc_high(a) * mgc_high(b)); }
 static MGC_INLINE int32_t mgc_pairs(int32_t c, uint32_t a, uint32_t b) { return mgc_tt(mgc_bb(c, a, b), a, b); }
 
-/* Shifts of negative numbers are not defined in C; of their complement they are. */
+/* C does not define right shifts of negative numbers; those of their complement are defined. */
 static MGC_INLINE int32_t mgc_shifted(int32_t v, int32_t by) { return v < 0 ? ~(~v >> by) : v >> by; }
 static MGC_INLINE int32_t mgc_close_fixed(int32_t x, int32_t m, int32_t k, int32_t r)
 {
@@ -153,7 +153,7 @@ static MGC_INLINE int32_t mgc_rescale_down(int32_t x, int32_t m, int32_t s)
 }
 static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_t s) { return mgc_rescale_down(x, m, s); }
 
-/* The highest bits that joined products turn over of a word of int8 and of uint8. */
+/* The sign bits that joined products invert in a word of int8 and of uint8. */
 #if MGC_DSP_ASSEMBLER
 #define MGC_TURNED_I8 "0x00800080"
 #define MGC_TURNED_U8 "0x80008000"
@@ -385,7 +385,7 @@ MGC_JOINED_1X4(i8, int8_t, MGC_TURNED_I8)
 MGC_JOINED_1X4(u8, uint8_t, MGC_TURNED_U8)
 #endif
 
-/* Not in line: kernels are long as they are. */
+/* Not inlined, because kernels are long. */
 MGC_OWN MGC_NOINLINE void mgc_total3(const int16_t *x, int32_t n, int32_t *s, int32_t m)
 {
     int32_t first = 0, second = 0, third = 0;

@@ -15,11 +15,9 @@ _QUIET = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|/\*.*?\*/|//.*')
 
 
 def reindent(text: str) -> str:
-    """Returns the same lines at the columns that their nesting asks for, those that are too long broken after commas.
-    Blank lines stand between functions only, never two.
-
-    Block comments over several lines keep their inner alignment. Preprocessor lines stay at the margin.
-    """
+    """Returns the lines indented by their nesting; those that are too long are broken after commas. Blank lines are
+    kept between functions only, one at a time. Block comments over several lines keep their inner alignment.
+    Preprocessor lines are not indented."""
     result: list[str] = []
     depth, parens, pending = 0, 0, 0
     statement = ""
@@ -60,8 +58,7 @@ def reindent(text: str) -> str:
 
 @lru_cache(maxsize=1 << 14)  # kernels of one template have many lines in common
 def _facts(line: str) -> tuple[str, int, int, int]:
-    """Returns the code of a line, levels that it stands before those around it, and braces and parentheses that it
-    opens."""
+    """Returns the code of a line, the levels by which it is dedented, and the braces and parentheses that it opens."""
     code = _QUIET.sub("", line).strip() if "/" in line or '"' in line or "'" in line else line
     leading = len(code) - len(code.lstrip("}"))
     return (code, leading + (_LABEL.match(code) is not None), code.count("{") - code.count("}"),
@@ -85,7 +82,7 @@ def _broken(line: str, column: int) -> list[str]:
 
 
 def _pending(code: str, pending: int) -> int:
-    """Levels that the next line is in by statements without braces, or by an unfinished expression."""
+    """Returns the additional levels of the next line, after a statement without braces or an unfinished expression."""
     if _CONTROL.fullmatch(code.lstrip("} ")):
         return pending + 1
     if code.endswith((";", "{", "}", ":", ",")):

@@ -41,8 +41,8 @@ def channels_first(mod: tvm.IRModule) -> tvm.IRModule:
 
 @relax.expr_functor.mutator
 class Widen(relax.PyExprMutator):
-    """Constants that are added and so on get all axes, and clips become minima and maxima: only then does TVM move
-    layouts through."""
+    """Reshapes constants of binary operators to four axes, and replaces clips by minima and maxima: only then does TVM
+    move layouts through them."""
 
     def visit_call_(self, call):
         call = self.visit_expr_post_order(call)

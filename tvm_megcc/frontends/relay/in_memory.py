@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a library that was not exported. TVM links object files into the file that it exports, and has no way to run
-them before. Until then a shared object of the same code runs: it is imported beside each object of ours, and left out
-of what is exported."""
+"""Runs a library that was not exported. TVM links object files into the file that it exports, and cannot run them
+before. Until then a shared object of the same code runs: it is imported with each of our object files, and left out of
+the export."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def ours(library: Module) -> list[Module]:
 
 @contextmanager
 def exporting(library: Module) -> Iterator[None]:
-    """Within the block a library has none of the modules that are for memory only."""
+    """Removes the modules that only run in memory from a library, within the block."""
     kept = [(part, part.imported_modules) for part in ours(library)]
     try:
         for part, modules in kept:
@@ -79,8 +79,8 @@ def exporting(library: Module) -> Iterator[None]:
 
 
 def _item(self, name: str):
-    """`library[name]` for the AOT executor, whose code finds regions by symbol and not among its imports: it is
-    exported and loaded."""
+    """Replaces `library[name]` for the AOT executor, whose code finds regions by symbol and not among its imports:
+    exports and loads the library."""
     parts = ours(self.module)
     if not parts:
         return _tvm_item(self, name)

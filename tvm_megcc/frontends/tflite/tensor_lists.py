@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorLists that a WHILE writes items of, in our graph tensors with an axis for the items in front.
+"""Imports TensorLists, to which a WHILE writes items: in our graph, tensors with a first axis for the items.
 
-TensorFlow's converter spells an item that is written as what is before it, the item and what is after it, joined;
-in our graph that is one operator, whose result has the list's shape. With `select_tf_ops` it leaves TensorFlow's own
-operators in the file. The list that one of them reserves has the type of what is stacked of it.
+TensorFlow's converter spells a write as a concat of the items before it, the item and the items after it. In our graph
+it is one operator, whose result has the list's shape. With `select_tf_ops` the file has TensorFlow's own operators; a
+list that one of them reserves gets its type from the operator that stacks it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ...errors import ShapeError
 from .file import ORDINARY, Operator, Subgraph
 from .node import Node, Results, Unsupported, imports
 
-#: The operator that stands for joins: list, item, index.
+#: The operator that replaces such concats: list, item, index.
 SET_ITEM = "TENSOR_LIST_SET_ITEM"
-#: Of TensorFlow's operators the one that makes a list of no items yet, the one that makes it a tensor, and those whose
-#: result is their first operand otherwise.
+#: TensorFlow's operators that make an empty list, that make a tensor of a list, and whose result is their first
+#: operand, updated.
 RESERVE, STACK, SAME = "CUSTOM FlexTensorListReserve", "CUSTOM FlexTensorListStack", ("CUSTOM FlexTensorListSetItem",)
 #: The type of tensors of the file that are lists.
 LIST = "variant"
@@ -31,20 +31,20 @@ Graph = TypeVar("Graph", bound=Subgraph)
 
 
 def with_items(graph: Subgraph) -> Subgraph:
-    """Returns the graph with such operators in place of the joins; nothing needs their slices any more."""
+    """Returns the graph with such operators instead of the concats; their slices are dead then."""
     makers = {index: operator for operator in graph.operators for index in operator.outputs}
     return replace(graph, operators=tuple(_item(graph, makers, operator) or operator for operator in graph.operators))
 
 
 def with_lists(graph: Graph) -> Graph:
-    """Returns the graph with lists that know the shape and the type of what is stacked of them."""
+    """Returns the graph in which lists have the shape and type of the tensor that is made of them."""
     if not any(operator.kind == RESERVE for operator in graph.operators):
         return graph
     return replace(graph, operators=tuple(_reserved(graph, operator) or operator for operator in graph.operators))
 
 
 def _reserved(graph: Subgraph, reserve: Operator) -> Operator | None:
-    """Returns the operator with the shape and the type of what is stacked of its list, if anything is."""
+    """Returns the operator with the shape and the type of the tensor that is made of its list, if there is one."""
     if reserve.kind != RESERVE:
         return None
     lists = set(reserve.outputs)
@@ -60,7 +60,7 @@ def _reserved(graph: Subgraph, reserve: Operator) -> Operator | None:
 
 
 def _item(graph: Subgraph, makers: Mapping[int, Operator], join: Operator) -> Operator | None:
-    """Returns the join as an operator that sets an item, if it is one."""
+    """Returns the concat as an operator that sets an item, if it is one."""
     if join.kind != "CONCATENATION" or len(join.inputs) != 3 or join.options.get("Axis") != 0 \
             or join.options.get("FusedActivationFunction", 0):
         return None
@@ -87,7 +87,7 @@ def _all(graph: Subgraph, index: int, number: int) -> bool:
 
 
 def _along_first(graph: Subgraph, makers: Mapping[int, Operator], index: int, number: int) -> int | None:
-    """Returns the one number before others that are all `number`; None if it is no such vector."""
+    """Returns the first number of a vector whose others are all `number`; None for any other vector."""
     join = makers.get(index)
     if join is None or join.kind not in ("CONCATENATION", "PACK") or not join.inputs \
             or any(each < 0 or not _all(graph, each, number) for each in join.inputs[1:]):

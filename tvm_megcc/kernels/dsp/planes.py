@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolution of one filter a channel on cores with Arm's DSP extension: four channels at a time are laid out as
-planes of int16, in which two neighbours of a row are one operand."""
+"""Depthwise convolution on cores with Arm's DSP extension. It splits four channels at a time into planes of int16, in
+which two neighbours of a row are one operand of an instruction."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ..integer.requantize import Closing, closing
 from ..packing import packer
 from ..site import Site
 
-#: Outputs of a row that are summed up together.
+#: Outputs of a row in a register tile.
 _AT_ONCE = 2
-#: Words of planes that a task lays out.
+#: The most words of planes of a task.
 _ROOM = 1 << 10
 
 
@@ -28,10 +28,10 @@ _ROOM = 1 << 10
 class PlanesParameters(ByteParameters):
     """Parameters of `planes.c.j2`.
 
-    result: C type of an element of y. short: what functions of bytes call the type of x. pairs: of neighbouring weights
-    of a row of the window that are one operand; the second may be none (-1). steps: of a row, (output, which function
-    of products, word of x, pair of weights). words: of x in a row that these take. held: all weights stay in variables.
-    skewed: packed weights have a zero point. close: the epilogue.
+    result: C type of an element of y. short: the name of x's type in functions. pairs: neighbouring weights of a row of
+        the window that are one operand; the second may be none (-1). steps: products of a row: (output, product
+        function, word of x, pair of weights). words: of x in a row that these read. held: whether all weights stay in
+        variables. skewed: whether packed weights have a zero point. close: the epilogue.
     """
 
     result: str
@@ -46,7 +46,7 @@ class PlanesParameters(ByteParameters):
 
 @packer("planes")
 def pack_planes(array: np.ndarray, zero: int) -> np.ndarray:
-    """[C, 1, KH, KW], as `less` makes int8 of it → [C, KH, KW]."""
+    """Packs [C, 1, KH, KW], made int8 by `less`, as [C, KH, KW]."""
     return (array[:, 0].astype(np.int32) - less(array.dtype.name, zero)).astype(np.int8)
 
 
@@ -77,7 +77,7 @@ def steps_of(kw: int, stride: int, dilation: int) -> tuple[tuple, tuple]:
 
 
 class DspDepthwise(OneFilterAChannel):
-    """A task is some rows of four channels."""
+    """Computes some rows of four channels in a task."""
 
     name = "planes"
 
@@ -89,8 +89,8 @@ class DspDepthwise(OneFilterAChannel):
     def lower(self, site: Site) -> Lowered:
         s, zeros = Geometry.of(site), (site.attrs.x_zero, site.attrs.w_zero)
         N, C, IH, IW, OH, OW, ROWS = extent_symbols("N", "C", "IH", "IW", "OH", "OW", "ROWS")
-        # Where all rows of four channels are laid out before a result is written, y may begin where x does: channels
-        # have places of their own in every pixel.
+        # If a task copies all rows of four channels before it writes a result, y may begin where x does: channels have
+        # their own addresses in every pixel.
         rows = _rows(s)
         over = s.oh == rows and site.y.itemsize == 1 and (
             (s.ih, s.iw) == (s.oh, s.ow) or (s.n == 1 and _is_no_larger(s)))
@@ -129,8 +129,8 @@ def _is_no_larger(s: Geometry) -> bool:
 
 
 def _rows(s: Geometry) -> int:
-    """Returns rows of the output in a task: all, where their planes take less than half of the output, which then lies
-    where x does."""
+    """Returns the rows of the output in a task: all, if their planes take less than half of the output, which then
+    takes over x's memory."""
     words = 4 * ((likely(s.ow) * s.strides[1] + s.kw * s.dilations[1]) // 2 + 1)
     rows, reached = likely(s.oh), (s.kh - 1) * s.dilations[0] + 1
     if 4 * words * ((rows - 1) * s.strides[0] + reached) <= math.prod(map(likely, (s.g, s.oh, s.ow))) // 2:

@@ -79,9 +79,10 @@ def window_attrs(node: OnnxNode, kernel: tuple[int, ...], pads: tuple[int, ...] 
 
 
 def _auto_pad(node: OnnxNode) -> str:
-    """
+    """Returns the value of `auto_pad`.
+
     Raises:
-        MegccError: for one that do not exist.
+        MegccError: for a value that ONNX does not define.
     """
     auto = node.attr("auto_pad", "NOTSET")
     auto = auto.decode() if isinstance(auto, bytes) else auto

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bilinear resizing of quantised images: in whole numbers for int8 and int16, in floats for uint8, as LiteRT does."""
+"""Imports bilinear resizing of quantised images: in integers for int8 and int16, in floats for uint8, as LiteRT
+does."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from ..value import IMAGES
 from ..windows import channels
 from .importers import quantised, require_same_scales, typed
 
-#: Places between two elements.
+#: Steps between two elements.
 _STEPS = 1 << 10
 
 
@@ -37,18 +38,19 @@ def bilinear(node: Node) -> Results:
 
 
 def _whole(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool) -> str:
-    """Rows first: sums of products with 2^10 steps are exact in int32, and so are those of their columns."""
+    """Resizes along rows, then columns, in int32: sums of products with 2^10 steps are exact, and so are those of their
+    columns."""
     value = x
     for axis, size in enumerate(sizes):
         below, above, share = _neighbours(node.type_of(x).shape[2 + axis], size, corners, half)
         value = _between(node, value, 2 + axis, below, above, share, X * (_STEPS - arg(2)) + arg(1) * arg(2), "int32")
-    # Ties away from zero: of negative numbers, one less.
+    # Ties go away from zero: negative numbers minus one.
     expr = call("rescale_once", X + minimum(maximum(X, -1), 0), 2**30, -19)
     return typed(node, expr, value)
 
 
 def _wide(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool) -> str:
-    """Sums of numbers of 16 bits with 2^20 steps: in float64, which holds them."""
+    """Resizes int16 with 2^20 steps in float64, which holds the sums exactly."""
     value = node.emit("cast", x, dtype="float64")
     for axis, size in enumerate(sizes):
         below, above, share = _neighbours(node.type_of(x).shape[2 + axis], size, corners, half)
@@ -60,7 +62,7 @@ def _wide(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool)
 
 
 def _between(node: Node, value: str, axis: int, below, above, share, expr: Expr, dtype: str) -> str:
-    """`expr` over the elements below and above of each place, and how far it is from the first to the second. dtype: of
+    """Returns `expr` of the elements below and above each position, and of the share of the way between them. dtype: of
     the result, "" for that of the operands."""
     constant = node.spelled().constant
     ends = [node.emit("gather", value, constant(index.astype(np.int32)), axis=axis) for index in (below, above)]
@@ -70,7 +72,7 @@ def _between(node: Node, value: str, axis: int, below, above, share, expr: Expr,
 
 
 def _neighbours(extent: int, size: int, corners: bool, half: bool) -> tuple[np.ndarray, ...]:
-    """Returns indices of the elements below and above, and how far it is between them in 2^10 steps."""
+    """Returns indices of the elements below and above, and the share of the way between them in 2^10 steps."""
     aligned = corners and size > 1
     over, under = (extent - 1, size - 1) if aligned else (extent, size)
     scale = (_STEPS * over + under // 2) // under
@@ -81,7 +83,8 @@ def _neighbours(extent: int, size: int, corners: bool, half: bool) -> tuple[np.n
 
 
 def _real(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool) -> str:
-    """Four products in float32, each with both shares in LiteRT's order, added up in its order, and cut off."""
+    """Computes four products in float32, each with both shares in LiteRT's order, summed in its order, and
+    truncated."""
     tables = []
     for extent, size in zip(map(number, node.type_of(x).shape[2:]), map(number, sizes), strict=True):
         aligned = corners and size > 1

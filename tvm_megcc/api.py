@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The functions that `tvm_megcc` offers to Python: compile a model, load what was compiled."""
+"""The functions that `tvm_megcc` offers to Python: compile a model, load a compiled one."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module | object,
 
 
 def _input_facts(inputs: Mapping[str, Input]) -> dict[str, object]:
-    """Describes the inputs that the caller gave, for the manifest."""
+    """Describes the formats of inputs that the caller chose, for the manifest."""
     return {"inputs": {name: str(given) for name, given in inputs.items()}} if inputs else {}
 
 
 def _note_restarts(model: str | Path, graph: Graph, signature: str) -> None:
-    """Says which recurrent layers of a TFLite file forget what was before a run."""
+    """Warns of recurrent layers of a TFLite file whose states are reset in every run."""
     from .frontends.tflite import restarting
 
     names = [name for name in restarting(model, graph.inputs, signature) if name]

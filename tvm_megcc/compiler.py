@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiler on one page: a graph in, an artifact out, a line a stage."""
+"""The compiler on one page: a graph in, an artifact out, one line for each stage."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], options: CompileOptio
     kept: dict[tuple[bytes, np.dtype], np.ndarray] = {}
     for context in contexts:
         numbers = count(1)
-        # Graphs are not kept: each may have weights of its own.
+        # Results for graphs are not cached: each may have its own weights.
         lowering = lower(graph, context, options.threads, memories_of, lambda stage, value: dump(
             f"{next(numbers):02}_{stage}.{context.target}", graph_text(value)))  # noqa: B023  (called within)
         plan, stage = replace(lowering.plan, weights=_kept_once(lowering.plan.weights, kept)), next(numbers)
@@ -114,13 +114,13 @@ def compile_graph(graph: Graph, targets: Sequence[Target], options: CompileOptio
 
 
 def _kept_once(weights: Mapping[str, Weight], kept: dict[tuple[bytes, np.dtype], np.ndarray]) -> dict[str, Weight]:
-    """Returns the weights of a plan, those that are packed as other plans have them in the same memory."""
+    """Returns the weights of a plan; weights that other plans pack equally share their memory."""
     return {name: replace(weight, data=kept.setdefault((weight.digest, weight.data.dtype), weight.data))
             for name, weight in weights.items()}
 
 
 def _require_regions(graph: Graph, targets: Sequence[Target], options: CompileOptions) -> None:
-    """Raises MegccError where memory cannot be planned for regions."""
+    """Raises MegccError if memory cannot be planned for regions."""
     if options.ram is not None or options.flash is not None:
         raise MegccError("--region says how large each memory is: leave out --ram and --flash")
     if other := next((target for target in targets if not target.bare_metal), None):
@@ -132,8 +132,8 @@ def _require_regions(graph: Graph, targets: Sequence[Target], options: CompileOp
 
 @dataclass(frozen=True)
 class Lowering:
-    """A graph as calls of kernels. rows: what of it is computed by rows. peak: most bytes that are there at once, in
-    the order of the model."""
+    """A graph as kernel calls. rows: the operators that are computed by rows. peak: most bytes that are alive at once,
+    in the order of the model."""
 
     plan: KernelPlan
     rows: tuple[Rows, ...]

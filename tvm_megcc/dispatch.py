@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graph dispatch: which ranges of input shapes a model is compiled for, and which one a call takes.
+"""Graph dispatch: the ranges of input shapes that a model is compiled for, and the choice of one for a call. After
+TVM's RFC #4118.
 
-After TVM's RFC #4118. A *dispatcher* is a function from the shapes of the inputs, with None where an axis may change,
-to intervals of these axes: `{input: {axis: [(lo, hi), …]}}`, half open, hi None for no limit. Every combination of
-intervals is a bucket: compiled once, for all shapes in it.
+A *dispatcher* is a function from the shapes of the inputs, with None for axes that may change, to intervals of these
+    axes: `{input: {axis: [(lo, hi), …]}}`, half open, hi None for no limit. Every combination of intervals is a bucket:
+    compiled once, for all shapes in it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Dispatcher = Callable[[Mapping[str, Shape]], Intervals]
 
 #: The limit of the container's format.
 MOST_BUCKETS = 4096
-#: Intervals that a dispatcher without an upper limit makes; the last is open.
+#: The number of intervals of a dispatcher without an upper limit; the last is open.
 OPEN_INTERVALS = 9
 
 
@@ -81,7 +82,7 @@ RULES = "log(1,64), log(BASE,1,64), uniform(STEP,64,512) or 1..8,9..64,65..* ; e
 
 
 def parse_dispatch(text: str) -> dict[str, dict[int, list[Interval]]]:
-    """`"data[0]=log(1,64);data[2,3]=uniform(64,64,512)"` as intervals; ends are included in the text.
+    """Parses `"data[0]=log(1,64);data[2,3]=uniform(64,64,512)"` as half-open intervals; in `text`, ends are included.
 
     Raises:
         MegccError: showing the part that is no rule.
@@ -146,7 +147,7 @@ def _parse_shapes(text: str) -> dict[str, tuple[int | None, ...]]:
 
 
 def parse_run_shapes(text: str) -> dict[str, tuple[int, ...] | int]:
-    """Parses a text of shapes of inputs and of sizes of dimensions by name: `"ids=(1,8);past=3"`.
+    """Parses `text`, shapes of inputs and sizes of dimensions by name: `"ids=(1,8);past=3"`.
 
     Raises:
         MegccError: showing the part that is neither.
@@ -167,8 +168,8 @@ def parse_run_shapes(text: str) -> dict[str, tuple[int, ...] | int]:
 
 def shapes_by_model(sets: Sequence[Mapping[str, Shape]], inputs: Mapping[str, Collection[str]]) \
         -> dict[str, list[dict[str, Shape]]]:
-    """Sets of shapes for several models as sets for each: a name is that of an input in every model that has it, with
-    "MODEL:" before it in that model.
+    """Returns sets of shapes for each of several models, from sets for all: a name is that of an input in every model
+    that has it, or, with "MODEL:" before it, in that model.
 
     Args:
         inputs: model -> names of its inputs.
@@ -291,7 +292,7 @@ def _grid(inputs: Mapping[str, Shape], shapes: dict[str, Shape], dispatch: Dispa
                 raise MegccError(f"axis {axis} of input '{name}' is '{symbol}', for which --dispatch gives other "
                                  "intervals elsewhere")
             imported.setdefault(name, [None] * len(inputs[name]))[axis] = symbol
-    # A range of one value is that value, which shapes may be compared with when the model is imported.
+    # A range of one value is a constant: when the model is imported, shapes may be compared with it.
     single = {symbol: ranges[0][0] for symbol, ranges in axes.items()
               if constants and ranges == ((ranges[0][0], ranges[0][0] + 1),)}
     axes = {symbol: ranges for symbol, ranges in axes.items() if symbol not in single}

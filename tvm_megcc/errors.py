@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-#: Findings of a model that a message lists.
+#: The most findings of a model that a message lists.
 MOST_FINDINGS = 50
-#: Characters of a name, and of a line, that a message shows.
+#: The most characters of a name, and of a line, that a message shows.
 _NAME, _LINE = 120, 2000
-#: Characters that a terminal would obey or reverse, and halves of characters; a line ends where we end it.
+#: Characters that a terminal would interpret (controls, text direction), surrogates, and line ends.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-#: Characters of an extent in a shape that a message shows, and a shape.
+#: The most characters of an extent in a shape, and of a shape, that a message shows.
 _EXTENT = 40
 _SHAPE = re.compile(r"(?<=[a-z0-9 ])\[([^\[\]'\"]+)\]")
 _QUOTED = re.compile(f"'([^'\n]{{{_NAME},}})'")
@@ -33,7 +33,7 @@ def quoted(name: object) -> str:
 
 
 def readable(message: str) -> str:
-    """Returns a message without what its names may bring along: no control characters, nothing of endless length."""
+    """Returns a message without control characters and overlong parts, which its names may have."""
     message = _QUOTED.sub(lambda found: quoted(found[1]), _CONTROL.sub("_", message))
     message = _SHAPE.sub(_short_extents, message)
     return "\n".join(shortened(line, _LINE) for line in message.split("\n"))
@@ -52,8 +52,7 @@ def _short_extents(shape: re.Match[str]) -> str:
 
 
 def one_line(report: Any) -> Any:
-    """Returns a report whose texts have no control characters and no ends of lines: those come from names of a
-    model."""
+    """Returns a report whose strings have no control characters and no line ends, which names of a model may have."""
     if isinstance(report, str):
         return _CONTROL.sub("_", report).replace("\n", "_")
     if isinstance(report, dict):
@@ -66,7 +65,7 @@ def report_text(report: dict, text: Callable[[dict], str]) -> str:
     return readable(text(one_line(report)))
 
 
-#: Options of the command -> what Python calls them, where messages name them; both take the same texts.
+#: Options of the command -> their names in Python, for messages that name them; both take the same strings.
 ARGUMENTS = {
     "--input-shapes": "input_shapes", "--dispatch": "dispatch", "--dim": "dims", "--input": "inputs",
     "--output-names": "output_names", "--constant": "constants", "--bound": "bounds", "--state": "states",
@@ -75,7 +74,7 @@ ARGUMENTS = {
     "--half": "half", "--stream": "stream", "--signature": "signature", "--target": "target",
     "--name": "name", "--model": "model", "--shape": "shapes", "--inputs": "arrays", "--layers": "layers",
     "--reference": "reference", "--tolerance": "tolerance", "--against": "against", "--dump": "dump"}
-#: An option in a message, with what it is given where that is quoted, in capitals, or has a "=".
+#: An option in a message, with its value if that is quoted, in capitals, or follows a "=".
 _OPTION = re.compile(r"""(--[a-z]+(?:-[a-z]+)*)(?![=\w-])"""
                      r"""(?: ("[^"]*"|'[^'\n]*'|[A-Z]{2}[\w.=,…]*[\w…]|[\w.*/]+=[^\s"';,)]*[^\s"';,.)]))?""")
 #: Text to type in a shell: a line that is indented, one of our commands in quotes.
@@ -86,7 +85,7 @@ _command = [False]
 
 @contextmanager
 def for_the_command() -> Iterator[None]:
-    """Within it messages are for somebody at the command; elsewhere they are for a program in Python."""
+    """Within the block, messages name options of the command; elsewhere, arguments of Python."""
     before = _command[0]
     _command[0] = True
     try:
@@ -96,7 +95,7 @@ def for_the_command() -> Iterator[None]:
 
 
 def _in_python(message: str) -> str:
-    """Returns the message with the names of arguments in place of options, but for those in command lines."""
+    """Returns the message with names of arguments instead of options, except in command lines."""
     return "".join(part if _COMMAND_LINE.fullmatch(part) else _with_arguments(part)
                    for part in _COMMAND_LINE.split(message))
 
@@ -119,12 +118,12 @@ class MegccError(Exception):
 
     def __init__(self, message: str = ""):
         message = readable(message if _command[0] else _in_python(message))
-        # Lines after the first are indented: one that a name brings along does not look like a message of its own.
+        # Lines after the first are indented, so that a line end in a name cannot fake a message.
         super().__init__(re.sub(r"\n(?! )", "\n  ", message))
 
 
 class MegccWarning(UserWarning):
-    """A warning that something is done otherwise than the user may expect."""
+    """A warning that something is done differently than the user may expect."""
 
     def __init__(self, message: str = ""):
         super().__init__(readable(message if _command[0] else _in_python(message)))

@@ -26,7 +26,7 @@ from .ops.control.extern import Function
 
 __all__ = ["Operator", "load"]
 
-#: Names that the generated call has for other things.
+#: Names that the generated call uses itself.
 _TAKEN = {"begin", "end", "scratch", "call", "workspace"}
 
 
@@ -106,7 +106,7 @@ def load(externs: Externs | None) -> dict[tuple[str, str], list[Function]]:
     found = [pair for item in given
              for pair in ([(item, Path())] if isinstance(item, Operator) else _declared(Path(item)))]
     functions = [(operator, _function(operator, folder)) for operator, folder in found]
-    # One C file may have several functions: it is one file, with the prototypes of all in front.
+    # A C file with several functions is compiled once, with the prototypes of all of them first.
     prototypes: dict[str, list[str]] = {}
     for _, function in functions:
         prototypes.setdefault(function.files[0][0], []).append(f"{function.prototype};\n")

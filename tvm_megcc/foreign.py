@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text of a model in generated files. A model's author is not trusted with code: whatever of a model is printed,
-names above all, goes through `printable`, `identifier` or `c_string`, and templates print nothing that could end the
-comment or the literal around it (`checked`)."""
+"""Strings of a model in generated files.
+
+A model's author is not trusted with code: every string of a model that is printed, names above all, goes through
+`printable`, `identifier` or `c_string`, and templates print nothing that could end the comment or the literal around it
+(`checked`).
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ import re
 
 from .errors import InternalError, shortened
 
-#: Characters of a printed text: no quotes, brackets or signs that C, Make, CMake, Markdown, XML or a terminal would
-#: take for theirs, no backslash and question mark, which trigraphs and spliced lines are made of, nothing but ASCII.
+#: The characters of a printed string: ASCII without quotes, brackets and signs that C, Make, CMake, Markdown, XML or a
+#: terminal interpret, and without backslash and question mark, which form trigraphs and line splices.
 _FOREIGN = re.compile(r"[^A-Za-z0-9 _.,:;+\-=()/#@%!~^*]")
 _COMMENT_SIGNS = re.compile(r"(?<=[*/])(?=/)|(?<=/)(?=\*)")
-#: Longest printed text, and longest identifier without what is put before and after it.
+#: The longest printed string, and the longest identifier without prefix and suffix.
 LONGEST, LONGEST_IDENTIFIER = 160, 64
 
 
@@ -35,7 +38,7 @@ def identifier(text: str) -> str:
 
 
 def digest(text: str, length: int = 6) -> str:
-    """Some hexadecimal digits that tell texts apart."""
+    """Returns some hexadecimal digits that tell strings apart."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:length]
 
 
@@ -73,11 +76,11 @@ _OPEN = re.compile(r"\*/|/\*|//|\"|\?\?")
 
 
 def checked(value):
-    """Checks text that a template is about to print.
+    """Checks a string that a template is about to print.
 
     Raises:
-        InternalError: for a text that begins or ends a comment or a literal without doing the other too; a name of a
-            model that was forgotten here may do that.
+        InternalError: for a string that begins or ends a comment or a literal without doing both, such as a model's
+            name that was not made harmless.
     """
     if isinstance(value, str) and _OPEN.search(value) and (found := _OPEN.search(_CLOSED.sub(" ", value))):
         raise InternalError(f"a template prints {found[0]!r} without its counterpart in '{printable(value)}'")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dimensions by the names that a model calls them: `--dim batch=1 --dim sequence=1..128`."""
+"""Dimensions by their names in the model: `--dim batch=1 --dim sequence=1..128`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MOST = 20
 
 
 def parse_dims(given: str | Sequence[str] | Mapping[str, Size]) -> dict[str, int | list[Interval]]:
-    """`["batch=1", "sequence=1..128"]`, or sizes by name, as sizes and half-open intervals.
+    """Parses `["batch=1", "sequence=1..128"]`, or a dictionary of sizes by name, as sizes and half-open intervals.
 
     Raises:
-        MegccError: for what is no size and no range, and for a name that is given two meanings.
+        MegccError: for a value that is neither a size nor a range, and for a name that is given twice.
     """
     if isinstance(given, Mapping):
         return {name: _size(name, size) for name, size in given.items()}
@@ -65,13 +65,13 @@ def _size(name: str, size: Size) -> int | list[Interval]:
 def with_dims(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]],
               dispatch: Dispatcher | Intervals | None, dims: Mapping[str, int | list[Interval]]
               ) -> tuple[Sequence[Mapping[str, Shape]], Dispatcher | Intervals | None]:
-    """Sets of shapes and a dispatch that say of axes of inputs what `dims` says of their names.
+    """Returns sets of shapes and a dispatch for axes of inputs, from `dims`, which has them by name.
 
     Args:
         inputs: shapes of the model's inputs: an extent, the name of a dimension, or None for an axis without a name.
 
     Raises:
-        MegccError: for a name that no axis has, listing those there are, and for an axis that is given two extents.
+        MegccError: for a name that no axis has, listing the names, and for an axis that is given two extents.
     """
     if not dims:
         return sets, dispatch
@@ -104,7 +104,7 @@ def with_dims(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]],
 
 
 def axes_of(inputs: Mapping[str, Shape]) -> dict[str, list[tuple[str, int]]]:
-    """Open dimensions by name, and the axes that they are."""
+    """Returns the open dimensions by name, and their axes."""
     found: dict[str, list[tuple[str, int]]] = {}
     for input_, shape in inputs.items():
         for axis, dim in enumerate(shape):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the files are that are no Python: beside the package in a checkout, inside it when installed."""
+"""Locations of the files that are not Python: next to the package in a checkout, inside it when installed."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def templates() -> tuple[Path, ...]:
 
 
 class NoHome(MegccError):
-    """There is no place for a cache."""
+    """The user has no home folder, so there is no cache."""
 
 
 def cache(*parts: str) -> Path:
-    """Folder for what can be made again at any time ($MEGCC_CACHE, else the user's cache folder), or one below it.
+    """Returns the cache folder ($MEGCC_CACHE, else the user's), or one below it. Everything in it can be made again.
 
-    What lies there is loaded and run: each folder on the way is the user's, and nobody else's to write to.
+    Files in it are loaded and run, so each folder on the path must belong to the user, and be writable for nobody else.
 
     Raises:
-        NoHome: the user has no home; MegccError: a folder is somebody else's, or others may write to it.
+        NoHome: the user has no home; MegccError: a folder belongs to somebody else, or others may write to it.
     """
     folder = _cache()
     _require_own(folder)
@@ -66,7 +66,7 @@ def _cache() -> Path:
 
 
 def _require_own(folder: Path) -> None:
-    """Makes the folder where it can be made. Raises MegccError if others could have put something into it."""
+    """Makes the folder if it does not exist. Raises MegccError if others could have put something into it."""
     with suppress(OSError):  # who writes there says what is wrong
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
@@ -84,7 +84,7 @@ def _require_own(folder: Path) -> None:
 
 
 def _is_private(group: int) -> bool:
-    """Whether it is the group that some systems make for each user alone."""
+    """Whether it is the user private group that some systems make for each user."""
     import grp
     import pwd
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sequences of operators that become one kernel, as a table; most specific first.
 
-Terms are neutral: front ends fold them into their own pattern language, `match` finds them in our operator graph,
-and the tests compile one instance of every row and see that a single call is left.
+Patterns are neutral: front ends translate them to their own pattern language, `match` finds them in our operator graph,
+    and the tests compile one instance of every row and check that it becomes a single call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .ir.graph import Graph
 
 @dataclass(frozen=True)
 class Any:
-    """Any value. The same term at two places of a pattern means the same value."""
+    """Any value. The same term twice in a pattern means the same value."""
 
     name: str
 
@@ -30,7 +30,7 @@ class Const:
 
 @dataclass(frozen=True)
 class Call:
-    """One of some operators applied to terms; operators that are commutative match either way."""
+    """One of some operators applied to terms; commutative operators match either way."""
 
     kinds: tuple[str, ...]
     args: tuple[Term, ...]
@@ -50,7 +50,7 @@ Term = Union[Any, Const, Call, Opt]
 
 @dataclass(frozen=True)
 class Composite:
-    """A row of the table: the name that a partitioned function carries, and what it looks like."""
+    """A row of the table: the name of the partitioned function, and its pattern."""
 
     name: str
     term: Term
@@ -63,7 +63,7 @@ _X, _W, _B, _RESIDUAL = Any("x"), Const("w"), Const("b"), Any("residual")
 
 
 def _biased(kind: str) -> Term:
-    """Returns the producer, its bias as an operand of its own or as an operator after it."""
+    """Returns the producer with its bias as an operand or as an operator after it."""
     return Opt(("add",), Call((kind,), (_X, _W)), (_B,))
 
 
@@ -80,10 +80,10 @@ COMPOSITES = tuple(
 
 
 def match(term: Term, graph: Graph, value: str, found: Mapping[Term, str] | None = None) -> dict[Term, str] | None:
-    """Binds the terms of a pattern whose root computes `value`.
+    """Matches a pattern at the operator that computes `value`.
 
     Returns:
-        Each term with the value it stands for, or None where the pattern does not fit.
+        Each term with its value, or None if the pattern does not fit.
     """
     found = dict(found or {})
     if term in found:
@@ -119,7 +119,7 @@ def _orders(op):
 
 
 def _match_all(args, graph, producers, operands, found):
-    """Optional operands after the pattern's own (a bias) may be there or not."""
+    """Matches operands. Optional ones after the pattern's own (a bias) may be present or not."""
     if len(operands) < len(args):
         return None
     for term, operand in zip(args, operands, strict=False):

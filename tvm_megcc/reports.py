@@ -114,7 +114,7 @@ def compare(model: Model, target: str = "native", *, arrays: Feeds = None,
 
 
 def explain(model: Model, target: str = "native", **changes: Unpack[CompileKeywords]) -> Report:
-    """Which kernel realises each operator, why, and what the others were refused for: `megcc explain`.
+    """Shows which kernel computes each operator, why, and why others were refused: `megcc explain`.
 
     Returns:
         {model, target, measured, supported, findings, calls: a row each, views}. A model that cannot be compiled is no

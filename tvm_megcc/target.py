@@ -38,38 +38,31 @@ class Pairs:
 class Isa:
     """An instruction set level.
 
-    name: also the suffix of kernel symbols and of template overrides.
-    code: MEGCC_ISA_* in megcc_kernel.h.
-    lanes: float32 lanes of a vector; 1 is scalar code.
-    registers: vector registers a kernel may keep live.
-    alignment: bytes that weights and arena are aligned to.
-    guard: preprocessor condition under which a kernel file is compiled at all; the file raises its ISA by itself
-        (megcc_simd.h), so this asks for the machine only.
-    compiler: which compilers can, where not all that know the machine do, and compiler_name, in words: others leave the
-        level out.
-    fallback: the ISA whose template overrides apply where this one has none.
-    lane_fma: multiply-add takes one lane of a vector as an operand (NEON), so activations are loaded as vectors.
-    interleaves: loads and stores transpose four vectors (ld4, st4).
-    assembler: the loop over input channels of a tile is there in assembler (`conv2d/neon_lanes.py`).
-    int16_step: products of int16 that are added up in a lane by one instruction (megcc_integer.h).
-    laid: element type that 8-bit products take beside weights of int8; "" if there are none, and operands become
-        int16. laid_step: their products that are added up in a lane, and what runs of them are rounded up to.
-    closes: stores of bytes take two or four vectors, their limits and zero point (mgc_iclose4 in megcc_integer.h).
-    sums: how tiles of integer/dot add 8-bit products up where that is assembler: a class of
-        `integer/neon_sums.py`; "" where it is C.
-    ahead: tiles of conv2d/direct prefetch weights: those of the next tile, where a tile
-        has no more bytes of them than this. 0: no prefetch.
-    dsp: two products of int16 are added to a sum by one instruction, as Arm's DSP extension does (simd/dsp_integer.h).
-    pairs: how two pixels are multiplied by a weight at once, where there are no vectors (simd/pairs_integer.h).
-    helium: vectors of Helium: multiply-add takes a number from a general register as an operand (simd/helium.h), and
-        8-bit products are summed up over a vector (simd/helium_integer.h).
-    wide: vectors may be several registers; 8-bit products are added up in int16 by one instruction (RISC-V).
-    float16_isa: the row of the same CPU whose vectors are of float16: it computes operators on float16 where that is
-        wanted (megcc_halves.h). header: what megcc_simd.h calls the level, if not by its name.
-    hoists: an engine compiles kernels once more, and loads all that a stretch of code without jumps reads before it
-        computes (V8): a tile needs registers for every operand of a step, and steps must not be unrolled.
-    saturates: 8-bit products are added by twos in int16, and saturate (kernels/integer/pmaddubsw.py).
-    fused_rounding: a product and a sum of floats, rounded once, take fewer instructions than products of 64 bits.
+    name: also the suffix of kernel symbols and of template overrides. code: MEGCC_ISA_* in megcc_kernel.h. lanes:
+        float32 lanes of a vector; 1 is scalar code. registers: vector registers that a kernel may keep live. alignment:
+        of weights and arena, in bytes. guard: preprocessor condition under which a kernel file is compiled at all; it
+        asks for the machine only, because the file raises its ISA by itself (megcc_simd.h). compiler: preprocessor
+        condition for compilers that support the level, if not all of the machine do, and compiler_name, in words;
+        others leave the level out. fallback: the ISA whose template overrides apply if this one has none. lane_fma:
+        multiply-add takes one lane of a vector as an operand (NEON), so activations are loaded as vectors. interleaves:
+        loads and stores transpose four vectors (ld4, st4). assembler: the loop over input channels of a tile is in
+        assembler (`conv2d/neon_lanes.py`). int16_step: products of int16 that one instruction adds to a lane
+        (megcc_integer.h). laid: element type of packed activations for products with int8 weights; "" if the ISA has no
+        8-bit products, and operands become int16. laid_step: products that one instruction adds to a lane, and the
+        multiple that runs are padded to. closes: 8-bit stores take two or four vectors, their limits and zero point
+        (mgc_iclose4 in megcc_integer.h). sums: the class of `integer/neon_sums.py` whose assembler sums 8-bit products
+        in tiles of integer/dot; "" if they are summed in C. ahead: tiles of conv2d/direct prefetch the weights of the
+        next tile, if a tile has at most so many bytes of them; 0: no prefetch. dsp: one instruction adds two products
+        of int16 to a sum, as Arm's DSP extension does (simd/dsp_integer.h). pairs: how one multiplication computes
+        products of two pixels, on CPUs without vectors (simd/pairs_integer.h). helium: vectors of Helium: multiply-add
+        takes a number from a general register as an operand (simd/helium.h), and instructions sum 8-bit products over a
+        vector (simd/helium_integer.h). wide: vectors may be several registers; one instruction adds 8-bit products to
+        int16 (RISC-V). float16_isa: the row of the same CPU whose vectors are of float16, for operators that are
+        computed in float16 (megcc_halves.h). header: megcc_simd.h's name of the level, if it differs. hoists: an engine
+        compiles kernels once more, and moves all loads of a stretch of code without jumps to its begin (V8): a tile
+        needs registers for every operand of a step, and steps must not be unrolled. saturates: instructions add pairs
+        of 8-bit products in int16, and saturate (kernels/integer/pmaddubsw.py). fused_rounding: rounding by a fused
+        multiply-add of floats takes fewer instructions than by 64-bit products.
     """
 
     name: str
@@ -107,7 +100,7 @@ class Isa:
 
     @property
     def built(self) -> str:
-        """The condition of the preprocessor under which there is code for the level."""
+        """The preprocessor condition under which there is code for the level."""
         return f"{self.guard} && {self.compiler}" if self.compiler else self.guard
 
     @property
@@ -118,12 +111,13 @@ class Isa:
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """The rank of a level. Among levels of one machine, a CPU takes the one of the highest rank that it runs."""
+        """Returns the rank of a level. Among levels of one machine, a CPU takes the one of the highest rank that it
+        supports."""
         return self.code >> 16, self.code & 0xff, self.code >> 8 & 0xff
 
 
 _RV64 = "defined(__riscv) && __riscv_xlen == 64"
-#: As megcc_simd.h asks for it.
+#: The same condition as in megcc_simd.h.
 _RVV = {"compiler": "defined(__clang__) && __clang_major__ >= 18", "compiler_name": "clang 18 or newer", "wide": True}
 _AVX = {"int16_step": 2, "ahead": 256 << 10, "fused_rounding": True}
 _ARM64_ISA = {"closes": True, "lane_fma": True, "interleaves": True, "assembler": True}
@@ -210,7 +204,7 @@ class Target:
 
     @property
     def pointer_bytes(self) -> int:
-        """Bytes of an address; of a CPU that is not known, those of the larger ones."""
+        """Bytes of an address; for an unknown CPU, of the larger ones."""
         return 4 if self.machine in ("thumb", "arm", "riscv32", "wasm32") else 8
 
 
@@ -317,14 +311,14 @@ _CALLED = tuple((re.compile(pattern), name) for pattern, name in (
 
 
 def meant_by(name: str) -> str:
-    """Returns the target that is probably meant by a name that is none, or ""."""
+    """Returns the target that an unknown name probably means, or ""."""
     small = name.lower()
     called = next((target for pattern, target in _CALLED if pattern.fullmatch(small)), "")
     return called or next(iter(difflib.get_close_matches(small, ["native", *TARGETS], 1, 0.7)), "")
 
 
 def parse_targets(text: str) -> tuple[Target, ...]:
-    """`"native,arm64"` as targets, best ISA level of a machine first.
+    """Parses `"native,arm64"` as targets, best ISA level of a machine first.
 
     Raises:
         MegccError: for a name that is not in the table.
@@ -358,19 +352,19 @@ _FLAGS = {
 
 
 def machine() -> str:
-    """Returns the machine we run on, by the name that `Target.machine` has."""
+    """Returns the machine that we run on, by the name that `Target.machine` has."""
     found = platform.machine().lower()
     return {"amd64": "x86_64", "arm64": "aarch64", "armv7l": "arm", "armv8l": "arm"}.get(found, found)
 
 
 def native() -> Target:
-    """Returns the best target for the machine we run on."""
+    """Returns the best target for the machine that we run on."""
     flags = _cpu_flags()
     return next((TARGETS[name] for name, needed in _FLAGS.get(machine(), ()) if needed <= flags), TARGETS["c"])
 
 
 def runs(target: Target) -> bool:
-    """Whether the CPU we run on has what the target asks for."""
+    """Whether the CPU that we run on has the features of the target."""
     flags = _cpu_flags()
     return any(name == target.name and needed <= flags for name, needed in _FLAGS.get(machine(), ()))
 

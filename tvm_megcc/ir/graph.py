@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operator graph: frozen values that every stage receives and returns anew."""
+"""The operator graph: immutable values; every stage receives one and returns a new one."""
 
 from __future__ import annotations
 
@@ -57,10 +57,8 @@ def _attr_text(value) -> str:
 
 
 class Body:
-    """A graph within an operator, such as the body of a loop. It is equal to itself only.
-
-    Its inputs and outputs are the operator's in the order that the operator declares.
-    """
+    """A graph within an operator, such as the body of a loop. It is equal only to itself. Its inputs and outputs are in
+    the order that the operator declares."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
@@ -119,18 +117,14 @@ class Filled(NamedTuple):
 class Graph:
     """Operators in topological order over named values.
 
-    types: of every value, constants included. constants: value name -> logical (ONNX order) array.
-    states: (output, input): after a run the output's value becomes the input's. begins: what these inputs are before
-        the first run; zeros where nothing is said.
-    conditions: what its operators demanded of the symbols when they were imported; those that are left state theirs
-        again.
-    quantised: (scale, zero point) of integer inputs and outputs, where the model says so and no operator does.
-    stream: of a network that takes a sequence in blocks.
-    strings: those that the model holds; string_ports: the inputs and outputs whose numbers (int64) are places among
-        them, negative ones of strings that are not.
-    labels: names by which outputs are known outside, where their own are not these: those of inputs that are outputs.
-    filled: inputs that grow with a state; they have room for all. counters: inputs, states, that count the rows of
-        states that grow -> how many there may be.
+    types: of every value, constants included. constants: value name -> logical (ONNX order) array. states: (output,
+        input): after a run the output's value becomes the input's. begins: first values of these inputs; zeros if there
+        is none. conditions: of operators on symbols, recorded at import; operators that remain state theirs again.
+        quantised: (scale, zero point) of integer inputs and outputs that no quantisation operator determines. stream:
+        of a network that takes a sequence in blocks. strings: the table of strings; string_ports: the string inputs and
+        outputs, whose values (int64) are indices in it, or negative numbers for other strings. labels: public names of
+        outputs that differ from these: those of inputs that are outputs. filled: inputs that grow with a state; they
+        have its full capacity. counters: states that hold the number of rows of states that grow -> the largest number.
     """
 
     name: str
@@ -184,7 +178,7 @@ class Graph:
 
 
 def unused(name: str, *taken: Container[str]) -> str:
-    """Returns the name, or a similar one that is not in use: names of a model may be any text."""
+    """Returns the name, or a similar one that is not in use: names of a model may be any string."""
     while any(name in names for names in taken):
         name += "'"
     return name
@@ -198,12 +192,13 @@ def network_bytes(graph: Graph) -> int:
     return sum(graph.constants[name].nbytes for name in read)
 
 
-#: The operator that makes a number which the run computes the value of a symbol; its result is its operand.
+#: The operator that makes its operand, a number that the run computes, the value of an unbacked symbol.
 EXTENT = "extent"
 
 
 def waits_for(ops: Sequence[Op], types: Mapping[str, TensorType]) -> list[tuple[str, ...]]:
-    """Maps each operator to those that it has to follow: its operands, and the counts that its extents depend on."""
+    """Maps each operator to those that it has to follow: the producers of its operands, and those of unbacked symbols
+    that its extents depend on."""
     counts = {op.attrs.symbol.name: op.outputs[0] for op in ops if op.kind == EXTENT}
     if not counts:
         return [op.inputs for op in ops]
@@ -264,7 +259,7 @@ def _with_results(op: Op, needed: Container[str]) -> Op:
 
 def in_order(reads: Sequence[Iterable[str]], makes: Sequence[Iterable[str]]) -> tuple[list[int], list[int]]:
     """Sorts nodes topologically and stably, as indices of a list. Also returns the nodes on a cycle or after one. Names
-    that no node makes count as known."""
+    that no node produces count as known."""
     made = {name for names in makes for name in names}
     wanted = [{name for name in names if name in made} for names in reads]
     readers: dict[str, list[int]] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs whose shapes are not all known: their symbols, buckets of values for these, and putting values in."""
+"""Graphs whose shapes are not all known: their symbols, buckets of values for these, and substitution."""
 
 from __future__ import annotations
 
@@ -35,14 +35,12 @@ class Bucket:
 
     @property
     def representative(self) -> dict[str, int]:
-        """The shape that choices of speed are made for: the largest, or a little more than the least."""
+        """The shape that speed is optimised for: the largest, or a little more than the least."""
         return {name: 2 * max(low, 1) if high is None else high for name, low, high in self.bounds}
 
     def largest(self, dim: Dim) -> int | None:
-        """Returns the largest value of an extent or size in this bucket; None if it has no limit.
-
-        0 where it would be less than nothing for every shape: conditions refuse these when the inputs get shapes.
-        """
+        """Returns the largest value of an extent or size in this bucket; None if it has no limit. Returns 0 if it would
+        be negative for every shape: conditions refuse such shapes."""
         high = interval(dim, self.limits)[1]
         return high if high is None else max(high, 0)
 
@@ -85,11 +83,9 @@ def with_symbols(graph: Graph, values: Mapping[str, Dim]) -> Graph:
 
 @dataclass(frozen=True)
 class Count:
-    """A symbol that a run computes the value of.
-
-    value, element: the tensor of int64 that holds it, and where. bound: the largest value, over symbols of inputs and
-    counts before it; None for no limit. required: it is asked for even where no extent depends on it.
-    """
+    """An unbacked symbol. value, element: the int64 tensor that holds its value, and the index in it. bound: the
+    largest value, over symbols of inputs and earlier unbacked symbols; None for no limit. required: the value is
+    computed even if no extent depends on it."""
 
     symbol: str
     value: str
@@ -123,8 +119,8 @@ def with_unbacked_symbols(bucket: Bucket, symbols: Sequence[Count]) -> Bucket:
 
 
 def with_likely(graph: Graph, values: Mapping[str, int]) -> Graph:
-    """Returns the graph with these as the likely values of the symbols of its inputs; counts have a share of their
-    bounds."""
+    """Returns the graph with these as the likely values of the symbols of its inputs; unbacked symbols have a share of
+    their bounds."""
     least = free(*(dim for name in graph.inputs for dim in graph.types[name].shape))
     found = {name: Symbol(name, value, least[name][0]) for name, value in values.items()}
     for count in unbacked_symbols(graph):
@@ -134,7 +130,7 @@ def with_likely(graph: Graph, values: Mapping[str, int]) -> Graph:
 
 
 def likely_type(type_: TensorType | None, least: int = 0) -> TensorType | None:
-    """Returns the type with its extents at their likely values, or at `least` where they are less."""
+    """Returns the type with its extents at their likely values, but at least `least`."""
     if type_ is None or type_.is_static:
         return type_
     return type_.with_shape(dim if isinstance(dim, int) else max(likely(dim), least) for dim in type_.shape)

@@ -14,10 +14,8 @@ from .dims import Dim, ceildiv, product, static
 
 
 class ElementType(NamedTuple):
-    """How an element type is written in C, its bytes, and what it is called in names of kernels and helpers.
-
-    carrier: of a type that only stores numbers, the type that they are computed in (ir/narrow.py).
-    """
+    """An element type: how C writes it, its size, and its names in kernels and helpers. carrier: for a type that only
+    stores numbers, the type in which they are computed (ir/narrow.py)."""
 
     c_type: str
     bytes: int
@@ -45,7 +43,7 @@ DTYPES = {
     "int2": ElementType("uint8_t", 1, "i2", "int8"), "uint2": ElementType("uint8_t", 1, "u2", "uint8"),
 }
 
-#: Those of every front end and every interface; the others come and go by ONNX models and Python.
+#: The types that all front ends and interfaces support; the others occur in ONNX models and Python only.
 ORDINARY = tuple(dtype for dtype, element in DTYPES.items() if not element.carrier or dtype == "float16")
 
 
@@ -115,7 +113,8 @@ class TensorType:
 
     @property
     def c_unsigned(self) -> str:
-        """The type that integers are added and multiplied in, so that they wrap: no narrower one is left to C."""
+        """The unsigned type in which integers are added and multiplied, so that they wrap; at least 32 bits, because C
+        promotes narrower types to int."""
         return "uint64_t" if self.itemsize == 8 else "uint32_t"
 
     @property
@@ -128,17 +127,17 @@ class TensorType:
 
     @property
     def static_shape(self) -> tuple[int, ...] | None:
-        """The shape where every extent is a number, else None."""
+        """The shape if every extent is a number, else None."""
         return static(self.shape)
 
     @property
     def static_size(self) -> int | None:
-        """Number of logical elements where every extent is a number, else None."""
+        """The number of logical elements if every extent is a number, else None."""
         return None if (shape := self.static_shape) is None else math.prod(shape)
 
     @property
     def static_bytes(self) -> int | None:
-        """Bytes in memory where every extent is a number, else None."""
+        """The bytes in memory if every extent is a number, else None."""
         return self.bytes if self.is_static else None  # type: ignore[return-value]
 
     def with_layout(self, layout: Layout) -> TensorType:

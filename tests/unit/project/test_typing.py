@@ -28,7 +28,7 @@ def mypy(path: Path, tmp_path: Path) -> str:
 def test_a_program_with_types(tmp_path):
     assert mypy(EXAMPLE, tmp_path) == ""
     wrong = tmp_path / "wrong.py"
-    wrong.write_text(EXAMPLE.read_text().replace("threads=2", 'threads="2"').replace("layers=True", "layer=True")
+    wrong.write_text(EXAMPLE.read_text().replace("threads=2", 'threads=2.5').replace("layers=True", "layer=True")
                      .replace("int(scores.argmax())", "scores"))
     said = mypy(wrong, tmp_path)
     assert all(word in said for word in ('"threads"', '"layer"', "Incompatible return value")), said

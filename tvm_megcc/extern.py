@@ -123,8 +123,8 @@ def load(externs: Externs | None) -> dict[tuple[str, str], list[Function]]:
 def _declared(path: Path) -> list[tuple[Operator, Path]]:
     """Returns the operators that a file declares, with its folder."""
     if not path.is_file():
-        raise MegccError(f"{path}: there is no such file; --extern wants a Python file that declares operators "
-                         "(docs/extern.md)")
+        raise MegccError(f"{path} {'is a folder' if path.is_dir() else 'does not exist'}; --extern wants a Python file "
+                         "that declares operators (docs/extern.md)")
     try:
         names = runpy.run_path(str(path))
     except MegccError:

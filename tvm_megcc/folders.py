@@ -100,6 +100,24 @@ def replace(folder: Path, files: Mapping[str, bytes | Contents], keep: str) -> N
             _unlock(held)
 
 
+def refuse_precious(folder: Path, needed: Iterable[str | Path] = ()) -> None:
+    """Raises MegccError for a folder that nobody means to replace as a whole: a file, a repository of git, the folder
+    that this process runs in or one around it, and one with a file or folder that is `needed`."""
+    there = folder.resolve()
+    if folder.exists() and not folder.is_dir():
+        raise MegccError(f"{folder} is a file: name a folder to write")
+    with suppress(FileNotFoundError):
+        if there in (Path.cwd(), *Path.cwd().parents):
+            raise MegccError(f"{folder} would be replaced as a whole, and this process runs in it: name a new folder, "
+                             f"such as {folder / 'network'}")
+    if (folder / ".git").exists():
+        raise MegccError(f"{folder} would be replaced as a whole, and is a repository of git: name a new folder, such "
+                         f"as {folder / 'network'}")
+    for path in map(Path, needed):
+        if there in (path.resolve(), *path.resolve().parents):
+            raise MegccError(f"{folder} would be replaced as a whole, with {path}: name another folder")
+
+
 @contextmanager
 def _one_writer(folder: Path) -> Iterator[None]:
     """Excludes other writers of this path. It locks the parent, because without an exchange the folder itself is absent

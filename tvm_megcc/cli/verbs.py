@@ -21,15 +21,15 @@ PATIENCE = 2.0
 
 
 def compile_(args: argparse.Namespace) -> int:
-    from .. import api
+    from .. import api, folders
     from ..codegen import bundle
     from ..tools import source
 
     args, models = source.described(args.config, args) if args.config else (args, source.each_model(args))
-    if args.output and Path(args.output).exists() and not Path(args.output).is_dir():
-        raise MegccError(f"{args.output} is a file; -o names the folder to write")
-    if args.output and not args.force:  # before the time that compiling takes
-        bundle.require_replaceable(Path(args.output))
+    if args.output:  # before the time that compiling takes
+        folders.refuse_precious(Path(args.output), [model for model, *_ in models])
+        if not args.force:
+            bundle.require_replaceable(Path(args.output))
     artifacts = []
     for model, name, options in models:
         with _progress(args, f"compiling {model}"):
@@ -194,11 +194,12 @@ def explain_(args: argparse.Namespace) -> int:
 def report_(args: argparse.Namespace) -> int:
     from ..tools.report import page, report
 
+    output = Path(args.output or f"{Path(args.path).stem}_report.html")
+    _require_writable(output)
     report.refuse_compiled(args.path)
     page.require_bokeh()
     with _progress(args, f"compiling, building and timing {args.path}"):
         facts = report.report(args.path, args)
-    output = Path(args.output or f"{Path(args.path).stem}_report.html")
     try:
         output.write_text(page.page(facts), encoding="utf-8")
     except OSError as error:
@@ -206,6 +207,14 @@ def report_(args: argparse.Namespace) -> int:
     _print(args, facts, lambda facts: f"{output}: {facts['model']} on {facts['target']}, "
                                       f"{output.stat().st_size:,} bytes\n")
     return 0
+
+
+def _require_writable(file: Path) -> None:
+    """Raises MegccError where no file can be written, before the time that it takes to find its contents."""
+    if file.is_dir():
+        raise MegccError(f"{file} is a folder: -o names the file to write")
+    if not file.parent.is_dir():
+        raise MegccError(f"{file} cannot be written: there is no folder {file.parent}")
 
 
 def quantize_(args: argparse.Namespace) -> int:
@@ -216,8 +225,10 @@ def quantize_(args: argparse.Namespace) -> int:
         if not args.quiet:
             print(f"megcc: {what} …", file=sys.stderr, flush=True)
 
+    output = args.output or f"{Path(args.path).stem}_int8.onnx"
+    _require_writable(Path(output))
     kept = [name for names in args.keep_float for name in names.split(",")]
-    report = quantize.quantize(args.path, args.calibrate, args.output or f"{Path(args.path).stem}_int8.onnx",
+    report = quantize.quantize(args.path, args.calibrate, output,
                                method=args.method, keep_float=kept, enough=args.enough,
                                inputs=parse_inputs(args.input), evaluate=args.evaluate, most=args.samples,
                                target=args.target, time=not args.no_time, dims=parse_dims(args.dim), say=say)
@@ -226,9 +237,12 @@ def quantize_(args: argparse.Namespace) -> int:
 
 
 def export_(args: argparse.Namespace) -> int:
+    from .. import folders
     from ..tools import source
     from ..tools.export import packages
 
+    if args.output:
+        folders.refuse_precious(Path(args.output), [args.path])
     with _progress(args, f"compiling {args.path}"):
         args.target = args.target or packages.TARGETS.get(args.system)
         folder = source.folder_of(args.path, args, embed=not args.beside and packages.embedding(

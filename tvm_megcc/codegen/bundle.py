@@ -57,9 +57,10 @@ def write(artifacts: Sequence[Compiled], folder: str | Path, embed: bool | str =
 
     Raises:
         MegccError: if something stands there that we did not make, or that was edited since, and if it cannot be
-            written; for another `embed`.
+            written; for another `embed`; as `folders.refuse_precious`, with `force` too.
     """
     folder = Path(folder)
+    folders.refuse_precious(folder)
     try:
         if not force:
             require_replaceable(folder, others or {})

@@ -331,6 +331,21 @@ def test_chosen_outputs():
         import_onnx(proto, output_names=["z"])
 
 
+def test_a_model_that_lists_no_outputs():
+    proto = model([node("Relu", "x", "h"), node("Neg", "h", "y")], {"x": [2]}, ["y"])
+    proto.graph.output[0].name = "end"
+    with pytest.raises(ModelError, match="output 'end': nothing in the model produces it; output_names takes others, "
+                                         "such as y"):
+        import_onnx(proto)
+    del proto.graph.output[:]
+    with pytest.raises(ModelError, match='lists no outputs; choose some of its values, such as output_names="y"'):
+        import_onnx(proto)
+    assert import_onnx(proto, output_names=["y"]).outputs == ("y",)
+    del proto.graph.node[:]
+    with pytest.raises(ModelError, match="no graph with outputs"):
+        import_onnx(proto)
+
+
 def test_a_cut_model_has_the_inputs_that_it_needs():
     proto = model([node("Relu", "a", "h"), node("Add", "h b", "y")], {"a": [2], "b": [2]}, ["y"])
     assert import_onnx(proto, output_names=["h"]).inputs == ("a",)

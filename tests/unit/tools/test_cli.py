@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -206,6 +207,32 @@ def test_a_folder_that_is_not_replaced_is_said_before_compiling(tmp_path, capsys
     monkeypatch.setattr(api, "compile", lambda *_, **__: pytest.fail("compiled in vain"))
     assert main(["compile", DIGITS, "--target", "c", "-o", "mine"]) == REFUSED
     assert "mine was not made by 'megcc compile'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["compile --target c", "export --for rust"])
+def test_what_no_force_replaces(verb, tmp_path, capsys, monkeypatch):
+    """A file, a repository, the folder that the command runs in or one around it, the folder of the model."""
+    for folder in ("repository/.git", "around/here", "own"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "own/net.onnx").write_bytes(Path(DIGITS).read_bytes())
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.chdir(tmp_path / "around/here")
+    for path, output, reason in ((DIGITS, "../../repository", "is a repository of git"), (DIGITS, ".", "runs in it"),
+                                 (DIGITS, "..", "runs in it"), (DIGITS, "../../file", "is a file"),
+                                 ("../../own/net.onnx", "../../own", "with ../../own/net.onnx")):
+        assert main([*verb.split(), path, "-o", output, "--force", "-q"]) == REFUSED
+        assert reason in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before
+    with pytest.raises(MegccError, match="runs in it"):
+        api.compile(DIGITS, "c").save(".", force=True)
+
+
+def test_a_page_that_cannot_be_written_is_said_at_once(tmp_path, capsys):
+    for output, reason in ((".", "is a folder"), ("none/page.html", "there is no folder none")):
+        for argv in (["report", DIGITS], ["quantize", DIGITS, "--calibrate", "none.npz"]):
+            assert main([*argv, "-o", output]) == REFUSED
+            assert reason in capsys.readouterr().err
 
 
 def test_options_that_a_compiled_folder_cannot_obey(capsys):

@@ -164,6 +164,9 @@ class Importer:
     def run(self) -> Graph:
         self.findings += [f"input {quoted(name)}: the name is used twice; rename one of them"
                           for name, uses in Counter(value.name for value in self.graph.input).items() if uses > 1]
+        if not self.output_names:
+            self.findings.append("the graph lists no outputs; choose some of its values, such as --output-names "
+                                 f'"{",".join(self._last())}"')
         listed, self.output_names = self.output_names, list(dict.fromkeys(self.output_names))
         scope = Scope(declared=self._declared())
         self._initializers(self.graph, scope)
@@ -176,7 +179,7 @@ class Importer:
                 self.findings.append(f"output {quoted(name)}: nothing in the model produces it{self._near(name)}")
         tensors = {name: output_tensors(self, name, scope) for name in self.output_names}
         self.output_names = [tensor for name in self.output_names for tensor in tensors[name]]
-        if not self.output_names:
+        if listed and not self.output_names:
             self.findings.append("its outputs are empty: no tensor is left")
         self.findings += [f"output {quoted(name)}: has strings that come neither from inputs nor from tables, which is "
                           "not supported" for name in self.output_names
@@ -375,7 +378,16 @@ class Importer:
         """Returns names of the model that are similar to this one."""
         known = dict.fromkeys(output for node in self.graph.node for output in node.output if output)
         near = difflib.get_close_matches(name, known, 3)
-        return f"; did you mean {' or '.join(near)}?" if near else "; 'megcc explain' shows the names of all values"
+        if near:
+            return f"; did you mean {' or '.join(near)}?"
+        if self.cut:
+            return "; 'megcc explain' shows the names of all values"
+        return f"; --output-names takes others, such as {', '.join(last)}" if (last := self._last()) else ""
+
+    def _last(self) -> list[str]:
+        """Returns names of some values that no node reads."""
+        read = {name for node in self.graph.node for name in reads(node)}
+        return [name for node in self.graph.node for name in node.output if name and name not in read][:3]
 
     def _needed(self, outputs: Sequence[str]) -> list[onnx.NodeProto]:
         """Returns the nodes that the outputs depend on."""

@@ -115,7 +115,7 @@ def is_string(message: Message) -> bool:
 
 def _check_model(proto: onnx.ModelProto, subject: str, opsets: dict[str, int]) -> None:
     findings = []
-    if not proto.graph.output:
+    if not proto.graph.output and not proto.graph.node:
         findings.append("the model has no graph with outputs: the file is empty, truncated or no ONNX model")
     elif opsets.get("ai.onnx", 1) < 1:
         findings.append(f"it states operator set {opsets['ai.onnx']}, and the first one is 1; export the model again")

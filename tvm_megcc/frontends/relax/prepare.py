@@ -25,6 +25,7 @@ from ..tvm_versions import (
     is_number,
     key_of,
     name_of,
+    result_type_of,
     type_of,
     value_of,
     with_arguments,
@@ -102,8 +103,8 @@ def sole_params(mod: tvm.IRModule) -> tvm.IRModule:
                     if not any(param.same_as(other) for other in params[place + 1:])]
             if len(sole) < len(params):
                 builder = builder or relax.BlockBuilder(mod)
-                result = function.ret_ty if hasattr(function, "ret_ty") else function.ret_struct_info
-                builder.update_func(var, relax.Function(sole, function.body, result, function.is_pure, function.attrs))
+                builder.update_func(var, relax.Function(sole, function.body, result_type_of(function),
+                                                        function.is_pure, function.attrs))
     return mod if builder is None else builder.get()
 
 

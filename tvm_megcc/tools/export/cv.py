@@ -20,6 +20,7 @@ def write(target: str, output: str | Path, force: bool = False) -> dict:
     targets, output = parse_targets(target), Path(output)
     if len(targets) != 1:
         raise MegccError("one target a folder; write one for each CPU")
+    folders.refuse_precious(output)
     if output.exists() and not force and not (output.is_dir() and not any(output.iterdir())):
         raise MegccError(f"{output} exists already; choose another --output, or replace it with --force")
     made = image_library.files(targets[0])

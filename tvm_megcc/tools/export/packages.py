@@ -60,6 +60,7 @@ def export(folder: Path, system: str, output: str | Path | None, version: str = 
                          "--region, or take the folder as it is")
     names = [model["name"] for model in read_manifest(folder)["models"]]
     output = Path(output or "_".join([*names, system.replace("-", "_")]))
+    folders.refuse_precious(output)
     place = output.resolve().name
     if system == "npm":
         files = npm.package(folder, name, version, url, cc, place=place)

@@ -148,7 +148,7 @@ def _function(operator: Operator, folder: Path) -> Function:
             return f"kernels/{path.name}", path.read_text()
         except (OSError, UnicodeDecodeError) as error:
             raise MegccError(f"extern {operator.domain}::{operator.name}: {path} cannot be read: "
-                             f"{error.strerror if isinstance(error, OSError) else 'it is no text'}") from None
+                             f"{error.strerror if isinstance(error, OSError) else 'it is not UTF-8 text'}") from None
 
     return Function(
         label=f"{operator.domain}::{operator.name}", symbol=operator.symbol, inputs=tuple(operator.inputs.items()),

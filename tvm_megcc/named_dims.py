@@ -32,7 +32,7 @@ def parse_dims(given: str | Sequence[str] | Mapping[str, Size]) -> dict[str, int
             raise MegccError(f"dimension '{text}': expected NAME=SIZE or NAME=RANGES, such as batch=1 or "
                              "sequence=1..128")
         if name in found:
-            raise MegccError(f"dimension '{text}': '{name}' is given in another text too")
+            raise MegccError(f"dimension '{text}': '{name}' is given in another string too")
         found[name] = _size(name, size)
     return found
 

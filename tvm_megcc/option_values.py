@@ -155,7 +155,7 @@ def parse_inputs(strings: str | Sequence[str] | Inputs) -> dict[str, Input]:
         if not (name and equals and words):
             raise MegccError(f"input '{text}': {INPUT_GRAMMAR}")
         if name in inputs:
-            raise MegccError(f"input '{text}': '{name}' is given in another text too")
+            raise MegccError(f"input '{text}': '{name}' is given in another string too")
         inputs[name] = parse_input(words, text)
     return inputs
 

@@ -174,7 +174,7 @@ def _row(values) -> Row:
                 and not (name == "ns" and value is None and values.get("error")):
             raise MegccError(f"field '{name}' is no time or cost: {value!r}")
         if not number and not isinstance(value, str):
-            raise MegccError(f"field '{name}' is no text: {value!r}")
+            raise MegccError(f"field '{name}' is no string: {value!r}")
     return Row(**values)
 
 

@@ -222,7 +222,7 @@ def _counted_in_units(model: ContainerModel) -> ContainerModel:
     """Returns the model as the large format has it."""
     if any(row.storage == Storage.weight and row.data % WEIGHTS_ALIGNMENT
            for program in model.programs for row in program.tensors):
-        raise MegccError(f"weights that lie behind everything else begin at multiples of {WEIGHTS_ALIGNMENT} bytes")
+        raise MegccError(f"weights after everything else begin at multiples of {WEIGHTS_ALIGNMENT} bytes")
     return replace(model, programs=tuple(
         replace(program, tensors=tuple(
             replace(row, data=row.data // WEIGHTS_ALIGNMENT) if row.storage == Storage.weight else row
@@ -324,7 +324,7 @@ def read(data: Bytes) -> ContainerModel:
         raise MegccError(f"the container has format {found}, this version reads formats {FORMAT} and {LARGE_FORMAT}")
     if found == LARGE_FORMAT:
         if not 8 <= values["weights_begin"] <= len(data):
-            raise MegccError("the container is damaged: its weights begin behind its end")
+            raise MegccError("the container is damaged: its weights begin after its end")
         values["weights"] = data[values["weights_begin"]:]
         values["programs"] = tuple(replace(program, tensors=tuple(
             replace(row, data=row.data * WEIGHTS_ALIGNMENT) if row.storage == Storage.weight else row

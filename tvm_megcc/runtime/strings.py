@@ -40,7 +40,7 @@ class StringTable:
         if isinstance(text, bytes):
             text = text.decode("utf-8", "surrogateescape")
         if not isinstance(text, str):
-            raise TypeError(f"{type(text).__name__} is no text")
+            raise TypeError(f"{type(text).__name__} is no string")
         place = self._places.get(text)
         return others.setdefault(text, -1 - len(others)) if place is None else place
 

@@ -66,7 +66,8 @@ def _parsed(path: Path) -> Any:
     try:
         text = folders.read(path, MOST_BYTES).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise MegccError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}") from None
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise MegccError(f"{path} cannot be read: {reason}") from None
     try:
         if path.suffix == ".toml":
             try:

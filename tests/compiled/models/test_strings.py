@@ -59,7 +59,7 @@ def test_hostile_texts(tmp_path):
         assert found["place"].tolist() == [*range(len(HOSTILE)), -1, -1, -1]
         assert found["text"].tolist() == ["none of them", *HOSTILE, *["none of them"] * 2]
         assert session.run({"x": [b"a", b"\xff"], "n": [0, 1]})["place"].tolist() == [5, -1]
-        with pytest.raises(TypeError, match="int is no text"):
+        with pytest.raises(TypeError, match="int is no string"):
             session.run({"x": np.array([1, 2], object), "n": [0, 1]})
 
 

@@ -121,7 +121,7 @@ def test_texts_of_a_run():
     assert strings.strings(np.array([7, -9, -2**63]), others).tolist() == ["", "", ""]
     assert strings.numbers("new", others).shape == ()
     for wrong in ([1.5], [None], [["a"], ["b", "c"]]):
-        with pytest.raises(TypeError, match="is no text"):
+        with pytest.raises(TypeError, match="is no string"):
             strings.numbers(np.array(wrong, object), others)
     assert all(map(StringTable.are, ("a", ["a"], np.array(["a"]), np.array([b"a"]), np.array(["a"], object))))
     assert not StringTable.are([1]) and not StringTable.are(np.zeros(2))

@@ -53,7 +53,7 @@ def test_texts_that_are_wrong_show_the_grammar(text, message):
 
 @pytest.mark.parametrize(("text", "message"), [
     ("data=std=0", "not finite or is 0"), ("data=mean=inf", "not finite"), ("data=std=1,scale=1", "both std and scale"),
-    ("data=network=HWC", "expected NCHW or NHWC"), ("data=uint8;data=int8", "'data' is given in another text too"),
+    ("data=network=HWC", "expected NCHW or NHWC"), ("data=uint8;data=int8", "'data' is given in another string too"),
 ])
 def test_values_that_are_wrong(text, message):
     with pytest.raises(MegccError, match=message):

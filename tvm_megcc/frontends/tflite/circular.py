@@ -32,7 +32,7 @@ def circular_buffer(node: Node) -> Results:
         raise ShapeError(f"has cycles_max {cycles!r}")
     cycles = cycles if cycles > 0 else 1 if shape[1] in _EVERY_RUN else 2
     if cycles > _MOST_CYCLES:
-        raise ShapeError(f"what follows it runs every {cycles} times only (cycles_max)")
+        raise ShapeError(f"what follows it runs only once in {cycles} runs (cycles_max)")
     if len(node.results) != 1:
         raise Unsupported("a second result is not supported")
     name = node.states.of(node.operator.outputs[0])

@@ -136,7 +136,7 @@ class States:
             elif operator.kind == "ASSIGN_VARIABLE" and len(operator.inputs) == 2 and operator.inputs[0] in handles:
                 self.first[handles[operator.inputs[0]]] = graph.tensors[operator.inputs[1]]
             else:
-                raise Unsupported(f"computes what variables begin with by {operator.kind}, which is not supported")
+                raise Unsupported(f"computes first values of variables by {operator.kind}, which is not supported")
 
 
 def _constant(first: Tensor, variable: Tensor, name: str) -> np.ndarray:
@@ -146,7 +146,8 @@ def _constant(first: Tensor, variable: Tensor, name: str) -> np.ndarray:
         ShapeError: for another type than that of its reads; Unsupported: for a value that is computed.
     """
     if first.data is None:
-        raise Unsupported(f"variable {quoted(name)} begins with what another graph computes, which is not supported")
+        raise Unsupported(f"variable {quoted(name)} has a first value that another graph computes, "
+                          "which is not supported")
     if (first.dtype, first.shape) != (variable.dtype, variable.shape):
         raise ShapeError(f"variable {quoted(name)} is {variable.dtype}{list(variable.shape)}, and begins as "
                          f"{first.dtype}{list(first.shape)}")

@@ -87,7 +87,7 @@ def _raised(s: Streamer, name: str) -> str:
     if len(shape) < 2:
         return name
     if len(shape) > 3:
-        raise Refused(f"its operand '{name}' has more axes than what it is added to")
+        raise Refused(f"its operand '{name}' has more axes than the value that it is added to")
     return _reshaped(s, name, (*shape[:-1], 1, shape[-1]))
 
 
@@ -194,7 +194,7 @@ def concat(s: Streamer, op: Op) -> None:
         places = [index for index, name in enumerate(op.inputs) if name in own]
         front = op.inputs[:places[0]]
         if len(places) != 1 or any(name not in s.constants or s.constants[name].any() for name in zeros):
-            raise Refused("it puts something before or behind the sequence that is no zeros")
+            raise Refused("it pads the sequence with values that are not zero")
         count = sum(s.types[name].shape[axis] for name in front)
         flow = s.padded(s.flow(op, places[0]))
         s.define(op, replace(flow, delay=flow.delay - count).widened(count, -count))
@@ -229,7 +229,7 @@ def pool(s: Streamer, op: Op) -> None:
     place = _spatial(op, flow, len(op.attrs.kernel))
     padded = place >= 0 and op.attrs.pads[place] > 0
     if padded and (op.kind == "max_pool" or (op.kind == "avg_pool" and not op.attrs.get("count_pads", 0))):
-        raise Refused("it pads the begin of the sequence with what is no zeros; pad with zeros in front of it")
+        raise Refused("it pads the begin of the sequence with values that are not zero; pad with zeros before it")
     _windows(s, op, flow, op.attrs.kernel)
 
 

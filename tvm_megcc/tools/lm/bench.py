@@ -86,7 +86,7 @@ def text(report: dict) -> str:
         used = "" if row["resident"] is None else f", {row['resident']:,} resident"
         workers = f"{row['threads']} thread{'s' if row['threads'] > 1 else ''}"
         lines.append(f"{workers}: {row['prefill']:.1f} tokens a second of a prompt of {row['prompt']}, "
-                     f"{row['decode']:.1f} of {row['tokens']} behind it; loaded in "
+                     f"{row['decode']:.1f} of {row['tokens']} after it; loaded in "
                      f"{1000 * row['load']:.0f} ms; bytes: {row['weights']:,} of weights, {row['arena']:,} of arena"
                      f"{used}\n")
     return "".join(lines)

@@ -74,7 +74,7 @@ def refuse_compiled(path: str | Path) -> None:
     if Path(path).is_dir() and not (Path(path) / MANIFEST).exists():
         refuse_unreadable(Path(path))
     if Path(path).is_dir() or Path(path).suffix == ".megcc":
-        raise MegccError(f"{path}: report wants the model itself, not what was compiled of it: a folder does not hold "
+        raise MegccError(f"{path}: report needs the model itself, not the compiled folder: a folder does not hold "
                          "what kernels were chosen from")
 
 

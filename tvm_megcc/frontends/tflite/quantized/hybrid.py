@@ -50,7 +50,7 @@ def scales(node: Node, index: int, axis: int) -> np.ndarray:
     tensor = node.tensors[index] if index < len(node.tensors) else None
     given = None if tensor is None else tensor.quantization
     if tensor is None or tensor.dtype != "int8" or given is None:
-        raise Unsupported("weights other than int8 beside operands of float32 are not supported")
+        raise Unsupported("weights other than int8 are not supported with float32 operands")
     if given.zero_point.any() or (len(given.scale) > 1 and given.axis != axis):
         raise Unsupported("its weights have zero points, or scales along another axis than that of the results, which "
                           "is not supported")

@@ -60,7 +60,7 @@ def _results(node: Node, sums: str, own: Quantization, x: Quantization, index: i
     """Sums as results: with a bias of 64 bits or none the factors have 15 bits, and sums are rounded once."""
     y = result(node)
     if own.zero_point.any():
-        raise Unsupported("weights with a zero point beside numbers of 16 bits are not supported")
+        raise Unsupported("weights with a zero point are not supported with int16 operands")
     factors, how = fixed_point.products(x, own, y, True), "rescale_fixed"
     if not (node.has(index) and node.type(index).dtype == "int32" and node.option("QuantizedBiasType", 0)):
         factors, how = [shortened(factor) for factor in factors], "rescale_once"
@@ -113,7 +113,7 @@ def fully_connected(node: Node) -> Results:
 def _in_doubles(node: Node, sums: str, own: Quantization) -> str:
     """Sums times their scale in float64, to the nearest, ties away from zero."""
     if own.zero_point.any():
-        raise Unsupported("weights with a zero point beside numbers of 16 bits are not supported")
+        raise Unsupported("weights with a zero point are not supported with int16 operands")
     factors = fixed_point.scale(operand(node, 0)) * own.scale.astype(np.float64) / fixed_point.scale(result(node))
     scales = node.spelled().constant(factors.reshape(-1, 1, 1))
     real = node.emit("mul", node.emit("cast", sums, dtype="float64"), scales)

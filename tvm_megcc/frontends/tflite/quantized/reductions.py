@@ -97,7 +97,7 @@ def l2_normalization(node: Node) -> Results:
     if y.scale[0] != np.float32(1 / 128) or zero(y) != (0 if dtype == "int8" else 128):
         raise Unsupported("its result is not in steps of 1 / 128 above and below the middle")
     if node.option("FusedActivationFunction", 0):
-        raise Unsupported("an activation behind it is not supported")
+        raise Unsupported("an activation after it is not supported")
     axis = value.order.index(len(value.order) - 1)
     return [node.made(node.emit("l2_fixed", value.name, axis=axis, zero=zero(operand(node, 0))), value.order)]
 

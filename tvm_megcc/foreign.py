@@ -29,8 +29,8 @@ def printable(text: object, longest: int = LONGEST) -> str:
 
 
 def identifier(text: str) -> str:
-    """Returns a text as a C identifier: `MobileNet-v1 (0.25)` becomes `mobilenet_v1_0_25`. Other texts may give the
-    same."""
+    """Returns a text as a C identifier: `MobileNet-v1 (0.25)` becomes `mobilenet_v1_0_25`. Different strings may give
+    the same."""
     name = re.sub(r"[^0-9a-z]+", "_", text.lower()).strip("_") or "model"
     if len(name) > LONGEST_IDENTIFIER:
         name = f"{name[:LONGEST_IDENTIFIER - 9].rstrip('_')}_{digest(text, 8)}"

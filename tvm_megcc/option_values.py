@@ -56,7 +56,7 @@ def parse_stream(given: str | Stream | None) -> Stream | None:
 
 
 def _pairs(strings: str | Sequence[str]) -> Iterator[str]:
-    """Yields the pairs of texts, which ";" may separate; a name may have one too, as those of TFLite files do."""
+    """Yields the pairs of strings, which ";" may separate; a name may have one too, as those of TFLite files do."""
     for text in [strings] if isinstance(strings, str) else strings:
         parts = [part for part in text.split(";") if part.strip()]
         yield from parts if parts and all("=" in part for part in parts) else [text]

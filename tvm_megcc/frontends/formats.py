@@ -114,7 +114,7 @@ OBJECTS = (("torch.nn", MODULE), ("torch.jit", MODULE), ("keras", KERAS_OBJECT),
 def refuse_unreadable(model) -> None:
     """Raises ModelError for what is known to be no ONNX model, saying how one is made of it.
 
-    What is not known passes: reading it as ONNX tells what is wrong.
+    An unknown format passes: reading it as ONNX tells what is wrong.
     """
     if isinstance(model, (str, Path)):
         path = Path(model)
@@ -132,7 +132,7 @@ def refuse_unreadable(model) -> None:
 def refuse_misnamed(model) -> None:
     """Raises ModelError for a file that its name says another front end reads, and its contents do not.
 
-    What has neither the mark of the format nor another one passes: the front end tells what is wrong.
+    A file without the mark of this or another format passes: the front end tells what is wrong.
     """
     if kind_of(model):
         path = Path(model)
@@ -191,7 +191,7 @@ def _by_head(head: bytes) -> Format | None:
 
 
 def _text(head: bytes) -> Format | None:
-    """Recognises what a server writes in place of a file that it does not give, and other texts."""
+    """Recognises what a server writes in place of a file that it does not have, and other text."""
     if not head.isascii() or not (words := head.decode("ascii").split()) or not "".join(words).isprintable():
         return None
     return Format(f"a text that begins with '{shortened(' '.join(words), 40)}'", "Download or export the model itself")

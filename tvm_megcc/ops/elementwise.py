@@ -28,7 +28,7 @@ class Elementwise(Operator):
     result: element type of the result, "" that of the operands.
     defaults: attributes with the values ONNX gives them when they are absent.
 
-    What has no expression gets its C in SCALARS and the tables below it, in kernels/elementwise/loops.py.
+    An operator without an expression gets its C in SCALARS and the tables below it, in kernels/elementwise/loops.py.
     """
 
     formula: Expr | Callable[[Attrs], Expr] | None = None

@@ -22,7 +22,7 @@ Range = tuple[float, float]
 def input_ranges(graph: Graph) -> dict[str, tuple[int, int]]:
     """Input -> least and largest value that its elements may have, where operators after it take only some.
 
-    What is drawn from these, no kernel refuses; a model may take more, such as indices that count from the end. Inputs
+    No kernel refuses values from these ranges; a model may take more, such as indices that count from the end. Inputs
     of which no value, or every value, is known to do are left out.
     """
     wanted: dict[str, Range] = {}

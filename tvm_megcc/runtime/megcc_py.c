@@ -39,7 +39,7 @@ enum { C_CONTIGUOUS = 0x1, ALIGNED = 0x100, NOT_SWAPPED = 0x200, READABLE = C_CO
 #define MISFIT (-1)
 
 /* By MEGCC_FLOAT32, …: kind and bytes of an element. 'S': those that numpy has no kinds for, which Python
- * compares and gives as texts of so many bytes. */
+ * compares and gives as strings of so many bytes. */
 static const struct { char kind; int bytes; } ELEMENTS[] = {
     {'f', 4}, {'f', 2}, {'f', 8}, {'i', 1}, {'u', 1}, {'i', 2}, {'u', 2}, {'i', 4}, {'u', 4}, {'i', 8}, {'u', 8},
     {'b', 1}, {'S', 2}, {'S', 1}, {'S', 1}, {'S', 1}, {'S', 1}, {'S', 1}, {'S', 1}, {'S', 1}, {'S', 1}, {'S', 1}, {'S', 1}

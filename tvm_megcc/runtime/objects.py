@@ -88,8 +88,8 @@ class Objects:
             made.replace(result)
 
     def _included(self, source: Path, more: Sequence[Path]) -> Mapping[str, bytes] | None:
-        """Returns the texts of the file and of all that it includes of these folders, by name; None where a macro says
-        what it includes."""
+        """Returns the contents of the file and of all that it includes of these folders, by name; None where a macro
+        says what it includes."""
         search = (*(Path(flag[2:]) for flag in self.include), *more)
         found: dict[str, bytes] = {}
         seen, left = set(), [source]

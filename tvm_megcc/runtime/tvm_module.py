@@ -65,7 +65,7 @@ def compile_regions(regions: Mapping[str, Artifact], target: Target, abi: str = 
 
 
 def _functions(region: str, abi: str) -> list[str]:
-    """Returns the functions by which a region is called: itself, and where TVM's FFI returns texts its profile."""
+    """Returns the functions by which a region is called: itself, and where TVM's FFI returns strings its profile."""
     return [region, region + PROFILE] if abi == "ffi" else [region]
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`megcc compile --config FILE`: several models and their options from one description, JSON or TOML.
 
-The description has keys for all models and, in `models`, a row for each, whose keys go before those for all. What
-the command line says goes before both. Paths are relative to the file.
+The description has keys for all models and, in `models`, a row for each, whose keys go before those for all. Options
+of the command line override both. Paths are relative to the file.
 """
 
 from __future__ import annotations

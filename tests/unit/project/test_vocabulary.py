@@ -43,3 +43,33 @@ def test_names_are_words_of_the_field():
         left = [place for other in row["others"].split(", ") for place in found[other]]
         assert len(left) <= int(row["left"]), (
             f"say '{row['word']}' for {row['others']} (docs/glossary.md): {'; '.join(sorted(left))}")
+
+
+def prose() -> Iterator[tuple[str, Path]]:
+    """The docstrings and comments of the package and the runtime, each as one line."""
+    for path in sorted(path for folder in (PACKAGE, PACKAGE.parent / "c_runtime") for path in folder.rglob("*")):
+        if path.suffix == ".py":
+            text = path.read_text()
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)):
+                    yield ast.get_docstring(node) or "", path
+            found = re.findall(r"(?:^[ \t]*#:? .*\n)+", text, re.MULTILINE)
+            yield from ((re.sub(r"\n?[ \t]*#:? ", " ", comment).strip(), path) for comment in found)
+        elif path.suffix in (".c", ".h", ".j2"):
+            for comment in re.findall(r"/\*(.*?)\*/|\{#(.*?)#\}", path.read_text(), re.DOTALL):
+                yield re.sub(r"\s+\*?\s*", " ", "".join(comment)).strip(), path
+
+
+def test_sentences_begin_with_their_subject():
+    """Not with `Of those …`, and not with a clause such as `What is left is …`."""
+    wrong = [f"{path.relative_to(PACKAGE.parent)}: {' '.join(text.split())[:80]}" for text, path in prose()
+             if re.search(r"(?:^|[.;:] )(?:Of|What) [a-z]", " ".join(text.split()))]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_prose_is_in_words_of_the_field():
+    """`strings` for texts, `floats` for reals, `int4` for nibbles."""
+    others = re.compile(r"\b(?:texts|reals|nibbles)\b")
+    wrong = [f"{path.relative_to(PACKAGE.parent)}: {' '.join(text.split())[:80]}" for text, path in prose()
+             if others.search(re.sub(r"`[^`]*`", "", text))]
+    assert not wrong, "\n".join(wrong)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-#: Comments, texts and preprocessor lines are one token each, as are names, numbers and operators.
+#: Comments, strings and preprocessor lines are one token each, as are names, numbers and operators.
 _TOKEN = re.compile(r"""
     (?P<space>\s+) | (?P<quiet>/\*.*?\*/ | //[^\n]* | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*')
   | (?P<word>[A-Za-z_]\w*) | (?P<number>\.?[0-9](?:[eEpP][+-]|[\w.])*)

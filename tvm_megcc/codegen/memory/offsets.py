@@ -75,8 +75,8 @@ def plan(buffers: Sequence[Buffer], alignment: int = 16, regions: Sequence[int] 
     """Returns the smallest arena that the algorithms find. Every offset and the arena's size are multiples of
     `alignment`.
 
-    regions: largest sizes of memory regions. No buffer lies across two of them. Of the plans that fit, the one with the
-        least traffic beyond the first region is chosen, then beyond the second, and so on. States, which live for ever,
+    regions: largest sizes of memory regions. No buffer lies across two of them. The plan with the least traffic beyond
+        the first region is chosen among those that fit, then beyond the second, and so on. States, which live for ever,
         lie below all other buffers: so the runtime compares one address to know that nothing else is written there.
 
     Raises:

@@ -218,7 +218,7 @@ class Builder:
         another one.
 
         Returns:
-            What every renamed value is called now.
+            Renamed values -> their new names.
         """
         now = dict(names)
         for new in names.values():

@@ -21,7 +21,7 @@ def known_trip_count(importer: Importer, node: Node, body: onnx.GraphProto, scop
     computes, or is not false within as many iterations as it takes to look at a quarter of the nodes that an import
     may.
 
-    What the condition depends on is imported iteration by iteration, whereby it is folded, and then forgotten.
+    The operators that the condition depends on are imported, and so folded, iteration by iteration, and then discarded.
     """
     carried = len(node.inputs) - 2
     part, going_round = _condition(body, carried)

@@ -35,7 +35,7 @@ def Dispatch(func_name: str, input_shape: Mapping[str, Sequence], dispatch_func:
         input_shape: shapes of inputs. An int fixes an axis; anything else leaves it open (None, tvm's or typing's Any,
             a text, a symbolic variable). Inputs that are not named here are left as they are.
         dispatch_func: `uniform_dispatcher` or `log_dispatcher` of `tvm_megcc.dispatch`; any function from {input:
-            shape}, with texts where an axis is open, to `{input: {axis: [(lo, hi), …]}}`, half open, hi None for no
+            shape}, with strings where an axis is open, to `{input: {axis: [(lo, hi), …]}}`, half open, hi None for no
             limit; or such a dictionary.
 
     The function's attributes tir_var_lower_bound and tir_var_upper_bound cut the ranges. A shape in none is a

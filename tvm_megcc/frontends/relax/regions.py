@@ -114,7 +114,7 @@ def _opaque(function: relax.Function) -> relax.Function:
 class _Shielded(relax.PyExprMutator):
     """Without what the pass that merges does not know. Symbolic extents among the arguments of operators become
     products: it looks for an operator that computes a bare variable, and ends TVM when it finds none. External
-    functions, texts and element types become global functions, which it passes by; `_Renamed` puts back what is in
+    functions, strings and element types become global functions, which it passes by; `_Renamed` puts back what is in
     `aside`."""
 
     def __init__(self):

@@ -34,8 +34,8 @@ class _Part:
 class Parts:
     """The parts of one statement while it is printed.
 
-    What reads memory is named where the statement reads it in any case. An element that is read under a condition only
-    may be outside of its tensor where the condition does not hold.
+    A part that reads memory is named only where the statement always reads it. An element that is read under a
+    condition only may be outside of its tensor where the condition does not hold.
     """
 
     def __init__(self):
@@ -94,7 +94,7 @@ class Parts:
         return _PART.sub(part, text)
 
     def named(self, strings: list[str], new_name: Callable[[str], str]) -> tuple[list[str], list[str]]:
-        """Definitions of the parts that occur at least twice in a statement's texts, and the texts with their names."""
+        """Definitions of the parts that occur at least twice in a statement's code, and the code with their names."""
         uses = Counter(number for text in strings for number in _numbers(text))
         chosen = []
         for number, part in reversed(list(enumerate(self._parts))):  # those in a part have smaller numbers

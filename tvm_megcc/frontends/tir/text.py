@@ -65,7 +65,7 @@ class Text(Vectors):
         self.lines.append("}")
 
     def finished(self, strings: list[str]) -> list[str]:
-        """Returns the texts of a statement; what occurs in them several times is defined before."""
+        """Returns the lines of a statement; what occurs in them several times is defined before."""
         lines, strings = self.parts.named(strings, self.name)
         self.parts = None
         self.lines += lines

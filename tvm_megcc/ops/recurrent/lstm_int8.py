@@ -87,8 +87,8 @@ def _requantized(a: np.ndarray, factor: np.ndarray) -> np.ndarray:
 def normalised(gate: np.ndarray, weights: np.ndarray, bias: np.ndarray, factor: np.ndarray, guard: int) -> np.ndarray:
     """Returns rows of int16 less their mean and over their deviation, with ten more bits; times weights, plus a bias.
 
-    The number of units is a whole number of 2^20 here: the variance is exact only where it is a power of two. What
-    overflows int32 wraps.
+    The number of units is a whole number of 2^20 here: the variance is exact only where it is a power of two. Overflows
+    of int32 wrap.
     """
     units = gate.shape[1]
     mean = _towards_zero(gate.sum(1, keepdims=True) * 1024, units)

@@ -26,7 +26,7 @@ class Detections(Operator):
     classes); `per_class`: 0, or every class is gone through by itself, at most so many boxes of each, and a result is a
     box with a class, of which there are `count` at most; `background`: leading columns of scores that are no class;
     `least`: the score from which on boxes count; `overlap`: the share of both areas beyond which the worse box goes.
-    Of equal scores the first one is better; NaN is none.
+    The first of equal scores is better; NaN is the lowest score.
     """
 
     kind = "detections"

@@ -23,8 +23,8 @@ class GridSample(Operator):
 
     Attributes: `mode` ("nearest", "linear", "cubic"); `padding`: what lies beside x ("zeros", its "border", its
     "reflection"); `align`: whether -1 and 1 are the centres of the border elements, not their outer edges.
-    Of a place beside x, "border" takes the nearest place on it, but cubic weights are those of the place itself: its 16
-    or 64 neighbours are elements of the border, as PyTorch and ONNX Runtime have it.
+    For a position outside x, "border" takes the nearest position inside, but cubic weights are those of the position
+    itself: its 16 or 64 neighbours are elements of the border, as in PyTorch and ONNX Runtime.
     Coordinates are bounded to 2^24 elements; NaN counts as the least.
     """
 

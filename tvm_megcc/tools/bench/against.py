@@ -60,7 +60,7 @@ def against(models: Sequence[str | Path], args) -> dict:
 
     Raises:
         MegccError: for an engine that nobody knows, for what is no ONNX file, and for options that peers do not have.
-            What single engines do not manage is no error but a gap with a reason.
+            A failure of a single engine is no error but a gap with a reason.
     """
     models = [Path(model) for model in models]
     engines = parse_engines(args.against)

@@ -103,7 +103,7 @@ class LanguageModel:
         Args:
             max_tokens: how many tokens are generated at most; the end of the context ends it too.
             sampling: how tokens are chosen; the likeliest ones by default.
-            stop: texts that end it; they are not given.
+            stop: strings that end it; they are not part of it.
 
         Raises:
             MegccError: where there is no room for the prompt.

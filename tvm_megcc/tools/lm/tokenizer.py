@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _APOSTROPHES = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _WORDS = r"|[^\r\n\p{L}\p{N}]?\p{L}+|"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-#: How texts are split before pairs are merged (tokenizer.ggml.pre): a regular expression, "" for GPT-2's.
+#: How a text is split before pairs are merged (tokenizer.ggml.pre): a regular expression, "" for GPT-2's.
 SPLITS = {
     "default": "", "gpt-2": "", "phi-2": "",
     "llama-bpe": _APOSTROPHES + _WORDS + r"\p{N}{1,3}" + _REST,

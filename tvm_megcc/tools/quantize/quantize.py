@@ -176,7 +176,7 @@ def _without_unread(graph: onnx.GraphProto) -> None:
 
 def _bias_per_channel(graph: onnx.GraphProto) -> None:
     """A Gemm adds anything that broadcasts to its result; ONNX Runtime's quantiser takes one number for each column.
-    What is constant along the rows becomes that, all else an Add after the Gemm."""
+    An operand that is constant along the rows becomes that, any other an Add after the Gemm."""
     known = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     for index, node in reversed(list(enumerate(graph.node))):
         weights = known.get(node.input[1]) if node.op_type == "Gemm" and len(node.input) > 2 else None

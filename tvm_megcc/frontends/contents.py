@@ -4,6 +4,7 @@ ends are chosen before one is imported."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ _ARCHIVE = b"PK"
 
 
 def head_of(path: Path) -> bytes:
-    """Returns the first bytes of a file; none where it cannot be read."""
+    """Returns the first bytes of a file; none where it cannot be read, and of a pipe, which is read once."""
     try:
+        if not os.path.isfile(path):
+            return b""
         with path.open("rb") as file:
-            return file.read(HEAD) if path.is_file() else b""
+            return file.read(HEAD)
     except OSError:
         return b""
 

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shlex
+import stat
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,6 +121,7 @@ def refuse_unreadable(model) -> None:
     """
     if isinstance(model, (str, Path)):
         path = Path(model)
+        _require_readable(path)
         _refuse(path, _folder(path) if path.is_dir() else _file(path) if path.is_file() else None)
     elif isinstance(model, (bytes, bytearray)):
         head = bytes(model[:HEAD])
@@ -136,11 +140,26 @@ def refuse_misnamed(model) -> None:
     """
     if kind_of(model):
         path = Path(model)
+        _require_readable(path)
         head = head_of(path)
         found = _folder(path) if path.is_dir() else EMPTY if path.is_file() and not path.stat().st_size else \
             None if marked(head) else _by_head(head) or _text(head)
         if kind_of(model) != "program" or found not in (ARCHIVE, PICKLE):
             _refuse(path, found)
+
+
+def _require_readable(path: Path) -> None:
+    """Raises ModelError for what the system keeps from us, and for what can be read once."""
+    try:
+        mode = path.stat().st_mode
+    except PermissionError:
+        mode = 0
+    except OSError:
+        return
+    if stat.S_ISFIFO(mode):
+        raise ModelError(str(path), ["is a pipe"], "Write the model into a file: it is read several times")
+    if not mode or (stat.S_ISREG(mode) and not os.access(path, os.R_OK)):
+        raise ModelError(str(path), [f"cannot be read: {os.strerror(errno.EACCES)}"])
 
 
 def _refuse(path: Path, found: Format | None) -> None:

@@ -40,7 +40,7 @@ typedef const int8_t *mgc_dots_of;
 static MGC_INLINE mgc_dots_of mgc_dots_x(const int8_t *p) { return p; }
 static MGC_INLINE mgc_i mgc_low_fours(mgc_i w) { return w & mgc_iset1(0x0f0f0f0f); }
 static MGC_INLINE mgc_i mgc_high_fours(mgc_i w) { return (mgc_i)((mgc_u)w >> 4) & mgc_iset1(0x0f0f0f0f); }
-/* Four x in each lane. */
+/* Loads four elements of x into each lane. */
 static MGC_INLINE mgc_i mgc_four_x(const int8_t *p)
 {
     int32_t four;
@@ -71,7 +71,7 @@ static MGC_INLINE mgc_dots mgc_dots_8(mgc_dots c, mgc_i a, mgc_i b, mgc_i d, mgc
 #define mgc_dots_4 mgc_dots_8
 static MGC_INLINE mgc_i mgc_dots_sum_8(mgc_dots c, mgc_i start) { return mgc_iadd((mgc_i)vpaddq_s32(c.first, c.second), start); }
 #define mgc_dots_sum_4 mgc_dots_sum_8
-/* Eight x of each of two rows. */
+/* Loads eight elements of x from each of two rows. */
 static MGC_INLINE int8x16_t mgc_dots_x_pair(const int8_t *p, const int8_t *q, int32_t half)
 {
     return vcombine_s8(vld1_s8(p + 8 * half), vld1_s8(q + 8 * half));
@@ -130,7 +130,7 @@ static MGC_INLINE mgc_dots mgc_dots_4(mgc_dots c, mgc_i a, mgc_i b, mgc_i d, mgc
                                                    MGC_HALF_OF(high, d), MGC_HALF_OF(high, e), x));
     return c;
 }
-/* Two products of int8 and of -127 to 127 fit into int16. */
+/* The sum of two products of int8 with a number from -127 to 127 fits in int16. */
 static MGC_INLINE int32x4_t mgc_dots_eighths(int32x4_t c, int8x8_t a, int8x8_t b, int8x8_t d, int8x8_t e, mgc_dots_of x)
 {
     c = vpadalq_s16(c, vmlal_s8(vmull_s8(a, MGC_TWICE(x, 0)), b, MGC_TWICE(x, 1)));
@@ -175,7 +175,7 @@ typedef mgc_i mgc_dots;
 #if defined(MGC_ISA_AVX512)
 #define MGC_OF_BYTES(name, ...) ((mgc_i)_mm512_##name(__VA_ARGS__))
 typedef __m512i mgc_words;
-/* x with the sign of w; of a w of 0 it does not matter. */
+/* Returns x times the sign of w; for w = 0 any number. */
 static MGC_INLINE mgc_i mgc_signed_as(mgc_i x, mgc_i w)
 {
     return (mgc_i)_mm512_mask_sub_epi8((__m512i)x, _mm512_movepi8_mask((__m512i)w), _mm512_setzero_si512(), (__m512i)x);

@@ -10,7 +10,7 @@
 
 #include "megcc.h"
 
-/* All of the C library that the core uses, declared here since a bare machine may lack the header. */
+/* The only functions of the C library that the core uses, declared here because a bare machine may lack the header. */
 void *memcpy(void *to, const void *from, size_t size);
 void *memset(void *to, int value, size_t size);
 int memcmp(const void *a, const void *b, size_t size);
@@ -118,8 +118,9 @@ static inline bool is_port(const megcc_program *program, uint32_t tensor)
     return tensor < program->rows[MEGCC_INPUTS].count + program->rows[MEGCC_OUTPUTS].count;
 }
 
-/* The tensors, the first ones, whose addresses a session keeps: inputs and outputs, which may be bound, and all where
- * some are allocated. Those of the others follow from where they lie in the arena or the container. */
+/* The number of tensors, from the first on, whose addresses a session keeps: inputs and outputs, which may be bound,
+ * and all tensors if some are allocated. Addresses of the others follow from their offsets in the arena or the
+ * container. */
 static inline uint32_t bases_of(const megcc_program *program)
 {
     return program->unbounded != 0 ? program->rows[MEGCC_TENSORS].count
@@ -143,7 +144,7 @@ static inline bool is_dynamic(const megcc_program *program)
     return program->symbols != 0;
 }
 
-/* Symbols that shapes of inputs tell; the run computes those after them. */
+/* The symbols that follow from the shapes of inputs; the run computes the others, which come after them. */
 static inline uint32_t given_symbols(const megcc_program *program)
 {
     return program->symbols - program->counts;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The control flow of a program, besides its kernel calls: extents that become known, copies, jumps. Each stands in
-front of a step; `plan.inlined` makes them of loops and branches."""
+"""The control flow of a program besides its kernel calls: extents that become known, copies, jumps. Each item precedes
+a step; `plan.inlined` makes them from loops and branches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..ir.shapes import Count
 
 @dataclass(frozen=True)
 class Move:
-    """Copies a value; with `iteration`, a number, into the place of that number in the target, along its first axis."""
+    """Copies a value. With `iteration`, a number, copies it to that index of the target along its first axis."""
 
     source: str
     target: str
@@ -26,7 +26,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Jump:
-    """Goes to `mark` if the value, a bool, is `when`."""
+    """Jumps to `mark` if the value, a bool, is `when`."""
 
     value: str
     when: bool
@@ -39,9 +39,12 @@ class Jump:
 
 @dataclass(frozen=True)
 class Iteration:
-    """One end of a loop. At its beginning (`first`) the iteration is 0, and unless that is less than `most` and `going`
-    holds, it goes to `mark`, after the loop; at its end it is one more, and if that is less and `going` holds, it goes
-    to `mark`, the first step of the body. stacks: tensors that the iterations fill."""
+    """The begin or the end of a loop.
+
+    The begin (`first`) sets the iteration to 0. If that is not less than `most`, or `going` is false, it jumps to
+    `mark`, after the loop. The end adds 1 to the iteration. If that is less than `most` and `going` is true, it jumps
+    to `mark`, the first step of the body. stacks: tensors that the iterations fill.
+    """
 
     turn: str
     most: str
@@ -57,7 +60,7 @@ class Iteration:
 
 @dataclass(frozen=True)
 class Mark:
-    """A place that is gone to; no instruction."""
+    """A jump target; no instruction."""
 
     name: str
     values: tuple[str, ...] = ()
@@ -67,7 +70,7 @@ Control = Union[Count, Move, Jump, Iteration, Mark]
 
 
 def renamed(item: Control, name: Callable[[str], str]) -> Control:
-    """With other names of values and marks."""
+    """Returns an item with other names of values and marks."""
     if isinstance(item, Count):
         return replace(item, value=name(item.value))
     changed = {field: tuple(map(name, given)) if isinstance(given, tuple) else name(given)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TVM's passes on every function of a module: on those that are data flow and branches as they are, on the others block
-by block."""
+"""Applies TVM's passes to every function of a module: to data flow and branches as a whole, to other functions block by
+block."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def _is_work(function) -> bool:
 
 
 def idle(mod: tvm.IRModule) -> set[str]:
-    """Functions that nothing calls and that are no data flow: TVM's prelude has hundreds, of each element type."""
+    """Returns the functions that nothing calls and that are no data flow: TVM's prelude has hundreds, for each element
+    type."""
     main = mod["main"] if "main" in [var.name_hint for var in mod.get_global_vars()] else None
     used = [var.name_hint for var in reached(main, mod)] if isinstance(main, relay.Function) else None
     return {var.name_hint for var, function in mod.functions.items() if used is not None and _is_work(function)
@@ -63,7 +64,7 @@ def idle(mod: tvm.IRModule) -> set[str]:
 
 
 def with_references(mod: tvm.IRModule) -> list[str]:
-    """Returns the functions that create, read or write references, those that nothing calls apart."""
+    """Returns the functions that create, read or write references, without those that nothing calls."""
     left = idle(mod)
     return sorted(var.name_hint for var, function in mod.functions.items()
                   if isinstance(function, relay.Function) and var.name_hint not in left
@@ -71,8 +72,8 @@ def with_references(mod: tvm.IRModule) -> list[str]:
 
 
 def _in_normal_form(mod: tvm.IRModule, left: set[str]) -> dict:
-    """Returns the functions that have to be cut into blocks, or call such ones, in normal form. left: those that
-    nothing is done with; TVM's failures are added."""
+    """Returns, in normal form, the functions that have to be divided into blocks, or that call such functions. left:
+    collects the functions that stay unchanged, because TVM fails on them."""
     plain = {var for var, function in mod.functions.items() if isinstance(function, relay.Function)
              and (attr(function, "Compiler") is not None or is_plain(function))}
     found = {}
@@ -89,7 +90,8 @@ def _in_normal_form(mod: tvm.IRModule, left: set[str]) -> dict:
 
 
 def _alone(function: relay.Function, called: Mapping, passes: tvm.transform.Pass) -> tuple[relay.Function, dict]:
-    """Returns a function that passes were applied to, with those it calls beside it; and those that it calls then."""
+    """Returns a function after the passes, which ran on it and the functions that it calls; and the functions that it
+    calls now."""
     main = relay.GlobalVar("main")
     others = {var: other.with_attr(_SKIP, tvm.tir.IntImm("int32", 1)) for var, other in called.items()}
     plain = relay.Function(function.params, function.body, function.ret_type, function.type_params)
@@ -100,7 +102,7 @@ def _alone(function: relay.Function, called: Mapping, passes: tvm.transform.Pass
 
 
 def _by_block(function: relay.Function, name: str, functions: Mapping, transform) -> tuple[relay.Function, dict]:
-    """Returns a function whose blocks passes were applied to; and the functions that it calls then."""
+    """Returns a function after the passes, which ran on its blocks; and the functions that it calls now."""
     taken = {var.name_hint for var in functions}
     names = (other for other in itertools.chain([name], (f"{name}_{index}" for index in itertools.count(1)))
              if other == name or other not in taken)
@@ -115,6 +117,6 @@ def _by_block(function: relay.Function, name: str, functions: Mapping, transform
 
 
 def _left(var: relay.GlobalVar, error: Exception) -> None:
-    """TVM's errors end with what happened, after the stack."""
+    """Returns the reason of a TVM error, which ends with it, after the stack."""
     reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
     logger.warning("%s is left to TVM, whose passes fail on it: %s", var.name_hint, reason)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statements of TIR as C: loops over blocks, reductions in a variable of their own."""
+"""Prints statements of TIR as C: loops over blocks, with reductions in a local variable."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _ACCUMULATORS = {"Add": "sum", "Mul": "product", "Max": "most", "Min": "least"}
 class Loops(Text):
     """Prints the statements of one function.
 
-    macs: multiply-accumulates so far. _open, _trips: variables and extents of the loops around. _begun: blocks whose
-    `init` is printed before their loop. _split: the loop whose iterations are tasks.
+    macs: multiply-accumulates so far. _open, _trips: variables and trip counts of the enclosing loops. _begun: blocks
+        whose `init` is printed before their loop. _split: the loop whose iterations are tasks.
     """
 
     def __init__(self, analyzer: Analyzer, dim):
@@ -49,8 +49,8 @@ class Loops(Text):
             self.statement(statement)
 
     def tasks(self, statement, loop) -> Dim:
-        """Prints the only statement of a function whose tasks are the iterations of a loop in it; gives their
-        number."""
+        """Prints the only statement of a function whose tasks are the iterations of one of its loops. Returns the
+        number of tasks."""
         self._split = loop
         self.statement(statement)
         return self.dim(loop.extent)
@@ -128,7 +128,8 @@ class Loops(Text):
                 self.statement(statement.else_case)
 
     def _While(self, statement) -> None:
-        """Ends as well when an index is outside: what it counts by may then not change any more."""
+        """Prints a while loop, which also ends when an index is out of bounds: its counter may not change any more
+        then."""
         head = len(self.lines)
         condition = self.value(statement.condition)
         with self.block("while (@)"):
@@ -151,8 +152,8 @@ class Loops(Text):
             self.statement(loop.body)
 
     def _elementwise(self, loop):
-        """Returns the only store in a loop, and the variables that move with the loop's; None if there is more in it.
-        The variables are bound then."""
+        """Returns the only store in a loop, and binds and returns the variables that move with the loop's; None if the
+        loop has other statements."""
         statement = loop.body
         if self._split is not None and self._split.same_as(loop):
             return None
@@ -177,7 +178,7 @@ class Loops(Text):
 
     @contextmanager
     def loop(self, loop) -> Iterator[None]:
-        """Yields the head of a loop around what is printed within; nothing for one that runs once."""
+        """Yields the head of a loop around the statements printed within; no head for a loop with one iteration."""
         extent = self.simplified(loop.extent)
         step = 1 if loop.step is None else int_value(loop.step)
         if step is None or step < 1:
@@ -205,7 +206,7 @@ class Loops(Text):
         self._open.pop()
 
     def trips(self, extent) -> Dim:
-        """Returns the trip count of a loop, for reports; what depends on other loops counts once."""
+        """Returns the trip count of a loop, for reports; a trip count that depends on other loops counts as 1."""
         try:
             return self.dim(extent)
         except MegccError:

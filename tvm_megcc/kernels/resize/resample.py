@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs weighted and added: resizing along one axis."""
+"""The kernel that resizes along one axis by weighted sums of contiguous runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..site import Site
 
 
 class ResampleRuns(Kernel):
-    """[OUTER][EXTENT][INNER] to [OUTER][OUT][INNER], runs of INNER side by side."""
+    """Resizes [OUTER][EXTENT][INNER] to [OUTER][OUT][INNER], by vectors along INNER."""
 
     name = "runs"
     dtypes = (FLOAT32, ANY)

@@ -16,12 +16,12 @@ from ...ops.base import operator
 from ..edit import Editor
 from .requantize import DEQUANTIZE, QUANTIZE, Parameters
 
-#: Operators whose result has the numbers of some operands: of the first, or of these.
+#: Operators whose result has elements of some operands only: of the first, or of these.
 MOVES: dict[str, slice] = {
     **dict.fromkeys(("reshape", "transpose", "slice", "max_pool", "gather", "expand", "tile", "reverse", "pad",
                      "resize", "global_max_pool"), slice(1)),
     "concat": slice(None), "where": slice(1, 3)}
-#: Those whose result has no more numbers than the operand: constants become constants.
+#: Operators whose result has no more elements than the operand: they are computed on constants.
 PARTS = ("reshape", "transpose", "slice")
 
 
@@ -62,7 +62,7 @@ def sink(graph: Graph, context: Context) -> Graph:
 
 
 def _reshape_channels(edit: Editor, op: Op, source: Op, parameters: Parameters) -> None:
-    """A reshape of constants with several scales, if these are along one axis of the result too."""
+    """Reshapes constants with several scales, if the scales are along one axis of the result too."""
     if source.inputs[0] not in edit.constants:
         return
     numbers, shape = edit.constants[source.inputs[0]], edit.types[op.outputs[0]].shape
@@ -111,7 +111,7 @@ def rise(graph: Graph, context: Context) -> Graph:
 
 
 def _data(op: Op) -> tuple[str, ...]:
-    """Returns the operands whose numbers the result has."""
+    """Returns the operands whose elements the result has."""
     if op.kind == QUANTIZE:
         return op.inputs[:1]
     return op.inputs[MOVES[op.kind]] if op.kind in MOVES and len(op.outputs) == 1 else ()

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Factors of floats that bring whole numbers across the same steps as another monotone function. Two such functions are
-equal where they are on both sides of each step: for 8-bit results, a few hundred numbers prove it for all."""
+"""Finds float factors that make rounded products equal to another monotone integer function.
+
+Two monotone functions with integer values are equal if they agree on both sides of each step. So for 8-bit results a
+few hundred numbers prove equality for all inputs.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,13 @@ _NUDGES = (0, 1, -1, 2, -2)
 #: for them up to a fraction, as small as it needs to be.
 _MOVES = np.array(sorted(range(-2048, 2049), key=abs), np.float64)
 _AT_A_TIME = 128
-#: Results of fused products are less than this.
+#: The limit of results of fused products.
 _MOST = 2.0**22 - 2
 
 
 class Found(NamedTuple):
-    """For each channel, arrays [C, 1]: nearest(factors * (x + moves)) less a whole number, which is in `added` with
-    what the function wants (ir/expr.py)."""
+    """The result, for each channel, as arrays [C, 1]: the function is nearest(factors * (x + moves)) minus an integer,
+    which is a part of `added` (ir/expr.py)."""
 
     factors: np.ndarray
     moves: np.ndarray
@@ -31,8 +34,8 @@ class Found(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """Where a monotone function of int32 reaches levels, for each channel: reached is the first number there, below the
-    last one before it; infinite where there is none between the least and the greatest. Arrays [C, levels]."""
+    """The steps of a monotone function of int32, as arrays [C, levels]. reached: the first argument whose result is at
+    least a level; below: the last one before it; infinite if there is none within the limits."""
 
     levels: np.ndarray
     reached: np.ndarray
@@ -53,20 +56,20 @@ class Steps(NamedTuple):
         return None
 
     def magnitudes(self) -> Steps:
-        """Returns those of the magnitudes of results, if a function of -x is that of x negated."""
+        """Returns the steps of the magnitudes of results, if f(-x) = -f(x)."""
         reached, below = np.where(self.levels > 0, (self.reached, self.below), (-self.below, -self.reached))
         return Steps(np.where(self.levels > 0, self.levels, 1 - self.levels), reached, below)
 
     def are_of(self, function: Callable[[np.ndarray], np.ndarray]) -> bool:
-        """Whether a monotone function has them, too."""
+        """Whether a monotone function has these steps."""
         reached, below = (function(np.where(np.isfinite(each), each, 0).astype(np.int32)) for each in self[1:])
         return bool((np.isinf(self.reached) | (reached >= self.levels)).all()
                     and (np.isinf(self.below) | (below < self.levels)).all())
 
 
 def searched(steps: Steps, factors: np.ndarray) -> Found | None:
-    """Searches a function with these steps, near factors of float32 [C, 1]; None if a channel has nothing. Products are
-    not rounded before they are nearest integers, so numbers are between steps where the floats are."""
+    """Searches a function with these steps, near float32 factors [C, 1]. Returns None if a channel has none. Products
+    are not rounded before they are rounded to integers."""
     factors, moves, taken = factors.copy(), np.zeros(factors.shape, np.float64), np.zeros(factors.shape, np.float64)
     rest = np.arange(len(factors))
     for nudge in _NUDGES:

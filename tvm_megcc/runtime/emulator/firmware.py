@@ -20,15 +20,17 @@ from ...target import Target
 from ...version import VERSION
 from . import elf
 
-#: Bytes of each memory of the board, and of stack reserved in its RAM.
+#: Bytes of each memory of the board, and of the stack in its RAM.
 LIMITS = {"flash": 4 << 20, "ram": 4 << 20, "stack": 4 << 10}
 
 
 @dataclass(frozen=True)
 class Board:
-    """name: as qemu calls it. vectors, flash, ram, other: where they begin; regions
-    of memory but a model's first lie in the last. limits: where they are not `LIMITS`. options: of
-    qemu. libraries: of the linker."""
+    """A board that qemu emulates.
+
+    name: qemu's. vectors, flash, ram, other: begin addresses; regions of memory after a model's first are in the last.
+        limits: if they are not `LIMITS`. options: of qemu. libraries: of the linker.
+    """
 
     name: str
     vectors: int = 0
@@ -66,12 +68,12 @@ FLAGS = ("-ffreestanding",)
 
 
 def image(model: str = "") -> str:
-    """Returns the name of the image with one of several models, or with all there are."""
+    """Returns the name of the firmware image with one of several models, or with all models."""
     return f"firmware-{model}.elf" if model else "firmware.elf"
 
 
 def sources() -> list[Path]:
-    """C files of the firmware besides the models'."""
+    """Returns the C files of the firmware in addition to the models'."""
     return [port() / "start.c", port() / "run.c"]
 
 
@@ -80,7 +82,7 @@ def port() -> Path:
 
 
 def given_bytes(row: Mapping) -> int:
-    """Memory for the inputs of a model that have none in its sessions. row: of the folder's manifest."""
+    """Returns the bytes of a model's inputs that are not in its sessions. row: of the folder's manifest."""
     if not row["options"].get("caller_inputs"):
         return 0
     return sum(-(-math.prod(port["shape"]) * DTYPES[port["dtype"]].bytes // 64) * 64 for port in row["inputs"])
@@ -88,9 +90,11 @@ def given_bytes(row: Mapping) -> int:
 
 def table(containers: Mapping[str, bytes], embedded: Collection[str], given: Mapping[str, int],
           regions: Mapping[str, Sequence[Mapping]]) -> str:
-    """Returns the C file that lists the models for run.c, with their memory. containers: by name, as they lie in flash.
-    embedded: models whose headers declare theirs. given: bytes of inputs that lie outside of the sessions. regions: of
-    memory, of models that have some."""
+    """Returns the C file that lists the models for run.c, with their memory.
+
+    containers: by name, as they are in flash. embedded: models whose headers declare their containers. given: bytes of
+        inputs outside the sessions. regions: memory regions of models that have several.
+    """
     return environment().get_template("bundle/firmware.c.j2").render(version=VERSION, models=[
         {"name": c_name(name), "bytes": len(data), "embedded": name in embedded, "given": given[name],
          "regions": [{"name": f"region{index}", "bytes": _bytes_of(row)}
@@ -100,7 +104,7 @@ def table(containers: Mapping[str, bytes], embedded: Collection[str], given: Map
 
 
 def _bytes_of(region: Mapping) -> int:
-    """Returns the bytes of a region in a manifest, which anybody may have written: the number is printed into C."""
+    """Returns the bytes of a region in a manifest, which is not trusted: the number is printed into C."""
     size = region["bytes"]
     if type(size) is not int or not 0 <= size < 1 << 31:
         raise MegccError("the folder's manifest gives a region of memory no number of bytes; compile the model again")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`megcc tune`: the kernels that a model could have, timed on its target; what the times change."""
+"""`megcc tune`: times candidate kernels of a model on its target, and shows what the times change."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def changes(graph: Graph, target: Target, log: TuningLog, optimize: str) -> dict
 
 
 def _time(plan: KernelPlan, measured: Context) -> float:
-    """Nanoseconds of a plan's calls; those that the log does not have are guessed."""
+    """Returns nanoseconds of a plan's calls; those that are not in the log are estimated."""
     if measured.times is None:
         return 0.0
     return sum(next(priced(Site.of(plan.graph, step.op, measured), step.bound.choice.kernel))[1]
@@ -78,7 +78,7 @@ def _time(plan: KernelPlan, measured: Context) -> float:
 
 
 def runner_of(rpc: str | None, key: str | None):
-    """Where to measure: this machine, or the devices with a key at the tracker `rpc` ("host:port").
+    """Returns the runner to measure on: this machine, or the devices with a key at the tracker `rpc` ("host:port").
 
     Raises:
         MegccError: if one is given without the other; if there is no such device.

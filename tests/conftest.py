@@ -35,24 +35,50 @@ SLOW = {
     "compiled/models/test_tflite.py": ("test_quantised_network[",),
 }
 
-#: File -> tests that `make test-all` runs alone, by how their names end.
+#: File -> tests that `make test-all` runs alone, by how their names end: they take long, and `make test` has others of
+#: the kind.
 LONG = {
-    "models/test_compiled.py": tuple(f"[light_{name}{rest}]" for name in (
-        "vgg19", "zfnet512", "bvlc_alexnet", "densenet121", "inception_v2")
-        for rest in ("", "-native-speed", "-arm64-speed")) + (
-        "[yolox_nano_416-arm64-size]",) + tuple(f"[{name}-arm64-speed]" for name in (
-        "deeplab_v3_257", "basic_pitch_nmp", "yolox_nano_416", "lw_person_detector_192", "sinet_portrait_seg",
-        "yunet_n_dynamic", "light_shufflenet", "kwt1_keyword_transformer")),
-    "models/test_builds.py": ("[ultraface_rfb320]", "[yolox_nano_416]", "find_nothing[light_resnet50]"),
+    "compiled/models/test_draws.py": ("test_in_loops",),
+    "compiled/models/test_integers.py": tuple(f"[speed-{name}]" for name in (
+        "armv7", "arm64-v82", "arm64-v86", "wasm32-simd128", "riscv64", "x86-64", "x86-64-v3")) + (
+        "test_random_models[arm64]",),
+    "compiled/models/test_random_programs.py": ("test_some_interpreted",),
+    "compiled/models/test_rescaled_reals.py": ("[x86-64-v3]",),
+    "compiled/models/test_sequences.py": ("test_sequences_that_turns_read_and_change[c]",),
+    "compiled/models/test_special_arguments.py": tuple(f"[{name}]" for name in (
+        "riscv64-v", "armv7", "arm64", "wasm32-simd128", "x86-64-v3", "cortex-m55")),
+    "compiled/models/test_tflite.py": ("test_networks[basic_pitch_nmp]", "test_networks[ssd_mobilenet_v1_coco_int8]"),
+    "compiled/packages/test_builds.py": ("test_eight_processes_and_one_cold_cache",),
+    "compiled/packages/test_bundle.py": ("test_cmake_in_a_project_and_installed[embedded]",
+                                         "test_cmake_in_a_project_and_installed[file]"),
+    "compiled/packages/test_embedding.py": ("test_sections_and_alignment[compiler2]",
+                                            "test_sections_and_alignment[compiler3]"),
+    "compiled/packages/test_mobile.py": ("test_presets",),
+    "compiled/packages/test_objects.py": ("test_builds_without_a_store",),
+    "compiled/packages/test_wheel.py": ("test_wheel_without_the_checkout",),
+    "compiled/packages/test_windows.py": ("test_clang_cl_has_all_levels",),
+    "compiled/runtime/test_hostile_data.py": ("test_extreme_floats_run[x86-64-v3]",),
+    "compiled/runtime/test_realtime.py": tuple(f"[{name}]" for name in ("wavenet", "late lstm", "wide", "strided")),
+    "compiled/runtime/test_runtime.py": ("test_memory_macro", "test_behaviour[large]"),
+    "compiled/runtime/test_runtime_fuzz.py": ("of_a_network[size]", "of_a_network[buckets]"),
+    "compiled/shapes/test_counts.py": ("test_boxes_of_any_size[riscv64-v]",),
+    "compiled/streaming/test_dtln.py": ("test_it_is_what_the_networks_say",),
+    "compiled/streaming/test_grown_states.py": ("test_parts_of_a_sequence[llama-arm64]",),
+    "compiled/streaming/test_streams.py": ("test_bytes_stay_bytes[cortex-m4]",),
+    "compiled/tools/test_against.py": ("test_ours_beside_onnxruntime",),
+    "compiled/tools/test_onnx_backend.py": ("test_with_parameters_as_constants[48]",
+                                            "test_with_parameters_as_operands[0]", "test_others_are_forbidden"),
+    "compiled/tools/test_tune.py": ("test_real_networks[resnet8_cifar10_f32-0.0001]",),
+    "compiled/tools/test_tutorials.py": tuple(f"[{name}]" for name in (
+        "08_quantise", "06_changing_shapes", "05_a_faster_kernel", "09_bring_your_own_codegen")),
+    "kernels/test_helium.py": ("test_kernels_as_c",),
+    "models/test_collection.py": ("test_verdicts_of_a_comparison",),
     "models/test_dynamic.py": tuple(f"find_nothing[{name}]" for name in (
         "minilm_l1_f32", "vespa_tiny_transformer", "yunet_n_dynamic")),
-    "models/test_reference.py": ("[light_vgg19]", "[light_zfnet512]"),
-    "compiled/packages/test_bundle.py": ("test_cmake_in_a_project_and_installed[embedded]",),
-    "compiled/runtime/test_runtime_fuzz.py": ("of_a_network[size]", "of_a_network[buckets]"),
-    "relax/test_random.py": tuple(f"[{seed}]" for seed in range(20, 100)),
-    "compiled/shapes/test_counts.py": ("test_boxes_of_any_size[riscv64-v]",),
+    "models/test_reference.py": tuple(f"[light_{name}]" for name in (
+        "vgg19", "zfnet512", "densenet121", "inception_v2", "bvlc_alexnet")),
     "relax/test_dispatch.py": ("test_resnet_in_a_container",),
-    "compiled/tools/test_onnx_backend.py": ("test_with_parameters_as_constants[48]",),
+    "relax/test_random.py": tuple(f"[{seed}]" for seed in range(20, 100)),
 }
 
 #: Files whose tests share what a fixture compiled for a network, by the name of the parameter that is its name: those

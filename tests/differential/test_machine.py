@@ -106,7 +106,7 @@ def test_targets():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", [pytest.param(name, marks=[pytest.mark.long] * (name in ("chains", "relax")))
+@pytest.mark.parametrize("family", [pytest.param(name, marks=[pytest.mark.long] * (name not in ("onnx", "tflite")))
                                     for name in FAMILIES])
 def test_drawn_models(family: str, tmp_path):
     """None is wrong in numpy, nor compiled for this machine."""

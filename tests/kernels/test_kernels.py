@@ -99,8 +99,10 @@ ALIKE = {"add", "div", "mod", "pow", "shift_right", "sign", "equal", "sin", "sil
          "quantize_linear"}
 FIRST = {kernels: kind for kind in reversed(KINDS) for kernels in [OPERATORS[kind].kernels]}
 
-#: Target and mode -> which third of the parts `make test` makes for it, of operators with many.
-PART_OF = {("x86-64-v3", "open"): 0, ("x86-64-v4", "speed"): 1, ("arm64", "speed"): 2}
+#: Target and mode -> which third of the operators, and of the parts of an operator, `make test` makes for it. Plain C
+#: has all operators, and a third of the parts of those with many.
+THIRD_OF = {("x86-64-v3", "open"): 0, ("x86-64-v4", "speed"): 1, ("arm64", "speed"): 2,
+            ("x86-64-v4-vnni", "speed"): 0, ("x86-64-v4-vnni", "size"): 1, ("x86-64-v3-vnni", "speed"): 2}
 
 #: Operators with so many kernels that a test has every nth case only; all tests but the first are slow.
 PARTS = {"conv2d": 9, "conv2d_integer": 6, "conv2d_transpose": 4, "matmul": 6, "lstm": 6, "gru": 6, "rnn": 6,
@@ -112,11 +114,17 @@ def is_quick(kind: str, part: int) -> bool:
     return part == 0 and (FIRST[OPERATORS[kind].kernels] == kind or kind in ALIKE)
 
 
+def is_in_third(kind: str, part: int, name: str, optimize: str) -> bool:
+    parts, third = PARTS.get(kind, 1), THIRD_OF.get((name, optimize))
+    if third is None:
+        return parts <= 3 or part % 3 == KINDS.index(kind) % 3
+    return (KINDS.index(kind) + part) % 3 == third
+
+
 def marks(kind: str, part: int, name: str, optimize: str) -> list:
     second = name in SECOND and (part or kind not in (SHOWN_BY_FEW if name in FEW else ON_BOARD))
-    other = PARTS.get(kind, 1) > 3 and part % 3 != PART_OF.get((name, optimize), part % 3)
-    is_long = (second or other or name in OTHER_LENGTHS or (kind, name) in LONG_TO_COMPILE
-               or (name, optimize) == ("x86-64-v4-vnni", "open")) and not ALL_KERNELS
+    is_long = (second or not is_in_third(kind, part, name, optimize) or name in OTHER_LENGTHS
+               or (kind, name) in LONG_TO_COMPILE or (name, optimize) == ("x86-64-v4-vnni", "open")) and not ALL_KERNELS
     return [pytest.mark.slow] * (not is_quick(kind, part)) + [pytest.mark.long] * is_long
 
 

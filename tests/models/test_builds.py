@@ -108,8 +108,12 @@ def output_names(folder: Path) -> list[str]:
     return [row["name"] for row in read_manifest(folder)["models"][0]["outputs"]]
 
 
+#: Networks that `make test` builds; `make test-all` builds all.
+FEW = {"mnist8", "kws_dscnn_f32", "dtln_stage1"}
+
+
 @pytest.mark.parametrize("name", [
-    pytest.param(name, marks=[pytest.mark.long] * (name in ("light_resnet50", "dtln_stage2"))) for name in NETWORKS])
+    pytest.param(name, marks=[pytest.mark.long] * (name not in FEW)) for name in NETWORKS])
 def test_gcc_and_clang_agree_bit_by_bit(name: str, folders):
     """Both without a warning; -O3 and -O1, so that optimisation shows if it changes anything."""
     folder, inputs = folders(name), NETWORKS[name].inputs(1)
@@ -119,7 +123,7 @@ def test_gcc_and_clang_agree_bit_by_bit(name: str, folders):
 
 
 @pytest.mark.parametrize("name", [
-    pytest.param(name, marks=[pytest.mark.long] * (name in ("light_squeezenet", "dtln_stage2"))) for name in NETWORKS])
+    pytest.param(name, marks=[pytest.mark.long] * (name not in FEW)) for name in NETWORKS])
 def test_sanitizers_find_nothing(name: str, folders):
     """Also on inputs that no network was trained on."""
     folder = folders(name)
@@ -131,7 +135,9 @@ def test_sanitizers_find_nothing(name: str, folders):
         outputs(binary, folder, odd, output_names(folder))
 
 
-@pytest.mark.parametrize("flags", [["-O0"], ["-Os"], ["-O2", "-flto"], ["-O2", "-fno-strict-aliasing"]],
+@pytest.mark.parametrize("flags", [
+    ["-O0"], *(pytest.param(flags, marks=pytest.mark.long) for flags in (
+        ["-Os"], ["-O2", "-flto"], ["-O2", "-fno-strict-aliasing"]))],
                          ids=" ".join)
 def test_any_optimisation_gives_the_same_bits(flags, folders):
     name = "kws_dscnn_f32"

@@ -15,10 +15,15 @@ RUNS = [(name, target, optimize)
         for optimize, networks in (("speed", ALL_NETWORKS), ("size", NETWORKS))
         for name, network in networks.items()
         for target in (("native", "arm64") if network.emulated else ("native",))]
-#: Those that take longest in the emulator, and on this machine.
-LONG = {("arm64", name) for name in ("ultraface_rfb320", "light_squeezenet", "minilm_l1_f32")} \
-    | {("native", name) for name in ("lw_person_detector_192", "sinet_portrait_seg", "light_inception_v1",
-                                     "basic_pitch_nmp", "light_shufflenet")}
+#: Networks that `make test` runs in all these ways, and on this machine at -O speed only; `make test-all` has the rest.
+IN_ALL_WAYS = {"mnist8", "resnet8_cifar10_f32", "kws_dscnn_f32", "dtln_stage1"}
+AT_SPEED = {"mobilenet_v1_025_224_f32", "ultraface_rfb320", "super_resolution_10", "vespa_tiny_transformer",
+            "silero_vad_op18_ifless", "ad_autoencoder_f32", "dtln_stage2"}
+
+
+def marks(name: str, target: str = "native", optimize: str = "speed") -> list:
+    made = name in IN_ALL_WAYS or (name in AT_SPEED and (target, optimize) == ("native", "speed"))
+    return [] if made else [pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +44,7 @@ def folders(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("name", "target", "optimize"), [
-    pytest.param(*run, id="-".join(run), marks=[pytest.mark.long] * ((run[1], run[0]) in LONG))
-    for run in RUNS])
+    pytest.param(*run, id="-".join(run), marks=marks(*run)) for run in RUNS])
 def test_network(name: str, target: str, optimize: str, folders):
     network = ALL_NETWORKS[name]
     _, folder = folders(name, optimize)
@@ -55,7 +59,7 @@ def test_network(name: str, target: str, optimize: str, folders):
         assert_close(session.run(inputs), network.expected(inputs), network.noise)
 
 
-@pytest.mark.parametrize("name", ALL_NETWORKS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in ALL_NETWORKS])
 def test_arena(name: str, folders):
     """The arena on arm64 is the lower bound (in two digits), and no larger than promised."""
     manifest, _ = folders(name, "speed")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
+from functools import cache
 
 import jinja2.meta
 import numpy as np
@@ -26,6 +27,8 @@ from tvm_megcc.kernels.support import placements, refusal
 from tvm_megcc.ops.base import OPERATORS
 from tvm_megcc.paths import PACKAGE
 from tvm_megcc.target import TARGETS
+
+pytestmark = pytest.mark.xdist_group("parameters")  # what all templates are told is computed once
 
 #: What `codegen/c_source/render.py` tells every template.
 GIVEN = {"entry", "isa", "ep", "known", "fixed", "microkernel", "compact", "symbol", "float",
@@ -54,10 +57,17 @@ def lowered() -> Iterator[tuple[str, Parameters]]:
                             yield call.template, call.params
 
 
-#: Template -> the classes of what it is told.
-TOLD: dict[str, set[type]] = {}
-for _template, _parameters in lowered():
-    TOLD.setdefault(_template, set()).add(type(_parameters))
+@cache
+def parameters_of() -> dict[str, set[type]]:
+    """Template -> the classes of its parameters."""
+    found: dict[str, set[type]] = {}
+    for template, parameters in lowered():
+        found.setdefault(template, set()).add(type(parameters))
+    return found
+
+
+TEMPLATES = sorted({f"{path.parent.name}/{path.name.split('.')[0]}" for path in (PACKAGE / "kernels").glob("*/*.c.j2")
+                    if "{{ entry }}" in path.read_text()})
 
 
 def names_in(template: str) -> tuple[set[str], set[str]]:
@@ -98,14 +108,12 @@ def read_by_microkernel(template: str) -> set[str]:
 
 def test_every_template_is_told_something_by_a_case():
     """So that the tests below see them all; and none is left over."""
-    written = {f"{path.parent.name}/{path.name.split('.')[0]}" for path in (PACKAGE / "kernels").glob("*/*.c.j2")
-               if "{{ entry }}" in path.read_text()}
-    assert written == TOLD.keys()
+    assert set(TEMPLATES) == parameters_of().keys()
 
 
-@pytest.mark.parametrize("template", sorted(TOLD))
+@pytest.mark.parametrize("template", TEMPLATES)
 def test_fields_are_what_the_template_uses(template):
-    (cls,) = TOLD[template]
+    (cls,) = parameters_of()[template]
     names = {field.name for field in fields(cls)}
     used, defined = names_in(template)
     printed = names & read_by_microkernel(template) if "microkernel" in used else set()

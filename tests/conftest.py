@@ -77,8 +77,13 @@ LONG = {
         "minilm_l1_f32", "vespa_tiny_transformer", "yunet_n_dynamic")),
     "models/test_reference.py": tuple(f"[light_{name}]" for name in (
         "vgg19", "zfnet512", "densenet121", "inception_v2", "bvlc_alexnet")),
-    "relax/test_dispatch.py": ("test_resnet_in_a_container",),
+    "relax/test_dispatch.py": ("test_resnet_in_a_container", "test_eighty_one_cells_of_a_network"),
+    "relax/test_files.py": ("test_tflite_networks[deeplab_v3_257]",),
+    "relax/test_models.py": tuple(f"[{name}]" for name in (
+        "sinet_portrait_seg", "kwt1_keyword_transformer", "yunet_n_dynamic", "mobilenet_v1_025_224_uint8")),
     "relax/test_random.py": tuple(f"[{seed}]" for seed in range(20, 100)),
+    "unit/codegen/test_c_braces.py": tuple(f"[{name}-speed]" for name in ("arm64", "arm64-v86", "cortex-m4")),
+    "unit/project/test_typing.py": ("test_extents_are_compared_only_where_they_are_numbers",),
 }
 
 #: Files whose tests share what a fixture compiled for a network, by the name of the parameter that is its name: those

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -225,7 +226,8 @@ except tvm_megcc.MegccError as error:
     pytest.param("m.pt2", ("torch",), "pip install torch", marks=pytest.mark.slow)])
 def test_missing_packages_are_named(name: str, missing: tuple[str, ...], advice: str, tmp_path):
     path = tmp_path / name
-    path.write_bytes(b"anything")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive_format", "pt2")
     script = WITHOUT.format(missing=missing, path=str(path))
     text = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert advice in text and name in text

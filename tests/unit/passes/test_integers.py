@@ -99,9 +99,9 @@ def test_parameters_that_are_not_known_stay():
 
 
 @pytest.mark.parametrize(("expr", "operands", "why"), [
-    (X + call("real", arg(1)), ("int8", "int8"), "add of reals where integers are wanted|integers where reals"),
+    (X + call("real", arg(1)), ("int8", "int8"), "add of floats where integers are wanted|integers where floats"),
     (call("sqrt", X), ("int32",), "there is no sqrt of integers"),
-    (call("nearest", X), ("int8",), "nearest of integers where reals are wanted"),
+    (call("nearest", X), ("int8",), "nearest of integers where floats are wanted"),
     (X + 0.5, ("uint8",), "0.5 is no int32"),
     (X + 1, ("int64",), "elements are int64"),
 ])

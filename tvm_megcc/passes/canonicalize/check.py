@@ -71,16 +71,18 @@ def _require_given(graph: Graph) -> None:
 def _with_copies(graph: Graph) -> Graph:
     """Returns the graph with a copy of each output that is an input, or is another output: a name stands for one
     tensor in it. Outside they go on having the name that the model gives them."""
+    inputs, taken = set(graph.inputs), set(graph.inputs)
     outputs: list[str] = []
     copies: dict[str, str] = {}
     for name in graph.outputs:
-        is_taken = name in graph.inputs or name in outputs
+        is_taken = name in taken
+        taken.add(name)
         outputs.append(unused(name, graph.types, copies) if is_taken else name)
         if is_taken:
             copies[outputs[-1]] = name
     if not copies:
         return graph
-    made = {name: copied for copied, name in copies.items() if name in graph.inputs}
+    made = {name: copied for copied, name in copies.items() if name in inputs}
     return graph.with_(
         ops=(*graph.ops, *(Op("copy", Attrs(), (name,), (copied,), origin=name) for copied, name in copies.items())),
         outputs=tuple(outputs), types={**graph.types, **{copied: graph.types[name] for copied, name in copies.items()}},

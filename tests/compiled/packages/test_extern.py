@@ -109,7 +109,8 @@ def test_what_is_wrong_is_said(changes, message: str, tmp_path):
 
 
 @pytest.mark.parametrize("text, message", [
-    ("x = 1", "declares no tvm_megcc.extern.Operator"), ("1 / 0", "raised ZeroDivisionError"), (None, "no such file")])
+    ("x = 1", "declares no tvm_megcc.extern.Operator"), ("1 / 0", "raised ZeroDivisionError"),
+    (None, "does not exist; extern wants a Python file")])
 def test_files_that_declare_nothing(text: str | None, message: str, tmp_path):
     path = tmp_path / "mine.py"
     if text is not None:

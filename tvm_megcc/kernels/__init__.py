@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels. Each folder is a family with its classes, packing, tiling and templates.
 
-The table says which kernels can realise which operator; of several that can at the same cost, the first is taken.
+The table lists the candidate kernels of each operator. Among candidates of equal cost, the first is taken.
 """
 
 from __future__ import annotations

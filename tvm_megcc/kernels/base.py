@@ -22,10 +22,10 @@ class Operand:
     name: the identifier of the pointer in the C code.
     index: of the operator's inputs or outputs.
     size: elements the kernel may touch, over the symbols of the kernel's extents.
-    pack: for a constant: name and arguments of the function in kernels/packing.py that brings the logical array into
-        the form the kernel reads; empty: the bytes of the array in its type's layout.
-    dtype: element type in memory; "" means that of the value.
-    also: more of the operator's constants that the packer needs; it gets them after the first.
+    pack: for a constant: name and arguments of the function in kernels/packing.py that packs the logical array as the
+        kernel reads it; empty: the bytes of the array in its type's layout.
+    dtype: element type in memory; "": that of the value.
+    also: positions of further constants of the operator that the packer needs, after the first.
     """
 
     name: str
@@ -40,18 +40,18 @@ class Operand:
 class Lowered:
     """An operator as a call of one kernel.
 
-    template: "<family>/<algorithm>" below kernels/. params: what is fixed in the kernel's code (tile, strides, flags);
-        part of its identity and symbol. extents: name -> value of each extent. At `-O speed` known extents are
-        constants in the code, at `-O size` they are arguments of the call. Sizes, tasks and workspace are written over
-        `Symbol(name)` of these. tasks: the kernel's work is [0, tasks), split anywhere. shared, scratch: bytes of
-        workspace, common and per worker. in_place: (output, input) operand positions that may be the very same memory.
+    template: "<family>/<algorithm>" below kernels/. params: constants of the kernel's code (tile, strides, flags), part
+        of its identity and symbol. extents: name -> value of each extent. At `-O speed` known extents are constants in
+        the code, at `-O size` they are arguments of the call. Sizes, tasks and workspace are expressions over
+        `Symbol(name)` of these. tasks: number of tasks; workers compute any ranges of them. shared, scratch: bytes of
+        workspace, common and per worker. in_place: (output, input) operand positions that may be the same memory.
         takes_over: (output, input) positions where the output may begin at the input's address, whichever is larger.
-        apart: the latter is not allowed in this call, which shares a kernel with calls in which it is.
+        apart: takes_over is not allowed in this call, though it is in others that share the kernel.
         epilogue_in_place: a full operand of the epilogue may be the same memory as output 0; False if partial results
-        are stored to the output before the epilogue. channels: elements that a per-channel operand of the epilogue must
-        have, over the extents; None: the channels of the output as an extent of their own, which the kernel's own
-        extents do not bound. operation: left part of the symbol, such as "conv2d_3x3_s2"; algorithm: right part, such
-        as "packed_4v".
+        are stored to the output before the epilogue. channels: least elements of a per-channel operand of the epilogue,
+        over the extents; None: the channels of the output as an extent of their own, which the kernel's own extents do
+        not bound. operation: left part of the symbol, such as "conv2d_3x3_s2"; algorithm: right part, such as
+        "packed_4v".
     """
 
     template: str
@@ -77,13 +77,13 @@ def extent_symbols(*names: str) -> tuple[Symbol, ...]:
 
 
 def present(site: Site, *operands: Operand) -> tuple[Operand, ...]:
-    """Returns the kernel's operands that the operator has: a bias may be missing."""
+    """Returns the operands that the operator has: optional ones, such as a bias, may be missing."""
     return tuple(operand for operand in operands if site.has(operand.index))
 
 
 def around(site: Site, x: Layout, y: Layout | None = None) -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
-    """Makes an entry of `Kernel.layouts`: the first operand in a layout, the result in the same or another one, other
-    operands plain."""
+    """Returns an entry of `Kernel.layouts`: the first operand in layout x, the result in y (default: x), other operands
+    plain."""
     return (x, *(PLAIN,) * (len(site.inputs) - 1)), (y or x,)
 
 
@@ -98,17 +98,17 @@ NUMBERS = (*INTEGERS, "float32", "float64")
 class Kernel:
     """A candidate: one algorithm that can realise an operator. Immutable; operators list one instance of a subclass.
 
-    tile: names the register tile where it is not the one that the algorithm takes by itself.
+    tile: name of the register tile, where it is not the algorithm's default.
     dtypes: element types that each operand may have, by position; the last entry holds for all operands after it,
         and an empty entry allows any. For an operator without operands, the element type of the result.
     uniform: all operands and results have the element type of the first.
     static: positions of the operands whose extents have to be known.
     fuses_epilogue: the template applies `op.epilogue` to each result before it stores it.
     float16: computes in float16 too: where it takes float32 it takes float16, if `Site.is_half`.
-    lanes: what its epilogue gets: "f" vectors of float32, "i" of int32 (ir/lanes.py).
+    lanes: vectors that its epilogue works on: "f" of float32, "i" of int32 (ir/lanes.py).
     epilogue_math: False where only cheap expressions (no exp, tanh, …) should be fused.
     constants: positions of the operands that must be constants (packed weights).
-    by_place: the rounding of a result depends on where it lies in the tensor, so a part of it has other bits.
+    by_place: a result's rounding depends on its position in the tensor: parts of a tensor cannot be computed alone.
     """
 
     name: ClassVar[str]
@@ -124,19 +124,19 @@ class Kernel:
 
     @property
     def label(self) -> str:
-        """Returns name and tile."""
+        """Returns the name, with the tile if it is not the default."""
         return f"{self.name}_{self.tile}" if self.tile else self.name
 
     def layouts(self, site: Site) -> Iterable[tuple[tuple[Layout, ...], tuple[Layout, ...]]]:
-        """Returns the (input layouts, output layouts) that this kernel works on, for the operator's own operands."""
+        """Yields the (input layouts, output layouts) that this kernel supports, for the operator's own operands."""
         yield (PLAIN,) * len(site.inputs), (PLAIN,) * len(site.outputs)
 
     def refuse(self, site: Site) -> str | None:
-        """Says why this kernel cannot realise the operator on operands in these layouts; None if it can."""
+        """Returns the reason why this kernel cannot realise the operator in these layouts; None if it can."""
         return None
 
     def reorders(self, site: Site) -> bool:
-        """Whether the kernel sums floats in another order than kernels of other CPUs do for the same operator."""
+        """Returns whether it sums floats in another order than kernels for other CPUs do."""
         return False
 
     def lower(self, site: Site) -> Lowered:
@@ -144,17 +144,17 @@ class Kernel:
         raise NotImplementedError
 
     def cost(self, site: Site) -> float:
-        """Estimates cycles on one core of the target. All extents are known, or have their likely values."""
+        """Estimates cycles on one core of the target. Unknown extents have their likely values."""
         return sum(t.bytes for t in (*site.inputs, *site.outputs) if t is not None) / 8
 
     def tiled(self, site: Site) -> Iterable[Kernel]:
-        """Returns the same algorithm with other tiles, if `refuse` returned None. Only tuning chooses among them."""
+        """Returns the same algorithm with other tiles, which only tuning tries. Called if `refuse` returned None."""
         return ()
 
 
 class Tiled(Kernel):
-    """A candidate with tiles of several widths. vectors: of output channels in the main tile; 0: the width that covers
-    the shape best."""
+    """A candidate with tiles of several widths. vectors: vectors of output channels in the main tile; 0: chosen for the
+    shape."""
 
     def __init__(self, vectors: int = 0):
         self.vectors = vectors
@@ -168,7 +168,7 @@ class View(Kernel):
 
     def layouts(self, site: Site):
         if 0 in site.constants:
-            return  # the memory of constants is that of kernels' weights
+            return  # a constant lies among the weights, not in the arena
         x, y = site.x, site.y
         declaration = OPERATORS[site.kind]
         for source in possible_layouts(x, site.target):
@@ -191,5 +191,5 @@ def possible_layouts(type_: TensorType, target: Target) -> tuple[Layout, ...]:
 
 
 def realise(declaration: type[Operator], *kernels: Kernel) -> None:
-    """Registers the candidates of an operator, and of those derived from it."""
+    """Registers the candidate kernels of an operator and of the operators derived from it."""
     declaration.kernels = kernels

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cache blocking of a 1x1 convolution in register tiles.
 
-Each row of pixels meets the weights of all output channels of a task. Both take far more than the first cache, so what
-a tile does not find there is set by the order of the tiles: a group of weights that takes half of the cache stays
-while the pixels of the row pass. Lines of 16 floats that are missed, for each multiply-add:
+Each row of pixels is multiplied by the weights of all output channels of a task. Neither fits in L1, so the order of the
+tiles determines the cache misses. The best order keeps a group of weights in half of L1 while the pixels of a row pass.
+Cache lines of 16 floats missed per multiply-add:
 
-    1 / (16 * channels kept)  inputs, read again for each group of output channels
-    1 / (16 * depth kept)     sums, put aside and taken up again for each group of input channels
-    1 / (16 * pixels)         weights, read again for each row
+    1 / (16 * channels kept)  inputs: read again for each group of output channels
+    1 / (16 * depth kept)     sums: stored and reloaded for each group of input channels
+    1 / (16 * pixels)         weights: read again for each row
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STEPS = 8
 
 @dataclass(frozen=True)
 class CacheBlock:
-    """A block of weights that stays in the first cache: output channels by input channels."""
+    """A block of weights that stays in L1. channels: output channels. depth: input channels."""
 
     channels: int
     depth: int
@@ -35,15 +35,15 @@ class CacheBlock:
         return f"{self.channels}x{self.depth}"
 
     def sums(self, depth: int, pixels: int) -> int:
-        """Returns bytes of the sums of a row that are put aside between groups of input channels."""
+        """Returns the bytes of a row's partial sums that are stored between groups of input channels."""
         return 4 * self.channels * pixels if self.depth < depth else 0
 
     @staticmethod
     def of(depth: int, step: int, pixels: int, target: Target) -> CacheBlock | None:
-        """Returns the weights to keep; None: none, tiles of pixels stay while weights pass.
+        """Returns the weights to keep in L1; None if tiles of pixels should stay there instead.
 
         Args:
-            depth: input channels. step: output channels of a tile. pixels: of a row.
+            depth: input channels. step: output channels of a tile. pixels: pixels of a row.
         """
         room, step = target.l1 // 8, -(-step // BLOCK) * BLOCK
         if depth * step <= room:
@@ -58,11 +58,11 @@ class CacheBlock:
 
 
 def chunks_first(inputs: int, weights: int, rows: int, chunks: int, target: Target) -> bool:
-    """Whether a row of pixels meets all chunks of weights before the next row does, or a chunk all rows: what reads
-    less from beyond the second cache.
+    """Returns whether all chunks of weights should pass for each row of pixels, not all rows for each chunk. It
+    compares the bytes that either order reads from beyond L2.
 
     Args:
-        inputs, weights: bytes. rows, chunks: parts of them.
+        inputs, weights: bytes. rows, chunks: number of parts that they are divided into.
     """
     room = target.l2 * 3 // 4
     by_rows = inputs + weights * (1 if weights + inputs // rows <= room else rows)

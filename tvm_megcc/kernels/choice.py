@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses the candidate that realises an operator. The pass that chooses layouts asks once."""
+"""Chooses the candidate that realises an operator. The pass that chooses layouts uses it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Choice:
     """The candidate that realises an operator.
 
     cost: estimated cycles, or nanoseconds where there is a tuning log.
-    refused: the candidates that cannot, with the reason.
+    refused: the candidates that cannot realise the operator, with the reasons.
     """
 
     kernel: Kernel
@@ -31,7 +31,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Option:
-    """A candidate with the layouts it reads and writes."""
+    """A candidate with the layouts that it reads and writes."""
 
     site: Site
     kernel: Kernel
@@ -39,7 +39,7 @@ class Option:
 
     @property
     def inputs(self) -> tuple[Layout, ...]:
-        """Layouts of all operands; absent ones are plain."""
+        """The layouts of all operands; absent operands count as plain."""
         return tuple(t.layout if t else PLAIN for t in self.site.types)
 
     @property
@@ -47,7 +47,7 @@ class Option:
         return tuple(t.layout for t in self.site.outputs)
 
     def among(self, accepted: Sequence[Option], refused: Refused) -> Choice:
-        """This option as the choice, with what the other candidates would have said to its layouts."""
+        """Returns this option as the choice, with the reasons why other candidates do not work in its layouts."""
         able = {option.kernel.name for option in accepted if option.site.layouts == self.site.layouts}
         why = {kernel.name: refused.get(kernel.name, {}).get(self.site.layouts, OTHER_LAYOUTS)
                for kernel in candidates(self.site.kind) if kernel.name not in able}
@@ -59,8 +59,8 @@ Refused = Mapping[str, Mapping[tuple, str]]
 
 
 def options(site: Site, here: bool = False) -> tuple[list[Option], Refused]:
-    """Returns the candidates that can realise the operator, in any layouts or only in the present ones, and the
-    refusals of the others."""
+    """Returns the candidates that can realise the operator, and the refusals of the others. here: only in the present
+    layouts; else in any."""
     found: list[Option] = []
     refused: dict[str, dict[tuple, str]] = {}
     for kernel in candidates(site.kind):
@@ -75,7 +75,7 @@ def options(site: Site, here: bool = False) -> tuple[list[Option], Refused]:
 
 
 def reasons(refused: Refused) -> dict[str, str]:
-    """Returns a reason a candidate: that of the last layouts it was asked about."""
+    """Returns one reason per candidate: that for the last layouts that were tried."""
     return {name: list(by_layouts.values())[-1] for name, by_layouts in refused.items()}
 
 
@@ -93,11 +93,11 @@ def choose(site: Site) -> Choice:
 
 
 def priced(site: Site, kernel: Kernel) -> Iterator[tuple[Kernel, float]]:
-    """Yields the candidate with its cost: what was measured on the target, else the guess; then its measured other
-    tiles.
+    """Yields the candidate with its cost: measured on the target if there is a time, else estimated. Then yields its
+    other tiles that were measured.
 
-    The candidate realises the operator with these types. Costs in one context compare with each other. Extents that
-    are not known have their likely values.
+    The candidate must realise the operator with these types. Costs compare only within one context. Unknown extents
+    have their likely values.
     """
     site, times = site.likely, site.context.times
     guess = kernel.cost(site)
@@ -113,12 +113,12 @@ def priced(site: Site, kernel: Kernel) -> Iterator[tuple[Kernel, float]]:
             yield other, time
 
 
-#: The relayout that `choose_layouts` inserts, as a call of its own.
+#: A stand-in for the relayouts that `choose_layouts` inserts, to price them.
 RELAYOUT = Op("relayout", Attrs(), ("x",), ("y",), origin="relayout")
 
 
 def priced_relayout(type_: TensorType, source: Layout, wanted: Layout, context: Context, guess: float) -> float:
-    """Cost of moving a tensor into another layout; `guess` is the cost model's."""
+    """Returns the cost of copying a tensor into another layout. guess: the cost model's estimate."""
     if context.times is None:
         return guess
     x, y = type_.with_layout(source), type_.with_layout(wanted)

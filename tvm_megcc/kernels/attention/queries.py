@@ -21,11 +21,11 @@ KEYS = 256
 class AttentionParameters(Parameters):
     """Parameters of `lines.c.j2`.
 
-    scale: as a C literal. mask: "" for none; else which row of the mask a query reads: "shared" the only one, "rows"
-        its own, "repeated" the one of its index modulo P. mask_b, mask_n: whether the mask differs between batch
-        elements, between heads. mask_row: elements of a row. shared: heads with the same keys. room: buffers of keys
-        and values have more rows than are used. blind: queries without keys have zeros as results. keys: whose scores
-        are in workspace at a time. rows: of a tile. columns: vectors of values in a tile.
+    scale: C literal. mask: "" if there is none; else the mask row of query i: "shared" row 0, "rows" row i, "repeated"
+        row i modulo P. mask_b, mask_n: the mask differs between batch elements, between heads. mask_row: C expression
+        for the elements from one mask matrix to the next. shared: heads that share keys and values. room: buffers of
+        keys and values have more rows than are in use. blind: a query that sees no key has zeros as its result.
+        keys: most keys with scores in workspace. rows: queries of a tile. columns: vectors of values in a tile.
     """
 
     q_axes: str
@@ -50,7 +50,7 @@ class AttentionParameters(Parameters):
 
     @property
     def operation(self) -> str:
-        """Returns the left part of a kernel's name."""
+        """Returns the left part of the kernel's name."""
         operands = ((self.q_axes, self.q_at), (self.k_axes, self.k_at), (self.v_axes, self.v_at), (self.y_axes, 0))
         axes = "_".join(axes + (str(at) if "c" in axes else "") for axes, at in operands)
         mask = f"_mask_{self.mask}{'_b' * self.mask_b}{'_n' * self.mask_n}" if self.mask else ""
@@ -60,7 +60,7 @@ class AttentionParameters(Parameters):
 
 @dataclass(frozen=True)
 class ColumnsParameters(AttentionParameters):
-    """Parameters of `columns.c.j2`. vectors: of queries. by_lane: tiles read four numbers of a key at a time."""
+    """Parameters of `columns.c.j2`. vectors: of queries in a block. by_lane: tiles load four elements of a key at once."""
 
     vectors: int
     by_lane: bool
@@ -71,7 +71,7 @@ def likely_extents(site: Site) -> dict[str, int]:
 
 
 class AttentionColumns(Kernel):
-    """Computes a block of queries in a task, one query in each lane."""
+    """Computes a block of queries in one task, one query in each lane."""
 
     name = "columns"
     dtypes = (FLOAT32,)
@@ -81,7 +81,7 @@ class AttentionColumns(Kernel):
         return None if all(each.endswith("v") for each in axes) else "values are not neighbours"
 
     def tile(self, site: Site) -> tuple[int, int, int]:
-        """Returns (rows, vectors, columns) of the tiles."""
+        """Returns (rows, vectors, columns): queries, vectors of queries and vectors of values of a tile."""
         vectors = 2 if site.isa.lanes >= 8 or site.isa.helium else 4
         rows = 4 if site.isa.lane_fma else min(Tiling.of(site.isa).most_pixels(vectors), 8)
         return rows, vectors, vectors
@@ -94,8 +94,8 @@ class AttentionColumns(Kernel):
         S, T, H = extent_symbols("S", "T", "H")
         width, keys = vectors * site.isa.lanes, KEYS if site.compact else dim_min(T, KEYS)
         lowered = self.call(site, params, ceildiv(S, width), 4 * width * (H + keys), self.name)
-        # A task reads its queries before it writes their results, which are at the same addresses if heads have equally
-        # many numbers.
+        # In place is safe where heads of q and y have equal extents: a task reads its queries before it writes their
+        # results to the same addresses.
         alike = params.q_axes.replace("h", "v") == params.y_axes
         return replace(lowered, in_place=((0, 0),) if alike else ())
 
@@ -111,7 +111,7 @@ class AttentionColumns(Kernel):
 
     @staticmethod
     def call(site: Site, params: AttentionParameters, blocks: Dim, scratch: Dim, algorithm: str) -> Lowered:
-        """Returns the call of a template: blocks of queries a head, bytes of workspace a worker."""
+        """Returns the call. blocks: blocks of queries in a head. scratch: bytes of workspace for each worker."""
         extents = extents_of(site.attrs, site.inputs[:3])
         given = {axis.upper(): extents[axis] for axis in "bnsthvc" if axis in extents}
         heads, room = params.shared > 1, params.room
@@ -134,8 +134,8 @@ class AttentionColumns(Kernel):
                        scratch=scratch)
 
     def cost(self, site: Site) -> float:
-        """Estimates the cost of tiles, which take whole vectors of queries; exponentials, and what is read and
-        turned."""
+        """Estimates the cost of the tiles, in whole vectors of queries, the exponentials, and the loads and
+        transposes."""
         extents = likely_extents(site)
         _, vectors, _ = self.tile(site)
         width = vectors * site.isa.lanes
@@ -146,7 +146,7 @@ class AttentionColumns(Kernel):
 
 
 class AttentionLines(AttentionColumns):
-    """Computes a few queries in a task, and reads the keys once for all of them: for one token of a decoder."""
+    """Computes a few queries in one task, which reads the keys once: for decoders, which have one query at a time."""
 
     name = "lines"
 
@@ -170,7 +170,7 @@ class AttentionLines(AttentionColumns):
                          f"{self.name}_{rows}q")
 
     def cost(self, site: Site) -> float:
-        """Estimates the cost of sums over lanes, exponentials and products."""
+        """Estimates the cost of the sums across lanes, the exponentials and the products."""
         extents, lanes = likely_extents(site), site.isa.lanes
         scores = extents["b"] * extents["n"] * extents["s"] * extents["t"]
         return 500 + scores * (6 + 20 / lanes + 1.2 * -(-extents["h"] // lanes) + 1.0 * -(-extents["v"] // lanes))

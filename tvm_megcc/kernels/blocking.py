@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cache blocking of a 1x1 convolution in register tiles.
 
-Each row of pixels is multiplied by the weights of all output channels of a task. Neither fits in L1, so the order of the
-tiles determines the cache misses. The best order keeps a group of weights in half of L1 while the pixels of a row pass.
-Cache lines of 16 floats missed per multiply-add:
+Each row of pixels is multiplied by the weights of all output channels of a task. Neither fits in L1, so the order of
+the tiles determines the cache misses. The best order keeps a group of weights in half of L1 while the pixels of a row
+pass. Cache lines of 16 floats missed per multiply-add:
 
     1 / (16 * channels kept)  inputs: read again for each group of output channels
     1 / (16 * depth kept)     sums: stored and reloaded for each group of input channels

@@ -60,7 +60,7 @@ class AttentionParameters(Parameters):
 
 @dataclass(frozen=True)
 class ColumnsParameters(AttentionParameters):
-    """Parameters of `columns.c.j2`. vectors: of queries in a block. by_lane: tiles load four elements of a key at once."""
+    """Parameters of `columns.c.j2`. vectors: of queries. by_lane: tiles load four elements of a key at once."""
 
     vectors: int
     by_lane: bool

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolution of one filter a channel."""
+"""Depthwise convolution."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .rvv_windows import RvvWindows
 
 @dataclass(frozen=True)
 class DepthwiseParameters(ConvParameters):
-    """Parameters of `depthwise.c.j2`; as those of `direct.c.j2`."""
+    """Parameters of `depthwise.c.j2`. They have the meaning of those of `direct.c.j2`."""
 
     vpad: bool
     hpad: bool
@@ -26,7 +26,7 @@ class DepthwiseParameters(ConvParameters):
 
 
 class DepthwiseConv(Kernel):
-    """One filter a channel: all its weights stay in registers along a row."""
+    """Depthwise convolution. The weights of a channel stay in registers along a row, if they fit."""
 
     name = "depthwise"
     dtypes = (FLOAT32,)

@@ -19,11 +19,11 @@ from .neon_lanes import NeonLanes
 
 @dataclass(frozen=True)
 class DirectParameters(ConvParameters):
-    """Parameters of `direct.c.j2`, which a product of matrices uses too: as a convolution of 1x1.
+    """Parameters of `direct.c.j2`, also of matrix products, which are 1x1 convolutions.
 
     x_layout, y_layout: kinds of layouts. block: output channels in a block of packed weights. vpad, hpad: some window
-    leaves the input above or below, left or right. grouped: there are several groups. kept: weights that stay in the
-    first cache. chunks_first: a row of pixels meets all chunks of weights before the next row does.
+    leaves the input above or below, left or right. grouped: there are several groups. kept: weights that stay in L1.
+    chunks_first: all chunks of weights pass for a row of pixels before the next row.
     """
 
     tiling: Tiling
@@ -41,7 +41,7 @@ class DirectParameters(ConvParameters):
 
 
 class DirectConv(Tiled):
-    """Register tiles straight over the input; 1x1 convolutions see the image as rows of any length."""
+    """Register tiles straight over the input. A 1x1 convolution treats the image as rows of any length."""
 
     name = "direct"
     dtypes = (FLOAT32,)
@@ -121,15 +121,15 @@ class DirectConv(Tiled):
     def cost(self, site):
         s, lanes = Geometry.of(site), site.isa.lanes
         wide = -(-s.oc // lanes)
-        # AVX-512 takes a pixel from memory while it multiplies, NEON four channels of one by lane.
+        # AVX-512 multiplies by a pixel in memory, NEON by a lane of a vector of four channels.
         load = 0.5 if lanes == 16 else 0.8
         if site.x.layout != PLAIN and (lanes == 16 or site.isa.lane_fma):
             load = 0.25
         if site.isa.assembler and s.is_pointwise and s.ic >= lanes:
-            # Instructions for each multiply-add: in assembler; in C; in C, with inputs loaded one by one.
+            # Instructions for each multiply-add: in assembler; in C; in C with inputs loaded one by one.
             wide *= {blocked(site.target): 1.09, NHWC: 1.2, PLAIN: 1.45}[site.x.layout]
         vectors = s.n * s.g * s.oh * s.ow * s.ic * s.taps * (wide + load / min(wide, 4))
         other = (site.x.layout != blocked(site.target)) + 2 * (site.y.layout != blocked(site.target))
-        # Lanes after the last channel of a blocked input are memory all the same.
+        # Pad lanes of a blocked input are read as well.
         padded = s.n * s.g * s.ih * s.iw * (-s.ic % lanes) if site.x.layout == blocked(site.target) else 0
         return vectors + (other * site.y.size + 2 * padded) / lanes + 200

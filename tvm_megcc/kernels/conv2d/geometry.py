@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The geometry of a convolution: the facts about its shapes that every kernel needs."""
+"""The geometry of a convolution: the facts about its shapes that kernels need."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..site import Site, once
 
 
 def blocked(target: Target) -> Layout:
-    """Returns the layout with channels in vectors; for scalar code that is the plain one."""
+    """Returns the target's layout with vectors of channels; without vectors, the plain one."""
     return nchwc(target.isa.lanes) if target.isa.lanes > 1 else PLAIN
 
 
@@ -46,12 +46,12 @@ class Geometry:
         own = Geometry(n, groups, ic, ih, iw, oc // groups, *site.y.shape[2:], kh, kw, tuple(site.attrs.strides),
                        tuple(site.attrs.dilations), tuple(site.attrs.pads), site.has(2))
         one_column = own.iw == own.ow == own.kw == 1 and not (own.pads[1] or own.pads[3])
-        # Without vectors a kernel has no tile of pixels, and less workspace where rows are short.
+        # Without vectors there are no tiles of pixels, and short rows need less workspace.
         return own._as_row() if one_column and site.isa.lanes > 1 else own
 
     def _as_row(self) -> Geometry:
-        """Returns an image of one column as an image of one row, which has the same memory in every layout. Tiles go
-        along rows."""
+        """Returns an image of one column as an image of one row, with the same memory in every layout: tiles go along
+        rows."""
         top, _, bottom, _ = self.pads
         return replace(self, ih=1, iw=self.ih, oh=1, ow=self.oh, kh=1, kw=self.kh, strides=self.strides[::-1],
                        dilations=self.dilations[::-1], pads=(0, top, 0, bottom))
@@ -70,52 +70,53 @@ class Geometry:
 
     @property
     def window(self) -> tuple[int, int, int, int, int, int]:
-        """Extents, strides and dilations of the kernel, each for rows and columns."""
+        """Returns (kh, kw, sh, sw, dh, dw): extents, strides and dilations of the window."""
         return self.kh, self.kw, *self.strides, *self.dilations
 
     @property
     def vpad(self) -> bool:
-        """Whether some window leaves the input above or below."""
+        """Returns whether some window leaves the input above or below."""
         return self._overhangs(0)
 
     @property
     def hpad(self) -> bool:
-        """Whether some window leaves the input left or right."""
+        """Returns whether some window leaves the input left or right."""
         return self._overhangs(1)
 
     def _overhangs(self, axis: int) -> bool:
-        """Whether some window leaves the input along the axis."""
+        """Returns whether some window leaves the input along the axis."""
         before = self.pads[axis]
         extent, out, kernel = ((self.ih, self.oh, self.kh), (self.iw, self.ow, self.kw))[axis]
         last = (out - 1) * self.strides[axis] + (kernel - 1) * self.dilations[axis] + 1 - before - extent
-        # Where extents are not known, the last window reaches into the pad after, if there is one.
+        # Where extents are unknown, a pad after the axis counts as reached by the last window.
         return before > 0 or (last > 0 if isinstance(last, int) else self.pads[2 + axis] > 0)
 
     def extents(self, oh: Dim, ow: Dim) -> dict[str, Dim]:
-        """Maps the names that kernels use to extents. oh, ow: those of the result; where its shape does not matter,
-        they are chosen."""
+        """Returns the extents by the names that kernels use. oh, ow: output extents; free where the image's shape does
+        not matter."""
         ih, iw = (oh, ow) if self.is_pointwise else (self.ih, self.iw)
         return {"N": self.n, "G": self.g, "IC": self.ic, "IH": ih, "IW": iw, "OC": self.oc, "OH": oh, "OW": ow,
                 "PT": self.pads[0], "PL": self.pads[1]}
 
     def area(self, ih: Dim, iw: Dim, oh: Dim, ow: Dim) -> Dim:
-        """Returns elements of a channel as far as windows read it."""
+        """Returns the elements of a channel up to the last that a window reads."""
         height = ih if self.vpad else reach(ih, oh, self.strides[0], self.kh, self.dilations[0])
         return height * (iw if self.hpad else reach(iw, ow, self.strides[1], self.kw, self.dilations[1]))
 
     def name(self, operation: str = "conv2d", **flags) -> str:
-        """`conv2d_3x3_s2`: what the kernel's code is specialised to."""
+        """Returns the operation's name with its window and flags, such as `conv2d_3x3_s2`."""
         window = window_name((self.kh, self.kw), self.strides, self.dilations)
         return "_".join([operation, window] + [flag for flag, is_set in flags.items() if is_set] + ["bias"] * self.bias)
 
 
 def window_name(kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> str:
-    """`3x3_s2`: the window in the name of a kernel."""
+    """Returns the window as a part of a kernel's name, such as `3x3_s2`."""
     return "x".join(map(str, kernel)) + steps_name(strides, dilations)
 
 
 def steps_name(strides: Sequence[int], dilations: Sequence[int]) -> str:
-    """`_s2_d1x3`: a number that is the same for all axes stands once, those that are all 1 need none."""
+    """Returns strides and dilations as a part of a kernel's name, such as `_s2_d1x3`: one number if all axes have the
+    same; nothing if they are 1."""
     parts = [""]
     for letter, values in (("s", strides), ("d", dilations)):
         if set(values) != {1}:
@@ -124,7 +125,7 @@ def steps_name(strides: Sequence[int], dilations: Sequence[int]) -> str:
 
 
 def reach(extent: Dim, outputs: Dim, stride: int, kernel: int, dilation: int) -> Dim:
-    """Returns the length of an axis that unclipped windows read."""
+    """Returns the length of an axis up to the last element that windows inside it read."""
     return dim_max(extent, (outputs - 1) * stride + (kernel - 1) * dilation + 1)
 
 
@@ -132,13 +133,13 @@ def stored(channels: Dim, layout: str, lanes: int) -> Dim:
     return round_up(channels, lanes) if layout == "nchwc" else channels
 
 
-#: The window of a convolution of 1x1, as `Geometry.window` has it.
+#: `Geometry.window` of a 1x1 convolution.
 POINT = (1, 1, 1, 1, 1, 1)
 
 
 @dataclass(frozen=True)
 class WindowParameters(Parameters):
-    """kh, kw, sh, sw, dh, dw: extents, strides and dilations of a window, each for rows and columns."""
+    """kh, kw, sh, sw, dh, dw: extents, strides and dilations of a window, for rows and columns."""
 
     kh: int
     kw: int
@@ -161,6 +162,6 @@ class WindowParameters(Parameters):
 
 @dataclass(frozen=True)
 class ConvParameters(WindowParameters):
-    """Parameters that the templates of convolution share. bias: there is one."""
+    """Parameters that the templates of convolution share. bias: the operator has one."""
 
     bias: bool

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop over input channels of a tile of `conv2d/direct`, `winograd` or `pixels`, in assembler for 64-bit Arm.
 
-A tile fills all 32 registers, and a load of four of them wants neighbours: compilers spill some and copy others, 10 to
-50 % more instructions than these. v0 on hold four channels of each pixel, then one row of weights, twice if there is
-room; the sums are where the compiler puts them. Each product is a vector of weights times one lane of a pixel.
+A tile needs all 32 registers, and a load of four needs consecutive ones. Compilers spill and copy some: 10 to 50 % more
+instructions. From v0 on lie four channels of each pixel, then one row of weights, or two if registers are left; the
+compiler chooses registers for the sums. Each product is a vector of weights times one lane of a pixel.
 """
 
 from __future__ import annotations
@@ -16,24 +16,26 @@ from ..microkernel.window import Window
 
 
 def neighbours(first: int, count: int) -> str:
-    """Registers as ld1 wants them: { v4.4s, v5.4s }"""
+    """Returns consecutive registers as ld1 takes them: { v4.4s, v5.4s }"""
     return f"{{ {', '.join(f'v{first + i}.4s' for i in range(count))} }}"
 
 
 class NeonLanes(Window):
-    """Prints the loops, for templates that need the window too."""
+    """Prints the loops. Extends `Window`, because the templates use that, too."""
 
     @staticmethod
     def covers(V: int, width: int) -> bool:
-        """Whether there is a loop for tiles of this shape: a row of weights has to be one load."""
+        """Returns whether there is a loop for tiles of this shape: a row of weights must be one load."""
         return V in (1, 2) or (V == 4 and width == 16)
 
     @staticmethod
     def sums(P: int, V: int, width: int, steps: int | str, even: bool, plane: str, start: str, stride: str = "") -> str:
-        """Sets the sums of P pixels x V vectors to `start` (C, an address of V vectors; empty: 0; the next pixel's are
-        `stride` bytes on, if that is given), and adds `steps` (C or a number) times four channels from xk and w on,
-        which it moves after them. width: floats from one row of weights to the next. even: whether there are always
-        an even number of these. plane: C, floats from four channels to the next four."""
+        """Prints the sums of P pixels x V vectors over input channels.
+
+        start: C, address of the V initial vectors; empty: 0. stride: C, bytes from a pixel's initial vectors to the
+        next pixel's; empty: all share them. steps: groups of four channels, C or a number, read from xk and w on, both
+        advanced. width: floats from one row of weights to the next. even: steps is even. plane: C, floats from four
+        channels to the next four."""
         c, asm, unroll = Printer(), Assembler(), 2 if even else 1
         sets = 2 if P * V + P + 2 * V <= 32 else 1
         sums = [f"a{p}_{v}" for p in range(P) for v in range(V)]
@@ -61,8 +63,8 @@ class NeonLanes(Window):
 
     @staticmethod
     def pixel_sums(P: int, channels: int, width: int, steps: int, start: str) -> str:
-        """Returns the same for vectors of pixels in plain layout: P of them x 4 or 8 channels, for `steps` times four
-        input channels from xk on, `plane` floats apart. The counter has a register of its own: GCC takes 30
+        """Prints the sums of P vectors of pixels in plain layout x 4 or 8 channels, over `steps` times four input
+        channels from xk on, `plane` floats apart. The loop counter has a fixed register, because GCC allows only 30
         operands."""
         c, asm = Printer(), Assembler()
         sums = [f"a{p}_{o}" for o in range(channels) for p in range(P)]
@@ -91,7 +93,7 @@ def _set_sums(asm: Assembler, p: int, V: int, is_loaded: bool) -> None:
 
 
 def _multiply(asm: Assembler, P: int, V: int, width: int, k: int, sets: int) -> None:
-    """Channel k of four. With two sets of registers, the next row of weights is loaded before this one is used."""
+    """Prints products of channel k of four. With two sets of registers, it loads the next row of weights first."""
     for row in ([k] if sets == 1 or k == 0 else []) + ([k + 1] if sets == 2 and k < 3 else []):
         to = P + row % sets * V
         asm(f"ldr q{to}, [%[w]], #{4 * width}" if V == 1 else

@@ -18,8 +18,8 @@ from .neon_lanes import NeonLanes
 
 @dataclass(frozen=True)
 class PixelParameters(ConvParameters):
-    """Parameters of `pixels.c.j2`; as those of `direct.c.j2`. in_place: pixels are read where they are, and no rows are
-    copied."""
+    """Parameters of `pixels.c.j2`. They have the meaning of those of `direct.c.j2`. in_place: reads pixels from x, not
+    from a copy of its rows."""
 
     in_place: bool
     tiling: Tiling
@@ -29,13 +29,13 @@ class PixelParameters(ConvParameters):
 
 
 class PixelConv(Kernel):
-    """Vectors of neighbouring pixels in plain layout: groups and channels of any number."""
+    """Vectors of neighbouring pixels in plain layout, for any number of groups and channels."""
 
     name = "pixels"
     dtypes = (FLOAT32,)
     fuses_epilogue = True
     constants = (1, 2)
-    #: Bytes of the rows that a task copies, where it has a choice, and at most.
+#: Bytes of the rows that a task copies: where it has a choice, and at most.
     COPY, MOST_COPY = 32 << 10, 128 << 10
 
     def refuse(self, site):
@@ -55,21 +55,22 @@ class PixelConv(Kernel):
 
     @staticmethod
     def _columns(s: Geometry, target: Target) -> int:
-        """Returns the columns of a stride phase of the copy."""
+        """Returns the columns of a stride phase in the copy."""
         columns = round_up(s.ow, target.isa.lanes) + (s.kw - 1) * s.dilations[1] // s.strides[1]
-        # Rows that start at vectors are loaded in pairs (ldp).
+        # Rows that start at whole vectors can be loaded in pairs (ldp).
         return round_up(columns, target.isa.lanes) if target.isa.lane_fma else columns
 
     @staticmethod
     def _copied(s: Geometry, target: Target, rows: Dim, channels: Dim = 0, columns: Dim = 0) -> Dim:
-        """Returns bytes of the copy for so many output rows."""
+        """Returns the bytes of the copy for `rows` output rows."""
         phases = min(s.strides[1], (s.kw - 1) * s.dilations[1] + 1)
         height = (rows - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
         return 4 * ((channels or s.ic) * height * phases * (columns or PixelConv._columns(s, target))
                     + 2 * target.isa.lanes)
 
     def _split(self, site: Site) -> tuple[Dim, Dim, int]:
-        """(rows, pixels a row, rows a task) of the output; the shape of an image that does not matter is chosen."""
+        """Returns (rows, pixels of a row, rows of a task) of the output. If the image's shape does not matter, it is
+        chosen."""
         s = Geometry.of(site)
         if not isinstance(s.oh, int) or not isinstance(s.ow, int):
             return (1, s.oh * s.ow, 1) if s.is_pointwise else (s.oh, s.ow, 1)
@@ -112,7 +113,7 @@ class PixelConv(Kernel):
             steps, tiles = -(-pixels // lanes) * s.taps * 1.2, tiles / 2  # two rows at once share their inputs
         copied = 0.0
         if not s.is_pointwise:
-            # Columns of stride 2 are taken apart by shuffles, others one by one.
+            # Columns of stride 2 are separated by shuffles, those of other strides one by one.
             vector = {1: 2.0, 2: 8.0}.get(s.strides[1], 2.0 * lanes)
             lines = ((rows - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1) / rows
             copied = s.ic * lines * s.strides[1] * (10 + vector * pixels / lanes)
@@ -121,7 +122,7 @@ class PixelConv(Kernel):
 
 @lru_cache(maxsize=1024)
 def _pixel_rows(tiling: Tiling, pixels: int, channels: int, depth: int, target: Target) -> tuple[int, int]:
-    """(rows, pixels a row) of an image whose shape does not matter: rows that fill vectors and tiles, and workers."""
+    """Returns (rows, pixels of a row) for an image whose shape does not matter: it fills vectors, tiles and workers."""
     options = [(rows, pixels // rows) for rows in range(1, pixels + 1) if pixels % rows == 0]
     short = [option for option in options if option[1] <= 1024] or options[-1:]
 

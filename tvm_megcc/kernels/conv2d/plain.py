@@ -9,7 +9,7 @@ from .geometry import ConvParameters, Geometry
 
 
 class PlainConv(Kernel):
-    """Any convolution in plain layout, weights as they are: slow, and always there."""
+    """Any convolution in plain layout with unpacked weights. It is slow; it accepts all that others refuse."""
 
     name = "plain"
     dtypes = (FLOAT32,)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pixels of depthwise tiles in assembler for vectors that are several registers (RISC-V): compilers load all that a
-tile reads before they compute, and spill it, two to three instructions for each of these.
+"""The pixels of depthwise tiles in assembler for RISC-V, whose vectors take several registers. Compilers load all that
+a tile reads before they compute, and spill it: two to three instructions for each load.
 
-Registers, in vectors: the sums, the weights (all, or those of a row of the window), the columns of x by turns. A column
-is loaded once for all pixels that it reaches; products are added tap by tap, row by row."""
+Registers, in vectors: the sums; the weights (all, or those of a row of the window); the columns of x in turn. Each
+column is loaded once for all pixels that it reaches. Products are added tap by tap, row by row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..tiling import Run, Tiling
 
 
 class RvvWindows:
-    """The window, as `Window` has it, and tiles of it. held: all weights stay in registers; else those of one row."""
+    """A depthwise window and its tiles. held: all weights stay in registers; else those of one row of the window."""
 
     def __init__(self, window: Window, isa: Isa, tiling: Tiling, bias: bool):
         self.rows, self.columns, self.lanes, self.bias = window.rows, window.columns, isa.lanes, bias
@@ -26,7 +26,8 @@ class RvvWindows:
         self.kept = self.kh * self.kw if self.held else self.kw
 
     def tiles(self, run: Run, down: bool) -> str:
-        """`count` tiles of a run from x0, x1, … and `to` on; down: of so many rows, x_row and y_row floats on."""
+        """Prints `count` tiles of a run. They read from x0, x1, … on and write from `to` on. down: repeats this for
+        `rows` rows, which are x_row and y_row floats apart."""
         c, asm = Printer(), Assembler(is_volatile=True)
         c("const float *at = w;", "ptrdiff_t left = count;")
         if down:
@@ -48,7 +49,7 @@ class RvvWindows:
         return c.text
 
     def compute(self, asm: Assembler, run: Run) -> None:
-        """One tile: its sums, and `to` and the addresses in x after it."""
+        """Prints one tile, and advances `to` and the addresses in x."""
         P, spare, loaded = run.pixels, self.room - run.pixels - self.kept, 0
         asm(*["mv %[at], %[w]"] * (not self.held),
             f"vle32.v {self.register(0)}, (%[b])" if self.bias else f"vmv.v.i {self.register(0)}, 0",
@@ -73,13 +74,13 @@ class RvvWindows:
         return f"v{index * self.group}"
 
     def load_weights(self, asm: Assembler, first: int) -> None:
-        """Weights from `at` on, to registers from `first` on."""
+        """Prints loads of weights from `at` on into registers from `first` on."""
         for j in range(self.kept):
             asm(f"vle32.v {self.register(first + j)}, (%[at])", f"addi %[at], %[at], {4 * self.lanes}")
 
     @staticmethod
     def move(asm: Assembler, pointer: str, distance: int) -> None:
-        """Moves a pointer by so many bytes; an addition takes 2047 at most."""
+        """Prints the advance of a pointer, in bytes. One addi adds at most 2047."""
         while distance:
             step = max(-2032, min(2032, distance))
             asm(f"addi %[{pointer}], %[{pointer}], {step}")

@@ -35,7 +35,7 @@ class PixelConv(Kernel):
     dtypes = (FLOAT32,)
     fuses_epilogue = True
     constants = (1, 2)
-#: Bytes of the rows that a task copies: where it has a choice, and at most.
+    #: Bytes of the rows that a task copies: where it has a choice, and at most.
     COPY, MOST_COPY = 32 << 10, 128 << 10
 
     def refuse(self, site):

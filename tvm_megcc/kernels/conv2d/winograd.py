@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Winograd's convolution: fewer products for square kernels of stride 1, on transformed tiles.
+"""Winograd convolution: fewer products for square kernels of stride 1, on transformed tiles.
 
-The points of interpolation are 0, ±2/3, ±3/2 and infinity: the product of 2/3 and 3/2 is 1, which keeps the
-transforms short, and rounding costs half a digit against the direct sum, where the usual 0, ±1, ±2 cost a whole one.
+The points of interpolation are 0, ±2/3, ±3/2 and infinity. Because 2/3 * 3/2 = 1, the transforms are short. Rounding
+costs half a digit more than the direct sum; with the usual points 0, ±1, ±2 it costs a whole digit.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ WINDOW = 6
 """Rows and columns of x that a tile reads; it computes WINDOW + 1 - kernel rows and columns of y."""
 NEAR, FAR = 2 / 3, 3 / 2
 _POINTS = (0.0, NEAR, -NEAR, FAR, -FAR)
-#: Cost of the transforms of a vector of channels of a tile, and of a vector of weights, in multiply-adds of vectors.
+#: Cost of transforming a vector of channels of a tile and a vector of weights, in multiply-adds of vectors.
 _INPUT, _OUTPUT, _WEIGHTS = 260, 200, 100
-#: The same of a weight that is read: at 40 GB/s and 124 GB/s, beside two multiply-adds of vectors at 4.2 GHz.
+#: Cost of reading a transformed weight from memory (40 GB/s) and from the last cache (124 GB/s), in the same unit: a
+#: core does two multiply-adds of vectors per cycle at 4.2 GHz.
 _MEMORY, _LAST_CACHE = 0.85, 0.27
-#: A model with so many times the second cache's bytes of weights leaves none of them in a cache.
+#: If a model's weights take so many times the size of L2, none of them stays in a cache.
 _LARGE_NETWORK = 16
 
 
 @lru_cache(maxsize=8)
 def kernel_transform(taps: int) -> np.ndarray:
-    """[WINDOW, taps]: a line of a kernel at the points, each divided by the product of its distances to the others."""
+    """Returns [WINDOW, taps]: evaluates a row of a kernel at the points, divided by the product of distances between
+    points."""
     rows = [[point ** tap / np.prod([point - other for other in _POINTS if other != point]) for tap in range(taps)]
             for point in _POINTS]
     return np.array([*rows, [0.0] * (taps - 1) + [1.0]])
@@ -46,8 +48,8 @@ def kernel_transform(taps: int) -> np.ndarray:
 class WinogradParameters(Parameters):
     """Parameters of `winograd.c.j2`.
 
-    ic, oc: channels. size: rows and columns of y that a tile gives. vectors, pixels, tiles, depth, raw: as `Blocking`
-    has them. kernel: the transform of weights, [WINDOW][kernel rows], where they are raw. near, far: points.
+    ic, oc: channels. size: rows and columns of y in a tile. vectors, pixels, tiles, depth, raw: as in `Blocking`.
+    kernel: the transform of raw weights, [WINDOW][kernel rows]. near, far: points.
     """
 
     ic: int
@@ -69,24 +71,24 @@ class WinogradParameters(Parameters):
 
 
 class WinogradConv(Kernel):
-    """Winograd's F(4x4, 3x3) (Lavin and Gray, 2015): transformed tiles of 6x6 inputs times transformed weights, 36
-    products for 16 outputs, where direct convolution takes 144. For each of the 36 places the product is one of
-    matrices: tiles × input channels × output channels. A task is a group of tiles of one image with a part of the
-    output channels. 5x5 kernels would take 36 for 4 outputs; on digits of mnist8 their rounding was half as much again
-    as the direct sum's, so they do without.
+    """Winograd's F(4x4, 3x3) (Lavin and Gray, 2015): transformed 6x6 tiles of inputs times transformed weights. A tile
+    takes 36 products for 16 outputs; direct convolution takes 144. At each of the 36 positions, the product is a matrix
+    product: tiles × input channels × output channels. A task is a group of tiles of one image with a part of the
+    output channels. F(2x2, 5x5) is not offered: it takes 36 products for 4 outputs, and on mnist8 its rounding errors
+    were 1.5 times those of the direct sum.
 
-    An input that is not finite spoils its whole tile, not only the outputs whose window it lies in.
+    An input that is not finite makes its whole tile NaN, not only the outputs whose window contains it.
 
-    raw: weights are transformed where they are used, for a block of input channels at a time. Transformed ones are
-    four times as many: where they do not stay in a cache, reading them takes longer than making them.
+    raw: weights are transformed in the kernel, for one block of input channels at a time. Transformed weights take four
+    times the memory: if they do not stay in a cache, reading them takes longer than transforming them.
     """
 
     dtypes = (FLOAT32,)
     fuses_epilogue = True
     constants = (1, 2)
     by_place = True
-    #: In assembler: the least number of tasks of an image, and the output channels that are worth transforming the
-    #: input once more.
+    #: In assembler: the least number of tasks of an image, and how many output channels justify another transform of
+    #: the input.
     TASKS, CHUNK = 4, 128
     FEWEST = 8
 
@@ -137,7 +139,7 @@ class WinogradConv(Kernel):
             scratch=cut.scratch, channels=outputs_)
 
     def cost(self, site):
-        """Estimates the cost of an image, roughly in vector multiply-adds."""
+        """Estimates the cost of an image, in vector multiply-adds."""
         s = Geometry.of(site)
         return 400 + s.n * self._blocking(site).cost(s)
 
@@ -147,12 +149,11 @@ class WinogradConv(Kernel):
 
 @dataclass(frozen=True)
 class Blocking:
-    """The blocking of a task over its tiles and channels.
+    """How a task is divided into tiles and channels.
 
     vectors, pixels: vectors of output channels and tiles in a register tile of the product. tiles: of a task. depth:
-        input channels that are multiplied before the next weights are transformed; all of them, if packed weights are
-        transformed already. chunks: parts that the output channels are divided into. scratch: bytes. l2: bytes of L2.
-        weight_bytes: of the whole model.
+        input channels whose weights are transformed and multiplied at a time; all if weights are packed transformed.
+        chunks: parts of the output channels. scratch: bytes. l2: bytes of L2. weight_bytes: of the whole model.
     """
 
     tiling: Tiling
@@ -176,8 +177,8 @@ class Blocking:
         for vectors in tiling.widths():
             most = tiling.most_pixels(vectors)
             fewest = -(-count // most)
-            # Fewer pixels load more per product. In assembler they pay off if they divide the number of tiles, or if
-            # the few products give one more task to share.
+            # Fewer pixels need more loads per product. In assembler they pay off if they divide the number of tiles,
+            # or if there are few products and they give one more task to share.
             for pixels in range(most // 2 + 1, most + 1) if tiling.assembler else \
                     {-(-count // products) for products in (fewest, fewest + (fewest < TASKS))}:
                 options += Blocking._fitting(s, raw, target, weight_bytes, tiling, vectors, pixels)
@@ -186,18 +187,18 @@ class Blocking:
     @staticmethod
     def _fitting(s: Geometry, raw: bool, target: Target, weight_bytes: int, tiling: Tiling, vectors: int,
                  pixels: int) -> list[Blocking]:
-        """Returns numbers of tiles in a task whose data fit in the caches and that give enough tasks."""
+        """Returns blockings with numbers of tiles in a task whose data fit in the caches and that give enough tasks."""
         lanes = target.isa.lanes
         products = -(-_tiles(s) // pixels)
         bytes_ = _scratch(ceildiv(s.ic, lanes), pixels, pixels, vectors, lanes)
         room = target.l2 // 4
         if raw:
-            # Each task transforms the weights again, so it has many tiles: as many as L2 holds of one block of input
+            # Each task transforms the weights again, so it has as many tiles as L2 holds for one block of input
             # channels.
             bytes_ = 4 * WINDOW ** 2 * (vectors + 1) * lanes * pixels
             room = target.l2 // 2
         elif tiling.assembler:
-            # Each task reads all weights again: the larger they are, the more tiles should share that.
+            # Each task reads all weights again: the larger they are, the more tiles should share them.
             room = min(target.l2 // 2, max(target.l2 // 8, 2 * WINDOW ** 2 * s.ic * s.oc))
         parts = -(-products // max(1, min(products, room // bytes_)))
         tiles = -(-products // parts) * pixels
@@ -226,26 +227,26 @@ class Blocking:
         return load_imbalance(s.oc, max(BLOCK, self.vectors * self.tiling.lanes), self.chunks, s.n * parts)
 
     def cost(self, s: Geometry) -> float:
-        """Multiply-adds of vectors, roughly, of an image."""
+        """Estimates the multiply-adds of vectors of an image."""
         lanes = self.tiling.lanes
         count = -(-_tiles(s) // self.pixels) * self.pixels
         inputs, outputs, passes = -(-s.ic // lanes), -(-s.oc // lanes), -(-count // self.tiles)
         steps = _steps(self.tiling, self.pixels, s.oc, self.vectors) * WINDOW ** 2 * s.ic / self.pixels
         transforms = _INPUT * self.chunks * inputs + _OUTPUT * outputs
         if not self.raw:
-            # The first pass reads weights from where the last inference left them, later passes from a cache.
+            # The first pass reads weights from memory or the last cache, later passes from a cache.
             weights, multiply = WINDOW ** 2 * s.ic * outputs * lanes, count * steps / passes
             again = 0 if 8 * weights <= self.l2 else _LAST_CACHE * weights
             far = weights > self.l2 or self.weight_bytes > _LARGE_NETWORK * self.l2
             first = _MEMORY * weights if far else again
             return count * transforms + _overlapped(multiply, first) + (passes - 1) * _overlapped(multiply, again)
-        # Loads and stores: sums between blocks of input channels, inputs for each tile of output channels.
+        # Loads and stores: sums between blocks of input channels; inputs for each tile of output channels.
         moved = 2 * (-(-s.ic // self.depth) - 1) * outputs + 2 * inputs * -(-outputs // self.vectors)
         return count * (steps + transforms + WINDOW ** 2 * moved) + passes * _WEIGHTS * s.ic * outputs
 
 
 def _overlapped(multiply: float, weights: float) -> float:
-    """Returns the cost of a pass in which weights are read while others are multiplied, all but a tenth."""
+    """Returns the cost of a pass that reads weights while it multiplies: both overlap except for a tenth."""
     return max(multiply, weights) + 0.1 * min(multiply, weights)
 
 
@@ -255,7 +256,7 @@ def _tiles(s: Geometry) -> int:
 
 
 def _steps(tiling: Tiling, pixels: int, channels: int, vectors: int) -> float:
-    """Returns the cost of one step of the reduction of a tile with all output channels."""
+    """Returns the cost of one step of a tile's reduction, for all output channels."""
     cost = 0.0
     for group in tiling.plan(pixels, channels, vectors):
         # With a single vector, each multiply-add loads its input from memory.
@@ -267,7 +268,7 @@ def _steps(tiling: Tiling, pixels: int, channels: int, vectors: int) -> float:
 
 
 def _scratch(blocks: int, tiles: int, pixels: int, vectors: int, lanes: int) -> int:
-    """Returns bytes of the transformed tiles, of a part of their products, of half a transform and of zeros."""
+    """Returns bytes for the transformed tiles, a part of their products, half a transform and zeros."""
     places = tiles // pixels * ((blocks * pixels // 2 * 2 + 1) + (vectors * pixels // 2 * 2 + 1)) + 1
     return 4 * lanes * (WINDOW ** 2 * places + WINDOW)
 

@@ -14,14 +14,14 @@ from ..tiling import Tiling
 
 @dataclass(frozen=True)
 class PhasesParameters(ConvParameters):
-    """Parameters of `phases.c.j2`. depthwise: channels do not mix."""
+    """Parameters of `phases.c.j2`. depthwise: each output channel has one input channel."""
 
     depthwise: bool
     tiling: Tiling
 
 
 def _geometry(site: Site) -> Geometry:
-    """That of the convolution which is transposed, its input being x."""
+    """Returns the geometry of the convolution that is transposed; x is its input."""
     groups, a = site.attrs.groups, site.attrs
     (n, ic, ih, iw), (_, oc, kh, kw) = site.x.shape, site.inputs[1].shape
     return Geometry(n, groups, ic // groups, ih, iw, oc, *site.y.shape[2:], kh, kw, tuple(a.strides),
@@ -29,8 +29,8 @@ def _geometry(site: Site) -> Geometry:
 
 
 class PhasesTransposedConv(Kernel):
-    """Register tiles of outputs that lie a stride apart: along such a phase the taps that reach an output are the
-    same, and their inputs are neighbours."""
+    """Register tiles of outputs that are a stride apart, a phase: the same taps reach all of them, from neighbouring
+    inputs."""
 
     name = "phases"
     dtypes, static = (FLOAT32,), (1,)
@@ -55,7 +55,7 @@ class PhasesTransposedConv(Kernel):
         s, lanes, depthwise = _geometry(site), site.isa.lanes, self._is_depthwise(site)
         kind, pack = "grouped_" if s.g > 1 else "", ("conv_iohw", lanes, s.g)
         if depthwise:
-            # A group a channel becomes one group whose channels do not mix.
+            # Groups of one channel become one group of a depthwise convolution.
             kind, pack, s = "depthwise_", ("depthwise", lanes), replace(s, g=1, ic=s.g, oc=s.g)
         extents = s.extents(s.oh, s.ow)
         N, G, IC, IH, IW, OC, OH, OW, *_ = extent_symbols(*extents)
@@ -75,7 +75,8 @@ class PhasesTransposedConv(Kernel):
 
 
 class PlainTransposedConv(Kernel):
-    """Any transposed convolution in plain layout, one output after the other: slow, and always there."""
+    """Any transposed convolution in plain layout, one output at a time. It is slow; it accepts all that others
+    refuse."""
 
     name = "plain"
     dtypes, static = (FLOAT32,), (1,)

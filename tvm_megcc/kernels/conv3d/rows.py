@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolution over three axes."""
+"""3-D convolution."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ..parameters import Parameters
 
 @dataclass(frozen=True)
 class RowsParameters(Parameters):
-    """Parameters of `rows.c.j2`. kernel, strides, dilations: of the window, along each axis. channels: that share their
-    loads."""
+    """Parameters of `rows.c.j2`. kernel, strides, dilations: of the window, for each axis. channels: output channels
+    that share loads of inputs."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -24,8 +24,8 @@ class RowsParameters(Parameters):
 
 
 class RowsConv3d(Kernel):
-    """Computes vectors of neighbouring outputs in plain layout with unpacked weights, for some channels that share
-    their loads."""
+    """3-D convolution in plain layout with unpacked weights: vectors of neighbouring outputs, for some channels that
+    share loads of inputs."""
 
     name = "rows"
     dtypes, static = (FLOAT32,), (1,)

@@ -15,8 +15,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class PhiloxParameters(UnitParameters):
-    """Parameters of `philox.c.j2`. law: attribute of the operator. each: elements that the four words of a block give.
-    kept: the first bits of a word that count, a multiple of step."""
+    """Parameters of `philox.c.j2`. law: attribute of the operator. each: elements made of a block of four words.
+    kept: the leading bits of a word that are used, scaled by step."""
 
     law: str
     each: int
@@ -25,7 +25,7 @@ class PhiloxParameters(UnitParameters):
 
 
 class PhiloxBlocks(Kernel):
-    """Computes a block of four words in a task, with the same bits on every CPU."""
+    """Computes one block of four random words in a task, with the same bits on every CPU."""
 
     name = "philox"
     dtypes = (("int64",),)

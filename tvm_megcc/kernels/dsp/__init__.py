@@ -1,2 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
-"""8-bit products and convolutions on the DSP instructions of Cortex-M, and on its plain ones."""
+"""8-bit products and convolutions for Cortex-M, with and without DSP instructions, and for other cores without
+vectors."""

@@ -15,19 +15,19 @@ from ..integer.pixels import PixelConv, PixelMatMul, PixelProducts, in_place, in
 from ..integer.requantize import Closing, closing
 from ..site import Site
 
-#: Channels whose sums are there before their results are made.
+#: Channels whose sums are computed before they are requantized.
 _BLOCK = 16
-#: Products of a sum: no int32 leaves its range, whatever the operands are.
+#: Most products in a sum: int32 cannot overflow, whatever the operands are.
 _DEEPEST = 1 << 15
 
 
 @dataclass(frozen=True)
 class PairsParameters(ByteParameters):
-    """Parameters of `pairs.c.j2`. result: C type of an element of y. short: what functions of bytes call the type of x.
-    single: a pixel at a time. skewed: packed weights have a zero point; less: what products take off x. flat: windows
-    are pixels, without padding. down: from the last pixel to the first, so that the output can begin where x does.
-    deep: what the elements of a window are rounded up to. width: channels whose weights lie together. block: channels
-    at a time. close: the epilogue."""
+    """Parameters of `pairs.c.j2`. result: C type of an element of y. short: suffix of x's type in mgc functions, such
+    as "i8". single: one pixel at a time. skewed: packed weights have a zero point. less: number that products subtract
+    from x. flat: 1x1 windows without padding. down: runs from the last pixel to the first, so that the output can begin
+    where x does. deep: a window's length is rounded up to a multiple of this. width: channels in a block of weights.
+    block: channels at a time. close: the epilogue."""
 
     result: str
     short: str
@@ -43,7 +43,7 @@ class PairsParameters(ByteParameters):
 
 
 class PairProducts(PixelProducts):
-    """The base of both kernels."""
+    """The base class of both kernels."""
 
     name = "pairs"
     dtypes = (BYTES, BYTES, ("int32",))
@@ -60,7 +60,7 @@ class PairProducts(PixelProducts):
 
     @staticmethod
     def call(site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
-        """zeros: of x and of the weights. outputs_first: of weights that are a matrix."""
+        """Returns the call. zeros: zero points of x and of the weights. outputs_first: a weight matrix is [O, I]."""
         flat, (x_zero, w_zero), pairs = s.is_pointwise, zeros, site.isa.pairs
         pixels, extents, x_size, y_size = pixel_extents(s)
         single = isinstance(pixels, int) and pixels <= 2
@@ -69,19 +69,19 @@ class PairProducts(PixelProducts):
         deep = 2 if folded else 4
         depth = round_up(IC * s.taps, deep)
         width = pairs.line if single else pairs.columns
-        # Over extents, so that at -O size layers whose rows lie in whole steps share a kernel with others: 1 if not.
+        # An extent, not a constant: at -O size, layers whose rows are whole steps (0) share a kernel with others (1).
         whole = deep if single else 2
         apart = ceildiv(round_up(IC, whole) - IC, whole) if flat else 1
         gathered = apart * (1 if single else 4) * depth
         step = round_up(s.ic * s.taps, 4) if single and pairs.apart else deep
-        # Words hold numbers of eight bits and a sign: of uint8 128 less.
+        # Words hold 8-bit signed numbers: 128 is subtracted from uint8.
         taken = 128 if site.x.dtype == "uint8" and (folded or not single) else 0
         operands = present(site, Operand("x", 0, x_size),
                            Operand("w", 1, G * round_up(OC, width) * depth,
                                    ("dot", outputs_first, w_zero, s.g, 1, width, 1, step,
                                                           -128 * folded), "int8"),
                            Operand("b", 2, G * OC))
-        # Sums of whole tiles of channels begin with the bias.
+        # The bias is the initial value of the sums of whole tiles of channels.
         operands = with_sums(site, operands, (outputs_first, w_zero), x_zero - taken, G * OC,
                              None if single else pairs.columns - 1)
         bias, skewed = len(operands) > 2, skew(site.inputs[1].dtype, w_zero) != 0
@@ -102,7 +102,7 @@ class PairProducts(PixelProducts):
 
     @staticmethod
     def cycles(s: Geometry) -> float:
-        """Estimates the cycles of one image after another, all extents known."""
+        """Estimates the cycles of all images, if all extents are known."""
         pixels, depth = product((s.n, s.oh, s.ow)), round_up(s.ic * s.taps, 4)
         return 300 + s.g * pixels * (3 * depth + 20 + s.oc * (1.5 * depth + 20))
 
@@ -113,8 +113,8 @@ def _outputs(site: Site) -> int:
 
 
 class PairConv(PairProducts, PixelConv):
-    """Convolution."""
+    """Computes convolutions."""
 
 
 class PairMatMul(PairProducts, PixelMatMul):
-    """Product with a constant matrix."""
+    """Computes products with a constant matrix."""

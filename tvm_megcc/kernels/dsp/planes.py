@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Depthwise convolution on cores with Arm's DSP extension. It splits four channels at a time into planes of int16, in
+"""Depthwise convolution on cores with Arm's DSP extension. It unpacks four channels at a time to planes of int16, in
 which two neighbours of a row are one operand of an instruction."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..site import Site
 
 #: Outputs of a row in a register tile.
 _AT_ONCE = 2
-#: The most words of planes of a task.
+#: The most words in the planes of a task.
 _ROOM = 1 << 10
 
 
@@ -28,10 +28,10 @@ _ROOM = 1 << 10
 class PlanesParameters(ByteParameters):
     """Parameters of `planes.c.j2`.
 
-    result: C type of an element of y. short: the name of x's type in functions. pairs: neighbouring weights of a row of
-        the window that are one operand; the second may be none (-1). steps: products of a row: (output, product
-        function, word of x, pair of weights). words: of x in a row that these read. held: whether all weights stay in
-        variables. skewed: whether packed weights have a zero point. close: the epilogue.
+    result: C type of an element of y. short: suffix of x's type in mgc functions. pairs: neighbouring weights of a row
+        of the window that form one operand; the second may be missing (-1). steps: products of a row of the window:
+        (output, suffix of the product function, word of x, pair of weights). words: of x in a row that these read.
+        held: all weights stay in variables. skewed: packed weights have a zero point. close: the epilogue.
     """
 
     result: str
@@ -46,13 +46,13 @@ class PlanesParameters(ByteParameters):
 
 @packer("planes")
 def pack_planes(array: np.ndarray, zero: int) -> np.ndarray:
-    """Packs [C, 1, KH, KW], made int8 by `less`, as [C, KH, KW]."""
+    """Packs [C, 1, KH, KW] as [C, KH, KW], made int8 by `less`."""
     return (array[:, 0].astype(np.int32) - less(array.dtype.name, zero)).astype(np.int8)
 
 
 def steps_of(kw: int, stride: int, dilation: int) -> tuple[tuple, tuple]:
-    """Returns the products of a row of the window, and their pairs of weights: two products at once where neighbours of
-    x, from an even column on, are multiplied by neighbours of the window."""
+    """Returns the products of a row of the window and its pairs of weights. One instruction makes two products where
+    two neighbours of x, from an even column on, are multiplied by two neighbours of the window."""
     doubles: list[tuple[int, int, int]] = []
     singles: list[tuple[int, int, int]] = []
     for output in range(_AT_ONCE):
@@ -77,7 +77,7 @@ def steps_of(kw: int, stride: int, dilation: int) -> tuple[tuple, tuple]:
 
 
 class DspDepthwise(OneFilterAChannel):
-    """Computes some rows of four channels in a task."""
+    """Depthwise convolution; one task computes some rows of four channels."""
 
     name = "planes"
 
@@ -89,8 +89,8 @@ class DspDepthwise(OneFilterAChannel):
     def lower(self, site: Site) -> Lowered:
         s, zeros = Geometry.of(site), (site.attrs.x_zero, site.attrs.w_zero)
         N, C, IH, IW, OH, OW, ROWS = extent_symbols("N", "C", "IH", "IW", "OH", "OW", "ROWS")
-        # If a task copies all rows of four channels before it writes a result, y may begin where x does: channels have
-        # their own addresses in every pixel.
+        # y may begin where x does if a task copies all rows of its four channels before it writes a result: channels
+        # do not share addresses.
         rows = _rows(s)
         over = s.oh == rows and site.y.itemsize == 1 and (
             (s.ih, s.iw) == (s.oh, s.ow) or (s.n == 1 and _is_no_larger(s)))
@@ -108,7 +108,7 @@ class DspDepthwise(OneFilterAChannel):
             "i8" if site.x.dtype == "int8" else "u8", pairs, steps, tuple(sorted({step[2] for step in steps})),
             s.kh * len(pairs) <= 16, skewed, close)
         reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
-        # Words of a row: up to the last one that the last outputs of it read.
+        # The words of a row, up to the last one that its last outputs read.
         last = (s.strides[1] + (s.kw - 1) * s.dilations[1]) // 2
         line = ceildiv(OW, _AT_ONCE) * s.strides[1] + last + 1 - s.strides[1]
         return Lowered("dsp/planes", parameters, extents, operands, (Operand("y", 0, N * OH * OW * C),),
@@ -123,14 +123,14 @@ class DspDepthwise(OneFilterAChannel):
 
 
 def _is_no_larger(s: Geometry) -> bool:
-    """Whether the output's pixels are known to be no more than the input's."""
+    """Returns whether the output is known to have no more pixels than the input."""
     extents = static((s.ih, s.iw, s.oh, s.ow))
     return extents is not None and extents[2] * extents[3] <= extents[0] * extents[1]
 
 
 def _rows(s: Geometry) -> int:
-    """Returns the rows of the output in a task: all, if their planes take less than half of the output, which then
-    takes over x's memory."""
+    """Returns the output rows in a task: all if their planes take less than half of the output, which may then begin
+    where x does."""
     words = 4 * ((likely(s.ow) * s.strides[1] + s.kw * s.dilations[1]) // 2 + 1)
     rows, reached = likely(s.oh), (s.kh - 1) * s.dilations[0] + 1
     if 4 * words * ((rows - 1) * s.strides[0] + reached) <= math.prod(map(likely, (s.g, s.oh, s.ow))) // 2:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions and products of 8-bit operands on cores with Arm's DSP extension: what windows of three pixels read is
-laid out in turn and multiplied by two columns of weights; all sums stay in registers. Where sums leave room for it,
-weights are joined as simd/dsp_integer.h says: fewer instructions for the same bytes."""
+"""Convolutions and products of 8-bit operands on cores with Arm's DSP extension. The windows of three pixels are packed
+in turn and multiplied by two columns of weights; all sums stay in registers. If the sums are small enough, weights are
+joined as simd/dsp_integer.h says, which takes fewer instructions for the same bytes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ from ..integer.requantize import Closing, closing, greatest_sum
 from ..packing import packer
 from ..site import Site
 
-#: A sum of joined products, and what it begins with, is 256 times as large.
+#: Sums of joined products and their initial values are 256 times as large, so they must stay below 2^31 / 256.
 _JOINED_LIMIT = 1 << 23
 
 
 @dataclass(frozen=True)
 class TriplesParameters(ByteParameters):
-    """Parameters of `triples.c.j2`. result: C type of an element of y. short: what functions of bytes call the type of
-    x. single: a pixel and four channels at a time. flat: windows are pixels, without padding. down: when it goes from
-    the last pixel to the first, so that the output can begin where x does: "", "1", or a condition of C. skewed: packed
-    weights have a zero point. joined: two weights lie in an int16, and sums are 256 times as large. close: the
-    epilogue."""
+    """Parameters of `triples.c.j2`. result: C type of an element of y. short: suffix of x's type in mgc functions.
+    single: one pixel and four channels at a time. flat: 1x1 windows without padding. down: C condition for running from
+    the last pixel to the first, so that the output can begin where x does; "1" always, "" never. skewed: packed weights
+    have a zero point. joined: an int16 holds two weights, and sums are 256 times as large. close: the epilogue."""
 
     result: str
     short: str
@@ -43,7 +42,7 @@ class TriplesParameters(ByteParameters):
 
 @packer("joined")
 def pack_joined(array: np.ndarray, *how) -> np.ndarray:
-    """Fours a, b, c, d of what `pack_weights` makes of it as int16 b - 256a, 256c - d."""
+    """Packs four neighbours a, b, c, d of `pack_weights` as two int16, b - 256a and 256c - d."""
     fours = pack_weights(array, *how).astype(np.int32).reshape(-1, 4)
     both = np.stack([fours[:, 1] - 256 * fours[:, 0], 256 * fours[:, 2] - fours[:, 3]], axis=1)
     return both.astype("<i2").view(np.int8).reshape(-1)
@@ -51,8 +50,8 @@ def pack_joined(array: np.ndarray, *how) -> np.ndarray:
 
 @packer("joined_sums")
 def pack_joined_sums(array: np.ndarray, outputs_first: bool, zero: int, x_zero: int) -> np.ndarray:
-    """Returns int32 [O]: the initial values of the sums of joined products. x_zero: the zero point of x as int8.
-    Products read the first and third byte of a word with 128 added."""
+    """Returns int32 [O]: the initial values of sums of joined products. x_zero: the zero point of x as int8. The first
+    and third byte of a word are multiplied with 128 added, which this subtracts."""
     weights = array if array.ndim == 4 else (array if outputs_first else array.T)[:, :, None, None]
     depth = np.moveaxis(weights, 1, 3).reshape(weights.shape[0], -1).astype(np.int64) - zero
     return (256 * (-x_zero * depth.sum(axis=1) - 128 * depth[:, ::2].sum(axis=1))).astype(np.int32)
@@ -60,12 +59,12 @@ def pack_joined_sums(array: np.ndarray, outputs_first: bool, zero: int, x_zero: 
 
 @packer("joined_bias")
 def pack_joined_bias(bias: np.ndarray, array: np.ndarray, *how) -> np.ndarray:
-    """The same of sums with a bias; int32 wraps."""
+    """Returns the initial values with the bias; int32 wraps."""
     return (256 * bias.reshape(-1).astype(np.int64) + pack_joined_sums(array, *how)).astype(np.int32)
 
 
 class DspProducts(PixelProducts):
-    """The base of both kernels."""
+    """The base class of both kernels."""
 
     name = "triples"
     dtypes = (BYTES, BYTES, ("int32",))
@@ -76,17 +75,17 @@ class DspProducts(PixelProducts):
 
     @staticmethod
     def call(site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
-        """zeros: of x and of the weights. outputs_first: of weights that are a matrix."""
+        """Returns the call. zeros: zero points of x and of the weights. outputs_first: a weight matrix is [O, I]."""
         flat, (x_zero, w_zero) = s.is_pointwise, zeros
         pixels, extents, x_size, y_size = pixel_extents(s)
         single = isinstance(pixels, int) and pixels <= 2
         N, G, IC, OC = extent_symbols("N", "G", "IC", "OC")
         depth, width, rows = round_up(IC * s.taps, 4), 4 if single else 2, 1 if single else 3
-        # Over extents, so that at -O size layers whose rows lie in fours share a kernel with others: 1 if they do not.
+        # An extent, not a constant: at -O size, layers whose rows are multiples of four (0) share a kernel with others.
         apart = ceildiv(depth - IC, 4) if flat else 1
         gathered = apart * rows * depth
         packed = G * round_up(OC, width) * depth
-        # After a window, where x is anything, a weight is its zero point: what products add, totals take away.
+        # After a window, x may be anything and the packed weight is 0, its zero point: totals cancel what it adds.
         w_left = skew(site.inputs[1].dtype, w_zero)
         joined = _joins(site, zeros, outputs_first)
         operands = present(site, Operand("x", 0, x_size),
@@ -117,13 +116,13 @@ class DspProducts(PixelProducts):
 
     @staticmethod
     def cycles(s: Geometry) -> float:
-        """Estimates the cycles of one image after another, all extents known."""
+        """Estimates the cycles of all images, if all extents are known."""
         pixels, depth = product((s.n, s.oh, s.ow)), round_up(s.ic * s.taps, 4)
         return 300 + s.g * pixels * (2 * depth + 20 + s.oc * (0.95 * depth + 20))
 
 
 def _joins(site: Site, zeros: tuple[int, int], outputs_first: bool) -> bool:
-    """Whether two weights fit in an int16, and sums times 256 in an int32."""
+    """Returns whether two weights fit in an int16, and sums times 256 in an int32."""
     if skew(site.inputs[1].dtype, zeros[1]) or not is_narrow(site, zeros[1]):
         return False
     most = greatest_sum(site, zeros, outputs_first)
@@ -131,8 +130,8 @@ def _joins(site: Site, zeros: tuple[int, int], outputs_first: bool) -> bool:
 
 
 class DspConv(DspProducts, PixelConv):
-    """Convolution."""
+    """Computes convolutions."""
 
 
 class DspMatMul(DspProducts, PixelMatMul):
-    """Product with a constant matrix."""
+    """Computes products with a constant matrix."""

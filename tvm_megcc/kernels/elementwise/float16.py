@@ -16,14 +16,14 @@ _BOTH = {"float32", "float16"}
 
 
 class Float16Loops(VectorKernel):
-    """Between tensors of one layout."""
+    """Converts between tensors of the same layout."""
 
     name = "float16"
     dtypes, uniform, float16 = (("float32", "float16"),), False, False
 
     def layouts(self, site: Site):
         blocks = possible_layouts(site.y, site.target)
-        # Where float16 has blocks of its own, tensors of float16 and of float32 have different layouts.
+        # Where float16 has its own blocked layout, float16 and float32 tensors have different layouts.
         for layout in (layout for layout in blocks if not site.context.half or layout in (PLAIN, NHWC)):
             yield (layout,), (layout,)
 
@@ -42,7 +42,7 @@ class Float16Loops(VectorKernel):
 
 @dataclass(frozen=True)
 class Float16BlocksParameters(Parameters):
-    """Parameters of `half_blocks.c.j2`. narrow: to float16. half_lanes: channels in its blocks."""
+    """Parameters of `half_blocks.c.j2`. narrow: converts to float16. half_lanes: channels in a block of float16."""
 
     narrow: bool
     half_lanes: int

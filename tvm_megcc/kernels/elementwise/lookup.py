@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel of table lookups by bytes."""
+"""The kernel of table lookups with 8-bit indices."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ CHUNK = 4096
 
 @dataclass(frozen=True)
 class LookupParameters(UnitParameters):
-    """Parameters of `lookup.c.j2`. signed: of the numbers that are looked up. result: the C type of the table's
-    elements. result_bytes: of one of them. chunk: elements of a task."""
+    """Parameters of `lookup.c.j2`. signed: indices are int8. result: C type of the table's elements. result_bytes: size
+    of one. chunk: elements of a task."""
 
     signed: bool
     result: str
@@ -27,7 +27,7 @@ class LookupParameters(UnitParameters):
 
 
 class LookupBytes(Kernel):
-    """Element by element, as they lie in memory; where the CPU shuffles bytes, results of 8 bits by vectors."""
+    """Looks up element by element in memory order; by vectors if results have 8 bits and the CPU shuffles bytes."""
 
     name = "bytes"
     dtypes = (BYTES, ANY)

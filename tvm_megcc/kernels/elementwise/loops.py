@@ -29,8 +29,8 @@ CHUNK = 2048
 class LoopParameters(Parameters):
     """Parameters of `loops.c.j2` and `vector.c.j2`.
 
-    names: of the operands. varies: for each axis, outermost first, which operands change along it. chunk: elements
-    that a task computes, where there is one axis only. formula: C over a0, a1, …
+    names: of the operands. varies: for each axis, outermost first, which operands vary along it. chunk: elements of a
+    task, if there is one axis only. formula: C expression over a0, a1, …
     """
 
     names: tuple[str, ...]
@@ -49,8 +49,8 @@ class TypedParameters(LoopParameters):
 
 @dataclass(frozen=True)
 class ScalarParameters(TypedParameters):
-    """Parameters of `scalar.c.j2`. unsigned: what integers of the last operand's type are added as. bits: of that
-    type."""
+    """Parameters of `scalar.c.j2`. unsigned: the type in which integers of the last operand's type are added. bits: of
+    that type."""
 
     unsigned: str
     bits: int
@@ -58,8 +58,8 @@ class ScalarParameters(TypedParameters):
 
 @dataclass(frozen=True)
 class LaneParameters(TypedParameters):
-    """Parameters of `lanes.c.j2`. shorts, result_short: what functions of lanes call the types. opened: the formula
-    without what stores of the ISA take over (`lanes.Closed`); empty: none."""
+    """Parameters of `lanes.c.j2`. shorts, result_short: suffixes of the types in mgc functions, such as "i8". opened:
+    the formula without the part that the ISA's stores apply (`lanes.Closed`); empty: there is no such part."""
 
     shorts: tuple[str, ...]
     result_short: str
@@ -71,7 +71,7 @@ class LaneParameters(TypedParameters):
 
 
 def broadcast_axes(output: TensorType, inputs: Sequence[TensorType]) -> list[tuple[Dim, tuple[bool, ...]]]:
-    """Returns the output's axes in memory, neighbours merged: extent, and which inputs vary along it."""
+    """Returns (extent, which inputs vary along it) of the output's axes in memory, with neighbouring axes merged."""
     merged: list[tuple[Dim, tuple[bool, ...]]] = []
     aligned = [_aligned(type_, output) for type_ in inputs]
     for position, (_, _, extent) in enumerate(memory_axes(output)):
@@ -86,7 +86,7 @@ def broadcast_axes(output: TensorType, inputs: Sequence[TensorType]) -> list[tup
 
 
 def _aligned(type_: TensorType, output: TensorType) -> list[Dim] | None:
-    """Returns extents of an operand along the output's axes in memory; None for a single value."""
+    """Returns the extents of an operand along the output's axes in memory; None for a single value."""
     if type_.size == 1:
         return None
     if type_.layout == PLAIN:
@@ -95,23 +95,23 @@ def _aligned(type_: TensorType, output: TensorType) -> list[Dim] | None:
 
 
 def _offset(axes, operand: int, position: int) -> Dim:
-    """Returns the elements between neighbours of an operand along an axis, over the extents of the kernel."""
+    """Returns the stride of an operand along an axis, over the extents of the kernel."""
     return product(Symbol(f"D{index}") for index in range(position + 1, len(axes)) if axes[index][1][operand])
 
 
 def elements(axes, operand: int) -> Dim:
-    """Returns elements of an operand, over the extents of the kernel."""
+    """Returns the number of elements of an operand, over the extents of the kernel."""
     return _offset(axes, operand, -1)
 
 
 class Broadcast(Kernel):
-    """The base of both kernels: operands of one layout, walked together."""
+    """The base class of elementwise kernels: operands of one layout, broadcast together."""
 
     def layouts(self, site: Site):
         for layout in possible_layouts(site.y, site.target):
             if layout != PLAIN and any(t.size != 1 and t.rank != 4 for t in site.inputs):
                 continue
-            # A single channel spread over many occupies one lane only in a blocked layout.
+            # In a blocked layout, a single channel occupies one lane only, so vectors cannot broadcast it.
             if layout.kind == "nchwc" and any(t.size != 1 and t.shape[1] != site.y.shape[1] for t in site.inputs):
                 continue
             yield tuple(PLAIN if t.size == 1 else layout for t in site.inputs), (layout,)
@@ -147,7 +147,7 @@ class Broadcast(Kernel):
 
 
 def _name(op: Op, formula: str) -> str:
-    """Returns a word for the symbol; the digest tells formulas apart."""
+    """Returns the operation's part of the symbol; the digest distinguishes formulas."""
     if op.kind != "elementwise" and not op.attrs:
         return op.kind
     words = sorted(expressions.functions_of(op.attrs.expr))[:3] if op.kind == "elementwise" else []
@@ -175,7 +175,7 @@ class VectorKernel(Broadcast):
 
 
 class LaneKernel(Broadcast):
-    """Expressions between integers and floats, saturated to the element type that the operator says."""
+    """Expressions over integers and floats, saturated to the operator's element type."""
 
     name = "lanes"
     lanes = "i"
@@ -212,7 +212,7 @@ def _kinds(site: Site) -> list[str]:
     return [lanes.KINDS[t.dtype] for t in site.inputs]
 
 
-#: Operators in C over scalars a0, a1, a2. T is the operands' type, U the unsigned type arithmetic wraps in.
+#: C expressions of operators over scalars a0, a1, a2. T: the operands' type; U: the unsigned type in which they wrap.
 SCALARS = {
     "equal": "a0 == a1", "less": "a0 < a1", "less_equal": "a0 <= a1", "greater": "a0 > a1",
     "greater_equal": "a0 >= a1",
@@ -222,7 +222,7 @@ SCALARS = {
     "where": "a0 ? a1 : a2", "is_nan": "a0 != a0", "is_inf": "a0 == MGC_INF || a0 == -MGC_INF",
 }
 
-#: The same where signed and unsigned integers and floats differ.
+#: C expressions that differ between signed and unsigned integers and floats.
 SIGNED = {
     "div": "a1 == 0 ? 0 : a1 == -1 ? (T)(0u - (U)a0) : (T)(a0 / a1)",
     "mod": "a1 == 0 || a1 == -1 ? 0 : (T)(a0 % a1 + ((a0 % a1 != 0 && (a0 % a1 < 0) != (a1 < 0)) ? a1 : 0))",
@@ -241,7 +241,7 @@ FLOATS = {
     "fmod": "mgd_fmod((double)a0, (double)a1)",
 }
 
-#: Integer arithmetic that wraps, and what needs no care.
+#: Functions of integers: arithmetic that wraps, and others that cannot overflow.
 INTEGER_FUNCTIONS = {
     "add": "(T)((U){} + (U){})", "sub": "(T)((U){} - (U){})", "mul": "(T)((U){} * (U){})",
     "min": "MIN({}, {})", "max": "MAX({}, {})",
@@ -249,7 +249,7 @@ INTEGER_FUNCTIONS = {
 
 FLOAT_TYPES = ("float32", "float64")
 
-#: Operators on some element types only: by the beginning of their kind, the beginnings of the types.
+#: Operators that exist for some types only: prefix of the kind -> prefixes of the types.
 ONLY_ON = {"bitwise": ("int", "uint"), "shift": ("int", "uint"), "logical": ("bool",), "is_": ("float",)}
 
 
@@ -258,7 +258,7 @@ def _is_signed(dtype: str) -> bool:
 
 
 class ScalarKernel(Broadcast):
-    """Integers, booleans, comparisons, conversions: one element at a time, every result defined."""
+    """Integers, booleans, comparisons and conversions, one element at a time. Every result is defined."""
 
     name = "scalar"
 
@@ -307,7 +307,7 @@ class ScalarKernel(Broadcast):
 
 
 def integer_expression(expr: Expr) -> str | None:
-    """Returns an expression in C over integers; None where it has a function or a constant that integers have not."""
+    """Returns a C expression over integers; None if a function or a constant of `expr` is not for integers."""
     if isinstance(expr, Arg):
         return f"a{expr.index}"
     if isinstance(expr, Const):
@@ -319,7 +319,7 @@ def integer_expression(expr: Expr) -> str | None:
     return INTEGER_FUNCTIONS[expr.fn].format(*strings)
 
 
-#: Functions of megcc_small.h and megcc_double.h, and the bits of integers that have fewer than 8, in C over a0.
+#: C expressions for the value of a stored element a0: functions of megcc_small.h and megcc_double.h, small integers.
 FROM_STORED = {"float16": "mgc_from_half(a0)", "int4": "((a0 & 15) ^ 8) - 8", "uint4": "(a0 & 15)",
                "int2": "((a0 & 3) ^ 2) - 2", "uint2": "(a0 & 3)"}
 TO_STORED = {"float16": "mgc_to_half((double)a0)", "bfloat16": "mgc_to_bf16((float)a0)"}
@@ -327,8 +327,8 @@ _ROUNDED = {"up": 1, "down": 0, "nearest": -1}
 
 
 def conversion(source: str, result: str, saturate: bool = True, rounding: str = "up") -> str:
-    """Returns the conversion of a0 in C; floats to integers saturate and NaN becomes 0, integers wrap. Floats of 8 bits
-    as `narrowed` of ir/narrow.py has them."""
+    """Returns a C expression that converts a0. Floats to integers saturate and NaN becomes 0; integers wrap. 8-bit
+    floats are rounded as by `narrowed` in ir/narrow.py."""
     if DTYPES[source].carrier:
         if DTYPES[source].carrier == "float32":
             number = FROM_STORED.get(source, f"mgc_from_{DTYPES[source].short}(a0)")

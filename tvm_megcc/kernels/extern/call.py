@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of the user's own function."""
+"""Calls of a function of the user."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class ExternParameters(Parameters):
-    """Parameters of `call.c.j2`. dims: of each operand and result its name, and the names of its extents. attributes:
-    as C."""
+    """Parameters of `call.c.j2`. dims: (name, names of its extents) of each operand and result. attributes: C
+    literals."""
 
     function: Function
     dims: tuple[tuple[str, tuple[str, ...]], ...]
@@ -29,7 +29,7 @@ class ExternParameters(Parameters):
 
 
 class ExternCall(Kernel):
-    """A call of the user's function."""
+    """Calls the user's function."""
 
     name = "extern"
 
@@ -55,5 +55,5 @@ class ExternCall(Kernel):
 
 
 def c_number(value: float | int) -> str:
-    """Returns a literal of C."""
+    """Returns a C literal."""
     return c_float(value) if isinstance(value, float) else str(value)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions and 8-bit products by Helium: sixteen products at a time, of two pixels and four columns of weights
-or a pixel and eight; of one filter a channel, sixteen channels of int8 at a time, or eight of others."""
+"""8-bit convolutions and products by Helium. Sixteen products at a time: two pixels by four columns of weights, or one
+pixel by eight. Depthwise: sixteen channels of int8 at a time, or eight of other types."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class HeliumParameters(ConvParameters):
-    """Parameters of `helium.c.j2`. x_zero: zero point of x. skew: that of packed weights. unsigned: both are uint8;
-    to_unsigned: the result is. single: a pixel and eight channels at a time. flat: windows are pixels, without padding;
-    direct: the same with strides. close: the epilogue."""
+    """Parameters of `helium.c.j2`. x_zero: zero point of x. skew: zero point of packed weights. unsigned: both are
+    uint8; to_unsigned: the result is. single: one pixel and eight channels at a time. flat: 1x1 windows without padding
+    or strides; direct: the same with strides. close: the epilogue."""
 
     x_zero: int
     skew: int
@@ -39,20 +39,20 @@ class HeliumParameters(ConvParameters):
 
 def _close(site: Site, zeros: tuple[int, int], outputs_first: bool) -> Closing:
     close = closing(site, zeros, outputs_first, of_any=True) if site.y.dtype in BYTES else Closing()
-    # Both for each channel, or one of both.
+    # Multiplier and shift must both be per channel, or both single values.
     return close if close.multiplier.endswith("[c]") == close.shift.endswith("[c]") else Closing()
 
 
 @packer("dot_unsigned")
 def pack_unsigned(array: np.ndarray, *how) -> np.ndarray:
-    """As `pack_weights`, with nothing subtracted: the bits of uint8."""
+    """Packs as `pack_weights` does without subtracting a zero point; uint8 keeps its bits."""
     outputs_first, *others = how
     return pack_weights(array.view(np.int8), outputs_first, 0, *others)
 
 
 class HeliumProducts(PixelProducts):
-    """The base class of both kernels. Products are of two int8 or of two uint8. The zero point of weights adds itself
-    times the sum of the elements of a pixel's window."""
+    """The base class of both kernels. Products are of two int8 or of two uint8. The zero point of the weights, times
+    the sum of a pixel's window, is subtracted from its sums."""
 
     name = "helium"
     dtypes = (BYTES, BYTES, ("int32",))
@@ -65,7 +65,7 @@ class HeliumProducts(PixelProducts):
 
     @staticmethod
     def call(site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
-        """zeros: of x and of the weights. outputs_first: of weights that are a matrix."""
+        """Returns the call. zeros: zero points of x and of the weights. outputs_first: a weight matrix is [O, I]."""
         flat, (x_zero, w_zero) = s.is_pointwise, zeros
         pixels, extents, x_size, y_size = pixel_extents(s)
         single = isinstance(pixels, int) and pixels == 1
@@ -81,7 +81,7 @@ class HeliumProducts(PixelProducts):
         close = _close(site, zeros, outputs_first)
         parameters = HeliumParameters(*s.window, len(operands) > 2, x_zero, skew, unsigned,
                                        site.y.dtype == "uint8", single, flat, direct, close)
-        # Over extents, so that at -O size layers whose rows lie in sixteens share a kernel with others: 1 if not.
+        # An extent, not a constant: at -O size, layers whose rows are multiples of 16 (0) share a kernel with others.
         apart = ceildiv(depth - IC, 16) if flat or direct else 1
         gathered = apart * ((1 if single else 2) * depth + 16)
         return Lowered("helium/helium", parameters, extents, operands, (Operand("y", 0, y_size),),
@@ -93,26 +93,26 @@ class HeliumProducts(PixelProducts):
 
     @staticmethod
     def cycles(s: Geometry) -> float:
-        """Estimates the cycles of one image after another, all extents known."""
+        """Estimates the cycles of all images, if all extents are known."""
         pixels, depth = product((s.n, s.oh, s.ow)), round_up(s.ic * s.taps, 16)
         gathered = 0 if s.taps == 1 else 0.3 * depth + 10 * s.kh
         return 200 + s.g * pixels * (gathered + 20 + s.oc * (0.12 * depth + 5))
 
 
 class HeliumConv(HeliumProducts, PixelConv):
-    """Convolution."""
+    """Computes convolutions."""
 
 
 class HeliumMatMul(HeliumProducts, PixelMatMul):
-    """Product with a constant matrix."""
+    """Computes products with a constant matrix."""
 
 
 @dataclass(frozen=True)
 class HeliumDepthwiseParameters(ConvParameters):
-    """Parameters of `helium_depthwise.c.j2`. x_zero: what lies around x, as int8. to_unsigned: the result is uint8.
-    row: pixels that are neighbours are sixteens of channels. nine: taps have registers of their own; else pairs: of
-    taps, apart: of a tap and nothing. wide: weights are int16, and blocks eight channels: what functions call the type
-    of x, else ""; pairs are taps then. close: the epilogue."""
+    """Parameters of `helium_depthwise.c.j2`. x_zero: value of padding, as int8. to_unsigned: the result is uint8. row:
+    vectors of 16 bytes hold neighbouring pixels. nine: each of nine taps has a register; else pairs: number of pairs of
+    taps, or if `apart`, of a tap and a zero. wide: suffix of x's type in mgc functions if weights are int16, in blocks
+    of eight channels, and pairs counts taps; else "". close: the epilogue."""
 
     x_zero: int
     to_unsigned: bool
@@ -126,8 +126,8 @@ class HeliumDepthwiseParameters(ConvParameters):
 
 @packer("sixteens")
 def pack_int8x16(array: np.ndarray, zero: int, taps: int, spread: bool) -> np.ndarray:
-    """[C, 1, KH, KW], less the zero point → [C/16][taps][16], zeros after the last channel and the last tap; spread:
-    zeros after each tap. Fewer channels than 16 are repeated where that makes a whole block."""
+    """Packs [C, 1, KH, KW] minus the zero point as [C/16][taps][16], with zeros after the last channel and the last
+    tap; spread: after each tap. Channels are repeated to 16 if their number divides that."""
     channels = array.shape[0]
     packed = np.zeros((-(-channels // 16) * 16, taps), np.int8)
     weights = array.reshape(channels, -1).astype(np.int32) - zero
@@ -139,8 +139,8 @@ def pack_int8x16(array: np.ndarray, zero: int, taps: int, spread: bool) -> np.nd
 
 @packer("int16x8")
 def pack_int16x8(array: np.ndarray, zero: int) -> np.ndarray:
-    """[C, 1, KH, KW], less the zero point → [C/8][KH, KW][8] of int16, zeros after the last channel. Fewer channels
-    than 8 are repeated where that makes a whole block."""
+    """Packs [C, 1, KH, KW] minus the zero point as int16 [C/8][KH, KW][8], with zeros after the last channel. Channels
+    are repeated to 8 if their number divides that."""
     channels = array.shape[0]
     packed = array.reshape(channels, -1).astype(np.int16) - np.int16(zero)
     packed = np.tile(packed, (8 // channels, 1)) if 8 % channels == 0 else np.pad(packed, ((0, -channels % 8), (0, 0)))
@@ -148,9 +148,9 @@ def pack_int16x8(array: np.ndarray, zero: int) -> np.ndarray:
 
 
 class HeliumDepthwise(OneFilterAChannel):
-    """Sixteen channels at a time, channels last. A task is a row of the result. Products of two taps are summed up in
-    16 bits, for which no weight may be -128. Bytes of other types, and weights with a zero point, are widened: eight
-    channels at a time."""
+    """Depthwise convolution, channels last, sixteen channels at a time. One task computes one row of the result.
+    Products of two taps are summed in int16, so no weight may be -128. Other types of x, and weights with a zero point,
+    are widened: eight channels at a time."""
 
     name = "helium_depthwise"
 

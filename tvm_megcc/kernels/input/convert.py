@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts a caller's data to an input of the model: bytes of an image to floats."""
+"""Converts a caller's data to an input of the model, such as the bytes of an image to floats."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..base import Kernel, Lowered, Operand, around, extent_symbols, possible_la
 from ..parameters import UnitParameters
 from ..site import Site
 
-#: Pixels of a task: their results, in blocks of 16 channels, stay in a cache of the first levels.
+#: Pixels of a task: their results, in blocks of 16 channels, stay in L1 or L2.
 RUN = 512
 
 
@@ -19,8 +19,9 @@ RUN = 512
 class ConvertParameters(UnitParameters):
     """Parameters of `convert.c.j2`.
 
-    channels_last, reverse: how the channels of the input lie. per_channel: each has a mean and scale of its own. run:
-    pixels of a task. to, block: kind of the result's layout, and its channels in a block. half: the input is float16.
+    channels_last, reverse: order of the input's axes, and of its channels. per_channel: each channel has its own mean
+    and scale. run: pixels of a task. to, block: kind of the result's layout, and the channels in a block of it. half:
+    the input is float16.
     """
 
     channels_last: bool
@@ -33,7 +34,7 @@ class ConvertParameters(UnitParameters):
 
 
 class ConvertRuns(Kernel):
-    """Every channel of a run of pixels, straight into the layout that its reader wants."""
+    """Converts all channels of a run of pixels, directly to the layout that the consumer wants."""
 
     name = "runs"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code that kernels of 8-bit convolutions with channels last share."""
+"""Base classes of kernels for 8-bit convolutions, channels last."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..site import Site
 
 
 class ChannelsLast(Kernel):
-    """The base of kernels with constant weights, int32 sums and an epilogue over them."""
+    """The base class of kernels with constant weights, int32 sums and an epilogue on them."""
 
     dtypes: tuple[tuple[str, ...], ...] = (BYTES, BYTES, ("int32",))
     fuses_epilogue, lanes = True, "i"
@@ -21,7 +21,7 @@ class ChannelsLast(Kernel):
 
 
 class OneFilterAChannel(ChannelsLast):
-    """Depthwise convolution."""
+    """The base class of depthwise convolutions."""
 
     def refuse(self, site: Site) -> str | None:
         outputs, per_group, *_ = site.inputs[1].shape

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions and products of 8-bit operands by dot products. A task copies its input into the order of the ISA's
-instruction and multiplies it by packed weights. Sums stay in registers up to the epilogue."""
+"""Convolutions and products of 8-bit operands by dot products. A task packs its input in the order that the ISA's
+instruction reads, and multiplies it by packed weights. Sums stay in registers up to the epilogue."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class ByteParameters(ConvParameters):
 class DotParameters(ByteParameters):
     """Parameters of `dot.c.j2`.
 
-    x_zero: subtracted from x when it is packed. laid: C type of packed x; step: its elements in one product; fill: the
-        value of padding. laid_short, x_short, weight_short: names of these types in functions of lanes. result: C type
-        of an element of y. vectors: of output channels in a tile; rest: of those after the last whole tile, 0 if there
-        are none. heights, even: of tiles, as in `Tile`. flat: windows are 1x1 without padding. copied: if flat, a task
-        packs its part of x; else products read x itself. sums: as in `Isa`, if the ISA's products are of these types.
-        narrow: no weight is -128. skewed: packed weights have a zero point. ahead: weights that tiles prefetch, "tile":
-        those of the next tile's channels, "page": those 4 KB ahead. listed: weights are lists of entries
+    x_zero: subtracted from x when it is packed. laid: C type of packed x; step: elements of it in one dot product;
+        fill: the value of padding. laid_short, x_short, weight_short: suffixes of types in mgc functions, such as "i8".
+        result: C type of an element of y. vectors: of output channels in a tile; rest: of those after the last whole
+        tile, 0 if there are none. heights, even: as in `Tile`. flat: windows are 1x1 without padding. copied: if flat,
+        a task packs its part of x; else products read x itself. sums: as in `Isa`, if the ISA's products are of these
+        types. narrow: no weight is -128. skewed: packed weights have a zero point. ahead: weights that tiles prefetch:
+        "tile" those of the next tile's channels, "page" those 4 KB later. listed: weights are lists of entries
         (`pmaddubsw.py`).
     """
 
@@ -70,9 +70,8 @@ class DotParameters(ByteParameters):
 
 @dataclass(frozen=True)
 class Laid:
-    """The packed form of the first operand: its element type, the elements of one product, the number that is
-    subtracted, the zero point of the difference, and the name of the type in functions of lanes, if it is not the
-    type's own."""
+    """The packed form of x: its element type, the elements of one dot product, the number that is subtracted, the zero
+    point of the difference, and the type's suffix in mgc functions if it differs from the type's own."""
 
     dtype: str
     step: int
@@ -82,28 +81,27 @@ class Laid:
 
     @staticmethod
     def of(isa: Isa, dtype: str, zero: int) -> Laid:
-        """Returns the packed form of an operand. 8-bit products work on x without subtracting its zero point: the zero
-        point's share of a sum is known, and goes into the bias. If the ISA has no such products, operands are packed as
-        int16 minus the zero point."""
+        """Returns the packed form of an operand. If the ISA has 8-bit dot products, x keeps its zero point: its share
+        of the sums is known, and is added to the bias. Otherwise operands are packed as int16 minus the zero point."""
         if not isa.laid or dtype not in BYTES:
             return Laid("int16", isa.int16_step, zero, 0)
-        # int8 and uint8 are converted into each other by inverting the highest bit.
+        # Inverting the highest bit converts int8 and uint8 into each other.
         return Laid(isa.laid, isa.laid_step, 0, zero + np.iinfo(isa.laid).min - np.iinfo(dtype).min)
 
 
 #: The most bytes of weights that stay in L1.
 NEAR = 8 << 10
-#: Instructions for a product on Arm without dot-product instructions.
+#: Instructions per product on Arm without dot-product instructions.
 _SIXTEENS = {"by_sixteens": 0.23, "by_sixteens_in_c": 0.45}
 
 
 def zero_name(zero: int) -> str:
-    """Returns a zero point as a part of a kernel's name: -3 is "_zm3"."""
+    """Returns a zero point as a part of a kernel's name, such as "_zm3" for -3."""
     return f"_z{zero}".replace("-", "m")
 
 
 def weight_type(dtype: str, zero: int) -> str:
-    """Returns the element type of packed weights minus their zero point: int8 if it holds them all."""
+    """Returns the type of weights minus their zero point: int8 if it holds all values of the type, else int16."""
     limits = np.iinfo(dtype)
     return "int8" if limits.min - zero >= -128 and limits.max - zero <= 127 else "int16"
 
@@ -118,9 +116,9 @@ def pack_weights(array: np.ndarray, outputs_first: bool, zero: int, groups: int,
                  step: int, flipped_bits: int = 0, around: int = 0) -> np.ndarray:
     """Packs [O, I, KH, KW], or a matrix, made int8 by `less`, as [groups][O/width][runs][K/step][width][step].
 
-    K is in the order (kh, kw, i), divided into runs. width is the number of channels of a tile; the last block of a
-    group has whole vectors only. around: the value of padding rows and columns. flipped_bits: bits that are inverted in
-    all numbers at the end.
+    K is in the order (kh, kw, i), divided into runs. width: channels of a tile; a group's last block may have fewer, in
+    whole vectors. around: value of rows and columns of padding. flipped_bits: bits that are inverted in all values at
+    the end.
     """
     width, packed = vectors * lanes, []
     for group in np.split(as_outputs(array, outputs_first), groups):
@@ -135,26 +133,25 @@ def pack_weights(array: np.ndarray, outputs_first: bool, zero: int, groups: int,
 
 
 def less(dtype: str, zero: int) -> int:
-    """Returns the number to subtract from 8-bit weights so that they are int8: their zero point, if that is enough."""
+    """Returns the number to subtract from 8-bit weights to make them int8: their zero point if that suffices."""
     limits = np.iinfo(dtype)
     return zero if limits.min - zero >= -128 and limits.max - zero <= 127 else limits.min + 128
 
 
 def skew(dtype: str, zero: int) -> int:
-    """Returns the zero point that packed weights still have."""
+    """Returns the zero point that weights still have after packing."""
     return zero - less(dtype, zero)
 
 
 @packer("dot_skew")
 def pack_skew(array: np.ndarray, zero: int) -> np.ndarray:
-    """Returns it as a constant of the model, so that layers that differ in it share a kernel."""
+    """Returns this zero point as a constant of the model, so that layers with different ones share a kernel."""
     return np.array([skew(array.dtype.name, zero)], np.int32)
 
 
 @packer("dot_sums")
 def pack_sums(array: np.ndarray, outputs_first: bool, zero: int, x_zero: int, zeros_after: int = 0) -> np.ndarray:
-    """Returns int32 [O], the correction of sums of products with x for the zero point of x, with `zeros_after` zeros
-    after it."""
+    """Returns int32 [O]: what the zero point of x adds to the sums, negated, followed by `zeros_after` zeros."""
     weights = as_outputs(array, outputs_first)
     sums = -x_zero * (weights.reshape(weights.shape[0], -1).astype(np.int64) - zero).sum(axis=1)
     return np.pad(sums.astype(np.int32), (0, zeros_after))
@@ -169,15 +166,14 @@ def pack_bias(bias: np.ndarray, array: np.ndarray, *how) -> np.ndarray:
 
 
 def is_narrow(site: Site, zero: int) -> bool:
-    """Whether two products of any x with packed weights fit in 16 bits: no weight is -128."""
+    """Returns whether two products of any x with packed weights fit in int16, that is, no weight is -128."""
     weights = site.values.get(1)
     return weights is not None and weights.size > 0 and int(weights.min()) - less(weights.dtype.name, zero) > -128
 
 
 def with_sums(site: Site, operands: tuple[Operand, ...], how: tuple, zero: int, size: Dim,
-              zeros_after: int | None = None) -> tuple[Operand, ...]:
-    """Returns operands with the correction for the zero point of x in the bias. how: arguments of `pack_sums`.
-    zeros_after: zeros after a bias, which then always exists."""
+    """Returns the operands with the correction for x's zero point added to the bias. how: arguments of `pack_sums`.
+    zeros_after: zeros that follow the bias, which then always exists."""
     if not zero and zeros_after is None:
         return operands
     how, size = (*how, zero, zeros_after or 0), size + (zeros_after or 0)
@@ -187,9 +183,8 @@ def with_sums(site: Site, operands: tuple[Operand, ...], how: tuple, zero: int, 
 
 
 def _prefetched(site: Site, laid: Laid, tile: Tile, depth: int, s: Geometry) -> str:
-    """Chooses what tiles prefetch, if L1 cannot hold the weights and int16 products leave time for it. The hardware
-    prefetcher does not cross pages, nor the end of a short stream. A kernel of a single pixel is bound by these loads
-    anyway."""
+    """Returns what tiles prefetch: "" if L1 holds the weights, or if 8-bit dot products leave no time. The hardware
+    prefetcher stops at pages and at the end of a short stream. A single pixel waits for its loads anyway."""
     if not site.isa.ahead or site.compact or laid.dtype == site.isa.laid or s.g * s.oc * depth < NEAR:
         return ""
     is_short = depth * tile.vectors * site.isa.lanes <= site.isa.ahead
@@ -197,7 +192,7 @@ def _prefetched(site: Site, laid: Laid, tile: Tile, depth: int, s: Geometry) -> 
 
 
 def runs_of(s: Geometry) -> tuple[int, int]:
-    """Returns the number of contiguous runs in a window, and the elements of each."""
+    """Returns (contiguous runs in a window, elements of each)."""
     return (s.kh, s.kw * s.ic) if 1 in (s.kw, s.dilations[1]) else (s.taps, s.ic)
 
 
@@ -209,7 +204,7 @@ class DotProducts(Kernel):
     fuses_epilogue, lanes = True, "i"
     constants = (1, 2)
 
-    #: Weights are lists of entries.
+    #: Whether weights are lists of entries.
     is_pmaddubsw: ClassVar[bool] = False
 
     def laid(self, site: Site, zero: int) -> Laid:
@@ -218,8 +213,8 @@ class DotProducts(Kernel):
 
     def operands(self, site: Site, s: Geometry, x: Operand, how: tuple, laid: Laid,
                  vectors: int) -> tuple[tuple[Operand, ...], dict]:
-        """Returns the operands x, weights and bias, with their own extents. how: arguments of `pack_sums`. vectors: of
-        channels in a tile."""
+        """Returns (the operands x, weights and bias, their own extents). how: arguments of `pack_sums`. vectors:
+        vectors of channels in a tile."""
         G, IC, OC = extent_symbols("G", "IC", "OC")
         runs, length = runs_of(s)
         depth = runs * round_up(IC * (length // s.ic), laid.step)
@@ -228,8 +223,7 @@ class DotProducts(Kernel):
         return with_sums(site, (x, packed, *present(site, Operand("b", 2, G * OC))), how, laid.zero, G * OC), {}
 
     def call(self, site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
-        """Returns the call. zeros: zero points of x and of the weights. outputs_first: layout of weights that are a
-        matrix."""
+        """Returns the call. zeros: zero points of x and of the weights. outputs_first: a weight matrix is [O, I]."""
         isa, target, (x_zero, w_zero) = site.isa, site.target, zeros
         skewed = skew(site.inputs[1].dtype, w_zero) != 0
         laid = self.laid(site, x_zero)
@@ -254,7 +248,7 @@ class DotProducts(Kernel):
             extents = {"N": pixels, "G": s.g, "IC": s.ic, "OC": s.oc, "ROWS": rows}
             x_size, y_size, strips, laid_out = N * G * IC, N * G * OC, ceildiv(N, ROWS), ROWS * IC
         else:
-            # Pixels that windows of one row or column step over are not copied.
+            # Pixels between windows of one row or column are not copied.
             down, across = (stride if extent > 1 else 1 for stride, extent in
                             zip(s.strides, (s.kh, s.kw), strict=True))
             high, wide = ((extent - 1) * dilation + 1 for extent, dilation in
@@ -285,12 +279,12 @@ class DotProducts(Kernel):
                        scratch=totals + (item * laid_out + 16 if copied else 0), channels=G * OC)
 
     def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool = True) -> float:
-        """Estimates the cycles of images one after another, if all extents are known."""
+        """Estimates the cycles of all images, if all extents are known."""
         laid = Laid.of(site.isa, site.x.dtype, 0)
         runs, length = runs_of(s)
         outputs, depth = product((s.n, s.g, s.oh, s.ow)), runs * round_up(length, laid.step)
         if site.isa.dsp or site.isa.pairs:
-            return 300 + outputs * s.oc * (4.0 * depth + 25)  # what is loaded, multiplied and added in C
+            return 300 + outputs * s.oc * (4.0 * depth + 25)  # loads, products and sums one by one in C
         if site.isa.helium:
             return 300 + outputs * s.oc * (1.5 * depth + 10)
         if site.isa.sums in _SIXTEENS and laid.dtype == site.isa.laid:
@@ -338,7 +332,7 @@ class DotMatMul(DotProducts):
 
 
 def _rows(site: Site) -> Geometry:
-    """Returns a product as a convolution."""
+    """Returns a product as a 1x1 convolution."""
     rows, columns = product(site.y.shape[:-1]), site.y.shape[-1]
     depth = site.inputs[1].shape[-1 if site.attrs.trans_b else -2]
     return Geometry(1, 1, depth, 1, rows, columns, 1, rows, 1, 1, (1, 1), (1, 1), (0, 0, 0, 0), site.has(2))

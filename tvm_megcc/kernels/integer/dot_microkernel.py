@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The microkernels of `integer/dot`: functions that compute a register tile of neighbouring pixels by vectors of
-channels, and the calls that cover a row of the output with tiles. There is a class for each way to sum products."""
-
+"""The microkernels of `integer/dot`: functions that compute a register tile, neighbouring pixels by vectors of
+channels, and the calls that cover a row of the output with tiles. There is one class for each way to sum products."""
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -16,21 +15,20 @@ if TYPE_CHECKING:
 
 
 class DotMicrokernel:
-    """The microkernel of dot-product instructions: one instruction adds products of `step` neighbouring elements to
-    each lane (`mgc_dot_`)."""
+    """The microkernel of dot-product instructions, of which one adds `step` products to each lane (`mgc_dot_`)."""
 
-    #: The length of the reduction, as parameters of a tile's function and as arguments of its calls.
+    #: The length of the reduction: parameters of a tile's function, and the arguments of its calls.
     steps: ClassVar[tuple[str, str]] = ("int32_t steps", "steps")
-    #: The function computes several tiles, one after the other.
+    #: Whether the function computes several tiles, one after the other.
     is_repeated: ClassVar[bool] = False
 
     def __init__(self, params: DotParameters, isa: Isa, ep, known):
         self.p, self.isa, self.ep, self.known, self.lanes = params, isa, ep, known, isa.lanes
-        #: Contiguous pieces of a row of the window: single taps, where there is a gap between them.
+        #: Contiguous pieces in a row of the window: all single taps if it is dilated.
         self.runs = params.kw if params.dw > 1 and params.kw > 1 else 1
-        #: Distance, in packed rows of x, between two rows of the output.
+        #: Packed rows of x between two rows of the output.
         self.down = 1 if params.kh == 1 else params.sh
-        #: The number of channels is a multiple of the lanes.
+        #: Whether the number of channels is a multiple of the lanes.
         self.whole = known.OC is not None and known.OC % isa.lanes == 0
 
     @staticmethod
@@ -75,7 +73,7 @@ class DotMicrokernel:
         self.store(c, P, V)
 
     def begin(self, c: Printer, P: int, V: int) -> None:
-        """Prints the number of valid lanes, the bias and the initial sums."""
+        """Prints the numbers of valid lanes, the bias and the initial sums."""
         for v in range(V):
             self.lanes_of(c, v)
             self.bias_of(c, v)
@@ -94,7 +92,7 @@ class DotMicrokernel:
             c(f"const mgc_i b{v} = {load}({offset('b + channel', v * self.lanes)}{n});")
 
     def start(self, p: int, v: int) -> str:
-        """Returns the C expression that a vector of sums is initialised with."""
+        """Returns the C expression of a vector of initial sums."""
         if self.p.skewed:
             return f"mgc_iadd(b{v}, mgc_iset1(skew[{p}]))" if self.p.bias else f"mgc_iset1(skew[{p}])"
         return f"b{v}" if self.p.bias else "mgc_iset1(0)"
@@ -139,13 +137,13 @@ class DotMicrokernel:
         c(*self.each(self.ep.store_each, range(P), V, lambda p, v: f"a{p}_{v}"))
 
     def held(self, c: Printer, V: int) -> None:
-        """Prints operands of the epilogue that all pixels share."""
+        """Prints the operands of the epilogue that all pixels share."""
         for v in range(V):
             c(*(f"{text};" for text in self.ep.held(f"channel + {v * self.lanes}", f"_{v}",
                                                     "" if self.whole else f"n{v}")))
 
     def each(self, store, pixels: Iterable[int], V: int, value) -> list[str]:
-        """Prints the stores of some pixels."""
+        """Returns the stores of some pixels."""
         each = [(p, v) for p in pixels for v in range(V)]
         return [f"{text};" for text in store(
             "y", [f"at + {p} * to_pixel + {v * self.lanes}" for p, v in each], [value(p, v) for p, v in each],
@@ -155,7 +153,7 @@ class DotMicrokernel:
     # A row of tiles of V vectors of channels.
 
     def row(self, V: int) -> str:
-        """Returns the calls that cover the pixels of each row of a task; for flat windows all rows are one."""
+        """Prints the calls that cover the pixels of each row of a task. Flat windows form a single row."""
         c, params = Printer(), self.p
         if params.flat:
             self.row_of_tiles(c, V)
@@ -204,7 +202,7 @@ class DotMicrokernel:
 
 class PairsMicrokernel(DotMicrokernel):
     """The microkernel of multiply-adds of pairs (pmaddubsw). Lists say how many entries a piece of the window has, and
-    how far each moves in x (`pmaddubsw.py`)."""
+    how far each entry advances in x (`pmaddubsw.py`)."""
 
     steps = ("const int32_t *counts, const uint8_t *moves, ptrdiff_t most", "list + 1, moves_there, length - 2")
 
@@ -221,11 +219,11 @@ class PairsMicrokernel(DotMicrokernel):
 
 
 class WideMicrokernel(DotMicrokernel):
-    """The microkernel of RISC-V: products of int8 are widened to int16, and neighbouring vectors of channels become one
-    C vector of several registers, as long as the compiler takes them."""
+    """The microkernel of RISC-V. Products of int8 are widened to int16. Neighbouring vectors of channels form one C
+    vector of several registers, as wide as the compiler accepts."""
 
     def groups(self, V: int) -> list[tuple[int, int]]:
-        """Returns (first, count) of the vectors of channels that are one C vector."""
+        """Returns (first, count) of the vectors of channels that form one C vector."""
         return [(V // (2 * width) * 2 * width, width) for width in (8, 4, 2, 1) if V // width % 2]
 
     def types(self) -> str:
@@ -242,7 +240,7 @@ class WideMicrokernel(DotMicrokernel):
         c(*(f"wholes_{width} s{p}_{v} = {{ 0 }};" for p in range(P) for v, width in self.groups(V)))
 
     def before_steps(self, c: Printer, P: int) -> None:
-        # Elements of x of all steps are loaded first: more than these would be spilt.
+        # The compiler loads x for all unrolled steps first; more steps would spill.
         c(f"#pragma clang loop unroll_count({4 if P <= 6 else 2 if P <= 8 else 1})")
 
     def multiply(self, c: Printer, P: int, V: int, pixel: str = "from") -> None:
@@ -256,8 +254,8 @@ class WideMicrokernel(DotMicrokernel):
 
 
 class RepeatedMicrokernel(DotMicrokernel):
-    """The microkernel of Arm: sums in assembler (`neon_sums.py`), and several tiles in one function, because a call
-    costs as much as the ends of some loops."""
+    """The microkernel of Arm. Sums are in assembler (`neon_sums.py`). One function computes several tiles, because a
+    call costs as much as the ends of some loops."""
 
     is_repeated = True
 
@@ -278,7 +276,7 @@ class RepeatedMicrokernel(DotMicrokernel):
         c(*[f"skew += {P};"] * self.p.skewed, f"x += {P} * from_pixel;", f"at += {P} * to_pixel;")
 
 
-#: Types and products of so many neighbouring vectors.
+#: Types and products of `width` neighbouring vectors.
 _WIDE = """\
 typedef int8_t bytes_{width} __attribute__((vector_size({bytes})));
 typedef int16_t halves_{width} __attribute__((vector_size({halves})));

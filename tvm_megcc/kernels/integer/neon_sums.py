@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a tile of `integer/dot` is added up on Arm. In assembler a tile fills all 32 registers, of which compilers spill
-some and copy others, a fifth more instructions than these.
+"""The sums of a tile of `integer/dot` on Arm. In assembler, a tile uses all 32 registers. Compilers spill some and copy
+others, which takes a fifth more instructions.
 
-Where it stands there are in C: `x` and the distances `from_pixel`, `from_line` and `from_tap` in it, `w` and `steps`;
-it declares the sums, `a0_0` and so on. All that is no sum has registers of its own: v0 on for pixels, then weights; x2
-to x17. GCC takes 30 operands, so those that are not addresses come in an array, `how`."""
+The C around it declares `x`; the distances `from_pixel`, `from_line` and `from_tap` in it; `w` and `steps`. The
+assembler declares the sums, `a0_0` and so on, whose registers the compiler chooses. Other values have fixed registers:
+from v0 on pixels, then weights; x2 to x17. GCC allows 30 operands, so values that are no addresses come in an array,
+`how`."""
 
 from __future__ import annotations
 
@@ -21,21 +22,21 @@ if TYPE_CHECKING:
 
 
 class ArmSums:
-    """The sums of P pixels by V vectors of four channels."""
+    """Prints the sums of P pixels by V vectors of four channels."""
 
-    #: Vectors that a vector of the bias is given as, in `start`.
+    #: Copies of each vector of the bias in `start`.
     copies = 1
-    #: Times 16 bytes of a pixel that an iteration takes.
+    #: Iterations have this many times 16 bytes of a pixel.
     unrolled = 1
-    #: Dot products of a piece of the window after its last 16 bytes, if the bytes that follow may be read too.
+    #: Dot products after the last 16 bytes of a piece of the window, if bytes after it may be read.
     tail = 0
-    #: The next row of the window follows the tail.
+    #: Whether the next row of the window follows the tail directly.
     merged = False
 
     def __init__(self, kernel: DotMicrokernel, P: int, V: int):
         self.P, self.V, self.p, self.kh, self.taps = P, V, kernel.p, kernel.p.kh, kernel.runs
         self.kernel = kernel
-        #: C, the address of what sums begin with; empty: 0.
+        #: C, the address of the initial sums; empty: 0.
         self.start = "" if not kernel.p.bias else "b + channel" if kernel.whole and self.copies == 1 else "start"
 
     def begin(self, c: Printer) -> None:
@@ -56,11 +57,11 @@ class ArmSums:
         c(f"mgc_istore_i32({offset('start', v * lanes)}, b{v});")
 
     def addresses(self, asm: Assembler) -> None:
-        """x9 on: pixels; x5: weights; from one to the next in x, x2: pixel, x3: row, x4: tap; x6, x7: trip counts."""
+        """Loads x9 on: pixels; x5: weights; strides of x: x2 pixel, x3 row, x4 tap; x6, x7: trip counts."""
         asm("ldp x2, x3, [%[how]]", "ldp x4, x6, [%[how], #16]", *self.load_rest, "mov x5, %[w]", "mov x9, %[x]")
         asm(*(f"add x{9 + p}, x{8 + p}, x2" for p in range(1, self.P)))
 
-    #: The steps of a piece that are no 16 bytes.
+    #: Loads the number of steps after the last 16 bytes of a piece.
     load_rest = ("ldr x7, [%[how], #32]",)
 
     @contextmanager
@@ -75,7 +76,7 @@ class ArmSums:
                 asm(*(f"add x{9 + p}, x{9 + p}, x3" for p in range(self.P)))
 
     def statement(self, c: Printer, asm: Assembler, sums: list[str], vectors: int, start: str = "") -> None:
-        """Declares the sums and sets them; vectors: registers beside them."""
+        """Prints the declaration of the sums and the assembler. vectors: vector registers besides the sums."""
         inputs = [read("x"), read("w"), read("how"), *[read("start", start)] * bool(start)]
         clobbers = ["cc", "memory", *registers("x", 2, 9 + self.P), *["x17"] * (self.kh > 1),
                     *registers("v", vectors)]
@@ -86,15 +87,15 @@ class ArmSums:
 
 
 class Sdot(ArmSums):
-    """By dot products of four bytes (`sdot`): 16 bytes of a pixel at a time, then four."""
+    """Sums dot products of four bytes (`sdot`): 16 bytes of a pixel at a time, then four."""
 
     def __init__(self, kernel: DotMicrokernel, P: int, V: int):
         super().__init__(kernel, P, V)
         spare = 32 - P * V - P
-        #: Vectors of weights that are loaded at once, and registers for them.
+        #: Vectors of weights that are loaded at once, and the registers for weights.
         self.at_once = 4 if spare >= 4 else 2 if spare >= 2 else 1
         self.count = min(2 * self.at_once, spare // self.at_once * self.at_once)
-        #: A piece of known length: how many times 16 bytes, and the dot products of four that are left.
+        #: For a piece of known length: the number of 16-byte blocks, and of dot products of four bytes after them.
         self.whole: int | None = None
         self.dots: int | None = None
         if kernel.known.IC is not None:
@@ -147,7 +148,7 @@ class Sdot(ArmSums):
         asm("4:")
 
     def multiply(self, asm: Assembler, dots: int) -> None:
-        """So many dot products of each pixel."""
+        """Prints `dots` dot products of each pixel."""
         for w in range(dots * self.V):
             to, some = self.P + w % self.count, min(self.at_once, dots * self.V - w)
             if w % self.at_once == 0:
@@ -157,8 +158,8 @@ class Sdot(ArmSums):
 
 
 class Smmla(ArmSums):
-    """The microkernel of `smmla`, which multiplies two rows by two rows of eight int8: two pixels by two channels. The
-    sums at `start` are those of two pixels by two channels, and so on."""
+    """Sums by `smmla`, which multiplies two rows by two rows of eight int8: two pixels by two channels. `start` holds
+    the initial sums of two pixels by two channels, then of the next two channels, and so on."""
 
     copies = 2
 
@@ -190,7 +191,7 @@ class Smmla(ArmSums):
             for v in range(self.V) for p in range(self.P)))
 
     def multiply(self, asm: Assembler) -> None:
-        """Products with eight bytes of each pixel."""
+        """Prints products with eight bytes of each pixel."""
         asm(*(f"ld1 {{ v{p // 2}.d }}[1], [x{9 + p}], #8" if p % 2 else f"ldr d{p // 2}, [x{9 + p}], #8"
               for p in range(self.P)))
         for v in range(self.V):
@@ -201,8 +202,8 @@ class Smmla(ArmSums):
 
 
 class Smull(ArmSums):
-    """Without instructions for dot products, by 16 bytes of a pixel and of each channel: products of 8 bits are added
-    up in 16 bits, two at a time where no weight is -128 (`narrow`), and these in four lanes a sum."""
+    """Sums without dot-product instructions, by 16 bytes of a pixel and of each channel. 8-bit products are added in
+    int16, two at a time if no weight is -128 (`narrow`), then in four int32 lanes per sum."""
 
     load_rest = ()
     cast = ""
@@ -219,7 +220,7 @@ class Smull(ArmSums):
         self.add_lanes(c)
 
     def multiply(self, asm: Assembler, channel: int, spare: int) -> None:
-        """Two channels. Products wait in `spare` registers, so that none is added before it is there."""
+        """Prints the products of two channels. They wait in `spare` registers to hide the latency of multiplication."""
         waiting, P = [], self.P
         asm(f"ldp q{P}, q{P + 1}, [x5], #32")
         for i, p in product(range(2), range(P)):
@@ -236,7 +237,7 @@ class Smull(ArmSums):
         asm(*waiting)
 
     def add_lanes(self, c: Printer) -> None:
-        """Four lanes of a sum are one of the result."""
+        """Prints the addition of the four lanes of each sum."""
         for v in range(self.V):
             if self.start:
                 c(f"const mgc_i start_{v} = mgc_iload_i32({offset(self.start, 4 * v)});")
@@ -246,14 +247,14 @@ class Smull(ArmSums):
 
 
 class SmullInC(Smull):
-    """The same in C, for 32-bit Arm: half as many registers leave nothing to a compiler's choice."""
+    """The same in C, for 32-bit Arm, where half as many registers leave the compiler no choice."""
 
     cast = "(mgc_i)"
 
     def begin(self, c: Printer) -> None:
         if self.start == "start":
             super().begin(c)
-            c.lines.pop()  # `how`
+            c.lines.pop()  # `how`, which only assembler uses
 
     def print(self, c: Printer) -> None:
         P, C = range(self.P), range(4 * self.V)
@@ -278,6 +279,6 @@ class SmullInC(Smull):
         c(*(f"{sum_} = vpadalq_s16({sum_}, {each});" for each in (two[:1] if self.p.narrow else two[1:])))
 
 
-#: By `Isa.sums`.
+#: The class for each value of `Isa.sums`.
 ACCUMULATE = {"by_dot4": Sdot, "by_mmla": Smmla, "by_sixteens": Smull,
               "by_sixteens_in_c": SmullInC}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of two 8-bit operands that the run computes, by panels of floats that hold their sums exactly."""
+"""Products of two 8-bit operands that are both known at run time only, by panels of floats with exact sums."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..site import Site
 from .dot import zero_name
 from .plain import PlainMatMulParameters
 
-#: Products of differences of bytes whose sum float32 holds: 256 * 255^2 is less than 2^24.
+#: Most products of differences of bytes whose sum float32 holds exactly: 256 * 255^2 < 2^24.
 EXACT = 256
 
 
 @dataclass(frozen=True)
 class BytePanelParameters(PlainMatMulParameters):
-    """Parameters of `panel.c.j2`. left_short, right_short: what functions of lanes call elements of a and b. result: C
-    type of an element of y. vectors: of columns in a panel. rows: of a tile. exact: products that are summed up in
+    """Parameters of `panel.c.j2`. left_short, right_short: suffixes of a's and b's types in mgc functions. result: C
+    type of an element of y. vectors: of columns in a panel. rows: of a tile. exact: products that are summed in
     float32."""
 
     left_short: str
@@ -32,7 +32,7 @@ class BytePanelParameters(PlainMatMulParameters):
 
 
 class PanelBytesMatMul(Kernel):
-    """Multiplies any operands. Panels of the right one and rows of the left one are copied to scratch."""
+    """Multiplies any operands. It copies panels of the right one and rows of the left one to scratch."""
 
     name = "panel"
     dtypes = (BYTES, BYTES, ("int32",))

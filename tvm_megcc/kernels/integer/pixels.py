@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code that kernels of 8-bit operands share whose template computes a convolution, channels last, and a product of
-matrices alike: the rows of a matrix are the pixels of a 1x1 convolution."""
+"""Code for kernels of 8-bit operands whose template computes convolutions, channels last, and matrix products: the rows
+of a matrix are the pixels of a 1x1 convolution."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from .dot import _rows
 
 
 class PixelProducts(Kernel):
-    """A task is an image, or of flat ones, whose windows are pixels, all of them, of one group."""
+    """The base class. One task computes one group of an image, or if windows are 1x1, of all images."""
 
     fuses_epilogue, lanes = True, "i"
     constants = (1, 2)
 
     @staticmethod
     def unable(site: Site, w_zero: int) -> str | None:
-        """Why it is not for this CPU or these weights."""
+        """Returns why the kernel does not support this CPU or these weights; None if it does."""
         raise NotImplementedError
 
     @staticmethod
     def call(site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
-        """zeros: of x and of the weights. outputs_first: of weights that are a matrix."""
+        """Returns the call. zeros: zero points of x and of the weights. outputs_first: a weight matrix is [O, I]."""
         raise NotImplementedError
 
     @staticmethod
     def cycles(s: Geometry) -> float:
-        """Estimates the cycles of one image after another, all extents known."""
+        """Estimates the cycles of all images, if all extents are known."""
         raise NotImplementedError
 
 
 class PixelConv(PixelProducts):
-    """Convolution, channels last."""
+    """The base class of convolutions, channels last."""
 
     def layouts(self, site: Site):
         yield around(site, NHWC)
@@ -55,7 +55,7 @@ class PixelConv(PixelProducts):
 
 
 class PixelMatMul(PixelProducts):
-    """A constant matrix on the right."""
+    """The base class of products with a constant matrix on the right."""
 
     def refuse(self, site: Site):
         if site.inputs[1].rank != 2:
@@ -73,8 +73,9 @@ class PixelMatMul(PixelProducts):
 
 
 def in_place(site: Site, s: Geometry, single: bool) -> tuple[tuple[tuple[int, int], ...], bool]:
-    """Whether y may begin where x does, as `Lowered.takes_over`, and then whether it goes from the last pixel to the
-    first. Some pixels are read before their results are written: what is read later lies after those, or before."""
+    """Returns (`Lowered.takes_over`, down): whether y may begin where x does, and whether the loop must then run from
+    the last pixel to the first. Inputs of a few pixels are packed before results are written, so no result may
+    overwrite a pixel that is read later."""
     is_known = isinstance(s.ic, int) and isinstance(s.oc, int)
     if single or not s.is_pointwise or site.y.itemsize != 1 or not is_known or (s.g > 1 and s.ic != s.oc):
         return (), False
@@ -82,12 +83,12 @@ def in_place(site: Site, s: Geometry, single: bool) -> tuple[tuple[tuple[int, in
 
 
 def in_place_name(s: Geometry, single: bool, takes_over: tuple) -> str:
-    """Returns a name for the groups whose y may not begin where x does: at -O size others have the same extents."""
+    """Returns a part of the name for kernels of groups whose y may not begin where x does."""
     return "_apart" if s.is_pointwise and s.g != 1 and not single and not takes_over else ""
 
 
 def pixel_extents(s: Geometry) -> tuple[Dim, dict[str, Dim], Dim, Dim]:
-    """How many pixels a task has, the extents of the call, and over these the elements of x and y."""
+    """Returns (pixels of a task, extents of the call, elements of x, elements of y), the latter over the extents."""
     N, G, IC, IH, IW, OC, OH, OW = extent_symbols("N", "G", "IC", "IH", "IW", "OC", "OH", "OW")
     if s.is_pointwise:
         pixels = s.n * s.oh * s.ow

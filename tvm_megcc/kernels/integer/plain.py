@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of 8-bit operands that are both known at run time only: a product a time."""
+"""Products of 8-bit operands that are both known at run time only, one product at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PlainConvParameters(ByteParameters):
 
 
 class PlainBytesConv(Kernel):
-    """Any convolution in plain layout, weights as they are: slow, and always there."""
+    """Any convolution in plain layout with unpacked weights. It is slow; it accepts all that others refuse."""
 
     name = "plain"
     dtypes = (CENTRED, BYTES, ("int32",))
@@ -56,7 +56,7 @@ class PlainMatMulParameters(ProductParameters):
 
 
 class PlainBytesMatMul(Kernel):
-    """A task is a row of the result."""
+    """Any matrix product; one task computes one row of the result."""
 
     name = "plain"
     dtypes = (BYTES, BYTES, ("int32",))

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""8-bit products by `pmaddubsw`, which adds two of them in int16 and saturates. Weights are packed so that no sum
-can saturate.
+"""8-bit products by `pmaddubsw`, which adds two of them in int16 with saturation. Weights are packed so that no sum
+saturates.
 
-For two neighbours x0, x1 in 0…255 the sum x0 * w0 + x1 * w1 fits in int16 if |w0 + w1| <= 128, or if w0 and w1 have
-different signs. With x1 inverted, 255 - x1,
+For two neighbours x0, x1 in 0…255, the sum x0 * w0 + x1 * w1 fits in int16 if |w0 + w1| <= 128, or if w0 and w1 have
+different signs. With x1 inverted to 255 - x1,
 
     x0 * w0 + x1 * w1 = x0 * w0 + (255 - x1) * (-w1) + 255 * w1,
 
-and the first two fit if |w0 - w1| <= 128; the third is known, and goes into the bias. So each four bytes of x are laid
-out as they are, p q, and after them with every second byte inverted, P Q, two bytes each:
+and the first two terms fit if |w0 - w1| <= 128; the third is a constant, which goes into the bias. So four bytes of x
+are packed as two pairs p q, followed by the same with every second byte inverted, P Q:
 
-    p q P Q        what begins at p, q or P is p q, q P or P Q
+    p q P Q        loads from p, q and P on give p q, q P and P Q
 
-and the weights of a vector of channels by four bytes of x are an entry of a list: which of the three they multiply, and
-the weights in that order. Where none of the three fits for all channels of a vector, there are two entries, of
-halves. Weights are known, so all of that is decided when they are packed. An entry takes three instructions where
-products of int16 take four.
+The weights of a vector of channels for four bytes of x are an entry of a list. The entry says which of the three loads
+they multiply, and holds the weights in that order. If none of the three fits for all channels of a vector, there are
+two entries, with half of each weight. Weights are constants, so all of this is decided when they are packed. An entry
+takes three instructions; products of int16 take four.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from .dot import DotConv, DotMatMul, DotProducts, Laid, as_outputs, less, pack_s
 
 #: Bytes of x that an entry multiplies.
 STEP = 4
-#: The largest sum of two weights: 255 * 128 fits in int16.
+#: Largest |w0 ± w1| for which a sum fits in int16: 255 * 128 < 2^15.
 MOST = 128
-#: Which of the two pairs of bytes are inverted in loads at p, q and P.
+#: Whether the second byte of the first and of the second pair of weights meets an inverted byte; loads at p, q and P.
 _TURNED = ((False, False), (True, False), (True, True))
 
 
 def _grouped(array: np.ndarray, outputs_first: bool, zero: int, groups: int, runs: int, lanes: int) -> np.ndarray:
-    """Returns the weights minus their zero point, int16 [vectors][runs][groups of 4][lanes][pairs][2]; zeros past the
-    channels."""
+    """Returns the weights minus their zero point, int16 [vectors][runs][groups of 4][lanes][pairs][2], with zeros
+    after the last channel."""
     found = []
     for group in np.split(as_outputs(array, outputs_first), groups):
         outputs = group.shape[0]
@@ -51,8 +51,8 @@ def _grouped(array: np.ndarray, outputs_first: bool, zero: int, groups: int, run
 
 
 def _forms(grouped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns, as [vectors][runs][groups of 4], where the load of an entry begins, in pairs of bytes, and whether there
-    are two entries."""
+    """Returns, as [vectors][runs][groups of 4], the pair at which an entry's load begins (0 p, 1 q, 2 P), and whether
+    there are two entries."""
     first, second = grouped[..., 0], grouped[..., 1]
     plain = (np.abs(first + second) > MOST).any(axis=3)
     turned = ((np.abs(first - second) > MOST) | (second == -128)).any(axis=3)
@@ -66,7 +66,7 @@ def _is_inverted(place: np.ndarray) -> np.ndarray:
 
 
 def _there(doubled: np.ndarray) -> np.ndarray:
-    """Returns, as [vectors][runs][groups of 4][2], whether there is a first and a second entry."""
+    """Returns, as [vectors][runs][groups of 4][2], whether the first and the second entry exist."""
     return np.stack([np.ones_like(doubled), doubled], axis=-1)
 
 
@@ -74,13 +74,13 @@ def _there(doubled: np.ndarray) -> np.ndarray:
 def pack_weights(array: np.ndarray, *how) -> np.ndarray:
     """Packs weights as int8 [entries][lanes][4].
 
-    how: as for all packers here: outputs_first, the layout of weights that are a matrix; their zero point; groups; runs
-        of a window; lanes of a vector.
+    how: arguments of all packers here: outputs_first, the layout of a weight matrix; zero point of the weights; groups;
+        runs of a window; lanes of a vector.
     """
     grouped = _grouped(array, *how)
     place, doubled = _forms(grouped)
     weights = np.stack([grouped[..., 0], np.where(_is_inverted(place), -grouped[..., 1], grouped[..., 1])], axis=-1)
-    # Weights for the load at q have the second pair first.
+    # The load at q begins with the second pair.
     weights = np.where((place == 1)[..., None, None, None], weights[..., ::-1, :], weights)
     half = weights >> 1
     entries = np.stack([np.where(doubled[..., None, None, None], weights - half, weights), half], axis=3)
@@ -89,8 +89,8 @@ def pack_weights(array: np.ndarray, *how) -> np.ndarray:
 
 @packer("pmaddubsw_moves")
 def pack_moves(array: np.ndarray, *how) -> np.ndarray:
-    """Returns uint8 [entries]: by how many pairs of bytes an entry begins after the one before it. The first entry of a
-    run counts from the end of the run before."""
+    """Returns uint8 [entries]: the pairs of bytes from the start of the entry before to that of the entry. The first
+    entry of a run counts from the end of the run before."""
     place, doubled = _forms(_grouped(array, *how))
     at = STEP * np.arange(place.shape[2]) + place
     # The second of two entries begins where the first does.
@@ -108,7 +108,7 @@ def pack_lists(array: np.ndarray, *how) -> np.ndarray:
 @packer("pmaddubsw_sums")
 def pack_pmaddubsw_sums(array: np.ndarray, outputs_first: bool, zero: int, groups: int, runs: int, lanes: int,
                      x_zero: int) -> np.ndarray:
-    """Returns int32 [O], the correction of the sums of products, for inverted bytes and the zero point of x."""
+    """Returns int32 [O]: the correction of sums for inverted bytes and the zero point of x."""
     grouped = _grouped(array, outputs_first, zero, groups, runs, lanes)
     turned = np.where(_is_inverted(_forms(grouped)[0]), grouped[..., 1], 0).sum(axis=(1, 2, 4), dtype=np.int32)
     sums = pack_sums(array, outputs_first, zero, x_zero)
@@ -154,7 +154,7 @@ class Pmaddubsw(DotProducts):
 
     def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool = True) -> float:
         pixels, (runs, length) = product((s.n, s.oh, s.ow)), runs_of(s)
-        # The end of a tile takes some cycles more than that of two vectors of channels.
+        # The end of a tile takes a few cycles more than with two vectors of channels.
         return (300 + _entries(site, s, outputs_first, w_zero) * (1.75 * pixels + ceildiv(pixels, 13))
                 + pixels * s.g * (3.5 * ceildiv(s.oc, site.isa.lanes) + 0.1 * runs * length))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Epilogues that only requantize sums as TFLite does: kernels need fewer instructions if they know all numbers."""
+"""Epilogues that only requantize sums as TFLite does. Kernels compute them in fewer instructions than others."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ..site import Site
 class Closing(Parameters):
     """The requantization of sums to 8 bits.
 
-    kind: "fixed" or "once", as in the names of the functions of integers; "" for any other epilogue. multiplier, shift:
-        C expressions, for the channel `c`. narrow: shifts are int8. zero: is added; low, high: limits after that.
-        apart: the zero point is added separately, because shifted to the left it does not fit in 32 bits.
+    kind: "fixed" or "once", as in mgc_rescale_fixed and mgc_rescale_once; "" for any other epilogue. multiplier, shift:
+        C expressions for channel `c`. narrow: shifts are int8. zero: zero point that is added; low, high: limits of the
+        result. apart: the zero point is added separately, because it does not fit in 32 bits with the sum's scale.
     """
 
     kind: str = ""
@@ -34,17 +34,17 @@ class Closing(Parameters):
 
     @property
     def name(self) -> str:
-        """The part of a kernel's name for it."""
+        """Returns the requantization's part of a kernel's name."""
         return f"_{self.kind}" * bool(self.kind) + "_apart" * self.apart
 
 
-#: The right shifts that `mgc_close_*` supports.
+#: Least and greatest right shift that `mgc_close_*` supports, by function.
 _SHIFTS = {"rescale_fixed": (1, 30), "rescale_down": (1, 30), "rescale_once": (2, 30)}
 
 
 def closing(site: Site, zeros: tuple[int, int], outputs_first: bool, of_any: bool = False) -> Closing:
-    """Returns the requantization of sums of products of operands with these zero points, minus those that packed
-    weights contain. of_any: also if sums may reach 2^30."""
+    """Returns the epilogue as a requantization of sums of products; `Closing()` if it is none. zeros: zero points of
+    the operands, minus those that packed weights contain. of_any: also if sums may reach 2^30."""
     split = _split(site.op.epilogue, site.y.dtype)
     if split is None:
         return Closing()
@@ -62,7 +62,7 @@ def closing(site: Site, zeros: tuple[int, int], outputs_first: bool, of_any: boo
 
 
 def _split(expr: Expr | None, dtype: str) -> tuple[Call, int, int, int] | None:
-    """Returns an expression as limits of a rescaled sum plus a zero point; None if it is none."""
+    """Returns (rescaled sum, zero point, lower limit, upper limit) of an expression; None if it has another form."""
     if dtype not in LIMITS:
         return None
     low, high = LIMITS[dtype]
@@ -73,7 +73,7 @@ def _split(expr: Expr | None, dtype: str) -> tuple[Call, int, int, int] | None:
             number = number if expr.fn == "add" else -number
             zero, low, high = zero + number, low - number, high - number
         else:
-            # An inner limit is limited again by the outer ones.
+            # Outer limits apply to an inner one.
             bound = min(max(number, low), high)
             low, high = (low, bound) if expr.fn == "min" else (bound, high)
         expr = expr.args[0]
@@ -99,8 +99,8 @@ def _text(site: Site, argument: Expr) -> str:
         return str(int(argument.value))
     assert isinstance(argument, Arg)
     type_ = site.types[site.op.epilogue_start + argument.index - 1]
-    # With one pixel, an operand with a number for each channel has a number for each element. With one channel it has
-    # one number, like the operands that share the kernel at -O size.
+    # With one pixel, a per-channel operand is a full operand. With one channel it has one element, like the operands
+    # that share the kernel at -O size.
     return f"e{argument.index}[{'c' if type_.size != 1 or type_.size == site.y.size else '0'}]"
 
 
@@ -109,14 +109,14 @@ def _is_narrow(site: Site, argument: Expr) -> bool:
 
 
 def _is_small(site: Site, zeros: tuple[int, int], outputs_first: bool) -> bool:
-    """Whether no sum reaches 2^30."""
+    """Returns whether all sums are known to stay below 2^30."""
     most = greatest_sum(site, zeros, outputs_first)
     return most is not None and most < 2**30
 
 
 def greatest_sum(site: Site, zeros: tuple[int, int], outputs_first: bool) -> int | None:
-    """Returns the greatest magnitude that a sum of products and its bias can have, if weights and bias are known.
-    zeros: of x and of the weights."""
+    """Returns the greatest magnitude of a sum of products and its bias; None if weights or bias are unknown. zeros:
+    zero points of x and of the weights."""
     weights, bias = site.values.get(1), site.values.get(2) if site.has(2) else np.zeros(1)
     if weights is None or bias is None or not weights.size:
         return None

@@ -9,7 +9,7 @@ from ...ir.dims import Dim, likely
 from ...target import Isa, Target
 from ..site import Site
 
-#: Latency of a sum in steps: with fewer sums at a time the CPU waits.
+#: Latency of a sum in steps: with fewer independent sums the CPU waits.
 _LATENCY = 8
 #: Cycles of a tile in addition to its products.
 _TILE = 25
@@ -17,15 +17,15 @@ _TILE = 25
 _ENOUGH = 1 << 15
 #: Vector registers of 64-bit Arm.
 _REGISTERS = 32
-#: Vectors of channels in tiles in assembler, and in tiles whose weights are lists.
+#: Most vectors of channels in a tile, by the value of `sums`.
 _WIDEST = {"pmaddubsw": 1, "by_dot4": 6, "by_mmla": 4, "by_sixteens": 2, "by_sixteens_in_c": 1}
 
 
 @dataclass(frozen=True)
 class Tile:
     """A register tile. vectors: of channels; rest: of those after the last whole tile, 0 if there are none. heights:
-    pixels of the tiles, tallest first. even: there are two heights that differ by one, and a row has as few of the
-    lower one as possible."""
+    pixels of the tiles, tallest first. even: there are two heights, h and h - 1; a row uses the lower one as rarely as
+    possible."""
 
     vectors: int
     rest: int
@@ -39,11 +39,11 @@ class Tile:
 
     @staticmethod
     def of(site: Site, sums: str, steps: int, channels: int, pixels: Dim, even: bool = True) -> Tile:
-        """Returns the tile for rows of pixels with so many channels, whose sums have some steps. sums: as in `Isa`.
+        """Returns the tile for rows of pixels. steps: steps of the reduction. channels: of a group. sums: as in `Isa`.
         even: whether `Tile.even` is allowed."""
         isa, needed = site.isa, -(-channels // site.isa.lanes)
         if site.compact or not isinstance(pixels, int):
-            # At -O size, a tile that many calls can share.
+            # At -O size, many calls should share a tile.
             vectors = min(needed, _WIDEST.get(sums, 4), 4 if isa.registers > 16 or isa.wide else 2)
             height = _tallest(isa, sums, vectors)
             return Tile(vectors, needed % vectors, tuple(dict.fromkeys((height, max(1, height // 2), 1))))
@@ -65,11 +65,10 @@ class Tile:
         return found
 
     def pixels(self, target: Target, pixel: int, depthwise: bool, total: Dim) -> int:
-        """Returns the pixels of a task, in whole tiles of the first height; 0 if the tiles do not cover the rest for
-        the last task.
+        """Returns the pixels of a task, in whole tiles of the first height; 0 if the tiles cannot cover the rest in the
+        last task.
 
-        pixel: bytes of a pixel. depthwise: a task has the weights of a part of the channels. total: pixels of all
-            tasks.
+        pixel: bytes of a pixel. depthwise: a task uses only the weights of some channels. total: pixels of all tasks.
         """
         height = self.heights[0]
         most = max(1, _budget(target, depthwise) // pixel // height) * height
@@ -79,13 +78,13 @@ class Tile:
 
     @staticmethod
     def rows(target: Target, row: int, down: int, reach: int, most: int, depthwise: bool) -> int:
-        """Returns the rows of the output in a task. row: bytes of a row of x. down: rows of x between two rows of the
-        output. reach: rows of x that one row of the output reads."""
+        """Returns the output rows of a task. row: bytes of a row of x. down: rows of x between two output rows. reach:
+        rows of x that one output row reads. most: rows of the output."""
         return max(1, min(most, (_budget(target, depthwise) // row - reach) // down + 1))
 
 
 def block(target: Target, tile: Tile, depth: int, channels: int) -> int:
-    """Returns the channels of a task whose weights stay in L2 between pixels."""
+    """Returns the channels of a task: their weights stay in L2 from pixel to pixel."""
     width = tile.vectors * target.isa.lanes
     if not target.l2 or depth * channels <= target.l2 // 2:
         return -(-channels // width) * width
@@ -100,9 +99,8 @@ def _budget(target: Target, depthwise: bool) -> int:
 
 
 def _tallest(isa: Isa, sums: str, vectors: int) -> int:
-    """Returns the most pixels of a tile: registers hold sums, weights, one pixel, and a product before it is added. In
-    assembler they hold all pixels, two weights, and four lanes of each sum, and there is one address register for each
-    pixel."""
+    """Returns the most pixels of a tile. Registers hold sums, weights, one pixel, and a product before it is added. In
+    assembler they hold all pixels, two weights, four lanes of each sum, and an address for each pixel."""
     if sums == "by_sixteens_in_c":
         return 2
     if sums == "pmaddubsw":
@@ -114,7 +112,7 @@ def _tallest(isa: Isa, sums: str, vectors: int) -> int:
     if sums == "by_dot4":
         return min(8, (isa.registers - 2) // (vectors + 1))
     if isa.wide:
-        # int8 weights and their int16 take three quarters of a sum's registers.
+        # int8 weights and their int16 form take three quarters of a sum's registers.
         return max(1, (4 * isa.registers - 3 * vectors) // (4 * vectors))
     return min(16, (isa.registers - vectors - 2) // vectors)
 
@@ -133,13 +131,13 @@ def _fitting(isa: Isa, sums: str, vectors: int, needed: int, pixels: int) -> lis
 
 
 def _makes_up(high: int, pixels: int) -> bool:
-    """Whether tiles of this height and of one less cover so many pixels, with some of both."""
+    """Returns whether tiles of heights `high` and `high` - 1, some of both, cover the pixels."""
     low = -pixels % high
     return 0 < low and low * (high - 1) < pixels
 
 
 def _cycles(tile: Tile, isa: Isa, sums: str, steps: int, needed: int, pixels: int) -> float:
-    """Estimates the cycles of a row of pixels over all channels, or of a part that is long enough to compare tiles."""
+    """Estimates the cycles of a row of pixels over all channels, or of a part that suffices to compare tiles."""
     widths = [tile.vectors] * (needed // tile.vectors) + [tile.rest] * bool(tile.rest)
     # A vector of four registers takes twice as long as one of two.
     long = 2 if isa.wide and isa.registers < 16 else 1
@@ -148,8 +146,8 @@ def _cycles(tile: Tile, isa: Isa, sums: str, steps: int, needed: int, pixels: in
 
 
 def _loads(isa: Isa, sums: str, pixels: int, vectors: int) -> float:
-    """Estimates the cycles of the loads of a step. Assembler loads four steps at once, as many weights as there are
-    registers for. Converting weights to int16 occupies the units that multiply and add."""
+    """Estimates the cycles of the loads of a step. Assembler loads four steps at once, and as many weights as there are
+    registers for. Converting weights to int16 uses the units that multiply and add."""
     if isa.int16_step > 1 and not isa.laid:
         return pixels * 0.05 + vectors * 0.5
     if sums != "by_dot4":

@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Winograd's convolution F(2x2, 3x3) of 8-bit operands in 16 bits (Lavin and Gray, "Fast algorithms for convolutional
-neural networks", 2015): 16 products a channel for four pixels, where the sum itself takes 36. The result is exact.
+"""Winograd convolution F(2x2, 3x3) of 8-bit operands in int16 (Lavin and Gray, "Fast algorithms for convolutional
+neural networks", 2015). It takes 16 products per channel for four pixels; direct convolution takes 36. The result is
+exact.
 
-With x less its zero point (|x| <= 255), weights g less theirs, and the matrices
+With x minus its zero point (|x| <= 255), weights g minus theirs, and the matrices
 
         | 1  0 -1  0 |         | 2  0  0 |
     B = | 0  1  1  0 |     G = | 1  1  1 |     A = | 1  1  1  0 |
         | 0 -1  1  0 |         | 1 -1  1 |         | 0  1 -1 -1 |
         | 0  1  0 -1 |         | 0  0  2 |
 
-the four pixels of a tile d of 4x4 are 1/4 A [(G g G') * (B d B')] A', summed over the input channels. G is twice the
-matrix of the paper, so that it is whole. Every row of B takes two elements, so no number of B d B' is above
-4 * 255 = 1020; no number of G g G' is above 9 * 128 = 1152, as three columns' sums of three. Both fit in int16. Their
-products, sums and A are whole numbers and exact modulo 2^32, whatever overflows on the way; what they end in is four
-times the sum of the convolution, which divides by four exactly and is right if it fits in int32: if the sum is below
-2^29. Weights and bias are known, so that is decided for each layer when it is compiled (`_greatest`).
+the four pixels of a 4x4 tile d are 1/4 A [(G g G') * (B d B')] A', summed over the input channels. G is twice the
+paper's matrix, so that it is integral. Each row of B takes two elements, so no element of B d B' exceeds 4 * 255 =
+1020. No element of G g G' exceeds 9 * 128 = 1152, a sum of nine weights. Both fit in int16. Their products and sums are
+exact modulo 2^32, even if an intermediate result overflows. The final sum is four times that of the convolution. It is
+exact if it fits in int32, that is, if the convolution's sum is below 2^29. Weights and bias are constants, so this is
+decided for each layer when it is compiled (`_greatest`).
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from ..site import Site
 from .channels import ChannelsLast
 from .dot import less, zero_name
 
-#: Numbers of a transformed tile.
+#: Positions of a transformed tile.
 PLACES = 16
-#: Input channels are rounded up to so many: vectors of int16.
+#: Input channels are rounded up to vectors of so many int16.
 _HALVES = 8
-#: ISA -> tiles that are multiplied at a time, vectors of output channels.
+#: ISA -> (tiles that are multiplied at a time, vectors of output channels).
 _TILES = {"neon": (4, 4), "neon_armv7": (2, 4), "sse2": (4, 2), "avx2": (4, 2), "avx512": (6, 4)}
-#: A line of the cache: 16 places a power of two apart would all be in the same few lines.
+#: Elements that pad each position: with a power of two between the 16 positions, all would share a few cache sets.
 _APART = 32
 #: ISAs whose kernels multiply weights by a lane of a vector.
 _LANED = ("neon", "neon_armv7")
@@ -47,11 +48,11 @@ _LANED = ("neon", "neon_armv7")
 
 @dataclass(frozen=True)
 class WinogradBytesParameters(Parameters):
-    """Parameters of `winograd.c.j2`. unit, result: C types of an element of x and of y. x_short: what functions of
-    lanes call that of x. x_zero: its zero point. depth: input channels, rounded up. step: products that are added up in
-    a lane. pixels: tiles that are multiplied at a time. vectors: of output channels in a block; rest: of those after
-    the last whole block, 0 if there are none. laned: weights are multiplied by a lane of a vector. apart: elements
-    between the numbers of a place and those of the next."""
+    """Parameters of `winograd.c.j2`. unit, result: C types of an element of x and of y. x_short: suffix of x's type in
+    mgc functions. x_zero: its zero point. depth: input channels, rounded up. step: products that are added in a lane.
+    pixels: tiles that are multiplied at a time. vectors: of output channels in a block; rest: of those after the last
+    whole block, 0 if there are none. laned: weights are multiplied by a lane of a vector. apart: elements of padding
+    after each position."""
 
     unit: str
     result: str
@@ -69,8 +70,8 @@ class WinogradBytesParameters(Parameters):
 
 @packer("winograd_bytes")
 def pack_weights(array: np.ndarray, zero: int, depth: int, step: int, width: int, granule: int) -> np.ndarray:
-    """[O, I, 3, 3] → [O/width][depth/step][3, 3][width][step] of int8, less the zero point; the last block has whole
-    granules of channels."""
+    """Packs [O, I, 3, 3] minus the zero point as int8 [O/width][depth/step][3, 3][width][step]. The last block has a
+    multiple of `granule` channels."""
     outputs, inputs = array.shape[:2]
     padded = np.zeros((-(-outputs // granule) * granule, depth, 9), np.int8)
     padded[:outputs, :inputs] = array.reshape(outputs, inputs, 9).astype(np.int32) - zero
@@ -80,8 +81,8 @@ def pack_weights(array: np.ndarray, zero: int, depth: int, step: int, width: int
 
 
 class WinogradBytes(ChannelsLast):
-    """Channels last. A task is some rows of tiles of an image. Weights stay as they are in the container, and are
-    transformed where they are used: transformed ones are four times as many."""
+    """Winograd convolution, channels last; one task computes some rows of tiles of an image. The container holds
+    untransformed weights, because transformed ones take four times the memory; the kernel transforms them."""
 
     name = "winograd"
 
@@ -122,7 +123,7 @@ class WinogradBytes(ChannelsLast):
                        f"winograd_{vectors}x{pixels}{f'_{rest}' * bool(rest)}", scratch=scratch, channels=OC)
 
     def cost(self, site: Site) -> float:
-        """Instructions of the three transforms and the products."""
+        """Estimates the instructions of the three transforms and the products."""
         s, lanes = Geometry.of(site), site.isa.lanes
         pixels, _, _ = _tile(site, s)
         depth, outputs, high, wide = round_up(s.ic, _HALVES), round_up(s.oc, 2 * lanes), -(-s.oh // 2), -(-s.ow // 2)
@@ -131,13 +132,13 @@ class WinogradBytes(ChannelsLast):
         products = tiles * PLACES * (depth * 1.15 + 4) * outputs / lanes
         others = (tiles * depth / _HALVES * 85 + tiles * outputs / lanes * 70 + tasks * depth * outputs / _HALVES * 75)
         if site.isa.name not in _LANED:
-            # Cycles, as of sums of pairs (`DotProducts.cycles`).
+            # Estimates cycles, like `DotProducts.cycles` for multiply-adds of pairs.
             products, others = products / site.isa.int16_step, others / 2
         return 500 + s.n * (products + others)
 
 
 def _greatest(site: Site, s: Geometry) -> int:
-    """Returns a bound on the sums of the convolution, with its bias."""
+    """Returns a bound on the magnitude of the convolution's sums with their bias."""
     limits, zero = np.iinfo(site.x.dtype), site.attrs.x_zero
     x = max(abs(int(limits.min) - zero), abs(int(limits.max) - zero))
     weights, bias = site.values.get(1), site.values.get(2)
@@ -150,7 +151,7 @@ def _greatest(site: Site, s: Geometry) -> int:
 
 
 def _tile(site: Site, s: Geometry) -> tuple[int, int, int]:
-    """Tiles that are multiplied at a time, vectors of output channels, and of the rest of these."""
+    """Returns (tiles that are multiplied at a time, vectors of output channels, vectors in the last block)."""
     pixels, most = _TILES[site.isa.name]
     needed = round_up(ceildiv(s.oc, site.isa.lanes), 2)
     vectors = min(needed, most)
@@ -158,8 +159,8 @@ def _tile(site: Site, s: Geometry) -> tuple[int, int, int]:
 
 
 def _rows(site: Site, s: Geometry) -> int:
-    """Returns rows of tiles in a task: what it transforms fills most of the second cache, as weights are transformed
-    for each task again."""
+    """Returns the rows of tiles in a task. What it transforms fills most of L2, because each task transforms the
+    weights again."""
     high, wide = -(-likely(s.oh) // 2), -(-likely(s.ow) // 2)
     row = 2 * round_up(s.ic, _HALVES) * (PLACES * wide + 4 * (wide + 1))
     most = max(1, min(high, site.target.l2 * 3 // 4 // row))

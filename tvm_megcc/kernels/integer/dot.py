@@ -172,6 +172,7 @@ def is_narrow(site: Site, zero: int) -> bool:
 
 
 def with_sums(site: Site, operands: tuple[Operand, ...], how: tuple, zero: int, size: Dim,
+              zeros_after: int | None = None) -> tuple[Operand, ...]:
     """Returns the operands with the correction for x's zero point added to the bias. how: arguments of `pack_sums`.
     zeros_after: zeros that follow the bias, which then always exists."""
     if not zero and zeros_after is None:

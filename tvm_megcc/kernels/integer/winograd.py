@@ -159,7 +159,7 @@ def _tile(site: Site, s: Geometry) -> tuple[int, int, int]:
 
 
 def _rows(site: Site, s: Geometry) -> int:
-    """Returns the rows of tiles in a task. What it transforms fills most of L2, because each task transforms the
+    """Returns the rows of tiles in a task. Their transforms fill most of L2, because each task transforms the
     weights again."""
     high, wide = -(-likely(s.oh) // 2), -(-likely(s.ow) // 2)
     row = 2 * round_up(s.ic, _HALVES) * (PLACES * wide + 4 * (wide + 1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolution of 8-bit operands with one filter a channel."""
+"""Depthwise convolution of 8-bit operands."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class DepthwiseParameters(ByteParameters):
-    """Parameters of `depthwise.c.j2`. x_short: what functions of lanes call an element of x. held: all taps stay in
-    registers. pixels_at_once: that are summed up together."""
+    """Parameters of `depthwise.c.j2`. x_short: suffix of x's type in mgc functions. held: all taps stay in registers.
+    pixels_at_once: pixels that are summed together."""
 
     x_short: str
     held: bool
@@ -30,15 +30,15 @@ class DepthwiseParameters(ByteParameters):
 
 @dataclass(frozen=True)
 class PairsParameters(DepthwiseParameters):
-    """Parameters of `depthwise_pairs.c.j2`. weight_short: what functions of lanes call a weight."""
+    """Parameters of `depthwise_pairs.c.j2`. weight_short: suffix of the weights' type in mgc functions."""
 
     weight_short: str
 
 
 @dataclass(frozen=True)
 class _RowsByFour(ConvParameters):
-    """unit: C type of an element of x. fill: what lies around x. quads: fours of rows of x that are laid out for `high`
-    rows of the output. held, pixels_at_once: as above."""
+    """unit: C type of an element of x. fill: value of padding. quads: groups of four rows of x that are packed for
+    `high` output rows. held, pixels_at_once: as in `DepthwiseParameters`."""
 
     unit: str
     fill: int
@@ -57,8 +57,7 @@ class Dot4Parameters(_RowsByFour):
 
 @dataclass(frozen=True)
 class QuadsParameters(_RowsByFour):
-    """Parameters of `depthwise_quads.c.j2`. x_short: what functions of lanes call an element of x. x_zero: its zero
-    point."""
+    """Parameters of `depthwise_quads.c.j2`. x_short: suffix of x's type in mgc functions. x_zero: its zero point."""
 
     x_short: str
     x_zero: int
@@ -66,7 +65,7 @@ class QuadsParameters(_RowsByFour):
 
 @dataclass(frozen=True)
 class Int16Parameters(ByteParameters):
-    """Parameters of `depthwise_int16.c.j2`. result: C type of an element of y. held, pixels_at_once: as above."""
+    """Parameters of `depthwise_int16.c.j2`. result: C type of y. held, pixels_at_once: as in `DepthwiseParameters`."""
 
     result: str
     held: bool
@@ -83,9 +82,9 @@ class LinesParameters(ByteParameters):
 
 @dataclass(frozen=True)
 class WideParameters(ConvParameters):
-    """Parameters of `depthwise_wide.c.j2`. unit: C type of an element of x; flip: bytes have their highest bit turned
-    over. fill: what lies around x then. together: taps whose products are added up in int16. block: channels that are
-    worked on at once."""
+    """Parameters of `depthwise_wide.c.j2`. unit: C type of an element of x; flip: its highest bit is inverted. fill:
+    value of padding after that. together: taps whose products are added in int16. block: channels that are computed at
+    once."""
 
     unit: str
     flip: bool
@@ -96,29 +95,29 @@ class WideParameters(ConvParameters):
 
 @packer("depthwise_bytes")
 def pack_depthwise(array: np.ndarray, zero: int) -> np.ndarray:
-    """[C, 1, KH, KW], less the zero point → [KH, KW, C]."""
+    """Packs [C, 1, KH, KW] minus the zero point as [KH, KW, C]."""
     return np.moveaxis((array[:, 0].astype(np.int32) - zero).astype(weight_type(array.dtype.name, zero)), 0, -1)
 
 
 @packer("depthwise_lines")
 def pack_lines(array: np.ndarray, zero: int) -> np.ndarray:
-    """[C, 1, KH, KW], less the zero point → [C, KH, KW]."""
+    """Packs [C, 1, KH, KW] minus the zero point as [C, KH, KW]."""
     return (array[:, 0].astype(np.int32) - zero).astype(weight_type(array.dtype.name, zero))
 
 
-#: The sums of Arm's ISAs with dot products of four bytes.
+#: Values of `Isa.sums` of Arm ISAs with dot products of four bytes.
 _DOTS = ("by_dot4", "by_mmla")
 
 
 class DepthwiseBytes(OneFilterAChannel):
-    """Vectors of channels, channels last: all taps of a pixel, then the next."""
+    """Depthwise convolution by vectors of channels, channels last. All taps of a pixel are summed before the next."""
 
     name = "depthwise"
 
     def refuse(self, site: Site):
         if refusal := super().refuse(site):
             return refusal
-        # |x - zero point| is below 256, and so is |w - zero point|.
+        # |x - zero point| and |w - zero point| are at most 255.
         taps = Geometry.of(site).taps
         return None if taps * 255 * 255 < 2**24 else "float32 does not hold sums of so many taps"
 
@@ -162,7 +161,7 @@ class DepthwiseBytes(OneFilterAChannel):
 
     @staticmethod
     def _by_lines(site: Site, s: Geometry, lowered: Lowered, weight: str) -> Lowered:
-        """One channel after the other, of rows that have their padding."""
+        """Returns the call for cores without vectors: one channel after the other, from padded rows."""
         zeros = site.attrs.x_zero, site.attrs.w_zero
         C, OW = extent_symbols("C", "OW")
         x, _, *bias = lowered.inputs
@@ -179,9 +178,9 @@ class DepthwiseBytes(OneFilterAChannel):
 
     @staticmethod
     def _by_registers(site: Site, s: Geometry, lowered: Lowered) -> Lowered:
-        """For vectors of several registers, in blocks of channels."""
+        """Returns the call for vectors that take several registers, in blocks of channels."""
         lanes, zeros = site.isa.lanes, (site.attrs.x_zero, site.attrs.w_zero)
-        # Their sums are the longest group of registers, or half of it.
+        # The sums take the longest group of registers, or half of it.
         block, flip = min(4, site.isa.registers // 4) * lanes, site.x.dtype == "uint8"
         fill = zeros[0] - 128 * flip
         N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
@@ -198,7 +197,7 @@ class DepthwiseBytes(OneFilterAChannel):
 
     @staticmethod
     def _by_pairs(site: Site, s: Geometry, lowered: Lowered, weight: str) -> Lowered:
-        """For products that add up two numbers of 16 bits of a lane: of two rows of a column."""
+        """Returns the call for instructions that add two int16 products in a lane, of two rows of a column."""
         lanes, parities = site.isa.lanes, 1 + s.strides[0] % 2
         taps = (s.kh + 2) // 2 * s.kw
         held = taps <= site.isa.registers // 2
@@ -214,7 +213,7 @@ class DepthwiseBytes(OneFilterAChannel):
 
     @staticmethod
     def _by_int16(site: Site, s: Geometry, lowered: Lowered) -> Lowered:
-        """For products of 16 bits, eight channels at a time."""
+        """Returns the call for int16 products, eight channels at a time."""
         N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
         many = site.isa.registers > 16
         parameters = Int16Parameters(**vars(lowered.params), result=site.y.c_type, held=many and s.taps <= 9,
@@ -227,7 +226,8 @@ class DepthwiseBytes(OneFilterAChannel):
 
     @staticmethod
     def _by_dot4(site: Site, s: Geometry, lowered: Lowered, laid: Laid) -> Lowered:
-        """For products that sum up four bytes of a lane: of four rows of a column."""
+        """Returns the call for instructions that add four 8-bit products in a lane, of four rows of a column, on
+        Arm."""
         reach = (s.kh - 1) * s.dilations[0] + 1
         quads = -(-reach // 4)
         high = (4 * quads - reach) // s.strides[0] + 1
@@ -245,7 +245,7 @@ class DepthwiseBytes(OneFilterAChannel):
 
     @staticmethod
     def _by_quads(site: Site, s: Geometry, lowered: Lowered, laid: Laid) -> Lowered:
-        """For the same products, vectors of channels at a time."""
+        """Returns the call for such instructions on other CPUs, a vector of channels at a time."""
         lanes, quads = site.isa.lanes, -(-s.kh // 4)
         high = (4 * quads - s.kh) // s.strides[0] + 1
         taps = quads * s.kw
@@ -271,19 +271,19 @@ class DepthwiseBytes(OneFilterAChannel):
         if site.isa.pairs:
             return 300 + product((s.n, s.g, s.oh, s.ow)) * (s.taps * 3 + 25)
         slow = site.isa.dsp or site.isa.helium
-        tap = 8.0 if slow else 1.2  # what is asked of each before it is read; few registers
+        tap = 8.0 if slow else 1.2  # slow: bounds of each tap are checked, or registers are few
         return 200 + product((s.n, ceildiv(s.g, site.isa.lanes), s.oh, s.ow)) * (s.taps * tap + 8)
 
 
 #: Pixels of 16 channels in a task.
 _OUTPUTS = 1024
 
-#: Bytes of laid-out rows that a task reads again and again; more where the second cache is large.
+#: Bytes of packed rows that a task reads repeatedly; more where L2 is large.
 _STRIP = 40 << 10
 
 
 def _rows(s: Geometry, lanes: int, strip: int = _STRIP) -> int:
-    """Returns rows of the output in a task: few are laid out twice, and all stay near."""
+    """Returns the output rows of a task: its packed rows stay in a cache, and few rows are packed by two tasks."""
     columns = likely(s.ow) * s.strides[1] + s.kw * s.dilations[1]
     fit = strip // (4 * lanes * columns)
     return max(1, min(likely(s.oh), (fit - s.kh * s.dilations[0]) // s.strides[0]))

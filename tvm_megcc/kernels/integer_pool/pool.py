@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums and maxima of 8-bit operands over windows, sums over axes."""
+"""8-bit operands: average-pooling sums and max pooling, sums over axes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class SumPoolParameters(WindowParameters):
-    """Parameters of `sum_pool.c.j2`. unit: C type of an element of x. x_short: what functions of lanes call it. x_zero:
-    the zero point."""
+    """Parameters of `sum_pool.c.j2`. unit: C type of an element of x. x_short: its suffix in mgc functions. x_zero: its
+    zero point."""
 
     unit: str
     x_short: str
@@ -28,14 +28,14 @@ class SumPoolParameters(WindowParameters):
 
 @dataclass(frozen=True)
 class MaxPoolParameters(WindowParameters):
-    """Parameters of `max_pool.c.j2`. unit: C type of an element. least: the C constant that no maximum falls below."""
+    """Parameters of `max_pool.c.j2`. unit: C type of an element. least: the C constant of its least value."""
 
     unit: str
     least: str
 
 
 class PoolBytes(Kernel):
-    """Channels last; a task is a row of the result."""
+    """Pooling, channels last; one task computes one row of the result."""
 
     dtypes = (BYTES,)
 
@@ -74,7 +74,7 @@ class SumPoolBytes(PoolBytes):
 
 
 class MaxPoolBytes(PoolBytes):
-    """Works on vectors of 8-bit elements."""
+    """Max pooling by vectors of 8-bit elements."""
 
     name = "channels"
 
@@ -88,8 +88,8 @@ class MaxPoolBytes(PoolBytes):
 
 @dataclass(frozen=True)
 class ReduceSumParameters(Parameters):
-    """Parameters of `reduce_sum.c.j2`. unit, x_short, x_zero: as of pools. across: the reduced axis is not the last in
-    memory."""
+    """Parameters of `reduce_sum.c.j2`. unit, x_short, x_zero: as in `SumPoolParameters`. across: the reduced axis is
+    not the last in memory."""
 
     unit: str
     x_short: str
@@ -98,7 +98,7 @@ class ReduceSumParameters(Parameters):
 
 
 class ReduceSumBytes(Kernel):
-    """[OUTER][N][INNER] in memory; a task is a vector of results, or where INNER is 1, one."""
+    """Sums [OUTER][N][INNER] along N. One task computes a vector of results; if INNER is 1, one result."""
 
     name = "lines"
     dtypes = (BYTES,)
@@ -129,8 +129,7 @@ class ReduceSumBytes(Kernel):
 
 
 def _lines(site: Site) -> tuple[Dim, Dim, Dim] | None:
-    """Returns the elements before the reduced axes in memory, along them and after them; None where something lies
-    between."""
+    """Returns the elements before, along and after the reduced axes in memory; None if these are not neighbours."""
     axes = reduced_axes(site.x, site.attrs.axes)
     places = [index for index, (_, reduced) in enumerate(axes) if reduced]
     if len(places) != 1:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probabilities of classes from those of pairs."""
+"""Probabilities of classes from those of pairs of classes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class CouplingParameters(Parameters):
-    """Parameters of `coupling.c.j2`. steps: at most."""
+    """Parameters of `coupling.c.j2`. steps: most iterations."""
 
     steps: int
 
 
 class Coupling(Kernel):
-    """A task is a row."""
+    """Couples the pairwise probabilities of one row in a task."""
 
     name = "descent"
     dtypes = (FLOAT32,)

@@ -10,7 +10,7 @@ from ..site import Site
 
 
 class Elimination(Kernel):
-    """A task is a matrix, of doubles in the scratch."""
+    """Gaussian elimination of one matrix in a task, in double in scratch."""
 
     name = "elimination"
     dtypes = (("float32", "float64"),)

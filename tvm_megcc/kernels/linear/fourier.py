@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fast Fourier transforms, a pass for each factor of the length."""
+"""Fast Fourier transforms with one pass for each factor of the length."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class FourierParameters(UnitParameters):
-    """Parameters of `fourier.c.j2`. n: numbers of a line. factors: of n, in the order of the passes. pairs: as
-    `Fourier` says."""
+    """Parameters of `fourier.c.j2`. n: elements of a line. factors: of n, in the order of the passes. pairs: as in the
+    operator `Fourier`."""
 
     n: int
     factors: tuple[int, ...]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of weights of 4 bits as floats."""
+"""Dequantizes gathered rows of 4-bit weights."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class RowsParameters(Parameters):
-    """Parameters of `int4_rows.c.j2`. block: as of products."""
+    """Parameters of `int4_rows.c.j2`. block: elements of a row that share a scale."""
 
     block: int
 
 
 class Int4Rows(Kernel):
-    """A task is a row."""
+    """Dequantizes one row of 4-bit weights in a task."""
 
     name = "rows"
 

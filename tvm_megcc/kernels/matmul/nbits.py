@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products with weights of 4 or 8 bits that have a scale for each block of a row. On activations of floats they are
-unpacked in registers; on int8 they are one stream of bytes, which a product reads from the beginning to the end."""
+"""Products with weights of 4 or 8 bits that have a scale for each block of a row. With float32 activations, weights are
+dequantized in registers. With int8 activations, weights and scales are one stream of bytes that is read in order."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ..site import Site
 
 @packer("panels")
 def pack_panels(array: np.ndarray, width: int) -> np.ndarray:
-    """[N, X] → [N/width][X][width], zeros after the last row."""
+    """Packs [N, X] as [N/width][X][width], with zeros after the last row."""
     rows = np.pad(array, ((0, -array.shape[0] % width), (0, 0)))
     return np.swapaxes(rows.reshape(-1, width, array.shape[1]), 1, 2)
 
 
 def zero_points(scale: np.ndarray, offset: np.ndarray) -> np.ndarray | None:
-    """uint8 for which offset is -(zero * scale), rounded to float32; None where there are none."""
+    """Returns uint8 zero points for which offset is -(zero * scale), rounded to float32; None if there are none."""
     with np.errstate(all="ignore"):
         zero = np.clip(np.rint(np.nan_to_num(offset / -scale)), 0, 255).astype(np.float32)
         return zero.astype(np.uint8) if np.array_equal(-(zero * scale), offset) else None
@@ -33,14 +33,15 @@ def zero_points(scale: np.ndarray, offset: np.ndarray) -> np.ndarray | None:
 
 @packer("zero_panels")
 def pack_zeros(offset: np.ndarray, scale: np.ndarray, width: int) -> np.ndarray:
-    """Zero points of offsets, as `panels`."""
+    """Returns the zero points of offsets, packed like `panels`."""
     zero = zero_points(scale, offset)
     assert zero is not None
     return pack_panels(zero, width)
 
 
 def _offset(site: Site, scale: int, offset: int) -> str:
-    """How offsets are stored, the operands at these positions: "", "real" or "zero", which takes a byte of each."""
+    """Returns how offsets are stored: "" if there are none, "zero" as uint8 zero points if they can be, else "real".
+    scale, offset: positions of these operands."""
     if not site.has(offset):
         return ""
     given = site.values.get(scale), site.values.get(offset)
@@ -49,8 +50,8 @@ def _offset(site: Site, scale: int, offset: int) -> str:
 
 @dataclass(frozen=True)
 class NBitsParameters(Parameters):
-    """Parameters of `nbits.c.j2`. block: numbers of a row that share a scale. offset: "real", or "zero" if they are
-    zero points. vectors: of columns in a panel. rows: of a tile.
+    """Parameters of `nbits.c.j2`. block: elements of a row that share a scale. offset: "real", or "zero" if they are
+    stored as zero points. vectors: of columns in a panel. rows: of a tile.
     """
 
     bits: int
@@ -62,7 +63,7 @@ class NBitsParameters(Parameters):
 
 
 class NBitsMatMul(Kernel):
-    """A task is a panel of columns: numbers become floats in registers, and are multiplied by some rows of a."""
+    """Computes a panel of columns in a task. Weights are dequantized in registers and multiplied by some rows of a."""
 
     name = "nbits"
     fuses_epilogue = True
@@ -93,13 +94,13 @@ class NBitsMatMul(Kernel):
 
 @packer("nbits_stream")
 def pack_stream(w: np.ndarray, scale: np.ndarray, *given) -> np.ndarray:
-    """Numbers and scales of panels of `width` columns, in the order in which a product reads them: for each block of a
-    panel [width] scales, [width] offsets or zero points if there are any, and the numbers as [block / unit][width]
-    [group] bytes. A unit is a group of numbers of 8 bits, or two of 4 bits: the first one in low halves, the second one
-    in high ones. Numbers and scales after the last row and the last number are zero.
+    """Packs panels of `width` columns in the order in which a product reads them: for each block of a panel [width]
+    scales, [width] offsets or zero points if there are any, and the elements as [block / unit][width][group] bytes. A
+    unit is a group of 8-bit elements, or two groups of 4-bit elements: the first in low halves of bytes, the second in
+    high halves. Elements and scales after the last row and the last element are zero.
 
     given: offsets if there are any; then bits, block, depth, width, group; whether scales and offsets are float16;
-    whether offsets are zero points; whether numbers of 8 bits have their highest bit inverted.
+    whether offsets are zero points; whether 8-bit elements have their highest bit inverted.
     """
     *offset, bits, block, depth, width, group, half, zero, flipped = given
     rows, padded = -w.shape[0] % width, round_up(depth, multiple(block))
@@ -124,10 +125,10 @@ def pack_stream(w: np.ndarray, scale: np.ndarray, *given) -> np.ndarray:
 class NBitsInt8Parameters(Parameters):
     """Parameters of `nbits_int8.c.j2`.
 
-    block: numbers of a row that share a scale; part: those whose integers are added up. offset: "real", or
-    "zero" if they are zero points. half: scales and offsets are
-    stored as float16. less: what stored numbers have too much, times the sum of a part is subtracted. vectors: of
-    columns in a panel. rows: of the tallest tile. pairs: its rows are multiplied by twos.
+    block: elements of a row that share a scale; part: those that are summed as integers. offset: "real", or "zero" if
+    they are stored as zero points. half: scales and offsets are stored as float16. less: what stored elements exceed
+    the weights by; less times the sum of a part of x is subtracted. vectors: of columns in a panel. rows: of the
+    tallest tile. pairs: rows are multiplied two at a time.
     """
 
     bits: int
@@ -143,7 +144,7 @@ class NBitsInt8Parameters(Parameters):
 
 
 class NBitsInt8MatMul(Kernel):
-    """A task is a panel of columns; sums of integers stay in registers for a part of a block, sums of floats for a
+    """Computes a panel of columns in a task. Integer sums stay in registers for a part of a block, float sums for a
     row."""
 
     name = "dots"
@@ -156,7 +157,7 @@ class NBitsInt8MatMul(Kernel):
         vectors, rows = _tile(isa)
         vectors = min(vectors, -(-columns // isa.lanes))
         width, group = vectors * isa.lanes, part // 2 if isa.lanes == 1 else 8 if pairs else 4
-        # Where there are no vectors zero points would leave floats at addresses that some CPUs do not load from.
+        # Without vectors, uint8 zero points would misalign the floats after them, which some CPUs cannot load.
         offset = _offset(site, 4, 5)
         offset = "real" if offset and isa.lanes == 1 else offset
         reals = [site.values.get(index) for index in ((4, 5) if offset == "real" else (4,))]
@@ -184,27 +185,27 @@ class NBitsInt8MatMul(Kernel):
 
 
 def _tile(isa: Isa) -> tuple[int, int]:
-    """Vectors of columns, and rows."""
+    """Returns (vectors of columns, rows) of a tile."""
     if isa.lanes == 1:
         return 1, 1
     return (2, 4) if isa.registers > 16 else (2, 2)
 
 
 def _is_half(array: np.ndarray) -> bool:
-    """Whether float16 has all of these numbers."""
+    """Returns whether float16 represents all elements exactly."""
     with np.errstate(over="ignore"):
         return np.array_equal(array.astype(np.float16).astype(np.float32), array)
 
 
 @dataclass(frozen=True)
 class QuantizeBlocksParameters(Parameters):
-    """Parameters of `quant/blocks.c.j2`, as of the operator."""
+    """Parameters of `quant/blocks.c.j2`, with the meaning of the operator's attributes."""
 
     part: int
 
 
 class QuantizeBlocksKernel(Kernel):
-    """A task is a row."""
+    """Quantizes one row in a task."""
 
     name = "blocks"
     lanes = "i"

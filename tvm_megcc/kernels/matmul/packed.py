@@ -20,7 +20,7 @@ _DEPTH = 512
 
 
 class PackedMatMul(Tiled):
-    """A constant matrix on the right, packed: a 1x1 convolution whose pixels are the rows of a."""
+    """A packed constant matrix on the right. It is a 1x1 convolution whose pixels are the rows of a."""
 
     name = "packed"
     dtypes = (FLOAT32,)
@@ -77,7 +77,7 @@ class PackedMatMul(Tiled):
 
 @dataclass(frozen=True)
 class ProductParameters(Parameters):
-    """trans_a, trans_b: an operand is transposed. batch: of each batch axis, whether a and b have it."""
+    """trans_a, trans_b: the operand is transposed. batch: for each batch axis, whether a and b have it."""
 
     trans_a: bool
     trans_b: bool
@@ -87,8 +87,8 @@ class ProductParameters(Parameters):
 
 @dataclass(frozen=True)
 class PanelParameters(ProductParameters):
-    """Parameters of `panel.c.j2`. vectors: of columns in a panel of b. rows: of a tile. depth: rows of b copied at a
-    time."""
+    """Parameters of `panel.c.j2`. vectors: of columns in a panel of b. rows: of a tile. depth: rows of b that are
+    copied at a time."""
 
     vectors: int
     rows: int
@@ -96,7 +96,7 @@ class PanelParameters(ProductParameters):
 
 
 class PanelMatMul(Kernel):
-    """Any operands; panels of the right one are copied to scratch."""
+    """Multiplies any operands. It copies panels of the right one to scratch."""
 
     name = "panel"
     dtypes = (FLOAT32,)
@@ -133,7 +133,7 @@ class PanelMatMul(Kernel):
 
     def cost(self, site):
         k = site.x.shape[-2 if site.attrs.trans_a else -1]
-        # A few columns take a vector.
+        # A few columns cost as much as a whole vector.
         columns = max(site.y.shape[-1], site.isa.lanes)
         return 500 + 1.4 * product(site.y.shape[:-1]) * columns * k / site.isa.lanes + 3.0 * site.inputs[1].size
 
@@ -146,7 +146,7 @@ class DotsParameters(Parameters):
 
 
 class DotsMatMul(Kernel):
-    """One column: sums in the lanes of vectors along the rows, of as many rows as there are lanes."""
+    """A matrix times one column: rows are summed in vectors, as many rows at once as there are lanes."""
 
     name = "dots"
     dtypes = (FLOAT32,)
@@ -180,8 +180,8 @@ class DotsMatMul(Kernel):
 
 @dataclass(frozen=True)
 class ScalarParameters(ProductParameters):
-    """Parameters of `scalar.c.j2`. unit: the C type of an element. unsigned: what integers are added as. real: they are
-    none."""
+    """Parameters of `scalar.c.j2`. unit: C type of an element. unsigned: the type in which integers are added. real:
+    elements are floats."""
 
     unit: str
     unsigned: str
@@ -189,7 +189,7 @@ class ScalarParameters(ProductParameters):
 
 
 class ScalarMatMul(PanelMatMul):
-    """Integers, which wrap, and float64: a product a time."""
+    """Products of integers, which wrap, or float64, one at a time."""
 
     name = "scalar"
     dtypes, uniform = ((*INTEGERS, "float64"), ANY), True
@@ -205,13 +205,14 @@ class ScalarMatMul(PanelMatMul):
 
 
 def _sizes(site: Site) -> tuple[Dim, int, int]:
-    """(rows of a, length of the sums, columns of b) where b is one matrix, whose extents are known."""
+    """Returns (rows of a, length of the sums, columns of b) if b is one matrix with known extents."""
     depth = site.inputs[1].shape[-1 if site.attrs.trans_b else -2]
     return product(site.y.shape[:-1]), depth, site.y.shape[-1]
 
 
 def _batch(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> list[tuple[Dim, bool, bool]]:
-    """(extent, is in a, is in b) of the batch axes, neighbours of one kind merged, extents of 1 dropped."""
+    """Returns (extent, is in a, is in b) for the batch axes, without extents of 1, and neighbours of one kind
+    merged."""
     rank = max(len(a), len(b))
     merged: list[tuple[Dim, bool, bool]] = []
     for da, db in zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b, strict=True):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statements of inline assembler. Compilers spill some of the registers of a tile that fills them all, and copy others;
-in assembler each has its place."""
+"""Statements of inline assembler. A tile that uses all registers is written in it, because compilers would spill some
+and copy others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Assembler:
-    """Instructions, until `statement` says what they read and write. `asm("movi v0.4s, #0")` adds one."""
+    """Instructions, which `statement` makes a C statement of. `asm("movi v0.4s, #0")` adds one."""
 
     is_volatile: bool = False
     instructions: list[str] = field(default_factory=list)
@@ -21,15 +21,15 @@ class Assembler:
 
     @contextmanager
     def loop(self, label: int, counter: str, count: str, skip_to: int = 0) -> Iterator[None]:
-        """Instructions of 64-bit Arm, as often as `count` says, a number or a register. skip_to: the label that a count
-        of 0 jumps to; without one it is never 0."""
+        """Yields a loop for 64-bit Arm. count: its trip count, a number or a register. skip_to: label to jump to if
+        that is 0; without one it must not be 0."""
         self(f"mov {counter}, {count}", *[f"cbz {count}, {skip_to}f"] * bool(skip_to), f"{label}:")
         yield
         self(f"subs {counter}, {counter}, #1", f"b.ne {label}b")
 
     @contextmanager
     def loop_of(self, label: int, counter: str, count: int) -> Iterator[None]:
-        """Yields a loop of `count` iterations; no loop if that is one."""
+        """Yields a loop of `count` iterations; for one iteration, no loop."""
         if count > 1:
             with self.loop(label, counter, f"#{count}"):
                 yield
@@ -37,8 +37,8 @@ class Assembler:
             yield
 
     def statement(self, outputs: Iterable[str], inputs: Iterable[str], clobbers: Iterable[str]) -> list[str]:
-        """Returns the lines of C. outputs, inputs: as `written`, `moved` and `read` give them. clobbers: registers
-        beside those.
+        """Returns the C lines of the statement. outputs, inputs: from `written`, `moved` and `read`. clobbers: further
+        registers that the instructions change.
 
         Raises:
             ValueError: for an output that could share a register with an input.
@@ -52,20 +52,20 @@ class Assembler:
 
 
 def written(name: str, kind: str = "w") -> str:
-    """Returns a C variable that instructions set; kind: of registers, w for vectors of Arm."""
+    """Returns the operand of a C variable that instructions set. kind: of register, w for vectors of Arm."""
     return f'[{name}] "=&{kind}"({name})'
 
 
 def moved(name: str, variable: str = "", kind: str = "r") -> str:
-    """Returns a C variable that instructions read and set, such as an address."""
+    """Returns the operand of a C variable that instructions read and change, such as an address."""
     return f'[{name}] "+&{kind}"({variable or name})'
 
 
 def read(name: str, expression: str = "") -> str:
-    """Returns a C expression that instructions read, in a general register."""
+    """Returns the operand of a C expression that instructions read, in a general register."""
     return f'[{name}] "r"({expression or name})'
 
 
 def registers(prefix: str, *numbers: int) -> list[str]:
-    """`registers("v", 4)`: v0 to v3; `registers("x", 2, 9)`: x2 to x8."""
+    """Returns register names: `registers("v", 4)` v0 to v3, `registers("x", 2, 9)` x2 to x8."""
     return [f"{prefix}{number}" for number in range(*numbers)]

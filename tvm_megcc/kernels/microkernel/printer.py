@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the C of microkernels. Lines stand at no column: `codegen/c_source/format.py` finds it from the braces."""
+"""Prints the C of microkernels. Lines are not indented: `codegen/c_source/format.py` does that from the braces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Printer:
-    """Lines of C: `c("x += 1;")` adds one; `with c.block("if (x > 0)"):` puts braces around those that follow."""
+    """Lines of C: `c("x += 1;")` adds one; `with c.block("if (x > 0)"):` puts braces around the following ones."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -24,7 +24,7 @@ class Printer:
 
     @contextmanager
     def loop(self, index: str, count: int) -> Iterator[None]:
-        """Yields a loop of `count` iterations; what it repeats stands alone where that is once."""
+        """Yields a loop of `count` iterations; for one iteration, no loop."""
         if count == 1:
             yield
         else:
@@ -43,10 +43,10 @@ class Printer:
 
 
 def offset(pointer: str, elements: int) -> str:
-    """`pointer + elements`, without a zero."""
+    """Returns `pointer + elements`, or `pointer` if elements is 0."""
     return f"{pointer} + {elements}" if elements else pointer
 
 
 def joined(parts: Iterable[str]) -> str:
-    """Returns the arguments or parameters; empty ones are left out."""
+    """Returns the arguments or parameters joined by commas, without empty ones."""
     return ", ".join(filter(None, parts))

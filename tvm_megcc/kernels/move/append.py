@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel that writes rows after those of a cache."""
+"""The kernel that appends rows to a KV cache."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .copies import copy_cost
 
 
 class AppendRows(Kernel):
-    """Copies the cache, unless the result lies where it is, and the rows to their place."""
+    """Writes the new rows, after copying the cache unless it is updated in place."""
 
     name = "rows"
 

@@ -22,7 +22,7 @@ CHUNK = 2048
 
 @dataclass(frozen=True)
 class ConcatParameters(UnitParameters):
-    """Parameters of `concat.c.j2`. names: of the operands. parts: that a row is cut into."""
+    """Parameters of `concat.c.j2`. names: of the operands. parts: tasks that share a row."""
 
     names: tuple[str, ...]
     parts: int
@@ -30,7 +30,7 @@ class ConcatParameters(UnitParameters):
 
 @dataclass(frozen=True)
 class PadParameters(UnitParameters):
-    """Parameters of `pad.c.j2`. axes: how many there are before the run. value: of a constant, in C."""
+    """Parameters of `pad.c.j2`. axes: number of axes before the run. value: C constant of the padding."""
 
     axes: int
     mode: str
@@ -42,10 +42,10 @@ def copy_cost(type_: TensorType, per_element: float) -> float:
 
 
 class ConcatRuns(Kernel):
-    """Runs of every operand copied one after the other."""
+    """Concatenates by copying a run of each operand in turn."""
 
     name = "runs"
-    #: Elements that are worth sharing among threads.
+#: Least number of elements that is worth sharing among threads.
     LARGE = 1 << 15
 
     def layouts(self, site: Site):
@@ -59,7 +59,7 @@ class ConcatRuns(Kernel):
         extents: dict[str, Dim] = {"OUTER": split_at(site.y, site.attrs.axis)[0]}
         extents.update((f"RUN{index}", product(split_at(type_, site.attrs.axis)[1:]))
                        for index, type_ in enumerate(site.inputs))
-        # Few long rows are cut for threads to share.
+        # A few long rows are split, so that threads can share them.
         size, rows = site.y.size, extents["OUTER"]
         parts = max(1, TASKS // rows) if isinstance(size, int) and size >= self.LARGE and not site.compact else 1
         outer, *runs = extent_symbols(*extents)
@@ -75,7 +75,7 @@ class ConcatRuns(Kernel):
 
 
 class PadRows(Kernel):
-    """Row by row; only axes that are padded are told apart."""
+    """Pads row by row. Axes that are not padded are merged with their neighbours."""
 
     name = "rows"
 
@@ -104,7 +104,7 @@ class PadRows(Kernel):
             extents[f"X{index}"], extents[f"B{index}"], extents[f"Y{index}"] = extent, low, low + extent + high
         run = Symbol("RUN")
         x = [Symbol(f"X{index}") for index in range(len(axes))]
-        y = [Symbol(f"Y{index}") for index in range(len(axes))]  # sums would make a product of 3^5 terms
+        y = [Symbol(f"Y{index}") for index in range(len(axes))]  # products of sums would have up to 3^5 terms
         mode, value = site.attrs.mode, ""
         what = f"pad_{mode}{len(axes)}"
         if mode == "constant":
@@ -119,14 +119,14 @@ class PadRows(Kernel):
 
 
 def constant_name(*constants: str) -> str:
-    """C constants as a part of a kernel's name: `_0p75_1em05` of 0.75f and 1e-05f."""
+    """Returns C constants as a part of a kernel's name: `_0p75_1em05` for 0.75f and 1e-05f."""
     words = (c.removesuffix("f").removesuffix(".0").replace(".", "p").replace("-", "m").replace("+", "")
              for c in constants)
     return "".join(f"_{word}" for word in words)
 
 
 def c_constant(value: float, dtype: str) -> str:
-    """Returns a value as a C constant of an element type; of one that only stores numbers as its bits."""
+    """Returns a value as a C constant of an element type. For a storage-only type, such as float8, returns its bits."""
     if DTYPES[dtype].carrier:
         bits = narrowed(np.array(value, np.float64), dtype).view(f"u{DTYPES[dtype].bytes}")
         return f"{int(bits)}u"

@@ -13,7 +13,7 @@ from .strided import Strided, Walk, strides
 
 
 class StridedCopy(Strided):
-    """Copies one run of elements, in any layout."""
+    """Copies all elements as one run, in any layout."""
 
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):

@@ -21,14 +21,14 @@ class PointParameters(Parameters):
 
 @dataclass(frozen=True)
 class PartParameters(UnitParameters):
-    """Parameters of `gather_parts.c.j2`. axis: that indices are of. rank: of the tensor."""
+    """Parameters of `gather_parts.c.j2`. axis: the axis that is indexed. rank: of the tensor."""
 
     axis: int
     rank: int
 
 
 class GatherRuns(Kernel):
-    """Runs copied from where an index says; an index off the axis fails the call."""
+    """Copies the run at each index. An index out of range fails the call."""
 
     name = "runs"
 
@@ -48,7 +48,7 @@ class GatherRuns(Kernel):
 
 
 class GatherLines(Kernel):
-    """Element by element, each from its own line of the axis; an index off the axis fails the call."""
+    """Gathers element by element along an axis. An index out of range fails the call."""
 
     name = "lines"
 
@@ -74,7 +74,7 @@ class GatherLines(Kernel):
 
 
 class GatherParts(Kernel):
-    """As `lines`, where an axis of the tensor may be longer than that of the indices."""
+    """Gathers as `lines` does if some axis of the tensor may be longer than that of the indices."""
 
     name = "parts"
 
@@ -94,7 +94,7 @@ class GatherParts(Kernel):
 
 
 class GatherPoints(Kernel):
-    """Runs copied from where a point of indices says; an index off its axis fails the call."""
+    """Copies the run at each point, which has several indices. An index out of range fails the call."""
 
     name = "points"
 

@@ -17,7 +17,7 @@ from .strided import TransposeMatrix
 
 @dataclass(frozen=True)
 class BlocksParameters(Parameters):
-    """Parameters of `relayout.c.j2`. to_blocks: from the other layout, which is plain or nhwc. pixels: of a task."""
+    """Parameters of `relayout.c.j2`. to_blocks: from plain or nhwc to blocks; else back. pixels: of a task."""
 
     to_blocks: bool
     other: str
@@ -32,7 +32,7 @@ class ElementsParameters(BlocksParameters):
 
 
 class RelayoutMatrix(TransposeMatrix):
-    """Between plain and nhwc: a transpose of channels and pixels."""
+    """Converts between plain and nhwc: a transpose of channels and pixels."""
 
     name = "tiled"
 
@@ -51,12 +51,12 @@ class RelayoutMatrix(TransposeMatrix):
 
 
 class RelayoutBlocks(Kernel):
-    """Between blocks of channels and plain or nhwc, by vectors."""
+    """Converts between blocks of channels and plain or nhwc, by vectors."""
 
     name = "blocks"
     dtypes = (FLOAT32,)
     template = "move/relayout"
-    #: Pixels of a block that a task moves, at most: 64 KB of it where vectors have 16 lanes.
+    #: Most pixels of a block in a task: 64 KB if vectors have 16 lanes.
     PIXELS = 1024
 
     def layouts(self, site: Site):
@@ -86,10 +86,10 @@ class RelayoutBlocks(Kernel):
 
 
 class RelayoutElements(RelayoutBlocks):
-    """The same element by element, of any type: no type may be without a way between two layouts."""
+    """Converts element by element, for any other type: each type needs a way between all layouts."""
 
     name = "elements"
-    dtypes = (tuple(dtype for dtype in DTYPES if dtype != "float32"),)  # float32 goes by vectors
+    dtypes = (tuple(dtype for dtype in DTYPES if dtype != "float32"),)  # float32 uses vectors
     template = "move/relayout_elements"
 
     def parameters(self, type_: TensorType, to_blocks: bool, other: Layout) -> ElementsParameters:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines read backwards."""
+"""The kernel of ReverseSequence."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .copies import copy_cost
 
 @dataclass(frozen=True)
 class ReverseParameters(UnitParameters):
-    """Parameters of `reverse.c.j2`. time: the axis of the two first that is read backwards."""
+    """Parameters of `reverse.c.j2`. time: the axis that is reversed, 0 or 1."""
 
     time: int
 
 
 class ReverseRuns(Kernel):
-    """Runs copied from the other end; a length beyond the axis fails the call."""
+    """Copies each step from the mirrored one. A length beyond the axis fails the call."""
 
     name = "runs"
 

@@ -14,13 +14,14 @@ from ..reduce.folds import INTEGER_FOLDS
 from ..site import Site
 from .copies import copy_cost
 
-#: Names of the same among the folds of integers.
+#: Reductions of scatter -> their names in the table of integer folds.
 _FOLDS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
 @dataclass(frozen=True)
 class CombineParameters(UnitParameters):
-    """Parameters of `combine.c.j2`. combine: element a and update v, in C. unsigned: what integers are added as."""
+    """Parameters of `combine.c.j2`. combine: C over element a and update v. unsigned: type in which integers are
+    added."""
 
     combine: str = field(repr=False)
     unsigned: str
@@ -28,7 +29,7 @@ class CombineParameters(UnitParameters):
 
 @dataclass(frozen=True)
 class LineParameters(CombineParameters):
-    """Parameters of `scatter_elements.c.j2`. axis: that indices are of. rank: of the tensor."""
+    """Parameters of `scatter_elements.c.j2`. axis: the axis that is indexed. rank: of the tensor."""
 
     axis: int
     rank: int
@@ -42,7 +43,7 @@ class PointParameters(CombineParameters):
 
 
 class ScatterKernel(Kernel):
-    """Copies the tensor, unless the result lies where it is, and writes the updates in their order."""
+    """The base class. Copies the tensor, unless it is updated in place, and writes the updates in order."""
 
     def refuse(self, site: Site):
         is_stored = bool(DTYPES[site.x.dtype].carrier) or site.x.dtype == "bool"
@@ -51,7 +52,7 @@ class ScatterKernel(Kernel):
 
     @staticmethod
     def combining(site: Site) -> tuple[str, str, str]:
-        """Returns values of `CombineParameters`."""
+        """Returns the values of `CombineParameters`."""
         x, reduction = site.x, site.attrs.reduction
         real = x.dtype.startswith("float") or reduction == "none"
         combine = REDUCTIONS[reduction][0] if real else INTEGER_FOLDS[_FOLDS[reduction]].step
@@ -59,7 +60,7 @@ class ScatterKernel(Kernel):
 
     def called(self, site: Site, template: str, params: CombineParameters, extents: dict, sizes: tuple, tasks,
                suffix: str) -> Lowered:
-        """Returns the call; sizes: elements of x, of index and of update."""
+        """Returns the call. sizes: elements of x, index and update."""
         operands = (Operand("x", 0, sizes[0]), Operand("index", 1, sizes[1]), Operand("update", 2, sizes[2]))
         what = site.kind if site.attrs.reduction == "none" else f"{site.kind}_{site.attrs.reduction}"
         return Lowered(template, params, extents, operands, (Operand("y", 0, sizes[0]),), tasks,
@@ -85,7 +86,7 @@ class ScatterLines(ScatterKernel):
 
 
 class ScatterRows(ScatterKernel):
-    """One task: points are anywhere, and their order counts."""
+    """Scatters rows at points in one task, because points may coincide and the order of updates matters."""
 
     name = "points"
 

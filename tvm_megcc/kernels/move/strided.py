@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels that copy between memory with any strides: transposes, slices, tiles, expansions."""
+"""Kernels that copy with any strides: transposes, slices, tiles, expansions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .copies import CHUNK, copy_cost
 class StridedParameters(UnitParameters):
     """Parameters of `strided.c.j2`.
 
-    backwards: for each axis, whether the operand is read backwards. run: whether neighbours along the last axis are
-        neighbours in the operand too. chunk: elements of a task, if there is one axis only.
+    backwards: for each axis, whether its stride is negative. run: neighbours along the last axis are neighbours in the
+        operand too. chunk: elements of a task, if there is one axis only.
     """
 
     axes: int
@@ -40,8 +40,8 @@ class TransposeParameters(UnitParameters):
 
 @dataclass(frozen=True)
 class Walk:
-    """An axis of the result in memory: extent, elements between neighbours in the operand, and whether it runs
-    through the operand backwards."""
+    """An axis of the result in memory: extent, stride in the operand in elements, and whether the stride is
+    negative."""
 
     extent: Dim
     stride: Dim
@@ -49,7 +49,7 @@ class Walk:
 
 
 def merged(walks: Sequence[Walk]) -> list[Walk]:
-    """Removes axes of one element, and merges neighbouring axes that are contiguous together."""
+    """Returns the axes without those of one element; neighbours that are contiguous together are merged."""
     result: list[Walk] = []
     for walk in walks:
         if walk.extent == 1:
@@ -64,7 +64,7 @@ def merged(walks: Sequence[Walk]) -> list[Walk]:
 
 
 def strides(axes: Sequence[MemoryAxis]) -> dict[tuple[int, str], Dim]:
-    """Returns the elements between neighbours along each axis in memory."""
+    """Returns the stride of each axis in memory, in elements."""
     result: dict[tuple[int, str], Dim] = {}
     stride: Dim = 1
     for axis, part, extent in reversed(axes):
@@ -74,13 +74,13 @@ def strides(axes: Sequence[MemoryAxis]) -> dict[tuple[int, str], Dim]:
 
 
 class Strided(Kernel):
-    """Computes any result whose elements are those of the operand at strided positions: transposed, sliced,
-    repeated."""
+    """Any copy whose result takes elements of the operand at regular strides, such as a transpose, a slice or a
+    repetition."""
 
     name = "strided"
 
     def walks(self, op: Op, x: TensorType, y: TensorType) -> tuple[list[Walk], Dim]:
-        """Returns the result's axes in memory, and the first element of the operand that is read."""
+        """Returns (the result's axes in memory, offset of the first element that is read)."""
         raise NotImplementedError
 
     def lower(self, site: Site) -> Lowered:
@@ -111,7 +111,7 @@ class Strided(Kernel):
 
 
 class StridedTranspose(Strided):
-    """Transposes between layouts whose lanes are full, or stay the lanes."""
+    """Transposes between layouts whose lanes are full, or remain the lanes."""
 
     def layouts(self, site: Site):
         for source in possible_layouts(site.x, site.target):
@@ -142,7 +142,7 @@ class StridedTile(Strided):
 
 
 class StridedSlice(Strided):
-    """Slices in one layout; a blocked tensor in whole blocks of channels."""
+    """Slices in one layout. A blocked tensor is sliced in whole blocks of channels."""
 
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):
@@ -173,7 +173,7 @@ class StridedSlice(Strided):
 
 
 class TransposeMatrix(Kernel):
-    """Transposes matrices, tile by tile. Most transposes are that when neighbouring axes are merged."""
+    """Transposes matrices tile by tile. Most transposes are of this kind once contiguous axes are merged."""
 
     name = "tiled"
     COLUMNS = 16
@@ -183,7 +183,7 @@ class TransposeMatrix(Kernel):
 
     @staticmethod
     def _matrices(op: Op, x: TensorType, y: TensorType) -> tuple[Dim, Dim, Dim] | None:
-        """Returns (matrices, rows, columns) of the operand, or None."""
+        """Returns (matrices, rows, columns) of the operand; None if it is no transpose of matrices."""
         walks = merged(StridedTranspose().walks(op, x, y)[0])
         if len(walks) == 2:
             walks = [Walk(1, walks[0].extent * walks[1].extent), *walks]

@@ -45,7 +45,7 @@ class ConcatRuns(Kernel):
     """Concatenates by copying a run of each operand in turn."""
 
     name = "runs"
-#: Least number of elements that is worth sharing among threads.
+    #: Least number of elements that is worth sharing among threads.
     LARGE = 1 << 15
 
     def layouts(self, site: Site):

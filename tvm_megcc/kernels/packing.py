@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Constants as kernels read them: `Operand.pack = (name, *arguments)` names a packer.
+"""Packs constants as kernels read them. `Operand.pack = (name, *arguments)` names a packer.
 
-Each is pure: a logical array (ONNX order) in, a flat array out. Blocks of 16 output channels serve vectors of 4, 8
-and 16 lanes with the same bytes; only the last block is narrower, the rest of the channels rounded up to lanes.
+Each packer is a pure function from logical arrays (ONNX order) to a flat array. Blocks have 16 output channels, so that
+vectors of 4, 8 and 16 lanes read the same bytes. Only the last block is narrower: its channels are rounded up to lanes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PACKERS: dict[str, Callable[..., np.ndarray]] = {}
 
 
 def packer(name: str):
-    """Registers a function under the name that operands use."""
+    """Registers a packer under the name that operands use."""
     def add(function: Callable[..., np.ndarray]):
         PACKERS[name] = function
         return function
@@ -26,7 +26,7 @@ def packer(name: str):
 
 
 def pack(how: tuple, *arrays: np.ndarray) -> np.ndarray:
-    """Returns an array packed as `how` = (name, *arguments) says, flat. After it in `arrays` are those of
+    """Returns an array packed by `how` = (name, *arguments), flat. arrays: the constant, then those of
     `Operand.also`."""
     name, *arguments = how
     return np.ascontiguousarray(PACKERS[name](*arrays, *arguments)).reshape(-1)
@@ -34,15 +34,15 @@ def pack(how: tuple, *arrays: np.ndarray) -> np.ndarray:
 
 @packer("channel")
 def pack_channel(array: np.ndarray, lanes: int) -> np.ndarray:
-    """One value a channel → the same, zeros up to whole vectors."""
+    """Packs one value per channel, with zeros up to whole vectors."""
     return _padded(array.reshape(-1), 0, lanes)
 
 
 @packer("conv_oihw")
 def pack_conv(array: np.ndarray, lanes: int, groups: int = 1, block: int = BLOCK, step: int = BLOCK) -> np.ndarray:
-    """[O, I, KH, KW] → for each group [O/16][I/16, KH, KW, I%16][16], or as `columns` has it for `block` and `step`.
+    """Packs [O, I, KH, KW], for each group as [O/16][I/16, KH, KW, I%16][16]. block, step: as in `pack_columns`.
 
-    Input channels are not padded: the last of their blocks has only the real ones.
+    Input channels are not padded: their last block may have fewer than 16.
     """
     return np.concatenate([_pack_group(part, lanes, block, step) for part in np.split(array, groups)])
 
@@ -55,26 +55,26 @@ def _pack_group(array: np.ndarray, lanes: int, block: int = BLOCK, step: int = B
 
 @packer("conv_taps")
 def pack_taps(array: np.ndarray, lanes: int) -> np.ndarray:
-    """[O, I, KH, KW] → [O/16][I][KH, KW][16]."""
+    """Packs [O, I, KH, KW] as [O/16][I][KH, KW][16]."""
     return pack_columns(array.reshape(array.shape[0], -1).T, lanes)
 
 
 @packer("conv_iohw")
 def pack_conv_transpose(array: np.ndarray, lanes: int, groups: int = 1) -> np.ndarray:
-    """[I, O, KH, KW] (O of one group) → as `conv_oihw`."""
+    """Packs [I, O, KH, KW] (O of one group) as `conv_oihw` does."""
     return np.concatenate([_pack_group(part.swapaxes(0, 1), lanes) for part in np.split(array, groups)])
 
 
 @packer("depthwise")
 def pack_depthwise(array: np.ndarray, lanes: int) -> np.ndarray:
-    """[C, 1, KH, KW] → [C/16][KH, KW][16]."""
+    """Packs [C, 1, KH, KW] as [C/16][KH, KW][16]."""
     return pack_columns(array.reshape(array.shape[0], -1).T, lanes)
 
 
 @packer("columns")
 def pack_columns(array: np.ndarray, lanes: int, transposed: bool = False, block: int = BLOCK,
                  step: int = BLOCK) -> np.ndarray:
-    """[K, N], or [N, K] if transposed → [N/block][K][block]; the columns after the last multiple of `step` are one
+    """Packs [K, N], or [N, K] if transposed, as [N/block][K][block]. Columns after the last multiple of `step` are one
     narrower block."""
     if transposed:
         array = array.T
@@ -90,7 +90,7 @@ def pack_columns(array: np.ndarray, lanes: int, transposed: bool = False, block:
 
 @packer("recurrent")
 def pack_recurrent(array: np.ndarray, lanes: int, products: tuple[int, ...]) -> np.ndarray:
-    """[D, G*H, K] → for each direction and product [H/16][K][gates][16], its gates being the next of the G."""
+    """Packs [D, G*H, K], for each direction and product as [H/16][K][gates][16]. products: gates of each, in order."""
     units = array.shape[1] // sum(products)
     parts = []
     for direction in array:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters of templates: a dataclass for each, whose fields are the names that the template uses. The head of the
-generated file lists them, but for those that are declared with `repr=False`: C that stands in the file anyway."""
+"""Parameters of templates. Each template has a dataclass, whose fields are its variables. The head of the generated
+file lists them, except for those declared with `repr=False`: C code that is in the file anyway."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ..target import Isa
 
 @dataclass(frozen=True)
 class Parameters:
-    """Base of frozen dataclasses; part of a kernel's identity, so their values are hashable.
+    """Base of the frozen dataclasses. They are part of a kernel's identity, so their values are hashable.
 
     Raises:
-        TypeError: for a value of another type than its field's.
+        TypeError: if a value is not of its field's type.
     """
 
     def __post_init__(self):
@@ -27,18 +27,18 @@ class Parameters:
                 raise TypeError(f"{type(self).__name__}.{name} is {value!r}, not of {wanted}")
 
     def facts(self) -> tuple[str, ...]:
-        """`name = value` of each field that says something, the name alone of a flag that is set."""
+        """Returns `name = value` for each field that is not empty; for a flag that is set, its name."""
         return tuple(name if value is True else f"{name} = {_text(value)}" for name, value in _shown_fields(self))
 
     def microkernel(self, isa: Isa, ep, known) -> object | None:
-        """`microkernel` of the template: what prints those parts of it that are Python (kernels/microkernel/).
+        """Returns the template's variable `microkernel`, which prints code from Python (kernels/microkernel/).
 
-        ep, known: as templates have them (codegen/c_source/render.py)."""
+        ep, known: as in templates (codegen/c_source/render.py)."""
         return None
 
     @property
     def files(self) -> tuple[tuple[str, str], ...]:
-        """(name, text) of files that a kernel brings along."""
+        """Returns (name, text) of the files that a kernel adds to the generated folder."""
         return ()
 
 
@@ -51,7 +51,7 @@ class UnitParameters(Parameters):
 
 @cache
 def _types(cls: type) -> dict[str, tuple[type, ...]]:
-    """Field -> the classes that its values may be of."""
+    """Returns field -> the classes that its values may have."""
     hints = typing.get_type_hints(cls)
     return {field.name: tuple(typing.get_origin(hint) or hint for hint in _alternatives(hints[field.name]))
             for field in fields(cls)}
@@ -62,15 +62,14 @@ def _alternatives(hint) -> tuple:
 
 
 def _shown_fields(values) -> list[tuple[str, typing.Any]]:
-    """Returns the name and value of each field of a dataclass that says something."""
+    """Returns the name and value of each field of a dataclass that is not empty."""
     named = [(field.name, getattr(values, field.name)) for field in fields(values) if field.repr]
     return [(name, value) for name, value in named
             if value is not None and value is not False and value not in ("", ())]
 
 
 def _text(value) -> str:
-    """Prints a value. For a tuple, its items; for flags, digits; for a dataclass without a text of its own, its fields
-    in words."""
+    """Prints a value: of a tuple its items, of flags digits, of a dataclass without `__str__` its fields."""
     if is_dataclass(value) and type(value).__str__ is object.__str__:
         return " ".join(name if part is True else f"{name} {_text(part)}" for name, part in _shown_fields(value))
     if not isinstance(value, tuple):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel of L2 normalisation in integers."""
+"""The kernel of L2 normalization in integers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class L2Parameters(UnitParameters):
-    """Parameters of `l2.c.j2`. zero: the zero point. low, high: limits of the element type. steps, half_root: of 1 /
-    sqrt."""
+    """Parameters of `l2.c.j2`. zero: the zero point. low, high: limits of the element type. steps, half_root: of
+    1 / sqrt, as in ops/quantized/rsqrt.py."""
 
     zero: int
     low: int
@@ -25,7 +25,7 @@ class L2Parameters(UnitParameters):
 
 
 class L2Lines(AlongAxis):
-    """Normalises a line in a task, element by element, with the same bits on every CPU."""
+    """Normalizes one line in a task, element by element, with the same bits on every CPU."""
 
     name = "lines"
     dtypes = (("int8", "uint8"),)

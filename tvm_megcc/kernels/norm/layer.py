@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of layer normalisation."""
+"""The kernels of layer normalization."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class LayerNormParameters(Parameters):
-    """Parameters of `layer.c.j2`. epsilon: as C has it. weight, bias: there is one."""
+    """Parameters of `layer.c.j2`. epsilon: C literal. weight, bias: the operator has one."""
 
     epsilon: str
     weight: bool
@@ -27,7 +27,7 @@ class LayerNormParameters(Parameters):
 
 
 class LayerNormRows(Kernel):
-    """A row a task."""
+    """Normalizes one row in a task."""
 
     name = "rows"
     dtypes = (FLOAT32, FLOAT32, FLOAT32)
@@ -47,8 +47,8 @@ class LayerNormRows(Kernel):
 
 @dataclass(frozen=True)
 class LayerNormBytesParameters(LayerNormParameters):
-    """Parameters of `layer_bytes.c.j2`. unit, result_unit: C types of elements, and what functions of lanes call them;
-    x_zero, zero: their zero points; low, high: limits of the result's type."""
+    """Parameters of `layer_bytes.c.j2`. unit, result_unit: C types of elements; their suffixes in mgc functions follow.
+    x_zero, zero: zero points of x and of the result; low, high: limits of the result's type."""
 
     unit: str
     short: str
@@ -61,7 +61,7 @@ class LayerNormBytesParameters(LayerNormParameters):
 
 
 class LayerNormBytes(Kernel):
-    """Normalises a row in a task, with the same bits on every CPU."""
+    """Normalizes one row in a task, with the same bits on every CPU."""
 
     name = "rows"
     dtypes = (BYTES, FLOAT32, FLOAT32, FLOAT32)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Normalisation over neighbouring channels."""
+"""Normalization over neighbouring channels."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class LrnParameters(Parameters):
-    """Parameters of `lrn.c.j2`. size: channels that are summed. before: of them, before the one. beta, bias,
-    share: as C."""
+    """Parameters of `lrn.c.j2`. size: channels whose squares are summed. before: how many of these precede the channel.
+    beta, bias, share: C literals."""
 
     size: int
     before: int
@@ -28,7 +28,7 @@ class LrnParameters(Parameters):
 
 
 class LrnPixels(Kernel):
-    """Pixel by pixel: the squares of all its channels lie side by side in scratch, between zeros."""
+    """Normalizes pixel by pixel. The squares of a pixel's channels lie in scratch, with zeros on both sides."""
 
     name = "pixels"
     dtypes = (FLOAT32,)

@@ -15,13 +15,13 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class ColumnsParameters(UnitParameters):
-    """Parameters of `columns.c.j2`. windows: for each axis its letter and the window's stride and dilation."""
+    """Parameters of `columns.c.j2`. windows: for each axis its letter, and stride and dilation of the window."""
 
     windows: tuple[tuple[str, int, int], ...]
 
 
 class ColumnsRows(Kernel):
-    """Computes the image row by row: every tap that reaches the row adds its columns."""
+    """Col2Im, row by row of the image: each tap that reaches the row adds its column."""
 
     name = "rows"
     dtypes = (NUMBERS, ANY)
@@ -47,8 +47,8 @@ class ColumnsRows(Kernel):
 
 
 class ScatterMaxima(Kernel):
-    """Writes zeros, then every element at its index, in one task because indices may be anywhere. An index outside
-    fails the call."""
+    """MaxUnpool: writes zeros, then each element at its index, in one task, because indices may be anywhere. An index
+    out of range fails the call."""
 
     name = "scatter"
 

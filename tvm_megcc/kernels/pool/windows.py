@@ -33,9 +33,9 @@ class WindowPoolParameters(WindowParameters):
 class PlainPoolParameters(GlobalParameters):
     """Parameters of `plain.c.j2`.
 
-    count_pads: an average counts pads as elements. windows: for each axis its letter and the window's extent, stride
-    and dilation. order: of the indices of maxima, "row" or "column"; "" where they are no result. unit: the C type of
-    an element. least: the C constant that no maximum falls below.
+    count_pads: an average counts pads as elements. windows: for each axis its letter, and extent, stride and dilation
+    of the window. order: how the indices of maxima count, "row" or "column"; "" if they are no result. unit: C type of
+    an element. least: the C constant that no maximum is less than.
     """
 
     count_pads: bool
@@ -45,7 +45,7 @@ class PlainPoolParameters(GlobalParameters):
     least: str
 
 
-#: How many float16 are added before their sum is added to a float32, as in conv2d/tile.c.j2.
+#: Most float16 values in a sum before it is added to a float32, as in conv2d/tile.c.j2.
 MOST_FLOAT16 = 144
 
 
@@ -54,7 +54,7 @@ def _mode(op) -> str:
 
 
 class WindowPool(Kernel):
-    """Vectors of channels; neighbouring outputs share their loads."""
+    """Pooling by vectors of channels; neighbouring outputs share their loads."""
 
     name = "window"
     dtypes = (FLOAT32,)
@@ -90,8 +90,8 @@ class WindowPool(Kernel):
 
 
 class PlainPool(Kernel):
-    """Windows of two or three axes in plain layout, one output after the other; maxima of any number type, and where
-    they were found."""
+    """Pooling over two or three axes in plain layout, one output at a time: also maxima of any number type, and their
+    indices."""
 
     name = "plain"
     dtypes = (NUMBERS,)
@@ -126,7 +126,7 @@ class PlainPool(Kernel):
 
 
 def _least(dtype: str) -> str:
-    """Returns the C constant that no maximum of the element type falls below."""
+    """Returns the C constant that no maximum of the element type is less than."""
     if dtype.startswith("float"):
         return "-MGC_INF"
     least = int(np.iinfo(dtype).min)
@@ -134,7 +134,7 @@ def _least(dtype: str) -> str:
 
 
 class GlobalPool(Kernel):
-    """A vector of channels at a time over all pixels."""
+    """Global pooling by vectors of channels."""
 
     name = "global"
     dtypes = (FLOAT32,)
@@ -163,13 +163,13 @@ class GlobalPool(Kernel):
 
 
 class PlainGlobalPool(Kernel):
-    """A channel at a time over its pixels, which lie side by side."""
+    """Global pooling of one channel at a time, whose pixels are contiguous."""
 
     name = "global_plain"
     dtypes = (FLOAT32,)
 
     def layouts(self, site):
-        # One value a channel lies the same way in both layouts, up to the pad lanes.
+        # One value per channel has the same memory in both layouts, except for pad lanes.
         yield (PLAIN,), (PLAIN,)
 
     def reorders(self, site):
@@ -186,6 +186,6 @@ class PlainGlobalPool(Kernel):
 
 
 def _name(op) -> str:
-    """`max_pool_3x3_s2`: what the kernel's code is specialised to."""
+    """Returns the operation's part of the symbol, such as `max_pool_3x3_s2`."""
     window = window_name(op.attrs.kernel, op.attrs.strides, op.attrs.dilations)
     return f"{_mode(op)}_pool_{window}" + "_pads" * bool(op.attrs.get("count_pads", 0))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantisation and its inverse, with scales of a tensor or an axis."""
+"""Quantization and dequantization with one scale, or one for each index of an axis."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class DequantizeParameters(UnitParameters):
-    """Parameters of `dequantize.c.j2`. unit: the C type of a quantised element; short: what functions of lanes call it.
-    zero: there are zero points."""
+    """Parameters of `dequantize.c.j2`. unit: C type of a quantized element; short: its suffix in mgc functions. zero:
+    there are zero points."""
 
     short: str
     zero: bool
@@ -26,14 +26,14 @@ class DequantizeParameters(UnitParameters):
 
 @dataclass(frozen=True)
 class QuantizeParameters(DequantizeParameters):
-    """Parameters of `quantize.c.j2`. low, high: the limits of the quantised type."""
+    """Parameters of `quantize.c.j2`. low, high: limits of the quantized type."""
 
     low: int
     high: int
 
 
 class PerAxisKernel(Kernel):
-    """One scale and zero point for the tensor, or for each index of an axis."""
+    """The base class. There is one scale and zero point for the tensor, or for each index of an axis."""
 
     name = "lines"
     dtypes = (NUMBERS, FLOAT32, ANY)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantisation by a scale that the kernel measures itself."""
+"""Quantization with a scale that the kernel computes from the range of its operand."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..site import Site
 
 
 class DynamicQuantizeKernel(Kernel):
-    """One task, for everything is measured before anything is quantised."""
+    """Quantizes a tensor in one task, because the scale depends on all elements."""
 
     name = "whole"
     dtypes = (FLOAT32,)

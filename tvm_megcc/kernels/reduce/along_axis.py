@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels on the lines of one axis."""
+"""Kernels that work along one axis."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..site import Site
 
 
 class AlongAxis(Kernel):
-    """Operators on the lines of one axis: [OUTER][N][INNER] in memory."""
+    """The base class of operators along one axis, N of [OUTER][N][INNER] in memory."""
 
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):
@@ -28,8 +28,8 @@ class AlongAxis(Kernel):
 
 @dataclass(frozen=True)
 class ArgExtremeParameters(UnitParameters):
-    """Parameters of `arg_extreme.c.j2`. better: the comparison that a new best element passes. real: elements may be
-    NaN. keeps: the comparison by which the best so far stays, which NaN never does; "" where NaN is the best."""
+    """Parameters of `arg_extreme.c.j2`. better: C comparison for a new best element. real: elements may be NaN. keeps:
+    C comparison for keeping the best so far, which is false for NaN; "" if NaN is the best."""
 
     better: str = field(repr=False)
     real: bool
@@ -54,8 +54,7 @@ class ArgExtremeScalars(AlongAxis):
 
 @dataclass(frozen=True)
 class CumulativeParameters(UnitParameters):
-    """Parameters of `cumulative.c.j2`. sum: the C type of the result so far. product: elements are multiplied, not
-    added."""
+    """Parameters of `cumulative.c.j2`. sum: C type of the accumulator. product: elements are multiplied, not added."""
 
     sum: str
     exclusive: bool

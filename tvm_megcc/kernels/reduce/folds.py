@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of reductions and of what walks along one axis."""
+"""The kernels of reductions."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ..site import Site
 class Fold:
     """A reduction in C.
 
-    start: the value of no elements. step: joins accumulator `a` and element `v`, vectors. join: joins two scalars
-    `a` and `v`; "" where missing lanes may count as 0 and mgc_sum() joins them. finish: the result of the vector
-    `a` of reduced values; `count` is how many elements each came from. In the tables for scalars all of them are
+    start: the result for no elements. step: combines accumulator `a` and element `v`, vectors. join: combines scalars
+    `a` and `v`; "" if missing lanes may count as 0 and mgc_sum() joins them. finish: computes the result from vector
+    `a` of reduced values; `count` is the number of elements in each. In the tables for scalars, all of these are
     scalars.
     """
 
@@ -44,7 +44,7 @@ FOLDS = {
 
 @dataclass(frozen=True)
 class ReduceParameters(Parameters):
-    """reduced: whether an axis is. start, step, finish: as `Fold` has them."""
+    """reduced: for each axis, whether it is reduced. start, step, finish: as in `Fold`."""
 
     reduced: tuple[bool, ...]
     start: str = field(repr=False)
@@ -54,27 +54,27 @@ class ReduceParameters(Parameters):
 
 @dataclass(frozen=True)
 class VectorParameters(ReduceParameters):
-    """Parameters of `vector.c.j2`. join: as `Fold` has it."""
+    """Parameters of `vector.c.j2`. join: as in `Fold`."""
 
     join: str = field(repr=False)
 
 
 @dataclass(frozen=True)
 class ScalarParameters(ReduceParameters):
-    """Parameters of `scalar.c.j2`. unit: the C type of an element. unsigned: what integers are added as."""
+    """Parameters of `scalar.c.j2`. unit: C type of an element. unsigned: type in which integers are added."""
 
     unit: str
     unsigned: str
 
 
-#: The same for integers, which wrap; start "least" or "most" is the limit of the element type.
+#: Reductions of integers, which wrap. start "least" or "most": that limit of the element type.
 INTEGER_FOLDS = {
     "sum": Fold("0", "(T)((U)a + (U)v)"), "prod": Fold("1", "(T)((U)a * (U)v)"),
     "max": Fold("least", "v > a ? v : a"), "min": Fold("most", "v < a ? v : a"),
     "l1": Fold("0", "(T)(v < 0 ? (U)a - (U)v : (U)a + (U)v)"), "sum_square": Fold("0", "(T)((U)a + (U)v * (U)v)"),
 }
 
-#: The same for float64.
+#: Reductions of float64.
 REAL_FOLDS = {
     "sum": Fold("0.0", "a + v"), "mean": Fold("0.0", "a + v", finish="a / count"),
     "max": Fold("-MGD_INF", "mgd_max(a, v)"), "min": Fold("MGD_INF", "mgd_min(a, v)"), "prod": Fold("1.0", "a * v"),
@@ -84,7 +84,7 @@ REAL_FOLDS = {
 
 
 def reduced_axes(x: TensorType, axes: tuple[int, ...]) -> list[tuple[Dim, bool]]:
-    """Returns the operand's axes in memory, neighbours merged: extent, and whether it is reduced."""
+    """Returns (extent, is reduced) of the operand's axes in memory, with neighbouring axes merged."""
     merged: list[tuple[Dim, bool]] = []
     for axis, _, extent in memory_axes(x):
         reduced = axis in axes
@@ -100,7 +100,7 @@ def reduced_axes(x: TensorType, axes: tuple[int, ...]) -> list[tuple[Dim, bool]]
 class Reduce(Kernel):
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):
-            # The pad lanes of a blocked tensor are no elements.
+            # In a blocked layout, reducing the channels would include the pad lanes.
             blocked = layout.kind == "nchwc"
             if layout == PLAIN or (site.attrs.keepdims and not (blocked and 1 in site.attrs.axes)):
                 yield (layout,), (layout,)
@@ -132,7 +132,7 @@ class Reduce(Kernel):
 
 
 class ReduceVectors(Reduce):
-    """float32: along the last axis with vectors of partial results, across it a vector of results at a time."""
+    """Reduces float32 by vectors: along the last axis, or across it with a vector of results at a time."""
 
     name = "vector"
     dtypes = (FLOAT32,)
@@ -154,7 +154,7 @@ class ReduceVectors(Reduce):
 
 
 class ReduceScalars(Reduce):
-    """Integers and float64, one element at a time."""
+    """Reduces integers and float64, one element at a time."""
 
     name = "scalar"
     dtypes = ((*INTEGERS, "float64"),)
@@ -170,6 +170,6 @@ class ReduceScalars(Reduce):
         fold = self._folds(x)[self._name(op)]
         name = x.dtype.upper()
         limits = {"least": f"{name}_MIN" if name.startswith("INT") else "0", "most": f"{name}_MAX"}
-        # Without a sign there is nothing to compare with 0.
+        # The absolute value of an unsigned element is the element.
         step = "(T)((U)a + (U)v)" if self._name(op) == "l1" and x.dtype.startswith("uint") else fold.step
         return ScalarParameters(reduced, limits.get(fold.start, fold.start), step, fold.finish, x.c_type, x.c_unsigned)

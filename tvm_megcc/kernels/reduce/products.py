@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel of products in fixed-point numbers."""
+"""The kernel of products in fixed point."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class ProductParameters(Parameters):
-    """Parameters of `products.c.j2`. unit: C type of an element. low, high: what it holds. The others as
-    ops/quantized/reduce_prod.py has them."""
+    """Parameters of `products.c.j2`. unit: C type of an element. low, high: its limits. Other parameters: as in
+    ops/quantized/reduce_prod.py."""
 
     unit: str
     low: int
@@ -28,7 +28,7 @@ class ProductParameters(Parameters):
 
 
 class FixedProducts(Kernel):
-    """A task is a result. Products of a few numbers, one after the other."""
+    """Computes one product in a task, factor by factor, for a few factors."""
 
     name = "scalar"
     dtypes = (DTYPES,)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of resizing by tables."""
+"""The kernels of resizing by tables of indices and weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class LinearParameters(Parameters):
-    """Parameters of `resize_linear.c.j2`. two: whether two axes are resized, not one."""
+    """Parameters of `resize_linear.c.j2`. two: two axes are resized, not one."""
 
     two: bool
 
@@ -33,7 +33,7 @@ class NearestParameters(LinearParameters):
 
 @dataclass(frozen=True)
 class TablesParameters(Parameters):
-    """Parameters of `resize_tables.c.j2`: the attributes of the operator. taps: whether each result has a window of
+    """Parameters of `resize_tables.c.j2`: the attributes of the operator. taps: each result is a weighted sum of
     several taps."""
 
     mode: str
@@ -46,7 +46,7 @@ class TablesParameters(Parameters):
 
 
 class TablesKernel(Kernel):
-    """Computes the tables of indices and weights of one axis. A task is an element of the axis."""
+    """Computes the tables of indices and weights of one axis, in doubles. One task does one element of the axis."""
 
     name = "doubles"
 
@@ -72,8 +72,8 @@ def _tables_name(params: TablesParameters) -> str:
 
 
 class ResizeNearest(Kernel):
-    """Resizes [OUTER][H][W][INNER] to [OUTER][OH][OW][INNER] by tables of indices. If one axis is resized, H is 1 and
-    has no table."""
+    """Resizes [OUTER][H][W][INNER] to [OUTER][OH][OW][INNER] by tables of indices. If only one axis is resized, H is 1
+    and has no table."""
 
     name = "nearest"
 
@@ -123,7 +123,7 @@ class ResizeNearest(Kernel):
 
 
 class ResizeLinear(ResizeNearest):
-    """Interpolates linearly, by tables of indices and of the weights of the upper neighbours."""
+    """Interpolates linearly, by tables of the lower neighbours' indices and the upper neighbours' weights."""
 
     name = "linear"
     dtypes = (FLOAT32, ANY)

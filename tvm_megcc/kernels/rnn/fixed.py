@@ -17,8 +17,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class FixedLstmParameters(Parameters):
-    """Parameters of `fixed.c.j2`. operands, results: those that are there. The others as ops/recurrent/lstm_int8.py has
-    them."""
+    """Parameters of `fixed.c.j2`. operands, results: names of those that exist. Other parameters: as in
+    ops/recurrent/lstm_int8.py."""
 
     operands: tuple[str, ...]
     results: tuple[str, ...]
@@ -40,7 +40,7 @@ class FixedLstmParameters(Parameters):
 
 
 class FixedSteps(Kernel):
-    """A task is a sequence: all its steps, unit by unit. The same bits on every CPU."""
+    """Computes all steps of one sequence in a task, unit by unit, with the same bits on every CPU."""
 
     name = "fixed"
     dtypes = (("int16",), ("int8",), ("int32",), ("int32",), ("int16",), ("int16",), ("int32",), ("int8",), ("int32",),
@@ -76,7 +76,7 @@ class FixedSteps(Kernel):
 
 
 def _what(params: FixedLstmParameters) -> str:
-    """Left part of the symbol: all that kernels differ in."""
+    """Returns the left part of the symbol, which names all that kernels differ in."""
     words = [f"lstm_fixed_q{params.cell_bits}", "coupled" if params.coupled else "",
              "apart" if params.apart else "",
              *(name for name in params.operands[4:] if not name.endswith("bias")), *params.results[1:],

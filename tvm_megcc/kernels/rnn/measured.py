@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel of recurrent layers that measure their results, project them or normalise their gates."""
+"""The kernel of recurrent layers that quantize their results by range, project them or normalize their gates."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class MeasuredParameters(Parameters):
-    """Parameters of `measured.c.j2`. operands, results: those that are there. The others as ops/recurrent/hybrid.py has
-    them; clips as C has them, "" for none."""
+    """Parameters of `measured.c.j2`. operands, results: names of those that exist. Other parameters: as in
+    ops/recurrent/hybrid.py; clips are C literals, "" for none."""
 
     operands: tuple[str, ...]
     results: tuple[str, ...]
@@ -30,7 +30,7 @@ class MeasuredParameters(Parameters):
 
 
 class MeasuredSteps(Kernel):
-    """A task is a sequence: all its steps. The same bits on every CPU; functions are those of megcc_double.h."""
+    """Computes all steps of one sequence in a task, with the same bits on every CPU (functions of megcc_double.h)."""
 
     name = "measured"
     dtypes = (("float32",), ("int8", "float32"), ("float32",), ("float32",), ("float32",), ("int8", "float32"),
@@ -51,7 +51,7 @@ class MeasuredSteps(Kernel):
                                         _limit(attrs.cell_clip), _limit(attrs.projection_clip),
                                         bool(attrs.asymmetric), f"{float(EPSILON):.9g}f")
         units = site.inputs[names.index("projection")].shape[1] if "projection" in own else made
-        floats, centred = (gates + 2) * U + R, U + R  # of 4 and of 2 bytes
+        floats, centred = (gates + 2) * U + R, U + R  # numbers of float32 and of int16 in scratch
         return Lowered("rnn/measured", parameters, {"T": steps, "N": batch, "U": units, "R": made},
                        tuple(Operand(names[index], index, sizes[names[index]]) for index in there),
                        tuple(Operand(name, index, sizes[name]) for index, name in enumerate(results)),
@@ -63,7 +63,7 @@ class MeasuredSteps(Kernel):
 
 
 def _what(dtype: str, params: MeasuredParameters) -> str:
-    """Left part of the symbol: all that kernels differ in."""
+    """Returns the left part of the symbol, which names all that kernels differ in."""
     clips = params.cell_clip, params.projection_clip
     words = [f"recurrent_steps_{dtype}_{params.gates}", params.activation, "asymmetric" if params.asymmetric else "",
              *(name for name in params.operands if name not in ("x", "r", "scales")), *params.results[1:],

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels of recurrent layers: all steps of a layer in one call.
 
-A vector holds one gate of `lanes` units. A tile sums up all gates of some vectors of units for some sequences and
-turns them into states while they are in registers; sequences that run side by side share the loads of the weights.
+A vector holds one gate of `lanes` units. A tile sums all gates of some vectors of units for some sequences, and turns
+them into states while they are in registers. Sequences of a task share the loads of the weights.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..parameters import Parameters
 from ..site import Site
 from ..tiling import BLOCK
 
-#: Bytes of scratch that sequences side by side may take.
+#: Most bytes of scratch for the sequences of a task.
 SCRATCH = 128 << 10
 
 
@@ -35,8 +35,8 @@ SCRATCH = 128 << 10
 class Cell:
     """The template's view of a kind of layer.
 
-    products: gates of each product with the recurrent weights; one waits for the result of those before it.
-    vectors: arrays of H floats that a sequence needs between steps and inside one.
+    products: numbers of gates in the products with the recurrent weights, which depend on each other in this order.
+    vectors: arrays of H floats that a sequence needs for its states and within a step.
     """
 
     products: tuple[int, ...]
@@ -53,8 +53,8 @@ def cell_of(op: Op) -> Cell:
 
 @dataclass(frozen=True)
 class Stored:
-    """How a result is stored. unit: the C type of an element. For integers, short: the type's name in functions of
-    lanes; formula: a C expression of x; zero: the value that 0 becomes."""
+    """How a result is stored. unit: C type of an element. For integers, short: the type's suffix in mgc functions;
+    formula: a C expression of x; zero: the value that 0 becomes."""
 
     unit: str = "float"
     short: str = ""
@@ -75,12 +75,12 @@ class Stored:
 class StepsParameters(Parameters):
     """Parameters of `steps.c.j2`.
 
-    cell: kind of the layer. gates: of a unit. products, scratch_vectors: as `Cell` has them. packed: the recurrent
-    weights are. weight: their C type; of bytes, weight_short is what functions of lanes call it, weight_zero the zero
-    point, and scale "one" or "each" (row). widened: a task makes floats of them before its first step. sequences,
-    vectors: of a tile. parts: sums of one gate side by side, each of every so manyth element. operands, results: those
-    that are there. f, g, h: activations, C over x; "" where the cell has no such. cell_clip: bound of an LSTM's cell in
-    C, "" without one. y, y_h, y_c: how results are stored.
+    cell: kind of the layer. gates: of a unit. products, scratch_vectors: as in `Cell`. packed: the recurrent weights
+    are packed. weight: their C type. For 8-bit weights, weight_short is its suffix in mgc functions, weight_zero the
+    zero point, and scale "one" or "each" (row); widened: a task converts them to floats before its first step.
+    sequences, vectors: of a tile. parts: independent partial sums of one gate. operands, results: names of those that
+    exist. f, g, h: activations, C over x; "" if the cell has no such one. cell_clip: bound of an LSTM's cell state in C;
+    "" for none. y, y_h, y_c: how results are stored.
     """
 
     cell: str
@@ -110,13 +110,13 @@ class StepsParameters(Parameters):
 
 
 class Steps(Kernel):
-    """The base of both kernels."""
+    """The base class of both kernels."""
 
     dtypes = (FLOAT32, FLOAT32, ("int32",), FLOAT32)
     packed = True
 
     def sizes(self, cell: Cell, units: Dim, target: Target) -> tuple[int, int]:
-        """Returns the sizes of tiles."""
+        """Returns (sequences, vectors) of tiles."""
         raise NotImplementedError
 
     def lower(self, site: Site) -> Lowered:
@@ -159,8 +159,8 @@ class Steps(Kernel):
                        f"{self.name}_{sequences}x{vectors}", scratch=scratch)
 
     def parts(self, site: Site, sequences: int, vectors: int) -> int:
-        """Sums of one gate that are added up side by side, where a tile has too few to hide the latency of
-        multiply-add: a power of two, at most 4."""
+        """Returns the number of partial sums of one gate, a power of two up to 4: several if a tile has too few sums to
+        hide the latency of multiply-add."""
         return 1
 
     def cost(self, site: Site) -> float:
@@ -168,8 +168,8 @@ class Steps(Kernel):
 
 
 def _widens(site: Site, gates: int) -> bool:
-    """Whether each task makes floats of all its weights once, rather than in each step: where the second cache holds
-    them, and there are steps enough."""
+    """Returns whether a task converts all its weights to floats once, not in each step: if L2 holds them and there are
+    enough steps."""
     steps, units = site.x.shape[0], site.inputs[1].shape[-1]
     return not site.compact and isinstance(units, int) and 8 * gates * units * units <= site.target.l2 \
         and not (isinstance(steps, int) and steps < 4)
@@ -182,7 +182,7 @@ def _what(op: Op, params: StepsParameters) -> str:
     clip = f" {params.cell_clip}" if params.cell_clip else ""
     formulas = sha256(f"{params.f} {params.g} {params.h}{clip}".encode()).hexdigest()[:4]
     stored = [getattr(params, name) for name in params.results]
-    # A part that is nothing but types would read as those of the operands.
+    # Types alone would read like those of the operands.
     if params.scale:
         how = f"{params.weight_short}w_{params.scale}{'_widened' * params.widened}"
         optional.append(how + zero_name(params.weight_zero or 0))
@@ -196,7 +196,7 @@ def _what(op: Op, params: StepsParameters) -> str:
 class PackedSteps(Steps):
     """Constant recurrent weights, packed.
 
-    vectors: of units in the tile of a single sequence; 0: as many as registers hold.
+    vectors: vectors of units in the tile of a single sequence; 0: as many as registers hold.
     """
 
     name = "packed"
@@ -233,7 +233,7 @@ class PackedSteps(Steps):
 
 
 class DotSteps(Steps):
-    """Recurrent weights as they lie in a tensor: a scalar product for each gate of each unit."""
+    """Unpacked recurrent weights: one dot product for each gate of each unit."""
 
     name = "dot"
     packed = False
@@ -246,11 +246,12 @@ class DotSteps(Steps):
 
 
 def _sums(isa: Isa) -> int:
-    """Eight sums hide the latency of multiply-add; with sixteen registers there is room for no more, with eight
-    for four."""
+    """Returns the sums of a tile. Eight hide the latency of multiply-add; more need more than sixteen registers, and
+    eight registers hold only four."""
     return 4 if isa.wide and isa.registers < 16 else 16 if isa.registers > 16 else 8
 
 
 def _widths(isa: Isa) -> tuple[int, ...]:
-    """Vectors of units a tile may have: it stays in a block of the weights or takes whole blocks."""
+    """Returns the numbers of vectors of units that a tile may have: it lies in a block of weights, or covers whole
+    ones."""
     return tuple(vectors for vectors in (1, 2, 4, 8, 16) if isa.lanes >= BLOCK or vectors * isa.lanes <= BLOCK)

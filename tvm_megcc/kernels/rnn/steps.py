@@ -79,8 +79,8 @@ class StepsParameters(Parameters):
     are packed. weight: their C type. For 8-bit weights, weight_short is its suffix in mgc functions, weight_zero the
     zero point, and scale "one" or "each" (row); widened: a task converts them to floats before its first step.
     sequences, vectors: of a tile. parts: independent partial sums of one gate. operands, results: names of those that
-    exist. f, g, h: activations, C over x; "" if the cell has no such one. cell_clip: bound of an LSTM's cell state in C;
-    "" for none. y, y_h, y_c: how results are stored.
+    exist. f, g, h: activations, C over x; "" if the cell has no such one. cell_clip: C literal, bound of an LSTM's cell
+    state; "" for none. y, y_h, y_c: how results are stored.
     """
 
     cell: str

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cuts a layer in register tiles into tasks: rows of pixels × chunks of output channels.
+"""Divides a layer in register tiles into tasks: rows of pixels × chunks of output channels.
 
-Workers have equal shares of the tasks, in order, and take from each other when they are done (c_runtime/src/pool.c).
-Cuts do not depend on how many workers there are, so neither do results.
+Each worker has an equal share of the tasks, in order, and steals from others when it is done (c_runtime/src/pool.c).
+Results do not depend on the number of workers, because the division does not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ READING = 10
 
 @dataclass(frozen=True)
 class TaskGrid:
-    """`rows` of `pixels` of an image, in tiles of `tiling.best(pixels, …)` vectors, and `chunks` of its channels."""
+    """`rows` rows of `pixels` of an image, by tiles of `tiling.best(pixels, …)` vectors, and `chunks` of its
+    channels."""
 
     rows: Dim
     pixels: Dim
@@ -40,8 +41,8 @@ class TaskGrid:
         """Returns the grid of least cost.
 
         Args:
-            depth: weights of an output channel. channels: of one of the `images`, or of its groups.
-            any_rows: whether the shape of the image does not matter, so that its rows may be of any length.
+            depth: weights of an output channel. channels: of one group. images: images times groups.
+            any_rows: the shape of the image does not matter, so its rows may have any length.
         """
         target = context.target
         if not isinstance(rows, int) or not isinstance(pixels, int):
@@ -66,7 +67,7 @@ def _least(tiling: Tiling, depth: int, channels: int, images: Dim, rows: int, pi
             cost = height * tiling.total(width, channels, vectors)
             if shared and is_large(images * rows * pixels * depth * channels):
                 cost *= load_imbalance(channels, step, chunks, images * height, width)
-            # Equal tiles: short rows share out best, but where weights are kept (`blocking`), long ones read them less.
+            # Among equal costs, short rows share out best; but if weights stay in L1 (`blocking`), long ones do.
             options.append((round(cost, 3), -width if tiling.hoists else width, -vectors, height, chunks, best))
     _, width, vectors, height, chunks, best = min(options)
     width = abs(width)
@@ -74,22 +75,23 @@ def _least(tiling: Tiling, depth: int, channels: int, images: Dim, rows: int, pi
 
 
 def is_large(macs: Dim) -> bool:
-    """Whether so many multiply-adds are worth sharing among threads; of what is not known it is not assumed."""
+    """Returns whether so many multiply-adds are worth sharing among threads; False if unknown."""
     return isinstance(macs, int) and macs >= TASKS * LEAST_MACS
 
 
 def _equal_rows(height: int, width: int) -> list[tuple[int, int]]:
-    """(rows, pixels a row) of an image whose shape does not matter: none too long."""
+    """Returns (rows, pixels of a row) for an image whose shape does not matter: rows of 256 pixels at most if
+    possible."""
     options = [(rows, height // rows * width) for rows in range(1, height + 1) if height % rows == 0]
     return [option for option in options if option[1] <= 256] or options[-1:]
 
 
 def chunks_of(depth: int, channels: int, step: int, rows: Dim, pixels: Dim, target: Target) -> int:
-    """Returns the parts, of whole steps, that output channels are cut into: so that one's weights stay in half the
-    second cache, and so that threads have something to share where much is to do in few rows.
+    """Returns the number of chunks, of whole steps, for the output channels. The weights of a chunk fit in half of L2,
+    and there are enough tasks for threads if a few rows have much work.
 
     Args:
-        depth: weights of an output channel. step: output channels of a tile. rows: tasks that one part gives.
+        depth: weights of an output channel. step: output channels of a tile. rows: tasks for one chunk.
         pixels: of a row.
     """
     if not target.l2:
@@ -102,14 +104,14 @@ def chunks_of(depth: int, channels: int, step: int, rows: Dim, pixels: Dim, targ
 
 
 def load_imbalance(channels: int, step: int, chunks: int, rows: int, pixels: float = math.inf) -> float:
-    """Returns the factor on the cost because one of two workers waits for the other: 1 to 1.25.
+    """Returns the factor on the cost, 1 to 1.25, for one of two workers that waits for the other.
 
-    One worker counts three times as much as two do: twice their time for half of the work each, 0.5 * 2, is what adds
-    nothing to 0.75.
+    The cost with one worker counts 0.75. The cost with two counts 0.5 times the larger share: with equal shares, that
+    is 0.25, and the factor is 1.
 
     Args:
-        step: output channels of a tile. chunks: parts of whole steps, as equal as they can be. rows: tasks of a part.
-        pixels: of a row; without, to take a task from the other costs nothing.
+        step: output channels of a tile. chunks: parts of whole steps, as equal as possible. rows: tasks of a part.
+        pixels: of a row; by default, stealing a task costs nothing.
     """
     if rows * chunks > 8 * TASKS:
         return 1.0

@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """An operator with the types, layouts included, of its operands and results.
+    """An operator with the types, including layouts, of its operands and results.
 
-    types: of all operands, those of its epilogue included; None for absent ones. constants: positions of the operands
-        that the compiler knows. values: operands whose numbers matter, by position; others may be anything.
+    types: of all operands, including those of its epilogue; None for absent ones. constants: positions of the operands
+        that are constants. values: the values of those whose values matter, by position.
     """
 
     op: Op
@@ -47,7 +47,7 @@ class Site:
         return self.types[:len(self.op.own_inputs)]
 
     def has(self, index: int) -> bool:
-        """Whether an optional operand of the operator's own is present."""
+        """Returns whether an optional operand of the operator itself is present."""
         return index < len(self.inputs) and self.inputs[index] is not None
 
     @property
@@ -75,7 +75,7 @@ class Site:
 
     @cached_property
     def is_half(self) -> bool:
-        """Whether the operator is computed in float16: all its floats are float16, and the option `half` is set."""
+        """Returns whether the operator computes in float16: all its floats are float16, and option `half` is set."""
         floats = {t.dtype for t in (*self.types, *self.outputs) if t is not None and t.dtype.startswith("float")}
         return self.context.half and self.context.target.float16_target is not None and floats == {"float16"}
 
@@ -93,8 +93,8 @@ class Site:
 
     @cached_property
     def likely(self) -> Site:
-        """Returns the site with likely values for extents that are not known, at least 1: costs are estimated for it,
-        and divide by them."""
+        """Returns the site with likely values, at least 1, for unknown extents. Costs are estimated with them, and
+        divide by them."""
         if all(t is None or t.is_static for t in (*self.types, *self.outputs)):
             return self
         return self.with_types(likely_types(self.types, 1), likely_types(self.outputs, 1))
@@ -104,7 +104,7 @@ class Site:
 
 
 def once(derive: Callable[[Site], T]) -> Callable[[Site], T]:
-    """Caches the result of a function of a site with the site."""
+    """Caches the result of a function of a site in the site."""
     @wraps(derive)
     def derived(site: Site) -> T:
         kept = site.__dict__.setdefault("_derived", {})

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one definition of *supported*: does some kernel accept this operator with these types?
+"""Defines which operators are *supported*: those that some kernel accepts, with given types.
 
-Passes ask before they fuse or choose a layout, the code generator when it picks a kernel, the pattern checks when
-they decide what to take from TVM.
+Passes ask before they fuse operators or choose layouts, the code generator when it picks a kernel, and the pattern
+checks when they decide which operators to take from TVM.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from .base import ANY, Kernel, View
 from .site import Site
 
 _VIEW = View()
-#: Operands an epilogue may read beside the sum: each takes a pointer and, in the tile, a register.
+#: Most operands of an epilogue besides the sum: each takes a pointer and, in the tile, a register.
 MAX_EPILOGUE_OPERANDS = 4
 OTHER_LAYOUTS = "does not work on these layouts"
 OTHER_ORDER = "adds up in an order of its own, and other CPUs' kernels in another"
 
 
 def candidates(kind: str) -> tuple[Kernel, ...]:
-    """Returns the kernels of an operator, with the view in front where it can be one."""
+    """Returns the kernels of an operator; the view is first, if the operator can be one."""
     declaration = operator(kind)
     is_view = declaration.view_offset is not Operator.view_offset
     return ((_VIEW,) if is_view else ()) + declaration.kernels
 
 
 def limit_exceeded(op: Op, inputs, outputs) -> str | None:
-    """Which limit of the runtime no kernel of the operator could keep to; None where there is none."""
+    """Returns the limit of the runtime that any kernel of the operator would exceed; None if there is none."""
     count = sum(t is not None for t in inputs) + len(outputs)
     if count > limits.MAX_OPERANDS and not operator(op.kind).fan_in:
         return f"has {count} operands and results, a kernel has at most {limits.MAX_OPERANDS}"
@@ -40,8 +40,8 @@ def limit_exceeded(op: Op, inputs, outputs) -> str | None:
 
 
 def operand_class(operand: TensorType, output: TensorType, channel_axis: int | None) -> str | None:
-    """How an elementwise operand relates to the output: "full", "channel", "scalar", or None (other broadcast, or of
-    the output's shape in another layout)."""
+    """Returns how an elementwise operand relates to the output: "full", "channel", "scalar", or None: another
+    broadcast, or another layout."""
     if operand.shape == output.shape and operand.layout == output.layout:
         return "full"
     if operand.size == 1:
@@ -55,7 +55,7 @@ def operand_class(operand: TensorType, output: TensorType, channel_axis: int | N
 
 
 def epilogue_refusal(site: Site, kernel: Kernel) -> str | None:
-    """Says why the kernel cannot apply the operator's epilogue on operands in these layouts; None if it can."""
+    """Returns why the kernel cannot apply the operator's epilogue in these layouts; None if it can."""
     if site.op.epilogue is None:
         return None
     if not kernel.fuses_epilogue:
@@ -68,7 +68,7 @@ def epilogue_refusal(site: Site, kernel: Kernel) -> str | None:
 
 
 def refusal(site: Site, kernel: Kernel) -> str | None:
-    """Why the candidate does not realise the operator with these types; None if it does."""
+    """Returns why the candidate cannot realise the operator with these types; None if it can."""
     limit = limit_exceeded(site.op, site.types, site.outputs)
     if limit is not None:
         return limit
@@ -87,7 +87,7 @@ def refusal(site: Site, kernel: Kernel) -> str | None:
 
 
 def types_refusal(site: Site, kernel: Kernel) -> str | None:
-    """Why the kernel does not take operands of these element types, or with unknown extents; None if it does."""
+    """Returns why the kernel does not accept these element types or unknown extents; None if it does."""
     given = [t for t in site.inputs if t is not None] or list(site.outputs)
     for index, type_ in enumerate(site.inputs or site.outputs):
         dtypes = kernel.dtypes[min(index, len(kernel.dtypes) - 1)] if kernel.dtypes else ANY
@@ -104,13 +104,13 @@ def types_refusal(site: Site, kernel: Kernel) -> str | None:
 
 
 def _name_of(site: Site, index: int) -> str:
-    """Returns the name of an operand, as its operator calls it; without operands, the result's."""
+    """Returns the operator's name of an operand; if it has no operands, of the result."""
     names = operator(site.kind).operands if site.inputs else ("y",)
     return names[min(index, len(names) - 1)].rstrip("?*")
 
 
 def placements(site: Site, kernel: Kernel) -> Iterator[Site]:
-    """Yields the site in each combination of layouts that the candidate works on, whatever layouts it has."""
+    """Yields the site in each combination of layouts that the candidate supports, whatever layouts it has now."""
     for ins, outs in kernel.layouts(site):
         outputs = [t.with_layout(layout) for t, layout in zip(site.outputs, outs, strict=True)]
         types = [t and t.with_layout(layout) for t, layout in zip(site.inputs, ins, strict=True)]
@@ -120,11 +120,11 @@ def placements(site: Site, kernel: Kernel) -> Iterator[Site]:
 
 
 def realisable(site: Site) -> bool:
-    """Whether some candidate realises the operator in some layout."""
+    """Returns whether some candidate realises the operator in some layout."""
     return any(refusal(placed, kernel) is None
                for kernel in candidates(site.kind) for placed in placements(site, kernel))
 
 
 def fuses_epilogue(kind: str) -> bool:
-    """Whether some kernel of the operator applies an elementwise tail."""
+    """Returns whether some kernel of the operator can apply an epilogue."""
     return any(kernel.fuses_epilogue for kernel in candidates(kind))

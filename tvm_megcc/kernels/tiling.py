@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Register tiles of convolutions and products: pixels by vectors of output channels.
 
-A tile keeps pixels x vectors accumulators in registers. For each step of the reduction it loads `vectors` weights and
-`pixels` inputs, so tall and wide tiles load least; what counts is how well they cover the shape at hand.
+A tile keeps pixels x vectors accumulators in registers. Each step of the reduction loads `vectors` weights and `pixels`
+inputs, so large, square tiles load least per product. The best tile also covers the shape at hand with little waste.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ ANY_PIXELS = 1024
 class Group:
     """Neighbouring output channels that tiles of one width cover.
 
-    vectors: of a tile. start, end: range of channels, `vectors * lanes` apart. width: channels in the weight block.
-    tiles: (pixels, how many in a row), in order; 0: chosen when the length of a row is known.
+    vectors: of a tile. start, end: range of channels; tiles begin every `vectors * lanes`. width: channels in a block
+    of weights. tiles: (pixels, how many in a row), in order; 0: decided at run time, when the row's length is known.
     """
 
     vectors: int
@@ -35,12 +35,12 @@ class Group:
 
     @property
     def half(self) -> int:
-        """Pixels of the lowest of the tiles that a row of more pixels than the tallest has is cut into."""
+        """Least pixels of a tile when a row that is longer than the tallest tile is split evenly."""
         return (self.tiles[0][0] + 1) // 2
 
     @property
     def low(self) -> tuple[int, ...]:
-        """The tiles, in powers of two, for shorter rows."""
+        """Pixels of the tiles for shorter rows, powers of two."""
         return tuple(p for p, _ in self.tiles if p < self.half)
 
 
@@ -60,12 +60,12 @@ class Run:
 class Tiling:
     """How an ISA tiles a reduction.
 
-    lane_fma: inputs are loaded as vectors and multiplied by lane.
-    by_number: inputs are numbers in general registers.
-    vectors: of the main tile; 0: those that cover the shape at hand best.
-    assembler: the loop over input channels is written in assembler, which uses every register.
-    hoists: all operands of a step are loaded before the first product (`Isa.hoists`).
-    joined: vectors of neighbouring channels, four registers, that one instruction takes (RISC-V); 0: none.
+    lane_fma: inputs are loaded as vectors, and weights are multiplied by their lanes.
+    by_number: inputs are scalars in general registers.
+    vectors: of the main tile; 0: chosen for the shape.
+    assembler: the loop over input channels is in assembler, which uses every register.
+    hoists: the compiler loads all operands of a step before the first product (`Isa.hoists`).
+    joined: vectors of neighbouring channels, in four registers, that one instruction takes (RISC-V); 0: none.
     """
 
     lanes: int
@@ -87,20 +87,20 @@ class Tiling:
                       assembler and isa.assembler, isa.helium, isa.hoists, isa.registers // 8 if isa.wide else 0)
 
     def widths(self, pixels: int = 0) -> tuple[int, ...]:
-        """Vectors a tile may have: a tile covers whole blocks or divides one. A single pixel wants many."""
+        """Returns the vectors that a tile may have: it covers whole blocks or divides one. One pixel wants many."""
         most = 8 if pixels == 1 and self.lanes > 1 else {16: 4, 8: 2}.get(self.lanes, 4)
         most = min(most, self.registers - 2)
         if self.joined:
-            # Weights of two groups of registers at most wait for a pixel, else those of one.
+            # For one pixel, weights in two groups of registers are loaded ahead, else in one.
             return tuple(v for v in (1, 2, 4, 8) if v <= min(most, self.joined * (4 if pixels == 1 else 1)))
         return tuple(v for v in range(1, most + 1) if (v * self.lanes) % BLOCK == 0 or BLOCK % (v * self.lanes) == 0)
 
     def most_pixels(self, vectors: int) -> int:
-        """Pixels of the tallest tile that does not spill; compilers load some inputs ahead of their use."""
+        """Returns the most pixels of a tile that does not spill; compilers load some inputs early."""
         if self.lane_fma:
             return {1: 12, 2: 10 if self.assembler else 9, 4: 5}.get(vectors, 1)
         if self.hoists:
-            # Sums, and the operands of a step: one more than `registers` is the most that V8 does without memory for.
+            # Sums and the operands of a step: V8 manages one more than `registers` without spilling.
             return max(1, (self.registers - vectors + 1) // (vectors + 1))
         if self.joined:
             return min(28, (self.registers - min(vectors, self.joined)) // vectors)
@@ -109,16 +109,16 @@ class Tiling:
         return max(1, min((self.registers - vectors - spare) // vectors, most // vectors))
 
     def rows(self, pixels: int | None, vectors: int) -> tuple[tuple[int, int], ...]:
-        """Returns a row of pixels in nearly equal tiles; None: those that rows of any length need to be cut so."""
+        """Returns the tiles, (pixels, count), of a row, as equal as possible; None: those for rows of any length."""
         most = self.most_pixels(vectors)
         if pixels is None:
-            # Taller tiles of one vector wait for loads as much: they are not worth their code.
+            # Taller tiles of one vector are bound by loads as well, so they are not worth their code.
             most = min(most, max(8, self.lanes)) if vectors == 1 else most
             return tuple((p, 0) for p in range(most, 0, -1) if 2 * p >= most or p & (p - 1) == 0)
         return _even(pixels, most)
 
     def cost(self, pixels: int, vectors: int) -> float:
-        """Cycles, roughly, of a row of pixels for one step of the reduction."""
+        """Estimates the cycles of a row of pixels for one step of the reduction."""
         if self.assembler:
             return sum(n * self.assembler_step(p, vectors) for p, n in self.rows(pixels, vectors))
         load = 0.5 if self.lanes > 1 else 1.0
@@ -128,8 +128,8 @@ class Tiling:
 
     @staticmethod
     def assembler_step(pixels: int, vectors: int) -> float:
-        """Instructions of a tile in assembler for one step: a row of weights is one load, four channels of up to four
-        pixels are another, and eight steps share a decrement and a branch."""
+        """Returns the instructions of a tile in assembler for one step. A row of weights is one load, four channels of
+        up to four pixels are another, and eight steps share a decrement and a branch."""
         return pixels * vectors + 1 + (pixels + 3) // 4 / 4 + 0.25
 
     def total(self, pixels: int, channels: int, vectors: int) -> float:
@@ -137,14 +137,14 @@ class Tiling:
                    * self.cost(pixels, g.vectors) for g in self.plan(pixels, channels, vectors))
 
     def best(self, pixels: int | None, channels: int) -> int:
-        """Vectors of the main tile for this shape; pixels None: for long rows."""
+        """Returns the vectors of the main tile for this shape. pixels: None for long rows."""
         if self.vectors:
             return self.vectors
         pixels = ANY_ROW if pixels is None else pixels
         return min(self.widths(pixels), key=lambda v: (self.total(pixels, channels, v), -v))
 
     def others(self, pixels: int, channels: int) -> tuple[int, ...]:
-        """Vectors of the tiles that cover this shape in another way than the best one does."""
+        """Returns the other widths, in vectors, whose tiles cover this shape differently from the best one's."""
         covers = [self.plan(pixels, channels, self.best(pixels, channels))]
         found = []
         for vectors in self.widths(pixels):
@@ -154,22 +154,22 @@ class Tiling:
         return tuple(found)
 
     def block(self, pixels: int | None, vectors: int) -> int:
-        """Output channels in a block of weights that are packed for rows of this length. A single pixel uses each
-        weight once and waits for memory: its tiles are two blocks, since CPUs foresee two long streams better than
-        many short ones, and better than one twice as fast. Vectors that are joined lie in one block."""
+        """Returns the output channels in a block of weights for rows of this length. A single pixel uses each weight
+        once and waits for memory. Its tiles take two blocks, because CPUs prefetch two long streams better than many
+        short ones, or than one twice as fast. Joined vectors lie in one block."""
         if self.joined:
             return max(BLOCK, min(vectors, self.joined) * self.lanes)
         half = vectors // 2 * self.lanes
         return half if pixels == 1 and vectors % 2 == 0 and half > BLOCK else BLOCK
 
     def plan(self, pixels: int | None, channels: int, vectors: int, block: int = BLOCK) -> tuple[Group, ...]:
-        """Tiles that cover `channels` output channels: the main ones, then the rest, which is one block and one tile
-        where blocks are larger than `BLOCK`."""
+        """Returns the tiles that cover `channels` output channels: the main ones, then the tail, which is one block and
+        one tile if blocks are larger than `BLOCK`."""
         return _plan(self, pixels, channels, vectors, block)
 
     def parts(self, vectors: int, width: int) -> tuple[tuple[int, int], ...]:
-        """(first, how many) of the vectors of a tile that an instruction works on at once, where blocks of weights have
-        `width` channels."""
+        """Returns (first, count) of the vectors of a tile that one instruction takes, for blocks of weights of `width`
+        channels."""
         found, done, block = [], 0, max(1, width // self.lanes)
         while done < vectors:
             room = min(max(1, self.joined), vectors - done, block - done % block)
@@ -179,7 +179,7 @@ class Tiling:
 
     def runs(self, pixels: int, extent: int, pad: int, stride: int, kernel: int, dilation: int,
              most: int) -> tuple[Run, ...]:
-        """Returns a row of windows over `extent` columns as tiles of at most `most` pixels, edges known."""
+        """Returns a row of windows over `extent` columns as tiles of at most `most` pixels, with edges apart."""
         runs: list[Run] = []
         first = 0
         for p, count in _even(pixels, most):
@@ -196,47 +196,48 @@ class Tiling:
 
     @staticmethod
     def any_runs(most: int) -> tuple[Run, ...]:
-        """Tiles that cover what lies inside a row of any length: the widest, then powers of two. They have no count."""
+        """Returns the tiles, without counts, for the inside of a row of any length: the widest, then powers of two."""
         return tuple(Run(p, 0, ()) for p in range(most, 0, -1) if p == most or p & (p - 1) == 0)
 
     def holds(self, taps: int) -> bool:
-        """Whether the weights of a depthwise window stay in registers, beside the sums of a few pixels. Vectors that
-        are several registers would be spilt; others' operands may be in memory."""
+        """Returns whether the weights of a depthwise window stay in registers besides the sums of a few pixels. Only
+        vectors that take several registers would spill: other CPUs multiply by operands in memory."""
         return not self.joined or taps + 6 <= self.registers
 
     def most_windows(self, taps: int, columns: int = 0) -> int:
-        """Pixels of a depthwise tile whose `taps` weights stay in registers, if they fit at all; else those of one of
-        its rows of `columns`."""
+        """Returns the pixels of a depthwise tile whose `taps` weights stay in registers; if they do not fit, of one
+        that keeps those of one row, `columns`."""
         if not self.holds(taps):
             return max(1, min(8, self.registers - columns - 1))
         return min(8, max(4, self.registers - taps - 2))
 
     def pixel_tile(self, pixels: int | None, channels: int) -> tuple[int, int]:
-        """(vectors of pixels, output channels) of the tile that covers a row of pixels in plain layout best; None:
-        that covers long rows best."""
+        """Returns (vectors of pixels, output channels) of the best tile for a row of pixels in plain layout. pixels:
+        None for long rows."""
         return _pixel_tile(self, ANY_PIXELS if pixels is None else pixels, channels)
 
     def pixel_cost(self, pixels: int, channels: int, vectors: int, most: int) -> float:
-        """Cycles, roughly, of a row of pixels for one step of the reduction, in such tiles."""
+        """Estimates the cycles of a row of pixels for one step of the reduction in such tiles."""
         sizes = [size for width, sizes in self.pixel_blocks(channels, most)
                  for size, _ in sizes for _ in range(channels // BLOCK if width == BLOCK else 1)]
         if self.assembler:
-            # Pixels are one load and weights another; in C, each weight is one.
+            # The pixels are one load and the weights another; in C, each weight is a load.
             return sum(count * (p * o + (2.25 if o % 4 == 0 else o + 3))
                        for p, count in self.pixel_runs(pixels, vectors) for o in sizes)
         return sum(count * (p * o + 0.5 * (p + o) + 1) for p, count in self.pixel_runs(pixels, vectors) for o in sizes)
 
     def pixel_runs(self, pixels: int, vectors: int) -> tuple[tuple[int, int], ...]:
-        """(vectors, how many) of the tiles along a row; the last vector may hang over."""
+        """Returns (vectors, count) of the tiles along a row; the last vector may pass its end."""
         return _even(-(-pixels // self.lanes), vectors)
 
     @staticmethod
     def any_pixel_runs(vectors: int) -> tuple[tuple[int, int], ...]:
-        """(vectors, 0) of the tiles that cover a row of any length: the widest, then powers of two."""
+        """Returns (vectors, 0) of the tiles for a row of any length: the widest, then powers of two."""
         return tuple((p, 0) for p in range(vectors, 0, -1) if p == vectors or p & (p - 1) == 0)
 
     def pixel_blocks(self, channels: int, most: int) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
-        """(channels, tiles in it) of the full blocks of weights and of the last one; a tile: (channels, first)."""
+        """Returns (channels, tiles) of full blocks of weights and of the last one; a tile: (channels, first
+        channel)."""
         widths = [BLOCK] * (channels >= BLOCK) + [channels % BLOCK] * (channels % BLOCK > 0)
         found = []
         for width in widths:
@@ -245,14 +246,14 @@ class Tiling:
         return tuple(found)
 
     def small_pixels(self) -> tuple[int, int]:
-        """(vectors of pixels, output channels) of the only large tile in plain layout at `-O size`."""
+        """Returns (vectors of pixels, output channels) of the only large tile in plain layout at `-O size`."""
         return 3 if self.registers > 16 else 2, 4
 
     def small(self, pixels: int | None = None, channels: int | None = None) -> tuple[int, int]:
-        """(pixels, vectors) of the only large tile at `-O size`; it never leaves a block of channels.
+        """Returns (pixels, vectors) of the only large tile at `-O size`, which lies within a block of channels.
 
-        pixels, channels: of a row, where they are known. A tile that divides the row, and is no less than half as tall,
-        leaves no pixels over.
+        pixels, channels: of a row, if known. A tile that divides the row is preferred if it is at least half as tall,
+        because then no pixels are left over.
         """
         vectors = {16: 1, 8: 2}.get(self.lanes, 4)
         most = min(self.most_pixels(vectors), 8)
@@ -265,7 +266,7 @@ class Tiling:
 
 
 def _even(pixels: int, most: int) -> tuple[tuple[int, int], ...]:
-    """(size, how many) of as few and as equal parts as there can be, none larger than `most`."""
+    """Returns (size, count) of as few and as equal parts as possible, none larger than `most`."""
     count = -(-pixels // most)
     small = pixels // count
     tall = pixels - small * count

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolution whose window is bent by offsets."""
+"""Deformable convolution: the taps of a window are displaced by offsets from a tensor."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..conv2d.geometry import ConvParameters, window_name
 
 @dataclass(frozen=True)
 class DeformParameters(ConvParameters):
-    """Parameters of `deform_conv.c.j2`. groups: of channels. offset_groups: of those that share offsets. mask: there is
-    one."""
+    """Parameters of `deform_conv.c.j2`. groups: of channels. offset_groups: of channels that share offsets. mask: there
+    is a mask."""
 
     groups: int
     offset_groups: int
@@ -21,7 +21,7 @@ class DeformParameters(ConvParameters):
 
 
 class WindowsDeformConv(Kernel):
-    """Window by window, gathered into scratch."""
+    """Gathers one window after the other into scratch and multiplies it by the filters."""
 
     name = "windows"
     dtypes, static = (FLOAT32,), (1,)

@@ -15,8 +15,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class GridParameters(Parameters):
-    """Parameters of `grid.c.j2`. axes: letters of the image's axes. mode, padding, align: as the operator has them.
-    blocked: the image is not in plain layout."""
+    """Parameters of `grid.c.j2`. axes: letters of the image's axes. mode, padding, align: as in the operator. blocked:
+    the image has a blocked layout."""
 
     axes: str
     mode: str
@@ -26,7 +26,8 @@ class GridParameters(Parameters):
 
 
 class GridPixels(Kernel):
-    """Pixel by pixel: indices and weights once, then all channels; images in vectors of channels, volumes plain."""
+    """Samples pixel by pixel: indices and weights once, then all channels. Images go by vectors of channels, volumes
+    one channel at a time."""
 
     name = "pixels"
     dtypes = (FLOAT32,)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels that read the regions of an image."""
+"""Kernels that pool regions of an image."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class RoiParameters(Parameters):
-    """Parameters of `roi_pool.c.j2`. scale: of the regions, as C."""
+    """Parameters of `roi_pool.c.j2`. scale: factor on the regions' coordinates, a C literal."""
 
     scale: str
 
 
 @dataclass(frozen=True)
 class RoiAlignParameters(RoiParameters):
-    """Parameters of `roi_align.c.j2`. mode: avg or max. half_pixel: pixels are counted at their middle. samples: of a
-    bin along an axis; 0: as many as it has pixels."""
+    """Parameters of `roi_align.c.j2`. mode: avg or max. half_pixel: coordinates refer to the centres of pixels.
+    samples: of a bin along an axis; 0: as many as the bin has pixels."""
 
     mode: str
     half_pixel: bool
@@ -31,7 +31,7 @@ class RoiAlignParameters(RoiParameters):
 
 
 class _RoiBins(Kernel):
-    """Bin by bin, vectors of channels."""
+    """The base class: one bin after the other, by vectors of channels."""
 
     name = "bins"
     dtypes = (FLOAT32, FLOAT32, ANY)

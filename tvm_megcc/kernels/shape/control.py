@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The entries of loops and branches in place of a kernel."""
+"""Loops and branches, which are executed by the runtime and have no kernel."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..site import Site
 
 
 class Inlined(Kernel):
-    """The calls of the graphs in it; operands and results are plain."""
+    """Stands for a loop or branch, whose graphs have calls of their own. Operands and results are plain."""
 
     name = "inlined"
 

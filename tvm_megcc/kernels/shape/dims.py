@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The extents of a tensor as a tensor."""
+"""The kernel of Shape."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class DimsParameters(Parameters):
-    """Parameters of `dims.c.j2`. count: of the extents."""
+    """Parameters of `dims.c.j2`. count: number of extents."""
 
     count: int
 
 
 class DimsKernel(Kernel):
-    """Writes extents as data."""
+    """Writes the extents of a tensor as a tensor."""
 
     name = "dims"
 

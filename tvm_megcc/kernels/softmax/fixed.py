@@ -15,8 +15,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class FixedParameters(UnitParameters):
-    """Parameters of `fixed.c.j2`. least: of the operand's type. result, bits, low, high: the result's type and its
-    limits. sum_bits: whole bits of sums. length: of the table."""
+    """Parameters of `fixed.c.j2`. least: least value of the operand's type. result, bits, low, high: the result's type
+    and its limits. sum_bits: integer bits of sums. length: of the table."""
 
     least: int
     result: str
@@ -28,7 +28,7 @@ class FixedParameters(UnitParameters):
 
 
 class SoftmaxFixedLines(AlongAxis):
-    """A line a task, number by number: the same bits on every CPU."""
+    """Does one line in a task, element by element, with the same bits on every CPU."""
 
     name = "fixed"
     dtypes = (("int8", "uint8"), ("int32",))
@@ -55,7 +55,7 @@ class SoftmaxFixedLines(AlongAxis):
 
 @dataclass(frozen=True)
 class WideParameters(Parameters):
-    """Parameters of `wide.c.j2`. significand, shift: the factor that differences get. points: of a table."""
+    """Parameters of `wide.c.j2`. significand, shift: fixed-point factor on differences. points: of a table."""
 
     significand: int
     shift: int
@@ -63,7 +63,7 @@ class WideParameters(Parameters):
 
 
 class SoftmaxWideLines(AlongAxis):
-    """A line of int16 a task, number by number: the same bits on every CPU."""
+    """Does one line of int16 in a task, element by element, with the same bits on every CPU."""
 
     name = "wide"
     dtypes = (("int16",), ("int16",))

@@ -15,20 +15,20 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class SoftmaxParameters(Parameters):
-    """Parameters of `rows.c.j2` and `columns.c.j2`. log: the result's logarithm is wanted."""
+    """Parameters of `rows.c.j2` and `columns.c.j2`. log: the result is log-softmax."""
 
     log: bool
 
 
 @dataclass(frozen=True)
 class ShortParameters(SoftmaxParameters):
-    """Parameters of `short.c.j2`. longest: elements that a row may have."""
+    """Parameters of `short.c.j2`. longest: most elements of a row."""
 
     longest: int
 
 
 class SoftmaxRows(AlongAxis):
-    """Along the last axis in memory: a row a task."""
+    """Softmax along the last axis in memory, one row in a task."""
 
     name = "rows"
     dtypes = (FLOAT32,)
@@ -61,7 +61,7 @@ class SoftmaxRows(AlongAxis):
 
 
 class SoftmaxShortRows(SoftmaxRows):
-    """Rows of a few elements: a vector of rows a task, turned into columns."""
+    """Softmax of rows with few elements. A task transposes as many rows as a vector has lanes."""
 
     name = "short"
     LONGEST = 8
@@ -85,7 +85,7 @@ class SoftmaxShortRows(SoftmaxRows):
 
 
 class SoftmaxColumns(SoftmaxRows):
-    """Along any other axis: a vector of neighbouring lines a task."""
+    """Softmax along any other axis, a vector of neighbouring lines in a task."""
 
     name = "columns"
 

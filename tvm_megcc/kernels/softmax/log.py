@@ -14,9 +14,9 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class LogParameters(Parameters):
-    """Parameters of `log.c.j2`: the constants of ops/quantized/log_softmax.py, and where the operand has what.
+    """Parameters of `log.c.j2`, with the meaning of the constants of ops/quantized/log_softmax.py.
 
-    low: the least number of the element type.
+    low: least value of the element type.
     """
 
     sum_bits: int
@@ -35,7 +35,7 @@ class LogParameters(Parameters):
 
 
 class LogSoftmaxFixedLines(AlongAxis):
-    """A line a task, number by number: the same bits on every CPU."""
+    """Does one line in a task, element by element, with the same bits on every CPU."""
 
     name = "fixed"
     dtypes = (("int8", "uint8"), ("int32",))

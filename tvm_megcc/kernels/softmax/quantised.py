@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel of softmax between quantised numbers."""
+"""The kernel of softmax from quantized to quantized elements."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class QuantisedParameters(UnitParameters):
-    """Parameters of `quantised.c.j2`. result: the C type of an element of y. zero: its zero point."""
+    """Parameters of `quantised.c.j2`. result: C type of an element of y. zero: its zero point."""
 
     result: str
     zero: int
 
 
 class SoftmaxQuantisedLines(Kernel):
-    """A line a task, the same bits on every CPU."""
+    """Does one line in a task, with the same bits on every CPU."""
 
     name = "lines"
     dtypes = (BYTES, ("int32",), ("float32",))

@@ -20,7 +20,7 @@ class NonZeroParameters(Parameters):
 
 
 class NonZeroCount(Kernel):
-    """One task."""
+    """Counts the elements that are not 0, in one task."""
 
     name = "scan"
 
@@ -34,7 +34,7 @@ class NonZeroCount(Kernel):
 
 
 class NonZeroScan(Kernel):
-    """One task."""
+    """Lists the indices of the elements that are not 0, in one task."""
 
     name = "scan"
 
@@ -52,15 +52,16 @@ class NonZeroScan(Kernel):
 
 @dataclass(frozen=True)
 class NonMaxParameters(Parameters):
-    """Parameters of `non_max.c.j2`. counted: it writes how many boxes it found; otherwise it fails where they are not
-    COUNT. lines: boxes that were taken are kept in lines, for vectors."""
+    """Parameters of `non_max.c.j2`. counted: the number of boxes is a result; otherwise it must be COUNT, or the call
+    fails. lines: accepted boxes are copied to lines, which are compared by vectors."""
 
     counted: bool
     lines: bool
 
 
 class NonMaxSearch(Kernel):
-    """One task: of each class the best box that is left, again and again, if none that was taken overlaps it."""
+    """Non-maximum suppression in one task. For each class, it repeatedly takes the best remaining box, and accepts it
+    unless an accepted box overlaps it."""
 
     name = "search"
     dtypes = (FLOAT32, FLOAT32, ("int64",), FLOAT32, FLOAT32)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel of non-maximum suppression."""
+"""The kernel of detection postprocessing with non-maximum suppression."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class DetectionsParameters(Parameters):
-    """Parameters of `detections.c.j2`. count, classes, per_class, background: as the operator has them. least, overlap:
-    in C."""
+    """Parameters of `detections.c.j2`. count, classes, per_class, background: as in the operator. least, overlap: C
+    literals of the score and overlap thresholds."""
 
     count: int
     classes: int
@@ -25,7 +25,7 @@ class DetectionsParameters(Parameters):
 
 
 class DetectionsSearch(Kernel):
-    """One task: the best box that is left, again and again; each takes those away that overlap it."""
+    """Repeatedly takes the best remaining box and removes those that overlap it, in one task."""
 
     name = "search"
     dtypes = (FLOAT32,)

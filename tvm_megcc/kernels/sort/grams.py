@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Occurrences of grams, found by bisection in a sorted table."""
+"""Counts n-grams, found by bisection in a sorted table."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class GramParameters(Parameters):
-    """Parameters of `grams.c.j2`. sizes: of each kind of gram its words, where its grams and its words begin, how many
-    it has, and the largest distance of neighbours."""
+    """Parameters of `grams.c.j2`. sizes: for each size of n-gram: its words, offset of its n-grams, offset of their
+    words, number of n-grams, and the largest distance between neighbours."""
 
     sizes: tuple[tuple[int, int, int, int, int], ...]
 
 
 class GramSearch(Kernel):
-    """A task is a row."""
+    """Counts the n-grams of one row in a task."""
 
     name = "bisection"
     dtypes = (("int64",), ("int64",), ("int32",))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The largest elements of a line, by a heap."""
+"""The K largest elements of a line, by a heap."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ..parameters import UnitParameters
 from ..reduce.along_axis import AlongAxis
 from ..site import Site
 
-#: The heap of a line lies in a worker's scratch.
+#: Most K, because the heap lies in a worker's scratch.
 MOST = 1 << 16
 
 
 @dataclass(frozen=True)
 class TopKParameters(UnitParameters):
-    """Parameters of `top_k.c.j2`. real: elements may be NaN. largest: those are wanted, not the smallest."""
+    """Parameters of `top_k.c.j2`. real: elements may be NaN. largest: takes the largest, not the smallest."""
 
     real: bool
     largest: bool
 
 
 class TopKHeap(AlongAxis):
-    """A heap of the best elements so far."""
+    """Finds the K best elements of one line in a task, with a heap of the best so far."""
 
     name = "heap"
     dtypes = ((*NUMBERS, "bool"), ANY)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of equal slices, by sorting."""
+"""Groups equal slices by sorting."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class UniqueParameters(UnitParameters):
-    """Parameters of `unique.c.j2`. real: elements may be NaN. sorted: groups are in the order of their values."""
+    """Parameters of `unique.c.j2`. real: elements may be NaN. sorted: groups are numbered in the order of values."""
 
     real: bool
     sorted: bool
 
 
 class UniqueSort(Kernel):
-    """One task: indices of slices sorted in the scratch."""
+    """Sorts the indices of slices in scratch, in one task."""
 
     name = "sort"
     dtypes = ((*NUMBERS, "bool"),)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops of TVM as a kernel: their text comes with the operator."""
+"""Loops of TVM as a kernel. The operator holds their C code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TirParameters(Parameters):
 
 
 class TirLoops(Kernel):
-    """The loops as they were printed."""
+    """Runs the loops as they were printed."""
 
     name = "tir"
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decision trees by bit masks (QuickScorer, Lucchese et al., 2015): each failed test of a row removes leaves from the
-masks of its tree.
+"""Decision trees by bit masks: each failed test of a row removes leaves from the mask of its tree.
 
 After C. Lucchese et al., "QuickScorer: A Fast Algorithm to Rank Documents with Additive Ensembles of Regression Trees",
 SIGIR 2015, and for several rows at a time T. Ye et al., "RapidScorer", KDD 2018.
@@ -21,7 +20,7 @@ from ..site import Site
 
 #: Most leaves of a tree: bits of a mask.
 MOST_LEAVES = 64
-#: Rows that go together.
+#: Rows that are evaluated together.
 TOGETHER = 16
 
 
@@ -29,8 +28,8 @@ TOGETHER = 16
 class Forest:
     """Trees in which each node and each leaf is reached once.
 
-    leaves: the numbers of the leaves, tree by tree, each from left to right. base: where a tree's begin, and their end.
-    tree: of each inner node. masks: by inner node, the leaves that stay if the second way is gone: bits from the left.
+    leaves: numbers of the leaves, tree by tree, each from left to right. base: where each tree's leaves begin, and the
+        end. tree: of each inner node. masks: for each inner node, bits of the leaves outside its first branch.
     """
 
     leaves: np.ndarray
@@ -40,7 +39,7 @@ class Forest:
 
     @staticmethod
     def of(nodes: np.ndarray, roots: np.ndarray, leaf_count: int) -> Forest | None:
-        """None for others, and for trees of more than `MOST_LEAVES`."""
+        """Returns the trees as a forest; None if a node is shared or a tree has more than `MOST_LEAVES`."""
         inner, leaves, base = len(nodes), [], [0]
         tree, masks = np.full(inner, -1, np.int32), np.zeros(inner, np.uint64)
         children = nodes[:, :2].tolist()
@@ -48,7 +47,7 @@ class Forest:
             start = len(leaves)
             waiting = [(root, False)]
             begins = {}
-            while waiting:      # a node again, when what its first way leads to is done
+            while waiting:      # visits a node again when its first branch is done
                 node, seen = waiting.pop()
                 if node >= inner:
                     leaves.append(node - inner)
@@ -76,7 +75,7 @@ def _order(nodes: np.ndarray) -> np.ndarray:
 
 @packer("tree_begins")
 def begins(nodes: np.ndarray, features: int) -> np.ndarray:
-    """Where the nodes of each feature begin, and their end."""
+    """Returns where the nodes of each feature begin, and the end of the last ones."""
     return np.searchsorted(np.sort(nodes[:, 2] >> 1), np.arange(features + 1)).astype(np.int32)
 
 
@@ -87,7 +86,7 @@ def thresholds(nodes: np.ndarray) -> np.ndarray:
 
 @packer("tree_numbers")
 def numbers(nodes: np.ndarray, roots: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Twice the tree of each node, and 1 if NaN goes the second way."""
+    """Returns, for each node, twice its tree, plus 1 if NaN takes the second branch."""
     forest = Forest.of(nodes, roots, len(first) - 1)
     return (2 * forest.tree + (nodes[:, 2] & 1))[_order(nodes)].astype(np.int32)
 
@@ -110,14 +109,14 @@ def leaves(roots: np.ndarray, nodes: np.ndarray, first: np.ndarray) -> np.ndarra
 
 @packer("tree_weights")
 def weights(values: np.ndarray, nodes: np.ndarray, roots: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """The only weight of each leaf, in the order of `leaves`."""
+    """Returns the weight of each leaf, which has only one, in the order of `leaves`."""
     return values[first[:-1]][Forest.of(nodes, roots, len(first) - 1).leaves]
 
 
 @dataclass(frozen=True)
 class MaskParameters(Parameters):
-    """Parameters of `masks.c.j2`. unit: the C type of a feature. bits: of a mask. together: rows. fold: as of the
-    operator. start: in C, what is folded first. single: each leaf has one weight, and there is one target."""
+    """Parameters of `masks.c.j2`. unit: C type of a feature. bits: of a mask. together: rows. fold: as in the operator.
+    start: C literal, initial value of the fold. single: each leaf has one weight, and there is one target."""
 
     unit: str
     bits: int
@@ -128,10 +127,10 @@ class MaskParameters(Parameters):
 
 
 class TreeMasks(Kernel):
-    """Evaluates trees without walking them (QuickScorer, Lucchese et al., SIGIR 2015). A task is a row. The nodes of a
-    feature are sorted by threshold, so those that a row's value exceeds come first; each of them removes the leaves of
-    its first branch from the mask of its tree. The leftmost leaf that remains is where a walk would end. Trees are
-    summed in their order."""
+    """Evaluates trees without walking them (QuickScorer, Lucchese et al., SIGIR 2015), one row in a task. The nodes of
+    a feature are sorted by threshold, so those that a row's value exceeds come first. Each of them removes the leaves
+    of its first branch from the mask of its tree. The leftmost remaining leaf is where a walk would end. Trees are
+    summed in order."""
 
     name = "masks"
     constants = (1, 2, 3, 4, 5)

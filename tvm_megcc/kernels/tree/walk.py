@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decision trees by traversal: several independent walks at a time hide the latency of loads."""
+"""Decision trees by traversal. Several independent walks at a time hide the latency of loads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..site import Site
 
 @packer("leaf_rows")
 def with_leaves(nodes: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """The nodes and after them a row for each leaf, which leads to itself."""
+    """Returns the nodes, followed by a row for each leaf, whose branches lead to itself."""
     leaves = np.zeros((len(first) - 1, nodes.shape[1]), np.int32)
     leaves[:, :2] = (len(nodes) + np.arange(len(leaves)))[:, None]
     leaves[:, 3:] = np.array([np.inf], np.float32 if nodes.shape[1] == WORDS["float32"] else np.float64).view(np.int32)
@@ -27,8 +27,8 @@ def with_leaves(nodes: np.ndarray, first: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TreeParameters(Parameters):
-    """Parameters of `walk.c.j2`. unit: the C type of a feature. words: of a node. walks: at a time. fold: as of the
-    operator. start: in C, what is folded first."""
+    """Parameters of `walk.c.j2`. unit: C type of a feature. words: of a node. walks: at a time. fold: as in the
+    operator. start: C literal, initial value of the fold."""
 
     unit: str
     words: int
@@ -38,8 +38,8 @@ class TreeParameters(Parameters):
 
 
 class TreeWalk(Kernel):
-    """A task is a row. Where there are several, they walk through one tree together, else one row through several
-    trees. Sums are those of the trees in their order, whatever walks together."""
+    """Walks the trees for one row in a task; several rows walk through one tree together, a single row through several
+    trees. Trees are summed in order, whatever walks together."""
 
     name = "walk"
     constants = (1, 3)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Running a compiled model.
+ * Runs a compiled model.
  *
  *     megcc_model model;                             // yours, a fixed size; read-only after opening, shared by threads
  *     megcc_model_open(&model, &NAME_module, data, size, NULL, &error);
@@ -11,13 +11,14 @@
  *     const float *scores = megcc_session_output(session, 0, NULL);
  *
  * Nothing is copied and nothing is allocated: `data` and the memory of a session must outlive their users. There are
- * no globals. Every function that returns int32_t returns a status, 0 is success. `error` and `options` may be NULL;
- * options that are all zero are the defaults.
+ * no globals. Functions that return int32_t return a status, 0 for success. `error` and `options` may be NULL; options
+ * that are all zero are the defaults.
  *
  * Switches for the C files (use the same for all): MEGCC_NO_STRINGS leaves out error messages and kernel names,
- * MEGCC_NO_DYNAMIC shapes that change, MEGCC_NO_THREADS the parallel hook, MEGCC_NO_CPU_DETECT asking the CPU,
- * MEGCC_NO_REGIONS memory in several blocks, MEGCC_NO_STDIO the functions at the end that use files and the heap. MEGCC_TRUSTED_DATA leaves out the checks of
- * containers, where they are constants of the program; never where they come from a file or over a wire.
+ * MEGCC_NO_DYNAMIC dynamic shapes, MEGCC_NO_THREADS the parallel hook, MEGCC_NO_CPU_DETECT CPU detection,
+ * MEGCC_NO_REGIONS memory in several blocks, MEGCC_NO_STDIO the functions at the end that use files and the heap.
+ * MEGCC_TRUSTED_DATA leaves out the checks of containers: only for containers that are constants of the program, never
+ * for those from a file or a network.
  */
 #ifndef MEGCC_H
 #define MEGCC_H
@@ -37,28 +38,28 @@ extern "C" {
 
 enum {
     MEGCC_OK = 0,
-    MEGCC_MORE = 1,             /* megcc_session_step: instructions are left */
+    MEGCC_MORE = 1,             /* megcc_session_step: instructions remain */
     /* the caller */
     MEGCC_E_ARGUMENT = 0x10,    /* an argument is NULL, out of range, too small or misaligned */
-    MEGCC_E_SHAPE = 0x11,       /* the model was not compiled for these input shapes, or for what a run counted */
-    MEGCC_E_ORDER = 0x12,       /* not now: shapes are not set yet, an input has no data */
-    MEGCC_E_VERSION = 0x13,     /* header, library and kernels are of different versions or switches */
+    MEGCC_E_SHAPE = 0x11,       /* the model was not compiled for these input shapes, or for a computed extent */
+    MEGCC_E_ORDER = 0x12,       /* too early: shapes are not set yet, or an input has no data */
+    MEGCC_E_VERSION = 0x13,     /* header, library and kernels have different versions or switches */
     /* the container */
     MEGCC_E_FORMAT = 0x20,      /* no container, or one of another format */
     MEGCC_E_CORRUPT = 0x21,     /* damaged: `where` names the field, `detail` the row */
-    MEGCC_E_CODE = 0x22,        /* made for other code, or for CPUs that this is not */
+    MEGCC_E_CODE = 0x22,        /* made for other code, or for other CPUs than this one */
     MEGCC_E_SIGNATURE = 0x23,   /* a call does not fit its kernel */
     MEGCC_E_CHECKSUM = 0x24,    /* the weights are damaged */
     MEGCC_E_UNSUPPORTED = 0x25, /* needs something that this build of the runtime leaves out */
     MEGCC_E_UNTRUSTED = 0x26,   /* megcc_signed.h: not signed with this key, or not for this product */
     /* resources */
-    MEGCC_E_MEMORY = 0x30,      /* the session's memory is too small or misaligned: `needed` says */
-    MEGCC_E_ALLOCATION = 0x31,  /* the allocator gave nothing, or there is none */
+    MEGCC_E_MEMORY = 0x30,      /* the session's memory is too small or misaligned; see `needed` */
+    MEGCC_E_ALLOCATION = 0x31,  /* the allocator returned NULL, or there is none */
     MEGCC_E_FILE = 0x32,        /* the file cannot be read */
-    MEGCC_E_THREADS = 0x33,     /* threads cannot be made or are not as promised; `needed`: at most so many */
+    MEGCC_E_THREADS = 0x33,     /* threads cannot be created or break their contract; `needed`: most threads */
     /* execution */
-    MEGCC_E_CANCELLED = 0x40,   /* the observer said so, or turn_limit */
-    MEGCC_E_KERNEL = 0x41       /* a kernel refused the values of its operands; `detail` is what it returned */
+    MEGCC_E_CANCELLED = 0x40,   /* by the observer or by turn_limit */
+    MEGCC_E_KERNEL = 0x41       /* a kernel rejected the values of its operands; `detail` is what it returned */
 };
 
 typedef struct megcc_error {
@@ -66,7 +67,7 @@ typedef struct megcc_error {
     uint32_t instruction;       /* MEGCC_NONE: none in particular */
     const char *where;          /* argument or field of schema/megcc.fbs; NULL: unknown, or MEGCC_NO_STRINGS */
     int64_t detail;             /* the row of that field, or the value that is wrong */
-    uint64_t needed;            /* bytes, alignment or count that would do; 0: does not apply */
+    uint64_t needed;            /* sufficient bytes, alignment or count; 0: does not apply */
 } megcc_error;
 
 #ifndef MEGCC_NO_STRINGS
@@ -80,7 +81,7 @@ const char *megcc_error_text(const megcc_error *error, char *buffer, size_t size
 enum {
     MEGCC_FLOAT32, MEGCC_FLOAT16, MEGCC_FLOAT64, MEGCC_INT8, MEGCC_UINT8, MEGCC_INT16, MEGCC_UINT16, MEGCC_INT32,
     MEGCC_UINT32, MEGCC_INT64, MEGCC_UINT64, MEGCC_BOOL,
-    /* numbers of fewer than 8 bits have a byte each and lie in its low bits */
+    /* elements of fewer than 8 bits have a byte each and lie in its low bits */
     MEGCC_BFLOAT16, MEGCC_FLOAT8_E4M3FN, MEGCC_FLOAT8_E4M3FNUZ, MEGCC_FLOAT8_E5M2, MEGCC_FLOAT8_E5M2FNUZ,
     MEGCC_FLOAT8_E8M0FNU, MEGCC_FLOAT4_E2M1FN, MEGCC_INT4, MEGCC_UINT4, MEGCC_INT2, MEGCC_UINT2
 };
@@ -92,14 +93,14 @@ typedef struct megcc_quant {
     int32_t zero_point;
 } megcc_quant;
 
-/* The description of a tensor. Pointers lead into the container. */
+/* The description of a tensor. Pointers point into the container. */
 typedef struct megcc_tensor {
     const char *name;           /* "" if it has none */
     uint8_t dtype, layout, rank;
-    uint8_t block;              /* channels a block of MEGCC_NCHWC, otherwise 0 */
-    int32_t dims[MEGCC_MAX_RANK]; /* in the model's order whatever the layout; -1: not known before set_shapes,
-                                 * or, of what a run counts, before that run */
-    uint64_t bytes;             /* 0 while a dimension is not known */
+    uint8_t block;              /* channels in a block of MEGCC_NCHWC, otherwise 0 */
+    int32_t dims[MEGCC_MAX_RANK]; /* in the model's order, whatever the layout; -1: unknown before set_shapes or, if a
+                                 * run computes it, before that run */
+    uint64_t bytes;             /* 0 while a dimension is unknown */
     const megcc_quant *quant;   /* NULL: not quantised */
     uint32_t quants;            /* number of entries: 1, or the extent of `quant_axis` */
     int32_t quant_axis;         /* -1: one entry for all */
@@ -122,14 +123,14 @@ typedef struct megcc_rows {
     uint32_t count;
 } megcc_rows;
 
-/* The part of a container that this CPU runs. */
+/* The program in a container that this CPU runs. */
 typedef struct megcc_program {
     const megcc_code *code;
     uint32_t isa, alignment, workers, symbols, values;
-    uint32_t operands;          /* of the instruction that has most */
+    uint32_t operands;          /* most operands of an instruction */
     uint32_t counts;            /* number of symbols, the last ones, that a run computes */
-    uint32_t unbounded;         /* number of tensors without a place in the arena */
-    uint32_t arena_bytes;       /* in the session's own memory, of the device model that wants most */
+    uint32_t unbounded;         /* number of tensors without an offset in the arena */
+    uint32_t arena_bytes;       /* in the session's own memory, for the device model that needs most */
     megcc_rows rows[MEGCC_PROGRAM_VECTORS];
 } megcc_program;
 
@@ -139,7 +140,7 @@ typedef struct megcc_model {
     const uint8_t *data;        /* the container */
     uint32_t size;              /* without weights that lie after it */
 #if SIZE_MAX > UINT32_MAX
-    uint32_t weight_unit;       /* bytes that Tensor.data of a weight counts */
+    uint32_t weight_unit;       /* unit of Tensor.data of a weight, in bytes */
 #endif
     const uint8_t *weights;
     size_t weights_bytes;
@@ -148,9 +149,9 @@ typedef struct megcc_model {
     megcc_program program;
 } megcc_model;
 
-/* Checks all of the container that this CPU runs, but the values of its weights; costs microseconds, and at most time in
- * proportion to `size`. `data` must be aligned as the generated header says, and stay as it is. On failure the model is
- * not usable. */
+/* Checks the part of the container that this CPU runs, except for the values of its weights. The time is microseconds,
+ * and at most proportional to `size`. `data` must be aligned as the generated header says, and must not change. After a
+ * failure the model is not usable. */
 int32_t megcc_model_open_version(uint32_t api, megcc_model *model, const megcc_module *module, const void *data,
                                  size_t size, const megcc_model_options *options, megcc_error *error);
 
@@ -160,14 +161,14 @@ static inline int32_t megcc_model_open(megcc_model *model, const megcc_module *m
     return megcc_model_open_version(MEGCC_API, model, module, data, size, options, error);
 }
 
-/* Compares the CRC-32 of the weights: reads all of them. */
+/* Compares the CRC-32 of the weights, which reads all of them. */
 int32_t megcc_model_check(const megcc_model *model, megcc_error *error);
 
-/* The bytes that a session needs, and their alignment. */
+/* Returns the bytes that a session needs, and their alignment. */
 size_t megcc_model_memory(const megcc_model *model, size_t *alignment);
 
-/* Bytes of the block `index` of memory that a session needs besides, with the same alignment, for models that were
- * compiled for several regions of memory; 0: none. */
+/* Returns the bytes of block `index` of additional memory that a session needs, with the same alignment, if the model
+ * was compiled for several regions of memory; 0: none. */
 size_t megcc_model_region(const megcc_model *model, uint32_t index);
 
 uint32_t megcc_model_inputs(const megcc_model *model);
@@ -194,7 +195,7 @@ typedef struct megcc_session megcc_session;
 typedef void (*megcc_body)(void *context, int32_t task, int32_t worker);
 
 /* `run` calls body(context, task, worker) once for every task in [0, tasks), in any order, on any threads, with
- * `worker` in [0, workers) and never the same worker twice at a time; it returns when all are done. */
+ * `worker` in [0, workers), and no two calls with the same worker at the same time. It returns when all are done. */
 typedef struct megcc_parallel {
     void (*run)(void *user, megcc_body body, void *context, int32_t tasks);
     void *user;
@@ -207,14 +208,14 @@ typedef struct megcc_observer {
     void *user;
 } megcc_observer;
 
-/* Memory of tensors whose size has no bound. Gives a block of `bytes` with the alignment of megcc_model_memory(), or
- * NULL; bytes = 0 takes the block `old` of `old_bytes` back. Contents need not be kept. */
+/* Allocates tensors whose size has no bound. Returns a block of `bytes` with the alignment of megcc_model_memory(), or
+ * NULL. With bytes = 0 it frees the block `old` of `old_bytes`. Contents need not be preserved. */
 typedef struct megcc_allocator {
     void *(*resize)(void *user, void *old, size_t old_bytes, size_t bytes);
     void *user;
 } megcc_allocator;
 
-/* A block of memory of another kind than the session's own. */
+/* A block of another kind of memory than the session's own. */
 typedef struct megcc_region {
     void *memory;
     size_t bytes;
@@ -224,19 +225,20 @@ typedef struct megcc_session_options {
     megcc_parallel parallel;
     megcc_observer observer;
     megcc_allocator allocator;
-    uint64_t memory_limit;      /* of what the allocator gives at a time, in bytes; 0: none. Beyond: MEGCC_E_MEMORY */
-    uint64_t turn_limit;        /* the most iterations of loops in a run; 0: 2^32 - 1. Beyond: MEGCC_E_CANCELLED */
-    megcc_region region[MEGCC_MAX_REGIONS - 1]; /* what megcc_model_region() asks for */
+    uint64_t memory_limit;      /* most bytes from the allocator at a time; 0: no limit. Beyond: MEGCC_E_MEMORY */
+    uint64_t turn_limit;        /* most iterations of loops in a run; 0: 2^32 - 1. Beyond: MEGCC_E_CANCELLED */
+    megcc_region region[MEGCC_MAX_REGIONS - 1]; /* the blocks that megcc_model_region() requires */
 } megcc_session_options;
 
-/* Builds a session in `memory`. If that is too small or misaligned: MEGCC_E_MEMORY, and nothing is written to it. */
+/* Creates a session in `memory`. If that is too small or misaligned, returns MEGCC_E_MEMORY and writes nothing there.
+   */
 int32_t megcc_session_open(megcc_session **session, const megcc_model *model, void *memory, size_t size,
                            const megcc_session_options *options, megcc_error *error);
 
-/* Gives back what the allocator gave. A session whose shapes all have limits may just be forgotten. */
+/* Frees memory from the allocator. A session whose shapes all have limits needs no call. */
 void megcc_session_close(megcc_session *session);
 
-/* The shapes of all inputs. Bindings are dropped, states begin anew. On failure nothing changes. */
+/* Sets the shapes of all inputs. Bindings are dropped and states are reset. On failure nothing changes. */
 typedef struct megcc_shape {
     int32_t rank;
     int32_t dims[MEGCC_MAX_RANK];
@@ -245,36 +247,36 @@ typedef struct megcc_shape {
 int32_t megcc_session_set_shapes(megcc_session *session, const megcc_shape *shapes, uint32_t count,
                                  megcc_error *error);
 
-/* The same for the next piece of a sequence: states stay as they are. MEGCC_E_SHAPE: with these shapes they lie
- * elsewhere, or have other extents. Not with MEGCC_NO_DYNAMIC. */
+/* Sets the shapes for the next piece of a sequence, and keeps states. MEGCC_E_SHAPE: with these shapes, states would
+ * have other offsets or extents. Not with MEGCC_NO_DYNAMIC. */
 int32_t megcc_session_reshape(megcc_session *session, const megcc_shape *shapes, uint32_t count, megcc_error *error);
 
-/* Where to write an input before a run; `tensor` (or NULL) receives its description. A run overwrites it. NULL: there
- * is no such input, it is bound, or it has no shape or memory yet. */
+/* Returns where to write an input before a run; `tensor` (or NULL) receives its description. A run overwrites it. NULL:
+ * there is no such input, it is bound, or it has no shape or memory yet. */
 void *megcc_session_input(megcc_session *session, uint32_t index, megcc_tensor *tensor);
 
-/* Where an output is, and after a run its shape, until the next run or until an input is written: they may share memory. NULL: there is no such
- * output, or it has no shape or memory yet. */
+/* Returns an output, and after a run its shape, until the next run or until an input is written, because they may share
+ * memory. NULL: there is no such output, or it has no shape or memory yet. */
 const void *megcc_session_output(megcc_session *session, uint32_t index, megcc_tensor *tensor);
 
-/* Reads an input from, or writes an output to, your memory instead; NULL ends it. The memory is aligned for its
- * element type, inputs are never written, outputs overlap nothing. A kept state cannot be bound, nor an
- * output that is written where its state is. */
+/* Makes the session read an input from, or write an output to, your memory; NULL ends that. The memory must be aligned
+ * for its element type; inputs are never written; outputs must not overlap anything. Neither a state that is kept nor
+ * an output that is written into its state can be bound. */
 int32_t megcc_session_bind_input(megcc_session *session, uint32_t index, const void *data, size_t bytes);
 int32_t megcc_session_bind_output(megcc_session *session, uint32_t index, void *data, size_t bytes);
 
-/* Computes the outputs. A failed run leaves the session usable and its states as they were, but for those that are
- * updated in place (report.txt names them): elements that the run would have overwritten may have new values. Run again
- * with the same inputs it gives what it would have given. */
+/* Computes the outputs. After a failed run the session is usable and its states are as before, except for states that
+ * are updated in place (report.txt names them): elements that the run would have overwritten may have new values.
+ * Another run with the same inputs gives what that run would have given. */
 int32_t megcc_session_run(megcc_session *session, megcc_error *error);
 
-/* The same in pieces: one instruction. MEGCC_MORE until the outputs are there; the next step starts a new run. */
+/* Runs one instruction. Returns MEGCC_MORE until the outputs are computed; the next step starts a new run. */
 int32_t megcc_session_step(megcc_session *session, megcc_error *error);
 
-/* Sets states to what they begin with, which is zero where the model says nothing else, and drops a run that was begun by steps. */
+/* Resets states to their initial values, zero by default, and drops a run that steps have begun. */
 void megcc_session_reset(megcc_session *session);
 
-/* For observers: operand (inputs, then outputs) of an instruction, and its kernel's name ("" without strings). */
+/* For observers: an operand (inputs, then outputs) of an instruction, and its kernel's name ("" without strings). */
 const void *megcc_session_operand(megcc_session *session, uint32_t instruction, uint32_t operand,
                                   megcc_tensor *tensor);
 const char *megcc_session_kernel(const megcc_session *session, uint32_t instruction);
@@ -283,7 +285,7 @@ const char *megcc_session_kernel(const megcc_session *session, uint32_t instruct
 
 #ifndef MEGCC_NO_STDIO
 /* A file as `data` for megcc_model_open: mapped read-only where that exists, otherwise read into aligned memory. Nobody
- * may write to a mapped file, or cut it off: that would end the process with SIGBUS. */
+ * may write to a mapped file or truncate it: truncation would end the process with SIGBUS. */
 typedef struct megcc_file {
     void *data;
     size_t size;
@@ -293,24 +295,24 @@ typedef struct megcc_file {
 int32_t megcc_file_open(megcc_file *file, const char *path, megcc_error *error);
 void megcc_file_close(megcc_file *file);
 
-/* megcc_file_open and megcc_model_open. Close the file after the last use of the model. */
+/* Calls megcc_file_open and megcc_model_open. Close the file after the last use of the model. */
 int32_t megcc_model_load_file(megcc_model *model, megcc_file *file, const megcc_module *module, const char *path,
                               const megcc_model_options *options, megcc_error *error);
 
-/* A block of the heap with the given alignment (a power of two), or NULL. */
+/* Returns a block of the heap with the given alignment (a power of two), or NULL. */
 void *megcc_heap_get(size_t bytes, size_t alignment);
 void megcc_heap_free(void *memory);
 
-/* An allocator over the heap, for blocks aligned as the model wants. */
+/* Returns an allocator on the heap, for blocks with the alignment of the model. */
 megcc_allocator megcc_heap_allocator(const megcc_model *model);
 #endif
 
 #ifndef MEGCC_NO_THREADS
 typedef struct megcc_pool megcc_pool;
 
-/* A pool of `workers` threads, the calling one among them, in `memory` of megcc_pool_bytes() aligned for a pointer.
- * Serves one session at a time. MEGCC_E_THREADS: there are no threads here. In a child of fork() the calling thread
- * does everything. */
+/* A pool of `workers` threads, including the calling one, in `memory` of megcc_pool_bytes(), aligned for a pointer. It
+ * serves one session at a time. MEGCC_E_THREADS: this build has no threads. In a child of fork(), the calling thread
+ * does all work. */
 size_t megcc_pool_bytes(int32_t workers);
 int32_t megcc_pool_open(megcc_pool **pool, void *memory, size_t size, int32_t workers);
 void megcc_pool_close(megcc_pool *pool);

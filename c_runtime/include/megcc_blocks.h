@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums of products of a block: numbers of 4 or 8 bits of MGC_LANES columns times int8, which all columns share. They are
- * exact, so they are the same on every CPU.
+ * Dot products of a block: elements of 4 or 8 bits of MGC_LANES columns times int8 x, which all columns share. Integer
+ * sums are exact, so they are the same on every CPU.
  *
- *   mgc_dots                   sums of a block, as the CPU has them until it ends
- *   mgc_dots_from(start)       begins one; start: int32 that every column's sum has besides
- *   mgc_dots_4(c,a,b,d,e,x)    c + products of sixteen x. a, b, d, e: bytes 0 to 15; a block has 32 of them at most
- *   mgc_dots_8(c,a,b,d,e,x)    the same of bytes of 8 bits: int8, with VNNI uint8
- *   mgc_dots_sum_4(c,start) mgc_dots_sum_8(c,start)    lanes of int32
- *   mgc_dots_x(p)              sixteen x, from -127 to 127
- *   mgc_bytes_at(p)            4 * MGC_LANES bytes; mgc_low_fours(w) mgc_high_fours(w): the halves of each
- *
- * A vector has four neighbouring numbers of each column, and a, b, d, e follow each other. With MGC_DOT_PAIRS it has
- * eight of each of two columns: a and b are of the first two columns, d and e of the others; x of two rows are
- * mgc_dots_x_pair(p,q,half), and their products mgc_dots_pair(c,a,b,d,e,x,y), of which mgc_dots_row(c,row,start) are
- * lanes of a row.
+ *   mgc_dots                   partial sums of a block, in the form that suits the CPU
+ *   mgc_dots_from(start)       initial sums; start: int32 to add to every column's sum
+ *   mgc_dots_4(c,a,b,d,e,x)    c + products of sixteen x. a, b, d, e: bytes 0 to 15; a block has at most 32 of them
+ *   mgc_dots_8(c,a,b,d,e,x)    the same for 8-bit elements: int8, with VNNI uint8
+ *   mgc_dots_sum_4(c,start) mgc_dots_sum_8(c,start)    the sums as lanes of int32
+ *   mgc_dots_x(p)              loads sixteen x, from -127 to 127
+ *   mgc_bytes_at(p)            loads 4 * MGC_LANES bytes; mgc_low_fours(w) mgc_high_fours(w): the low and high half of
+ each *
+ * A vector has four neighbouring elements of each column; a, b, d and e follow each other. With MGC_DOT_PAIRS it has
+ * eight elements of each of two columns: a and b of the first two columns, d and e of the others. Then
+ * mgc_dots_x_pair(p,q,half) loads x of two rows, mgc_dots_pair(c,a,b,d,e,x,y) adds their products, and
+ * mgc_dots_row(c,row,start) returns the sums of one row.
  */
 #ifndef MEGCC_BLOCKS_H
 #define MEGCC_BLOCKS_H
@@ -103,7 +103,7 @@ static MGC_INLINE mgc_i mgc_dots_sum_8(mgc_dots c, mgc_i start)
 }
 #define mgc_dots_sum_4 mgc_dots_sum_8
 #elif defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_ARMV7)
-/* Sums of int16 of blocks of 4 bits, of int32 of those of 8 bits: two columns in each. */
+/* Partial sums, int16 for 4-bit blocks, int32 for 8-bit blocks: `first` and `second` have two columns each. */
 typedef struct mgc_dots {
     int32x4_t first, second;
 } mgc_dots;
@@ -113,7 +113,7 @@ static MGC_INLINE mgc_dots mgc_dots_from(mgc_i start)
     (void)start;
     return c;
 }
-/* Number `four` of the fours of x, twice. */
+/* Elements 4 * `four` to 4 * `four` + 3 of x, twice. */
 #define MGC_TWICE(x, four) \
     vreinterpret_s8_s32(vdup_lane_s32((four) < 2 ? vget_low_s32(vreinterpretq_s32_s8(x)) : vget_high_s32(vreinterpretq_s32_s8(x)), (four) % 2))
 static MGC_INLINE int16x8_t mgc_dots_half(int16x8_t c, int8x8_t a, int8x8_t b, int8x8_t d, int8x8_t e, mgc_dots_of x)
@@ -170,12 +170,12 @@ static MGC_INLINE mgc_i mgc_dots_sum_8(mgc_dots c, mgc_i start)
 }
 #define mgc_dots_sum_4 mgc_dots_sum_8
 #elif defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2)
-/* Sums of int16 of blocks of 4 bits: 16 products in each. */
+/* Partial sums; those of 4-bit blocks are int16, with 16 products each. */
 typedef mgc_i mgc_dots;
 #if defined(MGC_ISA_AVX512)
 #define MGC_OF_BYTES(name, ...) ((mgc_i)_mm512_##name(__VA_ARGS__))
 typedef __m512i mgc_words;
-/* Returns x times the sign of w; for w = 0 any number. */
+/* Returns x with the sign of w applied; if w is 0, any number. */
 static MGC_INLINE mgc_i mgc_signed_as(mgc_i x, mgc_i w)
 {
     return (mgc_i)_mm512_mask_sub_epi8((__m512i)x, _mm512_movepi8_mask((__m512i)w), _mm512_setzero_si512(), (__m512i)x);
@@ -199,7 +199,7 @@ static MGC_INLINE mgc_dots mgc_dots_4(mgc_dots c, mgc_i a, mgc_i b, mgc_i d, mgc
     return mgc_add_words(mgc_add_words(c, mgc_two_products(d, mgc_four_x(x + 8))), mgc_two_products(e, mgc_four_x(x + 12)));
 }
 static MGC_INLINE mgc_i mgc_dots_sum_4(mgc_dots c, mgc_i start) { return mgc_iadd(mgc_twos(c), start); }
-/* |w| as uint8, 128 at most, times x with its sign: two products fit into int16. */
+/* Multiplies |w| as uint8, at most 128, by x with the sign of w: two products fit in int16. */
 static MGC_INLINE mgc_dots mgc_dots_each(mgc_dots c, mgc_i w, mgc_i x)
 {
     return mgc_iadd(c, mgc_twos(mgc_two_products(MGC_OF_BYTES(abs_epi8, (mgc_words)w), mgc_signed_as(x, w))));
@@ -211,7 +211,7 @@ static MGC_INLINE mgc_dots mgc_dots_8(mgc_dots c, mgc_i a, mgc_i b, mgc_i d, mgc
 }
 static MGC_INLINE mgc_i mgc_dots_sum_8(mgc_dots c, mgc_i start) { return mgc_iadd(c, start); }
 #else
-/* Vectors of C: each byte of a lane is widened. */
+/* Vectors of GNU C: each byte of a lane is widened. */
 typedef mgc_i mgc_dots;
 static MGC_INLINE mgc_dots mgc_dots_from(mgc_i start) { return start; }
 static MGC_INLINE mgc_dots mgc_dots_each(mgc_dots c, mgc_i w, const int8_t *x)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Elementary functions of one double, without libm. Products and sums are separate statements, so that no compiler
- * contracts them: the results are the same on every CPU. NaN gives NaN. Errors, over the whole range unless stated:
+ * Elementary functions of one double, without libm. Products and sums are separate statements, so that compilers do
+ * not contract them: results are the same on every CPU. NaN gives NaN. Errors, over the whole range unless stated:
  *
  *   mgd_sqrt              0.5 ULP
  *   mgd_exp  mgd_log      1 ULP, subnormal results and overflow included; log(0) = -inf, log(x < 0) = NaN
  *   mgd_log1p             2 ULP
- *   mgd_sin  mgd_cos      2 ULP, for every finite argument; of infinities NaN
+ *   mgd_sin  mgd_cos      2 ULP, for every finite argument; infinities give NaN
  *   mgd_tan               4 ULP
  *   mgd_asin mgd_acos     4 ULP; beyond [-1, 1] NaN
  *   mgd_atan              2 ULP
@@ -43,20 +43,20 @@ static inline double mgd_double(uint64_t u)
 
 static inline double mgd_abs(double x) { return mgd_double(mgd_bits(x) & 0x7fffffffffffffffu); }
 
-/* The magnitude of the first with the sign of the second. */
+/* Returns the magnitude of the first argument with the sign of the second. */
 static inline double mgd_with_sign(double magnitude, double sign)
 {
     return mgd_double((mgd_bits(magnitude) & 0x7fffffffffffffffu) | (mgd_bits(sign) & 0x8000000000000000u));
 }
 
-/* a * b + c, rounded twice. */
+/* Returns a * b + c, rounded twice. */
 static inline double mgd_mla(double a, double b, double c)
 {
     const double product = a * b;
     return product + c;
 }
 
-/* p[0] + p[1] x + … + p[n - 1] x^(n - 1) */
+/* Returns p[0] + p[1] x + … + p[n - 1] x^(n - 1). */
 static inline double mgd_polynomial(const double *p, int n, double x)
 {
     double sum = p[n - 1];
@@ -68,7 +68,7 @@ static inline double mgd_polynomial(const double *p, int n, double x)
 static inline double mgd_min(double a, double b) { return b < a || b != b ? b : a; }
 static inline double mgd_max(double a, double b) { return b > a || b != b ? b : a; }
 
-/* Adding 2^52 leaves no bit for a fraction; from there on every double is integral. */
+/* Adding 2^52 rounds to an integer; larger doubles are integers anyway. */
 static inline double mgd_round(double x)
 {
     const double magnitude = mgd_abs(x);
@@ -111,7 +111,7 @@ static inline double mgd_sqrt(double x)
 #else
     if (!(x > 0.0) || x == MGD_INF)
         return x < 0.0 ? MGD_NAN : x;
-    /* Digit by digit, one more than fits, which rounds: no root lies halfway between two doubles. */
+    /* Computes the root bit by bit, with one extra bit for rounding: no root lies halfway between two doubles. */
     const int tiny = x < 2.2250738585072014e-308;
     const uint64_t bits = mgd_bits(tiny ? x * 18014398509481984.0 : x);
     const int32_t exponent = (int32_t)(bits >> 52) - (tiny ? 1023 + 54 : 1023);
@@ -129,14 +129,14 @@ static inline double mgd_sqrt(double x)
 #endif
 }
 
-/* x * 2^n for n in [-2044, 2046]. */
+/* Returns x * 2^n for n in [-2044, 2046]. */
 static inline double mgd_ldexp(double x, int32_t n)
 {
     const int32_t half = n / 2;
     return x * mgd_double((uint64_t)(half + 1023) << 52) * mgd_double((uint64_t)(n - half + 1023) << 52);
 }
 
-/* x = 2^e * m with m in [sqrt(1/2), sqrt(2)), for positive finite x. */
+/* Splits a positive finite x into 2^e * m with m in [sqrt(1/2), sqrt(2)); returns m. */
 static inline double mgd_split(double x, int32_t *e)
 {
     const int tiny = x < 2.2250738585072014e-308;
@@ -146,7 +146,7 @@ static inline double mgd_split(double x, int32_t *e)
     return mgd_double(bits - (exponent << 52) + 0x3ff0000000000000u);
 }
 
-/* (e^r - 1 - r) / r^2 by its Taylor series, for |r| <= 0.35. */
+/* Returns (e^r - 1 - r) / r^2 by its Taylor series, for |r| <= 0.35. */
 static inline double mgd_exp_tail(double r)
 {
     static const double p[] = { 0.5, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320, 1.0 / 362880,
@@ -162,7 +162,7 @@ static inline double mgd_exp(double x)
     const double n = mgd_round(bounded * 1.4426950408889634);
     const double high = bounded - n * 0.6931471803691238, low = n * 1.9082149292705877e-10;
     const double r = high - low;
-    /* 1 + r + r^2 tail, with what r lost of high - low. */
+    /* 1 + r + r^2 tail, plus the rounding error of r = high - low. */
     const double lost = (high - r) - low, square = r * r;
     const double tail = mgd_mla(square, mgd_exp_tail(r), lost);
     return mgd_ldexp(1.0 + (r + tail), (int32_t)n);
@@ -170,7 +170,7 @@ static inline double mgd_exp(double x)
 
 static inline double mgd_log(double x)
 {
-    /* log(1 + f) = 2 atanh(s) with s = f / (2 + f); the series after 2 s, over s^2. */
+    /* log(1 + f) = 2 atanh(s) with s = f / (2 + f); p: the series after 2 s, divided by s^2. */
     static const double p[] = { 2.0 / 3, 2.0 / 5, 2.0 / 7, 2.0 / 9, 2.0 / 11, 2.0 / 13, 2.0 / 15, 2.0 / 17, 2.0 / 19,
                                 2.0 / 21, 2.0 / 23 };
     if (!(x > 0.0) || x == MGD_INF)
@@ -183,7 +183,7 @@ static inline double mgd_log(double x)
     return mgd_mla(e, 0.6931471803691238, f - (half - correction));
 }
 
-/* log(1 + x), by what the rounding of 1 + x lost. */
+/* Returns log(1 + x), corrected by the rounding error of 1 + x. */
 static inline double mgd_log1p(double x)
 {
     const double u = 1.0 + x;
@@ -195,8 +195,8 @@ static inline double mgd_log1p(double x)
     return mgd_log(u) + lost / u;
 }
 
-/* The remainder of x after the nearest multiple of pi / 2, as high + low, and that multiple modulo 4; for finite x.
- * Beyond 1e5 the product with 2 / pi is computed in integers, from the bits that matter (Payne and Hanek). */
+/* Returns the remainder of a finite x after the nearest multiple of pi / 2, as high + low, and that multiple modulo 4.
+ * Beyond 1e5 it computes x * 2 / pi in integers, from the bits that matter (Payne and Hanek, 1983). */
 static inline uint32_t mgd_reduce(double x, double *high, double *low)
 {
     static const uint32_t two_over_pi[] = {
@@ -214,7 +214,7 @@ static inline uint32_t mgd_reduce(double x, double *high, double *low)
         *low = (second - *high) - third;
         return (uint32_t)(int32_t)n & 3u;
     }
-    /* |x| = m * 2^e; words before `from` contribute multiples of 4 to the product. */
+    /* |x| = m * 2^e. Words of 2 / pi before `from` contribute only multiples of 4 to the product. */
     const uint64_t bits = mgd_bits(x), m = (bits & 0xfffffffffffffu) | 0x10000000000000u;
     const int32_t e = (int32_t)(bits >> 52 & 0x7ffu) - 1075, from = e < 2 ? 0 : (e - 2) / 32;
     uint32_t product[WORDS + 2] = { 0 }; /* least word first */
@@ -228,7 +228,7 @@ static inline uint32_t mgd_reduce(double x, double *high, double *low)
         }
         product[i + 2] = (uint32_t)carry;
     }
-    /* The binary point lies before bit `point`: two bits of the quadrant above it, 128 of the fraction below. */
+    /* Bit `point` is the binary point: two bits of the quadrant above it, 128 of the fraction below. */
     const int32_t point = 32 * (from + WORDS) - e;
     uint32_t window[5];
     for (int i = 0; i < 5; i++) {
@@ -256,7 +256,7 @@ static inline uint32_t mgd_reduce(double x, double *high, double *low)
     return quadrant & 3u;
 }
 
-/* For high + low in [-pi/4, pi/4]. */
+/* Returns sin(high + low) for high + low in [-pi/4, pi/4]. */
 static inline double mgd_sin_near(double high, double low)
 {
     static const double p[] = { -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880, -1.0 / 39916800, 1.0 / 6227020800,
@@ -290,7 +290,7 @@ static inline double mgd_sine(double x, uint32_t turned)
 static inline double mgd_sin(double x) { return mgd_sine(x, 0); }
 static inline double mgd_cos(double x) { return mgd_sine(x, 1); }
 
-/* Both, of a finite x: the bits of mgd_sin and mgd_cos. */
+/* Computes sine and cosine of a finite x, with the same bits as mgd_sin and mgd_cos. */
 static inline void mgd_sin_cos(double x, double *sine, double *cosine)
 {
     double high, low;
@@ -329,7 +329,7 @@ static inline double mgd_atan(double x)
     const double a = inverse ? 1.0 / magnitude : magnitude;
     const int k = (int)(a * 4.0 + 0.5);
     const double at = 0.25 * k;
-    /* The quotient's own rounding error counts for inverses near 1 only through a, which is within an ULP. */
+    /* The rounding error of 1 / |x| enters only through a, which is within an ULP. */
     const double t = (a - at) / mgd_mla(a, at, 1.0), square = t * t;
     const double tail = mgd_mla(t * square, mgd_polynomial(p, 9, square), rest[k]);
     const double angle = table[k] + (t + tail);
@@ -352,7 +352,7 @@ static inline double mgd_acos(double x)
     return x == -1.0 ? 3.141592653589793 : 2.0 * mgd_atan(mgd_sqrt((1.0 - x) / (1.0 + x)));
 }
 
-/* (e^x - e^-x) / 2 */
+/* Returns (e^x - e^-x) / 2. */
 static inline double mgd_sinh(double x)
 {
     static const double p[] = { 1.0 / 6, 1.0 / 120, 1.0 / 5040, 1.0 / 362880, 1.0 / 39916800, 1.0 / 6227020800,
@@ -408,8 +408,8 @@ static inline double mgd_atanh(double x)
     return mgd_with_sign(0.5 * mgd_log1p(2.0 * magnitude / (1.0 - magnitude)), x);
 }
 
-/* Below 2 the series 2 / sqrt(pi) e^(-x^2) sum (2 x^2)^n x / (1 3 5 … (2 n + 1)), whose terms are all positive; above,
- * 1 - erfc by its continued fraction. */
+/* Below 2, sums the series 2 / sqrt(pi) e^(-x^2) sum (2 x^2)^n x / (1 3 5 … (2 n + 1)), whose terms are all positive;
+ * above, returns 1 - erfc by its continued fraction. */
 static inline double mgd_erf(double x)
 {
     const double magnitude = mgd_abs(x), square = x * x;
@@ -433,7 +433,7 @@ static inline double mgd_erf(double x)
     return mgd_with_sign(1.0 - 0.5641895835477563 * mgd_exp(-square) / fraction, x);
 }
 
-/* The remainder of the quotient rounded towards 0, by long division in binary. */
+/* Returns the remainder of the quotient truncated towards 0, by binary long division. */
 static inline double mgd_fmod(double a, double b)
 {
     double rest = mgd_abs(a);
@@ -441,7 +441,7 @@ static inline double mgd_fmod(double a, double b)
     if (!(rest < MGD_INF) || !(divisor > 0.0))
         return MGD_NAN;
     while (rest >= divisor) {
-        /* The largest 2^n * divisor that is not above the rest. */
+        /* The largest 2^n * divisor that does not exceed the remainder. */
         double multiple = divisor;
         while (multiple <= 0.5 * rest)
             multiple += multiple;
@@ -480,7 +480,7 @@ static inline double mgd_pow(double x, double y)
         for (double n = mgd_abs(y); n > 0.0; n -= 1.0)
             result *= magnitude;
         result = y < 0 ? 1.0 / result : result;
-        if (result == 0.0 || result == MGD_INF) /* the power overflowed where its inverse does not */
+        if (result == 0.0 || result == MGD_INF) /* the integer power overflowed, though its inverse may not */
             result = mgd_exp(y * mgd_log(magnitude));
     } else {
         result = mgd_exp(y * mgd_log(magnitude));
@@ -488,7 +488,7 @@ static inline double mgd_pow(double x, double y)
     return odd && mgd_bits(x) >> 63 ? -result : result;
 }
 
-/* Conversions by the FPU of 32-bit Arm, of numbers that are finite. Each FPU of Cortex-M has them. */
+/* Conversions of finite numbers by the FPU of 32-bit Arm. Every FPU of Cortex-M has them. */
 #if MGC_GNU && defined(__arm__) && defined(__ARM_FP) && ((__ARM_FP & 2) || __ARM_ARCH_PROFILE == 'M')
 #define MGD_HALVES 1
 #else
@@ -516,7 +516,7 @@ static inline float mgc_from_half(uint16_t h)
     return pun.f;
 }
 
-/* Returns the nearest float16, ties to even; a number that is too large becomes infinity. */
+/* Returns the nearest float16, ties to even; numbers that are too large become infinity. */
 static inline uint16_t mgc_to_half(double x)
 {
 #if MGD_HALVES

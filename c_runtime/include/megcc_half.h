@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Vectors of megcc_simd.h from numbers of half precision in memory, and to them.
+ * Loads float16 as vectors of megcc_simd.h, and stores these as float16.
  *
  *   mgc_load_f16(p)           MGC_LANES floats from as many float16, at any address
- *   mgc_store_f16(p,v)        each rounded to the nearest float16, ties to even; what is too large becomes infinity
- *   mgc_load_f16_n(p,n)       the first n lanes, 0 <= n <= MGC_LANES; touches exactly n float16, others read 0
- *   mgc_store_f16_n(p,v,n)
+ *   mgc_store_f16(p,v)        rounds each to the nearest float16, ties to even; too large numbers become infinity
+ *   mgc_load_f16_n(p,n)       the first n lanes, 0 <= n <= MGC_LANES; touches exactly n float16, other lanes are 0
+ *   mgc_store_f16_n(p,v,n)    stores the first n lanes
  *   mgc_set1_f16(h)           all lanes
  */
 #ifndef MEGCC_HALF_H

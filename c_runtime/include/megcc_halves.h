@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For kernels that compute in float16, which include this after megcc_math.h: from here on mgc_v is a vector of
- * MGC_LANES float16, twice as many as it had floats, and the functions of megcc_simd.h and megcc_math.h work on it.
- * mgc_half is an element in memory.
+ * Arithmetic in float16. Kernels include this header after megcc_math.h: from here on, mgc_v is a vector of MGC_LANES
+ * float16, twice as many as it had floats, and the functions of megcc_simd.h and megcc_math.h work on it. mgc_half is
+ * an element in memory.
  *
- * + - * / mgc_sqrt mgc_fma round once, to float16. Elementary functions are those of float32, of either part of the
- * vector, rounded to float16. Two more keep sums of products near those of float32:
+ * + - * / mgc_sqrt mgc_fma round once, to float16. Elementary functions are computed in float32 for each half of the
+ * vector, and rounded to float16. Two more functions keep sums of products close to those in float32:
  *
  *   mgc_fold(totals,v)    adds a vector to as many floats in memory, in an order that mgc_folded knows
  *   mgc_folded(totals)    the floats as a vector
@@ -22,7 +22,7 @@
 typedef float16_t mgc_half;
 typedef float16x8_t mgh_v;
 
-/* By text where clang before 16 hides intrinsics of levels that flags do not allow. */
+/* Assembler, because clang before 16 hides intrinsics of levels that the flags do not enable. */
 #define MGH_OF_ONE(name, text) \
     static MGC_INLINE mgh_v mgh_##name(mgh_v v) \
     { \
@@ -62,8 +62,8 @@ static MGC_INLINE mgh_v mgh_fma(mgh_v a, mgh_v b, mgh_v c)
     return vfmaq_f16(c, a, b);
 #endif
 }
-/* gcc 12 compiles the intrinsic to two instructions and one more register. volatile: sums take turns as written, for each waits
- * for its last product. */
+/* Assembler, because gcc 12 compiles the intrinsic to two instructions and an extra register. volatile keeps the order
+ * of the sums as written, since each waits for its last product. */
 #define mgh_fma_lane(c, a, b, lane) __extension__ ({ \
     mgh_v mgh_sum = (c); \
     __asm__ volatile("fmla %0.8h, %1.8h, %2.h[" #lane "]" : "+w"(mgh_sum) : "w"(a), "x"(b)); \
@@ -109,7 +109,7 @@ static MGC_INLINE mgh_v mgh_or_nan(mgh_v v, mgh_v b)
 }
 static MGC_INLINE mgh_v mgh_minimum(mgh_v a, mgh_v b) { return mgh_or_nan(mgh_min(a, b), b); }
 static MGC_INLINE mgh_v mgh_maximum(mgh_v a, mgh_v b) { return mgh_or_nan(mgh_max(a, b), b); }
-/* Lanes of even and of odd numbers. */
+/* Lanes with even and with odd indices. */
 static MGC_INLINE mgc_v mgh_low(mgh_v v) { return mgc_bottom(v); }
 static MGC_INLINE mgc_v mgh_high(mgh_v v) { return mgc_top(v); }
 static MGC_INLINE mgh_v mgh_both(mgc_v low, mgc_v high) { return mgc_narrow(low, high); }

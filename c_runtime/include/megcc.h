@@ -230,8 +230,7 @@ typedef struct megcc_session_options {
     megcc_region region[MEGCC_MAX_REGIONS - 1]; /* the blocks that megcc_model_region() requires */
 } megcc_session_options;
 
-/* Creates a session in `memory`. If that is too small or misaligned, returns MEGCC_E_MEMORY and writes nothing there.
-   */
+/* Creates a session in `memory`. If that is too small or misaligned: MEGCC_E_MEMORY, and nothing is written there. */
 int32_t megcc_session_open(megcc_session **session, const megcc_model *model, void *memory, size_t size,
                            const megcc_session_options *options, megcc_error *error);
 

@@ -27,8 +27,7 @@ READING = 10
 
 @dataclass(frozen=True)
 class TaskGrid:
-    """`rows` rows of `pixels` of an image, by tiles of `tiling.best(pixels, …)` vectors, and `chunks` of its
-    channels."""
+    """`rows` of `pixels` of an image, by tiles of `tiling.best(pixels, …)` vectors, and `chunks` of its channels."""
 
     rows: Dim
     pixels: Dim
@@ -80,8 +79,7 @@ def is_large(macs: Dim) -> bool:
 
 
 def _equal_rows(height: int, width: int) -> list[tuple[int, int]]:
-    """Returns (rows, pixels of a row) for an image whose shape does not matter: rows of 256 pixels at most if
-    possible."""
+    """Returns (rows, pixels of a row) for an image whose shape does not matter: if possible, 256 pixels or fewer."""
     options = [(rows, height // rows * width) for rows in range(1, height + 1) if height % rows == 0]
     return [option for option in options if option[1] <= 256] or options[-1:]
 

@@ -50,8 +50,7 @@ class Geometry:
         return own._as_row() if one_column and site.isa.lanes > 1 else own
 
     def _as_row(self) -> Geometry:
-        """Returns an image of one column as an image of one row, with the same memory in every layout: tiles go along
-        rows."""
+        """Returns an image of one column as one of one row, with the same memory, because tiles go along rows."""
         top, _, bottom, _ = self.pads
         return replace(self, ih=1, iw=self.ih, oh=1, ow=self.oh, kh=1, kw=self.kh, strides=self.strides[::-1],
                        dilations=self.dilations[::-1], pads=(0, top, 0, bottom))

@@ -69,8 +69,7 @@ class PixelConv(Kernel):
                     + 2 * target.isa.lanes)
 
     def _split(self, site: Site) -> tuple[Dim, Dim, int]:
-        """Returns (rows, pixels of a row, rows of a task) of the output. If the image's shape does not matter, it is
-        chosen."""
+        """Returns (rows, pixels of a row, rows of a task) of the output; a shape that does not matter is chosen."""
         s = Geometry.of(site)
         if not isinstance(s.oh, int) or not isinstance(s.ow, int):
             return (1, s.oh * s.ow, 1) if s.is_pointwise else (s.oh, s.ow, 1)

@@ -75,8 +75,7 @@ class PhasesTransposedConv(Kernel):
 
 
 class PlainTransposedConv(Kernel):
-    """Any transposed convolution in plain layout, one output at a time. It is slow; it accepts all that others
-    refuse."""
+    """Any transposed convolution in plain layout, one output at a time: slow, but it accepts all that others refuse."""
 
     name = "plain"
     dtypes, static = (FLOAT32,), (1,)

@@ -16,8 +16,7 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class ExternParameters(Parameters):
-    """Parameters of `call.c.j2`. dims: (name, names of its extents) of each operand and result. attributes: C
-    literals."""
+    """Parameters of `call.c.j2`. dims: (name, extents' names) of each operand and result. attributes: C literals."""
 
     function: Function
     dims: tuple[tuple[str, tuple[str, ...]], ...]

@@ -226,8 +226,7 @@ class DepthwiseBytes(OneFilterAChannel):
 
     @staticmethod
     def _by_dot4(site: Site, s: Geometry, lowered: Lowered, laid: Laid) -> Lowered:
-        """Returns the call for instructions that add four 8-bit products in a lane, of four rows of a column, on
-        Arm."""
+        """Returns the call for Arm's instructions that add four 8-bit products in a lane, of four rows of a column."""
         reach = (s.kh - 1) * s.dilations[0] + 1
         quads = -(-reach // 4)
         high = (4 * quads - reach) // s.strides[0] + 1

@@ -211,8 +211,7 @@ def _sizes(site: Site) -> tuple[Dim, int, int]:
 
 
 def _batch(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> list[tuple[Dim, bool, bool]]:
-    """Returns (extent, is in a, is in b) for the batch axes, without extents of 1, and neighbours of one kind
-    merged."""
+    """Returns (extent, is in a, is in b) for the batch axes; extents of 1 are dropped, neighbours alike merged."""
     rank = max(len(a), len(b))
     merged: list[tuple[Dim, bool, bool]] = []
     for da, db in zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b, strict=True):

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Taps:
-    """A window along one axis: `count` taps, `dilation` elements apart; `stride` elements from one result to the
-    next."""
+    """A window along one axis: `count` taps, `dilation` elements apart; results are `stride` elements apart."""
 
     count: int
     stride: int

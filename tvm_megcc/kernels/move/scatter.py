@@ -20,8 +20,7 @@ _FOLDS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 @dataclass(frozen=True)
 class CombineParameters(UnitParameters):
-    """Parameters of `combine.c.j2`. combine: C over element a and update v. unsigned: type in which integers are
-    added."""
+    """Parameters of `combine.c.j2`. combine: C over element a and update v. unsigned: type for adding integers."""
 
     combine: str = field(repr=False)
     unsigned: str

@@ -252,6 +252,5 @@ def _sums(isa: Isa) -> int:
 
 
 def _widths(isa: Isa) -> tuple[int, ...]:
-    """Returns the numbers of vectors of units that a tile may have: it lies in a block of weights, or covers whole
-    ones."""
+    """Returns the vectors of units that a tile may have: it lies in a block of weights, or covers whole ones."""
     return tuple(vectors for vectors in (1, 2, 4, 8, 16) if isa.lanes >= BLOCK or vectors * isa.lanes <= BLOCK)

@@ -1,48 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Integers in vectors, beside the floats of megcc_simd.h: the arithmetic of quantised networks. Every function gives
+ * Vectors of integers besides the floats of megcc_simd.h: the arithmetic of quantized networks. Every function gives
  * the same bits on every CPU.
  *
  *   mgc_i                          MGC_LANES int32
  *   mgc_iset1(s)                   all lanes
  *   mgc_iload_<type>(p)            lanes from elements of type i8, u8, i16, u16 or i32, at any address
- *   mgc_iload_<type>_n(p,n)        the first n lanes, 0 <= n <= MGC_LANES; touches exactly n elements, others read 0
- *   mgc_istore_<type>(p,v)         saturated to the type; mgc_istore_<type>_n(p,v,n) the first n lanes
- *   mgc_istore4_<type>(p,q,r,s,a,b,c,d)    the same of four vectors to four places, of i8 or u8
+ *   mgc_iload_<type>_n(p,n)        the first n lanes, 0 <= n <= MGC_LANES; touches exactly n elements, other lanes are
+ * 0   mgc_istore_<type>(p,v)         saturates to the type; mgc_istore_<type>_n(p,v,n) stores the first n lanes
+ *   mgc_istore4_<type>(p,q,r,s,a,b,c,d)    stores four vectors to four addresses, as i8 or u8
  *   mgc_iadd mgc_isub mgc_imul     wrap
  *   mgc_imin mgc_imax
- *   mgc_real(v)                    as floats, rounded to the nearest
- *   mgc_nearest(f)                 the nearest int32, ties to even, saturated; of NaN 0
- *   mgc_nearest_within(f)          the same of what is within int32
- *   mgc_nearest_product(x,f)       mgc_nearest_within(mgc_real(x) * f), in integers where there is no FPU
- *   mgc_nearest_fused(x,f,a)       mgc_real(x) * f + a, a whole number around 1.5 * 2^23, rounded once; less that. With AVX2 and
- *                                  AVX-512, for results of less than 2^22
- *   mgc_nearest_odd(x,c,f,a)       the same of |x| + c, with the sign of x; of 0 it has to be 0
- *   mgc_rescale_fixed(x,m,s)       x * m * 2^(s - 31) for m >= 0, s no less than -31 and no more than 30, rounded as TFLite:
+ *   mgc_real(v)                    converts to floats, rounded to the nearest
+ *   mgc_nearest(f)                 the nearest int32, ties to even, saturated; NaN gives 0
+ *   mgc_nearest_within(f)          the same for floats within int32
+ *   mgc_nearest_product(x,f)       mgc_nearest_within(mgc_real(x) * f), in integers if there is no FPU
+ *   mgc_nearest_fused(x,f,a)       mgc_real(x) * f + a, rounded once, minus a, for an integer a around 1.5 * 2^23. With
+ * AVX2                                  and AVX-512, for results of less than 2^22
+ *   mgc_nearest_odd(x,c,f,a)       the same for |x| + c, with the sign of x; it must be 0 for x = 0
+ *   mgc_rescale_fixed(x,m,s)       x * m * 2^(s - 31) for m >= 0 and s in [-31, 30], rounded as in TFLite:
  *                                  MultiplyByQuantizedMultiplier of tensorflow/lite/kernels/internal/common.h
- *   mgc_rescale_positive(x,m,s)    the same where that is more than 0, elsewhere anything that is not
- *   mgc_rescale_down(x,m,s)        both for s no less than -31 and no more than -1, as mgc_rescale_down_positive(x,m,s)
+ *   mgc_rescale_positive(x,m,s)    the same if that is positive; otherwise any number that is not
+ *   mgc_rescale_down(x,m,s)        mgc_rescale_fixed for s in [-31, -1]; mgc_rescale_down_positive(x,m,s) likewise
  *   mgc_rescale_once(x,m,s)        x * m * 2^(s - 31) to the nearest integer, ties up
- *   mgc_shift_down(x,s)            x / 2^s to the nearest integer, ties up, for s from 1 on and |x| < 2^31 - 2^(s - 1)
- *   mgc_dot_<laid>(c,x,w)          c + the sum over so many products a lane as one instruction adds up (target.py)
- *   mgc_dot_x_<laid>(p)            its first operand: as many elements, for all lanes
- *   mgc_dot_w_<laid>_i8(p)         its second: as many weights a lane
- *   mgc_ifours_<type>(p,q,r,s)     for mgc_dot_u8: in each lane a byte of each, laid out; mgc_ifours_<type>_n(p,q,r,s,n)
- *   mgc_totals_<laid>(…)           for each of some pixels, the sum of what its window reads, times the zero point of weights,
- *                                  negated; mgc_isum(v): the sum of the lanes
- *   mgc_lay_<laid>_<type>(to,p,n,z)    n elements of i8, u8 or i16 as the products have them; mgc_fill_<laid>(to,n,v)
- *
- *   mgc_dot_twice(c,x,w)           c + the sum over four bytes of x, 0 to 255, and of w a lane, where no two neighbours' products
- *                                  are beyond int16 together: AVX2 and AVX-512
- *   mgc_lay_twice_<type>(to,p,n,z) bytes for it, n of them, a multiple of four: each four of them, and then the same with every
- *                                  second one turned over; mgc_fill_twice(to,n,v)
- *   mgc_dot_w_i16_i16(p)           weights of int16 for mgc_dot_i16
- *   mgc_h                          MGC_HALVES int16, which do not overflow: mgc_hset1(s) mgc_hload_<type>(p) of i8, u8, i16,
+ *   mgc_shift_down(x,s)            x / 2^s to the nearest integer, ties up, for s >= 1 and |x| < 2^31 - 2^(s - 1)
+ *   mgc_dot_<laid>(c,x,w)          c plus, in each lane, the sum of the products that one instruction adds (target.py)
+ *   mgc_dot_x_<laid>(p)            loads its first operand: that many elements, repeated in all lanes
+ *   mgc_dot_w_<laid>_i8(p)         loads its second operand: that many weights for each lane
+ *   mgc_ifours_<type>(p,q,r,s)     packs, for mgc_dot_u8, one byte of each into each lane;
+ * mgc_ifours_<type>_n(p,q,r,s,n)   mgc_totals_<laid>(…)           for each of some pixels, minus the sum of its
+ * window's elements times the zero point of                                  the weights; mgc_isum(v): the sum of the
+ * lanes   mgc_lay_<laid>_<type>(to,p,n,z)    packs n elements of i8, u8 or i16 for the products;
+ mgc_fill_<laid>(to,n,v) *
+ *   mgc_dot_twice(c,x,w)           c plus, in each lane, the products of four bytes of x, 0 to 255, with w. Sums of two
+ *                                  neighbouring products must fit in int16. AVX2 and AVX-512
+ *   mgc_lay_twice_<type>(to,p,n,z) packs n bytes for it, n a multiple of four: each four bytes, and then the same with
+ * every                                  second byte inverted; mgc_fill_twice(to,n,v)
+ *   mgc_dot_w_i16_i16(p)           loads int16 weights for mgc_dot_i16
+ *   mgc_h                          MGC_HALVES int16 without overflow: mgc_hset1(s) mgc_hload_<type>(p) of i8, u8, i16,
  *                                  mgc_hstore(p,v) mgc_hadd mgc_hsub
- *   mgc_iquarter(v)                of multiples of four
+ *   mgc_iquarter(v)                v / 4 for multiples of four
  *
- * <laid> is i16, elements less their zero point z; with VNNI also u8: bytes, of i8 with the sign bit turned over,
- * so that numbers of either type are 0 to 255.
+ * <laid> is the packed form: i16, elements minus their zero point z; with VNNI also u8, bytes of which those of i8 have
+ * the sign bit inverted, so that all are 0 to 255.
  */
 #ifndef MEGCC_INTEGER_H
 #define MEGCC_INTEGER_H
@@ -103,7 +103,7 @@ static MGC_INLINE mgc_i mgc_imul(mgc_i a, mgc_i b) { return (mgc_i)((mgc_u)a * (
 #include "simd/simd128_integer.h"
 #else
 #if MGC_HELIUM
-/* Saturated, and 0 of NaN. */
+/* Saturates, and NaN gives 0. */
 static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return (mgc_i)vcvtnq_s32_f32(v); }
 static MGC_INLINE mgc_i mgc_nearest(mgc_v v) { return (mgc_i)vcvtnq_s32_f32(v); }
 #else
@@ -113,7 +113,7 @@ static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return mgc_iwhole(v); }
 static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return mgc_iwhole(mgc_round(v)); }
 #endif
 
-/* NaN falls below everything in the first comparison; floats above 2^31 - 128 are 2^31 and more. */
+/* The first comparison is false for NaN; floats above 2^31 - 128 are at least 2^31. */
 static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
 {
     const mgc_v low = mgc_set1(-2147483648.0f), high = mgc_set1(2147483520.0f);
@@ -127,7 +127,7 @@ static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
 }
 #endif
 
-/* Elements of a type to lanes and back. */
+/* Converts elements of a type to lanes and back. */
 #if MGC_LANES == 1
 #define MGC_ELEMENTS(name, type) \
     static MGC_INLINE mgc_i mgc_iload_##name(const type *p) { return *p; } \
@@ -140,7 +140,7 @@ static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
         } \
     }
 #elif MGC_HELIUM
-/* Loads widen, stores narrow. gcc 12 compiles the intrinsics with predicates to several instructions. */
+/* Loads widen and stores narrow. gcc 12 compiles the intrinsics with predicates to several instructions. */
 #define MGC_LOAD_i8(p) vldrbq_s32(p)
 #define MGC_LOAD_u8(p) vldrbq_u32(p)
 #define MGC_LOAD_i16(p) vldrhq_s32(p)
@@ -261,7 +261,7 @@ MGC_ISTORE4(i8, int8_t)
 MGC_ISTORE4(u8, uint8_t)
 #endif
 
-/* Shifts are data: beyond its bits, C does not define a shift of an integer. */
+/* Limits shifts, which are data: C does not define shifts by as many bits as an integer has, or more. */
 static MGC_INLINE mgc_i mgc_shift(mgc_i shift) { return mgc_imin(mgc_imax(shift, mgc_iset1(-31)), mgc_iset1(30)); }
 
 #if !defined(MEGCC_SIMD_NEON_INTEGER_H)
@@ -282,10 +282,10 @@ static MGC_INLINE mgc_i mgc_shift_down(mgc_i x, mgc_i shift)
 
 #if !defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512)
 #if !defined(MEGCC_PAIRS_INTEGER_H)
-/* The high half of doubled products: floor((a * b + 2^30) / 2^31), for b >= 0. */
+/* Returns the high half of the doubled product, floor((a * b + 2^30) / 2^31), for b >= 0. */
 static MGC_INLINE int32_t mgc_doubling_high_lane(int32_t a, int32_t b)
 {
-    /* An arithmetic shift: the sum is made positive first, and its high part taken off again. */
+    /* An arithmetic shift in C: 2^63 makes the sum positive, and is subtracted again after the shift. */
     const uint64_t sum = (uint64_t)((int64_t)a * b) + ((uint64_t)1 << 30) + ((uint64_t)1 << 63);
     return (int32_t)((int64_t)(sum >> 31) - ((int64_t)1 << 32));
 }
@@ -297,7 +297,7 @@ static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b) { return (mgc_i)vqrd
 #elif defined(MGC_ISA_RVV)
 static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
 {
-    /* One instruction gives the high half, one the low half, of which two bits count. */
+    /* One multiplication gives the high half, another the low half, of which two bits matter. */
     typedef int64_t wide __attribute__((vector_size(8 * MGC_LANES)));
     const mgc_i high = __builtin_convertvector(__builtin_convertvector(a, wide) * __builtin_convertvector(b, wide) >> 32, mgc_i);
     const mgc_u low = (mgc_u)a * (mgc_u)b;
@@ -315,8 +315,8 @@ static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
 #endif
 
 #if defined(MGC_ISA_RVV) && __clang_major__ >= 20 && MGC_LANES == 16
-/* Both roundings are those of one instruction each; ties go away from 0 by the 1 that is taken off beforehand. Clang
- * takes vectors of its own as operands of assembler since version 20. */
+/* Each of the two roundings is one instruction. Subtracting 1 first makes ties go away from 0. Assembler, which accepts
+ * clang's own vectors since version 20. */
 #if defined(MGC_ISA_RVV512)
 #define MGC_E32 "vsetivli zero, 16, e32, m1, ta, ma\n\t"
 #elif defined(MGC_ISA_RVV256)
@@ -356,11 +356,11 @@ static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift
     const mgc_i high = mgc_doubling_high((mgc_i)((mgc_u)x << (mgc_u)left), multiplier);
     const mgc_i mask = (mgc_i)(((mgc_u)mgc_iset1(1) << (mgc_u)right) - 1u), rest = high & mask;
 #if MGC_LANES == 1
-    /* Shifts of negative numbers are not defined in C; of their complement they are. */
+    /* C does not define right shifts of negative numbers; it does define those of their complement. */
     const mgc_i whole = high < 0 ? ~(~high >> right) : high >> right;
     return whole + (rest > (mask >> 1) + (high < 0));
 #else
-    /* A comparison that holds is -1. */
+    /* A true comparison is -1. */
     const mgc_i half = (mgc_i)((mgc_u)mask >> 1) - (mgc_i)(high < zero);
     return (high >> right) - (mgc_i)(rest > half);
 #endif
@@ -388,7 +388,7 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     const mgc_i by = mgc_shift(shift);
 #if MGC_HELIUM
-    /* The upper halves of products keep enough bits for rounding. */
+    /* The high halves of the products have enough bits for rounding. */
     if (vmaxvq_s32(INT32_MIN, (int32x4_t)by) < -1) {
         return (mgc_i)vrshlq_s32(vmulhq_s32((int32x4_t)x, (int32x4_t)multiplier), vaddq_n_s32((int32x4_t)by, 1));
     }
@@ -409,14 +409,14 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 #endif
 #endif
 #endif
-/* mgc_nearest_whole: the same in integers, for most x of up to 2^24 and f from 2^-32 to 2^-1. Where a half is so near that
- * the rounding of the real product decides, and for all others, it computes in float. */
+/* mgc_nearest_whole: the same in integers, for most x up to 2^24 and f from 2^-32 to 2^-1. If the product is so near to
+ * a half that the rounding of the float product decides, and for all other x and f, it computes in float. */
 #if MGC_LANES == 1
 #if MGC_GNU
 __attribute__((noinline, unused))
 #endif
 static int32_t mgc_nearest_real(int32_t x, float f) { return mgc_nearest_within(mgc_real(x) * f); }
-/* a * m / 2^32, less a fraction, for a <= 2^24. */
+/* Returns a * m / 2^32, rounded down by less than 1, for a <= 2^24. */
 static MGC_INLINE uint32_t mgc_upper(uint32_t a, uint32_t m)
 {
 #if defined(MGC_ISA_CORTEX_M0)
@@ -433,8 +433,8 @@ static MGC_INLINE int32_t mgc_nearest_whole(int32_t x, float f)
     if (below - 1u >= 31u || a > 1u << 24) {
         return mgc_nearest_real(x, f);
     }
-    /* The magnitude with `below` bits after the point; what is cut off is less than one of them, and so is half a unit in
-     * the real product's last place. */
+    /* The magnitude with `below` fractional bits. It is too small by less than one unit of these; the float product's
+     * rounding error, half a unit in its last place, is less than one unit, too. */
     const uint32_t sum = mgc_upper(a, bits << 8 | 0x80000000u) + (1u << (below - 1u));
     if ((sum + 1u) << (32u - below) <= 1u << (32u - below)) {
         return mgc_nearest_real(x, f);
@@ -464,7 +464,7 @@ static MGC_INLINE mgc_i mgc_rescale_down_positive(mgc_i x, mgc_i multiplier, mgc
 }
 #endif
 
-/* Vectors of int16, and elements as products take them: less a zero point, as int16. */
+/* Vectors of int16, and elements packed for products: int16 minus a zero point. */
 #if MGC_LANES == 1
 #define MGC_HALVES 1
 typedef int16_t mgc_h;
@@ -545,7 +545,7 @@ static MGC_INLINE void mgc_fill_i16(int16_t *to, int32_t n, int32_t value)
     }
 }
 
-/* Sums of elements. */
+/* Sums of lanes and of elements. */
 #if MGC_LANES == 1
 static MGC_INLINE int32_t mgc_isum(mgc_i v) { return v; }
 #elif MGC_HELIUM
@@ -565,7 +565,7 @@ static MGC_INLINE int32_t mgc_isum(mgc_i v)
 #if defined(MGC_ISA_SSE2) || (defined(MGC_ISA_AVX2) && !defined(MGC_ISA_AVX512))
 static MGC_INLINE mgc_i mgc_total_i16(mgc_i c, const int16_t *p, int32_t n)
 {
-    /* The tail: the last eight elements, some of which are in the sums already. */
+    /* The tail: the last eight elements, with zeros as factors of those that are in the sums already. */
     static const int16_t last[16] = { 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1 };
     __m128i total = _mm_setzero_si128();
     int32_t i = 0;
@@ -617,23 +617,24 @@ MGC_TOTALS(mgc_totals_i8, i8, int8_t)
 MGC_TOTALS(mgc_totals_twice, twice, uint16_t)
 #endif
 
-/* An instruction of AVX-VNNI; with MGC_AVX512_ENCODING as AVX-512 has it, for tests on CPUs that have that only. */
+/* An instruction of AVX-VNNI; with MGC_AVX512_ENCODING in its AVX-512 encoding, for tests on CPUs that have only that.
+   */
 #if defined(MGC_AVX512_ENCODING)
 #define MGC_AVX_VNNI(name) name " %2, %1, %0"
 #else
 #define MGC_AVX_VNNI(name) "%{vex%} " name " %2, %1, %0"
 #endif
 
-/* After this the compiler does not know what it has loaded from near a pointer. Where the pixels of a tile overlap, a number
- * is read in several iterations of a loop; on x86 it is loaded into all lanes by one instruction, and kept in a register between
- * the turns it would take two more. */
+/* Makes the compiler forget what it has loaded through p. If the pixels of a tile overlap, several iterations load the
+ * same element. On x86, one instruction loads it into all lanes; keeping it in a register between the iterations would
+ * take two more. */
 #if defined(__x86_64__) && defined(__GNUC__)
 #define MGC_LOAD_AGAIN(p) __asm__("" : "+r"(p))
 #else
 #define MGC_LOAD_AGAIN(p) ((void)(p))
 #endif
 
-/* Products of int16: pairs of them on x86 and WebAssembly. */
+/* Products of int16, in pairs on x86 and WebAssembly. */
 #if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_SSE2) || defined(MGC_ISA_SIMD128) \
     || defined(MGC_ISA_RELAXED_SIMD)
 static MGC_INLINE mgc_i mgc_dot_x_i16(const int16_t *p)
@@ -702,7 +703,7 @@ static MGC_INLINE mgc_i mgc_dot_w_i16_i16(const int16_t *p) { return mgc_iload_i
 static MGC_INLINE mgc_i mgc_dot_i16(mgc_i c, mgc_i x, mgc_i w) { return mgc_iadd(c, mgc_imul(x, w)); }
 #endif
 
-/* 8-bit products, four a lane. */
+/* 8-bit products, four in each lane. */
 #if defined(MGC_ISA_AVX2_VNNI)
 static MGC_INLINE void mgc_flipped(uint8_t *to, const uint8_t *from, int32_t n, int32_t flip)
 {
@@ -785,7 +786,7 @@ static MGC_INLINE mgc_i mgc_total_u8(mgc_i c, const uint8_t *p, int32_t n)
     return (mgc_i)(i < n ? _mm512_dpbusd_epi32(sum, _mm512_maskz_loadu_epi8(((__mmask64)1 << (n - i)) - 1u, p + i), ones) : sum);
 }
 MGC_TOTALS(mgc_totals_each, u8, uint8_t)
-/* The sums of a window of short runs, in four parts. */
+/* Sums a window of runs of up to 16 bytes, in four lanes. */
 static MGC_INLINE __m128i mgc_total_short(const uint8_t *x, int32_t lines, ptrdiff_t line, int32_t runs, ptrdiff_t run, __mmask16 first)
 {
     __m128i total = _mm_setzero_si128();
@@ -843,7 +844,7 @@ static MGC_INLINE mgc_i mgc_dot_x_u8(const uint8_t *p)
     memcpy(&four, p, sizeof four);
     return mgc_iset1(four);
 }
-/* A byte of each of four places in each lane, laid out as u8; the first n lanes, at least. */
+/* Packs one byte of each of four rows into each lane, as u8; at least in the first n lanes. */
 #define MGC_FOURS(name, type, flip) \
     static MGC_INLINE mgc_i mgc_ifours_##name(const type *p, const type *q, const type *r, const type *s) \
     { \
@@ -862,7 +863,7 @@ static MGC_INLINE mgc_i mgc_imixed(const void *p, const void *q, const void *r, 
     rows = _mm512_inserti32x4(rows, _mm_loadu_si128((const __m128i *)q), 1);
     rows = _mm512_inserti32x4(rows, _mm_loadu_si128((const __m128i *)r), 2);
     rows = _mm512_inserti32x4(rows, _mm_loadu_si128((const __m128i *)s), 3);
-    /* Four channels of all rows to 128 bits, then the rows of each channel to 32. */
+    /* Gathers four channels of all rows in 128 bits, then the rows of each channel in 32. */
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     const __m128i turned = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     return (mgc_i)_mm512_shuffle_epi8(_mm512_permutexvar_epi32(order, rows), _mm512_broadcast_i32x4(turned));

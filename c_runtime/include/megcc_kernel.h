@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernel ABI: all that generated kernels and the virtual machine know of each other.
+ * The kernel ABI: all that generated kernels and the virtual machine know about each other.
  *
- * A kernel computes tasks [begin, end) of its own [0, tasks). The machine chooses the split, the compiler fixed
- * the number of tasks and their borders, no task spans a reduction: results do not depend on the split.
+ * A kernel computes tasks [begin, end) of its [0, tasks). The virtual machine chooses the ranges; the compiler fixed
+ * the number of tasks and what each computes. No reduction spans two tasks, so results do not depend on the ranges.
  */
 #ifndef MEGCC_KERNEL_H
 #define MEGCC_KERNEL_H
@@ -15,14 +15,14 @@
 extern "C" {
 #endif
 
-/* The version, and whether the table below has symbols: runtime and kernels must agree on both. */
+/* The version, and whether the kernel table has strings: runtime and kernels must agree on both. */
 #ifndef MEGCC_NO_STRINGS
 #define MEGCC_KERNEL_ABI 3u
 #else
 #define MEGCC_KERNEL_ABI 0x103u
 #endif
 
-/* The arguments of a kernel for one instruction. Valid during the call only. */
+/* The arguments of a kernel for one instruction, valid during the call only. */
 typedef struct megcc_call {
     const void *const *in;      /* input operands, in the order of the kernel's signature */
     void *const *out;           /* output operands */
@@ -34,15 +34,15 @@ typedef struct megcc_call {
  * megcc_status. */
 typedef int32_t (*megcc_kernel_fn)(const megcc_call *call, int32_t begin, int32_t end, void *scratch);
 
-/* Inputs and outputs of one kernel together. */
+/* Most operands of a kernel, inputs and outputs together. */
 #define MEGCC_MAX_OPERANDS 61
 
-/* Sizes of a kernel whose extents are given at run time. Writes, for the extents of one instruction, the least
- * byte size of every operand (inputs, then outputs), then the bytes of shared workspace, the bytes of scratch a
- * worker, and the number of tasks. Returns 0, or MEGCC_E_KERNEL if the kernel does not accept these extents: they come
- * from the container, and nothing else stands between them and the kernel's addresses. Where one follows from others
- * (an output's height from the input's), it is checked here. `table` holds the shape symbols and then what the shape
- * function computed from them; NULL where every shape is static. */
+/* Computes sizes of a kernel whose extents are given at run time. It writes, for the extents of one instruction, the
+ * least byte size of every operand (inputs, then outputs), the bytes of shared workspace, the bytes of scratch per
+ * worker, and the number of tasks. It returns 0, or MEGCC_E_KERNEL if the kernel does not accept these extents. Extents
+ * come from the container, and nothing else checks them before the kernel computes addresses; so extents that follow
+ * from others, such as an output's height, are checked here. `table` holds the shape symbols, then the values of the
+ * shape function; NULL if every shape is static. */
 typedef int32_t (*megcc_need_fn)(const int32_t *table, const int32_t *extent, int64_t *need);
 
 #define MEGCC_ALIAS_ANY_SIZE 0x80000000u
@@ -50,19 +50,19 @@ typedef int32_t (*megcc_need_fn)(const int32_t *table, const int32_t *extent, in
 /* One operand of a kernel. */
 typedef struct megcc_operand {
     uint32_t bytes;             /* least size; 0 where `need` computes it */
-    uint32_t alias;             /* output: bit i set where it may be the very same memory as input i; with
+    uint32_t alias;             /* output: bit i is set if it may be the same memory as input i; with
                                  * MEGCC_ALIAS_ANY_SIZE it begins at the same address, and sizes may differ */
     uint8_t dtype;              /* megcc_dtype */
     uint8_t reserved[3];
 } megcc_operand;
 
-/* One row of the generated kernel table: a kernel and its signature, against which containers are checked. */
+/* One row of the generated kernel table: a kernel and its signature, which containers are checked against. */
 typedef struct megcc_kernel {
     megcc_kernel_fn run;
     megcc_need_fn need;         /* NULL: all sizes are constants, below and in `operand` */
     const megcc_operand *operand; /* inputs, then outputs */
     uint32_t shared;            /* bytes */
-    uint32_t scratch;           /* bytes a worker */
+    uint32_t scratch;           /* bytes per worker */
     int32_t tasks;
     uint8_t inputs, outputs, extents, reserved;
 #ifndef MEGCC_NO_STRINGS
@@ -79,7 +79,8 @@ typedef struct megcc_kernel {
 #define MEGCC_TEXT(text) NULL
 #endif
 
-/* Size arithmetic for `need` and shape functions: values saturate at +-2^60, so no extent from a container can wrap a size. */
+/* Size arithmetic for `need` and shape functions. Values saturate at +-2^60, so that extents from a container cannot
+ * overflow a size. */
 #define MEGCC_SIZE_LIMIT ((int64_t)1 << 60)
 
 static inline int64_t megcc_size_clamp(int64_t a)
@@ -97,7 +98,7 @@ static inline int64_t megcc_size_mul(int64_t a, int64_t b)
     return a * b;
 }
 
-/* Rounds towards minus infinity, as the compiler's own arithmetic; a division by zero saturates. */
+/* Rounds towards minus infinity, like the compiler's arithmetic; a division by zero saturates. */
 static inline int64_t megcc_size_div(int64_t a, int64_t b)
 {
     if (b == 0)
@@ -108,28 +109,28 @@ static inline int64_t megcc_size_div(int64_t a, int64_t b)
 static inline int64_t megcc_size_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t megcc_size_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Checks what kernels rely on, and computes every extent that depends on the shape symbols but is none; the symbols are
- * within their bounds. Returns 0; or the number, from 1, of the condition that these symbols violate, and its text in
- * `why`; or -1 where a value is no extent. */
+/* Checks the conditions that kernels rely on, and computes every extent that is an expression over shape symbols; the
+ * symbols are within their bounds. Returns 0; or the number, from 1, of the condition that these symbols violate, with
+ * its text in `why`; or -1 if a value is no valid extent. */
 typedef int32_t (*megcc_shapes_fn)(const int32_t *symbol, int32_t *value, const char **why);
 
-/* The values that the code was compiled for of one shape symbol. */
+/* The values of one shape symbol that the code was compiled for. */
 typedef struct megcc_bound {
     int32_t lo, hi;             /* both included; hi = -1: no limit */
 } megcc_bound;
 
-/* The code of one program (one CPU) of a model, and all that it relies on: the container has to say the same. */
+/* The code of one program (for one CPU) of a model, and the facts that it relies on, which the container must repeat.
+   */
 typedef struct megcc_code {
     uint64_t id;                /* hash of the text of this table, compared with Program.code_id */
     uint32_t isa;               /* MEGCC_ISA_* */
-    uint32_t alignment;         /* of weights, arena and what is allocated */
+    uint32_t alignment;         /* of weights, arena and allocated memory */
     uint32_t kernels, symbols, values, inputs, outputs;
     const megcc_kernel *kernel;
-    const megcc_bound *bound;   /* of each symbol: no bucket reaches beyond */
-    const int32_t *port;        /* of each input, then of each output, which the program around it relies on: dtype,
-                                 * layout, block, rank, and its extents, each itself or -1 - its place in the table of
-                                 * symbols and values */
-    megcc_shapes_fn shapes;     /* called where there are symbols */
+    const megcc_bound *bound;   /* of each symbol: no bucket exceeds it */
+    const int32_t *port;        /* for each input, then each output, what callers rely on: dtype, layout, block, rank,
+                                 * and the extents: a number, or -1 - the index in the table of symbols and values */
+    megcc_shapes_fn shapes;     /* called if there are symbols */
 } megcc_code;
 
 /* All the code of a model that this binary contains: a row for each CPU it was compiled for. */
@@ -139,9 +140,9 @@ typedef struct megcc_module {
     const megcc_code *code;
 } megcc_module;
 
-/* The features of a CPU. The high half names the family, the lowest byte the level within it; a higher level of the
- * same family runs everything below it. The byte between them has a bit for each thing that some CPUs of a level have
- * and others, or those of a higher one, do not. */
+/* The features of a CPU. The high half names the family, the lowest byte the level in it; a CPU of a higher level runs
+ * everything of the levels below. The byte between them has a bit for each feature that only some CPUs of a level have,
+ * or that some CPUs of a higher level lack. */
 #define MEGCC_RUNS_ON(isa, cpu) ((isa) == MEGCC_ISA_C || ((isa) >> 16 == (cpu) >> 16 \
     && ((isa) & 0xffu) <= ((cpu) & 0xffu) && ((isa) & ~(cpu) & 0xff00u) == 0))
 #define MEGCC_ISA_C           0x00000000u

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Elementary functions over mgc_v, without libm. The stated errors hold where mgc_fma rounds once; add 1 ULP where
- * it does not. NaN gives NaN. Nothing compares with a subnormal number, which some vectors take for zero. Polynomials
- * are minimax fits over the stated intervals.
+ * Elementary functions of mgc_v, without libm. The stated errors hold if mgc_fma rounds once; add 1 ULP if it does not.
+ * NaN gives NaN. No comparison depends on subnormal numbers, which some vector units treat as zero. Polynomials are
+ * minimax fits over the stated intervals.
  *
  *   mgc_exp      1.5 ULP, subnormal results and overflow to infinity included
  *   mgc_log      1.5 ULP; log(0) = -inf, log(x < 0) = NaN
@@ -21,10 +21,10 @@
 
 #if MGC_ENABLED
 
-/* Adding 1.5 * 2^23 rounds to an integer, whose bits are then the lowest of the float's. */
+/* Adding 1.5 * 2^23 rounds to an integer, whose bits are the lowest bits of the sum. */
 #define MGC_ROUNDER 12582912.0f
 
-/* e^r for r in [-0.35, 0.35]. */
+/* Returns e^r for r in [-0.35, 0.35]. */
 static MGC_INLINE mgc_v mgc_exp_fraction(mgc_v r)
 {
     mgc_v p = mgc_set1(1.3814581e-3f);
@@ -35,7 +35,7 @@ static MGC_INLINE mgc_v mgc_exp_fraction(mgc_v r)
     return mgc_fma(mgc_fma(p, r, mgc_set1(1.0f)), r, mgc_set1(1.0f));
 }
 
-/* x - n * ln 2 */
+/* Returns x - n * ln 2. */
 static MGC_INLINE mgc_v mgc_exp_rest(mgc_v x, mgc_v n)
 {
     return mgc_fma(n, mgc_set1(2.12194440e-4f), mgc_fma(n, mgc_set1(-0.693359375f), x));
@@ -49,12 +49,12 @@ static MGC_INLINE mgc_v mgc_exp(mgc_v x)
     return mgc_ldexp(mgc_exp_fraction(mgc_exp_rest(x, n)), n);
 }
 
-/* e^x + term for x in [-87.3, 87.3], where an error of (1 + |x| / 4) ULP in e^x does no harm. The power of two is a
- * normal float; its product with 2^fraction and the sum are one instruction. */
+/* Returns e^x + term for x in [-87.3, 87.3], if an error of (1 + |x| / 4) ULP in e^x is acceptable. The power of two is
+ * a normal float; one multiply-add multiplies it by 2^fraction and adds the term. */
 static MGC_INLINE mgc_v mgc_exp_plus(mgc_v x, mgc_v term)
 {
-#if defined(MGC_POWERS) && !defined(MEGCC_REPRODUCIBLE) /* which is for the same bits as on other CPUs */
-    /* The whole sixteenths of the exponent come from a table: what remains is a short polynomial. */
+#if defined(MGC_POWERS) && !defined(MEGCC_REPRODUCIBLE) /* reproducible results cannot use the table */
+    /* A table gives 2^(n / 16) for the whole sixteenths of the exponent; a short polynomial does the rest. */
     const mgc_v rounder = mgc_set1(MGC_ROUNDER / 16.0f), log2_e = mgc_set1(1.44269504f);
     const mgc_v shifted = mgc_fma(x, log2_e, rounder), f = mgc_fma(x, log2_e, rounder - shifted);
     const mgc_v high = mgc_fma(f, mgc_set1(5.550541e-2f), mgc_set1(0.24023356f));
@@ -80,7 +80,7 @@ static MGC_INLINE mgc_v mgc_sigmoid(mgc_v x)
     return mgc_recip(mgc_exp_plus(x, mgc_set1(1.0f)));
 }
 
-/* The magnitude of the first with the sign of the second. */
+/* Returns the magnitude of the first argument with the sign of the second. */
 static MGC_INLINE mgc_v mgc_with_sign(mgc_v magnitude, mgc_v sign)
 {
     return mgc_float((mgc_bits(magnitude) & 0x7fffffffu) | (mgc_bits(sign) & 0x80000000u));
@@ -110,7 +110,7 @@ static MGC_INLINE mgc_v mgc_erf(mgc_v x)
     p = mgc_fma(p, square, mgc_set1(-0.37612355f));
     p = mgc_fma(p, square, mgc_set1(0.12837912f));
     const mgc_v small = mgc_fma(p, x, x);
-    /* log(1 - erf) beyond 0.95; beyond 4 the result is 1. */
+    /* The polynomial approximates log(1 - erf) beyond 0.95; beyond 4 the result is 1. */
     const mgc_v t = mgc_min(magnitude, mgc_set1(4.0f));
     mgc_v q = mgc_set1(1.9242607e-4f);
     q = mgc_fma(q, t, mgc_set1(-3.0085375e-3f));
@@ -123,7 +123,7 @@ static MGC_INLINE mgc_v mgc_erf(mgc_v x)
     return mgc_if_lt(magnitude, mgc_set1(0.95f), small, mgc_with_sign(large, x));
 }
 
-/* x = 2^e * (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)) for positive finite x; returns e. */
+/* Splits positive finite x into 2^e * (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)); returns e. */
 static MGC_INLINE mgc_v mgc_split(mgc_v x, mgc_v *f)
 {
     const mgc_v least = mgc_set1(1.17549435e-38f);
@@ -135,7 +135,7 @@ static MGC_INLINE mgc_v mgc_split(mgc_v x, mgc_v *f)
     return mgc_float(exponent | 0x4b000000u) - shift;
 }
 
-/* log(1 + f) - f for f in [sqrt(1/2) - 1, sqrt(2) - 1). */
+/* Returns log(1 + f) - f for f in [sqrt(1/2) - 1, sqrt(2) - 1). */
 static MGC_INLINE mgc_v mgc_log1p_tail(mgc_v f)
 {
     mgc_v p = mgc_set1(-7.6344296e-2f);
@@ -164,11 +164,11 @@ static MGC_INLINE mgc_v mgc_pow(mgc_v x, mgc_v y)
 {
     const mgc_v zero = mgc_zero(), one = mgc_set1(1.0f), half = mgc_set1(0.5f), infinity = mgc_set1(MGC_INF);
     const mgc_v rounder = mgc_set1(MGC_ROUNDER), magnitude = mgc_abs(x);
-    /* Larger exponents change no result; bounded ones make no infinity on the way. */
+    /* Limits the exponent: larger ones give the same results, but could become infinite in between. */
     const mgc_v power = mgc_min(mgc_max(y, mgc_set1(-4e9f)), mgc_set1(4e9f));
     mgc_v f;
     const mgc_v e = mgc_split(magnitude, &f);
-    /* log2(|x|) = e + fraction; power * e - n is exact, so only the fraction's error grows with the power. */
+    /* log2(|x|) = e + fraction. power * e - n is exact, so only the fraction's error grows with the power. */
     const mgc_v tail = mgc_fma(f, mgc_set1(1.9259630e-8f), mgc_log1p_tail(f) * mgc_set1(1.44269504f));
     const mgc_v part = power * mgc_fma(f, mgc_set1(1.44269504f), tail);
     const mgc_v whole = mgc_fma(power, e, part);
@@ -178,7 +178,8 @@ static MGC_INLINE mgc_v mgc_pow(mgc_v x, mgc_v y)
     const mgc_v rest = mgc_if_lt(zero, mgc_abs(whole - bounded), zero, exact);
     mgc_v result = mgc_ldexp(mgc_exp_fraction(rest * mgc_set1(0.69314718f)), n);
     result = result + (rest + magnitude) * zero;
-    /* Powers of 0 and of infinity; the sign of odd powers; what is not real; 1^y = 1 and x^0 = 1, of NaN as well. */
+    /* Powers of 0 and of infinity; signs of odd powers; NaN for roots of negative x; 1^y = 1 and x^0 = 1, even for NaN.
+       */
     const mgc_v grows = mgc_if_lt(zero, y, infinity, mgc_if_lt(y, zero, zero, y));
     const mgc_v shrinks = mgc_if_lt(y, zero, infinity, mgc_if_lt(zero, y, zero, y));
     result = mgc_if_lt(zero, magnitude, result, shrinks + magnitude);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * For threads with a deadline, such as an audio callback. A run of a session allocates nothing, takes no lock (with one
- * worker) and makes no system call; what is left are numbers below 1.2e-38, which some CPUs need a hundred cycles for.
- * While they are flushed, kernels take them for zeros and give zeros in place of them.
+ * worker) and makes no system call. Its time varies only because some CPUs need a hundred cycles for subnormal numbers,
+ * those below 1.2e-38. In flush mode, kernels treat them as zeros and return zeros instead.
  */
 #ifndef MEGCC_REALTIME_H
 #define MEGCC_REALTIME_H
@@ -12,13 +12,13 @@
 #include <xmmintrin.h>
 #endif
 
-/* Flushes them in this thread, and returns what `megcc_restore_denormals` wants. Nothing on CPUs without that mode,
- * which need no longer for them or have none. */
+/* Turns on flush mode in this thread, and returns the argument for `megcc_restore_denormals`. Does nothing on CPUs
+ * without that mode, on which subnormals are not slower or do not exist. */
 static inline uint32_t megcc_flush_denormals(void)
 {
 #if defined(__SSE__) || defined(_M_X64)
     const uint32_t before = _mm_getcsr();
-    _mm_setcsr(before | 0x8040u); /* results, operands */
+    _mm_setcsr(before | 0x8040u); /* flush results to zero, treat operands as zero */
     return before;
 #elif defined(__aarch64__) && defined(__GNUC__)
     uint64_t before;
@@ -35,7 +35,7 @@ static inline uint32_t megcc_flush_denormals(void)
 #endif
 }
 
-/* The thread treats denormals again as it did before. */
+/* Restores this thread's treatment of subnormals. */
 static inline void megcc_restore_denormals(uint32_t before)
 {
 #if defined(__SSE__) || defined(_M_X64)

@@ -2,37 +2,37 @@
  *
  * One vector type and some thirty functions over it, for the ISA that a kernel file asks for with MGC_ISA_<NAME>.
  *
- * The file is compiled with plain `cc -O2`: this header raises the ISA for every function after it, and MGC_END at
- * the end of the file takes that back. MGC_ENABLED is 0 where the compiler cannot; the file must then be empty.
+ * The file is compiled with plain `cc -O2`: this header enables the ISA for every function after it, until MGC_END at
+ * the end of the file. MGC_ENABLED is 0 if the compiler cannot do that; the file must then be empty.
  *
  *   mgc_v                      MGC_LANES floats; + - * / work on it
  *   mgc_u                      as many uint32, for bit work; + - & | ^ << >> work on it
- *   mgc_load(p) mgc_store(p,v) any address
- *   mgc_load_n mgc_store_n     the first n lanes, 0 <= n <= MGC_LANES; touch exactly n floats, missing lanes read 0
+ *   mgc_load(p) mgc_store(p,v) at any address
+ *   mgc_load_n mgc_store_n     the first n lanes, 0 <= n <= MGC_LANES; touch exactly n floats, other lanes are 0
  *   mgc_set1(s) mgc_zero()
- *   mgc_fma(a,b,c)             a * b + c, rounded once where the CPU can, elsewhere twice
+ *   mgc_fma(a,b,c)             a * b + c, rounded once if the CPU can, otherwise twice
  *   mgc_fma1(a,b,c)            of single floats; rounded twice
- *   mgc_min(a,b) mgc_max(a,b)  a NaN in `a` is kept; of a NaN in `b` alone, NEON returns NaN, the others `a`
- *   mgc_minimum mgc_maximum    the same, and NaN where either operand is (IEEE 754-2019): one instruction more, or two
+ *   mgc_min(a,b) mgc_max(a,b)  a NaN in `a` is kept; for a NaN in `b` alone, NEON returns NaN, other ISAs `a`
+ *   mgc_minimum mgc_maximum    the same, but NaN if either operand is (IEEE 754-2019): one or two instructions more
  *   mgc_abs mgc_neg mgc_sqrt mgc_floor mgc_ceil mgc_round      mgc_round: ties to even
  *   mgc_recip(v)               1 / v within 1 ULP, for v in [2^-126, 2^126]
- *   mgc_sum(v) mgc_hmax(v)     over the lanes, as float; the order of additions is fixed
- *   mgc_sums                   sums along a row: mgc_sums_zero(), mgc_sums_add(&sums,k,v) for the elements from k on, a
- *                              multiple of MGC_LANES, mgc_sums_multiply(&sums,k,a,b) for a * b, mgc_sums_total(&sums)
- *   mgc_even(a,b)              lanes 0, 2, 4, … of a and b one after the other
- *   mgc_zip_low(a,b) mgc_zip_high(a,b)     lanes of a and b in turn, from their lower or upper halves
+ *   mgc_sum(v) mgc_hmax(v)     reduce the lanes to a float; the order of additions is fixed
+ *   mgc_sums                   partial sums along a row: mgc_sums_zero(), mgc_sums_add(&sums,k,v) adds elements from k
+ * on, a                              multiple of MGC_LANES, mgc_sums_multiply(&sums,k,a,b) adds a * b,
+ * mgc_sums_total(&sums)   mgc_even(a,b)              lanes 0, 2, 4, … of a, followed by those of b
+ *   mgc_zip_low(a,b) mgc_zip_high(a,b)     interleaves the lower or upper halves of a and b
  *   mgc_bits(v) mgc_float(u)   the same bits as the other type
  *   mgc_if_lt(a,b,x,y)         a < b ? x : y, lane by lane
- *   mgc_ldexp(v,n)             v * 2^n for integral n in [-252, 252], correct to subnormals and infinity
- *   mgc_prefetch(p)            brings a line to the first cache; any address of an object
- *   mgc_prefetch_ahead(p,n)    brings the line n floats after p to the second cache; may lie after the object
+ *   mgc_ldexp(v,n)             v * 2^n for integral n in [-252, 252], also for subnormal and infinite results
+ *   mgc_prefetch(p)            brings a cache line to L1; p: any address in an object
+ *   mgc_prefetch_ahead(p,n)    brings the cache line n floats after p to L2; it may lie after the object
  *   mgc_power(n)               AVX-512 (MGC_POWERS): 2^(n / 16), n in [-2016, 2032)
  *   mgc_fma_lane(c,a,b,lane)   NEON: a * b[lane] + c
- *   mgc_fma_by(a,s,c)          Helium: a * s + c, of a number s
- *   mgc_load4 mgc_store4       NEON: four vectors of elements in turn
+ *   mgc_fma_by(a,s,c)          Helium: a * s + c, for a float s
+ *   mgc_load4 mgc_store4       NEON: four interleaved vectors
  *
- * With MEGCC_REPRODUCIBLE, which a kernel file defines, the same bits come out on every CPU: mgc_fma and mgc_fma1 round
- * once, mgc_recip is a division, and sums along a row are sixteen on all, added up in one order.
+ * With MEGCC_REPRODUCIBLE, which a kernel file defines, results are the same on every CPU: mgc_fma and mgc_fma1 round
+ * once, mgc_recip is a division, and sums along a row are sixteen partial sums, added in a fixed order.
  */
 #ifndef MEGCC_SIMD_H
 #define MEGCC_SIMD_H
@@ -40,7 +40,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* All of the C library that kernels use, declared here since a bare machine may lack the header. */
+/* The only function of the C library that kernels use, declared here because a bare machine may lack the header. */
 void *memcpy(void *to, const void *from, size_t size);
 
 #if defined(__GNUC__) || defined(__clang__)
@@ -61,7 +61,7 @@ void *memcpy(void *to, const void *from, size_t size);
 #define mgc_prefetch_ahead(p, n) ((void)(p))
 #endif
 
-/* A level has what the level below it has. */
+/* Each level includes the level below it. */
 #if defined(MGC_ISA_AVX512_VNNI)
 #define MGC_ISA_AVX512
 #elif defined(MGC_ISA_AVX2_VNNI)
@@ -74,13 +74,13 @@ void *memcpy(void *to, const void *from, size_t size);
 #define MGC_ISA_CORTEX_M4
 #endif
 
-/* The intrinsics' header comes first: what it defines must not depend on the raised ISA. gcc for 32-bit Arm has fused
- * multiply-add in it only where the ISA is raised before. */
+/* The intrinsics' header comes first, because its definitions must not depend on the enabled ISA. But gcc for 32-bit
+ * Arm defines fused multiply-add in it only if the ISA is enabled before. */
 #if defined(MGC_ISA_SSE2) || defined(MGC_ISA_AVX2) || defined(MGC_ISA_AVX512)
 #if MGC_GNU && defined(__x86_64__)
 #include <immintrin.h>
 #if defined(_MSC_VER) && defined(__clang__) && !defined(MGC_ISA_SSE2)
-/* clang-cl's header leaves out what flags do not allow. */
+/* clang-cl's header leaves out intrinsics that the flags do not enable. */
 #include <smmintrin.h>
 #include <avxintrin.h>
 #include <avx2intrin.h>
@@ -120,7 +120,7 @@ void *memcpy(void *to, const void *from, size_t size);
 #include <arm_neon.h>
 #define MGC_ENABLED 1
 #elif defined(MGC_ISA_SIMD128) || defined(MGC_ISA_RELAXED_SIMD)
-/* A module with vectors is refused whole by an engine that has none: nothing is raised here, the build has to ask. */
+/* An engine without vectors refuses a whole module that has them, so nothing is enabled here: the build must do it. */
 #if defined(__wasm_simd128__)
 #include <wasm_simd128.h>
 #define MGC_ENABLED 1
@@ -134,9 +134,9 @@ void *memcpy(void *to, const void *from, size_t size);
 #define MGC_ENABLED 0
 #endif
 #elif defined(MGC_ISA_CORTEX_M55)
-/* Assembler is in gcc's words. Without it, or without Helium's floats, and on other machines vectors are C. */
+/* The assembler is for gcc. Otherwise, without Helium's floats, or on other machines, vectors are GNU C. */
 #if defined(__arm__) && defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2) && MGC_GNU && !defined(__clang__)
-/* Eight registers are few: gcc 12 loads ahead of a tile's products, and then spills its sums. */
+/* With only eight registers, gcc 12 loads ahead of a tile's products and then spills its sums. */
 #pragma GCC push_options
 #pragma GCC optimize("no-schedule-insns")
 #define MGC_END _Pragma("GCC pop_options")
@@ -155,9 +155,9 @@ void *memcpy(void *to, const void *from, size_t size);
 #endif
 
 #if MGC_ENABLED && defined(MEGCC_REPRODUCIBLE)
-/* a * b + c, rounded once, where no instruction does it. The product has 48 bits, so a double holds it. The sum is rounded to
- * odd: of the two doubles around a sum that no double holds, the one whose last bit is set, so that the second rounding sees on
- * which side of a tie it lies. */
+/* Returns a * b + c, rounded once, without an instruction for it. The product has 48 bits, so it is exact in double.
+ * The sum is rounded to odd: between the two doubles around an inexact sum, it takes the one whose last bit is set. So
+ * the second rounding sees on which side of a tie the sum lies. */
 static MGC_INLINE float mgc_fused(float a, float b, float c)
 {
     const double product = (double)a * (double)b, sum = product + (double)c;
@@ -170,7 +170,7 @@ static MGC_INLINE float mgc_fused(float a, float b, float c)
 }
 #endif
 
-/* Attributes that raise the ISA. Names of clang are those that 14 and later know. */
+/* Attributes that enable the ISA. clang's feature names are those of version 14 and later. */
 #if defined(MGC_ISA_AVX512_VNNI)
 #define MGC_RAISED "avx512f,avx512vl,avx512bw,avx512dq,avx512vnni,avx2,fma,f16c"
 #elif defined(MGC_ISA_AVX512)
@@ -254,8 +254,8 @@ static MGC_INLINE float mgc_fma1(float a, float b, float c)
 }
 #endif
 
-/* The most elements that one chain of additions sums, a multiple of MGC_LANES. Longer rows are sums of such sums, so that
- * rounding errors stay small. */
+/* The most elements that one chain of additions sums, a multiple of MGC_LANES. Longer rows are sums of such sums, which
+ * limits rounding errors. */
 #define MGC_CHAIN 512
 
 typedef struct mgc_sums {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Numbers of 16 bits and fewer that are only stored: bfloat16, floats of 8 and 4 bits, powers of two, integers of 4
- * and 2 bits. float16 is in megcc_double.h, which includes this header.
+ * Storage-only types of 16 bits and fewer: bfloat16, floats of 8 and 4 bits, powers of two, integers of 4 and 2 bits.
+ * float16 is in megcc_double.h, which includes this header.
  */
 #ifndef MEGCC_SMALL_H
 #define MEGCC_SMALL_H
@@ -23,14 +23,14 @@ static inline float mgc_from_bf16(uint16_t x)
     return mgc_float_of_bits((uint32_t)x << 16);
 }
 
-/* The nearest, ties to even. */
+/* Rounds to the nearest bfloat16, ties to even. */
 static inline uint16_t mgc_to_bf16(float x)
 {
     const uint32_t bits = mgc_bits_of_float(x);
     return (uint16_t)(x != x ? (bits >> 16 & 0x8000u) | 0x7fc0u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-/* A number of `bits` bits with `fraction` bits after the point; least: exponent of the smallest normal one. */
+/* Decodes a float of `bits` bits, `fraction` of them after the point. least: exponent of the smallest normal one. */
 static inline float mgc_from_small(uint32_t code, int bits, int fraction, int least)
 {
     const uint32_t magnitude = code & ((1u << (bits - 1)) - 1), exponent = magnitude >> fraction;
@@ -73,8 +73,8 @@ static inline float mgc_from_f8e8m0fnu(uint8_t x)
     return x == 255u ? MGC_NAN : mgc_float_of_bits(x ? (uint32_t)x << 23 : 0x400000u);
 }
 
-/* The code of the nearest number, ties to even. top: of the largest; over, nan: of what is larger, of NaN, whose signs
- * are lost where `nan` has the sign's bit. */
+/* Returns the code of the nearest number, ties to even. top: code of the largest number; over, nan: codes for larger
+ * numbers and for NaN. If `nan` has the sign bit set, NaN and zero have no sign. */
 static inline uint8_t mgc_to_small(double x, int bits, int fraction, int least, uint32_t top, uint32_t over, uint32_t nan)
 {
     const uint32_t bit = 1u << (bits - 1), sign = mgd_bits(x) >> 63 ? bit : 0;
@@ -84,7 +84,7 @@ static inline uint8_t mgc_to_small(double x, int bits, int fraction, int least, 
     int exponent = (int)(mgd_bits(magnitude) >> 52) - 1023;
     exponent = exponent < least ? least : exponent;
     uint32_t code = over;
-    if (exponent < 64) { /* one of the format's own is far below */
+    if (exponent < 64) { /* larger numbers exceed all formats */
         const double unit = mgd_double((uint64_t)(1023 + fraction - exponent) << 52);
         const uint64_t nearest = ((uint64_t)(exponent - least) << fraction) + (uint64_t)mgd_round(magnitude * unit);
         code = nearest > top ? over : (uint32_t)nearest;

@@ -22,7 +22,7 @@ static MGC_INLINE void mgc_store_n(float *p, mgc_v v, int32_t n) { _mm256_maskst
 static MGC_INLINE mgc_v mgc_set1(float s) { return _mm256_set1_ps(s); }
 static MGC_INLINE mgc_v mgc_zero(void) { return _mm256_setzero_ps(); }
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return _mm256_fmadd_ps(a, b, c); }
-/* The instructions return their second operand if one is NaN. */
+/* The instructions return their second operand if either is NaN. */
 static MGC_INLINE mgc_v mgc_min(mgc_v a, mgc_v b) { return _mm256_min_ps(b, a); }
 static MGC_INLINE mgc_v mgc_max(mgc_v a, mgc_v b) { return _mm256_max_ps(b, a); }
 static MGC_INLINE mgc_v mgc_or_nan(mgc_v v, mgc_v b) { return _mm256_or_ps(v, _mm256_cmp_ps(b, b, _CMP_UNORD_Q)); }
@@ -54,7 +54,7 @@ static MGC_INLINE mgc_v mgc_even(mgc_v a, mgc_v b)
     return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88)), 0xd8));
 }
 
-/* p[index[0]], p[index[1]], ... where none lies MGC_LANES or more after p[index[0]]; all of these are read. */
+/* Returns p[index[0]], p[index[1]], … Each index is below index[0] + MGC_LANES; reads all elements up to there. */
 static MGC_INLINE mgc_v mgc_pick(const float *p, const int32_t *index)
 {
     const __m256i at = _mm256_sub_epi32(_mm256_loadu_si256((const __m256i *)index), _mm256_set1_epi32(index[0]));
@@ -76,7 +76,7 @@ static MGC_INLINE float mgc_hmax(mgc_v v)
 
 static MGC_INLINE mgc_v mgc_ldexp(mgc_v v, mgc_v n)
 {
-    /* In two factors, each a normal power of two. */
+    /* Multiplies by two factors, each a normal power of two. */
     const __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1), bias = _mm256_set1_epi32(127);
     const __m256i first = _mm256_slli_epi32(_mm256_add_epi32(half, bias), 23);
     const __m256i second = _mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(whole, half), bias), 23);

@@ -19,7 +19,7 @@ static MGC_INLINE void mgc_store_n(float *p, mgc_v v, int32_t n) { _mm512_mask_s
 static MGC_INLINE mgc_v mgc_set1(float s) { return _mm512_set1_ps(s); }
 static MGC_INLINE mgc_v mgc_zero(void) { return _mm512_setzero_ps(); }
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return _mm512_fmadd_ps(a, b, c); }
-/* The instructions return their second operand if one is NaN. */
+/* The instructions return their second operand if either is NaN. */
 static MGC_INLINE mgc_v mgc_min(mgc_v a, mgc_v b) { return _mm512_min_ps(b, a); }
 static MGC_INLINE mgc_v mgc_max(mgc_v a, mgc_v b) { return _mm512_max_ps(b, a); }
 static MGC_INLINE mgc_v mgc_or_nan(mgc_v v, mgc_v b) { return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(b, b, _CMP_UNORD_Q), b); }
@@ -32,7 +32,7 @@ static MGC_INLINE mgc_v mgc_recip(mgc_v v) { return _mm512_div_ps(_mm512_set1_ps
 #else
 static MGC_INLINE mgc_v mgc_recip(mgc_v v)
 {
-    /* One step of Newton's from 14 bits; a division takes twice as long. */
+    /* One Newton step from a 14-bit estimate; a division takes twice as long. */
     const mgc_v guess = _mm512_rcp14_ps(v);
     return _mm512_fmadd_ps(guess, _mm512_fnmadd_ps(v, guess, _mm512_set1_ps(1.0f)), guess);
 }
@@ -60,7 +60,7 @@ static MGC_INLINE mgc_v mgc_even(mgc_v a, mgc_v b)
     return _mm512_permutex2var_ps(a, _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30), b);
 }
 
-/* p[index[0]], p[index[1]], ... where none lies MGC_LANES or more after p[index[0]]; all of these are read. */
+/* Returns p[index[0]], p[index[1]], … Each index is below index[0] + MGC_LANES; reads all elements up to there. */
 static MGC_INLINE mgc_v mgc_pick(const float *p, const int32_t *index)
 {
     const __m512i at = _mm512_sub_epi32(_mm512_loadu_si512(index), _mm512_set1_epi32(index[0]));
@@ -84,7 +84,7 @@ static MGC_INLINE float mgc_hmax(mgc_v v)
 
 static MGC_INLINE mgc_v mgc_ldexp(mgc_v v, mgc_v n) { return _mm512_scalef_ps(v, n); }
 
-/* 2^(n / 16) for n in [-2016, 2032): the sixteenths come from a table in a register, less what they add to the shift. */
+/* Returns 2^(n / 16) for n in [-2016, 2032). The table has the bits of 2^(i / 16) minus those of i in the shifted n. */
 #define MGC_POWERS 1
 static MGC_INLINE mgc_v mgc_power(mgc_u n)
 {

@@ -1,39 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of int8 on cores with Arm's DSP extension (Cortex-M4, M7, M33): part of megcc_integer.h. Its assembler has
- * an equivalent in C for other machines, so that the same kernels can be tested on any machine.
+ * Products of int8 on cores with Arm's DSP extension (Cortex-M4, M7, M33): part of megcc_integer.h. The assembler has
+ * an equivalent in C, so that the same kernels can be tested on any machine.
  *
- *   mgc_pairs(c,a,b)               c + the products of the low and of the high int16 (SMLAD); mgc_bb, mgc_bt, mgc_tb, mgc_tt:
- *                                  of one half of each (bottom, top), a's first
+ *   mgc_pairs(c,a,b)               c + the products of the low and of the high int16 (SMLAD); mgc_bb, mgc_bt, mgc_tb,
+ * mgc_tt                                  multiply one half of each (bottom, top), a's first
  *   mgc_high15(a,b)                a * b / 2^15 of int16, to the nearest, ties up (SMMULR)
- *   mgc_word(p)                    four bytes at any address
- *   mgc_both(a,b)                  a in the low half, b in the high one
+ *   mgc_word(p)                    loads four bytes at any address
+ *   mgc_both(a,b)                  packs a in the low half and b in the high half
  *   mgc_even_<type>(z,w)           bytes 0 and 2 of a word as int16, plus those of z; mgc_odd_<type>: bytes 1 and 3
- *   mgc_lay3_<type>(to,p,q,r,n,z)  n fours of three rows of 8-bit elements less z, row by row in turn: of each four, elements 0 and 2 of
- *                                  the rows, then 1 and 3
- *   mgc_tile_3x2(x,w,n,s)          products of three such rows with n fours of two columns of weights [n][2][4]. s[0] and s[1] are
- *                                  what their sums begin with; afterwards s[0] to s[2] are those of the first column
- *   mgc_tile_1x4_<type>(x,w,n,s)   of one row of bytes with four columns [n][4][4]; s[0] to s[3]; s[4]: as z of mgc_even
- *   mgc_join3_<type>(to,p,q,r,n)   n fours of three rows of 8-bit elements, row by row in turn, as mgc_joined_* multiplies them
- *   mgc_joined_3x2(x,w,n,s)        as mgc_tile_3x2, of three such rows and joined weights, none of which is -128: what sums begin
- *                                  with and the sums are 256 times as large. mgc_joined_1x4_<type>(x,w,n,s): one row of bytes
- *   mgc_whole(t)                   a sum of these: t / 256, which it is a multiple of
- *   mgc_total3(x,n,s,m)            s[0] to s[2]: the totals of three such rows, times m
- *   mgc_total_<type>(x,n,z)        the total of n bytes less z
- *   mgc_close_fixed(x,m,k,r)       x * m * 2^(-31 - r) rounded as mgc_rescale_fixed does, plus a zero point, for |x| < 2^30, r >= 1:
- *                                  k = 2^(r - 1) + zero * 2^r. mgc_close_once(x,m,k,r): rounded once, r >= 2: k = 2^(r - 2) +
- *                                  zero * 2^(r - 1). mgc_close_fixed_joined(t,m,k,r): of mgc_whole(t)
- *
- * Joined weights: two to an int16, so that one instruction separates them, not two. A word of four numbers a, b, c, d is two
- * int16, X = 256 * b + a and Y = 256 * d + c, with a and c from 0 to 255, b and d from -128 to 127: bytes whose highest bits
- * are turned over where they have to be; what that adds to sums is known. Their weights are V = 256 * -k + l and
- * W = 256 * m - n. X * l - a * V + c * W - Y * n = 256 * (a * k + b * l + c * m + d * n): SMLSD with the low bytes of
- * V and W, SMLSDX with those of X and Y.
+ *   mgc_lay3_<type>(to,p,q,r,n,z)  packs 4n elements of three rows of 8-bit elements minus z: for each four, elements 0
+ * and 2 of                                  each row, then elements 1 and 3
+ *   mgc_tile_3x2(x,w,n,s)          adds products of three such rows with two columns of weights [n][2][4]. s[0] and
+ * s[1] are the                                  columns' initial sums; afterwards s[0] to s[2] are the sums of the
+ * first column   mgc_tile_1x4_<type>(x,w,n,s)   the same for one row of bytes with four columns [n][4][4]; s[0] to
+ * s[3]; s[4]: z of mgc_even   mgc_join3_<type>(to,p,q,r,n)   packs 4n elements of three rows of 8-bit elements for
+ * mgc_joined_*   mgc_joined_3x2(x,w,n,s)        mgc_tile_3x2 for three such rows and joined weights, none of which is
+ * -128. Initial and final                                  sums are 256 times as large. mgc_joined_1x4_<type>(x,w,n,s):
+ * for one row of bytes   mgc_whole(t)                   t / 256 for such a sum, which is a multiple of 256
+ *   mgc_total3(x,n,s,m)            s[0] to s[2]: the sums of three rows of mgc_lay3, times m
+ *   mgc_total_<type>(x,n,z)        the sum of n bytes minus z each
+ *   mgc_close_fixed(x,m,k,r)       requantizes: x * m * 2^(-31 - r) rounded as mgc_rescale_fixed does, plus a zero
+ * point, for                                  |x| < 2^30, r >= 1 and k = 2^(r - 1) + zero * 2^r.
+ * mgc_close_once(x,m,k,r): rounded once,                                  r >= 2, k = 2^(r - 2) + zero * 2^(r - 1).
+ mgc_close_fixed_joined(t,m,k,r): of mgc_whole(t) *
+ * Joined weights: one int16 holds two weights, so that one instruction, not two, unpacks them. Four bytes of x are two
+ * int16, X = 256 * b + a and Y = 256 * d + c, with a and c in [0, 255], b and d in [-128, 127]. mgc_join3 inverts the
+ * highest bits of bytes for that; the sums are corrected for it by their initial values. The weights k, l, m, n are V =
+ * 256 * -k + l and W = 256 * m - n. Then X * l - a * V + c * W - Y * n = 256 * (a * k + b * l + c * m + d * n): SMLSD
+ * with the low bytes of V and W, SMLSDX with those of X and Y.
  */
 #ifndef MEGCC_DSP_INTEGER_H
 #define MEGCC_DSP_INTEGER_H
 
-/* A compiler barrier for loads through p: gcc would load everything that a step needs first, and spill it. */
+/* A compiler barrier for loads through p: otherwise gcc loads everything that a step needs first, and spills it. */
 #if MGC_GNU
 #define MGC_ORDERED(p) __asm__ volatile("" : "+r"(p) : : "memory")
 #else
@@ -119,7 +119,7 @@ static MGC_INLINE int32_t mgc_tb(int32_t c, uint32_t a, uint32_t b) { return mgc
 static MGC_INLINE int32_t mgc_tt(int32_t c, uint32_t a, uint32_t b) { return mgc_iadd(c, mgc_high(a) * mgc_high(b)); }
 static MGC_INLINE int32_t mgc_pairs(int32_t c, uint32_t a, uint32_t b) { return mgc_tt(mgc_bb(c, a, b), a, b); }
 
-/* C does not define right shifts of negative numbers; those of their complement are defined. */
+/* C does not define right shifts of negative numbers; it does define those of their complement. */
 static MGC_INLINE int32_t mgc_shifted(int32_t v, int32_t by) { return v < 0 ? ~(~v >> by) : v >> by; }
 static MGC_INLINE int32_t mgc_close_fixed(int32_t x, int32_t m, int32_t k, int32_t r)
 {
@@ -229,8 +229,8 @@ MGC_LAY_ROWS(i8, int8_t, MGC_TURNED_I8)
 MGC_LAY_ROWS(u8, uint8_t, MGC_TURNED_U8)
 #endif
 
-/* Linkage of mgc_tile_3x2: a file's own, or, where kernels share it (-O size), that of which a linker keeps one:
- * with sections of functions it leaves out the others. Other code has another name. */
+/* Linkage of mgc_tile_3x2: static, or weak if kernels share it (-O size). Then the linker keeps one copy; it drops the
+ * others if functions have their own sections. Different code has a different name. */
 #define MGC_OWN static __attribute__((unused))
 #ifdef MGC_SHARES_MGC_TILE_3X2
 #define MGC_LINKAGE_3X2 __attribute__((weak, visibility("hidden")))
@@ -244,8 +244,8 @@ MGC_LAY_ROWS(u8, uint8_t, MGC_TURNED_U8)
 #endif
 
 #if MGC_DSP_ASSEMBLER
-/* Compilers keep sums of a tile on the stack; here each of the 14 registers has its part. The steps that no four are made of
- * come first. sp[0]: where these end, sp[1]: where the weights do. */
+/* Compilers keep sums of a tile on the stack; here each of the 14 registers has a fixed use. n % 4 steps come first.
+ * sp[0]: where their weights end, sp[1]: where all weights end. */
 #define MGC_TILE_FUNCTION(linkage, name, type) \
     linkage __attribute__((naked, noinline)) void name(const type *x MGC_IN_R0_TO_R3, const int8_t *w MGC_IN_R0_TO_R3, \
                                                        int32_t n MGC_IN_R0_TO_R3, int32_t *s MGC_IN_R0_TO_R3)
@@ -289,7 +289,7 @@ MGC_TILE_FUNCTION(MGC_LINKAGE_3X2, mgc_tile_3x2, int16_t)
 MGC_TILE_1X4(i8, int8_t, "sxtab16")
 MGC_TILE_1X4(u8, uint8_t, "uxtab16")
 
-/* The last of four steps knows before its products whether it is the last of all: loads in a row take a cycle each. */
+/* The last of four steps tests for the end before its products, because consecutive loads take only a cycle each. */
 #define MGC_STEP_JOINED(load) \
     load "ldmia r0!, {r10, r11, r12}\n\t" \
     "sxtb16 lr, r2\n\tsmlsd r4, r10, lr, r4\n\tsmlsd r5, r11, lr, r5\n\tsmlsd r6, r12, lr, r6\n\t" \

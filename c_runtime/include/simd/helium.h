@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * megcc_simd.h for Helium (Cortex-M55, M85): 4 lanes, 8 registers. Subnormal operands and results are zero. Its
- * assembler has an equivalent in C for other machines, so that the same kernels can be tested on any machine.
+ * megcc_simd.h for Helium (Cortex-M55, M85): 4 lanes, 8 registers. Subnormal operands and results count as zero. The
+ * assembler has an equivalent in C, so that the same kernels can be tested on any machine.
  *
- *   mgc_fma_by(a,s,c)          a * s + c, of a number s in a general register
+ *   mgc_fma_by(a,s,c)          a * s + c, for a float s in a general register
  */
 #ifndef MEGCC_SIMD_HELIUM_H
 #define MEGCC_SIMD_HELIUM_H
@@ -17,7 +17,7 @@ typedef int32x4_t mgc_i4;
 
 static MGC_INLINE mgc_v mgc_load(const float *p) { return vldrwq_f32(p); }
 static MGC_INLINE void mgc_store(float *p, mgc_v v) { vstrwq_f32(p, v); }
-/* With intrinsics, gcc 12 moves each predicate through a general register. */
+/* Assembler, because gcc 12 moves the predicates of intrinsics through a general register. */
 static MGC_INLINE mgc_v mgc_load_n(const float *p, int32_t n)
 {
     mgc_v v;
@@ -39,7 +39,7 @@ static MGC_INLINE mgc_v mgc_neg(mgc_v v) { return vnegq_f32(v); }
 static MGC_INLINE mgc_v mgc_floor(mgc_v v) { return vrndmq_f32(v); }
 static MGC_INLINE mgc_v mgc_ceil(mgc_v v) { return vrndpq_f32(v); }
 static MGC_INLINE mgc_v mgc_round(mgc_v v) { return vrndnq_f32(v); }
-/* b > a: "lt" holds for NaN, too. */
+/* Tests b > a, because "lt" holds for NaN, too. */
 static MGC_INLINE mgc_v mgc_if_lt(mgc_v a, mgc_v b, mgc_v x, mgc_v y)
 {
     mgc_v v;
@@ -54,7 +54,7 @@ static MGC_INLINE mgc_v mgc_or_nan(mgc_v v, mgc_v b)
     return r;
 }
 
-/* Lanes of the first registers are s0 to s7: scalar instructions divide, take roots and shuffle. */
+/* The lanes of q0 and q1 are the scalar registers s0 to s7: scalar instructions divide, take roots and shuffle. */
 static MGC_INLINE mgc_v mgc_recip(mgc_v v)
 {
     register mgc_v q __asm__("q0") = v;
@@ -87,9 +87,9 @@ MGC_SHUFFLE(mgc_even, "vmov.f32 s1, s2\n\tvmov.f32 s2, s4\n\tvmov.f32 s3, s6")
 #undef MGC_SHUFFLE
 static MGC_INLINE mgc_i4 mgc_whole(mgc_v v) { return vcvtnq_s32_f32(v); }
 
-/* Converts float16 in even lanes (bottom) and in odd lanes (top) to float, and back. GNU as 2.40 encodes twice the number of a
- * register that is not q0: as numbers they are VCVTB.F32.F16 q0, q0, VCVTT.F32.F16 q0, q0, VCVTB.F16.F32 q0, q1 and
- * VCVTT.F16.F32 q0, q2. */
+/* Converts float16 in even lanes (bottom) or odd lanes (top) to float, and back. GNU as 2.40 doubles the number of a
+ * register other than q0, so the instructions are given as numbers: VCVTB.F32.F16 q0, q0, VCVTT.F32.F16 q0, q0,
+ * VCVTB.F16.F32 q0, q1 and VCVTT.F16.F32 q0, q2. */
 static MGC_INLINE mgc_v mgc_bottom(float16x8_t v)
 {
     register mgc_v q __asm__("q0") = vreinterpretq_f32_f16(v);
@@ -192,7 +192,7 @@ static MGC_INLINE float mgc_hmax(mgc_v v)
 
 static MGC_INLINE mgc_v mgc_ldexp(mgc_v v, mgc_v n)
 {
-    /* In two factors, each a normal power of two; a subnormal result is flushed. */
+    /* Multiplies by two factors, each a normal power of two; a subnormal result is flushed to zero. */
     const mgc_u whole = (mgc_u)mgc_whole(n), half = (mgc_u)((mgc_i4)whole >> 1);
     return v * mgc_float((half + 127u) << 23) * mgc_float((whole - half + 127u) << 23);
 }

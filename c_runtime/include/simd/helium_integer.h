@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of int8 by Helium (Cortex-M55, M85): part of megcc_integer.h. Its instructions have an equivalent in C for
- * other machines, so that the same kernels can be tested on any machine.
+ * Products of int8 by Helium (Cortex-M55, M85): part of megcc_integer.h. The assembler has an equivalent in C, so that
+ * the same kernels can be tested on any machine.
  *
- *   mgc_rows_2x4(p)        p->steps times 16 products of two rows with four columns of weights [steps][4][16], for such fours
- *                          until p->to is p->end: four sums of the first row, four of the other. mgc_rows_1x8(p): of one
- *                          row with eight columns
- *   mgc_taps_9(p)          products of nine taps with weights [9][16], for sixteen channels p->blocks times; pointers move
- *                          on. mgc_taps(p): of p->pairs times two taps, weights [pairs][2][16]
- *   mgc_taps_9_<type>(p)   the same of bytes of the type and weights of int16, [9][8], for eight channels p->blocks times;
- *                          mgc_taps_<type>(p): of p->pairs taps, weights [pairs][8]
- *   mgc_close_<kind>_<of>_<rows>(p)   sums of p->n channels become bytes as `Closing` of the compiler says; each: a
- *                          multiplier and a shift for each channel, bytes: shifts of int8, all: one of each; rows:
- *                          of sums [n/4][rows][4]
- *   mgc_copy_bytes(to,p,n) n bytes, any addresses; mgc_copy_sixteens(to,p,n): and others until the sixteen is whole;
+ *   mgc_rows_2x4(p)        products of two rows with columns of weights [steps][4][16], p->steps times 16 each. It
+ * writes                          four sums of the first row, four of the other, until p->to is p->end.
+ * mgc_rows_1x8(p): one row                          with eight columns
+ *   mgc_taps_9(p)          products of nine taps with weights [9][16], sixteen channels at a time, p->blocks times;
+ * advances                          the pointers. mgc_taps(p): for p->pairs times two taps, weights [pairs][2][16]
+ *   mgc_taps_9_<type>(p)   the same for bytes of the type and int16 weights [9][8], eight channels at a time;
+ *                          mgc_taps_<type>(p): for p->pairs taps, weights [pairs][8]
+ *   mgc_close_<kind>_<of>_<rows>(p)   requantizes sums [n/4][rows][4] of p->n channels to bytes, as the compiler's
+ * `Closing`                          says. <of>: multiplier and shift are per channel (each), shifts are int8 too
+ * (bytes), or there is                          one of each (all)
+ *   mgc_copy_bytes(to,p,n) copies n bytes at any addresses; mgc_copy_sixteens(to,p,n): rounds n up to 16;
  *                          mgc_fill_bytes(to,n,v)
- *   mgc_four               four int32: mgc_four_load(p,n) the first n, others are 0; mgc_four_dup, mgc_four_load_i8(p,n)
- *   mgc_four_<function>    as mgc_i<function> and mgc_rescale_<function>; _by: others than the first are numbers
+ *   mgc_four               four int32: mgc_four_load(p,n) loads the first n, others are 0; mgc_four_dup,
+ * mgc_four_load_i8(p,n)   mgc_four_<function>    as mgc_i<function> and mgc_rescale_<function>; _by: operands after the
+ * first are scalars   mgc_four_store(y,v,z,low,high,n)   stores v + z, limited to [low, high], the first n
  *   mgc_four_store(y,v,z,low,high,n)   v + z within limits, the first n
  */
 #ifndef MEGCC_HELIUM_INTEGER_H
 #define MEGCC_HELIUM_INTEGER_H
 
-/* Sums of a row may be as many as fit between to and end. */
+/* `to` and `end` delimit the sums to compute. */
 typedef struct mgc_rows {
     const int8_t *x2, *x;
     int32_t steps;
@@ -36,7 +37,7 @@ typedef struct mgc_nine {
     int32_t blocks;
 } mgc_nine;
 
-/* Reads the byte `at` of each address. */
+/* from: addresses, of which byte `at` is read. */
 typedef struct mgc_any {
     const int8_t *const *from;
     const int8_t *w;
@@ -59,8 +60,8 @@ typedef int32x4_t mgc_four;
 
 #define MGC_NAKED(name, type) static __attribute__((naked, noinline, unused)) void name(type *p __attribute__((unused)))
 
-/* Sums are in even registers, as VMLADAV wants them: r0, r4, r8, r12 of the first row. Steps after the first are done by
- * twos; where the first is followed by an odd number, the loop is entered in its middle. */
+/* Sums are in even registers, which VMLADAV requires: r0, r4, r8, r12 for the first row. After the first step, steps
+ * are done in twos; if their number is odd, the loop is entered in its middle. */
 #define MGC_STEP_2X4(multiply) \
     "vldrb.8 q0, [r3], #16\n\tvldrb.8 q2, [r5], #16\n\t" multiply " r0, q0, q2\n\tvldrb.8 q1, [r1], #16\n\t" \
     multiply " r2, q1, q2\n\tvldrb.8 q3, [r5], #16\n\t" multiply " r4, q0, q3\n\t" multiply " r6, q1, q3\n\t" \
@@ -119,8 +120,9 @@ static MGC_INLINE void mgc_add_rows_1(int32_t *sums, const int32_t *end, int32_t
     }
 }
 
-/* Two taps in 16 bits, which no weight but -128 leaves; a third would. Sums of channels 0, 4, … are in q4, of 1, 5, … in
- * q5. MGC_FIRST: of the first taps; there is no register for both operands and both results, so weights are read twice. */
+/* Adds two taps in int16, which suffices unless a weight is -128; three would not fit. Sums of channels 0, 4, … are in
+ * q4, of 1, 5, … in q5. MGC_TAPS_FIRST: of the first taps. Weights are loaded twice, because registers are too few for
+ * both operands and both results. */
 #define MGC_TAP(x, w) "vldrb.8 q0, " x "\n\tvldrb.8 q1, " w "\n\tvmullt.s8 q2, q0, q1\n\tvmullb.s8 q0, q0, q1\n\t"
 #define MGC_TAP_MORE(x, w, next) \
     "vldrb.8 q1, " x "\n\tvldrb.8 q3, " w "\n\tvmullt.s8 q3, q1, q3\n\tvadd.i16 q2, q2, q3\n\tvldrb.8 q3, " next "\n\t" \
@@ -155,8 +157,8 @@ MGC_NAKED(mgc_taps, const mgc_any)
         "pop {r4, r5, r6, r7, r8, r9, r10, pc}" ::: "memory");
 }
 
-/* Weights less their zero point that are no bytes: products are 32 bits. Sums of channels 0, 2, … are in q4, of others in q5.
- * Loads that widen have addresses in r0 to r7. */
+/* For weights that are no int8 after subtraction of their zero point: products have 32 bits. Sums of channels 0, 2, …
+ * are in q4, of others in q5. Widening loads require addresses in r0 to r7. */
 #define MGC_WIDE_FIRST(load, x) load " q0, " x "\n\tvldrh.u16 q1, [r9], #16\n\tvmullb.s16 q4, q0, q1\n\tvmullt.s16 q5, q0, q1\n\t"
 #define MGC_WIDE(load, x) \
     load " q0, " x "\n\tvldrh.u16 q1, [r9], #16\n\tvmullb.s16 q2, q0, q1\n\tvmullt.s16 q3, q0, q1\n\t" \
@@ -188,8 +190,8 @@ MGC_NAKED(mgc_taps, const mgc_any)
 MGC_TAPS_WIDE(i8, "vldrb.s16")
 MGC_TAPS_WIDE(u8, "vldrb.u16")
 
-/* r1 sums, r2 bias, r3 multiplier, r4 shift, r5 and r6 y, r7 how many, r8 zero. q2 and q3 multiply and shift, and q6 and
- * q7 are free, of two rows q0 and q1. */
+/* Registers: r1 sums, r2 bias, r3 multiplier, r4 shift, r5 and r6 y, r7 number of channels, r8 zero; q2 multiplier, q3
+ * shift, q0 and q1 two rows; q6 and q7 are free. */
 #define MGC_CLOSE(name, ready, scales, rows) \
     MGC_NAKED(name, const mgc_closing) \
     { \
@@ -478,7 +480,7 @@ static MGC_INLINE mgc_four mgc_four_rescale_positive_by(mgc_four v, int32_t m, i
 }
 static MGC_INLINE mgc_four mgc_four_rescale_down_by(mgc_four v, int32_t m, int32_t s) { return mgc_four_rescale_fixed_by(v, m, s); }
 
-/* Shifts are no more than -1: as TFLite rounds, in fewer instructions. */
+/* Rounds as TFLite does, in fewer instructions, because shifts are at most -1. */
 static MGC_INLINE mgc_i mgc_rescale_down(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
 #if MGC_HELIUM

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Functions of one float without the C library, for headers that have no instructions for them.
+ * Functions of one float without the C library, for ISAs that have no instructions for them.
  */
 #ifndef MEGCC_SIMD_LANE_H
 #define MEGCC_SIMD_LANE_H
@@ -39,8 +39,8 @@ static MGC_INLINE float mgc_lane_sqrt(float v)
         return v < 0.0f ? MGC_NAN : v;
     const int tiny = v < 1.17549435e-38f;
     const uint32_t bits = mgc_lane_bits(tiny ? v * 16777216.0f : v), odd = ((bits >> 23) + 1u) & 1u;
-    /* The root of an integer, bit by bit: 24 bits and one more, which says how to round. A tie is none: its square would be
-     * odd, and the integer ends with zeros. */
+    /* Computes the square root of an integer bit by bit: 24 bits and one more for rounding. There are no ties: the
+     * square of a tie would be odd, but the integer ends with zeros. */
     uint64_t rest = (uint64_t)((bits & 0x7fffffu) | 0x800000u) << (25u + odd), root = 0;
     for (uint64_t bit = (uint64_t)1 << 48; bit != 0; bit >>= 2) {
         const uint64_t next = root + bit;
@@ -61,7 +61,7 @@ static MGC_INLINE float mgc_lane_round(float v) { return __builtin_rintf(v); }
 static MGC_INLINE float mgc_lane_floor(float v) { return __builtin_floorf(v); }
 static MGC_INLINE float mgc_lane_ceil(float v) { return __builtin_ceilf(v); }
 #else
-/* Adding 2^23 leaves no bit for a fraction; from there on every float is integral. */
+/* Adding 2^23 rounds to an integer; larger floats are integers anyway. */
 static MGC_INLINE float mgc_lane_round(float v)
 {
     const uint32_t sign = mgc_lane_bits(v) & 0x80000000u;

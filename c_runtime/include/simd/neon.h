@@ -60,7 +60,7 @@ static MGC_INLINE mgc_v mgc_if_lt(mgc_v a, mgc_v b, mgc_v x, mgc_v y) { return v
 
 static MGC_INLINE mgc_v mgc_zip_low(mgc_v a, mgc_v b) { return vzip1q_f32(a, b); }
 static MGC_INLINE mgc_v mgc_zip_high(mgc_v a, mgc_v b) { return vzip2q_f32(a, b); }
-/* Four vectors of single elements, and the other way round: p[4 * i + j] is v_j[i]. */
+/* Loads and stores four vectors interleaved: p[4 * i + j] is v_j[i]. */
 typedef float32x4x4_t mgc_v4;
 static MGC_INLINE mgc_v4 mgc_load4(const float *p) { return vld4q_f32(p); }
 static MGC_INLINE void mgc_store4(float *p, mgc_v v0, mgc_v v1, mgc_v v2, mgc_v v3)
@@ -74,7 +74,7 @@ static MGC_INLINE float mgc_hmax(mgc_v v) { return vmaxvq_f32(v); }
 
 static MGC_INLINE mgc_v mgc_ldexp(mgc_v v, mgc_v n)
 {
-    /* In two factors, each a normal power of two. */
+    /* Multiplies by two factors, each a normal power of two. */
     const int32x4_t whole = vcvtnq_s32_f32(n), half = vshrq_n_s32(whole, 1), bias = vdupq_n_s32(127);
     const int32x4_t first = vshlq_n_s32(vaddq_s32(half, bias), 23);
     const int32x4_t second = vshlq_n_s32(vaddq_s32(vsubq_s32(whole, half), bias), 23);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * megcc_simd.h for 32-bit Arm: 4 lanes. NEON flushes subnormal operands and results to zero here, and rounds
- * products before it adds where the compiler was not given VFPv4.
+ * megcc_simd.h for 32-bit Arm: 4 lanes. NEON flushes subnormal operands and results to zero here. Without VFPv4, which
+ * the compiler must be told of, products are rounded before they are added.
  */
 #ifndef MEGCC_SIMD_NEON_ARMV7_H
 #define MEGCC_SIMD_NEON_ARMV7_H
@@ -59,7 +59,7 @@ static MGC_INLINE mgc_v mgc_recip(mgc_v v) { return vdupq_n_f32(1.0f) / v; }
 #else
 static MGC_INLINE mgc_v mgc_recip(mgc_v v)
 {
-    /* Two steps of Newton's from 8 bits; there is no vector division, and lane by lane it takes 70 cycles. */
+    /* Two Newton steps from an 8-bit estimate. There is no vector division, and lane by lane it takes 70 cycles. */
     const mgc_v guess = vrecpeq_f32(v), better = vmulq_f32(guess, vrecpsq_f32(v, guess));
 #if defined(__ARM_FEATURE_FMA)
     return vfmaq_f32(better, better, vfmsq_f32(vdupq_n_f32(1.0f), v, better));
@@ -84,7 +84,7 @@ static MGC_INLINE mgc_v mgc_sqrt(mgc_v v)
 
 static MGC_INLINE mgc_v mgc_if_lt(mgc_v a, mgc_v b, mgc_v x, mgc_v y) { return vbslq_f32(vcltq_f32(a, b), x, y); }
 
-/* Adding 2^23 leaves no bit for a fraction; from there on every float is integral. */
+/* Adding 2^23 rounds to an integer; larger floats are integers anyway. */
 static MGC_INLINE mgc_v mgc_round(mgc_v v)
 {
     const mgc_v limit = vdupq_n_f32(8388608.0f), magnitude = vabsq_f32(v);
@@ -119,7 +119,7 @@ static MGC_INLINE float mgc_hmax(mgc_v v)
 
 static MGC_INLINE mgc_v mgc_ldexp(mgc_v v, mgc_v n)
 {
-    /* In two factors, each a normal power of two; a subnormal result is flushed. */
+    /* Multiplies by two factors, each a normal power of two; a subnormal result is flushed to zero. */
     const int32x4_t whole = vcvtq_s32_f32(n), half = vshrq_n_s32(whole, 1), bias = vdupq_n_s32(127);
     const int32x4_t first = vshlq_n_s32(vaddq_s32(half, bias), 23);
     const int32x4_t second = vshlq_n_s32(vaddq_s32(vsubq_s32(whole, half), bias), 23);

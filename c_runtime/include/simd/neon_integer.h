@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * megcc_integer.h for Arm with NEON, 32 and 64 bits: what one or two instructions say there.
+ * megcc_integer.h for Arm with NEON, 32 and 64 bits: the functions that take only a few instructions there.
  */
 #ifndef MEGCC_SIMD_NEON_INTEGER_H
 #define MEGCC_SIMD_NEON_INTEGER_H
 
-/* Conversions to integers saturate, and make 0 of NaN. */
+/* Conversions to integers saturate, and NaN gives 0. */
 static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
 {
 #if defined(__aarch64__)
     return (mgc_i)vcvtnq_s32_f32(v);
 #else
-    /* Adding 2^23 leaves no bit for a fraction. Bits of magnitudes compare as these do, and NaN is above them all; gcc
+    /* Adding 2^23 rounds to an integer. Magnitudes are compared as integers, in which NaN is the largest, because gcc
      * makes scalar code of comparisons of floats. */
     const float32x4_t limit = vdupq_n_f32(8388608.0f), magnitude = vabsq_f32(v);
     const uint32x4_t small = vcltq_s32(vreinterpretq_s32_f32(magnitude), vdupq_n_s32(0x4b000000));
@@ -22,7 +22,8 @@ static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
 
 static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return mgc_nearest(v); }
 
-/* Bytes and pairs of bytes: all of a vector's as one number; of its first n, 0 <= n <= 4, exactly these are touched. */
+/* Loads and stores of 4 elements of 8 or 16 bits as one number, or of the first n, 0 <= n <= 4: exactly these are
+   touched. */
 static MGC_INLINE uint32_t mgc_take_4(const void *p)
 {
     uint32_t bytes;
@@ -86,7 +87,7 @@ static MGC_INLINE void mgc_put_8_n(void *p, uint64_t bytes, int32_t n)
         to[n & 2] = (uint16_t)(n & 2 ? bytes >> 32 : bytes);
 }
 
-/* Saturated to 16 bits, and these to 8; of numbers of 32 bits that is saturation to 8. */
+/* Saturates to int16; saturating that to 8 bits gives the same as from int32 directly. */
 static MGC_INLINE int16x8_t mgc_halves(mgc_i a, mgc_i b)
 {
     return vcombine_s16(vqmovn_s32((int32x4_t)a), vqmovn_s32((int32x4_t)b));
@@ -118,7 +119,7 @@ static MGC_INLINE mgc_i mgc_lanes_u8(uint32_t bytes)
 static MGC_INLINE mgc_i mgc_lanes_i16(uint64_t bytes) { return (mgc_i)vmovl_s16(vcreate_s16(bytes)); }
 static MGC_INLINE mgc_i mgc_lanes_u16(uint64_t bytes) { return (mgc_i)vmovl_u16(vcreate_u16(bytes)); }
 
-/* Eight bytes, and sixteen. */
+/* Vectors of eight bytes and of sixteen, as int32. */
 typedef struct mgc_i2 {
     mgc_i v[2];
 } mgc_i2;
@@ -202,11 +203,11 @@ static MGC_INLINE int32x4_t mgc_mlal_high(int32x4_t c, int16x8_t a, int16x8_t b)
 }
 
 #if defined(__aarch64__)
-/* The lower halves of two vectors, and the upper ones. */
+/* The lower halves of two vectors, and their upper halves. */
 static MGC_INLINE mgc_i mgc_ilower(mgc_i a, mgc_i b) { return (mgc_i)vzip1q_s64((int64x2_t)a, (int64x2_t)b); }
 static MGC_INLINE mgc_i mgc_iupper(mgc_i a, mgc_i b) { return (mgc_i)vzip2q_s64((int64x2_t)a, (int64x2_t)b); }
 #endif
-/* The sums of the lanes of four vectors. */
+/* Returns the sums of the lanes of four vectors. */
 static MGC_INLINE mgc_i mgc_isummed(mgc_i a, mgc_i b, mgc_i c, mgc_i d)
 {
 #if defined(__aarch64__)
@@ -219,9 +220,9 @@ static MGC_INLINE mgc_i mgc_isummed(mgc_i a, mgc_i b, mgc_i c, mgc_i d)
 #endif
 }
 
-/* Two or four vectors as neighbours in memory, `zero` added, and brought within limits, which are those of the type or
- * closer. With `down`, 3 to 6, the vectors are multiples of 2^(16 + down), rounded with ties up: of their upper
- * halves these bits are taken off as they become bytes. */
+/* Narrows two or four vectors, adds `zero`, and limits the result, to the type or closer. With `down`, 3 to 6, it
+ * rounds multiples of 2^(16 + down), ties up: it takes the high halves of the vectors and shifts them right by `down`
+ * while narrowing to bytes. */
 static MGC_INLINE int16x8_t mgc_shifted(mgc_i a, mgc_i b, int32_t down, int32_t zero)
 {
 #if defined(__aarch64__)
@@ -231,7 +232,7 @@ static MGC_INLINE int16x8_t mgc_shifted(mgc_i a, mgc_i b, int32_t down, int32_t 
 #endif
     return zero == 0 ? v : vqaddq_s16(v, vdupq_n_s16((int16_t)(zero * (1 << down))));
 }
-/* Shifts are part of instructions. */
+/* Shifts are immediate operands of instructions. */
 #if defined(__aarch64__)
 #define MGC_JOINED(narrow, kind, a, b) narrow##_high_s16(narrow##_s16(a), b)
 #define MGC_JOINED_DOWN(narrow, kind, a, b, n) narrow##_high_n_s16(narrow##_n_s16(a, n), b, n)
@@ -253,7 +254,7 @@ static MGC_INLINE int16x8_t mgc_shifted(mgc_i a, mgc_i b, int32_t down, int32_t 
     }
 MGC_NARROWED(s8, int8x, vqmovn, vqrshrn)
 MGC_NARROWED(u8, uint8x, vqmovun, vqrshrun)
-/* For int8 whose zero point is its least number: bytes of 0 to 255 whose highest bit is turned over. */
+/* For int8 with zero point -128: computes bytes of 0 to 255 and inverts their highest bit. */
 static MGC_INLINE int8x8_t mgc_narrow_i8(mgc_i a, mgc_i b, int32_t down, int32_t zero)
 {
     if (zero == -128)
@@ -293,7 +294,7 @@ static MGC_INLINE uint8x16_t mgc_narrow4_u8(mgc_i a, mgc_i b, mgc_i c, mgc_i d, 
 MGC_CLOSE(i8, int8_t, int8x, s8, -128, 127)
 MGC_CLOSE(u8, uint8_t, uint8x, u8, 0, 255)
 
-/* Bytes as products take them, of either type as int8: the highest bit of uint8 is turned over. */
+/* Packs bytes for products as int8: the highest bit of uint8 is inverted. */
 static MGC_INLINE void mgc_flipped(int8_t *to, const uint8_t *from, int32_t n, uint8_t flip)
 {
     const uint8x16_t bits = vdupq_n_u8(flip);
@@ -338,8 +339,8 @@ static MGC_INLINE void mgc_fill_i8(int8_t *to, int32_t n, int32_t value)
         to[i] = (int8_t)value;
 }
 
-/* Shifts of NEON are numbers of both signs. Rounding ties up, after 1 was taken from negative numbers that are
- * shifted at all, is rounding ties away from zero. */
+/* NEON shifts left or right by the sign of the shift. It rounds ties up; subtracting 1 from negative numbers before a
+ * right shift makes ties round away from zero. */
 static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     const int32x4_t by = vmaxq_s32(vminq_s32((int32x4_t)shift, vdupq_n_s32(30)), vdupq_n_s32(-31));
@@ -347,7 +348,7 @@ static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift
     const int32x4_t high = vqrdmulhq_s32(vshlq_s32((int32x4_t)x, left), (int32x4_t)multiplier);
     return (mgc_i)vrshlq_s32(vqaddq_s32(high, vshrq_n_s32(vandq_s32(high, right), 31)), right);
 }
-/* Ties of positive numbers go up as it is. */
+/* Ties of positive numbers round up, as NEON does. */
 static MGC_INLINE mgc_i mgc_rescale_positive(mgc_i x, mgc_i multiplier, mgc_i shift)
 {
     const int32x4_t by = vmaxq_s32(vminq_s32((int32x4_t)shift, vdupq_n_s32(30)), vdupq_n_s32(-31));

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * 8-bit products on cores without vectors (Cortex-M0+ and M3, RISC-V): part of megcc_integer.h. Numbers of two pixels
- * are one word, a + b * 2^16 (b * 2^32 where words have 64 bits), so that one multiplication by a weight makes two
- * products. In words of 32 bits the sum of two such products is folded into a total t of words and a total h of high
- * halves: no sum of two products leaves 16 bits, where no weight is -128. Then h is the sum of the second pixel, and
- * t - h * 2^16 that of the first. The assembler has an equivalent in C, so that the same kernels can be tested on any machine.
- *
+ * 8-bit products on cores without vectors (Cortex-M0+ and M3, RISC-V): part of megcc_integer.h. A word holds elements
+ * of two pixels, a + b * 2^16 (b * 2^32 if words have 64 bits), so that one multiplication by a weight makes two
+ * products. In 32-bit words, the sum of two such products is added to a total t of words, and its high half to a total
+ * h. A sum of two products fits in 16 bits unless a weight is -128. In the end, h is the sum of the second pixel, and t
+ * - h * 2^16 that of the first. The assembler has an equivalent in C, so that the same kernels can be tested on any
+ machine. *
  *   mgc_pair                       a word
- *   mgc_lay4_<type>(to,p,q,r,s,n)  n elements of four rows of 8-bit elements, n even; of uint8 less 128: of two elements the words of the
- *                                  first two rows, then those of the others
- *   mgc_tile_4(x,w,n,s,c,b)        sums of four such rows with c columns of weights [c/MGC_COLUMNS][n/4][MGC_COLUMNS][4], n a
- *                                  multiple of 4, and b[column]: s[4 * column + row], of whole MGC_COLUMNS
- *   mgc_line_<type>(x,w,n,s)       of one row of bytes with MGC_LINE columns, [n/4][MGC_LINE][4] (Cortex-M0+: [MGC_LINE][n]; RV32:
- *                                  [n/2][MGC_LINE][2], weights with the highest bit turned over, of uint8 numbers less 128)
- *   mgc_total4(x,n,s,m)            s[0] to s[3]: the totals of n elements of four rows as mgc_lay4 has them, times m
- *   mgc_total_<type>(x,n,z)        the total of n bytes less z
- *   mgc_close_<kind> mgc_within_<type>   as dsp_integer.h has them
+ *   mgc_lay4_<type>(to,p,q,r,s,n)  packs n elements of four rows of 8-bit elements, n even, uint8 minus 128: for each
+ * two                                  elements the words of the first two rows, then those of the others
+ *   mgc_tile_4(x,w,n,s,c,b)        sums of four such rows with c columns of weights
+ * [c/MGC_COLUMNS][n/4][MGC_COLUMNS][4], n a                                  multiple of 4, plus b[column]: s[4 *
+ * column + row], for whole MGC_COLUMNS   mgc_line_<type>(x,w,n,s)       sums of one row of bytes with MGC_LINE columns,
+ * [n/4][MGC_LINE][4] (Cortex-M0+: [MGC_LINE][n];                                  RV32: [n/2][MGC_LINE][2], weights
+ * with the highest bit inverted, uint8 x minus 128)   mgc_total4(x,n,s,m)            s[0] to s[3]: the sums of n
+ * elements of four rows of mgc_lay4, times m   mgc_total_<type>(x,n,z)        the sum of n bytes minus z each
+ *   mgc_close_<kind> mgc_within_<type>   as in dsp_integer.h
  */
 #ifndef MEGCC_PAIRS_INTEGER_H
 #define MEGCC_PAIRS_INTEGER_H
@@ -28,7 +28,7 @@ typedef uint32_t mgc_pair;
 #define MGC_PAIR_BITS 16
 #endif
 
-/* Where there is no C library, compilers know memcpy by this name only. */
+/* Without a C library, compilers know memcpy by this name only. */
 #if MGC_GNU
 #define MGC_COPY __builtin_memcpy
 #define MGC_ALIGNED(p) __builtin_assume_aligned(p, sizeof(mgc_pair))
@@ -37,15 +37,15 @@ typedef uint32_t mgc_pair;
 #define MGC_ALIGNED(p) (p)
 #endif
 
-/* C does not define right shifts of negative numbers, only GNU C does; so their complement is shifted. */
+/* C, unlike GNU C, does not define right shifts of negative numbers; so their complement is shifted. */
 #if MGC_GNU
 static MGC_INLINE int32_t mgc_shifted(int32_t v, int32_t by) { return v >> by; }
 #else
 static MGC_INLINE int32_t mgc_shifted(int32_t v, int32_t by) { return v < 0 ? ~(~v >> by) : v >> by; }
 #endif
 #if defined(MGC_ISA_CORTEX_M0)
-/* There are products of 32 bits only: a * b / 2^16 of halves, as whole multiples of 2^16 (returned) and the rest, which
- * has 17 bits. The part that is left out is less than 1. */
+/* Without products of 64 bits: a * b / 2^16 from products of 16-bit halves. Returns the multiples of 2^16; *rest has
+ * the remaining 17 bits. The error is less than 1. */
 static MGC_INLINE int32_t mgc_product(int32_t a, int32_t b, int32_t *rest)
 {
     const uint32_t a_low = (uint32_t)a & 0xffffu, b_low = (uint32_t)b & 0xffffu, b_high = (uint32_t)b >> 16;
@@ -68,7 +68,7 @@ static MGC_INLINE int32_t mgc_high_lane(int32_t a, int32_t b)
 }
 #define mgc_doubling_small mgc_doubling_high_lane
 #else
-/* The high half of doubled products: floor((a * b + 2^30) / 2^31), for b >= 0; _small: for |a| < 2^30. */
+/* Returns the high half of the doubled product, floor((a * b + 2^30) / 2^31), for b >= 0; _small: for |a| < 2^30. */
 static MGC_INLINE int32_t mgc_high_lane(int32_t a, int32_t b)
 {
     const uint64_t sum = (uint64_t)((int64_t)a * b) + ((uint64_t)1 << 63);
@@ -76,7 +76,7 @@ static MGC_INLINE int32_t mgc_high_lane(int32_t a, int32_t b)
 }
 static MGC_INLINE int32_t mgc_doubling_high_lane(int32_t a, int32_t b)
 {
-    /* An arithmetic shift: the sum is made positive first, and its high part taken off again. */
+    /* An arithmetic shift in C: 2^63 makes the sum positive, and is subtracted again after the shift. */
     const uint64_t sum = (uint64_t)((int64_t)a * b) + ((uint64_t)1 << 30) + ((uint64_t)1 << 63);
     return (int32_t)((int64_t)(sum >> 31) - ((int64_t)1 << 32));
 }
@@ -141,7 +141,7 @@ static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_
 MGC_LAY4(i8, int8_t, 0)
 MGC_LAY4(u8, uint8_t, 128)
 
-/* t: of words, h: of their high halves, to each of which half of what it can hold is added. */
+/* t: total of words. h: total of their high halves. A bias, half of the range, keeps the halves positive. */
 static MGC_INLINE void mgc_total2(const mgc_pair *x, int32_t n, int32_t *s, int32_t m)
 {
     const mgc_pair half = (mgc_pair)1 << (MGC_PAIR_BITS - 1);
@@ -175,9 +175,9 @@ MGC_TOTAL_OF(u8, uint8_t)
 #define MGC_NAKED static __attribute__((naked, noinline, unused)) void
 
 #if defined(__arm__) && defined(__ARM_ARCH_7M__) && MGC_GNU
-/* Compilers keep sums on the stack; here each of the 14 registers has its part. sp[0]: n, sp[1]: sums, sp[11]: columns.
- * sp[12]: b. Each fold begins with 2^15 (r3), so that the low half is not negative; the total of these is taken off
- * beforehand. */
+/* Compilers keep sums on the stack; here each of the 14 registers has a fixed use. sp[0]: n, sp[1]: sums, sp[11]:
+ * columns, sp[12]: b. Each sum of two products starts with 2^15 (r3), so that its low half is not negative; the initial
+ * totals are reduced by the total of these. */
 #define MGC_COLUMNS 1
 #define MGC_LINE 8
 #define MGC_FOLD(a, b, t, h) \
@@ -217,8 +217,8 @@ MGC_LINE_OF(i8, int8_t, "ldrsb")
 MGC_LINE_OF(u8, uint8_t, "ldrb")
 
 #elif defined(__arm__) && (defined(__ARM_ARCH_6M__) || defined(__ARM_ARCH_8M_BASE__)) && MGC_GNU
-/* The same for 8 low registers, and high ones that can be added to. The shift of a word leaves the
- * highest bit of its low half in the carry. sp[0]: n, sp[1]: sums, sp[11]: columns, sp[12]: b; r10: where the weights of a column end. */
+/* The same for 8 low registers and high ones that only additions can use. The shift of a word leaves the highest bit of
+ * its low half in the carry. sp[0]: n, sp[1]: sums, sp[11]: columns, sp[12]: b; r10: end of a column's weights. */
 #define MGC_COLUMNS 1
 #define MGC_LINE 4
 #define MGC_SAVE "push {r4, r5, r6, r7, lr}\n\tmov r4, r8\n\tmov r5, r9\n\tmov r6, r10\n\tmov r7, r11\n\tpush {r4, r5, r6, r7}\n\t"
@@ -255,7 +255,7 @@ MGC_LINE_OF(i8, int8_t, "ldrsb")
 MGC_LINE_OF(u8, uint8_t, "ldrb")
 
 #else
-/* gcc loads everything of a step first, and finds no registers for it: it stays on its side of this. */
+/* A compiler barrier: otherwise gcc loads all operands of a step first, and spills them. */
 #if MGC_GNU && defined(__riscv)
 #define MGC_FENCE __asm__ volatile("" ::: "memory");
 #else
@@ -269,14 +269,14 @@ MGC_LINE_OF(u8, uint8_t, "ldrb")
 #define MGC_EACH_COLUMN(DO, k) DO(0, k) DO(1, k) DO(2, k) DO(3, k)
 #endif
 #if MGC_PAIR_BITS == 32
-/* Both sums are whole in a word: the first pixel's plus 2^32 times that of the second. */
+/* A word holds both sums: the first pixel's plus 2^32 times the second's. */
 #define MGC_SUMS(c, k) mgc_pair t##c##_0 = (mgc_pair)b[c] + ((mgc_pair)b[c] << MGC_PAIR_BITS), t##c##_1 = t##c##_0;
 #define MGC_FOLD(c, i) t##c##_##i += x##i##_0 * w0 + x##i##_1 * w1;
 #define MGC_KEEP(c, i) \
     s[4 * c + 2 * i] = (int32_t)(uint32_t)t##c##_##i; \
     s[4 * c + 2 * i + 1] = (int32_t)(uint32_t)((t##c##_##i + ((mgc_pair)1 << 31)) >> 32);
 #else
-/* Each fold has 2^15 in both halves added, so that neither is negative. */
+/* Each sum of two products has 2^15 added in both halves, so that neither is negative. */
 #define MGC_SUMS(c, k) \
     mgc_pair t##c##_0 = (mgc_pair)b[c] + ((mgc_pair)b[c] << MGC_PAIR_BITS), t##c##_1 = t##c##_0; \
     mgc_pair h##c##_0 = (mgc_pair)b[c], h##c##_1 = h##c##_0;
@@ -304,9 +304,9 @@ MGC_LINE_OF(u8, uint8_t, "ldrb")
         MGC_EACH_COLUMN(MGC_FOLDS, k) \
     }
 #if defined(__riscv) && __riscv_xlen == 32 && MGC_GNU
-/* Sixteen totals, two pixels by two columns of operands and what else there is take all 28 registers: compilers keep some
- * on the stack. ra: where the words end; 52(sp): x, sums, where they end, b, n % 8. Where n is no multiple of 8, the loop is
- * entered half way. */
+/* Sixteen totals, operands of two pixels and two columns and other values take all 28 registers; compilers keep some on
+ * the stack. ra: end of the words; 52(sp): x, sums, end of sums, b, n % 8. If n is no multiple of 8, the loop is
+ * entered in its middle. */
 #define MGC_HALF(a, b, t, h) \
     "mul t4, " a ", a7\n\tmul t5, " b ", t3\n\tadd t4, t4, t5\n\tadd " t ", " t ", t4\n\tadd t4, t4, t6\n\t" \
     "srai t4, t4, 16\n\tadd " h ", " h ", t4\n\t"
@@ -358,7 +358,7 @@ MGC_APART mgc_tile_4(const mgc_pair *laid, const int8_t *w, int32_t n, int32_t *
 }
 #endif
 #if MGC_PAIR_BITS == 32
-/* Weights of two columns are a word; with 128 more than they are, what separates them is one instruction. */
+/* A word holds weights of two columns; 128 is added to them, so that one instruction separates them. */
 #define MGC_LINE 8
 #define MGC_TWO(c, i) t##c += ((v##c >> 8 * i) & lows) * by;
 #define MGC_STEP_OF(i) \
@@ -390,8 +390,8 @@ static MGC_INLINE mgc_pair mgc_two(const int8_t *w)
         MGC_KEEP_OF(0) MGC_KEEP_OF(1) MGC_KEEP_OF(2) MGC_KEEP_OF(3) \
     }
 #elif defined(MGC_ISA_RV32)
-/* Weights of two columns are a word, too, and its products with two numbers are folded as in tiles: the odd bytes of a
- * word less the even ones, by the second number times 2^24, have their sum in the high half of the product. */
+/* A word holds weights of two columns here, too. Its products with two elements are added as in tiles: (odd bytes of a
+ * word minus even ones, by the second element times 2^24) have their sum in the high half of the product. */
 #define MGC_LINE 16
 #if defined(__riscv) && __riscv_xlen == 32 && MGC_GNU
 #define MGC_COUPLE(at, t, h) \
@@ -399,7 +399,7 @@ static MGC_INLINE mgc_pair mgc_two(const int8_t *w)
     "add t6, t6, a7\n\tadd " t ", " t ", t6\n\tsrai t6, t6, 16\n\tadd " h ", " h ", t6\n\t"
 #define MGC_ENDS(a, b, t, h) \
     "slli t5, " h ", 16\n\tadd " t ", " t ", a5\n\tsub " t ", " t ", t5\n\tsw " t ", " a "(a3)\n\tsw " h ", " b "(a3)\n\t"
-/* less: what makes the numbers in a5 and a6 ones of eight bits and a sign. a7: 2^15 less 128 times their sum, twice. */
+/* less: makes the elements in a5 and a6 signed 8-bit numbers. a7: 2^15 minus 128 times their sum, in both halves. */
 #define MGC_LINE_OF(name, type, load, less) \
     MGC_NAKED mgc_line_##name(const type *x MGC_UNUSED, const int8_t *w MGC_UNUSED, int32_t n MGC_UNUSED, int32_t *s MGC_UNUSED) \
     { \

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * megcc_simd.h for the vector extension of RISC-V (V 1.0): vectors of sixteen lanes, of four, two or one of the shortest
- * registers that the level has, of 128, 256 or 512 bits. They are the vectors of clang's C, which makes one instruction of
- * each operation here and multiplies by scalars without copies of them, in kernels that run on longer registers, too.
+ * megcc_simd.h for the vector extension of RISC-V (V 1.0): vectors of sixteen lanes, in four, two or one of the
+ * shortest registers that the level guarantees, of 128, 256 or 512 bits. They are clang's C vectors: clang makes one
+ * instruction of each operation here, multiplies by scalars directly, and its code also runs on CPUs with longer
+ * registers.
  */
 #ifndef MEGCC_SIMD_RVV_H
 #define MEGCC_SIMD_RVV_H
@@ -13,7 +14,7 @@ typedef float mgc_v __attribute__((vector_size(4 * MGC_LANES)));
 typedef uint32_t mgc_u __attribute__((vector_size(4 * MGC_LANES)));
 typedef int32_t mgc_lanes __attribute__((vector_size(4 * MGC_LANES)));
 
-/* At any address of a float. */
+/* A vector at any address of a float. */
 typedef float mgc_floats __attribute__((vector_size(4 * MGC_LANES), aligned(4)));
 
 static MGC_INLINE mgc_v mgc_load(const float *p) { return *(const mgc_floats *)(const void *)p; }
@@ -52,7 +53,7 @@ static MGC_INLINE void mgc_store_n(float *p, mgc_v v, int32_t n)
 }
 #endif
 
-/* n floats from `from` on to every `step`-th place from `to` on; and the other way round. Registers in groups of eight. */
+/* Copies n floats from `from` on to every `step`-th float from `to` on, and back. Uses groups of eight registers. */
 #define MGC_GROUP "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "vl", "vtype", "memory"
 static MGC_INLINE void mgc_spread(float *to, ptrdiff_t step, const float *from, ptrdiff_t n)
 {
@@ -76,7 +77,7 @@ static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return __builtin_el
 static MGC_INLINE mgc_v mgc_fma_by(mgc_v a, float s, mgc_v c) { return mgc_fma(a, mgc_set1(s), c); }
 static MGC_INLINE mgc_u mgc_bits(mgc_v v) { return (mgc_u)v; }
 
-/* n neighbouring vectors that one instruction works on; vector number k of them. */
+/* n neighbouring vectors that one instruction works on, and vector k of them. */
 #define MGC_JOINED(n) \
     typedef float mgc_v##n __attribute__((vector_size(4 * (n) * MGC_LANES))); \
     static MGC_INLINE mgc_v##n mgc_zero##n(void) { return (mgc_v##n){ 0.0f }; } \
@@ -102,7 +103,7 @@ MGC_JOINED(2)
 MGC_JOINED(4)
 #undef MGC_JOINED
 
-/* p[index[0]], p[index[1]], ... where none lies MGC_LANES or more after p[index[0]]. */
+/* Returns p[index[0]], p[index[1]], … Each index is less than index[0] + MGC_LANES. */
 static MGC_INLINE mgc_v mgc_pick(const float *p, const int32_t *index)
 {
     mgc_v picked = mgc_zero();
@@ -114,7 +115,7 @@ static MGC_INLINE mgc_v mgc_pick(const float *p, const int32_t *index)
 
 static MGC_INLINE mgc_v mgc_float(mgc_u u) { return (mgc_v)u; }
 
-/* A comparison that holds is -1; the compiler makes one merge of this. */
+/* True lanes of a comparison are -1; clang compiles this to one merge. */
 static MGC_INLINE mgc_v mgc_select(mgc_lanes mask, mgc_v x, mgc_v y) { return (mgc_v)(((mgc_lanes)x & mask) | ((mgc_lanes)y & ~mask)); }
 static MGC_INLINE mgc_v mgc_if_lt(mgc_v a, mgc_v b, mgc_v x, mgc_v y) { return mgc_select(a < b, x, y); }
 static MGC_INLINE mgc_v mgc_min(mgc_v a, mgc_v b) { return mgc_if_lt(b, a, b, a); }
@@ -150,7 +151,7 @@ static MGC_INLINE mgc_v mgc_even(mgc_v a, mgc_v b)
     return MGC_PICK(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
 }
 
-/* Halves of halves, down to one lane. */
+/* Adds the upper half of the lanes to the lower half, down to one lane. */
 static MGC_INLINE float mgc_sum(mgc_v v)
 {
     for (int step = MGC_LANES / 2; step > 1; step /= 2) {
@@ -174,8 +175,8 @@ static MGC_INLINE float mgc_hmax(mgc_v v)
     return v[1] > v[0] ? v[1] : v[0];
 }
 
-/* The nearest int32, ties to even: the last bits of 1.5 * 2^52 + v. clang compiles a conversion to the instruction that
- * truncates, which qemu before version 8 does not have. */
+/* Converts to the nearest int32, ties to even: the low bits of 1.5 * 2^52 + v. clang would compile a conversion to the
+ * truncating instruction, which qemu before version 8 lacks. */
 static MGC_INLINE mgc_lanes mgc_whole(mgc_v v)
 {
     typedef double doubles __attribute__((vector_size(8 * MGC_LANES)));
@@ -185,7 +186,7 @@ static MGC_INLINE mgc_lanes mgc_whole(mgc_v v)
 
 static MGC_INLINE mgc_v mgc_ldexp(mgc_v v, mgc_v n)
 {
-    /* In two factors, each a normal power of two. The bits of 1.5 * 2^23 + n end with those of n. */
+    /* Multiplies by two factors, each a normal power of two. The low bits of 1.5 * 2^23 + n are those of n. */
     const mgc_lanes whole = (mgc_lanes)(n + 12582912.0f) - 0x4b400000, half = whole >> 1;
     return v * (mgc_v)((half + 127) << 23) * (mgc_v)((whole - half + 127) << 23);
 }

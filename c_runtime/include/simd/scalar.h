@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * megcc_simd.h in plain C: one lane. Also the meaning of the other headers.
+ * megcc_simd.h in plain C: one lane. It defines what the functions of the other headers compute.
  */
 #ifndef MEGCC_SIMD_SCALAR_H
 #define MEGCC_SIMD_SCALAR_H
@@ -37,7 +37,7 @@ static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c)
 
 static MGC_INLINE mgc_v mgc_min(mgc_v a, mgc_v b) { return b < a ? b : a; }
 static MGC_INLINE mgc_v mgc_max(mgc_v a, mgc_v b) { return b > a ? b : a; }
-/* One comparison where the first operand is the result. */
+/* A single comparison if the first operand is the result. */
 static MGC_INLINE mgc_v mgc_minimum(mgc_v a, mgc_v b) { return b >= a || a != a ? a : b; }
 static MGC_INLINE mgc_v mgc_maximum(mgc_v a, mgc_v b) { return b <= a || a != a ? a : b; }
 #define mgc_maximum mgc_maximum
@@ -63,7 +63,7 @@ static MGC_INLINE mgc_v mgc_if_lt(mgc_v a, mgc_v b, mgc_v x, mgc_v y) { return a
 
 static MGC_INLINE mgc_v mgc_ldexp(mgc_v v, mgc_v n)
 {
-    /* In two factors, each a normal power of two. The bits of 1.5 * 2^23 + n end with those of n. */
+    /* Multiplies by two factors, each a normal power of two. The low bits of 1.5 * 2^23 + n are those of n. */
     const mgc_u whole = mgc_bits(n + 12582912.0f) - 0x4b400000u;
     const mgc_u half = mgc_bits(mgc_floor(n * 0.5f) + 12582912.0f) - 0x4b400000u;
     return v * mgc_float((half + 127u) << 23) * mgc_float((whole - half + 127u) << 23);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * megcc_simd.h for WebAssembly's 128-bit vectors: 4 lanes. Products and sums are rounded one by one, unless the level
- * has relaxed SIMD, where engines fuse them if their CPU does.
+ * megcc_simd.h for WebAssembly's 128-bit vectors: 4 lanes. Products and sums are rounded separately, except with
+ * relaxed SIMD, where engines fuse them if the CPU can.
  */
 #ifndef MEGCC_SIMD_SIMD128_H
 #define MEGCC_SIMD_SIMD128_H
 
 #define MGC_LANES 4
-/* Before a loop that must stay one: V8 loads what a stretch of code without jumps reads before it computes, so the
-   operands of two steps would not fit into registers. */
+/* Before a loop that must not be unrolled: V8 loads all operands of straight-line code before it computes, and those of
+   two steps would not fit in registers. */
 #define MGC_STEP_BY_STEP _Pragma("clang loop unroll(disable)")
 
 typedef float mgc_v __attribute__((vector_size(16)));
@@ -57,7 +57,7 @@ static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c)
 #else
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return a * b + c; }
 #endif
-/* b < a ? b : a, which is one instruction of x86: a NaN in `a` is kept. */
+/* Computes b < a ? b : a, one instruction on x86: a NaN in `a` is kept. */
 static MGC_INLINE mgc_v mgc_min(mgc_v a, mgc_v b) { return (mgc_v)wasm_f32x4_pmin((v128_t)a, (v128_t)b); }
 static MGC_INLINE mgc_v mgc_max(mgc_v a, mgc_v b) { return (mgc_v)wasm_f32x4_pmax((v128_t)a, (v128_t)b); }
 static MGC_INLINE mgc_v mgc_or_nan(mgc_v v, mgc_v b) { return (mgc_v)wasm_v128_or((v128_t)v, wasm_f32x4_ne((v128_t)b, (v128_t)b)); }
@@ -93,7 +93,7 @@ static MGC_INLINE float mgc_hmax(mgc_v v)
 
 static MGC_INLINE mgc_v mgc_ldexp(mgc_v v, mgc_v n)
 {
-    /* In two factors, each a normal power of two. */
+    /* Multiplies by two factors, each a normal power of two. */
     const v128_t whole = wasm_i32x4_trunc_sat_f32x4((v128_t)n), half = wasm_i32x4_shr(whole, 1);
     const v128_t bias = wasm_i32x4_splat(127);
     const v128_t first = wasm_i32x4_shl(wasm_i32x4_add(half, bias), 23);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * megcc_integer.h for WebAssembly's 128-bit vectors: conversions and stores that saturate, products of 64 bits.
+ * megcc_integer.h for WebAssembly's 128-bit vectors: saturating conversions and stores, and 64-bit products.
  */
 #ifndef MEGCC_SIMD_SIMD128_INTEGER_H
 #define MEGCC_SIMD_SIMD128_INTEGER_H
 
-/* The conversion saturates, and makes 0 of NaN. */
+/* The conversion saturates, and NaN gives 0. */
 static MGC_INLINE mgc_i mgc_nearest(mgc_v v) { return (mgc_i)wasm_i32x4_trunc_sat_f32x4(wasm_f32x4_nearest((v128_t)v)); }
 static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return mgc_nearest(v); }
 
-/* Elements of a type to lanes and back; of fewer than a vector's, one by one. */
+/* Converts elements of a type to lanes and back; fewer elements than lanes go one by one. */
 #define MGC_ELEMENTS(name, type) \
     static MGC_INLINE mgc_i mgc_iload_##name##_n(const type *p, int32_t n) \
     { \
@@ -51,7 +51,7 @@ static MGC_INLINE mgc_i mgc_iload_u8(const uint8_t *p)
 static MGC_INLINE mgc_i mgc_iload_i16(const int16_t *p) { return (mgc_i)wasm_i32x4_load16x4(p); }
 static MGC_INLINE mgc_i mgc_iload_u16(const uint16_t *p) { return (mgc_i)wasm_u32x4_load16x4(p); }
 static MGC_INLINE mgc_i mgc_iload_i32(const int32_t *p) { return (mgc_i)wasm_v128_load(p); }
-/* 32 bits to 16 to 8: what the first step saturates, the second one does. */
+/* Narrows int32 to int16 to 8 bits: saturating twice gives the same as once. */
 static MGC_INLINE void mgc_istore_i8(int8_t *p, mgc_i v)
 {
     const v128_t halves = wasm_i16x8_narrow_i32x4((v128_t)v, (v128_t)v);
@@ -77,7 +77,7 @@ MGC_ELEMENTS(i16, int16_t)
 MGC_ELEMENTS(u16, uint16_t)
 MGC_ELEMENTS(i32, int32_t)
 
-/* The high half of doubled products: floor((a * b + 2^30) / 2^31), for b >= 0. */
+/* Returns the high half of the doubled product, floor((a * b + 2^30) / 2^31), for b >= 0. */
 static MGC_INLINE mgc_i mgc_doubling_high(mgc_i a, mgc_i b)
 {
     const v128_t first = wasm_i64x2_const_splat(1 << 30);

@@ -44,7 +44,7 @@ static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c)
 #else
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c) { return _mm_add_ps(_mm_mul_ps(a, b), c); }
 #endif
-/* The instructions return their second operand if one is NaN. */
+/* The instructions return their second operand if either is NaN. */
 static MGC_INLINE mgc_v mgc_min(mgc_v a, mgc_v b) { return _mm_min_ps(b, a); }
 static MGC_INLINE mgc_v mgc_max(mgc_v a, mgc_v b) { return _mm_max_ps(b, a); }
 static MGC_INLINE mgc_v mgc_or_nan(mgc_v v, mgc_v b) { return _mm_or_ps(v, _mm_cmpunord_ps(b, b)); }
@@ -64,7 +64,7 @@ static MGC_INLINE mgc_v mgc_if_lt(mgc_v a, mgc_v b, mgc_v x, mgc_v y)
     return mgc_select(_mm_cmplt_ps(a, b), x, y);
 }
 
-/* Adding 2^23 leaves no bit for a fraction; from there on every float is integral. */
+/* Adding 2^23 rounds to an integer; larger floats are integers anyway. */
 static MGC_INLINE mgc_v mgc_round(mgc_v v)
 {
     const mgc_v limit = _mm_set1_ps(8388608.0f), sign = _mm_and_ps(_mm_set1_ps(-0.0f), v);
@@ -100,7 +100,7 @@ static MGC_INLINE float mgc_hmax(mgc_v v)
 
 static MGC_INLINE mgc_v mgc_ldexp(mgc_v v, mgc_v n)
 {
-    /* In two factors, each a normal power of two. */
+    /* Multiplies by two factors, each a normal power of two. */
     const __m128i whole = _mm_cvtps_epi32(n), half = _mm_srai_epi32(whole, 1), bias = _mm_set1_epi32(127);
     const __m128i first = _mm_slli_epi32(_mm_add_epi32(half, bias), 23);
     const __m128i second = _mm_slli_epi32(_mm_add_epi32(_mm_sub_epi32(whole, half), bias), 23);

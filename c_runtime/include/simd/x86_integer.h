@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * megcc_integer.h for x86: what the compiler does not find by itself. AVX-512 has masks for what is left of a vector,
- * all levels have instructions that saturate.
+ * megcc_integer.h for x86: functions for which compilers do not find the best instructions. AVX-512 has masks for the
+ * tail of a vector; all levels have saturating instructions.
  */
 #ifndef MEGCC_SIMD_X86_INTEGER_H
 #define MEGCC_SIMD_X86_INTEGER_H
 
-/* NaN is greater than nothing, and not equal to itself; what int32 does not hold becomes INT32_MIN, whose complement is
+/* NaN is unordered and not equal to itself. The conversion gives INT32_MIN for numbers outside int32; its complement is
  * INT32_MAX. */
 #if defined(MGC_ISA_AVX512)
 static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return (mgc_i)_mm512_min_epi32((__m512i)a, (__m512i)b); }
@@ -36,7 +36,7 @@ static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
 }
 #endif
 
-/* From 2^23 to 2^24 the steps of a float are those of an integer: the sum is rounded to one, and is the lower bits. */
+/* Floats from 2^23 to 2^24 are the integers: the sum is rounded to one, which is in its low bits. */
 #if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2)
 #if defined(MGC_ISA_AVX512)
 #define MGC_SUM_OF(x, f, a) _mm512_fmadd_ps(x, f, a)
@@ -59,7 +59,7 @@ static MGC_INLINE mgc_i mgc_nearest_odd(mgc_i x, mgc_i c, mgc_v f, mgc_v a)
 }
 #endif
 
-/* Elements of a type to lanes and back. */
+/* Converts elements of a type to lanes and back. */
 #if defined(MGC_ISA_AVX512)
 #define MGC_ELEMENTS(name, type, bits, small, widened, narrowed) \
     static MGC_INLINE mgc_i mgc_iload_##name(const type *p) \
@@ -87,7 +87,7 @@ MGC_ELEMENTS(i16, int16_t, 16, 256, _mm512_cvtepi16_epi32, MGC_TO_I16)
 MGC_ELEMENTS(u16, uint16_t, 16, 256, _mm512_cvtepu16_epi32, MGC_TO_U16)
 MGC_ELEMENTS(i32, int32_t, 32, 512, MGC_SAME, MGC_SAME)
 #else
-/* The first n bytes, n below 8, of a word and back. */
+/* Loads and stores the first n bytes of a word, n < 8. */
 static MGC_INLINE uint64_t mgc_bytes_n(const void *p, int32_t n)
 {
     const uint8_t *from = (const uint8_t *)p;
@@ -122,7 +122,7 @@ static MGC_INLINE __m128i mgc_halves(mgc_i v)
 #else
 static MGC_INLINE __m128i mgc_halves(mgc_i v) { return _mm_packs_epi32((__m128i)v, (__m128i)v); }
 #endif
-/* 32 bits to 16 to 8: what the first step saturates, the second one does. */
+/* Narrows int32 to int16 to 8 bits: saturating twice gives the same as once. */
 #define MGC_BYTES(name, type, packed) \
     static MGC_INLINE void mgc_istore_##name(type *p, mgc_i v) \
     { \
@@ -148,7 +148,7 @@ static MGC_INLINE __m128i mgc_halves(mgc_i v) { return _mm_packs_epi32((__m128i)
         memcpy(lanes, &bytes, 8); \
         return mgc_iload_##name(lanes); \
     }
-/* Elements of 16 bits, and of 32 without masks. */
+/* Loads and stores of 16-bit elements, and without masks of 32-bit ones. */
 #define MGC_PARTS(name, type) \
     static MGC_INLINE mgc_i mgc_iload_##name##_n(const type *p, int32_t n) \
     { \
@@ -190,7 +190,7 @@ static MGC_INLINE void mgc_istore_i32_n(int32_t *p, mgc_i v, int32_t n)
     _mm256_maskstore_epi32(p, mgc_first(n), (__m256i)v);
 }
 #else
-/* A vector of elements of 8 or 16 bits, which fill its lower part, as int32. */
+/* Loads elements of 8 or 16 bits to the lower part of a vector, to be widened to int32. */
 static MGC_INLINE __m128i mgc_low_bytes(const void *p)
 {
     int32_t four;
@@ -248,7 +248,7 @@ MGC_BYTES(i8, int8_t, _mm_packs_epi16)
 MGC_BYTES(u8, uint8_t, _mm_packus_epi16)
 #endif
 
-/* 32 bits to 16 to 8, of four vectors: in each 128 bits are four lanes of each. */
+/* Narrows four vectors of int32 to int16 to 8 bits; each 128 bits have four lanes of each vector. */
 #if defined(MGC_ISA_AVX512)
 #define MGC_ISTORE4(name, type, packed) \
     static MGC_INLINE void mgc_istore4_##name(type *p, type *q, type *r, type *s, mgc_i a, mgc_i b, mgc_i c, mgc_i d) \
@@ -282,12 +282,12 @@ MGC_ISTORE4(i8, int8_t, _mm256_packs_epi16)
 MGC_ISTORE4(u8, uint8_t, _mm256_packus_epi16)
 #endif
 
-/* Products of 64 bits, of even lanes and of odd ones. The two roundings of mgc_rescale_fixed are one sum and one shift:
+/* 64-bit products, of even and of odd lanes. The two roundings of mgc_rescale_fixed are one sum and one shift:
  *     floor((floor((p + 2^30) / 2^31) + h) / 2^r) = floor((p + 2^30 + h * 2^31) / 2^(31 + r)),
- * where p is the product and h = 2^(r - 1), one less for negative numbers so that ties go away from zero; 0 if r is 0.
- * h may be less for every negative p: where the inner quotient is 0 all the same, (h - 1) / 2^r is 0, too. |p| <= 2^62 and
- * h * 2^31 <= 2^61, so no sum overflows. Values that depend on the factor only are computed once and held in variables;
- * they are combined by "or", because a compiler may reorder sums, element by element. */
+ * where p is the product and h = 2^(r - 1), minus 1 for negative numbers so that ties go away from zero; 0 if r is 0.
+ * h may be reduced for every negative p: if the inner quotient is 0 nevertheless, (h - 1) / 2^r rounds to 0, too. |p|
+ * <= 2^62 and h * 2^31 <= 2^61, so no sum overflows. Values that depend on the factor only are computed once and kept
+ * in variables. They are combined by "or", because compilers may reorder sums, element by element. */
 #if defined(MGC_ISA_AVX512)
 static MGC_INLINE __m512i mgc_requantize_fixed(__m512i x, __m512i multiplier, __m512i right, int negative)
 {
@@ -308,7 +308,7 @@ static MGC_INLINE mgc_i mgc_rescale_either(mgc_i x, mgc_i multiplier, mgc_i shif
                                            _mm512_srli_epi64(right, 32), negative);
     return (mgc_i)_mm512_mask_shuffle_epi32(even, 0xaaaa, odd, _MM_PERM_CCAA);
 }
-/* By 2^-1 and less: of the sums, the higher 32 bits are enough. */
+/* For factors up to 2^-1: the high 32 bits of the sums suffice. */
 static MGC_INLINE __m512i mgc_scaled_down(__m512i x, __m512i multiplier, __m512i right, int negative)
 {
     const __m512i one = _mm512_set1_epi64(1), first = _mm512_set1_epi64(1 << 30);
@@ -340,7 +340,7 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
     return (mgc_i)_mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
 }
 #elif defined(MGC_ISA_AVX2)
-/* There is no arithmetic shift of 64 bits: sums are made positive first, and what that adds is taken off again. */
+/* There is no arithmetic shift of 64 bits: a bias makes sums positive, and is subtracted again after the shift. */
 static MGC_INLINE __m256i mgc_requantize_fixed(__m256i x, __m256i multiplier, __m256i right, int negative)
 {
     const __m256i one = _mm256_set1_epi64x(1), zero = _mm256_setzero_si256();
@@ -360,7 +360,7 @@ static MGC_INLINE mgc_i mgc_rescale_either(mgc_i x, mgc_i multiplier, mgc_i shif
     const __m256i even = mgc_requantize_fixed(wide, (__m256i)multiplier, _mm256_and_si256(right, low), negative);
     const __m256i odd = mgc_requantize_fixed(_mm256_srli_epi64(wide, 32), _mm256_srli_epi64((__m256i)multiplier, 32),
                                            _mm256_srli_epi64(right, 32), negative);
-    /* 2^63 / 2^(31 + r) in 32 bits: shifted by 32, for r = 0, nothing is left. */
+    /* 2^63 / 2^(31 + r) in 32 bits; for r = 0, the shift by 32 gives 0. */
     const __m256i top = _mm256_sllv_epi32(_mm256_set1_epi32(1), _mm256_sub_epi32(_mm256_set1_epi32(32), right));
     return mgc_isub((mgc_i)_mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa), (mgc_i)top);
 }
@@ -416,7 +416,7 @@ static MGC_INLINE mgc_i mgc_rescale_down_positive(mgc_i x, mgc_i multiplier, mgc
 }
 #endif
 
-/* 8-bit products whose sums of two saturate: which of the two bytes is turned over is for the weights to say. */
+/* 8-bit products whose sums of two saturate; packed weights decide which of two bytes of x is inverted. */
 #if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2)
 static MGC_INLINE void mgc_lay_twice(uint16_t *to, const void *from, int32_t n, int32_t flip)
 {
@@ -453,7 +453,7 @@ static MGC_INLINE void mgc_fill_twice(uint16_t *to, int32_t n, int32_t value)
         _mm_storel_epi64((__m128i *)(void *)(to + i), both);
     }
 }
-/* Takes the first four of every eight bytes, n bytes in all. */
+/* Sums the first four of every eight bytes; n bytes are summed in all. */
 static MGC_INLINE mgc_i mgc_total_twice(mgc_i c, const uint16_t *p, int32_t n)
 {
     const __m128i zero = _mm_setzero_si128(), first = _mm_set1_epi64x(0xffffffff);

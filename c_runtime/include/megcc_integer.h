@@ -617,8 +617,7 @@ MGC_TOTALS(mgc_totals_i8, i8, int8_t)
 MGC_TOTALS(mgc_totals_twice, twice, uint16_t)
 #endif
 
-/* An instruction of AVX-VNNI; with MGC_AVX512_ENCODING in its AVX-512 encoding, for tests on CPUs that have only that.
-   */
+/* An instruction of AVX-VNNI; with MGC_AVX512_ENCODING in its AVX-512 encoding, for tests on CPUs with only that. */
 #if defined(MGC_AVX512_ENCODING)
 #define MGC_AVX_VNNI(name) name " %2, %1, %0"
 #else

@@ -119,8 +119,7 @@ typedef struct megcc_bound {
     int32_t lo, hi;             /* both included; hi = -1: no limit */
 } megcc_bound;
 
-/* The code of one program (for one CPU) of a model, and the facts that it relies on, which the container must repeat.
-   */
+/* The code of one program (for one CPU) of a model, and the facts that it relies on; the container must agree. */
 typedef struct megcc_code {
     uint64_t id;                /* hash of the text of this table, compared with Program.code_id */
     uint32_t isa;               /* MEGCC_ISA_* */

@@ -178,8 +178,7 @@ static MGC_INLINE mgc_v mgc_pow(mgc_v x, mgc_v y)
     const mgc_v rest = mgc_if_lt(zero, mgc_abs(whole - bounded), zero, exact);
     mgc_v result = mgc_ldexp(mgc_exp_fraction(rest * mgc_set1(0.69314718f)), n);
     result = result + (rest + magnitude) * zero;
-    /* Powers of 0 and of infinity; signs of odd powers; NaN for roots of negative x; 1^y = 1 and x^0 = 1, even for NaN.
-       */
+    /* Powers of 0 and of infinity; signs of odd powers; NaN for roots of negative x; 1^y = x^0 = 1, even for NaN. */
     const mgc_v grows = mgc_if_lt(zero, y, infinity, mgc_if_lt(y, zero, zero, y));
     const mgc_v shrinks = mgc_if_lt(y, zero, infinity, mgc_if_lt(zero, y, zero, y));
     result = mgc_if_lt(zero, magnitude, result, shrinks + magnitude);

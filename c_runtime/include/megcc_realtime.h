@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * For threads with a deadline, such as an audio callback. A run of a session allocates nothing, takes no lock (with one
- * worker) and makes no system call. Its time varies only because some CPUs need a hundred cycles for subnormal numbers,
- * those below 1.2e-38. In flush mode, kernels treat them as zeros and return zeros instead.
+ * worker) and makes no system call. But some CPUs need a hundred cycles for an operation on subnormal numbers, those
+ * below 1.2e-38. In flush mode, kernels treat them as zeros and return zeros instead.
  */
 #ifndef MEGCC_REALTIME_H
 #define MEGCC_REALTIME_H

@@ -119,7 +119,7 @@ static MGC_INLINE mgc_i mgc_lanes_u8(uint32_t bytes)
 static MGC_INLINE mgc_i mgc_lanes_i16(uint64_t bytes) { return (mgc_i)vmovl_s16(vcreate_s16(bytes)); }
 static MGC_INLINE mgc_i mgc_lanes_u16(uint64_t bytes) { return (mgc_i)vmovl_u16(vcreate_u16(bytes)); }
 
-/* Vectors of eight bytes and of sixteen, as int32. */
+/* Eight or sixteen elements of 8 bits, as two or four vectors. */
 typedef struct mgc_i2 {
     mgc_i v[2];
 } mgc_i2;

@@ -31,7 +31,7 @@ _INPUT, _OUTPUT, _WEIGHTS = 260, 200, 100
 #: Cost of reading a transformed weight from memory (40 GB/s) and from the last cache (124 GB/s), in the same unit: a
 #: core does two multiply-adds of vectors per cycle at 4.2 GHz.
 _MEMORY, _LAST_CACHE = 0.85, 0.27
-#: If a model's weights take so many times the size of L2, none of them stays in a cache.
+#: If a model's weights take this many times the size of L2, none of them stays in a cache.
 _LARGE_NETWORK = 16
 
 

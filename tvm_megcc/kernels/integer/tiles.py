@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses register tiles of 8-bit products, and how much a task computes."""
+"""Chooses register tiles of 8-bit products and the size of tasks."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from ..site import Site
 
 
 class Inlined(Kernel):
-    """Stands for a loop or branch, whose graphs have calls of their own. Operands and results are plain."""
+    """Replaced by the calls of a loop's or branch's graphs. Operands and results are plain."""
 
     name = "inlined"
 

@@ -28,7 +28,7 @@ class FixedParameters(UnitParameters):
 
 
 class SoftmaxFixedLines(AlongAxis):
-    """Does one line in a task, element by element, with the same bits on every CPU."""
+    """Computes softmax of one line in a task, element by element, with the same bits on every CPU."""
 
     name = "fixed"
     dtypes = (("int8", "uint8"), ("int32",))
@@ -63,7 +63,7 @@ class WideParameters(Parameters):
 
 
 class SoftmaxWideLines(AlongAxis):
-    """Does one line of int16 in a task, element by element, with the same bits on every CPU."""
+    """Computes softmax of one line of int16 in a task, element by element, with the same bits on every CPU."""
 
     name = "wide"
     dtypes = (("int16",), ("int16",))

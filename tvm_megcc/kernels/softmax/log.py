@@ -35,7 +35,7 @@ class LogParameters(Parameters):
 
 
 class LogSoftmaxFixedLines(AlongAxis):
-    """Does one line in a task, element by element, with the same bits on every CPU."""
+    """Computes log-softmax of one line in a task, element by element, with the same bits on every CPU."""
 
     name = "fixed"
     dtypes = (("int8", "uint8"), ("int32",))

@@ -22,7 +22,7 @@ class QuantisedParameters(UnitParameters):
 
 
 class SoftmaxQuantisedLines(Kernel):
-    """Does one line in a task, with the same bits on every CPU."""
+    """Computes softmax of one line in a task, with the same bits on every CPU."""
 
     name = "lines"
     dtypes = (BYTES, ("int32",), ("float32",))

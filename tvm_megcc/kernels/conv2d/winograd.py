@@ -71,8 +71,9 @@ class WinogradParameters(Parameters):
 
 
 class WinogradConv(Kernel):
-    """Winograd's F(4x4, 3x3) (Lavin and Gray, 2015): transformed 6x6 tiles of inputs times transformed weights. A tile
-    takes 36 products for 16 outputs; direct convolution takes 144. At each of the 36 positions, the product is a matrix
+    """Winograd's F(4x4, 3x3) (Lavin and Gray, 2015): 36 products for 16 outputs, where direct convolution takes 144.
+
+    Transformed 6x6 tiles of inputs are multiplied by transformed weights. At each of the 36 positions, that is a matrix
     product: tiles × input channels × output channels. A task is a group of tiles of one image with a part of the
     output channels. F(2x2, 5x5) is not offered: it takes 36 products for 4 outputs, and on mnist8 its rounding errors
     were 1.5 times those of the direct sum.

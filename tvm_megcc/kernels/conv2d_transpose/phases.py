@@ -29,8 +29,10 @@ def _geometry(site: Site) -> Geometry:
 
 
 class PhasesTransposedConv(Kernel):
-    """Register tiles of outputs that are a stride apart, a phase: the same taps reach all of them, from neighbouring
-    inputs."""
+    """Register tiles of outputs that are a stride apart, a phase.
+
+    The same taps reach all outputs of a phase, from neighbouring inputs.
+    """
 
     name = "phases"
     dtypes, static = (FLOAT32,), (1,)

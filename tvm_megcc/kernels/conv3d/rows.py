@@ -24,8 +24,7 @@ class RowsParameters(Parameters):
 
 
 class RowsConv3d(Kernel):
-    """3-D convolution in plain layout with unpacked weights: vectors of neighbouring outputs, for some channels that
-    share loads of inputs."""
+    """3-D convolution in plain layout with unpacked weights: vectors of outputs, for some channels that share loads."""
 
     name = "rows"
     dtypes, static = (FLOAT32,), (1,)

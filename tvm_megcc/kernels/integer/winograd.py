@@ -81,8 +81,11 @@ def pack_weights(array: np.ndarray, zero: int, depth: int, step: int, width: int
 
 
 class WinogradBytes(ChannelsLast):
-    """Winograd convolution, channels last; one task computes some rows of tiles of an image. The container holds
-    untransformed weights, because transformed ones take four times the memory; the kernel transforms them."""
+    """Winograd convolution, channels last; one task computes some rows of tiles of an image.
+
+    The container holds untransformed weights, because transformed ones take four times the memory; the kernel
+    transforms them.
+    """
 
     name = "winograd"
 

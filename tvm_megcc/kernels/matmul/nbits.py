@@ -144,8 +144,7 @@ class NBitsInt8Parameters(Parameters):
 
 
 class NBitsInt8MatMul(Kernel):
-    """Computes a panel of columns in a task. Integer sums stay in registers for a part of a block, float sums for a
-    row."""
+    """Computes a panel of columns in a task, in integers for a part of a block and in floats for a row."""
 
     name = "dots"
     fuses_epilogue = True

@@ -40,8 +40,7 @@ class TransposeParameters(UnitParameters):
 
 @dataclass(frozen=True)
 class Walk:
-    """An axis of the result in memory: extent, stride in the operand in elements, and whether the stride is
-    negative."""
+    """An axis of the result in memory: extent, stride in the operand in elements, whether that is negative."""
 
     extent: Dim
     stride: Dim
@@ -74,8 +73,7 @@ def strides(axes: Sequence[MemoryAxis]) -> dict[tuple[int, str], Dim]:
 
 
 class Strided(Kernel):
-    """Any copy whose result takes elements of the operand at regular strides, such as a transpose, a slice or a
-    repetition."""
+    """Any copy that reads the operand at regular strides, such as a transpose, a slice or a repetition."""
 
     name = "strided"
 

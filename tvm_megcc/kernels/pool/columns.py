@@ -47,8 +47,10 @@ class ColumnsRows(Kernel):
 
 
 class ScatterMaxima(Kernel):
-    """MaxUnpool: writes zeros, then each element at its index, in one task, because indices may be anywhere. An index
-    out of range fails the call."""
+    """MaxUnpool: writes zeros, then each element at its index; an index out of range fails the call.
+
+    There is one task, because indices may be anywhere.
+    """
 
     name = "scatter"
 

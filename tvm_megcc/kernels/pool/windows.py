@@ -90,8 +90,7 @@ class WindowPool(Kernel):
 
 
 class PlainPool(Kernel):
-    """Pooling over two or three axes in plain layout, one output at a time: also maxima of any number type, and their
-    indices."""
+    """Pooling over two or three axes in plain layout, one output at a time; also the indices of maxima, any type."""
 
     name = "plain"
     dtypes = (NUMBERS,)

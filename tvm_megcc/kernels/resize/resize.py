@@ -72,8 +72,10 @@ def _tables_name(params: TablesParameters) -> str:
 
 
 class ResizeNearest(Kernel):
-    """Resizes [OUTER][H][W][INNER] to [OUTER][OH][OW][INNER] by tables of indices. If only one axis is resized, H is 1
-    and has no table."""
+    """Resizes [OUTER][H][W][INNER] to [OUTER][OH][OW][INNER] by tables of indices.
+
+    If only one axis is resized, H is 1 and has no table.
+    """
 
     name = "nearest"
 

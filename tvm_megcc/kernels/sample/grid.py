@@ -26,8 +26,10 @@ class GridParameters(Parameters):
 
 
 class GridPixels(Kernel):
-    """Samples pixel by pixel: indices and weights once, then all channels. Images go by vectors of channels, volumes
-    one channel at a time."""
+    """Samples pixel by pixel: indices and weights once, then all channels.
+
+    Images go by vectors of channels, volumes one channel at a time.
+    """
 
     name = "pixels"
     dtypes = (FLOAT32,)

@@ -60,8 +60,10 @@ class NonMaxParameters(Parameters):
 
 
 class NonMaxSearch(Kernel):
-    """Non-maximum suppression in one task. For each class, it repeatedly takes the best remaining box, and accepts it
-    unless an accepted box overlaps it."""
+    """Non-maximum suppression in one task.
+
+    For each class, it repeatedly takes the best remaining box, and accepts it unless an accepted box overlaps it.
+    """
 
     name = "search"
     dtypes = (FLOAT32, FLOAT32, ("int64",), FLOAT32, FLOAT32)

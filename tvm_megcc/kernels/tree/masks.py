@@ -127,10 +127,12 @@ class MaskParameters(Parameters):
 
 
 class TreeMasks(Kernel):
-    """Evaluates trees without walking them (QuickScorer, Lucchese et al., SIGIR 2015), one row in a task. The nodes of
-    a feature are sorted by threshold, so those that a row's value exceeds come first. Each of them removes the leaves
-    of its first branch from the mask of its tree. The leftmost remaining leaf is where a walk would end. Trees are
-    summed in order."""
+    """Evaluates trees without walking them (QuickScorer, Lucchese et al., SIGIR 2015), one row in a task.
+
+    The nodes of a feature are sorted by threshold, so those that a row's value exceeds come first. Each of them removes
+    the leaves of its first branch from the mask of its tree. The leftmost remaining leaf is where a walk would end.
+    Trees are summed in order.
+    """
 
     name = "masks"
     constants = (1, 2, 3, 4, 5)

@@ -38,8 +38,10 @@ class TreeParameters(Parameters):
 
 
 class TreeWalk(Kernel):
-    """Walks the trees for one row in a task; several rows walk through one tree together, a single row through several
-    trees. Trees are summed in order, whatever walks together."""
+    """Walks the trees for one row in a task: several rows through one tree together, or one row through several.
+
+    Trees are summed in order, whatever walks together.
+    """
 
     name = "walk"
     constants = (1, 3)

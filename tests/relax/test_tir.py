@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("tvm", reason="TVM is not installed")
 
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 from tvm.relax import op
 
 from tests.c_braces import braced
@@ -190,6 +190,16 @@ def test_refused_by_name():
     for word, function in REFUSED.items():
         with pytest.raises(MegccError, match=word):
             program_of(function, 1, "refused")
+
+
+@pytest.mark.parametrize(("given", "name"), [
+    ("mgc_x", "x"), ("mgd_mgc_9", "v9"), ("mgc_", "mgc"), ("MGC", "vMGC"), ("megcc_run", "vmegcc_run"), ("int", "int2"),
+    ("é", "v"), ("x", "x")])
+def test_names_of_buffers(given: str, name: str):
+    """No name is a word of C or of the runtime's headers, whose prefixes are theirs."""
+    x = te.placeholder((4,), "float32", name=given)
+    program = program_of(te.create_prim_func([x, te.compute((4,), lambda i: x[i] + 1.0, name="y")]), 1, "named")
+    assert f" = {name}[i] + 1.0f;" in program.body, program.body
 
 
 def test_temporaries_share_memory():

@@ -40,10 +40,11 @@ class Text(Vectors):
 
     def name(self, hint: str) -> str:
         """Returns an identifier that nothing in scope has."""
-        base = re.sub(r"\W+", "_", hint, flags=re.ASCII).strip("_") or "v"
-        base = f"v{base}" if base[0].isdigit() else base
+        base = re.sub(r"\W+", "_", hint, flags=re.ASCII).strip("_")
+        base = re.sub(r"^(mg[cd]_)+", "", base)  # prefixes of the runtime's headers
+        base = f"v{base}" if re.match(r"\d|megcc|MG|$", base) else base
         name, count = base, 1
-        while name in self.names or name in RESERVED or name in self.helpers or re.match(r"mg[cd]_|megcc|MG", name):
+        while name in self.names or name in RESERVED or name in self.helpers:
             count += 1
             name = f"{base}{count}"
         self.names.append(name)

@@ -204,8 +204,12 @@ def resize(draw: Draw) -> None:
         draw.add_ints(sizes, 0.9, "int64")
     else:
         rough = 1.0 if coordinates == "tf_crop_and_resize" or draw.chance(0.7) else draw.one((1.1, 1.3))
-        draw.add(np.array([size / extent * (rough if axis > 1 else 1) for axis, size, extent in zip(
-            axes, sizes, extents, strict=True)], "float32"), 0.9)
+        scales = np.array([size / extent * (rough if axis > 1 else 1) for axis, size, extent in zip(
+            axes, sizes, extents, strict=True)], "float32")
+        if draw.opset == 10:  # ONNX Runtime is the only reference, and rounds this product before it takes the floor
+            scales = np.where(scales.astype("float64") * extents < np.float32(scales * np.float32(extents)),
+                              np.nextafter(scales, np.float32(9)), scales)
+        draw.add(scales, 0.9)
 
 
 RULES = {"Conv": conv, "ConvTranspose": conv_transpose, "MaxPool": pool, "AveragePool": pool, "LpPool": pool,

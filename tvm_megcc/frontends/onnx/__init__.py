@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The front end for ONNX, which needs no TVM. The other front ends use its `builder`, the graph under construction,
-too."""
+"""The front end for ONNX, which needs no TVM. All front ends construct their graph with its `builder`."""
 
 from .importer import import_onnx, input_dims
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The graph under construction: operators are inferred and folded as they are emitted."""
+"""Constructs a graph: infers the types of each operator as it is emitted, and folds constants."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from .shapes import shape_value
 from .strings import StringTable
 from .unbacked import UnbackedSymbols
 
-#: A constant of more integers is no shape, nor is a part of one taken out of it.
+#: The most elements of an integer constant that is treated as a shape, or that parts of a shape are read from.
 LARGEST_SHAPE = 4096
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A state of a builder: how many operators and conditions it has, its constants and symbols, and the bytes that
-    folding holds."""
+    """A state of a builder to return to: the numbers of its operators and conditions, its constants and symbols, and
+    the bytes that folded constants hold."""
 
     ops: int
     conditions: int
@@ -45,8 +45,9 @@ class Mark:
 class Builder:
     """Collects operators over named values.
 
-    types: of every value. constants: the known ones. shapes: integer values that depend on shape symbols, as arrays
-    of `Dim`; their element type is in `types`. conditions: what operators demanded of the symbols.
+    types: the type of every value. constants: the arrays of values that are known. shapes: the integer values that
+    depend on shape symbols, as arrays of `Dim`; their element type is in `types`. conditions: constraints that
+    operators put on the symbols.
     """
 
     def __init__(self, bounds: Mapping[str, int] | None = None):
@@ -65,13 +66,14 @@ class Builder:
 
     @contextmanager
     def importing(self, origin: str) -> Iterator[None]:
-        """Within it an operator of the model is imported: what that demands of the symbols is kept."""
+        """Imports an operator of the model within the block. Constraints on symbols that arise there are kept, with
+        the operator as their origin."""
         with recording(origin) as conditions:
             yield
         self.conditions += conditions
 
     def unique(self, hint: str) -> str:
-        """Returns a name that no value has, nor gets from another call."""
+        """Returns a name that no value has, and that no other call returns."""
         name = hint or "value"
         while name in self.types or name in self._given:
             self._counters[hint] = self._counters.get(hint, 0) + 1
@@ -84,12 +86,12 @@ class Builder:
         self.counts.taken.update(*map(symbols, type_.shape))
 
     def mark(self) -> Mark:
-        """Where the graph is now, for `back_to`."""
+        """Returns the current state, for `back_to`."""
         return Mark(len(self.ops), len(self.conditions), frozenset(self.constants), frozenset(self.counts.taken),
                     self.folding.held)
 
     def back_to(self, mark: Mark) -> None:
-        """Forgets the operators and constants since then, what they demanded, and the extents that they count."""
+        """Restores a state: drops the operators and constants added since, with their constraints and symbols."""
         made = [name for op in self.ops[mark.ops:] for name in op.outputs]
         for name in (*made, *(self.constants.keys() - mark.constants)):
             for table in (self.producers, self.shapes, self.constants, self.types, self.strings.values):
@@ -101,7 +103,7 @@ class Builder:
         del self.ops[mark.ops:], self.conditions[mark.conditions:]
 
     def weight(self, array: np.ndarray, hint: str = "constant", is_string: bool = False) -> str:
-        """Returns a constant of the model's own."""
+        """Adds a constant that the model itself contains, and returns its name."""
         name = self.constant(array, hint)
         if is_string:
             self.strings.values[name] = True
@@ -116,7 +118,7 @@ class Builder:
         return name
 
     def shape_constant(self, dims: Sequence[Dim], hint: str) -> str:
-        """Returns the extents as a value of int64, a constant where all are known."""
+        """Returns the extents as an int64 value, which is a constant if all of them are known."""
         if all(isinstance(dim, int) for dim in dims):
             return self.constant(np.array(dims, np.int64), hint)
         name = self.unique(hint)
@@ -126,7 +128,7 @@ class Builder:
         return name
 
     def extent(self, dim: Dim, hint: str) -> str:
-        """Returns an extent that is not known as a value that the run computes."""
+        """Returns a symbolic extent as a value that is computed at run time."""
         name = self.unique(hint)
         self.types[name], self.shapes[name] = TensorType("int64", ()), np.array(dim, object)
         self.ops.append(Op("dims", Attrs(extents=(dim,), shape=(), dtype="int64"), (), (name,)))
@@ -134,10 +136,11 @@ class Builder:
         return name
 
     def emit(self, kind: str, inputs: Sequence[str], attrs: Attrs, origin: str, hint: str) -> tuple[str, ...]:
-        """Adds an operator, or its result where that is known now.
+        """Adds an operator and returns its results. If they are known already, they become constants or shapes and no
+        operator is added.
 
         Raises:
-            ShapeError: contradictory operands, or a result of 2 GB.
+            ShapeError: for contradictory operands, or a result of 2 GB or more.
         """
         declaration = operator(kind)
         inputs = tuple(inputs)
@@ -173,14 +176,14 @@ class Builder:
         return tuple(names)
 
     def _nothing(self, type_: TensorType, origin: str, hint: str) -> str:
-        """Returns a tensor without elements, of which some extents may not be known; no kernel but one sees it."""
+        """Returns a tensor without elements. Some of its extents may be symbolic; only one kernel handles these."""
         if type_.is_static:
             return self.constant(np.zeros(type_.shape, np.dtype(type_.dtype)), hint)
         zero = self.constant(np.zeros([1] * type_.rank, np.dtype(type_.dtype)), hint)
         return self.emit("expand", (zero,), Attrs(shape=type_.shape), origin, hint)[0]
 
     def _folds(self, kind: str, attrs: Attrs, inputs: Sequence[str], results: Sequence[TensorType]) -> bool:
-        """Whether an operator on constants is computed now; if not, the model computes it in every run."""
+        """Whether an operator on constants is computed at compile time. If not, it is computed in every run."""
         arrays = [self.constants.get(name) for name in inputs]
         if self.folding.takes(kind, attrs, arrays, [self.types[name] if name else None for name in inputs], results):
             return True
@@ -190,7 +193,7 @@ class Builder:
                          "to be computed then; use smaller shapes")
 
     def integers(self, name: str) -> np.ndarray | None:
-        """Returns the elements of an integer value that are known before the model runs."""
+        """Returns the elements of an integer value that is known at compile time, None for another value."""
         if name in self.shapes:
             return self.shapes[name]
         array = self.constants.get(name)
@@ -205,8 +208,8 @@ class Builder:
             self.shapes[name] = value
 
     def copy(self, value: str, name: str) -> str:
-        """Returns a value of the given name, which is free, with the content of another: what an output needs that is a
-        constant, an input or another output."""
+        """Copies a value to another name, which must be unused, and returns that name. An output needs a copy if it is
+        a constant, an input or another output."""
         self.types[name] = self.types[value]
         if value in self.strings.values:
             self.strings.values[name] = True
@@ -214,11 +217,11 @@ class Builder:
         return name
 
     def rename(self, names: Mapping[str, str], first_op: int = 0) -> dict[str, str]:
-        """Renames values that only the operators from `first_op` on mention. A value that had one of the new names gets
-        another one.
+        """Renames values that only the operators from `first_op` on use. If another value has one of the new names,
+        that value is renamed too.
 
         Returns:
-            Renamed values -> their new names.
+            Old names -> new names, of all renamed values.
         """
         now = dict(names)
         for new in names.values():
@@ -244,8 +247,8 @@ class Builder:
                      {name: self.constants[name] for name in names if name in self.constants})
 
     def body(self, first_op: int, inputs: Sequence[str], results: Sequence[str]) -> tuple[Body, tuple[str, ...]]:
-        """Moves the operators from `first_op` on out of the graph into a body. Returns the body, with these inputs and
-        after them the outer values that it reads, and the names of those values."""
+        """Moves the operators from `first_op` on into a body, which is a graph of its own. Returns the body and the
+        names of the outer values that it reads; these are its inputs after the given ones."""
         results = list(results)
         for index, value in enumerate(results):
             made = {name for op in self.ops[first_op:] for name in op.outputs}
@@ -265,7 +268,7 @@ class Builder:
         return Body(prune(graph)), captured
 
     def outputs(self, results: Sequence[str], inputs: Sequence[str], names: Sequence[str] = ()) -> list[str]:
-        """Each result as a value of a name of its own: of `names`, beyond them output0, output1, …"""
+        """Gives each result a name of its own, copying where necessary: from `names`, then output0, output1, …"""
         outputs: list[str] = []
         for index in range(len(results)):
             value = results[index]
@@ -279,14 +282,14 @@ class Builder:
         return outputs
 
     def graph(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
-        """Returns the finished graph, without what no output needs."""
+        """Returns the finished graph, without operators and constants that no output depends on."""
         self.ops = list(self._with_shapes(self.ops))
         graph = Graph(name, tuple(inputs), tuple(outputs), tuple(self.ops), self.types, self.constants,
                       conditions=distinct(self.conditions))
         return prune(graph)
 
     def _with_shapes(self, ops: Sequence[Op]) -> tuple[Op, ...]:
-        """Shape values that operators read as data come from one `dims` operator each, not from arithmetic."""
+        """Computes each shape value that operators read as data by one `dims` operator, instead of by arithmetic."""
         made = []
         for op in ops:
             if len(op.outputs) == 1 and op.outputs[0] in self.shapes:
@@ -298,7 +301,7 @@ class Builder:
 
 
 class Node(OnnxNode):
-    """A node of the file with its operands resolved; what `Operator.from_onnx` sees."""
+    """A node of the ONNX file with its operands resolved to values of the builder. `Operator.from_onnx` reads it."""
 
     def __init__(self, builder: Builder, proto: onnx.NodeProto, inputs: Sequence[str], opset: int, folder,
                  declared: Sequence[tuple[int, ...] | None] = ()):
@@ -313,7 +316,7 @@ class Node(OnnxNode):
 
     def attr(self, name: str, default=None):
         attribute = self._attributes.get(name)
-        if attribute is None:  # what the file would say of a default is a float32
+        if attribute is None:  # an attribute in the file is a float32, so the default is rounded to one too
             return float(np.float32(default)) if isinstance(default, float) else default
         value = onnx.helper.get_attribute_value(attribute)
         if isinstance(value, onnx.TensorProto):
@@ -410,11 +413,11 @@ class Node(OnnxNode):
         return self._builder.extent(dim, f"{self._hint()}.extent")
 
     def constant_of(self, value: str) -> np.ndarray:
-        """Returns the number of any constant."""
+        """Returns the array of a constant, given by its name."""
         return self._builder.constants[value]
 
     def extents(self, value: str) -> tuple[Dim, ...]:
-        """Any integer value as extents."""
+        """Returns the elements of an integer value as extents; those computed at run time become symbols."""
         return tuple(int(dim) if isinstance(dim, np.integer) else dim
                      for dim in self._builder.counts.extents(value, None, self.name).reshape(-1))
 

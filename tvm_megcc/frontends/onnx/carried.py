@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Represents sequences as tensors where loops carry them and branches return them: as separate tensors, or stacked."""
+"""Represents sequences that loops carry or branches return as tensors: one for each element, or one stack of all."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Form:
-    """How a value is represented as tensors. parts: None for one tensor, which is the value itself or, with `element`,
-    the stack of a sequence of such tensors; else the number of tensors that a sequence consists of."""
+    """How a value is represented as tensors.
+
+    parts: the number of tensors of a sequence that is passed as separate tensors, else None. element: the type of the
+    elements of a sequence that is passed as a stack; None for a value that is a tensor itself.
+    """
 
     parts: int | None = None
     element: TensorType | None = None
@@ -32,8 +35,8 @@ class Form:
 
 @dataclass(frozen=True)
 class Found:
-    """A value that an import found. types: that of a tensor, or those of a sequence's tensors. stack: the type of a
-    stack."""
+    """The types of an imported value. types: the type of a tensor, or the types of a sequence's elements. stack: the
+    type of a stack, None for others."""
 
     types: tuple[TensorType, ...]
     is_sequence: bool = False
@@ -56,10 +59,10 @@ def found(sequences: Sequences, node: Node, value: str) -> Found:
 
 
 def form_of(alternatives: Sequence[Found]) -> Form:
-    """Returns a form that can hold each of some values.
+    """Returns a form that can hold each of the alternatives.
 
     Raises:
-        MegccError: where one is a sequence and another is none, or their tensors have several types and lengths differ.
+        MegccError: if only some are sequences, or if sequences of different lengths have elements of several types.
     """
     if len({each.is_sequence for each in alternatives}) > 1:
         raise MegccError("gives a sequence in one case and a tensor in another")
@@ -75,14 +78,14 @@ def form_of(alternatives: Sequence[Found]) -> Form:
 
 
 def types_in(value: Found, form: Form) -> tuple[TensorType, ...]:
-    """Returns the types of the tensors that a value is given as."""
+    """Returns the types of the tensors that represent a value."""
     if form.element is None:
         return value.types
     return (value.stack or form.element.with_shape((len(value.types), *form.element.shape)),)
 
 
 def flattened(sequences: Sequences, node: Node, value: str, form: Form) -> list[str]:
-    """Returns the tensors that a value is given as."""
+    """Returns the tensors that represent a value."""
     if (form != Form()) != (value in sequences):
         raise MegccError("gives a sequence in one case and a tensor in another")
     if form.element is None:
@@ -105,13 +108,14 @@ def restored(sequences: Sequences, tensors: Sequence[str], form: Form) -> str:
 
 def carried_forms(importer: Importer, node: Node, starts: Sequence[str], given: Sequence[str],
                   iteration: Callable[[dict[str, str]], list[str | None]], positions: Sequence[int]) -> list[Form]:
-    """Forms of the values that a loop carries: sequences are stacked. An iteration tells what an empty one is of.
+    """Returns the forms of the loop-carried values. Sequences are stacked. The element type of a sequence that is empty
+    at first is found by importing one iteration.
 
-    given: names, in the body, of the iteration, of the condition and of the values. positions: of the values among the
-    results that `iteration` gives after the condition.
+    given: the names in the body of the iteration number, of the condition and of the carried values. positions: the
+    positions of the carried values among the results of `iteration`, not counting the condition.
 
     Raises:
-        MegccError: where that is not told, or tensors of one have several types.
+        MegccError: if the element type is not found, or a sequence has elements of several types.
     """
     sequences, builder = importer.sequences, importer.builder
     first = [found(sequences, node, value) for value in starts]
@@ -145,7 +149,7 @@ def carried_forms(importer: Importer, node: Node, starts: Sequence[str], given: 
 
 
 def is_appended(body: onnx.GraphProto, given: str, result: str) -> bool:
-    """Whether a body only appends tensors to a sequence, so that the sequence is a scan output of its loop."""
+    """Whether a loop body only appends tensors to a sequence. Then the sequence is a scan output of the loop."""
     producer = next((proto for proto in body.node if result in proto.output), None)
     return producer is not None and producer.op_type == "SequenceInsert" and not producer.domain \
         and producer.input[0] == given and not any(producer.input[2:]) and _reads(body, given) == 1 \
@@ -153,7 +157,7 @@ def is_appended(body: onnx.GraphProto, given: str, result: str) -> bool:
 
 
 def _reads(graph: onnx.GraphProto, name: str) -> int:
-    """How often a graph, and those in it, read a value, also as an output."""
+    """Returns how often a graph and its subgraphs read a value. An output counts as a read."""
     own = sum(value.name == name for value in graph.output)
     return own + sum(list(proto.input).count(name) + sum(_reads(attribute.g, name) for attribute in proto.attribute
                                                          if attribute.HasField("g")) for proto in graph.node)

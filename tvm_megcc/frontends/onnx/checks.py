@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks single nodes and values of an ONNX file, and gives them names for messages."""
+"""Checks nodes of an ONNX file against the operator schemas, and names nodes for messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .load import OLDEST_OPSET, reads, subgraphs
 
 
 def stated_shape(value: onnx.ValueInfoProto) -> tuple[int, ...] | None:
-    """Returns the shape that the file gives a value; None unless every extent is a number."""
+    """Returns the shape that the file declares for a value; None unless every extent is a number."""
     tensor = value.type.tensor_type
     if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
         return None
@@ -24,8 +24,7 @@ _ALIKE = frozenset(("Abs", "Cast", "CastLike", "Exp", "Identity", "Log", "Neg", 
 
 
 def followed(nodes: Sequence[onnx.NodeProto], stated: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Returns shapes that the file states, and those of values that only operators stand before which change no
-    shape."""
+    """Returns the declared shapes, and the shapes that follow from them through operators that keep the shape."""
     found = dict(stated)
     for node in reversed(nodes):
         alike = node.op_type in _ALIKE and node.domain in ("", "ai.onnx") and node.input and node.output
@@ -41,7 +40,7 @@ def label(node: onnx.NodeProto) -> str:
 
 
 def cycle(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """Returns the nodes of one cycle, in its order, among nodes that all wait for each other."""
+    """Returns the nodes of one cycle in its order. Each of the given nodes depends on another one of them."""
     producer = {name: node for node in nodes for name in node.output}
     path: list[onnx.NodeProto] = []
     node = nodes[0]
@@ -52,19 +51,19 @@ def cycle(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
     return [*path[start:][::-1], path[-1]] if len(path[start:]) > 1 else [node, node]
 
 
-#: Operators that ONNX Runtime writes in ONNX's domain whatever the operator set: the set that has them first, None if
-#: none has.
+#: Operators that ONNX Runtime writes in ONNX's domain, also into models of operator sets without them -> the first
+#: operator set that defines them, None if there is none.
 _RUNTIME = {"LayerNormalization": 17, "SimplifiedLayerNormalization": None}
 
 
 def is_defined(proto: onnx.NodeProto, domain: str, opset: int) -> bool:
-    """Whether ONNX defines the operator: `check_schema` then knows its operands and attributes. For other
-    operators, such as ONNX Runtime's own, missing or mistyped attributes are reported where they are used."""
+    """Whether ONNX defines the operator, so that `check_schema` can check it. For other operators, such as ONNX
+    Runtime's own, missing or mistyped attributes are reported where they are used."""
     return onnx.defs.has(proto.op_type, opset, domain)
 
 
 def check_schema(proto: onnx.NodeProto, domain: str, opset: int) -> None:
-    """Number of operands, and names and types of attributes, by ONNX's own definition of the operator."""
+    """Checks the number of operands, and the names and types of attributes, against ONNX's schema of the operator."""
     if any(True for _ in subgraphs(proto)):
         raise ShapeError("is ill-formed: a graph is among its attributes")
     if not domain and proto.op_type in _RUNTIME:
@@ -94,8 +93,7 @@ def check_schema(proto: onnx.NodeProto, domain: str, opset: int) -> None:
 
 
 def _require_variadic(proto: onnx.NodeProto, domain: str, opset: int) -> None:
-    """Checks variadic operands and results, which ONNX's own checker does not: one of any number of operands that is
-    absent."""
+    """Refuses an absent value (an empty name) among variadic operands or results. ONNX's own checker accepts it."""
     if "" not in proto.input or not is_defined(proto, domain, opset):
         return
     formal = onnx.defs.get_schema(proto.op_type, opset, domain).inputs

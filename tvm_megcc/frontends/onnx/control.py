@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""If, Loop and Scan. Short loops with a known number of iterations are written out. The others, and an If whose
-condition the run decides, become operators with graphs in them."""
+"""Imports If, Loop and Scan. A short loop with a known trip count is unrolled. Any other loop, and an If whose
+condition is computed at run time, becomes an operator with subgraphs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from .trip_count import known_trip_count
 if TYPE_CHECKING:
     from .importer import Importer, Scope
 
-#: A loop that is written out has at most so many iterations, and one that can be a loop at most so many nodes.
+#: The most iterations of a loop that is unrolled, and the most nodes that unrolling may give if the loop could also
+#: stay a loop.
 MOST_ITERATIONS, MOST_NODES = 1024, 256
 
 Opsets = Mapping[str, int]
@@ -102,14 +103,14 @@ def _shaped(node: Node, value: str, type_: TensorType) -> str:
 
 def _either(node: Node, builder: Builder, name: str, types: Sequence[TensorType], found: Sequence[dict],
             outside: set[str]) -> TensorType | Packed:
-    """Merges the two values of an output of an If: of one type, or packed where the branches give different extents."""
+    """Returns the form of an output of an If: a plain type, or packed if the branches give different extents."""
     yes, no = types
     axes = [] if yes.rank != no.rank else changing(types, outside)
     if yes == no and not axes:
         return yes
     if yes.dtype == no.dtype and yes.is_static and no.is_static and \
             [extent for extent in yes.shape if extent != 1] == [extent for extent in no.shape if extent != 1]:
-        return min(yes, no, key=lambda type_: type_.rank)   # axes of 1 are more or less the exporter's whim
+        return min(yes, no, key=lambda type_: type_.rank)   # the types differ only in axes of extent 1
     if yes.dtype != no.dtype or yes.rank != no.rank:
         raise MegccError(f"its condition is computed at run time, and its branches give {yes} and {no}, which is "
                          "not supported; fix the input it depends on (--constant sr=16000), or export the model "
@@ -124,8 +125,8 @@ def _either(node: Node, builder: Builder, name: str, types: Sequence[TensorType]
 
 def _the_other(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, opsets: Opsets, condition: str,
                wanted: bool) -> list[str | None]:
-    """Returns the branch of an If whose other one is impossible with these shapes: a run whose condition asks for that
-    one fails."""
+    """Imports one branch of an If whose other branch contradicts the input shapes. A run that takes the other branch
+    fails."""
     if not wanted:
         (condition,) = node.emit("cast", (condition,), dtype="int64")
     else:
@@ -136,7 +137,7 @@ def _the_other(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Sco
 
 
 def loop(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, opsets: Opsets) -> list[str | None]:
-    """Returns the outputs of a Loop: values that go round, then what each iteration gives."""
+    """Returns the outputs of a Loop: the final loop-carried values, then the scan outputs."""
     body = branch_of(node, proto, "body")
     some = not node.has(0) or (node.is_const(0) and (node.const(0) > 0).any())
     known = some and (not node.has(1) or node.is_const(1))
@@ -152,12 +153,12 @@ def loop(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, op
 
 
 class _Undecided(Exception):
-    """The run decides when a loop ends."""
+    """Raised if the trip count of a loop is only known at run time."""
 
 
 def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope, opsets: Opsets) -> list[str | None]:
-    """Returns a loop whose trip count is known at run time. Its scan outputs have room for the largest trip count: its
-    operand's, or the bound that the user gives for the output."""
+    """Imports a loop with a run-time trip count, and returns its outputs. Scan outputs get the capacity of the largest
+    trip count: that of the operand M, or the bound that the user states for the output."""
     builder, carried = importer.builder, list(node.inputs[2:])
     given = [value.name for value in body.input]
     if len(given) != len(carried) + 2 or len(body.output) < len(carried) + 1:
@@ -171,7 +172,8 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
         (most,) = node.emit("max", (most, node.constant(np.array(0))))
     going = node.emit("reshape", (node.inputs[1],), shape=())[0] if node.has(1) else node.constant(np.array(True))
 
-    # Loop-invariant values are not carried: exporters carry weights so. Nor is a sequence that iterations only add to.
+    # Not carried: loop-invariant values, such as the weights that exporters pass through loops, and sequences that
+    # iterations only append to.
     sequences = importer.sequences
     results_of = [value.name for value in body.output[1:]]
     fixed = {index for index in range(len(carried)) if results_of[index] == given[2 + index]}
@@ -192,7 +194,7 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
         if None in results:
             return results
         going, *made = map(str, results)
-        if counted is not None:  # so many iterations it holds, which are counted anyway
+        if counted is not None:  # the condition holds for all `counted` iterations, so only the trip count is checked
             going = node.constant(np.array(True))
         with builder.importing(node.name):
             moved = [part for index, form in zip(moving, forms, strict=True)
@@ -222,7 +224,7 @@ def _appended(importer: Importer, node: Node, start: str, rows: str) -> str:
 
 
 def _capacity(node: Node, builder: Builder, most: str) -> Dim:
-    """How many iterations there can be."""
+    """Returns the largest possible trip count, which is the extent of the scan outputs."""
     if node.is_constant(most) and node.constant_of(most) == ENDLESS:
         room = node.bound(None)
     else:
@@ -277,8 +279,8 @@ def _stacked(node: Node, rows: Sequence[str], axis: int) -> str:
 
 
 def scan(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, opsets: Opsets) -> list[str | None]:
-    """Returns the outputs of a Scan over axes of known extent. Before operator set 9 all is by batch, after
-    lengths."""
+    """Returns the outputs of a Scan over axes of known extent. Before operator set 9 a Scan has a batch axis, and its
+    first operand is sequence lengths."""
     body, count = branch_of(node, proto, "body"), node.attr("num_scan_inputs")
     if node.opset < 9:
         return _by_batch(importer, node, body, count, scope, opsets)
@@ -328,7 +330,7 @@ def _scanned(importer: Importer, node: Node, body: onnx.GraphProto, states: list
 
 def _scan_iterations(importer: Importer, node: Node, body: onnx.GraphProto, states: list, sequences: list, length: Dim,
                    scope: Scope, opsets: Opsets) -> list[str | None]:
-    """Returns the states at last, and what each iteration gave along a new first axis."""
+    """Returns the final states, and the scan outputs stacked along a new first axis."""
     given = [value.name for value in body.input]
     def iteration(values: Sequence[str]) -> list[str | None]:
         at, going, *inside = values
@@ -346,7 +348,7 @@ def _scan_iterations(importer: Importer, node: Node, body: onnx.GraphProto, stat
 
 
 def _along(node: Node, value: str, axis: int, back: bool) -> str:
-    """Concatenates the results of the iterations along an axis; the last one comes first if `back`."""
+    """Moves the first axis, the iterations, to `axis`; reverses their order if `back`."""
     rank = node.type_of(value).rank
     axis = axis_of(axis, rank)
     if back:

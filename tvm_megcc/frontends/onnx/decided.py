@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators for which ONNX's reference evaluator and ONNX Runtime differ, and what is done here."""
+"""Lists operators for which ONNX's reference evaluator and ONNX Runtime differ, and which one is followed here."""
 
 from __future__ import annotations
 

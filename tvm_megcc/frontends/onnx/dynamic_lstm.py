@@ -2,8 +2,8 @@
 """Decomposes com.microsoft's DynamicQuantizeLSTM, to which ONNX Runtime's dynamic quantisation converts an LSTM, into a
 Scan.
 
-As ONNX Runtime computes it, the whole input is quantised once, and the hidden state in each step; both products are of
-integers, gates are floats.
+As in ONNX Runtime, the whole input is quantised once and the hidden state in each step. Both matrix products are of
+integers; the gates are computed in float32.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ACTIVATIONS = {"sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu"}
 
 def dynamic_lstm(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope,
                  opsets: Mapping[str, int]) -> list[str | None]:
-    """Y of shape [steps, directions, batch, hidden], then the hidden and the cell state at last."""
+    """Returns Y of shape [steps, directions, batch, hidden], then the final hidden and cell states."""
     direction = node.attr("direction", "forward")
     if direction not in ("forward", "reverse", "bidirectional"):
         raise MegccError(f"has direction {direction}; forward, reverse or bidirectional are supported")
@@ -55,7 +55,7 @@ def _activation(name: str) -> str:
 
 def _one(given: Mapping[str, str], index: int, backward: int, activations: list[str], hidden: int,
          clip: float) -> str:
-    """Returns the nodes of one direction. Gates are in the order input, output, forget, cell."""
+    """Returns the ONNX nodes of one direction. Weights hold the gates in the order input, output, forget, cell."""
     f, g, h = activations
     of = {name: f"{name}{index}" for name in given if name != "X"}
     chosen = "\n".join(f"{name} = Gather <axis = 0> ({operand}, at{index})" for operand, name in of.items())
@@ -109,7 +109,7 @@ Y_c{index} = Unsqueeze (last_c{index}, zeros{index})
 
 
 def _gate(gate: str, activation: str, peephole: str, cell: str, index: int, peeps: bool, bound: str) -> str:
-    """One gate of a step, from its sum `i0` to its value `i`."""
+    """Returns the nodes of one gate of a step, from its sum `i0` to its value `i`."""
     if not peeps or not peephole:
         return f"{gate}1 = {bound.format(f'{gate}0')}\n{gate} = {activation} ({gate}1)"
     return f"{gate}2 = Mul ({peephole}{index}, {cell})\n{gate}3 = Add ({gate}0, {gate}2)\n" \

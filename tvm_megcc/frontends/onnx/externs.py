@@ -13,13 +13,13 @@ from .builder import Node
 
 
 def importers(externs: Mapping[tuple[str, str], Sequence[Function]]) -> dict[str, Callable[[Node], tuple[str, ...]]]:
-    """Returns operator with its domain before it -> what imports its nodes."""
+    """Returns "domain::operator" -> importer of its nodes."""
     return {f"{domain}::{name}": lambda node, functions=tuple(functions): imported(node, functions)
             for (domain, name), functions in externs.items()}
 
 
 def imported(node: Node, functions: Sequence[Function]) -> tuple[str, ...]:
-    """Returns a node as a call of the first function that takes its element types."""
+    """Imports a node as a call of the first function that accepts its element types."""
     types = [node.type(index) for index in range(len(node.inputs))]
     dtypes = tuple(type_ and type_.dtype for type_ in types)
     fitting = [function for function in functions if tuple(dtype for _, dtype in function.inputs) == dtypes

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The budget of constant folding. A node of forty bytes can ask for gigabytes, and a hundred of them for hours, so the
-budget grows with the constants that the model holds."""
+"""Limits constant folding. A node of forty bytes can ask for gigabytes, and a hundred nodes for hours of work, so the
+budget is proportional to the constants that the model contains."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ...ops.base import operator
 
-#: Shapes and the like: what is as small is always computed.
+#: Operators of at most this much work in bytes, such as those on shapes, are always folded.
 SMALL = 1 << 16
-#: A result may have so many bytes, or so many times those of its operands, where the model can compute it instead.
+#: The largest folded result, in bytes and as a multiple of its operands' bytes, if a kernel can compute it instead.
 RESULT, GROWTH = 64 << 20, 4
-#: One that no kernel computes, such as weights filled with a value, may have so many bytes.
+#: The largest folded result in bytes if no kernel computes it, such as weights filled with a value.
 NEEDED = 400 << 20
-#: A table that an importer makes of attributes and extents may have so many numbers.
+#: The most elements of a table that an importer computes from attributes and extents.
 TABLE = 1 << 25
-#: All results together: bytes read, written and multiplied, over the model's own constants.
+#: The budget in bytes read, written and multiplied: a fixed part, and a part for each byte of the model's constants.
 WORK, WORK_PER_BYTE = 600 << 20, 16
 
 
 @dataclass
 class Folding:
-    """held: bytes of the model's own constants. spent: of what was computed from them."""
+    """The budget of one import. held: bytes of the model's own constants. spent: the work done so far, in bytes."""
 
     held: int = 0
     spent: int = 0
 
     def takes(self, kind: str, attrs: Attrs, inputs: Sequence[np.ndarray | None], types: Sequence[TensorType | None],
               results: Sequence[TensorType]) -> bool:
-        """Whether an operator on constants is computed now; counts it if so."""
+        """Whether an operator on constants is folded; if so, its work is charged to the budget."""
         read = sum(array.nbytes for array in inputs if array is not None)
         written = sum(number(type_.bytes) for type_ in results)
         declaration = operator(kind)
@@ -51,10 +51,10 @@ class Folding:
         return True
 
     def require_budget(self, extents: Sequence[Dim]) -> None:
-        """Counts a table that is about to be made.
+        """Charges a table of this shape, which the importer is about to compute, to the budget.
 
         Raises:
-            ShapeError: where an extent is not known, the table is too large, or enough was computed already.
+            ShapeError: if an extent is not known, the table is too large, or the budget is spent.
         """
         known = static(extents)
         if known is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expands functions: those that a model defines, and ONNX operators whose schema has a body of simpler ones."""
+"""Expands functions: those that a model defines, and ONNX operators whose schema has a body of simpler operators."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _ELEMENT_TYPES = {dtype: element_type for element_type, dtype in DTYPES.items()}
 
 @dataclass(frozen=True)
 class Function:
-    """A body to put in place of a node.
+    """A body that replaces a node.
 
-    opsets: of the operators in the body. attributes: of the node, and defaults.
+    opsets: operator set of each domain in the body. attributes: the attributes of the node, with defaults filled in.
     """
 
     inputs: tuple[str, ...]
@@ -53,7 +53,7 @@ class Function:
 
 def function_of(model: onnx.ModelProto, node: onnx.NodeProto, domain: str, opset: int,
                 types: Sequence[TensorType | None] | None) -> Function | None:
-    """Returns the body of a node's operator; None where it has none. `types` of its operands, None where unknown."""
+    """Returns the function body of a node's operator, None if it has none. types: of the operands, None if unknown."""
     name = node.name or next(filter(None, node.output), node.op_type)
     for local in model.functions:
         if (local.domain, local.name) == (node.domain, node.op_type):
@@ -74,12 +74,12 @@ def function_of(model: onnx.ModelProto, node: onnx.NodeProto, domain: str, opset
     return _with_int64(function, _TAKES_INT64[node.op_type]) if node.op_type in _TAKES_INT64 else function
 
 
-#: Operators whose bodies compute with an operand as int64, where their schema lets it be int32 too.
+#: Operators whose schema lets an operand be int32 though their body computes with int64 -> the operand's index.
 _TAKES_INT64 = {"CenterCropPad": 1}
 
 
 def _with_int64(function: Function, index: int) -> Function:
-    """Returns the body after a conversion of an operand to int64."""
+    """Returns the body with a Cast of an operand to int64 before it."""
     own = function.inputs[index]
     cast = onnx.helper.make_node("Cast", [own], [f"{own}_int64"], to=onnx.TensorProto.INT64)
     nodes = []
@@ -92,7 +92,7 @@ def _with_int64(function: Function, index: int) -> Function:
 
 
 def is_function(node: onnx.NodeProto, domain: str, opset: int) -> bool:
-    """Whether ONNX gives the operator a body."""
+    """Whether ONNX's schema of the operator has a function body."""
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, domain)
     except onnx.defs.SchemaError:

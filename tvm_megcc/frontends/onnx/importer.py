@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports ONNX models into our graph: resolves names, infers shapes, folds constants and reports every problem at
-once."""
+"""Imports ONNX models into our graph: resolves names, infers shapes, folds constants, and reports all problems in one
+error."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ logger = logging.getLogger(__name__)
 _UNSUPPORTED_ADVICE = ("'megcc list ops' shows the supported operators; replace the others in the model, or map "
                        "them to C functions of yours with --extern (docs/extern.md)")
 
-#: The deepest nesting of function calls, and the most nodes that functions may expand to, unless the file itself has a
-#: quarter as many. Twenty functions that call each other twice are a million nodes.
+#: The deepest nesting of function calls, and the most nodes that functions may expand to; a file with more than a
+#: quarter as many nodes may expand to four times its own. Twenty functions that each call the next one twice give a
+#: million nodes.
 DEEPEST, MOST_EXPANDED = 40, 20_000
 #: The most inputs that a message lists.
 MOST_OPEN = 5
@@ -52,7 +53,7 @@ _STRING = onnx.TensorProto.STRING
 CONTROL = {"If": control.chosen, "Loop": control.loop, "Scan": control.scan, "SequenceMap": sequences.mapped,
            "com.microsoft::DynamicQuantizeLSTM": dynamic_lstm}
 
-#: Exceptions of numpy and Python for operands and attributes of a node that do not fit each other.
+#: Exceptions that numpy and Python raise if operands and attributes of a node contradict each other.
 _CONTRADICTIONS = (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
 
 
@@ -67,22 +68,22 @@ def import_onnx(model: str | Path | bytes | onnx.ModelProto, input_shapes: Mappi
         input_shapes: shape of some inputs; an entry is an extent, None (as in the model) or the name of a symbol.
             A symbol of the model that gets an extent here has it everywhere.
         output_names: values to compute instead of the model's outputs.
-        constants: value of some inputs, which are none then: numbers or arrays, of the input's shape or one for all.
+        constants: values of inputs that become constants: an array of the input's shape, or a number for all elements.
         extern: operators of the user's own, or files that declare them.
-        bounds: largest values of extents that a run computes, by their names.
+        bounds: largest values of data-dependent extents, by their names.
         empty: symbols that may be 0; the others are at least 1.
 
     Raises:
-        ShapeError: for a bound of what no run computes; ModelError: listing everything in the model that cannot be
-            imported.
+        ShapeError: for a bound whose name is not a data-dependent extent.
+        ModelError: listing everything in the model that cannot be imported.
     """
     return Importer(load(model), dict(input_shapes or {}), output_names, dict(constants or {}),
                      _importers(extern), dict(bounds or {}), empty).run()
 
 
 def input_dims(model: str | Path | bytes | onnx.ModelProto) -> dict[str, tuple[int | str | SymbolicDim | None, ...]]:
-    """Returns shapes of the model's inputs as it declares them: extents, names of symbols, what follows from these,
-    None where nothing is known."""
+    """Returns the declared shapes of the model's inputs. An entry is an extent, the name of a symbol, an expression
+    over symbols, or None if nothing is known."""
     graph = load(model).proto.graph
     weights = {tensor.name for tensor in graph.initializer}
     names = _dim_names(graph)
@@ -91,12 +92,12 @@ def input_dims(model: str | Path | bytes | onnx.ModelProto) -> dict[str, tuple[i
 
 
 def _dim_names(graph: onnx.GraphProto) -> frozenset[str]:
-    """Returns the names of open extents of inputs, each on its own."""
+    """Returns the names of the inputs' symbolic extents."""
     return frozenset(_symbol_of(dim) for value in graph.input for dim in value.type.tensor_type.shape.dim)
 
 
 def _named(dim: onnx.TensorShapeProto.Dimension, names: Container[str]) -> int | str | SymbolicDim | None:
-    """Returns an extent that the file states, its name, or its expression over others."""
+    """Returns a declared extent: a number, a name, an expression over other names, or None."""
     if symbol := _symbol_of(dim):
         found = None if symbol.isidentifier() else parse_dim(symbol, names)
         return symbol if found is None or isinstance(found, Symbol) else found
@@ -108,7 +109,7 @@ _NAMELESS = frozenset({"?", "*", "-1", "None"})
 
 
 def _symbol_of(dim: onnx.TensorShapeProto.Dimension) -> str:
-    """Returns the name of an open extent, "" for one without."""
+    """Returns the name of a symbolic extent, "" if it has none."""
     return "" if dim.dim_param in _NAMELESS else dim.dim_param
 
 
@@ -118,8 +119,8 @@ def _importers(externs: Externs | None = None) -> dict[str, Callable[[Node], tup
 
 
 class Scope:
-    """Names of the file -> our values, None for a value after an error. A subgraph also sees the names around it.
-    declared: shapes that the file declares for its values."""
+    """A mapping from names of the file to our values; None stands for a value that could not be imported. The scope of
+    a subgraph also sees the names of the outer one. declared: shapes that the file declares for its values."""
 
     def __init__(self, outer: Scope | None = None, declared: Mapping[str, tuple[int, ...]] | None = None):
         self.values: dict[str, str | None] = {}
@@ -151,7 +152,7 @@ class Importer:
         self.sequences = Sequences(self.builder.unique)
         self.importers = importers
         self.findings: list[str] = []
-        self.warnings: list[str] = []   # told when the model is read: of one that is refused they are no news
+        self.warnings: list[str] = []   # shown only if the import succeeds
         self.unsupported = False
         self.refused = False
         self.expanding: list[tuple[str, str]] = []
@@ -204,7 +205,7 @@ class Importer:
         return self.builder.strings.known_to(graph)
 
     def _declared(self) -> dict[str, tuple[int, ...]]:
-        """Returns shapes that the model declares for computed values; none if the user changed an input's shape."""
+        """Returns the declared shapes of computed values; empty if the user changed an input's shape."""
         for value in self.graph.input:
             shape = stated_shape(value)
             if shape is not None and tuple(self.input_shapes.get(value.name) or shape) != shape:
@@ -229,8 +230,7 @@ class Importer:
             scope.values[name] = None
 
     def _inputs(self, scope: Scope, needed: Container[str]) -> list[str]:
-        """Adds the inputs and returns their names. A model that was cut at some values has only the inputs that are
-        still needed."""
+        """Adds the inputs and returns their names. If the user chose other outputs, only needed inputs are added."""
         given = given_tensors(self, scope)
         seed = self._seed({*self.builder.types, *self.output_names, *(value.name for value in given)})
         for option, wanted in (("--input-shapes", self.input_shapes), ("--constant", self.fixed)):
@@ -274,7 +274,7 @@ class Importer:
         return name
 
     def _fixed_input(self, name: str, type_: TensorType) -> np.ndarray:
-        """Returns the constant that stands for an input."""
+        """Returns the constant that the user gave in place of an input."""
         given, dtype = np.asarray(self.fixed[name]), np.dtype(type_.dtype)
         if given.dtype.kind in "UO" and name in self.declared_strings:
             given = self.builder.strings.codes(map(str, given.reshape(-1)), given.shape)
@@ -288,7 +288,7 @@ class Importer:
         return np.full(type_.shape, array.reshape(()))
 
     def _bind(self, value: onnx.ValueInfoProto, bound: dict[str, int]) -> None:
-        """Records the model's symbols to which the user gave an extent."""
+        """Records in `bound` the model's symbols that the user gave an extent."""
         wanted = self.input_shapes.get(value.name, ())
         for axis, (dim, extent) in enumerate(zip(value.type.tensor_type.shape.dim, wanted, strict=False)):
             symbol = _named(dim, self.dim_names)
@@ -358,7 +358,8 @@ class Importer:
             self.builder.copy(now.get(scope[name], scope[name]), name)
 
     def _shapes_advice(self, inputs: Sequence[str]) -> str:
-        """Returns which extents the model leaves open, because rules may contradict each other for that reason."""
+        """Returns advice that lists the symbolic extents, since a contradiction may only hold for some of their
+        values."""
         types = {name: self.builder.types[name] for name in inputs if name in self.builder.types}
         open_ = {name: type_ for name, type_ in types.items() if not type_.is_static}
         names = dict.fromkeys(name for type_ in open_.values() for dim in type_.shape for name in sorted(symbols(dim)))
@@ -385,7 +386,7 @@ class Importer:
         return f"; --output-names takes others, such as {', '.join(last)}" if (last := self._last()) else ""
 
     def _last(self) -> list[str]:
-        """Returns names of some values that no node reads."""
+        """Returns the names of some values that no node reads, as candidates for outputs."""
         read = {name for node in self.graph.node for name in reads(node)}
         return [name for node in self.graph.node for name in node.output if name and name not in read][:3]
 
@@ -426,7 +427,8 @@ class Importer:
                     scope.values[name] = None
 
     def _ordered(self, nodes: Sequence[onnx.NodeProto], scope: Scope) -> list[onnx.NodeProto]:
-        """Returns the nodes in topological order, otherwise in the order of the file; cyclic ones are left out."""
+        """Returns the nodes in topological order, in the order of the file where both orders are possible. Nodes of
+        cycles are reported and left out."""
         ordered, left = in_order([list(reads(node)) for node in nodes], [list(node.output) for node in nodes])
         rest = [nodes[index] for index in left]
         if rest:
@@ -437,7 +439,7 @@ class Importer:
         return [nodes[index] for index in ordered]
 
     def _node(self, proto: onnx.NodeProto, scope: Scope, opsets: Mapping[str, int]) -> None:
-        """Imports a node. An error becomes a finding, and the node's outputs are unknown from then on."""
+        """Imports a node. An error is recorded as a finding; the node's outputs are then unknown."""
         inputs = [scope[name] if name else "" for name in proto.input]
         unknown = None in inputs or any(scope[name] is None for name in reads(proto))
         domain = proto.domain if proto.domain != "ai.onnx" else ""
@@ -448,7 +450,7 @@ class Importer:
         try:
             values = self._values(proto, node, domain, scope, opsets, unknown)
         except (MegccError, TensorError) as error:
-            # A branch of an If that is impossible with these shapes is left out; one that is only unsupported is not.
+            # An If drops a branch that contradicts the shapes (ShapeError), but not one that is only unsupported.
             self.refused = self.refused or not isinstance(error, ShapeError)
             self.findings.append(f"{label(proto)}: {error}")
         except (*_CONTRADICTIONS, AttributeError) as error:
@@ -470,7 +472,7 @@ class Importer:
 
     def _values(self, proto: onnx.NodeProto, node: Node, domain: str, scope: Scope, opsets: Mapping[str, int],
                 unknown: bool) -> list[str | None]:
-        """Returns the values of a node's outputs; none if its operands are unknown."""
+        """Returns the values of a node's outputs; an empty list if an operand is unknown."""
         name = f"{domain}::{proto.op_type}" if domain else proto.op_type
         if name == "Constant":
             return [self._constant(node)]
@@ -519,7 +521,7 @@ class Importer:
 
     def inlined(self, graph: onnx.GraphProto, scope: Scope, opsets: Mapping[str, int],
                 values: Mapping[str, str | None]) -> list[str | None]:
-        """Imports a subgraph whose inputs have these values, and returns its outputs."""
+        """Imports a subgraph in place, with the given values as its inputs, and returns the values of its outputs."""
         self.expanded += len(graph.node)
         self.imported += len(graph.node)
         if self.expanded > self.most_expanded:

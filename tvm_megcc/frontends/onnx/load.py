@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads an ONNX file, bytes or proto as a checked ModelProto. Errors of the file itself are found here."""
+"""Loads an ONNX file, bytes or ModelProto, and reports errors of the file itself."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _NAMES = {
     "FLOAT8E5M2": "float8_e5m2", "FLOAT8E5M2FNUZ": "float8_e5m2fnuz", "FLOAT8E8M0": "float8_e8m0fnu",
     "FLOAT4E2M1": "float4_e2m1fn", "INT4": "int4", "UINT4": "uint4", "INT2": "int2", "UINT2": "uint2",
 }
-#: ONNX's numbers of element types -> ours; the installed onnx package may be older than some.
+#: ONNX's numbers of element types -> our dtypes. The installed onnx package may be too old to have all of them.
 DTYPES = {onnx.TensorProto.DataType.Value(name): dtype for name, dtype in _NAMES.items()
           if name in onnx.TensorProto.DataType.keys()}
 
-#: Elements that lie in the file as in an array.
+#: Element types that `raw_data` stores as numpy arrays do.
 _AS_THEY_ARE = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
                 "uint64"}
 
-#: From an older opset only those operators are taken that have not changed up to this one.
+#: In a model of an older operator set, only operators are accepted that did not change up to this one.
 OLDEST_OPSET = 6
 
 
@@ -53,10 +53,10 @@ class LoadedModel:
 
 
 def load(model: str | Path | bytes | onnx.ModelProto) -> LoadedModel:
-    """Reads and parses.
+    """Reads and parses a model.
 
     Raises:
-        ModelError: where there is no file, or it is no ONNX model that can be imported at all.
+        ModelError: if the file cannot be read, or is not an ONNX model that this version can import.
     """
     folder = None
     if isinstance(model, onnx.ModelProto):
@@ -95,7 +95,7 @@ def _parse(data: bytes, subject: str) -> onnx.ModelProto:
 
 @lru_cache(maxsize=64)
 def _fields_of(message_type) -> tuple[tuple[str, ...], tuple[tuple[str, bool], ...]]:
-    """Returns names of the strings of a message, and of the messages in it with whether there may be several."""
+    """Returns the names of a message's string fields, and of its message fields with whether they are repeated."""
     fields = message_type.DESCRIPTOR.fields
     return (tuple(field.name for field in fields if field.type == FieldDescriptor.TYPE_STRING),
             tuple((field.name, isinstance(getattr(message_type(), field.name), Sequence))
@@ -103,7 +103,7 @@ def _fields_of(message_type) -> tuple[tuple[str, ...], tuple[tuple[str, bool], .
 
 
 def is_string(message: Message) -> bool:
-    """Whether every string of a message is str: the parser gives bytes for what is not valid UTF-8."""
+    """Whether all strings of a message are valid UTF-8. The parser returns others as bytes."""
     strings, messages = _fields_of(type(message))
     for name in strings:
         value = getattr(message, name)
@@ -129,21 +129,22 @@ def _check_model(proto: onnx.ModelProto, subject: str, opsets: dict[str, int]) -
 
 
 def _without_operator_set(opsets: dict[str, int]) -> str:
-    """Returns the message for a model without ONNX's own operators."""
+    """Returns the error text for a model that imports no operator set of ONNX's own domain."""
     if opsets:
         return f"the model has operators of {', '.join(sorted(opsets))} only, and none of these is supported"
     return "the model names no ONNX operator set (opset_import)"
 
 
 class TensorError(ValueError):
-    """A tensor of the file that has no usable value; the message says why."""
+    """Raised if a tensor of the file has no usable value; the message says why."""
 
 
 def tensor_array(tensor: onnx.TensorProto, folder: Path | None, strings: StringTable | None = None) -> np.ndarray:
-    """Returns the value of an initializer or tensor attribute, external data included; of strings their numbers.
+    """Returns the value of an initializer or tensor attribute, reading external data. Strings are returned as their
+    codes in `strings`, int64.
 
     Raises:
-        TensorError: element type we cannot hold, missing or short data, more than 2 GB.
+        TensorError: for an unsupported element type, missing or short data, or more than 2 GB.
     """
     if any(dim < 0 for dim in tensor.dims):
         raise TensorError(f"has a negative extent in {tuple(tensor.dims)}")
@@ -167,7 +168,7 @@ def tensor_array(tensor: onnx.TensorProto, folder: Path | None, strings: StringT
         raise TensorError(f"has {len(raw):,} bytes of data where {wanted:,} are needed; weights are missing")
     try:
         if raw is not None and dtype in _AS_THEY_ARE and sys.byteorder == "little":
-            return np.frombuffer(raw, dtype).reshape(tuple(tensor.dims))    # a copy may be gigabytes
+            return np.frombuffer(raw, dtype).reshape(tuple(tensor.dims))    # not copied: it may have gigabytes
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             tensor = onnx.TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=raw)
         array = np.array(numpy_helper.to_array(tensor))
@@ -179,7 +180,7 @@ def tensor_array(tensor: onnx.TensorProto, folder: Path | None, strings: StringT
 
 
 def _external_data(tensor: onnx.TensorProto, folder: Path | None, wanted: int) -> bytes:
-    """Returns the bytes of a tensor, which lie in a file in the folder of the model or below."""
+    """Reads the bytes of a tensor from an external file, which must be in the model's folder or a subfolder."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if folder is None:
@@ -197,7 +198,7 @@ def _external_data(tensor: onnx.TensorProto, folder: Path | None, wanted: int) -
 
 
 def _read_part(folder: Path, location: str, offset: str, length: str, wanted: int) -> bytes:
-    """Raises OSError, or ValueError with the reason."""
+    """Reads a part of an external file. Raises OSError, or ValueError with the reason."""
     place = PurePosixPath(location)
     if not location or "\0" in location or place.is_absolute() or ".." in place.parts:
         raise ValueError("the path leads out of the folder of the model")

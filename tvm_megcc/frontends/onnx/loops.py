@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports a loop with a run-time trip count: the graph of its body, found by importing it, and the loop-carried values.
-A value whose shape changes from iteration to iteration goes round packed."""
+"""Imports a loop with a run-time trip count: builds the graph of its body and decides how each value is carried. A
+value whose shape changes between iterations is carried packed (see `packed.py`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .importer import Importer
 
 
-#: The iterations of a loop that nothing but its condition ends.
+#: The trip count of a loop that only its condition ends: the largest int64.
 ENDLESS = 2**63 - 1
 
 
@@ -31,11 +31,11 @@ ENDLESS = 2**63 - 1
 class Looped:
     """A loop that is being imported, as ONNX's Loop.
 
-    names: of the iteration number, of the condition, and of the loop-carried values, as results call them. inside: what
-        the body calls the loop-carried values. carried: their initial values.
+    names: names of the iteration number, of the condition, and of the results for the loop-carried values.
+    inside: names of the loop-carried values in the body. carried: their initial values.
     most, going: the operands M (greatest trip count) and cond.
-    room: for how many iterations the stacked scan outputs have room; None if there are none, or nothing limits them.
-    exact: whether the trip count is `room`.
+    room: the capacity of the stacked scan outputs in iterations; None if there are none, or without a limit.
+    exact: whether the trip count equals `room`.
     """
 
     names: Sequence[str]
@@ -47,14 +47,14 @@ class Looped:
     exact: bool = False
 
 
-#: Emits one iteration. It gets the iteration number, the condition and the loop-carried values. It returns the
-#: condition, the loop-carried values and a row of each scan output; None among them where a finding says why not.
+#: Emits one iteration. It takes the iteration number, the condition and the loop-carried values. It returns the
+#: condition, the loop-carried values and a row of each scan output; None for a value that could not be imported.
 Body = Callable[[Sequence[str]], "list[str | None]"]
 
 
 def loop_of(importer: Importer, node: Node, loop: Looped, iteration: Body) -> list[str | None]:
-    """Returns the loop's results: loop-carried values, then stacked scan outputs; none where an iteration cannot be
-    imported."""
+    """Returns the loop's results: loop-carried values, then stacked scan outputs; an empty list if an iteration cannot
+    be imported."""
     builder = importer.builder
     plans = _plans(importer, node, loop, iteration)
     if plans is None:
@@ -102,8 +102,8 @@ def loop_of(importer: Importer, node: Node, loop: Looped, iteration: Body) -> li
 
 
 def _filling(node: Node, plan: TensorType | Packed, value: str) -> str:
-    """Returns the initial value that the loop carries: a single number is broadcast where the first iteration makes a
-    larger value of it."""
+    """Returns the initial value that the loop carries. A single number is broadcast if the first iteration turns it
+    into a larger tensor."""
     type_ = node.type_of(value)
     if isinstance(plan, Packed) or type_ == plan or type_.size != 1 or not plan.is_static:
         return value
@@ -112,15 +112,15 @@ def _filling(node: Node, plan: TensorType | Packed, value: str) -> str:
 
 
 def _may_fill(start: TensorType, type_: TensorType, name: str, ops: Sequence[Op]) -> bool:
-    """Whether an initial value that is a single number may be broadcast to the type of later iterations: the body does
-    not read it, or they have one number too."""
+    """Whether a single-number initial value may be broadcast to the type of later iterations. It may if the body does
+    not read it, or if the later values have one element too."""
     return type_.dtype == start.dtype and start.size == 1 and type_.is_static \
         and (type_.size == 1 or not any(name in op.inputs for op in ops))
 
 
 def _packed(node: Node, plan: TensorType | Packed, value: str) -> list[str]:
-    """Returns the parts of a loop-carried value. Where extents are not known, the run checks that its shape is the
-    plan's."""
+    """Returns the tensors that represent a loop-carried value. If extents are not known, the run checks that its shape
+    is the plan's."""
     if isinstance(plan, Packed):
         return plan.pack(node, value)
     type_ = node.type_of(value)
@@ -135,11 +135,11 @@ def _differs(start: TensorType, type_: TensorType) -> str:
 
 
 def _plans(importer: Importer, node: Node, loop: Looped, iteration: Body) -> list[TensorType | Packed] | None:
-    """Decides how the loop carries each value: as it is, or packed, with room for the largest. Returns None if an
+    """Decides how the loop carries each value: as it is, or packed with the capacity of the largest. Returns None if an
     iteration cannot be imported.
 
-    An iteration is imported again and again until no more extents are found to change; the last one says how large they
-    become.
+    Iterates to a fixed point: an iteration is imported repeatedly until no more extents are found to change. The last
+    import gives their largest values.
     """
     builder, expanded = importer.builder, importer.expanded
     starts = [node.type_of(value) for value in loop.carried]
@@ -190,7 +190,7 @@ def _plans(importer: Importer, node: Node, loop: Looped, iteration: Body) -> lis
             for axis in sorted(changed)}
         if None in room.values() and all(_may_stay(start.shape[axis], type_.shape[axis], symbols_of[index][axis])
                                          for axis in changed):
-            room = {}  # the run sees whether it does
+            room = {}  # checked at run time
         if None in room.values():
             raise MegccError(f"has a value that is {start} at first and grows, and nothing limits how far; state a "
                              f"bound of its extents: --bound {name}=1000")
@@ -200,7 +200,7 @@ def _plans(importer: Importer, node: Node, loop: Looped, iteration: Body) -> lis
 
 def _fixed_extents(extents: Sequence[tuple[int, int, Dim, Dim, Dim]],
                  ops: Sequence[Op]) -> tuple[set[tuple[int, int]], dict[str, int | None]]:
-    """Finds extents that never grow beyond their initial value, by assuming it of all and dropping those that do.
+    """Finds extents that never exceed their initial value, by assuming it for all and dropping those that may grow.
 
     extents: (value, axis, initial extent, extent after an iteration, symbol inside the iteration). Returns the
     (value, axis) that do not grow, and the limits of the symbols of an iteration.
@@ -219,7 +219,7 @@ def _fixed_extents(extents: Sequence[tuple[int, int, Dim, Dim, Dim]],
 
 
 def _trip_count(node: Node, builder: Builder, loop: Looped) -> Dim | None:
-    """How many iterations there can be; None for no limit."""
+    """Returns the largest possible trip count; None for no limit."""
     if loop.room is not None:
         return loop.room
     if builder.counts.known(loop.most):
@@ -235,8 +235,8 @@ def _may_stay(start: Dim, then: Dim, inside: Dim) -> bool:
 
 
 def _largest(trip_count: Dim | None, start: Dim, then: Dim, inside: Dim, known: dict, outside: set[str]) -> Dim | None:
-    """Returns the largest extent of a value that has `start` at first and `then` after an iteration that began with
-    `inside`."""
+    """Returns the largest extent of a value that is `start` at first, and after an iteration is `then`, an expression
+    over `inside`, the extent before the iteration."""
     first = largest(start, known, outside)
     growth = largest(then - inside, known, outside)
     if isinstance(growth, int) and growth <= 0:
@@ -248,7 +248,7 @@ def _largest(trip_count: Dim | None, start: Dim, then: Dim, inside: Dim, known: 
 
 
 def loop_input(builder: Builder, name: str, type_: TensorType) -> str:
-    """Returns a value that a body gets in each iteration."""
+    """Adds an input of a loop body, which gets a value in each iteration, and returns its name."""
     name = builder.unique(name or "unused")
     builder.add_input(name, type_)
     return name

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packs values whose extents change from iteration to iteration of a loop, or with the branch that is taken. The vector
-has room for the largest value; the extents that change lie beside it, each as int64 []."""
+"""Packs values whose extents change between iterations of a loop, or with the branch that is taken. A packed value is a
+vector with the capacity of the largest value, and each changing extent as int64 []."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Packed:
     """How a value is packed.
 
-    name: of the value, for the symbols of its extents. like: its type; extents that change may be any. room: the
-    largest value of each extent that changes, by axis.
+    name: the value's name, from which the symbols of its extents are named. like: its type, in which the changing
+    extents are ignored. room: the largest value of each changing extent, by axis.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Packed:
         return [vector, *(node.extent(type_.shape[axis]) for axis in self.room)]
 
     def unpack(self, node: Node, registry: UnbackedSymbols, values: Sequence[str], name: str = "") -> str:
-        """Returns the value again; its extents are counts from here on."""
+        """Returns the value; its changing extents become unbacked symbols."""
         vector, *extents = values
         name, shape = name or self.name, list(self.like.shape)
         for (axis, most), extent in zip(self.room.items(), extents, strict=True):
@@ -64,20 +64,20 @@ class Packed:
 
 
 def changing(types: Sequence[TensorType], outside: Iterable[str]) -> list[int]:
-    """Returns the axes along which types of one rank differ, or have extents that are not known outside."""
+    """Returns the axes along which types of the same rank differ, or have extents over symbols not in `outside`."""
     return [axis for axis, dims in enumerate(zip(*(type_.shape for type_ in types), strict=True))
             if len(set(dims)) > 1 or not symbols(dims[0]) <= set(outside)]
 
 
 def largest(dim: Dim, known: Mapping[str, Dim | None], outside: Iterable[str]) -> Dim | None:
-    """Returns the largest value of an extent in terms of symbols that are known outside; None for no limit."""
+    """Returns an upper bound of an extent over the symbols in `outside` only; None for no limit."""
     if symbols(dim) <= set(outside):
         return dim
     return interval(dim, {name: (0, known.get(name)) for name in symbols(dim)})[1]
 
 
 def bounds_of(ops: Iterable[Op], given: Mapping[str, int | None] | None = None) -> dict[str, int | None]:
-    """Largest values of the symbols that operators count; of some, those that are given."""
+    """Returns the largest values of the unbacked symbols that operators define; those in `given` are taken from it."""
     found: dict[str, int | None] = dict(given or {})
     for op in ops:
         if op.kind == EXTENT and op.attrs.symbol.name not in found:
@@ -88,7 +88,7 @@ def bounds_of(ops: Iterable[Op], given: Mapping[str, int | None] | None = None) 
 
 
 def capacity_of(dims: Sequence[Dim | None]) -> Dim | None:
-    """Returns the extent that can hold each of some extents; None for no limit."""
+    """Returns an extent that is at least each of the given ones; None for no limit."""
     room: Dim | None = 0
     for dim in dims:
         room = None if room is None or dim is None else dim if room == 0 else dim_max(room, dim)

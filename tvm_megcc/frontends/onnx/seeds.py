@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The seed of random operators: one input of the model serves all that have no seed of their own."""
+"""The seed of random operators: one additional input of the model, shared by all that have no `seed` attribute."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Seeds:
-    """The keys of random operators.
+    """Derives the keys of random operators from the seed.
 
-    name: of the input, "" where the front end makes none. value: what is given for it, None: each run gets it. used:
-    whether an operator asked for it.
+    name: the input's name, "" if the front end adds none. value: the constant that the user gave for it; None if each
+    run is given a seed. used: whether an operator needs it.
     """
 
     def __init__(self, builder: Builder):
@@ -31,13 +31,13 @@ class Seeds:
         self._iterations: list[str] = []
 
     def named(self, name: str, value: np.ndarray | None) -> None:
-        """Reserves the name of the seed, which is an input or a constant."""
+        """Sets and reserves the name of the seed, an input or, with a value, a constant."""
         self.name, self.value = self.builder.unique(name), value
 
     @contextmanager
     def within(self, iteration: str) -> Iterator[None]:
-        """Imports a loop's body within the block. The number of the iteration enters the key, so each iteration draws
-        new numbers."""
+        """Imports a loop's body within the block. Keys then depend on the iteration number, so that each iteration gets
+        other random numbers."""
         self._iterations.append(iteration)
         try:
             yield
@@ -45,10 +45,10 @@ class Seeds:
             self._iterations.pop()
 
     def key(self, origin: str) -> str:
-        """Returns the seed, mixed with the numbers of the iterations around, int64 [].
+        """Returns the seed mixed with the iteration numbers of the enclosing loops, int64 [].
 
         Raises:
-            MegccError: where the front end makes no such input.
+            MegccError: if the front end adds no seed input.
         """
         if not self.name:
             raise MegccError("draws other numbers in every run; give it a seed, or make what it draws an input of the "
@@ -68,6 +68,6 @@ class Seeds:
         return key
 
     def number(self) -> int:
-        """Returns the number of the next random operator."""
+        """Returns the index of the next random operator, which makes its stream differ from the others'."""
         self._drawn += 1
         return self._drawn - 1

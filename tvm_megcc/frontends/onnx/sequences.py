@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sequences and optionals of tensors, which exist only during the import: a sequence is a list of values of known
-length, an optional has a value or none. As an input or output it is that of its tensors, `x.0`, `x.1`, …
+"""Sequences and optionals of tensors, which exist only during the import. A sequence is a list of values of known
+length; an optional has a value or none. A sequence `x` that is an input or output becomes its tensors `x.0`, `x.1`, …
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from .stacked import split, unstacked
 if TYPE_CHECKING:
     from .importer import Importer, Scope
 
-#: Elements that a sequence may have.
+#: The most elements of a sequence.
 LONGEST = 1024
 
 
 class Sequences:
-    """Names of values that are no tensors. made: of sequences, with the values they consist of. stacked: of those whose
-    length a run finds, with the value that is all their tensors. absent: of optionals without a value; others have the
-    name of their value."""
+    """The values of an import that are not tensors, by name.
+
+    made: sequence of known length -> its values. stacked: sequence whose length is found at run time -> the stack of
+    its tensors. absent: optionals without a value; an optional with one is that value itself.
+    """
 
     def __init__(self, unique: Callable[[str], str]):
         self.made: dict[str, tuple[str, ...]] = {}
@@ -58,7 +60,7 @@ class Sequences:
         return name
 
     def parts(self, node: Node, index: int = 0) -> tuple[str, ...]:
-        """Returns the parts of an operand, which has to be a sequence."""
+        """Returns the values of an operand, which must be a sequence."""
         if node.has(index) and node.inputs[index] in self.stacked:
             return unstacked(node, self.stacked[node.inputs[index]])
         if not node.has(index) or node.inputs[index] not in self.made:
@@ -67,11 +69,11 @@ class Sequences:
 
 
 def input_tensors(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence]) -> list[onnx.ValueInfoProto]:
-    """Returns the tensors of an input: itself; of a sequence `x` those of which shapes are given, by the names `x.0`,
-    `x.1`, …
+    """Returns the tensors of an input: the input itself or, for a sequence `x`, the tensors `x.0`, `x.1`, … whose
+    shapes are given.
 
     Raises:
-        ShapeError: where the length of a sequence is not known.
+        ShapeError: if no shapes tell the length of a sequence.
     """
     kind = value.type.optional_type.elem_type if value.type.HasField("optional_type") else value.type
     if kind.HasField("tensor_type"):
@@ -93,7 +95,7 @@ def is_sequence(kind: onnx.TypeProto) -> bool:
 
 
 def given_tensors(importer: Importer, scope: Scope) -> list[onnx.ValueInfoProto]:
-    """Returns the tensors that a run is given; sequences and optionals become values of the scope."""
+    """Returns the input tensors of the graph. Sequences and optionals among the inputs are put into the scope."""
     given: list[onnx.ValueInfoProto] = []
     for value in importer.graph.input:
         if value.name in scope.values:
@@ -114,7 +116,7 @@ def given_tensors(importer: Importer, scope: Scope) -> list[onnx.ValueInfoProto]
 
 
 def output_tensors(importer: Importer, name: str, scope: Scope) -> list[str]:
-    """Returns names of what an output consists of: itself; `y.0`, `y.1`, … of a sequence; nothing of an empty
+    """Returns the names of an output's tensors: its own name, `y.0`, `y.1`, … for a sequence `y`, or none for an empty
     optional."""
     value = scope[name] if name in scope else name
     if value not in importer.sequences:
@@ -150,7 +152,8 @@ def _length(sequences: Sequences, node: Node) -> list[str]:
 
 
 def _place(node: Node, index: int, length: int, beyond: int = 0) -> int:
-    """Returns a constant position, counted from the front; of an insertion it may be the end."""
+    """Returns a constant position operand, counted from the front. Positions up to `length + beyond` are allowed: an
+    insertion may be at the end."""
     at = int(node.const(index, "position").reshape(-1)[0])
     if not -length <= at < length + beyond:
         raise ShapeError(f"position {at} of a sequence of {length}")
@@ -158,7 +161,8 @@ def _place(node: Node, index: int, length: int, beyond: int = 0) -> int:
 
 
 def _picked(node: Node, parts: Sequence[str], index: int, positions_of: Callable[[str], str], wanted: int) -> list[str]:
-    """`wanted` of the parts, at places that a run computes of operand `index`, the position from the front."""
+    """Selects `wanted` of the tensors at run time. positions_of: gives their indices, computed from the position in
+    operand `index`, counted from the front."""
     types = {str(node.type_of(part)) for part in parts}
     if len(types) != 1:
         raise MegccError(f"its position is computed at run time, and its tensors are {', '.join(sorted(types))}; those "
@@ -275,7 +279,7 @@ IMPORTERS: Mapping[str, Callable[[Sequences, Node], list[str]]] = {
 
 
 def imported(sequences: Sequences, kind: str, node: Node) -> list[str]:
-    """Returns the outputs of an operator of sequences."""
+    """Returns the outputs of an operator on sequences or optionals."""
     stack = sequences.stacked.get(node.inputs[0]) if node.inputs else None
     if stack is not None and kind in STACKED:
         return STACKED[kind](sequences, node, stack)
@@ -284,7 +288,7 @@ def imported(sequences: Sequences, kind: str, node: Node) -> list[str]:
 
 def mapped(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope,
            opsets: Mapping[str, int]) -> list[str | None]:
-    """Returns the outputs of a SequenceMap: its body for each element of the first sequence."""
+    """Returns the outputs of a SequenceMap, whose body is imported once for each element of the first sequence."""
     sequences = importer.sequences
     body = next(each.g for each in proto.attribute if each.name == "body")
     rows = []

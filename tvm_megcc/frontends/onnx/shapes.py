@@ -17,15 +17,15 @@ from ...ir.graph import Attrs, is_open
 from ...ir.types import TensorType
 from ...ops.base import operator
 
-#: Values of more elements are no shapes.
+#: The most elements of a value that is evaluated as a shape.
 _LARGEST = 64
-#: A number that int64 would wrap is no extent; Python's numbers would double their length with every product.
+#: Results from this magnitude on are dropped: int64 would overflow, and Python's integers would grow without limit.
 _TOO_LARGE = 2**63
 
 
 def shape_value(kind: str, attrs: Attrs, values: Sequence[np.ndarray | None], types: Sequence[TensorType | None],
                 result: TensorType) -> np.ndarray | None:
-    """Returns the operator's result as an array of `Dim`, None where it is not known or no integer."""
+    """Returns the operator's result as an array of `Dim`, None if it is not known or not an integer tensor."""
     if kind == "shape":
         dims = np.empty(len(result_dims := types[0].shape[attrs.start:attrs.end]), object)
         dims[:] = result_dims
@@ -45,7 +45,7 @@ def shape_value(kind: str, attrs: Attrs, values: Sequence[np.ndarray | None], ty
 
 
 def follows(kind: str) -> bool:
-    """Whether results of an operator can be known where its operands are."""
+    """Whether `shape_value` can evaluate the operator."""
     return kind in _FOLLOWED
 
 
@@ -56,7 +56,7 @@ def _scalar(value: Dim) -> np.ndarray:
 
 
 def _moved(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray | None:
-    """Computes as the operator itself does: those that only move elements move any objects."""
+    """Calls the operator's own numpy implementation. It works on `Dim` objects too, since it only moves elements."""
     return None if is_open(attrs) else np.asarray(operator(kind).compute(attrs, *values)[0], object)
 
 
@@ -77,15 +77,15 @@ def _plain(item) -> Dim:
 
 
 def _quotient(a: Dim, b: Dim) -> Dim | None:
-    """ONNX divides towards zero; on extents, which are not negative, that is `//`."""
+    """Divides as ONNX does, rounding towards zero. For symbolic extents, which are not negative, that is `//`."""
     if isinstance(a, int) and isinstance(b, int):
         return int(a / b) if b else None
     return floordiv(a, b) if b != 0 else None
 
 
 def _equal(a: Dim, b: Dim) -> int | None:
-    """An extent of an input is at least 1 where no range of it begins at 0, so it equals neither -1 nor 0, which models
-    compare extents with."""
+    """Returns whether two extents are equal, None if it depends on the symbols. Models compare extents with -1 and 0;
+    an input's extent is neither, since it is at least 1 unless its range begins at 0."""
     if a == b:
         return 1
     low, high = limits(a - b)
@@ -98,7 +98,7 @@ def _chosen(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray
 
 
 def _reduced(function: Callable[[Dim, Dim], Dim], *first: Dim) -> Callable:
-    """Returns all elements of a vector as one. first: what none of them give."""
+    """Returns an evaluator that reduces a vector to one number. first: the result for an empty vector."""
     def follow(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray | None:
         if values[0].ndim != 1 or not (values[0].size or first):
             return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrites operators of other frameworks as ONNX nodes, so that one importer serves all front ends."""
+"""Represents operators of other frameworks as ONNX nodes, so that one importer serves all front ends."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from ...errors import MegccError
 from ...ops.base import DECOMPOSITIONS, OPERATORS, OnnxNode
 from .builder import Builder, Node
 
-#: The operator set whose rules spelled operators follow.
+#: The ONNX operator set that these nodes belong to.
 OPSET = 22
 
 
 class SpelledNode(Node):
-    """An operator of another framework, written down as an ONNX node; what `Operator.from_onnx` sees.
+    """An operator of another framework as an ONNX node, which `Operator.from_onnx` reads.
 
-    name: where it comes from, for messages. inputs: values of the builder. attrs: by ONNX's names.
+    name: the operator in the source model, for messages. inputs: values of the builder. attrs: attributes by their ONNX
+    names.
     """
 
     def __init__(self, builder: Builder, op_type: str, name: str, inputs: Sequence[str], attrs: Mapping,
@@ -38,7 +39,7 @@ def onnx_importer(op_type: str) -> Callable[[OnnxNode], tuple[str, ...]]:
     """Returns the importer of an ONNX operator.
 
     Raises:
-        MegccError: if nothing does.
+        MegccError: if there is none.
     """
     if op_type in DECOMPOSITIONS:
         return DECOMPOSITIONS[op_type]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sequences whose length a run finds: tensors of one type, stacked along a new first axis, whose extent is the length.
-"""
+"""Sequences whose length is only known at run time: tensors of one type, stacked along a new first axis, whose extent
+is the length."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def stack_of(node: Node, parts: Sequence[str], type_: TensorType) -> str:
-    """Returns tensors of one type as a stack, which may be of none.
+    """Stacks tensors of a type; there may be none.
 
     Raises:
-        MegccError: where one has another type.
+        MegccError: if one has another type.
     """
     types = sorted({str(node.type_of(part)) for part in parts} - {str(type_)})
     if types:
@@ -69,7 +69,7 @@ def _gathered(node: Node, stack: str, indices: str) -> str:
 
 
 def _on_axis(node: Node, rows: str, at: str, most: Dim) -> str:
-    """Returns the positions to gather, which are none of the stack's where `at` is not from 0 to `most`: such a run
+    """Returns the positions to gather. If `at` is not from 0 to `most` they are out of bounds, so that the run
     fails."""
     (low,), (high,) = node.emit("less", (at, node.constant(np.array(0)))), node.emit("greater", (at, node.extent(most)))
     return node.emit("where", (*node.emit("logical_or", (low, high)), node.constant(np.array(FAR)), rows))[0]
@@ -115,7 +115,7 @@ def _joined(sequences: Sequences, node: Node, stack: str) -> list[str]:
     length, *shape = node.type_of(stack).shape
     new = bool(node.attr("new_axis", 0))
     axis = axis_of(node.attr("axis"), len(shape) + new)
-    if axis:  # the stack's own axis goes there
+    if axis:  # the stack's first axis is moved there
         (stack,) = node.emit("transpose", (stack,), perm=(*range(1, axis + 1), 0, *range(axis + 1, len(shape) + 1)))
     if not new:
         shape[axis] = length * shape[axis]
@@ -123,7 +123,7 @@ def _joined(sequences: Sequences, node: Node, stack: str) -> list[str]:
     return [stack]
 
 
-#: Operators of sequences on a stack, by their names.
+#: Importers of ONNX's sequence operators for a sequence that is a stack, by operator.
 IMPORTERS: Mapping[str, Callable[[Sequences, Node, str], list[str]]] = {
     "SequenceLength": _counted, "SequenceAt": _at, "SequenceErase": _erased, "SequenceInsert": _inserted,
     "ConcatFromSequence": _joined,
@@ -131,7 +131,7 @@ IMPORTERS: Mapping[str, Callable[[Sequences, Node, str], list[str]]] = {
 
 
 def split(node: Node, axis: int, keepdims: bool) -> str:
-    """Returns the stack of the slices of an axis of an extent that a run finds, each of one element of it."""
+    """Splits operand 0 along an axis of data-dependent extent into slices of one element, returned as a stack."""
     (stack,), type_ = node.inputs[:1], node.type(0)
     if axis:
         (stack,) = node.emit("transpose", (stack,), perm=(axis, *(i for i in range(type_.rank) if i != axis)))
@@ -145,7 +145,7 @@ def unstacked(node: Node, stack: str) -> tuple[str, ...]:
     """Returns the tensors of a stack.
 
     Raises:
-        MegccError: where a run finds how many those are.
+        MegccError: if their number is only known at run time.
     """
     length, *shape = node.type_of(stack).shape
     if not isinstance(length, int):

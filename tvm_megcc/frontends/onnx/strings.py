@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encodes the strings of a model as numbers: the index of each in the list of the model's strings, in the order of
-their occurrence.
+"""Encodes strings as int64 codes: the index in the list of the model's strings, in the order of their occurrence.
 
-A string of a run that is not in the list becomes a negative number of its own. So an operator that moves strings,
-compares them or looks them up works on int64. An operator that reads characters or makes new strings is refused.
+An input string that is not in the list gets a negative code of its own at run time. So operators that move, compare or
+look up strings work on int64. An operator that reads characters or creates strings is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 from ...errors import MegccError
 from ...ir.graph import Graph
 
-#: Operators that move elements -> their operands that are strings if the results are; () means all operands.
+#: Operators that move elements -> the operands that are strings if the result is; () means all operands.
 MOVED: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("Cast", "Compress", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity",
                      "Reshape", "ReverseSequence", "Slice", "Split", "Squeeze", "StringNormalizer", "Tile",
@@ -23,24 +22,24 @@ MOVED: dict[str, tuple[int, ...]] = {
                      "ai.onnx.ml::ArrayFeatureExtractor"), (0,)),
     "CastLike": (0, 1), "Concat": (), "Where": (1, 2), "ScatterElements": (0, 2), "ScatterND": (0, 2),
 }
-#: Operators that read strings and return numbers -> their operands that are strings.
+#: Operators that take strings and return numbers -> the operands that are strings.
 READ: dict[str, tuple[int, ...]] = {
     "Equal": (0, 1), **dict.fromkeys(("Shape", "Size", "TfIdfVectorizer", "ai.onnx.ml::CategoryMapper",
                                       "ai.onnx.ml::LabelEncoder", "ai.onnx.ml::OneHotEncoder"), (0,))}
 
 
 class StringTable:
-    """indices: of the strings so far. values: names of the values that are strings."""
+    """The strings of a model. indices: string -> its code. values: names of the values that are string tensors."""
 
     def __init__(self):
         self.indices: dict[str, int] = {}
         self.values: dict[str, bool] = {}
 
     def codes(self, strings: Iterable[str | bytes], shape: Sequence[int]) -> np.ndarray:
-        """Returns the numbers of strings, int64.
+        """Returns the codes of strings, int64 of the given shape. New strings are added to the table.
 
         Raises:
-            MegccError: for one that is not valid UTF-8.
+            MegccError: for a string that is not valid UTF-8.
         """
         try:
             decoded = [text.decode() if isinstance(text, bytes) else text for text in strings]
@@ -49,17 +48,17 @@ class StringTable:
         return np.array([self.indices.setdefault(text, len(self.indices)) for text in decoded], np.int64).reshape(shape)
 
     def known_to(self, graph: Graph) -> Graph:
-        """Returns the graph with its table of strings and its string inputs and outputs."""
+        """Returns the graph with its string table, and with its string inputs and outputs marked."""
         ports = frozenset(self.values).intersection((*graph.inputs, *graph.outputs))
         return graph.with_(strings=tuple(self.indices), string_ports=ports) if ports else graph
 
     def moved(self, kind: str, inputs: Sequence[str], reduced: bool = False) -> bool:
         """Whether an operator returns strings because its operands are strings.
 
-        reduced: several elements become one.
+        reduced: whether several elements are combined into one.
 
         Raises:
-            MegccError: where it takes none.
+            MegccError: if an operand is a string tensor and the operator does not accept it.
         """
         strings = {index for index, name in enumerate(inputs) if name in self.values}
         if not strings:

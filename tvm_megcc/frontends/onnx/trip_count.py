@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the trip count of a Loop whose condition follows from constants alone: exporters write `while i < n` so."""
+"""Finds the trip count of a Loop whose condition depends on constants only, as exporters write `while i < n`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
 def known_trip_count(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
                   opsets: Mapping[str, int]) -> int | None:
-    """Returns the number of iterations that the condition of a Loop allows; None where it depends on what the run
-    computes, or is not false within as many iterations as it takes to look at a quarter of the nodes that an import
-    may.
+    """Returns the trip count that follows from the condition of a Loop, None if the condition depends on run-time
+    values, or if finding it would take more than a quarter of the nodes that an import may expand to.
 
-    The operators that the condition depends on are imported, and so folded, iteration by iteration, and then discarded.
+    The operators that the condition depends on are imported, and thereby folded, once for each iteration, and dropped.
     """
     carried = len(node.inputs) - 2
     part, going_round = _condition(body, carried)
@@ -51,8 +50,8 @@ def known_trip_count(importer: Importer, node: Node, body: onnx.GraphProto, scop
 
 
 def _condition(body: onnx.GraphProto, carried: int) -> tuple[onnx.GraphProto | None, list[int]]:
-    """Returns the part of a body that its condition depends on, and the values that go round in it; None for one with
-    graphs of its own."""
+    """Returns the part of a body that its condition depends on, and the indices of the loop-carried values in it; None
+    if that part has subgraphs."""
     if len(body.input) != carried + 2 or len(body.output) < carried + 1:
         return None, []
     place = {value.name: index for index, value in enumerate(body.input[2:])}

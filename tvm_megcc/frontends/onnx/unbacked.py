@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unbacked symbols: extents that a run computes, such as the number of nonzero elements or an operand with a shape."""
+"""Unbacked symbols: extents that are computed at run time, such as the number of nonzero elements, or the elements of a
+shape operand."""
 
 from __future__ import annotations
 
@@ -17,16 +18,16 @@ from .shapes import follows, shape_value
 if TYPE_CHECKING:
     from .builder import Builder
 
-#: A tensor of more elements is no shape.
+#: The most elements of a tensor that is used as a shape.
 LARGEST = 64
-#: Operators within each other that a shape is followed through.
+#: The longest chain of operators through which the elements of a shape are traced.
 DEEPEST = 100
 
 
 class UnbackedSymbols:
-    """Symbols of a model whose values a run computes.
+    """The unbacked symbols of a model.
 
-    bounds: largest values that the user states, by the name of a symbol, or of a value all elements of which have it.
+    bounds: the user's upper bounds, by the name of a symbol, or of a value, for all of its elements.
     """
 
     def __init__(self, builder: Builder, bounds: Mapping[str, int] | None = None):
@@ -37,11 +38,11 @@ class UnbackedSymbols:
         self._made: dict[tuple[str, int], Symbol] = {}
 
     def extents(self, value: str, most: Dim | None, origin: str) -> np.ndarray:
-        """Returns the elements of an integer tensor: what is known of them, and symbols for the rest, which are at most
-        `most`, None for no limit.
+        """Returns the elements of an integer tensor as extents. Elements that are not known become unbacked symbols of
+        at most `most`; None for no limit.
 
         Raises:
-            MegccError: where the tensor is no shape.
+            MegccError: if the tensor cannot be a shape.
         """
         found = self._followed(value, most, origin, 0)
         if found is None:
@@ -50,12 +51,13 @@ class UnbackedSymbols:
 
     def resolved(self, value: str, most: Dim | None, origin: str,
                  resolve: Callable[[Collection[int]], str]) -> np.ndarray:
-        """As `extents`, flat, of numbers that need not be extents: -1 in a shape, a pad that crops.
+        """Returns the elements as `extents` does, flat, for a tensor of numbers that need not be extents, such as -1 in
+        a shape or a negative pad.
 
-        resolve: emits what the elements at these positions, which the run reads, mean: an int64 of the same size.
+        resolve: emits the extents that the elements at these positions stand for, as an int64 tensor of the same size.
 
         Raises:
-            MegccError: where the tensor is no shape.
+            MegccError: if the tensor cannot be a shape.
         """
         builder = self.builder
         first = len(builder.ops)
@@ -74,7 +76,8 @@ class UnbackedSymbols:
         return found
 
     def _unread(self, ops: Mapping[str, Op], first: int) -> None:
-        """Takes operators that count, by their results, out of those from `first` on; their names are free again."""
+        """Removes operators that define unbacked symbols, and frees the symbols' names. ops: the operators by their
+        results; they are among those from `first` on."""
         builder, names = self.builder, {op.attrs.symbol.name for op in ops.values()}
         builder.ops[first:] = [op for op in builder.ops[first:] if op.outputs[0] not in ops]
         for result in ops:
@@ -84,7 +87,7 @@ class UnbackedSymbols:
         self.taken -= names
 
     def known(self, value: str) -> bool:
-        """Whether the elements of an integer tensor follow from extents, without the run being asked for any."""
+        """Whether the elements of an integer tensor follow from extents, without unbacked symbols being created."""
         return self._followed(value, None, "", 0, asks=False) is not None
 
     def _followed(self, value: str, most: Dim | None, origin: str, depth: int, asks: bool = True) -> np.ndarray | None:
@@ -110,9 +113,8 @@ class UnbackedSymbols:
         return read.reshape(type_.shape)
 
     def count(self, value: str, element: int, most: Dim | None, origin: str, name: str = "") -> Dim:
-        """Returns an element of an integer tensor as an extent, called `name` or as its tensor; its number where that
-        is known.
-        """
+        """Returns an element of an integer tensor as an extent: its number if known, else an unbacked symbol called
+        `name`, or named after its tensor."""
         builder = self.builder
         known = builder.integers(value)
         if known is not None:
@@ -133,13 +135,13 @@ class UnbackedSymbols:
         return self._made[value, element]
 
     def require_zero(self, value: str, name: str, origin: str) -> None:
-        """A run in which the number, an int64, is not 0 fails."""
+        """Adds a run-time check that an int64 value is 0; otherwise the run fails."""
         symbol = Symbol(self._name(name), least=0)
         attrs = Attrs(symbol=symbol, element=0, bound=0, required=True)
         self.builder.emit(EXTENT, (value,), attrs, origin, symbol.name)
 
     def forget(self, names: Collection[str]) -> None:
-        """These symbols are known in a part of the model only."""
+        """Forgets these symbols, because the part of the model that defines them is finished or dropped."""
         self._made = {key: symbol for key, symbol in self._made.items() if symbol.name not in names}
 
     def _name(self, name: str) -> str:
@@ -149,7 +151,7 @@ class UnbackedSymbols:
         return name
 
     def bound(self, name: str, most: Dim | None, value: str = "") -> Dim | None:
-        """Returns the bound that the user states for an extent, or for all of a value, if it is smaller."""
+        """Returns the smaller of `most` and the bound that the user states for the extent `name` or the value."""
         given = next((key for key in (name, value) if key in self.bounds), None)
         if given is None:
             return most
@@ -157,7 +159,7 @@ class UnbackedSymbols:
         return self.bounds[given] if most is None else dim_min(most, self.bounds[given])
 
     def require_used(self, dims: Collection[str] = ()) -> None:
-        """Raises ShapeError for bounds of what no run computes. dims: open extents of the inputs."""
+        """Raises ShapeError for bounds whose names are not unbacked symbols. dims: the symbols of the inputs."""
         unused = sorted(set(self.bounds) - self.used)
         if not unused:
             return

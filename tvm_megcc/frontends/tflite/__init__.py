@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The front end for TFLite, which needs no TVM. `file` reads and checks the bytes, `value` holds tensors in any order
-of axes, the others are tables: an operator of the format is a row or a function, over the operators that ONNX files
-use.
+"""The front end for TFLite, which needs no TVM. `file` reads and checks the bytes; `value` holds tensors in any order
+of axes. The other modules have an importer, a table row or a function, for each operator of the format.
 """
 
 from .importer import UnsupportedModel, import_tflite

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The custom operator of streaming models that keeps the last steps of its operand."""
+"""Imports CIRCULAR_BUFFER, the custom operator of streaming models that keeps the last steps of its operand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .file import flexible
 from .node import Node, Results, Unsupported
 from .quantized.importers import quantised, require_same_scales
 
-#: Steps that are kept of buffers in which every run counts, where a file says nothing: TFLite Micro's own rule.
+#: Without option cycles_max, buffers of these many steps have a cycle of 1; others of 2 (TFLite Micro's rule).
 _EVERY_RUN = (5, 13, 25)
 _MOST_CYCLES = 2**30
 
@@ -18,8 +18,8 @@ def circular_buffer(node: Node) -> Results:
     """Appends the operand, int8 [N,1,H,C], to the buffer and drops its oldest step: the result is [N,S,H,C]. Before the
     first run all steps are the zero point.
 
-    With option cycles_max of C, TFLite Micro ends a run here, but for every C-th one. Here the others go on to the end;
-    what they compute after this operator becomes neither a state nor an output.
+    With option cycles_max = C, TFLite Micro ends a run here, except every C-th one. Our runs always go on to the end;
+    in the other runs, results after this operator are not stored in states or outputs.
     """
     (n, one, *rest), shape = node.type(0).shape, node.results[0].shape
     if one != 1 or len(rest) != 2 or len(shape) != 4 or (n, *rest) != (shape[0], *shape[2:]) or shape[1] < 1:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IF, WHILE and STABLEHLO_COMPOSITE: operators that run other graphs of the file."""
+"""Imports IF, WHILE and STABLEHLO_COMPOSITE, which run other subgraphs of the file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def chosen(importer: _Importer, operator: Operator, name: str) -> Sequence[Value | None]:
-    """Returns the results of an IF: of the graph that a constant chooses, or of the one that the run chooses."""
+    """Returns the results of an IF. A constant condition imports one branch; otherwise the run chooses."""
     builder = importer.builder
     (condition, *operands), graphs = importer.real_operands(operator), importer.graphs(operator, "Then", "Else")
     if condition is None or None in operands:
@@ -99,7 +99,7 @@ def looped(importer: _Importer, operator: Operator, name: str) -> Sequence[Value
 
 
 def composed(importer: _Importer, operator: Operator, name: str) -> Sequence[Value | None]:
-    """Returns the results of a STABLEHLO_COMPOSITE: of the graph that it names as its decomposition."""
+    """Returns the results of a STABLEHLO_COMPOSITE, by importing its decomposition subgraph in place."""
     operands = importer.real_operands(operator)
     if None in operands:
         return [None] * len(operator.outputs)
@@ -116,5 +116,5 @@ def _require_condition(value: Value) -> None:
         raise ShapeError(f"its condition is {value.type}")
 
 
-#: Kind -> what imports it.
+#: Operators with subgraphs -> their importers.
 CONTROL = {"IF": chosen, "WHILE": looped, "STABLEHLO_COMPOSITE": composed}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The custom operator at the end of detectors: decodes boxes from anchors and selects the best."""
+"""Imports TFLite_Detection_PostProcess, the custom operator at the end of detectors: decodes boxes from anchors, and
+selects the best by non-maximum suppression."""
 
 from __future__ import annotations
 
@@ -13,14 +14,15 @@ from .node import Node, Results, Unsupported, imports
 from .quantized.importers import of_tensor, quantised, zero
 from .value import plain
 
-#: The limit for each class, where the file does not say.
+#: The default number of detections for each class.
 _PER_CLASS = 100
 
 
 @imports("CUSTOM TFLite_Detection_PostProcess")
 @quantised("CUSTOM TFLite_Detection_PostProcess")
 def detections(node: Node) -> Results:
-    """Operands: what is added to the anchors [1,B,4 and more], scores [1,B,C], anchors [B,4]: y, x, height, width."""
+    """Operands: box encodings relative to the anchors, [1,B,≥4]; scores, [1,B,C]; anchors, [B,4] as y, x, height,
+    width."""
     options = flexible(node.operator.custom)
 
     def option(name: str, default: float | None = None) -> float:
@@ -55,7 +57,7 @@ def _floats(node: Node, index: int) -> str:
 
 
 def _boxes(node: Node, shifts: str, anchors: str, scales: list[float]) -> str:
-    """Both corners of each box [B,4], computed in float64."""
+    """Returns both corners of each box, [B,4], computed in float64."""
     _, boxes, _ = node.type_of(shifts).shape
     flat = node.emit("reshape", shifts, shape=(boxes, node.type_of(shifts).shape[2]))
 

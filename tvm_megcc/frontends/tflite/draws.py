@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random operators. They use the network's input `seed`, whatever seeds the file gives them. LiteRT goes on from those
-in every run, which a network without a hidden state cannot."""
+"""Random operators. They use the network's input `seed` and ignore the seeds in the file: LiteRT advances a hidden
+generator state from those in every run, which our networks do not have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .node import Node, Results, Unsupported, imports
 
 @imports("RANDOM_UNIFORM")
 def random_uniform(node: Node) -> Results:
-    """From 0 to 1."""
+    """Draws float32 numbers uniformly from [0, 1)."""
     return _random(node, "RandomUniform")
 
 
@@ -28,7 +28,7 @@ def _random(node: Node, op_type: str) -> Results:
 
 @imports("MULTINOMIAL")
 def multinomial(node: Node) -> Results:
-    """Operands: logarithms of the weights of classes in rows, how many are drawn of each."""
+    """Operands: unnormalised log-probabilities of classes, [batch, classes]; the number of samples for each row."""
     dtype = {"int32": onnx.TensorProto.INT32, "int64": onnx.TensorProto.INT64}.get(node.results[0].dtype)
     if dtype is None:
         raise Unsupported(f"drawn classes of {node.results[0].dtype} are not supported")

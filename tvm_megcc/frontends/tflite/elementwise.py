@@ -16,7 +16,8 @@ from .value import Order
 
 
 class Row(NamedTuple):
-    """kind: an ONNX operator or, in small letters, one of ours. attrs: its attributes, of the options."""
+    """The importer of an operator as a table row. kind: an ONNX operator or, in lower case, one of ours. attrs:
+    computes its attributes from the node's options."""
 
     kind: str
     attrs: Callable[[Node], dict] = lambda node: {}
@@ -62,7 +63,7 @@ for _kind, _row in ROWS.items():
 
 
 def emitted(node: Node, kind: str) -> Callable[[list[str], Order], str]:
-    """For `Node.alike`: one operator of ours."""
+    """Returns the function for `Node.in_common_order` that emits one of our operators."""
     return lambda names, order: emit_broadcast(node.spelled(), kind, names)[0]
 
 
@@ -105,7 +106,7 @@ def floor_division(node: Node) -> Results:
 
 @imports("RIGHT_SHIFT")
 def right_shift(node: Node) -> Results:
-    """By no less than 0 bits, and by no more than all but one."""
+    """Shifts right. The number of bits is clamped to the range from 0 to the type's width - 1."""
     def make(names: list[str], order: Order) -> str:
         dtype = np.dtype(node.type(1).dtype)
         bits = names[1]
@@ -118,7 +119,7 @@ def right_shift(node: Node) -> Results:
 
 @imports("SELECT", "SELECT_V2")
 def select(node: Node) -> Results:
-    """A condition of one axis that SELECT has for operands of several chooses among their rows."""
+    """Imports SELECT. A condition of rank 1 with operands of higher rank chooses among their rows."""
     condition, *rest = node.values
     rows, rank = condition.type.shape, len(rest[0].order)
     if node.kind == "SELECT" and len(rows) == 1 and rank > 1:
@@ -141,7 +142,7 @@ def cast(node: Node) -> Results:
 
 @imports("DEQUANTIZE")
 def dequantize(node: Node) -> Results:
-    """Weights of float16; quantised tensors are in `quantised`."""
+    """Imports DEQUANTIZE of float16 weights; the folder `quantized` imports it for quantised tensors."""
     value = node.value(0)
     if value.type.dtype not in ("float16", "float32"):
         raise ShapeError(f"{value.type} has no scale")

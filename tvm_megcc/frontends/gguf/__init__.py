@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GGUF files of language models into our graph."""
+"""The front end for language models in GGUF files."""
 
 from .importer import import_gguf, input_dims
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoder architectures of GGUF files, a row each, and the hyperparameters that the metadata state, checked."""
+"""The table of decoder architectures, and the hyperparameters of a GGUF file, read from its metadata and checked."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .file import File
 class Architecture:
     """How decoders of one family differ from Llama.
 
-    interleaved: rotary embeddings turn neighbours, not halves of a head. gelu: the gate is GELU (tanh), not SiLU.
-    scaled_embedding: rows of the vocabulary are multiplied by sqrt(width). window_period: every n-th layer sees all
-    keys and the others a window of them; 0: a window, where there is one, is for all layers.
+    interleaved: rotary embeddings rotate neighbouring elements, not elements half a head apart. gelu: the gate is GELU
+    (tanh), not SiLU. scaled_embedding: embeddings are multiplied by sqrt(width). window_period: every n-th layer
+    attends to all keys, the others to a sliding window; 0: all layers have the window, if there is one.
     """
 
     interleaved: bool = False
@@ -35,9 +35,9 @@ ARCHITECTURES = {
     "gemma3": Architecture(gelu=True, scaled_embedding=True, window_period=6),
 }
 
-#: The limit of each of these numbers; real models stay far below.
+#: The upper limit of each hyperparameter; real models stay far below.
 _MOST = 1 << 24
-#: Metadata that change what is computed, and that nobody here reads: key -> the value that changes nothing.
+#: Metadata that change the computation but are not supported -> the value that has no effect, which is accepted.
 _NOT_READ = {"expert_count": 0, "attention.clamp_kqv": 0.0, "attention.max_alibi_bias": 0.0,
              "attn_logit_softcapping": 0.0, "final_logit_softcapping": 0.0, "attention.causal": True}
 
@@ -46,10 +46,10 @@ _NOT_READ = {"expert_count": 0, "attention.clamp_kqv": 0.0, "attention.max_alibi
 class Decoder:
     """Hyperparameters of a decoder-only transformer.
 
-    width: of the residual stream. heads, groups: of queries; of keys and values. head: numbers of one. pairs: how many
-    pairs of a head rotary embeddings turn. context: tokens the model was trained for. epsilon: of the norms.
-    theta: base of the rotary embeddings, theta_window: of layers with a window. window: keys that these see, 0 for
-    all.
+    width: the size of the residual stream. heads, groups: the numbers of query heads and of key/value heads. head: the
+    size of a head. pairs: the pairs of a head that rotary embeddings rotate. context: the number of tokens the model
+    was trained for. epsilon: that of the norms. theta: base of the rotary embeddings; theta_window: the same in layers
+    with a window. window: the size of the sliding window in keys, 0 for all.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Decoder:
     logit_scale: float
 
     def sees_all(self, layer: int) -> bool:
-        """Whether a layer's queries see all keys before them."""
+        """Whether a layer attends to all earlier keys, not to a window of them."""
         period = self.architecture.window_period
         return not self.window or bool(period and layer % period == period - 1)
 
@@ -81,7 +81,7 @@ def decoder(file: File) -> Decoder:
     """Returns the hyperparameters of a file.
 
     Raises:
-        ModelError: listing what is missing, is no number in its range, or means something that is not supported.
+        ModelError: listing metadata that are missing, out of range or not supported.
     """
     metadata = _Metadata(file)
     name = metadata.architecture()
@@ -112,7 +112,7 @@ def decoder(file: File) -> Decoder:
 
 
 class _Metadata:
-    """Reads numbers, and collects what is wrong with them."""
+    """Reads metadata and collects the errors in them."""
 
     def __init__(self, file: File):
         self.file, self.values = file, file.metadata
@@ -160,6 +160,6 @@ class _Metadata:
 
 
 def trained_context(metadata: Mapping[str, object]) -> int:
-    """Tokens that the model was trained for, 0 where the file says nothing."""
+    """Returns the number of tokens that the model was trained for, 0 if the file does not state it."""
     value = metadata.get(f"{metadata.get('general.architecture')}.context_length", 0)
     return value if isinstance(value, int) and 0 < value <= _MOST else 0

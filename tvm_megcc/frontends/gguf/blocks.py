@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of a GGUF file as numbers with a scale and an offset for each block of a row.
+"""Decodes quantised tensors of a GGUF file into integers with a scale and an offset for each block of a row.
 
-Source: the structs and `dequantize_row_*` of ggml-common.h and ggml-quants.c. Bytes are little endian.
+Source: the structs and `dequantize_row_*` of ggml-common.h and ggml-quants.c. Values are little endian.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from ...errors import MegccError, quoted
 from ...ops.quantized.blocks import Blocks
 from .file import Tensor
 
-#: Values that the numbers of IQ4_NL stand for.
+#: The codebook of IQ4_NL: the value of each 4-bit code.
 IQ4_NL = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
 
 
 def blocks(tensor: Tensor) -> Blocks | None:
-    """Returns a tensor of quantised numbers with all axes but the last one as rows; None where it is of floats.
+    """Decodes a quantised tensor, with all axes except the last flattened to rows; None for a float tensor.
 
     Raises:
-        MegccError: for an encoding that nobody here decodes.
+        MegccError: for an encoding that is not supported.
     """
     if tensor.encoding.name in _FLOATS:
         return None
@@ -31,7 +31,7 @@ def blocks(tensor: Tensor) -> Blocks | None:
                          f"{', '.join([*_FLOATS, *_DECODERS])} are read")
     bits, block, decode = _DECODERS[tensor.encoding.name]
     rows = tensor.data.reshape(-1, tensor.encoding.size)
-    with np.errstate(invalid="ignore", over="ignore"):  # refused below
+    with np.errstate(invalid="ignore", over="ignore"):  # infinite and NaN scales are refused below
         numbers, scale, offset = decode(rows)
     if not (np.isfinite(scale).all() and np.isfinite(offset).all()):
         raise MegccError(f"tensor {quoted(tensor.name)} has scales that are no finite numbers")
@@ -61,17 +61,17 @@ _FLOATS = {"F32": "<f4", "F16": "<f2", "BF16": "", "F64": "<f8"}
 
 
 def _low_then_high(bytes_: np.ndarray) -> np.ndarray:
-    """Returns the bytes [blocks, n]: the low four bits of all, then the high ones, [blocks, 2n]."""
+    """Unpacks 4-bit numbers from bytes [blocks, n]: the low halves of all bytes, then the high ones, [blocks, 2n]."""
     return np.concatenate([bytes_ & 15, bytes_ >> 4], 1)
 
 
 def _float16(rows: np.ndarray, at: int) -> np.ndarray:
-    """float32 [blocks, 1]."""
+    """Reads the float16 at byte `at` of each block, as float32 [blocks, 1]."""
     return np.ascontiguousarray(rows[:, at:at + 2]).view("<f2").astype(np.float32)
 
 
 def _bits(bytes_: np.ndarray) -> np.ndarray:
-    """Returns the bytes [blocks, n] as 8n bits, the lowest of each byte first."""
+    """Unpacks bytes [blocks, n] into bits [blocks, 8n], the lowest of each byte first."""
     return np.unpackbits(bytes_, axis=1, bitorder="little")
 
 
@@ -104,7 +104,7 @@ def _iq4_nl(rows: np.ndarray) -> _Decoded:
 
 
 def _k_scales(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Scales and offsets of the eight blocks of Q4_K and Q5_K: 6 bits each in 12 bytes, times two float16."""
+    """Returns scales and offsets of the eight blocks of Q4_K and Q5_K: 6-bit numbers in 12 bytes, times two float16."""
     packed = rows[:, 4:16]
     low, middle, high = packed[:, :4], packed[:, 4:8], packed[:, 8:]
     scale = np.concatenate([low & 63, (high & 15) | (low >> 6) << 4], 1)
@@ -113,7 +113,8 @@ def _k_scales(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _quarters(bytes_: np.ndarray) -> np.ndarray:
-    """128 bytes a row: each 32 of them hold the low halves of 32 numbers, then the high ones."""
+    """Unpacks 4-bit numbers of Q4_K and Q5_K, 128 bytes a row. Each 32 bytes hold 64 numbers: the first 32 in the low
+    halves, the others in the high ones."""
     return _low_then_high(bytes_.reshape(-1, 32)).reshape(len(bytes_), -1)
 
 
@@ -122,20 +123,21 @@ def _q4_k(rows: np.ndarray) -> _Decoded:
 
 
 def _q5_k(rows: np.ndarray) -> _Decoded:
-    """Bit n of the 32 bytes at 16 is the fifth bit of the numbers of block n."""
+    """Decodes Q5_K. Bit n of each of the 32 bytes from byte 16 on is the fifth bit of a number of block n."""
     fifth = _bits(rows[:, 16:48].reshape(-1, 1)).reshape(-1, 32, 8)
     return _quarters(rows[:, 48:]) | np.swapaxes(fifth, 1, 2).reshape(len(rows), -1) << 4, *_k_scales(rows)
 
 
 def _q6_k(rows: np.ndarray) -> _Decoded:
-    """Halves of 128 numbers: 64 bytes of low halves, 32 bytes with two more bits of four numbers each."""
+    """Decodes Q6_K. Each 128 numbers have 64 bytes with their low four bits, and 32 bytes with the high two bits of
+    four numbers each."""
     low = _low_then_high(rows[:, :128].reshape(-1, 64)).reshape(-1, 4, 32)
     upper = rows[:, 128:192].reshape(-1, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3
     scale = _float16(rows, 208) * np.ascontiguousarray(rows[:, 192:208]).view(np.int8)
     return (low | upper << 4).reshape(len(rows), -1), scale, -32 * scale
 
 
-#: Encodings of quantised numbers: bits, elements of a block, what decodes blocks of the file [n, bytes].
+#: Quantised encodings -> bits of a number, elements of a block, the decoder of the file's blocks, uint8 [n, bytes].
 _DECODERS: dict[str, tuple[int, int, Callable[[np.ndarray], _Decoded]]] = {
     "Q4_0": (4, 32, _q4_0), "Q4_1": (4, 32, _q4_1), "Q5_0": (8, 32, _q5_0), "Q5_1": (8, 32, _q5_1),
     "Q8_0": (8, 32, _q8_0), "Q4_K": (4, 32, _q4_k), "Q5_K": (8, 32, _q5_k), "Q6_K": (8, 16, _q6_k),

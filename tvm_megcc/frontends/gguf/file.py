@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GGUF file as values of Python. The file is hostile: each offset, length and type is checked here, and nowhere else.
+"""Reads a GGUF file. The file is not trusted: every offset, length and type is checked here, and nowhere else.
 
 Source: "GGUF" in docs/gguf.md of ggml, versions 2 and 3, little endian.
 """
@@ -18,26 +18,26 @@ from ...errors import ModelError, quoted
 from ...ir.limits import MAX_BYTES
 
 MAGIC = b"GGUF"
-#: Versions that are read; 1 has lengths of 32 bits and is no longer written.
+#: Versions that are read. Version 1 had 32-bit lengths and is no longer written.
 VERSIONS = (2, 3)
 MOST_AXES = 4
 DEFAULT_ALIGNMENT = 32
 
 _BOOL, _STRING, _ARRAY = 7, 8, 9
-#: Numbers of the format: code of a type -> numpy's.
+#: The format's codes of numeric types -> numpy dtypes.
 _NUMBERS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 10: "<u8", 11: "<i8", 12: "<f8"}
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """How a tensor's numbers are stored: `elements` of them in each `size` bytes."""
+    """How a tensor's elements are stored: each block of `elements` elements takes `size` bytes."""
 
     name: str
     elements: int
     size: int
 
 
-#: Encodings by the codes of the format (ggml_type), also those that nobody here decodes, for a tensor's length.
+#: The format's codes (ggml_type) -> encodings. Those that are not supported are listed too, for a tensor's size.
 ENCODINGS = {
     code: Encoding(name, elements, size) for code, name, elements, size in (
         (0, "F32", 1, 4), (1, "F16", 1, 2), (2, "Q4_0", 32, 18), (3, "Q4_1", 32, 20), (6, "Q5_0", 32, 22),
@@ -51,7 +51,7 @@ ENCODINGS = {
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of the file. shape: row-major, the reverse of the format's order. data: its bytes, uint8."""
+    """A tensor of the file. shape: row-major, the reverse of the file's order. data: its bytes, uint8."""
 
     name: str
     shape: tuple[int, ...]
@@ -61,7 +61,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class File:
-    """metadata: values by key; arrays of numbers are numpy's, arrays of strings are lists."""
+    """The contents of a file. metadata: values by key; arrays of numbers are numpy arrays, arrays of strings lists."""
 
     path: Path
     metadata: Mapping[str, object]
@@ -69,10 +69,10 @@ class File:
 
 
 def read(path: str | Path) -> File:
-    """Returns the file; data of its tensors stay mapped, and are read when they are used.
+    """Reads a file. Tensor data are memory-mapped, and read only when they are used.
 
     Raises:
-        ModelError: where the file is damaged, is no GGUF file, or there is none.
+        ModelError: if the file cannot be read, is damaged, or is not a GGUF file.
     """
     path = Path(path)
     try:
@@ -84,7 +84,7 @@ def read(path: str | Path) -> File:
 
 
 class _Reader:
-    """Reads forward from `at`; nothing is read beyond the end of the file."""
+    """Reads values one after another from offset `at`, never beyond the end of the file."""
 
     def __init__(self, path: Path, data: np.ndarray):
         self.path, self.data, self.at = path, data, 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GGUF file as a decoder whose keys and values are states: a run takes tokens, and gives logits of the next one."""
+"""Imports a GGUF file as a decoder whose KV cache is a state. A run takes tokens and returns logits of the next one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .architectures import decoder
 from .file import read
 from .transformer import LENGTH, PAST, TOKENS, state_names, transformer
 
-#: Tokens there is room for, unless a bound says how many: what the model was trained for, if that is less.
+#: The default capacity of the KV cache in tokens; the model's trained context, if that is smaller.
 CONTEXT = 2048
 
 
@@ -32,15 +32,15 @@ def input_dims(path: str | Path) -> dict[str, Shape]:
 
 def import_gguf(path: str | Path, input_shapes: Mapping[str, Sequence] | None = None,
                 bounds: Mapping[str, int] | None = None) -> Graph:
-    """Returns the file as a graph whose keys and values are states.
+    """Returns the file as a graph whose KV cache is a state.
 
     Args:
-        input_shapes: that of `input_ids`, [1, new tokens of a run]: a number or the name of a symbol; 1 if absent.
-        bounds: tokens there is room for, as `past_sequence_length`.
+        input_shapes: the shape of `input_ids`, [1, new tokens of a run]: a number or the name of a symbol; default 1.
+        bounds: the capacity of the KV cache in tokens, as `past_sequence_length`.
 
     Raises:
-        ModelError: listing what of the file is damaged, contradicts itself or is not supported.
-        MegccError: for bounds of anything else, or of more tokens than the model was trained for.
+        ModelError: listing everything in the file that is damaged, contradictory or not supported.
+        MegccError: for bounds of other names, or of more tokens than the model was trained for.
     """
     file = read(path)
     what = decoder(file)

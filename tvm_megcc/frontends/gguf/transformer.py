@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The graph of a decoder-only transformer: embedding, layers of attention and feed-forward, logits of the last token.
+"""Builds the graph of a decoder-only transformer: embedding, layers of attention and feed-forward, logits of the last
+token.
 
 Sources: "RoFormer" (Su et al., 2021), "GLU Variants Improve Transformer" (Shazeer, 2020), "GQA" (Ainslie et al., 2023);
-which family does what: the models of llama.cpp.
+the differences between families are those of llama.cpp's models.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from .architectures import Decoder, decoder
 from .blocks import blocks, floats
 from .file import File
 
-#: Names of what a run takes and gives, as optimum's exports have them.
+#: Names of the inputs, symbols and outputs, as in optimum's ONNX exports.
 TOKENS, LENGTH, PAST, LOGITS = "input_ids", "sequence_length", "past_sequence_length", "logits"
 
 
 def state_names(layers: int) -> dict[str, str]:
-    """Keys and values of each layer: output -> input."""
+    """Returns output -> input for the keys and values of each layer."""
     return {f"present.{layer}.{part}": f"past_key_values.{layer}.{part}"
             for layer in range(layers) for part in ("key", "value")}
 
@@ -43,11 +44,11 @@ def transformer(file: File, length: Dim, context: int) -> Graph:
     past_sequence_length, head]; its outputs logits of the last token, float32 [1, vocabulary], and all keys and values.
 
     Args:
-        length: new tokens of a run.
-        context: tokens there is room for; rotary angles are tabulated for so many.
+        length: the number of new tokens in a run.
+        context: the capacity of the KV cache in tokens; rotary angles are tabulated for as many.
 
     Raises:
-        ModelError: for what is missing in the file, contradicts itself or is not supported.
+        ModelError: for anything in the file that is missing, contradictory or not supported.
     """
     what = decoder(file)
     try:
@@ -59,7 +60,7 @@ def transformer(file: File, length: Dim, context: int) -> Graph:
 
 
 class _Transformer:
-    """origin: what operators are of, as messages and reports name it."""
+    """Builds the graph. origin: the part of the model that operators come from, for messages and reports."""
 
     def __init__(self, file: File, what: Decoder, length: Dim, context: int):
         self.file, self.what, self.length, self.context = file, what, length, context
@@ -116,7 +117,7 @@ class _Transformer:
     # Steps.
 
     def _embedding(self, tokens: str) -> str:
-        """[1, S, width] of the tokens."""
+        """Returns the embeddings of the tokens, [1, S, width]."""
         self._at("token_embd")
         tensor = self._tensor("token_embd.weight", self._vocabulary(), self.what.width)
         quantised = blocks(tensor)
@@ -127,13 +128,13 @@ class _Transformer:
         return self._scaled(x, self.what.embedding_scale)
 
     def _positions(self) -> str:
-        """Places of the new tokens in the sequence, int32 [1, S]."""
+        """Returns the positions of the new tokens in the sequence, int32 [1, S]."""
         self._at("positions")
         (before,) = cast_to(self.node, self.builder.extent(self.past, "past"), "int32")
         return emit_broadcast(self.node, "add", (count_up(self.node, self.length, 1, self.length), before))[0]
 
     def _angles(self, all_keys: bool) -> list[str]:
-        """Cosines and sines of the new tokens, [1, 1, S, pairs] each."""
+        """Returns cosines and sines of the rotary angles of the new tokens, [1, 1, S, pairs] each."""
         what, scale = self.what, self.what.rotary_scale if all_keys else 1.0
         theta = what.theta if all_keys else what.theta_window
         turns = theta ** (-np.arange(what.pairs) / what.pairs) / scale
@@ -144,7 +145,8 @@ class _Transformer:
                 for each in (np.cos, np.sin)]
 
     def _mask(self, all_keys: bool) -> list[str]:
-        """Returns the mask that is added to scores [S, past + S]; none for one token that sees all keys."""
+        """Returns the mask that is added to scores, [S, past + S]; an empty list for one token that attends to all
+        keys."""
         window = 0 if all_keys else self.what.window
         if self.length == 1 and not window:
             return []
@@ -193,15 +195,15 @@ class _Transformer:
         return self._product(f"{block}.attn_output", y, columns=what.width)
 
     def _kept(self, name: str, new: str) -> str:
-        """Returns all keys or values, which are the state after the run."""
+        """Appends new keys or values to the cache; the result is the state after the run."""
         return self._named(f"present.{name}", appended(self.node, f"past_key_values.{name}", new))
 
     def _named(self, name: str, value: str) -> str:
-        """Returns the value, under the name that an output has."""
+        """Gives a value the name of an output."""
         return self.builder.rename({value: name}, len(self.builder.ops) - 1)[value]
 
     def _gates(self, block: str, x: str) -> Sequence[str]:
-        """Both products of a gated feed-forward, of one tensor where there is no gate by itself."""
+        """Returns gate and up projections of a gated feed-forward; some files have both in one tensor."""
         hidden = self._tensor(f"{block}.ffn_down.weight").shape[-1]
         if f"{block}.ffn_gate.weight" in self.file.tensors:
             return [self._product(f"{block}.ffn_{name}", x, columns=hidden) for name in ("gate", "up")]
@@ -210,7 +212,7 @@ class _Transformer:
     # Small steps.
 
     def _product(self, name: str, x: str, columns: int) -> str:
-        """x @ w', w [columns, K], and the bias if there is one."""
+        """Returns x @ w', with w of shape [columns, K], plus the bias if there is one."""
         self._at(name)
         tensor = self._tensor(f"{name}.weight", columns, self._static(x))
         quantised = blocks(tensor)
@@ -234,7 +236,7 @@ class _Transformer:
         return onnx_operator(self.node, "RMSNormalization", x, weight, axis=-1, epsilon=self.what.epsilon)
 
     def _after(self, name: str, x: str) -> str:
-        """Returns the norm after a block, for architectures that have one."""
+        """Applies the norm after a block, for architectures that have one; else returns x."""
         return self._norm(name, x) if f"{name}.weight" in self.file.tensors else x
 
     def _added(self, x: str, y: str) -> str:

@@ -27,15 +27,15 @@ from . import sparse
 
 #: The file identifier, which follows the first four bytes.
 IDENTIFIER = b"TFL3"
-#: The most bytes that are read, as a multiple of the file's size and of a constant's: few readers share a table.
+#: The most bytes that are read: 16 times the size of the file, plus 1 MiB. Valid files rarely share tables.
 _READ, _ALWAYS = 16, 1 << 20
-#: The exceptions of the accessors where the bytes are no tables.
+#: The exceptions that the accessors raise for bytes that are not valid tables.
 _DAMAGE = (struct.error, ValueError, IndexError, TypeError, AttributeError, OverflowError, KeyError)
 
 
 @dataclass(frozen=True)
 class Quantization:
-    """real = scale * (integer - zero_point), for each element of `axis` where there are several scales."""
+    """real = scale * (integer - zero_point). If there are several scales, each belongs to one index of `axis`."""
 
     scale: np.ndarray
     zero_point: np.ndarray
@@ -44,8 +44,11 @@ class Quantization:
 
 @dataclass(frozen=True)
 class Tensor:
-    """shape: as it is without another input shape. signature: the same with -1 for open extents, empty if none is.
-    dtype: ours or, where we have none, the format's in small letters. data: bytes of a constant, None for others."""
+    """A tensor of the file.
+
+    shape: the default shape. signature: the same shape with -1 for dynamic extents, empty if there are none. dtype: our
+    name or, if we lack the type, the format's in lower case. data: the bytes of a constant, None for others.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -58,14 +61,17 @@ class Tensor:
 
     @property
     def array(self) -> np.ndarray:
-        """A constant's value, a view of the file or of what a sparse one became."""
+        """Returns a constant's value, a view of the file or, for a sparse constant, of its dense form."""
         return np.frombuffer(self.data, np.dtype(self.dtype)).reshape(self.shape)
 
 
 @dataclass(frozen=True)
 class Operator:
-    """inputs, outputs: indices of tensors, -1 for an absent input. options: by the names of the package's accessors.
-    intermediates: indices of tensors that say only how what lies between its steps is quantised."""
+    """An operator of the file.
+
+    inputs, outputs: indices of tensors, -1 for an absent input. options: by the names of the package's accessors.
+    intermediates: indices of tensors that only hold the quantisation of intermediate results.
+    """
 
     kind: str
     inputs: tuple[int, ...]
@@ -77,7 +83,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Subgraph:
-    """One graph of a file. inputs, outputs: indices of tensors."""
+    """A subgraph of a file. inputs, outputs: indices of tensors."""
 
     tensors: tuple[Tensor, ...]
     operators: tuple[Operator, ...]
@@ -87,36 +93,33 @@ class Subgraph:
 
 @dataclass(frozen=True)
 class File(Subgraph):
-    """The graph of a file that is called, `graphs[which]`. signatures: what can be called, with the number of its
-    graph."""
+    """A file with the subgraph to run, `graphs[which]`. signatures: name -> the index of its subgraph."""
 
     graphs: tuple[Subgraph, ...] = ()
     signatures: tuple[tuple[str, int], ...] = ()
     which: int = 0
 
     def graph(self, index: int) -> Subgraph:
-        """One of the others.
+        """Returns another subgraph.
 
         Raises:
-            ShapeError: where there is none of that number.
+            ShapeError: if there is none of that index.
         """
         if not 0 <= index < len(self.graphs) or index == self.which:
             raise ShapeError(f"runs graph {index} of {len(self.graphs)}")
         return self.graphs[index]
 
     def called(self, index: int) -> File:
-        """Returns the file with another graph to call."""
+        """Returns the file with another subgraph to run."""
         graph = self.graphs[index]
         return File(graph.tensors, graph.operators, graph.inputs, graph.outputs, self.graphs, self.signatures, index)
 
 
 def read(data: bytes, subject: str) -> File:
-    """Returns the file with these bytes.
-
-    subject: what messages call it.
+    """Parses the bytes of a file. subject: the file's name in messages.
 
     Raises:
-        ModelError: where it is no TFLite file, or is damaged.
+        ModelError: if it is not a TFLite file, or is damaged.
     """
     if data[4:8] != IDENTIFIER:
         raise ModelError(subject, [f"is no TFLite file ({len(data):,} bytes, without its mark {IDENTIFIER.decode()})"])
@@ -136,10 +139,10 @@ def read(data: bytes, subject: str) -> File:
 
 
 def flexible(data: bytes) -> dict[str, int | float | bool | str]:
-    """Returns the options of a custom operator, a FlexBuffers map: its scalars and strings.
+    """Returns the options of a custom operator: the scalars and strings of a FlexBuffers map.
 
     Raises:
-        ShapeError: for bytes that are no such map.
+        ShapeError: for bytes that are not such a map.
     """
     try:
         entries = flexbuffers.GetRoot(bytearray(data)).AsMap
@@ -154,15 +157,15 @@ def flexible(data: bytes) -> dict[str, int | float | bool | str]:
 
 
 class _Damaged(Exception):
-    """An error for a damaged file."""
+    """Raised if the file is damaged."""
 
 
 class _Blocks(Exception):
-    """The error for a file whose weights have block-wise scales."""
+    """Raised if weights have block-wise scales, which are not supported."""
 
 
 class _Meaningless(Exception):
-    """The error for a valid file whose contents contradict each other."""
+    """Raised if the file is well-formed but its contents contradict each other."""
 
 
 @cache
@@ -172,7 +175,7 @@ def _names(enumeration: type) -> dict[int, str]:
 
 @cache
 def _fields(table: type) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns names of a table's single fields, and of its vectors of numbers."""
+    """Returns the names of a table's scalar fields, and of its vectors of numbers."""
     names = [name for name, value in vars(table).items()
              if callable(value) and not name.startswith("_") and name != "Init"]
     vectors = [name.removesuffix("Length") for name in names if name.endswith("Length")]
@@ -208,7 +211,7 @@ class _Reader:
         return Subgraph(tensors, operators, inputs, outputs)
 
     def spend(self, count: int, size: int) -> None:
-        """Counts `count` items of a size as read, before they are read."""
+        """Charges `count` items of `size` bytes to the limit of bytes read, before they are read."""
         self.left -= count * size + 16
         if count * size > len(self.data) or self.left < 0:
             raise _Damaged("its tables are longer than the file")
@@ -241,7 +244,7 @@ class _Reader:
 
     def buffer(self, buffer) -> np.ndarray:
         start, size = buffer.Offset(), buffer.Size()
-        if start > 1:  # of a file beyond 2 GB: after the tables
+        if start > 1:  # the data of files beyond 2 GB follow the tables
             if start + size > len(self.data):
                 raise _Damaged("a constant lies behind its end")
             return np.frombuffer(self.data, np.uint8, size, start)
@@ -267,7 +270,7 @@ class _Reader:
                       self.quantization(tensor.Quantization(), name, extents, dtype), bool(tensor.IsVariable()))
 
     def dense(self, table, name: str, shape: tuple[int, ...], dtype: np.dtype, data: np.ndarray) -> np.ndarray:
-        """Returns the bytes of a sparse constant with its zeros."""
+        """Returns the bytes of a sparse constant in dense form."""
         bytes_ = math.prod(shape) * dtype.itemsize
         self.left -= bytes_
         if min(shape, default=0) < 0 or self.left < 0 or data.size % dtype.itemsize:
@@ -281,7 +284,7 @@ class _Reader:
             raise _Damaged(f"sparse tensor {quoted(name)} contradicts itself: {error}") from None
 
     def positions(self, level, kind: str) -> np.ndarray | None:
-        """Segments or indices of a level of a sparse constant; None of a dense one."""
+        """Returns the segments or indices of a level of a sparse constant; None for a dense level."""
         if level.Format() != tflite.DimensionType.SPARSE_CSR:
             return None
         table = getattr(level, f"Array{kind}")()
@@ -311,7 +314,7 @@ class _Reader:
         scale, zero_point = self.numbers(table, "Scale"), self.numbers(table, "ZeroPoint", 8)
         if not scale.size:
             return None
-        axis = table.QuantizedDimension() if len(shape) != 1 else 0  # TFLite Micro's own files name any axis of biases
+        axis = table.QuantizedDimension() if len(shape) != 1 else 0  # some files name wrong axes for biases
         if not zero_point.size:
             zero_point = np.zeros(scale.size, np.int64)
         if not (np.isfinite(scale) & (scale >= 0)).all():
@@ -335,7 +338,7 @@ class _Reader:
 
     def options(self, call) -> dict[str, Any]:
         name, union = _names(tflite.BuiltinOptions).get(call.BuiltinOptionsType(), "NONE"), call.BuiltinOptions()
-        if union is None:  # operators since 2023 have theirs in another place
+        if union is None:  # the options of operators added since 2023 are in a second union
             name, union = _names(tflite.BuiltinOptions2).get(call.BuiltinOptions2Type(), "NONE"), call.BuiltinOptions2()
         kind = getattr(tflite, name, None)
         if union is None or kind is None:

@@ -26,7 +26,7 @@ def gather(node: Node) -> Results:
     if not 0 < batch <= min(axis, indices.rank):
         raise ShapeError(f"has {batch} axes of batches, indices {indices} and axis {axis}")
     rank, behind = len(node.type(0).shape), indices.rank - batch
-    between = range(batch, axis)  # axes before the one with indices: they come back before the indices' own
+    between = range(batch, axis)  # axes between the batch and `axis`; in the result they precede the indices' axes
     x = node.in_order(node.value(0), (*range(batch), axis, *between, *range(axis + 1, rank)))
     points = node.emit("reshape", node.plain(1), shape=(*indices.shape, 1))
     found = node.emit("gather_nd", x, points, batch=batch)
@@ -45,13 +45,13 @@ def gather_nd(node: Node) -> Results:
 
 @imports("WHERE")
 def where(node: Node) -> Results:
-    """Places that are not 0, a line of indices each: as many as the run finds."""
+    """Returns the indices of the nonzero elements, int64 [n, rank]; n is known at run time only."""
     return node.onnx("Transpose", *node.onnx("NonZero", node.plain(0)))
 
 
 @imports("MATRIX_DIAG")
 def matrix_diag(node: Node) -> Results:
-    """The last axis on the diagonal of a matrix, zeros beside it."""
+    """Puts the last axis on the diagonal of a matrix that is 0 elsewhere: [..., n] -> [..., n, n]."""
     shape, dtype = node.type(0).shape, node.type(0).dtype
     if not isinstance(shape[-1], int):
         raise MegccError(f"has a diagonal of {shape[-1]} elements; wants a known number")
@@ -61,13 +61,13 @@ def matrix_diag(node: Node) -> Results:
 
 @imports("EMBEDDING_LOOKUP")
 def embedding_lookup(node: Node) -> Results:
-    """Operands: rows that are wanted, table."""
+    """Operands: indices of rows, table."""
     return node.onnx("Gather", node.plain(1), node.plain(0), axis=0)
 
 
 @imports("SCATTER_ND")
 def scatter_nd(node: Node) -> Results:
-    """Operands: indices, updates, shape. Updates of one place are added up; of bool one that is true is enough."""
+    """Operands: indices, updates, shape. Updates of the same element are added or, for bool, combined by OR."""
     is_bool = node.type(1).dtype == "bool"
     updates = node.emit("cast", node.plain(1), dtype="uint8") if is_bool else node.plain(1)
     zero = node.constant(0, node.type_of(updates).dtype)
@@ -78,7 +78,7 @@ def scatter_nd(node: Node) -> Results:
 
 @imports("DYNAMIC_UPDATE_SLICE")
 def dynamic_update_slice(node: Node) -> Results:
-    """Operands: x, what takes the place of a part of it, where that begins: brought within x, as LiteRT does."""
+    """Operands: x, update, start indices, which are clamped so that the update lies within x, as in LiteRT."""
     shape, part = node.type(0).shape, node.type(1).shape
     if len(shape) != len(part) or node.type(2).shape != (len(shape),):
         raise ShapeError(f"puts {node.type(1)} into {node.type(0)} at {node.type(2)}")
@@ -89,7 +89,7 @@ def dynamic_update_slice(node: Node) -> Results:
 
 
 def _updated(node: Node, whole: str, axes: Sequence[int]) -> str:
-    """`whole` with the second operand in a part of it that is smaller along these axes."""
+    """Replaces a part of `whole` by the second operand, which is smaller than `whole` along these axes only."""
     spelled, axis, part, rank = node.spelled(), axes[0], node.type(1).shape, len(node.type(1).shape)
     most = node.builder.shape_constant([node.type(0).shape[axis] - part[axis]], f"{node.name}.most")
     start = node.emit("slice", node.plain(2), axes=(0,), starts=(axis,), ends=(axis + 1,), steps=(1,))

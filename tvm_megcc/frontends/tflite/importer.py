@@ -48,17 +48,17 @@ from .value import Complex, Value, plain
 _ONE_GRAPH = ("Convert the one that is wanted by itself: tf.lite.TFLiteConverter.from_saved_model(folder, "
               "signature_keys=[name]), or from_concrete_functions([function])")
 
-#: The exceptions of numpy and Python where operands and options of an operator do not fit each other.
+#: Exceptions that numpy and Python raise if operands and options of an operator contradict each other.
 _CONTRADICTIONS = (ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError, MemoryError)
 
 
-#: Graphs that run others, and the operators in them.
+#: The deepest nesting of subgraphs, and the most operators of all subgraphs that are imported in place.
 MOST_DEEP, MOST_INLINED = 4, 20_000
 
 
 class UnsupportedModel(ModelError):
-    """A file that is sound, with operators that nobody here reads. custom: with custom ones among them. quantised: with
-    quantised numbers in them."""
+    """Raised for a valid file with unsupported operators. custom: some of them are custom operators. quantised: some
+    of them have quantised operands."""
 
     def __init__(self, subject: str, findings: Sequence[str], advice: str = "", custom: bool = False,
                  quantised: bool = False):
@@ -74,15 +74,15 @@ def import_tflite(path: str | Path, input_shapes: Mapping[str, Sequence] | None 
     Args:
         input_shapes: shape of some inputs; an entry is an extent, None (as in the file) or the name of a symbol.
         output_names: tensors of the file to compute instead of its outputs.
-        states: output -> input; where the input is the state of a recurrent layer, which is 0 at the beginning of each
-            run otherwise, the graph has both.
+        states: output -> input, for states of recurrent layers that are to be kept from run to run; others begin with 0
+            in each run.
         extern: custom operators of the user's own, of the domain "tflite", or files that declare them.
-        signature: which of the file's, where it has several.
+        signature: the signature to import, if the file has several.
         empty: symbols that may be 0; the others are at least 1.
 
     Raises:
-        ModelError: listing everything in the file that cannot be imported; UnsupportedModel: where nothing is wrong
-            with it, but there are operators that we do not read.
+        ModelError: listing everything in the file that cannot be imported.
+        UnsupportedModel: if the file is valid but has operators that are not supported.
     """
     file = load(path, signature)
     _require_one_graph(file, str(path))
@@ -99,8 +99,7 @@ def _require_one_graph(file: File, subject: str) -> None:
 
 
 def _extern(node: Node, functions: Sequence[Function]) -> Results:
-    """Returns a custom operator as a function of the user's; its options are attributes as far as they are
-    FlexBuffers."""
+    """Imports a custom operator as a call of the user's C function. Options in FlexBuffers become attributes."""
     wants = any(function.attributes for function in functions)
     options = flexible(node.operator.custom) if node.operator.custom and wants else {}
     attrs = {name: int(value) if isinstance(value, bool) else value for name, value in options.items()}
@@ -109,8 +108,8 @@ def _extern(node: Node, functions: Sequence[Function]) -> Results:
 
 
 class _Importer:
-    """outside: the importer of the graph that runs this one. depth: of graphs around it. inlined: operators of all that
-    run others, of the first one."""
+    """Imports one subgraph of a file. outside: the importer of the enclosing subgraph. depth: the number of enclosing
+    subgraphs. inlined: operators imported in place so far, counted in the outermost importer."""
 
     def __init__(self, file: File, name: str, input_shapes: Mapping[str, Sequence], output_names: Sequence[str],
                  states: Mapping[str, str], outside: _Importer | None = None,
@@ -123,12 +122,12 @@ class _Importer:
         self.builder = outside.builder if outside else Builder()
         self.values: dict[int, Value | Complex | None] = {}
         self.weighed: set[int] = set()
-        # Tensors that not every run gives, and what says whether it does.
+        # Tensors that only some runs compute -> the bool value that says whether this run does.
         self.counts: dict[int, str] = {}
         self.findings: list[str] = []
         self.unsupported: list[str] = []
         self.externs: Mapping[str, Sequence[Function]] = externs or (outside.externs if outside else {})
-        # Findings on the operators that are not supported.
+        # Whether unsupported operators are custom, or have quantised operands.
         self.has_custom = self.has_quantised = False
         self.as_declared: bool = outside.as_declared if outside else True
         self.states = States(self.builder, file, {target: source for source, target in states.items()})
@@ -164,13 +163,13 @@ class _Importer:
         return graph.with_(states=kept, begins=self.states.begins, quantised=scales)
 
     def _name_seed(self) -> None:
-        """The input that random numbers are drawn by, which is no tensor of the file."""
+        """Names the additional input that seeds random numbers, which is no tensor of the file."""
         taken = {tensor.name for tensor in self.file.tensors}
         numbered = (f"seed_{number}" for number in itertools.count(2))
         self.builder.seeds.named(next(name for name in itertools.chain(("seed",), numbered) if name not in taken), None)
 
     def _open_extents(self) -> str:
-        """Returns the message for extents that the file leaves open and nobody gives."""
+        """Returns the error text for dynamic extents that the user gives no value."""
         opened = {name: tensor for index, name in names_of(self.file, self.file.inputs).items()
                   if -1 in (tensor := self.file.tensors[index]).signature and name not in self.input_shapes}
         if not opened:
@@ -184,7 +183,7 @@ class _Importer:
                 f'--input-shapes "{say}" with a number for each N')
 
     def _kept(self) -> dict[str, str]:
-        """Outputs that become inputs of the next run, each a value of its own."""
+        """Returns output -> input for the states; each of these outputs is a value of its own."""
         pairs = {}
         for name, value in self.states.pairs.items():
             output = self.builder.unique(self.states.asked.get(name, f"{name}.next"))
@@ -193,7 +192,7 @@ class _Importer:
         return pairs
 
     def _scale(self, index: int) -> tuple[float, int] | None:
-        """Scale and zero point of a tensor of 8 or 16 bits that has one of each."""
+        """Returns scale and zero point of an 8-bit or 16-bit tensor that is quantised per tensor, None for others."""
         tensor = self.file.tensors[index]
         given = tensor.quantization
         if given is None or len(given.scale) != 1 or tensor.dtype not in ("int8", "uint8", "int16"):
@@ -201,7 +200,7 @@ class _Importer:
         return float(given.scale[0]), int(given.zero_point[0])
 
     def _named(self, results: Sequence[str], inputs: Sequence[str], outputs: Sequence[int]) -> list[str]:
-        """Each result as a value that is called as in the file."""
+        """Gives each result the name of its tensor in the file, copying where necessary."""
         named: list[str] = []
         taken = names_of(self.file, [*self.file.inputs, *outputs])
         renamed: dict[str, str] = {}
@@ -269,7 +268,7 @@ class _Importer:
         return type_
 
     def _needed(self, outputs: Sequence[int]) -> set[int]:
-        """Returns indices of the operators that the outputs depend on."""
+        """Returns the indices of the operators that the outputs depend on."""
         wanted, needed = set(outputs), set()
         for index in range(len(self.file.operators) - 1, -1, -1):
             operator = self.file.operators[index]
@@ -280,7 +279,7 @@ class _Importer:
         return needed
 
     def _value(self, index: int) -> Value | Complex | None:
-        """Returns the value of a tensor; None where it is not known."""
+        """Returns the value of a tensor; None if its operator could not be imported."""
         if index not in self.values:
             self.values[index] = self._constant(index)
         return self.values[index]
@@ -293,7 +292,7 @@ class _Importer:
 
     def _constant(self, index: int) -> Value | None:
         tensor = self.file.tensors[index]
-        if tensor.data is None and 0 in tensor.shape and tensor.dtype in ORDINARY:  # no bytes, and none are needed
+        if tensor.data is None and 0 in tensor.shape and tensor.dtype in ORDINARY:  # a constant without elements
             return Value(self.builder, self.builder.constant(np.zeros(tensor.shape, tensor.dtype), tensor.name))
         if tensor.data is None:
             if tensor.is_variable and tensor.dtype in ORDINARY:
@@ -311,7 +310,7 @@ class _Importer:
         return Value(self.builder, name)
 
     def _operator(self, operator: Operator) -> None:
-        """Imports an operator; what goes wrong becomes a finding, and its results are unknown from here on."""
+        """Imports an operator. An error is recorded as a finding; the operator's results are then unknown."""
         results = [self.file.tensors[index] for index in operator.outputs]
         name = next((tensor.name for tensor in results if tensor.name), operator.kind)
         label = f"{operator.kind} {quoted(name)}"
@@ -372,12 +371,12 @@ class _Importer:
         else:
             values = made_of(operands, tensors, results)
         for value, tensor in zip(values, results, strict=True):
-            # No converter infers what a custom operator gives: the shapes of its results are anything.
+            # Converters cannot infer the result shapes of custom operators, so those in the file may be wrong.
             self._check(value, tensor, self.as_declared and not operator.kind.startswith("CUSTOM "))
         return values
 
     def real_operands(self, operator: Operator) -> list:
-        """Returns the values that an operator with graphs reads, None for those that are not known."""
+        """Returns the operands of an operator with subgraphs, None for those that are not known."""
         operands = [None if index < 0 else self._value(index) for index in operator.inputs]
         if any(isinstance(value, Complex) for value in operands):
             raise Unsupported("is not supported for complex numbers")
@@ -387,7 +386,7 @@ class _Importer:
         return [self.file.graph(int(operator.options.get(f"{each}SubgraphIndex", 0))) for each in which]
 
     def inline(self, graph: Subgraph, operands: Sequence[Value], label: str) -> list[Value] | None:
-        """Imports another graph of the file for these inputs; None where there are findings."""
+        """Imports another subgraph in place with these inputs. Returns its outputs, or None if an error was found."""
         self.first.inlined += len(graph.operators)
         if self.depth == MOST_DEEP or self.first.inlined > MOST_INLINED:
             raise ShapeError(f"graphs run graphs more than {MOST_DEEP} deep, or more than {MOST_INLINED:,} operators")
@@ -396,7 +395,7 @@ class _Importer:
             raise ShapeError(f"gives {len(operands)} values to a graph of {len(graph.inputs)} inputs")
         inner = _Importer(replace(self.file, tensors=graph.tensors, operators=graph.operators, inputs=graph.inputs,
                                   outputs=graph.outputs), self.name, {}, (), {}, self)
-        # Forms that are made within it are not there outside.
+        # New `Value` objects, since transposed forms that the subgraph computes do not exist outside of it.
         inner.values = {index: Value(self.builder, value.name, value.order)
                         for index, value in zip(graph.inputs, operands, strict=True)}
         if any(operator.kind in VARIABLES for operator in graph.operators) or \
@@ -412,7 +411,7 @@ class _Importer:
         return None if None in values else [value for value in values if isinstance(value, Value)]
 
     def _check(self, value: Value | Complex, tensor: Tensor, as_declared: bool) -> None:
-        """Raises ShapeError where our rules and the file differ, in shapes only where those are `as_declared`."""
+        """Raises ShapeError if our inferred type differs from the file's. Shapes are compared only if `as_declared`."""
         if isinstance(value, Complex):
             if tensor.dtype != COMPLEX:
                 raise ShapeError(f"gives complex numbers by our rules, {tensor.dtype} by the file")
@@ -426,7 +425,7 @@ class _Importer:
 
     def _rename(self, results: Sequence[Tensor], values: Sequence[Value | Complex | None], first: int,
                 known: int) -> None:
-        """Gives the result of an operator in the file's order of axes the name that it has there."""
+        """Renames the operator's results to their names in the file, where their order of axes is the file's."""
         made = set(itertools.islice(reversed(self.builder.types), len(self.builder.types) - known))
         names = {}
         for tensor, value in zip(results, values, strict=True):

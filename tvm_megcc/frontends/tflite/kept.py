@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The common parts of recurrent layers: bounds, and operands that are states.
+"""Common parts of recurrent layers: clipping bounds, and states.
 
-A state is an operand that the layer also writes: TFLite's variable tensors. It is an input and an output of the network
-where somebody asks for it; else it begins with zero in each run.
+A state is an operand that the layer also writes, a variable tensor of TFLite. If the user asks to keep it, it is an
+input and an output of the network; otherwise it is zero at the beginning of each run.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from .node import Node
 
 
 def limit_of(node: Node, option: str) -> float:
-    """Returns the bound of cells or projections; 0 for nothing.
+    """Returns the clipping bound of the cell state or projection, from an option of the node; 0 for none.
 
     Raises:
-        ShapeError: for a number that bounds nothing.
+        ShapeError: for a negative number, infinity or NaN.
     """
     limit = float(node.option(option, 0.0))
     if not 0 <= limit < float("inf"):
@@ -30,14 +30,14 @@ def asked_for(node: Node, index: int) -> bool:
 
 
 def state_before(node: Node, index: int, shape: tuple[Dim, ...]) -> str:
-    """Returns the state that is operand `index`, as it is before the run, reshaped; "" where it is not kept."""
+    """Returns the state in operand `index` before the run, reshaped to `shape`; "" if it is not kept."""
     if not asked_for(node, index):
         return ""
     return node.emit("reshape", node.states.of(node.operator.inputs[index]), shape=shape)
 
 
 def keep_state(node: Node, index: int, value: str) -> None:
-    """Makes a value, reshaped, the state that operand `index` is in the next run; nothing where it is not kept."""
+    """Stores a value, reshaped, as the next state of operand `index`; does nothing if the state is not kept."""
     if asked_for(node, index):
         name = node.states.of(node.operator.inputs[index])
         node.states.keep(name, node.made(node.emit("reshape", value, shape=node.type_of(name).shape)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that move elements, along axes in whatever order the operand has them."""
+"""Imports operators that move elements. Axes are those of the file, whatever order the operand's value has them in."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .value import Value, plain
 
 @imports("RESHAPE")
 def reshape(node: Node) -> Results:
-    """To the shape of the second operand or, without one, of the options; -1 is what is left over."""
+    """Reshapes to the second operand or, without one, to the shape in the options; -1 is inferred."""
     value = node.value(0)
     target = list(node.dims(1, "shape") if node.has(1) else
                   (int(extent) for extent in node.option("NewShape", np.zeros(0, np.int32))))
@@ -32,7 +32,7 @@ def reshape(node: Node) -> Results:
 
 @imports("DENSIFY")
 def densify(node: Node) -> Results:
-    """Sparse constants have their zeros since they were read."""
+    """Returns the operand, since `file` reads sparse constants as dense ones."""
     return [node.value(0)]
 
 
@@ -53,7 +53,7 @@ def squeeze(node: Node) -> Results:
 
 @imports("TRANSPOSE")
 def transpose(node: Node) -> Results:
-    """Nothing is moved: the axes have other numbers."""
+    """Renumbers the axes without moving elements; an operator that needs another order transposes then."""
     value, perm = node.value(0), node.const(1, "perm").reshape(-1).tolist()
     rank = len(value.order)
     if sorted(axis + rank if axis < 0 else axis for axis in perm) != list(range(rank)):
@@ -79,7 +79,7 @@ def joined(node: Node, values: Sequence[Value], axis: int) -> Value:
 
 @imports("PACK")
 def pack(node: Node) -> Results:
-    """The operands along a new axis."""
+    """Stacks the operands along a new axis."""
     shape = list(node.type(0).shape)
     axis = axis_of(node.option("Axis", 0), len(shape) + 1)
     shape.insert(axis, 1)
@@ -96,7 +96,7 @@ def unpack(node: Node) -> Results:
 
 
 def parts(node: Node, value: Value, axis: int, sizes: Sequence[Dim]) -> list[Value]:
-    """Returns a value cut along one of its axes."""
+    """Splits a value along an axis into parts of these sizes."""
     extents = node.builder.shape_constant(sizes, f"{node.name}.sizes")
     names = node.onnx("Split", value.name, extents, outputs=len(sizes), axis=value.order.index(axis))
     return [node.made(name, value.order) for name in names]
@@ -115,7 +115,7 @@ def split(node: Node) -> Results:
 
 @imports("SPLIT_V")
 def split_by_sizes(node: Node) -> Results:
-    """Operands: x, sizes, one of which may be -1: the rest; axis."""
+    """Operands: x, sizes (one may be -1, which is inferred), axis."""
     value, sizes = node.value(0), list(node.dims(1, "size_splits"))
     axis = axis_of(node.number(2, "axis"), len(value.order))
     if len(sizes) != len(node.results):
@@ -131,7 +131,7 @@ def pad(node: Node) -> Results:
 
 
 def padded(node: Node, fill: float) -> Value:
-    """Returns the operand with `fill` around it, or with the operator's third operand."""
+    """Pads the operand with the operator's third operand or, without one, with `fill`."""
     value, pads = node.value(0), _pads(node)
     if node.has(2) and not node.value(2).is_constant:
         return _padded_at_run_time(node, value, pads)
@@ -144,7 +144,7 @@ def padded(node: Node, fill: float) -> Value:
 
 
 def _padded_at_run_time(node: Node, value: Value, pads: Sequence[tuple[int, int]]) -> Value:
-    """Between rows of a number that the run gives."""
+    """Pads with a number that is computed at run time, by concatenating tensors filled with it."""
     name, number = node.in_order(value), node.emit("reshape", node.plain(2), shape=(1,) * len(pads))
     for axis, amounts in enumerate(pads):
         shape = node.type_of(name).shape
@@ -156,7 +156,7 @@ def _padded_at_run_time(node: Node, value: Value, pads: Sequence[tuple[int, int]
 
 
 def _pads(node: Node) -> list[tuple[int, int]]:
-    """Returns the elements before and after each axis."""
+    """Returns the padding before and after each axis."""
     pads = node.const(1, "paddings").astype(np.int64)
     if pads.shape != (len(node.value(0).order), 2) or pads.min(initial=0) < 0:
         raise ShapeError(f"paddings {pads.tolist()} of {node.type(0)}")
@@ -165,7 +165,7 @@ def _pads(node: Node) -> list[tuple[int, int]]:
 
 @imports("MIRROR_PAD")
 def mirror_pad(node: Node) -> Results:
-    """Pads with the reversed elements at each end: without the last element (REFLECT) or with it."""
+    """Pads with mirrored elements at each end, without repeating the edge (REFLECT) or with it (SYMMETRIC)."""
     value, pads = node.value(0), _pads(node)
     if node.option("Mode") == 0:
         before, after = (tuple(pads[axis][side] for axis in value.order) for side in (0, 1))
@@ -203,7 +203,7 @@ def broadcast_to(node: Node) -> Results:
 
 @imports("SLICE")
 def slice_(node: Node) -> Results:
-    """Operands: x, begin, size; of size -1 the rest of the axis."""
+    """Operands: x, begin, size; a size of -1 means up to the end of the axis."""
     value, begins, sizes = node.value(0), node.dims(1, "begin"), node.dims(2, "size")
     shape = value.type.shape
     if not len(begins) == len(sizes) == len(shape):
@@ -219,7 +219,7 @@ def slice_(node: Node) -> Results:
 
 
 def sliced(node: Node, value: Value, starts: Sequence[Dim], ends: Sequence[Dim], steps: Sequence[int]) -> Value:
-    """Returns an entry an axis of the tensor."""
+    """Slices a value; starts, ends and steps have an entry for each axis of the tensor."""
     def dims_tensor(dims: Sequence[Dim], what: str) -> str:
         return node.builder.shape_constant([dims[axis] for axis in value.order], f"{node.name}.{what}")
 
@@ -231,8 +231,8 @@ def sliced(node: Node, value: Value, starts: Sequence[Dim], ends: Sequence[Dim],
 
 @imports("STRIDED_SLICE")
 def strided_slice(node: Node) -> Results:
-    """x[begin:end:stride, …] as Python writes it: bits of masks say which entries are open at the beginning or end, are
-    `...` or None, or one index, whose axis goes."""
+    """Slices as Python's x[begin:end:stride, …]. Bits of the masks say which entries are open at the beginning or end,
+    are `...` or None (a new axis), or are a single index, whose axis is removed."""
     value = node.value(0)
     begins, ends, steps = (node.dims(index, what) for index, what in ((1, "begin"), (2, "end"), (3, "strides")))
     if node.option("Offset", False):
@@ -247,7 +247,7 @@ def strided_slice(node: Node) -> Results:
     if taken > len(shape):
         raise ShapeError(f"{taken} slices of {value.type}")
     cuts: list[tuple[Dim, Dim, int]] = []
-    result: list[Dim | None] = []  # None: the extent of the next axis that stays
+    result: list[Dim | None] = []  # None: the extent of the next axis that is kept
     for bit in range(entries + (dots[0] == entries)):
         if bit == dots[0]:
             rest = len(shape) - taken
@@ -260,7 +260,7 @@ def strided_slice(node: Node) -> Results:
             cuts.append(cut)
             result += [None] * stays
             if not stays:
-                result.append(-1)  # an axis that goes
+                result.append(-1)  # an axis that is removed
     whole = sliced(node, value, *zip(*cuts, strict=True)) if cuts else value
     left = iter(whole.type.shape)
     extents: list[Dim] = []
@@ -275,7 +275,7 @@ def strided_slice(node: Node) -> Results:
 
 
 def _cut(node: Node, bit: int, begins, ends, steps, has, extent: Dim) -> tuple[tuple[Dim, Dim, int], bool]:
-    """Start, end and step of one entry, and whether its axis stays."""
+    """Returns start, end and step of one entry, and whether its axis is kept."""
     start, step = begins[bit], steps[bit]
     if not isinstance(step, int) or step == 0:
         raise ShapeError(f"stride {step}")
@@ -291,7 +291,7 @@ def _cut(node: Node, bit: int, begins, ends, steps, has, extent: Dim) -> tuple[t
     end = (FAR if step > 0 else -FAR) if has["End"][bit] else ends[bit]
     if isinstance(start, int) and isinstance(end, int) and isinstance(extent, int) and \
             not range(*slice(start, end, step).indices(extent)):
-        return (0, 0, 1), True  # where ONNX takes the first element of what begins before it
+        return (0, 0, 1), True  # empty; ONNX would clamp the start to the first element
     return (start, end, step), True
 
 
@@ -319,7 +319,7 @@ def shape_of(node: Node) -> Results:
 
 @imports("BROADCAST_ARGS")
 def broadcast_args(node: Node) -> Results:
-    """The shape that operands of two shapes broadcast to."""
+    """Returns the shape that two shapes, the operands, broadcast to."""
     return _shape(node, broadcast(node.dims(0, "shape"), node.dims(1, "shape")))
 
 
@@ -344,7 +344,7 @@ def range_(node: Node) -> Results:
     return node.onnx("Range", *(node.emit("reshape", node.plain(index), shape=()) for index in range(3)))
 
 
-# --- blocks of space in the batch --------------------------------------------------------------------------------
+# --- space to batch and back --------------------------------------------------------------------------------------
 
 @imports("SPACE_TO_BATCH_ND")
 def space_to_batch(node: Node) -> Results:
@@ -352,7 +352,7 @@ def space_to_batch(node: Node) -> Results:
 
 
 def space_in_batch(node: Node, fill: float) -> str:
-    """Operands: x [N, spatial…, rest…], block [M], paddings [M, 2], which hold `fill`."""
+    """Operands: x [N, spatial…, rest…], block [M], paddings [M, 2]. The padding is filled with `fill`."""
     block, pads = _block(node, 2)
     rank, axes = len(node.value(0).order), len(block)
     x = node.plain(0)
@@ -394,7 +394,7 @@ def batch_to_space(node: Node) -> Results:
 
 
 def _block(node: Node, index: int) -> tuple[list[int], np.ndarray]:
-    """Returns the extents of a block, and what is added or cut off at both ends of each of its axes."""
+    """Returns the extents of a block, and the padding or cropping at both ends of each of its axes, [M, 2]."""
     block = node.const(1, "block_shape").reshape(-1).tolist()
     ends = node.const(index, "paddings").astype(np.int64)
     fits = 0 < len(block) < len(node.value(0).order) and ends.shape == (len(block), 2)

@@ -22,19 +22,19 @@ from .value import Order, Value, common_order, moved, plain
 if TYPE_CHECKING:
     from .states import States
 
-#: The results of an importer, one for each output: a value of the builder has its axes as in the file.
+#: The results of an importer, one for each output. A str is a value of the builder with its axes as in the file.
 Results = Sequence[Union[str, Value]]
 
 
 class Unsupported(MegccError):
-    """An error for valid files that this front end does not read."""
+    """Raised for a valid operator that this front end does not support."""
 
 
 class Node:
-    """An operator of the file whose operands are imported.
+    """An operator of the file whose operands have been imported.
 
-    operands: its inputs, None for absent ones. results: the file's tensors of its outputs. intermediates: the file's
-        tensors of intermediate values. states: the variables that are kept from run to run.
+    operands: its inputs, None for absent ones. results: the file's tensors for its outputs. intermediates: the file's
+        tensors for intermediate values. states: the variables that are kept from run to run.
     """
 
     def __init__(self, builder: Builder, operator: Operator, name: str, operands: Sequence[Value | None],
@@ -100,7 +100,7 @@ class Node:
         return numbers[0]
 
     def axes(self, index: int, rank: int) -> tuple[int, ...]:
-        """Returns an operand that names axes, from the front and sorted."""
+        """Returns a constant operand with axes, made non-negative and sorted."""
         return axes_of([int(axis) for axis in dict.fromkeys(axis_of(int(axis), rank) for axis in
                                                             self.const(index, "axis").reshape(-1))], rank)
 
@@ -110,7 +110,7 @@ class Node:
         return SpelledNode(self.builder, op_type, self.name, inputs, attrs or {}, outputs)
 
     def onnx(self, op_type: str, *inputs: str, outputs: int = 1, **attrs) -> tuple[str, ...]:
-        """Imports this as an ONNX operator."""
+        """Imports the node as an ONNX operator."""
         return onnx_importer(op_type)(self.spelled(op_type, inputs, attrs, outputs))
 
     def emit(self, kind: str, *inputs: str, **attrs) -> str:
@@ -134,14 +134,14 @@ class Node:
         return Value(self.builder, name, order)
 
     def images(self, value: Value, order: Order) -> str:
-        """Returns an operand with its axes in this order, of the same rank."""
+        """Returns an operand with its axes in this order; its rank must be that of the order."""
         if len(value.order) != len(order):
             raise ShapeError(f"wants a tensor of {len(order)} axes, not {value.type}")
         return self.in_order(value, order)
 
     def in_common_order(self, values: Sequence[Value], make: Callable[[list[str], Order], str]) -> Value:
-        """Imports an operator that treats all axes alike. make: gets the operands in one order of axes, with axes of
-        one element added to those of lower rank, and returns a value in that order."""
+        """Imports an operator that treats all axes equally, such as an elementwise one. make: gets the operands in one
+        order of axes, those of lower rank with axes of extent 1 prepended, and returns a value in that order."""
         rank = max(len(value.order) for value in values)
         order = common_order(values, rank)
         return self.made(make([self._aligned(value, order) for value in values], order), order)
@@ -157,8 +157,7 @@ class Node:
         return moved(self.builder, tall, order, self.name)
 
     def reshaped(self, value: Value, shape: Sequence[Dim]) -> Value:
-        """Returns the value with another shape. If only axes of one element are added or removed, it keeps its
-        order."""
+        """Reshapes a value. If only axes of extent 1 are added or removed, it keeps its order of axes."""
         shape, before = tuple(shape), value.type.shape
         if shape == before:
             return value
@@ -173,7 +172,7 @@ class Node:
         return self.made(self.emit("reshape", value.name, shape=tuple(shape[axis] for axis in order)), tuple(order))
 
     def without(self, value: Value, axes: Sequence[int]) -> Value:
-        """Returns the value without axes of one element."""
+        """Returns the value without these axes, whose extent is 1."""
         return self.reshaped(value, [extent for axis, extent in enumerate(value.type.shape) if axis not in axes])
 
     def activated(self, result: str | Value) -> Value:
@@ -188,7 +187,7 @@ class Node:
         return self.made(self.emit(kind, value.name, **attrs), value.order)
 
 
-#: Fused activations as operators of ours. TANH and SIGN_BIT are not among them: LiteRT's kernels pass over them.
+#: Fused activations as our operators. TANH and SIGN_BIT are missing because LiteRT's kernels ignore them.
 ACTIVATIONS: dict[int, tuple[str, dict[str, float]]] = {
     tflite.ActivationFunctionType.RELU: ("relu", {}),
     tflite.ActivationFunctionType.RELU_N1_TO_1: ("clip", {"lo": -1.0, "hi": 1.0}),
@@ -202,8 +201,8 @@ IMPORTERS: dict[str, Importer] = {}
 
 
 def imports(*kinds: str, fused: bool = False):
-    """Returns a decorator that registers the importer of operators. fused: the first result may have a fused
-    activation."""
+    """Returns a decorator that registers an importer for operators. fused: the operators have the option of a fused
+    activation, which is then applied to the first result."""
     def add(function: Importer) -> Importer:
         def activated(node: Node) -> Results:
             first, *rest = function(node)

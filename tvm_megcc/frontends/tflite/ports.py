@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inputs and outputs of a TFLite file, read before any operator is imported: its signatures, inputs and outputs."""
+"""Reads the signatures, inputs and outputs of a TFLite file, without importing operators."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ... import folders
 from ...errors import ModelError, quoted
 from .file import File, read
 
-#: Layers whose states are those of a run.
+#: Layers whose states begin with zero in each run, unless the user keeps them.
 _RECURRENT = ("UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN")
 _ONE_SIGNATURE = "Say which with --signature NAME"
 
 
 def load(path: str | Path, signature: str = "") -> File:
-    """Returns the file with the graph of a signature as the one that is called.
+    """Reads a file and selects the subgraph of a signature.
 
     Raises:
-        ModelError: where there is no file, or no TFLite file, or none or several such graphs.
+        ModelError: if the file cannot be read, is not a TFLite file, or has none or several such subgraphs.
     """
     try:
         file = read(folders.read(path), str(path))
@@ -30,7 +30,7 @@ def load(path: str | Path, signature: str = "") -> File:
 
 
 def _which(file: File, signature: str, subject: str) -> int:
-    """Returns the graph that is compiled."""
+    """Returns the index of the subgraph to compile."""
     names = ", ".join(name for name, _ in file.signatures)
     if signature:
         if signature not in dict(file.signatures):
@@ -45,21 +45,20 @@ def _which(file: File, signature: str, subject: str) -> int:
 
 
 def input_dims(path: str | Path, signature: str = "") -> dict[str, tuple[int | None, ...]]:
-    """Returns shapes of the inputs as the file has them without being told another one."""
+    """Returns the default shapes of the inputs; None for a dynamic extent."""
     file = load(path, signature)
     names = names_of(file, file.inputs)
     return {names[index]: file.tensors[index].shape for index in file.inputs}
 
 
 def port_names(path: str | Path, signature: str = "") -> dict[int, str]:
-    """Returns the names of inputs and outputs by their tensors' numbers. In a file some have no name, or one of
-    others."""
+    """Returns tensor index -> name of the inputs and outputs. Missing and duplicate names of the file are replaced."""
     file = load(path, signature)
     return names_of(file, [*file.inputs, *file.outputs])
 
 
 def restarting(path: str | Path, states: Collection[str], signature: str = "") -> list[str]:
-    """States of recurrent layers that begin with zeros in every run, since they are not among these: their names."""
+    """Returns the names of recurrent layers' states that are not in `states`, and so begin with zero in each run."""
     file = load(path, signature)
     found = (file.tensors[index] for operator in file.operators if operator.kind in _RECURRENT
              for index in operator.inputs if index >= 0)
@@ -67,7 +66,7 @@ def restarting(path: str | Path, states: Collection[str], signature: str = "") -
 
 
 def only_micro(path: str | Path, signature: str = "") -> str:
-    """Returns an operator of the file that TFLite Micro has and LiteRT has not, or ends with; "" if there is none."""
+    """Returns an operator of the file that TFLite Micro supports, and that LiteRT lacks or crashes on; "" for none."""
     file = load(path, signature)
     for operator in file.operators:
         states = [file.tensors[index].dtype for index in operator.inputs[4:5]] if operator.kind == "SVDF" else []
@@ -77,7 +76,7 @@ def only_micro(path: str | Path, signature: str = "") -> str:
 
 
 def names_of(file: File, indices: Sequence[int]) -> dict[int, str]:
-    """Returns names of inputs or outputs, distinct ones."""
+    """Returns distinct names for inputs or outputs."""
     names: dict[int, str] = {}
     for index in indices:
         name = hint = file.tensors[index].name or f"tensor{index}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matrix products, and what works along one or some axes."""
+"""Imports matrix products, and operators along axes such as softmax and reductions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .value import Value
 
 @imports("FULLY_CONNECTED", fused=True)
 def fully_connected(node: Node) -> Results:
-    """x flattened to rows, times the transposed of weights [outputs, inputs]."""
+    """Flattens x to [rows, inputs] and multiplies it by the transpose of the weights [outputs, inputs]."""
     if node.option("WeightsFormat", 0):
         raise Unsupported("its weights are shuffled, which is not supported; convert the model for a current TFLite")
     w, shape = node.type(1), node.type(0).shape
@@ -52,7 +52,7 @@ def softmax(node: Node) -> Results:
 
 @imports("L2_NORMALIZATION", fused=True)
 def l2_normalization(node: Node) -> Results:
-    """x over the root of the sum of squares along the last axis, which counts as 1e-6 at least."""
+    """Divides x by its L2 norm along the last axis; the sum of squares is at least 1e-6."""
     value = node.value(0)
     axis = value.order.index(len(value.order) - 1)
     squares = node.emit("reduce_sum", node.emit("mul", value.name, value.name), axes=(axis,), keepdims=True)
@@ -70,7 +70,7 @@ def reduction(node: Node) -> Results:
     count = product(value.type.shape[axis] for axis in axes)
     dtype = value.type.dtype
     if node.kind == "MEAN" and dtype in ("int32", "int64") and isinstance(count, int) and count > 0:
-        # The quotient of a sum of 64 bits, towards zero.
+        # An integer mean is the int64 sum divided by the count, rounded towards zero.
         wide = value if dtype == "int64" else node.made(node.emit("cast", value.name, dtype="int64"), value.order)
         total = reduced(node, wide, "reduce_sum", axes, keepdims)
         (mean,) = emit_broadcast(node.spelled(), "div", (total.name, node.constant(count, "int64")))
@@ -118,7 +118,7 @@ def top_k(node: Node) -> Results:
 
 @imports("ONE_HOT")
 def one_hot(node: Node) -> Results:
-    """Indices outside give `off` everywhere."""
+    """Imports ONE_HOT. An index out of range gives `off` everywhere."""
     indices, depth = node.type(0), node.number(1, "depth")
     rank = indices.rank + 1
     axis = axis_of(node.option("Axis"), rank)

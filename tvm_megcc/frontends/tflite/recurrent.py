@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent layers of float32. Each run begins with states of zeros, as LiteRT does after `reset_all_variables`, but
-for those that somebody asks for."""
+"""Imports float32 recurrent layers. Each run begins with zero states, as LiteRT does after `reset_all_variables`,
+except for states that the user keeps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .node import Node, Results, Unsupported, imports
 from .recurrent_steps import STATES, needs_steps
 from .recurrent_steps import lstm as lstm_steps
 
-#: Operands of an LSTM by what they belong to, in the order of our gates: i, o, f, c.
+#: Operands of an LSTM for the inputs, recurrent weights and biases, each in the order of ONNX's gates: i, o, f, c.
 _INPUT, _RECURRENT, _BIAS = (1, 4, 2, 3), (5, 8, 6, 7), (12, 15, 13, 14)
 _PEEPHOLES = (9, 11, 10)
 
@@ -30,7 +30,8 @@ def _activation(node: Node) -> str:
 
 @imports("UNIDIRECTIONAL_SEQUENCE_LSTM")
 def lstm(node: Node) -> Results:
-    """Without an input gate (its weights are absent) that gate is 1 - f: a sigmoid of what is added to f, negated."""
+    """Imports an LSTM. Without weights of the input gate (a CIFG layer) that gate is 1 - f, computed as the sigmoid of
+    f's negated sum."""
     if needs_steps(node):
         return lstm_steps(node)
     coupled = not node.has(_INPUT[0])
@@ -54,7 +55,7 @@ def lstm(node: Node) -> Results:
 
 
 def _stacked(node: Node, operands: tuple[int, ...], coupled: bool) -> np.ndarray:
-    """Returns weights of the gates above each other: i, o, f and, but for peepholes, c."""
+    """Stacks weights of the gates in the order i, o, f, c; peepholes have no c."""
     given = [node.const(index, "weights") if node.has(index) else None for index in operands]
     like = next((array for array in given if array is not None), None)
     if like is None:
@@ -84,7 +85,7 @@ def _time_first(node: Node) -> str:
 
 
 def _without_directions(node: Node, y: str):
-    """[time, 1, batch, units] as the file has it."""
+    """Returns [time, 1, batch, units] in the file's layout, without the axis of directions."""
     steps, _, batch, units = node.type_of(y).shape
     name = node.emit("reshape", y, shape=(steps, batch, units))
     return node.made(name, (0, 1, 2) if node.option("TimeMajor") else (1, 0, 2))

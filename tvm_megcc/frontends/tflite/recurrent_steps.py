@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports recurrent layers with int8 weights and float activations, with projections, or with normalised gates. One
-product for all steps computes what inputs add to the gates. Each run begins with zero states, except states that the
-caller keeps."""
+"""Imports recurrent layers with int8 weights and float activations, projections, or layer-normalised gates. One matrix
+product computes the inputs' part of the gates for all steps. Each run begins with zero states, except states that the
+user keeps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .kept import asked_for, keep_state, limit_of, state_before
 from .node import Node, Results, Unsupported
 from .quantized.hybrid import hybrid, multiplied, scales
 
-#: Operands of an LSTM by what they belong to, in our order of gates: i, f, c, o; of peepholes i, f, o.
+#: Operands of an LSTM, in our order of gates: i, f, c, o; peepholes in the order i, f, o.
 INPUT, RECURRENT, PEEPHOLES, BIAS = (1, 2, 3, 4), (5, 6, 7, 8), (9, 10, 11), (12, 13, 14, 15)
 PROJECTION, PROJECTION_BIAS, STATES, NORMS = 16, 17, (18, 19), (20, 21, 22, 23)
 
@@ -23,13 +23,13 @@ _ACTIVATIONS = {tflite.ActivationFunctionType.TANH: "tanh", tflite.ActivationFun
 
 
 def needs_steps(node: Node) -> bool:
-    """Whether an LSTM layer of floats has more than ONNX's."""
+    """Whether a float LSTM has features that ONNX's LSTM lacks."""
     return any(map(node.has, (PROJECTION, PROJECTION_BIAS, *NORMS)))
 
 
 @hybrid("UNIDIRECTIONAL_SEQUENCE_LSTM")
 def lstm(node: Node) -> Results:
-    """Imports an LSTM, also in floats. Without an input gate (its weights are absent) that gate is 1 - f."""
+    """Imports an LSTM, also of float weights. Without weights of the input gate (a CIFG layer) that gate is 1 - f."""
     coupled = not node.has(INPUT[0])
     gates, normalised = range(int(coupled), 4), any(map(node.has, NORMS))
     r = _stacked(node, [RECURRENT[gate] for gate in gates])
@@ -63,13 +63,13 @@ def rnn(node: Node) -> Results:
 
 
 def order(node: Node) -> tuple[int, ...]:
-    """Returns axes of a sequence, the first being that of time."""
+    """Returns the permutation of a sequence's axes that puts time first."""
     return (0, 1, 2) if node.option("TimeMajor", False) else (1, 0, 2)
 
 
 def _steps(node: Node, x: str, r: np.ndarray, scale: str, others: Sequence[str], gates: int, states: Sequence[int],
            **attrs) -> str:
-    """states: operands that are h and, of LSTM layers, c."""
+    """Emits the recurrent operator over all steps. states: indices of the operands h and, for an LSTM, c."""
     function = node.option("FusedActivationFunction")
     if function not in _ACTIVATIONS:
         raise Unsupported(f"activation {function} of a recurrent layer is not supported")
@@ -120,7 +120,7 @@ def _scale(node: Node, index: int) -> np.ndarray:
 
 
 def _scales(node: Node, operands: Sequence[int], r: np.ndarray) -> str:
-    """Returns those of the recurrent weights and of the projection, "" of floats."""
+    """Returns the scales of the recurrent weights and of the projection as a constant, "" for float weights."""
     if r.dtype != np.int8:
         return ""
     own = [_scale(node, index)[0] for index in operands]
@@ -129,6 +129,6 @@ def _scales(node: Node, operands: Sequence[int], r: np.ndarray) -> str:
 
 
 def _floats(node: Node, index: int) -> np.ndarray:
-    """Constants of floats, or of int8 with a scale."""
+    """Returns a constant as float32; int8 is dequantised."""
     array = node.const(index, "weights")
     return array if array.dtype == np.float32 else array.astype(np.float32) * _scale(node, index)

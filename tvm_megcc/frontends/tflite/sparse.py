@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sparse constants of a TFLite file, as the schema's SparsityParameters describe them (TACO's storage by levels).
 
-A constant is a tree: a level for each axis in the order of traversal, then one for each axis of the blocks that axes
-are cut into. A dense level has all its coordinates under each entry of the level above; a sparse one has, as rows of a
-CSR matrix have, those of `indices` from `segments[entry]` to `segments[entry + 1]`. The leaves are the values.
+A constant is a tree. It has a level for each axis in the order of traversal, then one for each axis of the blocks that
+axes are divided into. In a dense level, each entry of the level above has all coordinates. In a sparse level, as in
+CSR, it has the coordinates `indices[segments[entry]:segments[entry + 1]]`. The leaves are the values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Level:
-    """size: coordinates of a dense level. segments and indices: of a sparse one, None of a dense one."""
+    """A level of the tree. size: the number of coordinates of a dense level. segments, indices: those of a sparse
+    level, None for a dense one."""
 
     size: int
     segments: np.ndarray | None = None
@@ -25,15 +26,15 @@ class Level:
 
 def dense(values: np.ndarray, shape: Sequence[int], order: Sequence[int], blocks: Sequence[int],
           levels: Sequence[Level]) -> np.ndarray:
-    """Returns the constant with its zeros.
+    """Returns the constant in dense form.
 
     Args:
-        values: those of the leaves, in the order of the tree, of one axis.
-        order: the axis of each level; from the rank on, those within blocks.
-        blocks: the axis that each axis of the blocks is a piece of.
+        values: the values of the leaves in the order of the tree, one-dimensional.
+        order: the axis of each level; numbers from the rank on are axes within blocks.
+        blocks: the axis that each axis of the blocks divides.
 
     Raises:
-        ValueError: where the numbers do not fit together; nothing larger than the constant is allocated before.
+        ValueError: if the numbers contradict each other. No more memory than the dense constant's is allocated before.
     """
     rank, size = len(shape), int(np.prod(shape, dtype=object))
     require(sorted(order) == list(range(rank + len(blocks))) and len(levels) == len(order), "its axes")
@@ -45,7 +46,7 @@ def dense(values: np.ndarray, shape: Sequence[int], order: Sequence[int], blocks
             width[blocks[axis - rank]] = level.size
     require(all(each > 0 and extent % each == 0 for each, extent in zip(width, shape, strict=True)), "its blocks")
     strides = [int(np.prod(shape[axis + 1:], dtype=object)) for axis in range(rank)]
-    position = np.zeros(1, np.int64)  # of each entry of the level, in the dense constant
+    position = np.zeros(1, np.int64)  # flat index in the dense constant, for each entry of the level
     for level, axis in zip(levels, order, strict=True):
         extent = width[blocks[axis - rank]] if axis >= rank else shape[axis] // width[axis]
         stride = strides[blocks[axis - rank]] if axis >= rank else strides[axis] * width[axis]
@@ -66,6 +67,6 @@ def dense(values: np.ndarray, shape: Sequence[int], order: Sequence[int], blocks
 
 
 def require(holds: bool, what: str) -> None:
-    """Raises ValueError where something of a constant contradicts the rest."""
+    """Raises ValueError unless a property of the constant holds."""
     if not holds:
         raise ValueError(what)

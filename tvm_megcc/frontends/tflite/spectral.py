@@ -22,13 +22,14 @@ MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "SLICE", "STRIDED_SLI
 
 
 def real(tensor: Tensor) -> Tensor:
-    """One part of a complex tensor as the file would have it; others as they are."""
+    """Returns the file's tensor for one part of a complex tensor, with dtype float32; other tensors unchanged."""
     return replace(tensor, dtype="float32") if tensor.dtype == COMPLEX else tensor
 
 
 @imports("RFFT2D")
 def transform(node: Node) -> Results:
-    """float32 [...,H,W] -> complex64 [...,h,w/2+1], over the last two axes, cut or filled with zeros to h and w."""
+    """Imports RFFT2D: float32 [...,H,W] -> complex64 [...,h,w/2+1]. The last two axes are cut or zero-padded to h,
+    w."""
     type_, lengths = node.type(0), node.const(1, "fft_length").reshape(-1).tolist()
     if type_.rank < 2 or len(lengths) != 2 or not type_.is_static or any(n < 1 or n & (n - 1) for n in lengths):
         raise ShapeError(f"a transform of {type_} with lengths {lengths}, which are powers of two")
@@ -61,7 +62,7 @@ def _absolute(node: Node) -> Results:
     return [node.made(node.emit("sqrt", node.emit("add", *squares)), value.real.order)]
 
 
-#: Operators that make real numbers of complex ones. A cast drops the imaginary part, as LiteRT's does.
+#: Operators from complex to real numbers. A cast drops the imaginary part, as LiteRT's does.
 TO_FLOATS: dict[str, Callable[[Node], Results]] = {
     "REAL": _real, "CAST": _real, "IMAG": _imaginary, "COMPLEX_ABS": _absolute}
 
@@ -76,7 +77,7 @@ def _complex(node: Node) -> Complex:
 def by_parts(importer: Callable[[list, list[Tensor | None], list[Tensor]], list[Value]],
              operands: Sequence[Value | Complex | None], tensors: Sequence[Tensor | None],
              results: Sequence[Tensor]) -> list[Complex]:
-    """Returns the result of an operator of `MOVES`. importer: of operands that are real."""
+    """Imports an operator of `MOVES` for each part of its complex operands. importer: imports it for real operands."""
     parts = [importer([getattr(value, part) if isinstance(value, Complex) else value for value in operands],
                       [tensor and real(tensor) for tensor in tensors], [*map(real, results)])
              for part in ("real", "imaginary")]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The variables that a file keeps from run to run: tensors that operators update, and variables that it reads and
-assigns. In our graph each is an input, with the output that becomes it."""
+"""Imports the variables that a file keeps from run to run: tensors that operators update, and resource variables that
+it reads and assigns. In our graph each becomes a state: an input, and the output that replaces it after the run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .node import Unsupported
 from .quantized.importers import BYTES, of_tensor, zero
 from .value import Value, plain
 
-#: Operators on variables: they only read and assign.
+#: Operators that only declare, read, assign or initialise variables.
 VARIABLES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 
 
@@ -29,11 +29,11 @@ VARIABLES = ("VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE")
 class States:
     """The variables of a file.
 
-    asked: input -> output, for states of recurrent layers that begin with 0 in each run unless the user keeps them.
-        pairs: input -> the output that becomes it. begins: input -> its first value, if not 0. handles: tensors of the
-        file that name variables. current: the current values of variables. first: the value of each variable before the
-        first run, if the file states it. active: a bool value, whether this run executes the following operators; "" if
-        all runs do.
+    asked: input -> output, for states of recurrent layers that the user keeps; others begin with 0 in each run.
+    pairs: input -> the value that replaces it after the run. begins: input -> its initial value, if not 0.
+    handles: tensor -> the variable that it names. current: the current values of variables. first: the initial value of
+    each variable, if the file has one. active: a bool value, whether this run executes the following operators; "" if
+    all runs do.
     """
 
     builder: Builder
@@ -49,7 +49,7 @@ class States:
     active: str = ""
 
     def of(self, index: int) -> str:
-        """Returns the input for a tensor that operators update. Quantised integers begin with their zero point."""
+        """Returns the input for a tensor that operators update. Its initial value, if quantised, is the zero point."""
         if index not in self.tensors:
             tensor = self.file.tensors[index]
             self.tensors[index] = name = self._input(tensor, tensor.name or f"state{index}")
@@ -61,11 +61,11 @@ class States:
         return 0 <= index < len(self.file.tensors) and self.file.tensors[index].name in self.asked
 
     def keep(self, name: str, value: Value) -> None:
-        """Makes the value the next value of the input `name`, in runs that are active."""
+        """Stores a value as the next value of the input `name`; runs that are not active keep the old one."""
         self.pairs[name] = self._where(value, name) if self.active else value
 
     def every(self, cycles: int, hint: str) -> None:
-        """Makes the following operators active only in every n-th of the active runs."""
+        """Makes the following operators active in only one of each `cycles` active runs."""
         name = self._input(Tensor(f"{hint}.runs", (1,), (), "int32"), f"{hint}.runs")
         spelled = SpelledNode(self.builder, "", hint, (), {}, 1)
         (run,) = spelled.emit("elementwise", (name,), expr=X + 1)
@@ -75,7 +75,7 @@ class States:
         self.active = spelled.emit("logical_and", (self.active, full))[0] if self.active else full
 
     def held(self, value: Value, tensor: Tensor, active: str) -> Value:
-        """Returns a result of the network that keeps its last value in runs that are not active."""
+        """Returns an output of the network that keeps its last value in runs that are not active."""
         name = self._input(tensor, f"{tensor.name}.last")
         self.pairs[name] = self._where(value, name, active)
         return self.pairs[name]
@@ -128,7 +128,7 @@ class States:
         return [self.current[variable]]
 
     def _begin(self, index: int) -> None:
-        """Records the values that the graph `index`, which runs before the first run, assigns to variables."""
+        """Records the initial values that the subgraph `index`, called once before the first run, assigns."""
         graph, handles = self.file.graph(index), {}
         for operator in graph.operators:
             if operator.kind == "VAR_HANDLE":
@@ -140,10 +140,11 @@ class States:
 
 
 def _constant(first: Tensor, variable: Tensor, name: str) -> np.ndarray:
-    """Returns the constant that a graph assigns to a variable.
+    """Returns the constant that a subgraph assigns to a variable.
 
     Raises:
-        ShapeError: for another type than that of its reads; Unsupported: for a value that is computed.
+        ShapeError: if its type differs from the type that is read.
+        Unsupported: for a value that is computed.
     """
     if first.data is None:
         raise Unsupported(f"variable {quoted(name)} has a first value that another graph computes, "

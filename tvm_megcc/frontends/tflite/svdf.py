@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SVDF: each run adds one feature a filter to those of the last runs, which it weighs and sums up."""
+"""Imports SVDF. Each run appends one feature per filter to those of the last runs, and sums them with weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .quantized import fixed_point
 from .quantized.hybrid import hybrid, product_of_rows, scales
 from .quantized.importers import of_tensor, operand, quantised, requantize, result, typed, zero
 
-#: Operands: x [N,inputs], weights of features [filters,inputs], weights of times [filters,memory], bias, state.
+#: Operands: x [N,inputs], feature weights [filters,inputs], time weights [filters,memory], bias, state.
 _FEATURES, _TIMES, _BIAS, _STATE = 1, 2, 3, 4
 
 
@@ -37,7 +37,7 @@ def _remembered(node: Node, features: str) -> tuple[str, int]:
 
 
 def _of_units(node: Node, weighed: str, rank: int) -> str:
-    """Sums of weighed features [N,filters,memory] over the filters of each unit, with the bias: [N,units]."""
+    """Sums weighted features [N,filters,memory] over the filters of each unit and adds the bias: [N,units]."""
     batch, filters, memory = node.type_of(weighed).shape
     apart = node.emit("reshape", weighed, shape=(batch, filters // rank, rank * memory))
     sums = node.emit("reduce_sum", apart, axes=(2,), keepdims=False)
@@ -68,7 +68,7 @@ def hybrid_svdf(node: Node) -> Results:
 
 @quantised("SVDF", any_width=True)
 def quantised_svdf(node: Node) -> Results:
-    """int8, with features, their weights and the state of int16 (LiteRT) or of int8 (TFLite Micro). Both pass over the
+    """Imports an int8 SVDF whose time weights and state are int16 (LiteRT) or int8 (TFLite Micro). Both ignore the
     activation."""
     x, y, state = operand(node, 0), result(node), of_tensor(node.tensors[_STATE], ("int8", "int16"))
     kept = node.type(_TIMES).dtype

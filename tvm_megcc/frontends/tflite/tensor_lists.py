@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports TensorLists, to which a WHILE writes items: in our graph, tensors with a first axis for the items.
+"""Imports TensorLists, to which a WHILE writes items. In our graph they are tensors with a first axis for the items.
 
-TensorFlow's converter spells a write as a concat of the items before it, the item and the items after it. In our graph
-it is one operator, whose result has the list's shape. With `select_tf_ops` the file has TensorFlow's own operators; a
-list that one of them reserves gets its type from the operator that stacks it.
+TensorFlow's converter expresses a write as a concat of the items before it, the item and the items after it. In our
+graph it is one operator, whose result has the list's shape. With `select_tf_ops` the file has TensorFlow's own
+operators; a list that one of them reserves gets its type from the operator that stacks it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from .node import Node, Results, Unsupported, imports
 
 #: The operator that replaces such concats: list, item, index.
 SET_ITEM = "TENSOR_LIST_SET_ITEM"
-#: TensorFlow's operators that make an empty list, that make a tensor of a list, and whose result is their first
-#: operand, updated.
+#: TensorFlow's operators that create an empty list, that stack a list into a tensor, and whose result is their updated
+#: first operand.
 RESERVE, STACK, SAME = "CUSTOM FlexTensorListReserve", "CUSTOM FlexTensorListStack", ("CUSTOM FlexTensorListSetItem",)
-#: The type of tensors of the file that are lists.
+#: The dtype of a file's tensors that are lists.
 LIST = "variant"
 _ADVICE = "convert the model without select_tf_ops, or its recurrent layers with unroll=True"
 
@@ -31,20 +31,21 @@ Graph = TypeVar("Graph", bound=Subgraph)
 
 
 def with_items(graph: Subgraph) -> Subgraph:
-    """Returns the graph with such operators instead of the concats; their slices are dead then."""
+    """Replaces concats that write an item by `SET_ITEM`. The slices that they read become dead code."""
     makers = {index: operator for operator in graph.operators for index in operator.outputs}
     return replace(graph, operators=tuple(_item(graph, makers, operator) or operator for operator in graph.operators))
 
 
 def with_lists(graph: Graph) -> Graph:
-    """Returns the graph in which lists have the shape and type of the tensor that is made of them."""
+    """Gives list tensors the shape and type of the tensor that they are stacked into."""
     if not any(operator.kind == RESERVE for operator in graph.operators):
         return graph
     return replace(graph, operators=tuple(_reserved(graph, operator) or operator for operator in graph.operators))
 
 
 def _reserved(graph: Subgraph, reserve: Operator) -> Operator | None:
-    """Returns the operator with the shape and the type of the tensor that is made of its list, if there is one."""
+    """Returns the reserving operator with the shape and type of the tensor that its list is stacked into; None if there
+    is none."""
     if reserve.kind != RESERVE:
         return None
     lists = set(reserve.outputs)
@@ -60,7 +61,7 @@ def _reserved(graph: Subgraph, reserve: Operator) -> Operator | None:
 
 
 def _item(graph: Subgraph, makers: Mapping[int, Operator], join: Operator) -> Operator | None:
-    """Returns the concat as an operator that sets an item, if it is one."""
+    """Returns a concat that writes an item as `SET_ITEM`; None for another concat."""
     if join.kind != "CONCATENATION" or len(join.inputs) != 3 or join.options.get("Axis") != 0 \
             or join.options.get("FusedActivationFunction", 0):
         return None
@@ -124,7 +125,7 @@ def set_item(node: Node) -> Results:
 
 @imports(RESERVE)
 def reserve(node: Node) -> Results:
-    """Operands: the shape of an item, of which -1 is not known, and the number of items."""
+    """Operands: the shape of an item, in which -1 is unknown, and the number of items."""
     shape, dtype = node.option("Shape"), node.option("Type")
     if shape is None or dtype not in ORDINARY:
         raise Unsupported(f"makes a list of which nothing is stacked; {_ADVICE}")

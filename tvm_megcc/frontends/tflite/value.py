@@ -24,13 +24,13 @@ IMAGES: dict[int, Order] = {3: (0, 2, 1), 4: (0, 3, 1, 2), 5: (0, 4, 1, 2, 3)}
 
 
 def plain(rank: int) -> Order:
-    """Returns the file's own order."""
+    """Returns the order of axes in the file: the identity."""
     return tuple(range(rank))
 
 
 class Value:
-    """A tensor. forms: values of the builder that hold it, by the order of their axes; the first was computed, or is
-    what the file has."""
+    """A tensor. forms: order of axes -> the builder's value that holds it so. The first one was computed, or is the
+    file's; the others are transposes of it."""
 
     def __init__(self, builder: Builder, name: str, order: Order | None = None):
         self.builder = builder
@@ -38,17 +38,17 @@ class Value:
 
     @property
     def order(self) -> Order:
-        """That of the value that was computed."""
+        """The order of axes of the value that was computed."""
         return next(iter(self.forms))
 
     @property
     def name(self) -> str:
-        """The value that was computed."""
+        """The name of the value that was computed."""
         return self.forms[self.order]
 
     @property
     def type(self) -> TensorType:
-        """With the axes as in the file."""
+        """The type, with the axes as in the file."""
         stored = self.builder.types[self.name]
         return stored.with_shape(stored.shape[self.order.index(axis)] for axis in range(stored.rank))
 
@@ -57,11 +57,12 @@ class Value:
         return self.name in self.builder.constants
 
     def renamed(self, names: dict[str, str]) -> None:
-        """After the builder has renamed values."""
+        """Follows a renaming of the builder's values."""
         self.forms = {order: names.get(name, name) for order, name in self.forms.items()}
 
     def in_order(self, order: Order, origin: str) -> str:
-        """Returns the builder's value with these axes; origin: the operator that wants it."""
+        """Returns the builder's value in this order of axes, transposing if necessary. origin: the operator that needs
+        it."""
         if order not in self.forms:
             perm = tuple(self.order.index(axis) for axis in order)
             self.forms[order] = moved(self.builder, self.name, perm, origin)
@@ -69,7 +70,7 @@ class Value:
 
 
 def moved(builder: Builder, name: str, perm: Sequence[int], origin: str) -> str:
-    """Returns a value with its axes in another order: a reshape where only axes of one element change places."""
+    """Transposes a value; by a reshape if only axes of extent 1 move."""
     shape = builder.types[name].shape
     wanted: tuple[Dim, ...] = tuple(shape[axis] for axis in perm)
     if tuple(perm) == plain(len(shape)):
@@ -81,7 +82,7 @@ def moved(builder: Builder, name: str, perm: Sequence[int], origin: str) -> str:
 
 
 def common_order(values: Sequence[Value], rank: int) -> Order:
-    """Returns the order in which an operator that works in any has the fewest operands brought into another."""
+    """Returns the order of axes in which the fewest operands need a transpose, for an operator that works in any."""
     full = [value for value in values if not value.is_constant and len(value.order) == rank]
     candidates = dict.fromkeys([*(value.order for value in full if value.order != plain(rank)), plain(rank)])
     return min(candidates, key=lambda order: sum(order not in value.forms for value in full))
@@ -89,7 +90,7 @@ def common_order(values: Sequence[Value], rank: int) -> Order:
 
 @dataclass
 class Complex:
-    """A tensor of complex numbers: two of the same shape."""
+    """A complex tensor: its real and imaginary parts, two tensors of the same shape."""
 
     real: Value
     imaginary: Value

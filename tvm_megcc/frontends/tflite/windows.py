@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions, pools, resized images: operators over channels, which come first in ours."""
+"""Imports convolutions, pooling and resizing. TFLite has channels last, our operators have them first."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ...ops.vision.interpolation import nearest_indices, source_coordinates, tab
 from .node import Node, Results, Unsupported, imports
 from .value import IMAGES, Value
 
-#: Pads as ONNX calls them.
+#: TFLite's padding -> ONNX's `auto_pad`.
 _PADDING = {tflite.Padding.SAME: "SAME_UPPER", tflite.Padding.VALID: "VALID"}
 #: TfLitePadding in the structures of custom operators: whether it is "same".
 _PADDING_IN_C = {1: True, 2: False}
 
 
 def windows(node: Node) -> dict:
-    """Strides, pads and dilations by ONNX's names."""
+    """Returns strides, pads and dilations as ONNX attributes."""
     padding = node.option("Padding")
     if padding not in _PADDING:
         raise Unsupported(f"padding {padding} is not known")
@@ -38,10 +38,11 @@ def channels(node: Node, index: int = 0) -> str:
 
 
 def convolution(node: Node, image: str, depthwise: bool) -> tuple[str, dict]:
-    """Returns weights of a quantised or hybrid convolution with outputs first, and the attributes of our operator.
+    """Returns the weights of a quantised or hybrid convolution, [outputs, inputs, height, width], and the attributes of
+    our operator.
 
     Raises:
-        ShapeError: for weights that do not fit the image.
+        ShapeError: if the weights' channels contradict the image's.
     """
     w = node.images(node.value(1), (3, 0, 1, 2) if depthwise else IMAGES[4])
     inputs, (outputs, each) = node.type_of(image).shape[1], node.type_of(w).shape[:2]
@@ -84,8 +85,8 @@ def conv3d(node: Node) -> Results:
 
 
 def transposed_shape(node: Node) -> Sequence[Dim]:
-    """Returns the shape of a transposed convolution's result: its first operand, or the shape that the file states
-    where only the run knows the operand. The operand is then not read."""
+    """Returns the shape of a transposed convolution's result: its first operand or, if that is computed at run time,
+    the shape that the file declares. The operand is then not read."""
     stated = node.results[0]
     known = node.spelled("", (node.plain(0),)).is_known(0)
     if known or len(stated.shape) != 4 or any(extent < 0 for extent in stated.signature[1:3]):
@@ -110,7 +111,7 @@ def conv_transpose(node: Node) -> Results:
 
 @imports("CUSTOM Convolution2DTransposeBias")
 def conv_transpose_of_mediapipe(node: Node) -> Results:
-    """x, weights, bias; its options are the three numbers of a C structure: padding, horizontal and vertical stride."""
+    """Operands: x, weights, bias. The options are a C struct of three numbers: padding, horizontal, vertical stride."""
     try:
         padding, *strides = struct.unpack("<3i", node.operator.custom)
     except struct.error:
@@ -125,8 +126,8 @@ def conv_transpose_of_mediapipe(node: Node) -> Results:
 
 
 def _transposed(node: Node, x: str, shape: Sequence[Dim], strides: Sequence[int], same: bool, bias: str) -> Value:
-    """Returns a transposed convolution with a result of this height and width. Elements of windows outside it are cut
-    off; elements that no window reaches are the bias."""
+    """Emits a transposed convolution with a result of this height and width. Elements of windows outside it are
+    cropped; elements that no window reaches equal the bias."""
     w = node.images(node.value(1), (3, 0, 1, 2))
     pads: list[int] = []
     ends: list[int] = []
@@ -147,7 +148,7 @@ def _transposed(node: Node, x: str, shape: Sequence[Dim], strides: Sequence[int]
 
 @imports("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D", fused=True)
 def pool(node: Node) -> Results:
-    """Pads count nowhere; L2_POOL_2D is the root of the mean square."""
+    """Imports pooling. Padding is not counted in means; L2_POOL_2D is the root of the mean square."""
     value = node.made(channels(node), IMAGES[4])
     return [pooled(node, value)]
 
@@ -181,7 +182,8 @@ def resize(node: Node) -> Results:
 
 
 def _by_tables(node: Node, x: str, sizes: tuple[Dim, ...], mode: str, corners: bool, half: bool) -> str:
-    """Nearest neighbours are chosen in float32, as TFLite does: on the border between two the numbers decide."""
+    """Resizes by gathering from tables of indices. Nearest neighbours are computed in float32, as in TFLite, since
+    rounding decides halfway between two."""
     operands = []
     for extent, result in zip(map(number, node.type_of(x).shape[2:]), map(number, sizes), strict=True):
         node.require_budget(result)
@@ -201,7 +203,7 @@ def _by_tables(node: Node, x: str, sizes: tuple[Dim, ...], mode: str, corners: b
 
 @imports("LOCAL_RESPONSE_NORMALIZATION")
 def local_response(node: Node) -> Results:
-    """Over `radius` channels on both sides; the factor is that of the sum, ours that of a mean."""
+    """Normalises over `radius` channels on both sides. TFLite's alpha multiplies a sum, ONNX's a mean."""
     size = 2 * int(node.option("Radius")) + 1
     (y,) = node.onnx("LRN", channels(node), size=size, alpha=float(node.option("Alpha")) * size,
                      beta=float(node.option("Beta")), bias=float(node.option("Bias")))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of one number of 16 bits: straight lines between 513 points, and roots."""
+"""Imports int16 functions of one operand: interpolation in LiteRT's tables of 513 points, and square roots."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ from .importers import (
 )
 from .int16 import shifted
 
-#: Lines of a table, each over so many bits of a number.
+#: Segments of a table, and the low bits of a number that are interpolated within a segment.
 _LINES, _BITS = 512, 7
 
 
 def _points(function: Callable[[np.ndarray], np.ndarray], x: Quantization, y: Quantization) -> np.ndarray:
-    """LiteRT's `LUTPopulateInt16`: points moved by half of what the line is off in its middle, in float32."""
+    """Returns the points of LiteRT's `LUTPopulateInt16`, in float32. Each point is moved by half of the error that the
+    line has in its middle."""
     low, high = np.float32(-2**15), np.float32(2**15 - 1)
     first = x.scale[0] * low
     step = (x.scale[0] * high - first) / np.float32(_LINES)
@@ -54,7 +55,7 @@ def _points(function: Callable[[np.ndarray], np.ndarray], x: Quantization, y: Qu
 
 
 def _lines(node: Node, points: np.ndarray) -> Results:
-    """Interpolates on the segment that the upper nine bits choose. Overflow of 16 bits wraps."""
+    """Interpolates on the segment that the upper nine bits select. int16 overflow wraps."""
     value, constant = node.value(0), node.spelled().constant
     slopes = np.diff(points).astype(np.int16).astype(np.int32)
     place = shifted(X, _BITS) + _LINES // 2
@@ -92,7 +93,7 @@ def absolute(node: Node) -> Results:
 
 @quantised("SQRT", any_width=True)
 def root(node: Node) -> Results:
-    """Computes the root in float32 and rounds towards zero. LiteRT ends where a number is negative; here its root is
+    """Computes the root in float32 and rounds towards zero. LiteRT aborts on a negative number; here the result is
     0."""
     dtype, x, y = same_types(node, WIDTHS), operand(node, 0), result(node)
     low, high = fixed_point.limits(dtype)
@@ -104,6 +105,6 @@ def root(node: Node) -> Results:
     return [looked_up(node, np.clip(whole, low, high).astype(dtype), node.value(0))]
 
 
-#: Operators that LiteRT computes on the numbers themselves, whatever their scales.
+#: Operators that LiteRT computes on the integers, ignoring their scales.
 for _kind in ("NEG", "FLOOR_DIV", "FLOOR_MOD", "BITWISE_XOR", "RIGHT_SHIFT"):
     QUANTISED[_kind] = WIDE[_kind] = IMPORTERS[_kind]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantised operators that move numbers, and change what these stand for or bring in others."""
+"""Imports quantised operators that move elements and also requantize them or insert padding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .importers import WIDTHS, looked_up, operand, quantised, require_same_scale
 
 @quantised("CONCATENATION", any_width=True)
 def concatenation(node: Node) -> Results:
-    """Operands of uint8 may have scales of their own."""
+    """Imports CONCATENATION. Only uint8 operands may differ in scale; they are requantized by a table."""
     y, dtype = result(node), same_types(node, WIDTHS)
     values = []
     for index, value in enumerate(node.values):
@@ -34,12 +34,12 @@ quantised("DENSIFY", any_width=True)(densify)
 
 @quantised("PAD", "PADV2", any_width=True)
 def pad(node: Node) -> Results:
-    """PAD adds what stands for 0."""
+    """Imports PAD and PADV2. PAD pads with the zero point."""
     return [padded(node, zero(result(node)))]
 
 
 @quantised("SPACE_TO_BATCH_ND", any_width=True)
 def space_to_batch(node: Node) -> Results:
-    """Around the image is what stands for 0."""
+    """Imports SPACE_TO_BATCH_ND. The padding is the zero point."""
     require_same_scales(node)
     return [space_in_batch(node, zero(result(node)))]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators on quantised numbers that compute each element by itself."""
+"""Imports elementwise operators on quantised tensors."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from .importers import (
     zero,
 )
 
-#: Bits by which operands of sums are scaled up.
+#: Bits by which the operands of a sum are shifted left, for precision.
 _UP = 20
 
 
 @quantised("ADD", "SUB")
 def sum_(node: Node) -> Results:
-    """Both operands in a common scale of 2^20 steps for each of the coarser one's, then in the result's."""
+    """Imports ADD and SUB. Operands are rescaled to twice the coarser scale over 2^20, added, and requantized."""
     same_types(node)
     a, b, y = operand(node, 0), operand(node, 1), result(node)
     twice = 2 * max(fixed_point.scale(a), fixed_point.scale(b))
@@ -66,7 +66,8 @@ def extreme(node: Node) -> Results:
 
 
 def _gelu(x: np.ndarray, approximate: bool) -> np.ndarray:
-    """Computes in float32, each step rounded as LiteRT does: a result halfway between two numbers depends on it."""
+    """Computes GELU in float32, with each step rounded as in LiteRT, since results halfway between two integers depend
+    on it."""
     x = x.astype(np.float32)
     half = np.float32(0.5) * x
     if approximate:
@@ -76,7 +77,7 @@ def _gelu(x: np.ndarray, approximate: bool) -> np.ndarray:
 
 
 def _log(x: np.ndarray, node: Node) -> np.ndarray:
-    """Computes the logarithm; numbers that are not positive give the least result."""
+    """Computes the logarithm; numbers ≤ 0 give the smallest result."""
     y = result(node)
     least = np.float32(fixed_point.limits(node.results[0].dtype).low - zero(y)) * y.scale[0]
     return np.where(x > 0, np.log(np.maximum(x, np.float32(1e-45))), least)
@@ -108,7 +109,7 @@ def leaky_relu(node: Node) -> Results:
 
 @quantised("PRELU")
 def prelu(node: Node) -> Results:
-    """One factor above the zero point, another times alpha below; of the two one is of 0."""
+    """Imports PRELU as a sum of two terms, for numbers above the zero point and below it; one of them is always 0."""
     same_types(node)
     x, alpha, y = operand(node, 0), operand(node, 1), result(node)
     above = fixed_point.multiplier(float(x.scale[0] / y.scale[0]))
@@ -134,14 +135,14 @@ def squared_difference(node: Node) -> Results:
     return [node.in_common_order(node.values, make)]
 
 
-#: Comparisons as operators of ours on int32, and whether their result is negated.
+#: Comparisons -> our int32 operator, and whether its result is negated.
 _COMPARISONS = {"EQUAL": ("equal", False), "NOT_EQUAL": ("equal", True), "LESS": ("less", False),
                 "GREATER_EQUAL": ("less", True), "GREATER": ("greater", False), "LESS_EQUAL": ("greater", True)}
 
 
 @wide("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
 def raw_comparison(node: Node) -> Results:
-    """Compares numbers of 16 bits as they are: LiteRT passes over their scales here."""
+    """Compares int16 numbers without rescaling, since LiteRT ignores their scales."""
     kind, turned = _COMPARISONS[node.kind]
 
     def make(names: list[str], order: Order) -> str:
@@ -154,7 +155,7 @@ def raw_comparison(node: Node) -> Results:
 @wide("EQUAL", "NOT_EQUAL")
 @quantised(*_COMPARISONS)
 def comparison(node: Node) -> Results:
-    """Both operands in 1 / 256."""
+    """Compares both operands after rescaling them to multiples of 1 / 256."""
     kind, turned = _COMPARISONS[node.kind]
     terms = [requantize((X - zero(each)) * 2**8, fixed_point.multiplier(fixed_point.scale(each)))
              for each in (operand(node, 0), operand(node, 1))]
@@ -171,7 +172,8 @@ def comparison(node: Node) -> Results:
 @wide("DIV")
 @quantised("DIV")
 def div(node: Node) -> Results:
-    """Times the reciprocal of the size of the divisor, in as many bits as the dividend leaves free."""
+    """Imports DIV: multiplies by the reciprocal of the divisor's absolute value, with as many bits as the dividend
+    leaves."""
     dtype = same_types(node, WIDTHS)
     a, b, y = operand(node, 0), operand(node, 1), result(node)
     within, factor = activation(node), fixed_point.multiplier(float(a.scale[0] / (b.scale[0] * y.scale[0])))
@@ -203,7 +205,7 @@ def div(node: Node) -> Results:
             room = node.emit("gather", constant(leading(most)), integers(X + most, signed), axis=0)
         else:
             room = integers(31 - _bits(maximum(X, -1 - X)), signed)
-        whole = call("rescale_fixed", X * 2, arg(1), arg(3) - 1)  # shifts end at 30, and -1 has room for 31
+        whole = call("rescale_fixed", X * 2, arg(1), arg(3) - 1)  # shifts end at 30: X * 2 gives one more
         expr = call("rescale_fixed", whole, factor.significand, float(factor.shift) - arg(2) - arg(3))
         return typed(node, clip(expr + zero(y), *within), signed, inverses, shifts, room)
 
@@ -211,14 +213,14 @@ def div(node: Node) -> Results:
 
 
 def _bits(size: Expr) -> Expr:
-    """Returns the bits of a number from 0 to 2^15."""
+    """Returns the number of significant bits of a number from 0 to 2^15."""
     total = minimum(size, 1)
     for power in range(1, 16):
         total = total + clip(size - (2**power - 1), 0, 1)
     return total
 
 
-#: Activations that are operators, as fused ones.
+#: Activation operators -> their lower and upper bounds.
 _CLAMPS = {"RELU": (0.0, None), "RELU_N1_TO_1": (-1.0, 1.0), "RELU6": (0.0, 6.0), "RELU_0_TO_1": (0.0, 1.0)}
 
 
@@ -233,10 +235,11 @@ def relu(node: Node) -> Results:
 
 @quantised("QUANTIZE", any_width=True)
 def quantize(node: Node) -> Results:
-    """Floats, or numbers of another scale; those of 16 bits with any zero point, also from and to int32."""
+    """Imports QUANTIZE of floats, or of integers of another scale. int16 may have any zero point, also from and to
+    int32."""
     y, within = of_tensor(node.results[0], (*WIDTHS, "int32"), True), fixed_point.limits(node.results[0].dtype)
     if node.type(0).dtype == "float32":
-        # The largest float below 1/2: added to 1/2 it gives 1 by rounding, added to a smaller number it does not.
+        # Rounds by adding the largest float below 1/2: 0.5 plus it rounds up to 1, a smaller number does not.
         real = clip(X / float(y.scale[0]), within.low - zero(y), within.high - zero(y))
         size = call("floor", call("abs", real) + 0.49999997)
         return [elementwise(node, call("nearest", call("if_lt", real, 0, -size, size)) + zero(y))]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TFLite's arithmetic of quantised numbers at compile time: real factors as integers, ranges, tables."""
+"""Computes TFLite's quantisation parameters at compile time: fixed-point multipliers, ranges and tables."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from ..file import Quantization
 
 
 def rounded(values: np.ndarray) -> np.ndarray:
-    """float32 to the nearest whole numbers, ties away from zero."""
+    """Rounds float32 to the nearest integer, ties away from zero."""
     whole = np.trunc(values)
     return whole + np.where(np.abs(values - whole) >= np.float32(0.5), np.sign(values), 0).astype(np.float32)
 
 
-#: Fused activations: the floats between which results lie.
+#: Fused activations -> the bounds of their results, in floats.
 _BOUNDS: dict[int, tuple[float | None, float | None]] = {
     tflite.ActivationFunctionType.NONE: (None, None), tflite.ActivationFunctionType.RELU: (0.0, None),
     tflite.ActivationFunctionType.RELU6: (0.0, 6.0), tflite.ActivationFunctionType.RELU_N1_TO_1: (-1.0, 1.0)}
 
 
 def activation_range(function: int, dtype: str, result: Quantization) -> Range | None:
-    """Returns the range of the results after a fused activation; None for one that quantised numbers have not."""
+    """Returns the integer range of the results after a fused activation; None for one that LiteRT does not quantise."""
     return None if function not in _BOUNDS else between(*_BOUNDS[function], dtype, result)
 
 
 def between(least: float | None, most: float | None, dtype: str, result: Quantization) -> Range:
-    """Returns the numbers that stand for floats between two; None: for no bound."""
+    """Returns the range of the integers that represent floats from `least` to `most`; None for no bound."""
     ends = limits(dtype)
     low, high = (end if bound is None else int(rounded(np.float32(bound) / result.scale)[0]) + int(result.zero_point[0])
                  for bound, end in zip((least, most), ends, strict=True))
@@ -39,33 +39,33 @@ def between(least: float | None, most: float | None, dtype: str, result: Quantiz
 
 
 def scale(quantization: Quantization) -> float:
-    """Returns the only one, as TFLite computes on in float64."""
+    """Returns the scale of a per-tensor quantisation, in float64, in which TFLite computes with it."""
     return float(quantization.scale[0])
 
 
 def products(x: Quantization, w: Quantization, result: Quantization, per_channel: bool) -> list[Multiplier]:
-    """From sums of products to results: a factor for each scale of the weights. Those with scales per channel are
-    multiplied in float64, the others' product is rounded to float32."""
+    """Returns the requantization multipliers of sums of products, one for each scale of the weights. As in TFLite, the
+    scales are multiplied in float64 if they are per channel, and the product is rounded to float32 otherwise."""
     if per_channel:
         return [multiplier(scale(x) * float(own) / scale(result)) for own in w.scale]
     return [multiplier(float(x.scale[0] * w.scale[0]) / scale(result))]
 
 
 def rescale(values: np.ndarray, factor: Multiplier) -> np.ndarray:
-    """`rescale_fixed` of int32."""
+    """Multiplies int32 numbers by a factor, as `rescale_fixed` does at run time."""
     significand, shift = (np.full(values.shape, part, np.int64) for part in factor)
     return FUNCTIONS["rescale_fixed"].numpy(values.astype(np.int32), significand, shift)
 
 
 def codes(dtype: str) -> np.ndarray:
-    """Returns all numbers of a type of 8 bits, in the order of a table."""
+    """Returns all values of an 8-bit type, in the order of a lookup table."""
     low, high = limits(dtype)
     return np.arange(low, high + 1, dtype=np.int32)
 
 
 def table(function: Callable[[np.ndarray], np.ndarray], x: Quantization, dtype: str, result: Quantization,
           result_dtype: str) -> np.ndarray:
-    """Tabulates a float function over all numbers of 8 bits, computed in float32."""
+    """Tabulates a float function over all values of an 8-bit type, computed in float32."""
     real = x.scale[0] * (codes(dtype) - np.int32(x.zero_point[0])).astype(np.float32)
     with np.errstate(all="ignore"):
         made = rounded(function(real).astype(np.float32) * (np.float32(1) / result.scale[0]))
@@ -77,7 +77,7 @@ def _saturated(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def requantize_table(x: Quantization, dtype: str, result: Quantization, result_dtype: str) -> np.ndarray:
-    """Returns the same floats in another scale, as CONCATENATION of uint8 computes them."""
+    """Returns a table that requantizes to another scale, as CONCATENATION of uint8 does."""
     factor = x.scale[0] * (np.float32(1) / result.scale[0])
     bias = -np.float32(x.zero_point[0]) * factor
     return _saturated(rounded(codes(dtype).astype(np.float32) * factor + bias) + np.float32(result.zero_point[0]),
@@ -85,7 +85,7 @@ def requantize_table(x: Quantization, dtype: str, result: Quantization, result_d
 
 
 def leaky_table(x: Quantization, dtype: str, result: Quantization, alpha: float) -> np.ndarray:
-    """LEAKY_RELU: one factor for numbers above the zero point, another below."""
+    """Returns the table of LEAKY_RELU, with one multiplier for numbers above the zero point and another below."""
     centred = codes(dtype) - np.int32(x.zero_point[0])
     identity = multiplier(float(x.scale[0] / result.scale[0]))
     slope = multiplier(float(x.scale[0] * np.float32(alpha) / result.scale[0]))
@@ -94,7 +94,7 @@ def leaky_table(x: Quantization, dtype: str, result: Quantization, alpha: float)
 
 
 def mean_multiplier(x: Quantization, result: Quantization, count: int) -> Multiplier:
-    """From the sum of `count` numbers to their mean in the result's scale."""
+    """Returns the multiplier from a sum of `count` numbers to their mean in the result's scale."""
     factor = multiplier(scale(x) / scale(result))
     shift = min(count.bit_length() - 1, 32, 31 + factor.shift)
     return Multiplier((factor.significand << shift) // count, factor.shift - shift)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of one number of 8 bits as LiteRT computes them without a table: in fixed point. A table each."""
+"""Tabulates functions of one 8-bit number that LiteRT computes in fixed point, without a table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def absolute(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
 
 
 def reciprocal_root(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
-    """1 / sqrt(x); of what is not positive the largest number."""
+    """Returns the table of 1 / sqrt(x); numbers ≤ 0 give the largest result."""
     up, (low, high) = 20, limits(dtype)
     factor = multiplier(1.0 / float(np.sqrt(x.scale[0]) * result.scale[0]))
     table = []
@@ -48,10 +48,10 @@ def reciprocal_root(x: Quantization, dtype: str, result: Quantization) -> np.nda
 
 
 def hard_swish(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
-    """x * relu6(x + 3) / 6 in fixed-point numbers of 16 bits.
+    """Returns the table of x * relu6(x + 3) / 6, computed in 16-bit fixed point.
 
     Raises:
-        ValueError: where the result's scale is more than 128 times finer than that of x.
+        ValueError: if the result's scale is more than 128 times finer than that of x.
     """
     fine = np.float32(1 / 128) * x.scale[0]
     out = multiplier(float(fine / result.scale[0]))
@@ -75,12 +75,12 @@ def hard_swish(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
 
 
 def _short(significand: int) -> int:
-    """Returns a significand of 31 bits in 15, saturated."""
+    """Rounds a 31-bit significand to 15 bits, saturating."""
     return min((significand + (1 << 15)) >> 16, 2**15 - 1)
 
 
 def reciprocals(size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """1 / size for numbers that are not negative, as significands and shifts: of 0 that of 1."""
+    """Returns significands and shifts of 1 / size, for sizes ≥ 0; 0 gives the reciprocal of 1."""
     size = np.maximum(size, 1).astype(np.int64)
     bits = np.frexp(size.astype(np.float64))[1].astype(np.int64)
     half = (((size << (32 - bits)) - 2**31) + 2**31) // 2
@@ -91,7 +91,7 @@ def reciprocals(size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def leading(most: int) -> np.ndarray:
-    """How often each number from -most to most can be doubled in int32."""
+    """Returns for each number from -most to most how often it can be doubled without overflow of int32."""
     values = np.arange(-most, most + 1)
     size = np.where(values < 0, ~values, values)
     return (31 - np.where(size > 0, np.frexp(size.astype(np.float64))[1], 0)).astype(np.int32)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of floats with weights of 8 bits: LiteRT measures the floats in the run, makes 8 bits of them, sums products
-of integers and takes the sums back into floats. So does this, number by number."""
+"""Imports products of floats with 8-bit weights, bit for bit as LiteRT computes them: it quantises the floats to int8
+by their range in the run, sums integer products, and dequantises the sums."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ..node import Importer, Node, Results, Unsupported
 from ..value import IMAGES
 from ..windows import channels, convolution
 
-#: Importers of operators on floats with weights of 8 bits.
+#: Importers of operators on floats with 8-bit weights.
 HYBRID: dict[str, Importer] = {}
 
-#: The largest numbers below 1/2: added to 1/2 they give 1 by rounding, added to smaller numbers they do not.
+#: The largest float32 and float64 below 1/2, added for rounding: 0.5 plus it rounds up to 1, a smaller number does not.
 _HALF, _HALF64 = 0.49999997, 0.49999999999999994
 
 
 def hybrid(*kinds: str, fused: bool = False):
-    """Returns a decorator that registers importers; fused: an activation may be after the first result."""
+    """Returns a decorator that registers importers. fused: a fused activation is applied to the first result."""
     def add(function: Importer) -> Importer:
         def activated(node: Node) -> Results:
             first, *rest = function(node)
@@ -37,7 +37,7 @@ def hybrid(*kinds: str, fused: bool = False):
 
 
 def is_hybrid(kind: str, operands: Sequence[Tensor | None], results: Sequence[Tensor]) -> bool:
-    """Whether an operator reads and gives floats, and has weights of 8 bits."""
+    """Whether an operator has float operands and results, and 8-bit weights."""
     first = operands[0] if operands else None
     return kind in HYBRID and first is not None and first.quantization is None \
         and first.dtype == ("int32" if kind == "EMBEDDING_LOOKUP" else "float32") \
@@ -46,7 +46,7 @@ def is_hybrid(kind: str, operands: Sequence[Tensor | None], results: Sequence[Te
 
 
 def scales(node: Node, index: int, axis: int) -> np.ndarray:
-    """Returns the scales of weights: one, or one for each element of an axis."""
+    """Returns the scales of weights: one, or one for each index of an axis."""
     tensor = node.tensors[index] if index < len(node.tensors) else None
     given = None if tensor is None else tensor.quantization
     if tensor is None or tensor.dtype != "int8" or given is None:
@@ -58,14 +58,14 @@ def scales(node: Node, index: int, axis: int) -> np.ndarray:
 
 
 def rounded(value: Expr, half: float = _HALF) -> Expr:
-    """To the nearest whole number, ties away from zero."""
+    """Rounds to the nearest integer, ties away from zero."""
     size = call("floor", call("abs", value) + half)
     return call("if_lt", value, 0, -size, size)
 
 
 def measured(node: Node, x: str, axes: Sequence[int], asymmetric: bool) -> tuple[str, str, str]:
-    """x as int8, its scale and, where it is asymmetric, its zero point in float32 ("" for 0): one for all along `axes`.
-    """
+    """Quantises x to int8 by its range along `axes`. Returns the int8 value, its scale and, if asymmetric, its zero
+    point in float32 ("" for 0)."""
     ends = {"axes": tuple(axes), "keepdims": True}
     if not asymmetric:
         size = node.emit("reduce_max", node.emit("abs", x), **ends)
@@ -76,7 +76,7 @@ def measured(node: Node, x: str, axes: Sequence[int], asymmetric: bool) -> tuple
     low, high = (node.emit("cast", node.compute(bound(X, 0), node.emit(kind, x, **ends)), dtype="float64")
                  for kind, bound in (("reduce_min", minimum), ("reduce_max", maximum)))
     step = node.compute(call("if_lt", X, arg(1), (arg(1) - X) / 255, 1), low, high)
-    # From the end that is nearer in steps.
+    # The zero point is computed from the end of the range that has fewer steps to 0.
     below, above = X / arg(2), arg(1) / arg(2)
     point = call("if_lt", 128 + call("abs", below), 127 + call("abs", above), -128 - below, 127 - above)
     point = call("if_lt", X, arg(1), clip(rounded(point, _HALF64), -128, 127), 0)
@@ -87,7 +87,8 @@ def measured(node: Node, x: str, axes: Sequence[int], asymmetric: bool) -> tuple
 
 
 def _dequantized(node: Node, sums: str, scale: str, own: np.ndarray, bias: str, trailing: int) -> str:
-    """Sums of products as floats: times both scales, with the bias. trailing: axes after that of the channels."""
+    """Dequantises sums of products: multiplies by both scales and adds the bias. trailing: the number of axes after
+    that of the channels."""
     factors = node.spelled().constant(own.astype(np.float32).reshape(-1, *(1,) * trailing))
     operands, expr = [sums, scale, factors], call("real", X) * (arg(1) * arg(2))
     if bias:
@@ -99,7 +100,8 @@ def _dequantized(node: Node, sums: str, scale: str, own: np.ndarray, bias: str, 
 
 @hybrid("CONV_2D", "DEPTHWISE_CONV_2D", fused=True)
 def conv(node: Node) -> Results:
-    """Each image has a scale of its own; a zero point too, where channels have their own scales or inputs."""
+    """Imports a convolution. Each image has a scale of its own, and a zero point too if it is grouped or the weights
+    have scales per channel."""
     depthwise = node.kind == "DEPTHWISE_CONV_2D"
     own, image = scales(node, 1, 3 if depthwise else 0), channels(node)
     w, attrs = convolution(node, image, depthwise)
@@ -116,7 +118,7 @@ def conv(node: Node) -> Results:
 
 @hybrid("FULLY_CONNECTED", fused=True)
 def fully_connected(node: Node) -> Results:
-    """Each row has a scale of its own."""
+    """Imports FULLY_CONNECTED. Each row of x has a scale of its own."""
     if node.option("WeightsFormat", 0):
         raise Unsupported("its weights are shuffled, which is not supported; convert the model for a current TFLite")
     own, shape = scales(node, 1, 0), node.type(0).shape
@@ -133,15 +135,15 @@ def fully_connected(node: Node) -> Results:
 
 def product_of_rows(node: Node, matrix: str, index: int, own: np.ndarray, asymmetric: bool, bias: str = "",
                     transposed: bool = True) -> str:
-    """Returns a matrix of floats times operand `index` or, turned, its transposed. own: its scales."""
+    """Multiplies a float matrix by operand `index` or its transpose. own: the scales of that operand."""
     weights = node.const(index, "weights") if asymmetric else None
     return multiplied(node, matrix, node.plain(index), weights, own, asymmetric, bias, transposed)
 
 
 def multiplied(node: Node, matrix: str, name: str, weights: np.ndarray | None, own: np.ndarray, asymmetric: bool,
                bias: str = "", transposed: bool = True) -> str:
-    """Returns the same of the value `name`. weights: what it is, wanted where the matrix is measured with zero
-    points."""
+    """Multiplies a float matrix by the value `name`, as `product_of_rows` does. weights: that value's constant, needed
+    if the matrix is quantised with zero points."""
     rank = node.type_of(matrix).rank
     x, scale, zero = measured(node, matrix, (rank - 1,), asymmetric)
     sums = node.emit("matmul_integer", x, name, trans_a=0, trans_b=int(transposed), a_zero=0, b_zero=0)
@@ -156,7 +158,7 @@ def multiplied(node: Node, matrix: str, name: str, weights: np.ndarray | None, o
 
 @hybrid("BATCH_MATMUL")
 def batch_matmul(node: Node) -> Results:
-    """Each row of the first operand has a scale of its own, and each column of the second may have one."""
+    """Imports BATCH_MATMUL. Each row of the first operand has a scale; each column of the second one may have one."""
     own = scales(node, 1, node.type(1).rank - (2 if node.option("AdjY") else 1))
     matrix = node.plain(0)
     if node.option("AdjX"):
@@ -168,7 +170,7 @@ def batch_matmul(node: Node) -> Results:
 
 @hybrid("EMBEDDING_LOOKUP")
 def embedding_lookup(node: Node) -> Results:
-    """Operands: rows that are wanted, table."""
+    """Operands: indices of rows, table."""
     own = scales(node, 1, 0)
     if len(own) > 1:
         raise Unsupported("a table with several scales is not supported")

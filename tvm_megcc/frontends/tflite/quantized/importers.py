@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantised operators of 8 bits, in integers: the bits of LiteRT's reference kernels."""
+"""Registers the importers of quantised operators. They compute in integers, bit for bit as LiteRT's reference
+kernels."""
 
 from __future__ import annotations
 
@@ -19,11 +20,11 @@ from .hybrid import HYBRID, is_hybrid
 
 BYTES = ("int8", "uint8")
 WIDTHS = (*BYTES, "int16")
-#: Importers of operators with quantised operands or results, and of those with numbers of 16 bits among them.
+#: Importers of operators with 8-bit operands or results, and of those that also have int16 ones.
 QUANTISED: dict[str, Importer] = {}
 WIDE: dict[str, Importer] = {}
 
-#: Operators that move numbers or choose among them, and do not mind what they stand for.
+#: Operators that move or select elements without regard to their scale.
 MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "SPLIT", "SPLIT_V", "UNPACK", "PACK", "SLICE", "TILE",
          "STRIDED_SLICE", "GATHER", "GATHER_ND", "BROADCAST_TO", "REVERSE_V2", "MIRROR_PAD", "SPACE_TO_DEPTH",
          "DEPTH_TO_SPACE", "EMBEDDING_LOOKUP", "RESIZE_NEAREST_NEIGHBOR", "ARG_MAX", "ARG_MIN", "SHAPE", "RANK",
@@ -32,7 +33,7 @@ MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "SPLIT", "SPLIT_V", "
 
 
 def quantised(*kinds: str, any_width: bool = False):
-    """Returns a decorator that registers an importer of quantised operators; any_width: of 16 bits too."""
+    """Returns a decorator that registers an importer of 8-bit operators. any_width: of int16 operators too."""
     def add(function: Importer) -> Importer:
         QUANTISED.update(dict.fromkeys(kinds, function))
         if any_width:
@@ -42,7 +43,7 @@ def quantised(*kinds: str, any_width: bool = False):
 
 
 def wide(*kinds: str):
-    """Returns a decorator that registers an importer of quantised operators on numbers of 16 bits."""
+    """Returns a decorator that registers an importer of int16 operators."""
     def add(function: Importer) -> Importer:
         WIDE.update(dict.fromkeys(kinds, function))
         return function
@@ -50,7 +51,8 @@ def wide(*kinds: str):
 
 
 def of_tensor(tensor: Tensor | None, dtypes: Sequence[str] = WIDTHS, any_zero: bool = False) -> Quantization:
-    """Returns the one scale of a tensor of 8 or 16 bits. any_zero: 16 bits may have a zero point."""
+    """Returns the quantisation of an 8-bit or 16-bit tensor, which must be per tensor. any_zero: whether int16 may have
+    a zero point other than 0."""
     if tensor is None or tensor.dtype not in dtypes or tensor.quantization is None:
         raise Unsupported(f"an operand or result of {'nothing' if tensor is None else tensor.dtype} beside quantised "
                           "ones is not supported")
@@ -85,19 +87,20 @@ def activation(node: Node) -> Range:
 
 
 def typed(node: Node, expr: Expr, *names: str) -> str:
-    """Returns an expression over integers, of the result's element type."""
+    """Emits an expression over integers, converted to the result's dtype."""
     return emit_broadcast(node.spelled(), "elementwise", names, expr=expr, dtype=node.results[0].dtype)[0]
 
 
 def requantize(expr: Expr, factor: Multiplier) -> Expr:
-    """Times a factor. 2^30 and more take what is not 0 beyond every result; LiteRT's shifts are not defined there."""
+    """Multiplies an expression by a factor. Factors from 2^30 on saturate every number except 0; LiteRT's shifts are
+    undefined there."""
     if factor.shift > 30:
         return clip(expr, -1, 1) * 2**30
     return call("rescale_fixed", expr, factor.significand, factor.shift)
 
 
 def shortened(factor: Multiplier) -> Multiplier:
-    """With a significand of 15 bits, as `rescale_once` takes it."""
+    """Returns the factor with a significand rounded to 15 bits, in the form that `rescale_once` takes."""
     significand = min((factor.significand + (1 << 15)) >> 16, 2**15 - 1)
     return Multiplier(significand, factor.shift + 16)
 
@@ -110,7 +113,7 @@ def same_types(node: Node, supported: Sequence[str] = BYTES) -> str:
 
 
 def require_same_scales(node: Node) -> None:
-    """Raises Unsupported where quantised operands and results do not all stand for the same floats."""
+    """Raises Unsupported unless all quantised operands and results have the same scale and zero point."""
     found = [tensor for tensor in (*node.tensors, *node.results) if tensor is not None and tensor.quantization]
     pairs = {(tensor.dtype, of_tensor(tensor).scale[0].item(), zero(of_tensor(tensor))) for tensor in found}
     if len(pairs) > 1:
@@ -125,15 +128,15 @@ def elementwise(node: Node, expr: Expr) -> Value:
 
 
 def looked_up(node: Node, table: np.ndarray, value: Value) -> Value:
-    """Returns a table at the numbers of 8 bits of a value."""
+    """Looks up each 8-bit number of a value in a table."""
     return node.made(node.emit("lookup", value.name, node.spelled().constant(table)), value.order)
 
 
 def importer_of(kind: str, operands: Sequence[Tensor | None], results: Sequence[Tensor]) -> Importer:
-    """Returns the importer of an operator for some tensors.
+    """Returns the importer of an operator for tensors of these types.
 
     Raises:
-        Unsupported: where nothing does.
+        Unsupported: if there is none.
     """
     if kind not in IMPORTERS and kind not in QUANTISED and kind not in HYBRID:
         raise Unsupported("this operator is not supported")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantised operators with numbers of 16 bits and weights of 8, in integers: the bits of LiteRT's reference kernels."""
+"""Imports quantised operators with int16 activations and int8 weights, bit for bit as LiteRT's reference kernels."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from .importers import (
 )
 from .products import spread, weights
 
-#: Bits by which operands of sums are scaled up.
+#: Bits by which the operands of a sum are shifted left, for precision.
 _UP = 15
-#: The largest number below 1/2: added to 1/2 it gives 1 by rounding, added to a smaller number it does not.
+#: The largest float64 below 1/2, added for rounding: 0.5 plus it rounds up to 1, a smaller number does not.
 _HALF = 0.49999999999999994
 #: Sigmoids at steps of 1 / 24 in 2^16, to the nearest, are these, but for one more where this has a bit.
 _MORE = (0x80000000000000000000000000000080
@@ -41,10 +41,10 @@ _MORE = (0x80000000000000000000000000000080
 
 
 def _sums(node: Node, x: str, w: np.ndarray, own: Quantization, index: int, groups: int, **attrs) -> str:
-    """Sums of products of a convolution, with the bias of operand `index`.
+    """Emits the int32 sums of products of a convolution, with the bias in operand `index`.
 
     Raises:
-        Unsupported: where some input has sums that need more than 32 bits.
+        Unsupported: if sums could overflow int32 for some input.
     """
     bias = node.const(index, "bias").astype(object).reshape(-1) if node.has(index) else np.zeros(len(w), object)
     most = np.abs(w.astype(np.int64)).reshape(len(w), -1).sum(1).astype(object) * 2**15 + abs(bias)
@@ -57,7 +57,7 @@ def _sums(node: Node, x: str, w: np.ndarray, own: Quantization, index: int, grou
 
 
 def _results(node: Node, sums: str, own: Quantization, x: Quantization, index: int) -> str:
-    """Sums as results: with a bias of 64 bits or none the factors have 15 bits, and sums are rounded once."""
+    """Requantizes sums. With an int64 bias or none, LiteRT's multipliers have 15 bits and sums are rounded once."""
     y = result(node)
     if own.zero_point.any():
         raise Unsupported("weights with a zero point are not supported with int16 operands")
@@ -97,7 +97,7 @@ def conv_transpose(node: Node) -> Results:
 
 @wide("FULLY_CONNECTED")
 def fully_connected(node: Node) -> Results:
-    """Returns a convolution of images of one pixel."""
+    """Imports FULLY_CONNECTED as a convolution of images of one pixel."""
     own, shape, w = weights(node, 0), node.type(0).shape, node.const(1, "weights")
     if node.option("WeightsFormat", 0) or w.ndim != 2:
         raise Unsupported(f"weights {node.type(1)}, or shuffled ones, are not supported")
@@ -111,7 +111,7 @@ def fully_connected(node: Node) -> Results:
 
 
 def _in_doubles(node: Node, sums: str, own: Quantization) -> str:
-    """Sums times their scale in float64, to the nearest, ties away from zero."""
+    """Requantizes sums in float64, rounding to the nearest, ties away from zero."""
     if own.zero_point.any():
         raise Unsupported("weights with a zero point are not supported with int16 operands")
     factors = fixed_point.scale(operand(node, 0)) * own.scale.astype(np.float64) / fixed_point.scale(result(node))
@@ -124,7 +124,8 @@ def _in_doubles(node: Node, sums: str, own: Quantization) -> str:
 
 @wide("ADD", "SUB")
 def sum_(node: Node) -> Results:
-    """With scales that are powers of two, the numbers of one operand are shifted, unless the file forbids it."""
+    """Imports ADD and SUB. If all scales are powers of two, one operand is shifted instead of multiplied, unless an
+    option of the file forbids it."""
     same_types(node, ("int16",))
     a, b, y = operand(node, 0), operand(node, 1), result(node)
     powers = [power for power in map(_power, (a, b, y)) if power is not None]
@@ -146,14 +147,14 @@ def sum_(node: Node) -> Results:
 
 
 def _power(quantization: Quantization) -> int | None:
-    """Returns the scale as a power of two, None where it is none."""
+    """Returns the exponent of a scale that is a power of two, None for another scale."""
     power = np.log2(quantization.scale[0])
     return int(np.rint(power)) if abs(power - np.rint(power)) < 1e-3 else None
 
 
 @wide("LEAKY_RELU")
 def leaky_relu(node: Node) -> Results:
-    """Adds a term for each sign, one of which is 0."""
+    """Imports LEAKY_RELU as a sum of two terms, for positive and negative numbers; one of them is always 0."""
     same_types(node, ("int16",))
     x, y, alpha = operand(node, 0), result(node), np.float32(node.option("Alpha"))
     if not alpha >= 0:
@@ -166,7 +167,8 @@ def leaky_relu(node: Node) -> Results:
 
 @wide("LOGISTIC", "TANH")
 def curve(node: Node) -> Results:
-    """Between two of 256 sigmoids at steps of 1 / 24, of 1 / 48 for tanh, in a straight line."""
+    """Imports LOGISTIC and TANH: interpolates linearly in a table of 256 sigmoids at steps of 1 / 24, for tanh 1 / 48.
+    """
     same_types(node, ("int16",))
     if _power(result(node)) != -15:
         raise Unsupported("its result is not in steps of 2^-15")
@@ -174,7 +176,7 @@ def curve(node: Node) -> Results:
     bits = 9 if logistic else 8
     (place,) = emit_broadcast(node.spelled(), "elementwise", (value.name,), expr=_place(node), dtype="int32")
     size = maximum(X, 0) - minimum(X, 0)
-    # floor(size / 2^bits), which is at least 0; what is beyond the table has the last place.
+    # floor(size / 2^bits) ≥ 0; numbers beyond the table use its last entry.
     step = minimum(shifted(size, bits), 255)
     (index,) = emit_broadcast(node.spelled(), "elementwise", (place,), expr=step, dtype="int32")
     table = np.minimum(np.rint(65536 / (1 + np.exp(-np.arange(256) / 24))), 65535).astype(np.int64)
@@ -185,7 +187,7 @@ def curve(node: Node) -> Results:
     height = arg(1) + (size - arg(3) * 2**bits) * arg(2)
     (height_,) = emit_broadcast(node.spelled(), "elementwise", (place, *ends, index), expr=height, dtype="int32")
     negative = minimum(maximum(arg(1), -1), 0)
-    if logistic:  # for negative numbers 2^25 - 1 less the height, and half a unit more
+    if logistic:  # by symmetry, a negative number gives 2^25 - 1 less the height; half a unit is added for rounding
         total = shifted(X + 512 + negative * (X * 2 - (2**25 - 1)), 10)
     else:
         total = shifted(X - 2**23 + 128 + negative * (X * 2 - (2**24 - 1)), 8)
@@ -193,7 +195,7 @@ def curve(node: Node) -> Results:
 
 
 def _place(node: Node) -> Expr:
-    """Returns the operand in 1 / (3 * 2^12)."""
+    """Returns the operand rescaled to units of 1 / (3 * 2^12)."""
     scale, power = operand(node, 0).scale[0], _power(operand(node, 0))
     left = 12 + power if power is not None else -1
     if left == 0 or (left == 1 and node.kind == "TANH"):
@@ -207,13 +209,13 @@ def _place(node: Node) -> Expr:
 
 
 def shifted(value: Expr, bits: int) -> Expr:
-    """value / 2^bits, down."""
+    """Returns floor(value / 2^bits)."""
     return call("rescale_once", value - 2**(bits - 1), 2**30, 1 - bits)
 
 
 @wide("SOFTMAX")
 def softmax(node: Node) -> Results:
-    """Along the last axis; the result is in steps of 2^-15, of bytes in those of `quantised_axes.softmax`."""
+    """Imports SOFTMAX along the last axis. The scale of an int16 result is 2^-15."""
     if node.type(0).dtype != "int16":
         return QUANTISED["SOFTMAX"](node)
     same_types(node, ("int16",))

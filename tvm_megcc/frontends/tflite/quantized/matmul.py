@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of two matrices of which one at least has 16 bits: LiteRT sums them up in 64."""
+"""Imports matrix products with at least one int16 operand, which LiteRT sums in int64."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ..node import Node, Results, Unsupported
 from . import fixed_point
 from .importers import operand, result, shortened, wide, zero
 
-#: Sums of this many products of 8-bit parts stay in int32.
+#: The most products of 8-bit parts whose sum cannot overflow int32.
 _MOST = 2**15
 
 
 @wide("BATCH_MATMUL")
 def batch_matmul(node: Node) -> Results:
-    """An int16 is 256 times its upper 8 bits plus its lower 8 bits: sums of products of these parts fit in int32, and
-    what they come to in float64."""
+    """Imports BATCH_MATMUL. An int16 is split into 256 times its upper 8 bits plus its lower 8 bits. The sums of
+    products of these parts fit in int32, and are combined in float64, exactly."""
     a, b, y = operand(node, 0), operand(node, 1), result(node)
     types = node.type(0).dtype, node.type(1).dtype, node.results[0].dtype
     if types[0] != "int16" or types[1] not in ("int8", "int16") or types[2] != "int16" or zero(b):
@@ -36,7 +36,7 @@ def batch_matmul(node: Node) -> Results:
             total = part if total is None else node.compute(X + arg(1), total, part)
     (factor,) = fixed_point.products(a, b, y, False)
     significand, shift = shortened(factor)
-    bits = 31 - shift  # to be taken off the product with the significand, of 15 bits
+    bits = 31 - shift  # the right shift after the product with the 15-bit significand
     if bits < 1 or (bits <= 20 and depth > 128):
         raise Unsupported(f"its scales differ by a factor of 2^{15 - bits}")
     assert total is not None
@@ -45,16 +45,16 @@ def batch_matmul(node: Node) -> Results:
 
 
 def _bytes_of_int16(node: Node, name: str) -> list[tuple[str, int]]:
-    """Returns 8-bit values and the number of bits by which they are shifted."""
+    """Splits a value into 8-bit values, each with the number of bits by which it is shifted left."""
     def made(expr: Expr, dtype: str) -> str:
         return emit_broadcast(node.spelled(), "elementwise", (name,), expr=expr, dtype=dtype)[0]
 
-    upper = call("rescale_once", X - 128, 2**30, -7)  # X / 2^8, down
+    upper = call("rescale_once", X - 128, 2**30, -7)  # floor(X / 2^8)
     return [(made(upper, "int8"), 8), (made(X - upper * 256, "uint8"), 0)]
 
 
 def _shifted(significand: int, bits: int, depth: int) -> Expr:
-    """(X * significand + 2^(bits - 1)) / 2^bits, down; no number on the way has more than 53 bits."""
+    """Returns floor((X * significand + 2^(bits - 1)) / 2^bits), in float64; no intermediate needs more than 53 bits."""
     if depth <= 128:
         return call("floor", (X * significand + 2.0**(bits - 1)) / 2.0**bits)
     upper = call("floor", X / 2.0**20)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions and products of quantised numbers: sums of int32, rescaled."""
+"""Imports quantised convolutions and matrix products: int32 sums, requantized."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .importers import BYTES, activation, of_tensor, operand, quantised, requant
 
 
 def requantised(node: Node, sums: str, factors: Sequence[Multiplier], trailing_axes: int, how: str) -> str:
-    """Sums of products as results; with several factors they are those of channels. how: the function; where results
-    can lie between two numbers, `rescale_once` takes the one farther from zero."""
+    """Requantizes sums of products. Several factors are those of channels. how: the function that multiplies by a
+    factor; `rescale_once` rounds ties away from zero."""
     within, end = activation(node), zero(result(node))
     if max(factor.shift for factor in factors) > 30:
         raise Unsupported("its scales differ too much")
@@ -40,13 +40,14 @@ def requantised(node: Node, sums: str, factors: Sequence[Multiplier], trailing_a
 
 
 def _has_ties(factor: Multiplier) -> bool:
-    """Whether some int32 times the factor lies between two numbers."""
+    """Whether some int32 times the factor is halfway between two integers."""
     significand, shift = factor
     return significand > 0 and (significand & -significand) * 2**31 > 2**(30 - shift)
 
 
 def weights(node: Node, axis: int) -> Quantization:
-    """Returns the parameters of operand 1: one scale, or one for each element of an axis, and one zero point."""
+    """Returns the quantisation of the weights, operand 1: one scale, or one for each index of an axis, and one zero
+    point."""
     tensor = node.tensors[1]
     quantization = None if tensor is None else tensor.quantization
     if tensor is None or tensor.dtype not in BYTES or quantization is None:
@@ -81,8 +82,8 @@ def conv(node: Node) -> Results:
 
 @quantised("FULLY_CONNECTED")
 def fully_connected(node: Node) -> Results:
-    """Its kernel in LiteRT multiplies in float64 and rounds once, where all others round the high half of the product
-    and then the shift."""
+    """Imports FULLY_CONNECTED. LiteRT's kernel multiplies in float64 and rounds once; its other kernels round twice,
+    the high half of the product and the shift."""
     if node.option("WeightsFormat", 0):
         raise Unsupported("its weights are shuffled, which is not supported")
     x, own, shape = operand(node, 0), weights(node, 0), node.type(0).shape
@@ -121,8 +122,8 @@ def conv_transpose(node: Node) -> Results:
 
 
 def spread(node: Node, fill: int) -> tuple[str, np.ndarray, dict]:
-    """Returns a transposed convolution as one of the image with `fill` between its elements, by the weights turned
-    round: both, and its attributes."""
+    """Converts a transposed convolution to a convolution of the image with `fill` between its elements and flipped
+    weights. Returns image, weights and attributes."""
     shape, image = transposed_shape(node), channels(node, 2)
     w, attrs = node.const(1, "weights").transpose(0, 3, 1, 2)[:, :, ::-1, ::-1], windows(node)
     strides = attrs["strides"]
@@ -145,7 +146,7 @@ def spread(node: Node, fill: int) -> tuple[str, np.ndarray, dict]:
 
 
 def _dilated(node: Node, image: str, strides: Sequence[int], fill: int) -> str:
-    """Returns an image [N,C,H,W] with stride - 1 numbers between its elements."""
+    """Inserts stride - 1 elements `fill` between neighbouring elements of an image [N,C,H,W]."""
     n, c, height, width = node.type_of(image).shape
     if not isinstance(height, int) or not isinstance(width, int) or min(strides) < 1:
         raise Unsupported(f"an image {node.type(2)} of extents that are not known, or strides {strides}")

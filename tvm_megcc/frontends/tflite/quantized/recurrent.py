@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantised recurrent layers, in integers. Each run begins with states of zeros."""
+"""Imports quantised recurrent layers, which compute in integers. Each run begins with zero states."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from . import fixed_point
 from .fixed_point import Multiplier
 from .importers import of_tensor, operand, quantised, result, zero
 
-#: Operands of an LSTM by what they belong to, in our order of gates: i, f, c, o; of peepholes i, f, o.
+#: Operands of an LSTM, in our order of gates: i, f, c, o; peepholes in the order i, f, o.
 _INPUT, _RECURRENT, _PEEPHOLES, _BIAS = (1, 2, 3, 4), (5, 6, 7, 8), (9, 10, 11), (12, 13, 14, 15)
 _PROJECTION, _STATE, _CELL, _NORMS = (16, 17), 18, 19, (20, 21, 22, 23)
-#: The number that stands for 1 in gates before their functions.
+#: The scale of the gates' sums, the inputs of sigmoid and tanh.
 _ONE = np.float32(2**-12)
-#: The least variance of normalised gates, in steps of their factors.
+#: The smallest variance in layer normalisation of the gates, in units of their multipliers.
 _GUARD = np.float32(10000)
 
 
 @quantised("UNIDIRECTIONAL_SEQUENCE_LSTM", any_width=True)
 def lstm(node: Node) -> Results:
-    """LSTM of int8 with an int16 cell state. One product for all steps computes what inputs add to the gates."""
+    """Imports an int8 LSTM with an int16 cell state. One matrix product computes the inputs' part of the gates for all
+    steps."""
     coupled, normalised, projects = not node.has(_INPUT[0]), any(map(node.has, _NORMS)), node.has(_PROJECTION[0])
     gates = range(1 if coupled else 0, 4)
     x, cell = operand(node, 0), of_tensor(node.tensors[_CELL], ("int16",))
@@ -62,7 +63,7 @@ def lstm(node: Node) -> Results:
         guards = tuple(max(1, int(_GUARD * scale)) for scale in scales)
         norms = [constant(_stacked(node, [operands[gate] for gate in gates]).reshape(len(gates), -1).astype(dtype))
                  for operands, dtype in ((_NORMS, np.int16), (_BIAS, np.int32))]
-    # TFLite takes the zero point of what is projected off, where one would add it; nothing shows but what saturates.
+    # TFLite subtracts the hidden state's zero point where it should be added; only saturated values show it.
     projection, between = ["", ""], -zero(hidden)
     if projects:
         own = node.const(_PROJECTION[0], "projection")
@@ -76,7 +77,7 @@ def lstm(node: Node) -> Results:
     first = [state_before(node, index, (batch, size)) for index, size in ((_STATE, made), (_CELL, units))]
     made_zero = zero(state if projects else hidden)
     if not first[0] and zero(state) != made_zero:
-        # A state begins with its own zero point, whatever that of the results is.
+        # The initial state is the state's own zero point, which may differ from the results'.
         first[0] = node.emit("expand", node.constant([[zero(state)]], "int8"), shape=(batch, made))
     kept = [row for row in (("Y_h", _STATE), ("Y_c", _CELL)) if asked_for(node, row[1])]
     y, *last = node.spelled().emit(
@@ -91,26 +92,26 @@ def lstm(node: Node) -> Results:
 
 
 def _between(node: Node, index: int, dtypes: tuple[str, ...]) -> Quantization:
-    """How one of the operator's intermediate tensors is quantised."""
+    """Returns the quantisation of one of the operator's intermediate tensors."""
     if index >= len(node.intermediates):
         raise ShapeError(f"has {len(node.intermediates)} intermediate tensors, and wants number {index}")
     return of_tensor(node.intermediates[index], dtypes)
 
 
 def _clip(node: Node, option: str, of: Quantization, most: int) -> int:
-    """Returns a bound in steps of what it bounds; 0 for none."""
+    """Returns a clipping bound in units of the clipped tensor's scale; 0 for none."""
     limit = limit_of(node, option)
     return int(min(np.float32(limit) / of.scale[0], most)) if limit > 0 else 0
 
 
 def _less(bias: np.ndarray, weights: np.ndarray, zero_point: int) -> np.ndarray:
-    """Returns a bias less the products of weights with the zero point; int32 wraps."""
+    """Returns the bias minus the products of weights with the zero point. int32 overflow wraps."""
     return (bias.astype(np.int64) - zero_point * weights.astype(np.int64).sum(1)).astype(np.int32)
 
 
 def _inputs(node: Node, weights: np.ndarray, biases: list[int], zero_point: int, factors: list[Multiplier],
             units: int) -> str:
-    """Computes the contribution of the inputs of all steps to the gates: int16 [T, N, gates * units]."""
+    """Computes the inputs' part of the gates for all steps, int16 [T, N, gates * units]."""
     x = node.images(node.value(0), _order(node))
     steps, batch, inputs = node.type_of(x).shape
     rows = node.emit("reshape", x, shape=(steps * batch, inputs))
@@ -147,7 +148,7 @@ def _least(shift: int) -> int:
 
 
 def _power(cell: Quantization) -> int:
-    """Returns the scale of cells as a power of two."""
+    """Returns the exponent of the cell state's scale, which is a power of two."""
     fraction, power = np.frexp(cell.scale[0])
     if abs(2 * float(fraction) - 1) > 1e-3:
         raise ShapeError(f"its cells have the scale {cell.scale[0]}, which is no power of two")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports quantised operators that reduce along axes: sums, means, products, softmax."""
+"""Imports quantised operators along axes: sums, means, products, softmax."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..products import reduced
 from . import fixed_point
 from .importers import operand, quantised, requantize, require_same_scales, result, same_types, shortened, typed, zero
 
-#: The largest float32 below 1/2: added to 1/2 it gives 1 by rounding, added to a smaller number it does not.
+#: The largest float32 below 1/2, added for rounding: 0.5 plus it rounds up to 1, a smaller number does not.
 _HALF = float(np.nextafter(np.float32(0.5), np.float32(0)))
 
 
@@ -56,7 +56,7 @@ def extreme(node: Node) -> Results:
 
 @quantised("REDUCE_PROD", any_width=True)
 def product_along(node: Node) -> Results:
-    """Imports REDUCE_PROD. It requantizes after each factor, by the n-th root of the result's scale."""
+    """Imports REDUCE_PROD. As in LiteRT, each partial product is requantized by the n-th root of the whole factor."""
     value, x, y = node.value(0), operand(node, 0), result(node)
     if node.type(0).dtype not in reduce_prod.DTYPES or node.results[0].dtype != node.type(0).dtype:
         raise Unsupported(f"the product of {node.type(0).dtype} in {node.results[0].dtype} is not supported")
@@ -77,7 +77,7 @@ def product_along(node: Node) -> Results:
 
 @quantised("SOFTMAX")
 def softmax(node: Node) -> Results:
-    """Imports SOFTMAX along the last axis. The scale of the result is 1 / 256, of int16 1 / 65536."""
+    """Imports SOFTMAX along the last axis. The scale of an 8-bit result is 1 / 256, of an int16 result 1 / 65536."""
     dtype, value, made = node.type(0).dtype, node.value(0), node.results[0]
     y, steps = made.quantization, 2**16 if made.dtype == "int16" else 2**8
     if made.dtype not in (dtype, "int16") or y is None or abs(y.scale[0] * steps - 1) > (1e-3 if steps > 256 else 0) \

@@ -15,7 +15,7 @@ from ..value import IMAGES
 from ..windows import channels
 from .importers import quantised, require_same_scales, typed
 
-#: Steps between two elements.
+#: Positions between two elements are multiples of 1 / 2^10.
 _STEPS = 1 << 10
 
 
@@ -38,19 +38,18 @@ def bilinear(node: Node) -> Results:
 
 
 def _whole(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool) -> str:
-    """Resizes along rows, then columns, in int32: sums of products with 2^10 steps are exact, and so are those of their
-    columns."""
+    """Resizes along rows, then columns, in int32. With weights in units of 2^-10, all sums of products are exact."""
     value = x
     for axis, size in enumerate(sizes):
         below, above, share = _neighbours(node.type_of(x).shape[2 + axis], size, corners, half)
         value = _between(node, value, 2 + axis, below, above, share, X * (_STEPS - arg(2)) + arg(1) * arg(2), "int32")
-    # Ties go away from zero: negative numbers minus one.
+    # 1 is subtracted from negative numbers, so that ties round away from zero.
     expr = call("rescale_once", X + minimum(maximum(X, -1), 0), 2**30, -19)
     return typed(node, expr, value)
 
 
 def _wide(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool) -> str:
-    """Resizes int16 with 2^20 steps in float64, which holds the sums exactly."""
+    """Resizes int16 in float64, which holds the sums exactly: their weights are in units of 2^-20."""
     value = node.emit("cast", x, dtype="float64")
     for axis, size in enumerate(sizes):
         below, above, share = _neighbours(node.type_of(x).shape[2 + axis], size, corners, half)
@@ -62,8 +61,8 @@ def _wide(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool)
 
 
 def _between(node: Node, value: str, axis: int, below, above, share, expr: Expr, dtype: str) -> str:
-    """Returns `expr` of the elements below and above each position, and of the share of the way between them. dtype: of
-    the result, "" for that of the operands."""
+    """Emits `expr` over the elements below and above each position along an axis, and the fraction of the way between
+    them. dtype: of the result, "" for that of the operands."""
     constant = node.spelled().constant
     ends = [node.emit("gather", value, constant(index.astype(np.int32)), axis=axis) for index in (below, above)]
     shares = constant(share.reshape(-1, *(1,) * (3 - axis)))
@@ -72,7 +71,8 @@ def _between(node: Node, value: str, axis: int, below, above, share, expr: Expr,
 
 
 def _neighbours(extent: int, size: int, corners: bool, half: bool) -> tuple[np.ndarray, ...]:
-    """Returns indices of the elements below and above, and the share of the way between them in 2^10 steps."""
+    """Returns the indices of the elements below and above each position, and the fraction between them in units of
+    2^-10."""
     aligned = corners and size > 1
     over, under = (extent - 1, size - 1) if aligned else (extent, size)
     scale = (_STEPS * over + under // 2) // under
@@ -83,8 +83,8 @@ def _neighbours(extent: int, size: int, corners: bool, half: bool) -> tuple[np.n
 
 
 def _real(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool) -> str:
-    """Computes four products in float32, each with both shares in LiteRT's order, summed in its order, and
-    truncated."""
+    """Resizes uint8 in float32: four products of an element and both fractions, in LiteRT's order of operations, are
+    summed and truncated."""
     tables = []
     for extent, size in zip(map(number, node.type_of(x).shape[2:]), map(number, sizes), strict=True):
         aligned = corners and size > 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports average pools of quantised images."""
+"""Imports pooling of quantised images."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def max_pool(node: Node) -> Results:
     return [node.made(y, IMAGES[4])]
 
 
-#: The largest windows whose mean is exact with a 31-bit factor (`_factor`), for 8 bits; whose sums are exact in
-#: float32, for 16 bits.
+#: The largest window in elements. For 8 bits: the mean by a 31-bit multiplier (`_factor`) is exact. For int16: sums are
+#: exact in float32.
 _MOST_COUNTED = {"int8": 2**20, "uint8": 2**20, "int16": 2**8}
 
 
 @quantised("AVERAGE_POOL_2D", any_width=True)
 def average_pool(node: Node) -> Results:
-    """Imports AVERAGE_POOL_2D: the sum divided by the number of elements in the window, ties away from zero."""
+    """Imports AVERAGE_POOL_2D: divides each sum by the number of elements in the window, ties away from zero."""
     require_same_scales(node)
     image, kernel = channels(node), (node.option("FilterHeight"), node.option("FilterWidth"))
     attrs = window_attrs(node.spelled("AveragePool", (image,), windows(node)), kernel)
@@ -55,16 +55,16 @@ def average_pool(node: Node) -> Results:
         if several else []
     factor = (arg(1), arg(2)) if several else factors[0]
     mean = call("rescale_once", total, *factor)
-    if dtype != "uint8" and not (count % 2).all():  # sums below zero may be halfway between two multiples
+    if dtype != "uint8" and not (count % 2).all():  # negative means may be ties
         mean = call("rescale_once", maximum(total, 0), *factor) - call("rescale_once", maximum(0 - total, 0), *factor)
     expr = clip(mean, *activation(node))
     return [node.made(typed(node, expr, sums, *map(node.spelled().constant, parts)), IMAGES[4])]
 
 
 def _factor(count: int) -> Multiplier:
-    """Returns 1 / count as a 31-bit fixed-point factor, rounded up, so that ties stay ties. It is less than 2^-30 /
-    count too large. So a sum of `count` 8-bit numbers times the factor is less than 1 / (2 count) too large, which is
-    the distance to the next tie."""
+    """Returns 1 / count as a 31-bit fixed-point multiplier, rounded up so that ties round away from zero. Its error is
+    less than 2^-30 / count. So the error of a mean of `count` 8-bit numbers is less than 1 / (2 count), the distance
+    from the next tie, and no other mean is rounded wrongly."""
     bits = (count - 1).bit_length()
     return Multiplier(-(-2**(30 + bits) // count), 1 - bits)
 

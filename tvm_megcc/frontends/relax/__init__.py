@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The front end for TVM's Relax. Importing it registers with TVM (`backend`)."""
 
-import tvm  # noqa: F401  (which calls our entry point, before anything of ours is half imported)
+import tvm  # noqa: F401  (first, since it calls our entry point, which must not find this package half imported)
 
 from ...errors import MegccError
 from ..tvm_common.link import linker

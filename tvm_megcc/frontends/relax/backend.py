@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend inside TVM: partitions Relax modules and compiles our regions; TVM compiles the rest, all into one
+"""The backend inside TVM: partitions Relax modules and compiles our regions. TVM compiles the rest, into the same
 library.
 
     mod = partition_for_megcc(mod, params)
@@ -31,27 +31,27 @@ from .recursion import Cut, Joined
 from .regions import PARTITIONED, digest_of, is_ours, merge, went_through
 from .tune import LOG, log_of, tune_regions, with_log
 
-#: Options of the code generator, as attributes of partitioned functions: our name, and what it may be.
+#: Options of the code generator, stored as attributes of partitioned functions -> the values that each may have.
 OPTIONS = {"optimize": ("speed", "size")}
 _TARGET, _OPTION = "megcc_target", "megcc_{}"
 
 
 def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target=None, *, tir: bool = False,
                         **options) -> tvm.IRModule:
-    """Gives what we have kernels for to megcc; the rest stays with TVM.
+    """Partitions a module into regions that megcc has kernels for, and the rest, which stays with TVM.
 
     Args:
         mod: a Relax module from any of TVM's importers.
-        params: weights to bind: {name: array} of "main", or what `relax.frontend.detach_params` gives.
-        target: what to ask for kernels: "megcc-arm64", a `tvm.target.Target`, a `tvm_megcc.Target`; by default the
-            target of the context, else this machine.
-        tir: whether operators without a hand-written kernel, and `call_tir` of TIR functions, become kernels in C
-            that are made of TVM's loops for them, where these can be printed. Else they stay with TVM, whose own
-            builds of some are faster.
+        params: weights to bind: {name: array} of "main", or the result of `relax.frontend.detach_params`.
+        target: the target whose kernels count: "megcc-arm64", a `tvm.target.Target` or a `tvm_megcc.Target`; by default
+            the target of the context, else this machine.
+        tir: whether operators without a hand-written kernel, and `call_tir` of TIR functions, become C kernels printed
+            from TVM's loops, if these can be printed. Otherwise they stay with TVM, whose own code for some is faster.
         optimize: "speed" or "size", as in `tvm_megcc.compile`.
 
     Returns:
-        The module with regions as functions whose attribute Codegen is "megcc". `report(mod)` says what went where.
+        The module, in which each region is a function with the attribute Codegen = "megcc". `report(mod)` lists the
+        operators of both parts.
 
     Raises:
         MegccError: for unknown parameters or options.
@@ -74,7 +74,7 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
 
 
 def _require_module(mod, function: str) -> None:
-    """Raises MegccError unless it is a module of TVM with a Relax function."""
+    """Raises MegccError unless `mod` is a module of TVM with a Relax function."""
     if not isinstance(mod, tvm.IRModule):
         raise MegccError(f"{function} takes a module of TVM (tvm.IRModule), not {type(mod).__name__}. TVM's importers "
                          "make one of a model: tvm.relax.frontend.onnx.from_onnx(model), "
@@ -87,22 +87,22 @@ def _require_module(mod, function: str) -> None:
 
 def tune_megcc_kernels(mod: tvm.IRModule, target=None, trials: int | None = None, log: str | Path | None = None,
                        runner=None) -> tvm.IRModule:
-    """Times all kernels that the regions of a module could have, and lets the build take the fastest.
+    """Times all candidate kernels of a module's regions, so that the build can choose the fastest.
 
     Args:
-        mod: partitioned; a module that is not is partitioned first.
+        mod: the module; it is partitioned first if that has not been done.
         target: as in `partition_for_megcc`; by default the one the module was partitioned for.
-        trials: at most so many candidates of a call, the most promising ones first; None: all.
-        log: tuning log (docs/tuning.md): what it has is not measured again, what is measured is appended.
-        runner: where to measure; None: this machine. `runtime.remote.RpcRunner("host:port", "key")` measures on the
+        trials: the largest number of candidates to time for each call, most promising first; None: all.
+        log: tuning log (docs/tuning.md). Times in it are not measured again; new times are appended.
+        runner: where to measure; None: on this machine. `runtime.remote.RpcRunner("host:port", "key")` measures on the
             devices registered under a key at TVM's RPC tracker.
 
     Returns:
-        The module with the times as attributes of its regions: it builds without the log, and always alike.
+        The module with the times as attributes of its regions. A build does not need the log, and is reproducible.
 
     Raises:
-        MegccError: if this machine does not run the target's code and there is no runner; if every device is lost;
-            for a log with a line that is no row.
+        MegccError: if this machine cannot run the target's code and there is no runner, if all devices are lost, or for
+            an invalid line in the log.
     """
     _require_module(mod, "tune_megcc_kernels")
     regions = [function for function in mod.functions.values() if is_ours(function)]
@@ -116,14 +116,14 @@ def tune_megcc_kernels(mod: tvm.IRModule, target=None, trials: int | None = None
 
 
 def build_megcc_kernels(mod: tvm.IRModule, target=None, log: str | Path | None = None) -> tvm.IRModule:
-    """Compiles the regions of a partitioned module; what is left is TVM's: `tvm.compile` with any pipeline.
+    """Compiles the regions of a partitioned module. `tvm.compile` with any pipeline then compiles the rest.
 
     Args:
         target: as in `partition_for_megcc`; by default the one the module was partitioned for.
-        log: tuning log; by default what `tune_megcc_kernels` left in the module.
+        log: tuning log; by default the times that `tune_megcc_kernels` stored in the module.
 
     Returns:
-        The module with calls of compiled functions in the place of the regions.
+        The module with calls of compiled functions in place of the regions.
     """
     _require_module(mod, "build_megcc_kernels")
     regions = [function for function in mod.functions.values() if is_ours(function)]
@@ -132,7 +132,7 @@ def build_megcc_kernels(mod: tvm.IRModule, target=None, log: str | Path | None =
     cpu = our_target(target if target is not None else str(regions[0].attrs[_TARGET]))
     if log is not None:
         mod = with_log(mod, TuningLog.read(log), cpu, _optimize(regions[0]))
-    # TVM's pass follows calls from its entries without end where functions call themselves; here each one is an entry.
+    # TVM's pass does not terminate on recursive functions; `Cut` hides their calls, and each function is an entry.
     cut = rewrite(mod, Cut) if relax.analysis.detect_recursion(mod) else mod
     made = relax.transform.RunCodegen({"megcc": {"target": cpu.name}}, _entries(mod))(cut)
     return rewrite(made, Joined) if cut is not mod else made
@@ -143,10 +143,10 @@ def _optimize(region) -> str:
 
 
 def codegen(functions, options, _constant_names) -> list[tvm.runtime.Module]:
-    """`relax.ext.megcc`: all regions of a module at once, as one object file.
+    """Compiles all regions of a module into one object file; registered as `relax.ext.megcc`.
 
-    Regions that differ in bounds only, as those of the clones that `Dispatch` makes do, are one model with a bucket
-    each: their weights and kernels are there once.
+    Regions that differ only in bounds, such as those of `Dispatch`'s clones, become one model with a bucket for each,
+    so that their weights and kernels are stored once.
     """
     if not functions:
         return []
@@ -167,8 +167,8 @@ def codegen(functions, options, _constant_names) -> list[tvm.runtime.Module]:
 
 
 def lowered(mod: tvm.IRModule, target=None) -> tvm.IRModule:
-    """Applies the pipeline "megcc" to a module: partitioned if that has not been done, our regions compiled, the rest
-    through TVM's default pipeline."""
+    """Applies the pipeline "megcc" to a module: partitions it if that has not been done, compiles our regions, and
+    applies TVM's default pipeline to the rest."""
     cpu = our_target(target)
     if not went_through(mod):
         mod = partition_for_megcc(mod, target=cpu)

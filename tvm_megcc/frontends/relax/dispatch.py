@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graph dispatch of Relax modules, after TVM's RFC #4118: a function becomes one clone for each bucket of input shapes,
-and a tree of comparisons that calls the clone that a shape belongs to."""
+"""Graph dispatch of Relax modules, after TVM's RFC #4118. A function is cloned for each bucket of input shapes. A tree
+of comparisons selects the clone for a shape."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from .extents import LOWER, OUTSIDE, UPPER, bounds_of
 
 logger = logging.getLogger(__name__)
 
-#: Attribute of modules: what became of the functions that went through the pass.
+#: Attribute of modules: the functions that the pass was applied to, and their buckets.
 DISPATCHED = "megcc_dispatch"
 
 
 def Dispatch(func_name: str, input_shape: Mapping[str, Sequence], dispatch_func: Dispatcher | Intervals) \
         -> tvm.transform.Pass:
-    """Returns a pass that compiles a function for ranges of input shapes, each by itself.
+    """Returns a pass that specialises a function for ranges of input shapes.
 
     Args:
-        func_name: of a Relax function, "main" for example.
+        func_name: the name of a Relax function, such as "main".
         input_shape: shapes of inputs. An int fixes an axis; anything else leaves it open (None, tvm's or typing's Any,
             a text, a symbolic variable). Inputs that are not named here are left as they are.
         dispatch_func: `uniform_dispatcher` or `log_dispatcher` of `tvm_megcc.dispatch`; any function from {input:
-            shape}, with strings where an axis is open, to `{input: {axis: [(lo, hi), …]}}`, half open, hi None for no
-            limit; or such a dictionary.
+            shape}, with strings for open axes, to `{input: {axis: [(lo, hi), …]}}`, half-open intervals with hi None
+            for no limit; or such a dictionary.
 
-    The function's attributes tir_var_lower_bound and tir_var_upper_bound cut the ranges. A shape in none is a
-    ValueError of the call that names function, input and axis. The pass logs its buckets, and `report` lists them.
+    The function's attributes tir_var_lower_bound and tir_var_upper_bound limit the ranges. A call with a shape in no
+    range raises a ValueError that names function, input and axis. The pass logs its buckets, and `report` lists them.
 
     Raises:
-        MegccError: when the pass runs, for functions, inputs and axes that are not there or not open.
+        MegccError: when the pass runs, for functions or inputs that do not exist and for axes that are not open.
     """
     @tvm.transform.module_pass(opt_level=0, name="megcc.Dispatch")
     def run(mod: tvm.IRModule, _context) -> tvm.IRModule:
@@ -95,7 +95,7 @@ def _is_known(dim) -> bool:
 
 
 def _with_known_extents(function: relax.Function, func_name: str, input_shape: Mapping[str, Sequence]):
-    """Returns the function with ints of `input_shape` in the place of its symbolic extents."""
+    """Replaces symbolic extents of the function by the ints in `input_shape`."""
     values: dict[Var, int] = {}
     for name, shape in input_shape.items():
         dims = type_of(_parameter(function, func_name, name)).shape.values
@@ -121,7 +121,8 @@ def _with_known_extents(function: relax.Function, func_name: str, input_shape: M
 
 @dataclass
 class _Writer:
-    """Writes clones and tree. inputs: as `buckets_of` saw them; buckets: with bounds for the same symbols."""
+    """Adds the clones and the tree to the module. inputs: the inputs that `buckets_of` got. buckets: their bounds, all
+    for the same symbols."""
 
     mod: tvm.IRModule
     var: ir.GlobalVar
@@ -132,7 +133,7 @@ class _Writer:
         self.name, self.function = self.var.name_hint, self.mod[self.var]
         self.symbols = [symbol for symbol, _, _ in self.buckets[0].bounds]
         self.builder = relax.BlockBuilder(self.mod)
-        #: By what they are for: a bucket, or a symbol whose value is in none.
+        #: A bucket -> its clone; a symbol -> the function that fails because its value is in no bucket.
         self.targets: dict[Bucket | str, ir.GlobalVar] = {}
         for symbol in self.symbols:
             self._require_one(symbol)
@@ -150,7 +151,8 @@ class _Writer:
         return tvm.IRModule(functions, attrs=self.mod.attrs, global_infos=self.mod.global_infos)
 
     def _require_one(self, symbol: str) -> None:
-        """Names of symbols are what attributes and messages speak of."""
+        """Raises MegccError unless exactly one variable has this name, and some input axis is that variable. Attributes
+        and messages refer to symbols by name."""
         name, axis = next((name, axis) for name, shape in self.inputs.items() for axis, dim in enumerate(shape)
                           if symbol in (dim, f"{name}_{axis}"))
         if not isinstance(self.inputs[name][axis], str):
@@ -161,7 +163,7 @@ class _Writer:
             raise MegccError(f"Dispatch: {self.name} has two symbolic extents called '{symbol}'; rename one")
 
     def _clone(self, bucket: Bucket) -> relax.Function:
-        """Returns the function for a bucket; extents that have one value in it become that value."""
+        """Returns the clone for a bucket. A symbol with only one value in the bucket is replaced by it."""
         clone = relax.utils.copy_with_new_vars(self.function).without_attr("global_symbol")
         known = {name: low for name, low, high in bucket.bounds if low == high}
         if known:
@@ -174,8 +176,8 @@ class _Writer:
         return clone
 
     def _function(self, name: str, body: Callable, private: bool = False, **attrs) -> ir.GlobalVar:
-        """Returns a function with the parameters and result of the original. body(parameters, extents by name) →
-        expression."""
+        """Adds a function with the signature of the original. body: gets the parameters, and the extents by name;
+        returns the result as an expression."""
         before = set(self.builder.get().functions)
         skeleton = relax.utils.copy_with_new_vars(self.function)
         parameters = list(skeleton.params)
@@ -188,7 +190,8 @@ class _Writer:
         return next(var for var in self.builder.get().functions if var not in before)
 
     def _tree(self, buckets: Sequence[Bucket], depth: int, parameters, extents):
-        """Returns the call for these buckets, which differ in the symbols from `depth` on."""
+        """Returns the expression that selects among these buckets by the symbols from `depth` on, and calls the clone.
+        """
         if depth == len(self.symbols):
             return Call(self.targets[buckets[0]], parameters)
         symbol = self.symbols[depth]
@@ -200,7 +203,7 @@ class _Writer:
         return balanced(leaves, lambda last, low, high: relax.If(as_argument(extents[symbol] <= last), low, high))
 
     def _outside(self, symbol: str) -> ir.GlobalVar:
-        """Returns a function that fails: `symbol` is in no bucket."""
+        """Adds the function that fails because the value of `symbol` is in no bucket."""
         checked = self.builder.add_func(self._check(symbol), f"{self.name}_check_{word(symbol)}")
         otherwise = self.targets[self.buckets[0]]
 
@@ -212,7 +215,8 @@ class _Writer:
         return self._function(f"{self.name}_outside_{word(symbol)}", body, private=True, **{OUTSIDE: symbol})
 
     def _check(self, symbol: str) -> tirx.PrimFunc:
-        """True, or an error with the ranges: an assertion of TIR fails in every runtime of TVM."""
+        """Returns a TIR function that gives true for a value in the ranges, and raises an error listing them otherwise.
+        A TIR assertion raises it, since that works in every runtime of TVM."""
         ranges = joined(segments(self.buckets, symbol))
         extent = tirx.Var(symbol, "int64")
         inside = tirx.const(False, "bool")

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts the symbolic extents of a Relax function to extents of our graph.
 
-TVM's types are expressions over the function's variables. Our graphs know the symbols that can be read off the shapes
-of their inputs: a variable that is an axis of some input, and an expression such as `h // 2` that is the axis of an
-input while `h` itself is none.
+Shapes in TVM are expressions over the function's variables. The symbols of our graphs are extents of inputs: a variable
+that is the extent of an input axis, or an expression such as `h // 2` that is one while `h` itself is not.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ from ...ir.shapes import Bucket
 from ..tvm_common.node import MARK
 from ..tvm_versions import RelaxTensor, RelaxTuple, Var, name_of
 
-#: TVM's attributes of functions: least and largest values of symbolic extents, by name. Its memory planner reads them.
+#: TVM's function attributes with the bounds of symbolic extents, by name. TVM's memory planner reads them.
 LOWER, UPPER = "tir_var_lower_bound", "tir_var_upper_bound"
-#: Our attribute of functions that are called for shapes in no bucket.
+#: Our attribute of the functions that are called for shapes in no bucket.
 OUTSIDE = "megcc_outside"
-#: Expressions in different forms count as equal if they are at so many points.
+#: Two expressions count as equal if their values agree at 12 points, with variables from 64 to 4096.
 _POINTS, _LEAST, _MOST = 12, 64, 4096
 
 _ARITHMETIC = {
     "Add": lambda a, b: a + b, "Sub": lambda a, b: a - b, "Mul": lambda a, b: a * b, "Max": dim_max, "Min": dim_min,
-    # Extents are not negative: quotients round alike.
+    # Extents are not negative, so rounding down and rounding towards zero are the same.
     "FloorDiv": floordiv, "Div": floordiv, "FloorMod": lambda a, b: a - floordiv(a, b) * b,
     "Mod": lambda a, b: a - floordiv(a, b) * b,
 }
@@ -57,18 +56,19 @@ class Extents:
 
     def __init__(self):
         self.known: list[tuple[Dim, Dim]] = []
-        #: Symbol of the graph → what it is over TVM's variables; of the function that the graph's inputs belong to.
+        #: Symbol of the graph → its expression over TVM's variables, for the function whose inputs are the graph's.
         self.declared: dict[str, Dim] = {}
         self._names: dict[Var, str] = {}
 
     def declare(self, types: Iterable) -> None:
-        """Makes symbols of the variables that are axes of the tensors among these types."""
+        """Creates a symbol for each variable that is an extent of a tensor type among these."""
         for dim in _axes(types):
             if isinstance(dim, Var):
                 self._declare(self.raw(dim), name_of(dim))
 
     def input_shape(self, type_: RelaxTensor) -> tuple[Dim, ...]:
-        """Returns the shape of an input of the graph; what follows from no other input becomes a symbol."""
+        """Returns the shape of an input of the graph. An extent that does not follow from other inputs becomes a
+        symbol."""
         for dim in _axes([type_]):
             raw = self.raw(dim)
             if not self.is_known(raw):
@@ -84,7 +84,8 @@ class Extents:
         self.bind(raw, Symbol(name, least=0))
 
     def bind(self, raw: Dim, ours: Dim) -> None:
-        """Says what an expression over TVM's variables is, and with it the variable of `n + 1`."""
+        """Records the extent `ours` for an expression over TVM's variables. For an expression such as `n + 1` this also
+        determines `n`."""
         if isinstance(raw, int) or self.is_known(raw):
             return
         self.known.append((raw, ours))
@@ -95,10 +96,10 @@ class Extents:
         return not any(name.startswith(MARK) for name in symbols(self.ours(raw)))
 
     def raw(self, expr) -> Dim:
-        """Returns an integer expression of TVM over marked variables.
+        """Converts an integer expression of TVM. Its variables become symbols that are marked as TVM's.
 
         Raises:
-            MegccError: for expressions with other than arithmetic in them.
+            MegccError: for an expression that is not arithmetic.
         """
         if isinstance(expr, (int, tirx.IntImm)):
             return int(expr)
@@ -118,7 +119,7 @@ class Extents:
         return _ARITHMETIC[kind](self.raw(expr.a), self.raw(expr.b))
 
     def ours(self, raw: Dim) -> Dim:
-        """Returns the expression over the graph's symbols; variables that do not follow from the inputs stay marked."""
+        """Substitutes the graph's symbols. Variables that do not follow from the inputs stay marked as TVM's."""
         for expression, value in self.known:
             if expression == raw:
                 return value
@@ -136,8 +137,8 @@ class Extents:
         return tuple(self.ours(self.raw(dim)) for dim in type_.shape.values)
 
     def same(self, lhs: Dim, rhs: Dim) -> bool:
-        """Whether two extents of the graph are equal, whatever form they are in. True as well if one has variables in
-        a function inside a region that do not follow from its inputs: they are compared where a match is checked."""
+        """Whether two extents of the graph are equal, in whatever form. Also true if one has variables that do not
+        follow from the inputs of a function inside a region, since the check of the match has compared them."""
         lhs, rhs = substitute(lhs, self.declared), substitute(rhs, self.declared)
         names = sorted(symbols(lhs) | symbols(rhs))
         if lhs == rhs or len({name.startswith(MARK) for name in names}) > 1:
@@ -147,7 +148,7 @@ class Extents:
         return all(evaluate(lhs, point) == evaluate(rhs, point) for point in points)
 
     def bucket(self, limits: Mapping[str, tuple[int, int | None]]) -> Bucket:
-        """Returns the bounds of the declared symbols that follow from those of TVM's variables, by name."""
+        """Returns the bounds of the graph's symbols. limits: the bounds of TVM's variables, by name."""
         bounds = []
         for name, raw in self.declared.items():
             low, high = interval(raw, {variable: limits.get(variable.removeprefix(MARK), (0, None))
@@ -157,7 +158,7 @@ class Extents:
 
 
 def bounds_of(function) -> dict[str, tuple[int, int | None]]:
-    """Least and largest values that a function's attributes state, by name of the symbolic extent."""
+    """Returns the bounds of symbolic extents that a function's attributes state, by name."""
     attrs = function.attrs or {}
     lower, upper = ({str(name): int(value) for name, value in (attrs.get(key) or {}).items()} for key in (LOWER, UPPER))
     return {name: (max(lower.get(name, 0), 0), upper.get(name)) for name in (*lower, *upper)}

@@ -17,13 +17,13 @@ from .tflite import of_tflite
 
 
 def load(model) -> tvm.IRModule:
-    """Returns a model as a module with the names of its results as an attribute.
+    """Returns a model as a module whose attribute `OUTPUTS` has the names of its results.
 
     Args:
-        model: path of a TFLite file or of what `torch.export.save` wrote, or an `ExportedProgram`.
+        model: path of a TFLite file or of a file that `torch.export.save` wrote, or an `ExportedProgram`.
 
     Raises:
-        MegccError: if a package is not installed, and for what TVM's importer does not take.
+        MegccError: if a package is not installed, or TVM's importer does not support the model.
     """
     if not isinstance(model, (str, Path)):
         return _of_program(model, "the program")
@@ -35,7 +35,7 @@ def load(model) -> tvm.IRModule:
     torch = _package("torch", path, "programs of torch.export are read by PyTorch")
     try:
         program = torch.export.load(str(path))
-    except Exception as error:  # whatever PyTorch raises for a file that is none of its programs
+    except Exception as error:  # PyTorch raises many kinds for a file that is not a program
         raise MegccError(f"{path}: PyTorch does not read it: {_line(error)}") from error
     return _of_program(program, str(path))
 
@@ -62,8 +62,8 @@ def _of_program(program, where: str) -> tvm.IRModule:
 
 
 def _of_16_bits(program) -> str:
-    """Advice for a program of 16-bit floats: the importer gives convolutions and products float32 results, and stops
-    where they meet the others."""
+    """Returns advice for a program of 16-bit floats, "" for others. TVM's importer gives convolutions and products
+    float32 results, and fails where these meet 16-bit operands."""
     found = {str(value.dtype).removeprefix("torch.") for value in program.state_dict.values()}
     kinds = " and ".join(sorted(found & set(SIXTEEN_BITS)))
     return f". Weights are {kinds}, of which it makes products of float32: export the network in float32 " \
@@ -71,8 +71,8 @@ def _of_16_bits(program) -> str:
 
 
 def _hint_at_recurrent(program, where: str) -> None:
-    """Warns of recurrent layers in a program of torch.export: its decompositions, which TVM's importer asks for, write
-    out every step."""
+    """Warns of recurrent layers in a program of torch.export. TVM's importer applies PyTorch's decompositions, which
+    unroll every step."""
     kinds = [f"aten.{kind}.input" for kind in ("gru", "lstm", "rnn_tanh", "rnn_relu")]
     targets = [str(node.target) for node in program.graph.nodes]
     found = [kind.split(".")[1] for kind in kinds if kind in targets]
@@ -92,6 +92,6 @@ def _package(name: str, path: Path, why: str):
 
 
 def _line(error: Exception) -> str:
-    """Returns the last line of an exception that says something."""
+    """Returns the last line of an exception's text that is not empty."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognises Relax operators in TIR functions: TVM's importers write some clips and pads as loops."""
+"""Recognises Relax operators in TIR functions, since TVM's importers write some clips and pads as loops."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tvm import relax, tirx
 from ..tir.values import is_deep
 from ..tvm_versions import LOAD, Call, is_buffer, parameters_of, source_of
 
-#: TIR expressions of two operands, and the Relax operator of each.
+#: Binary TIR expressions -> the Relax operator of each.
 _BINARY = {"Add": relax.op.add, "Sub": relax.op.subtract, "Mul": relax.op.multiply, "Div": relax.op.divide,
            "Max": relax.op.maximum, "Min": relax.op.minimum}
 
 
 @dataclass(frozen=True)
 class _Store:
-    """The one statement of a function: value → buffer[axes], inside loops over the whole buffer."""
+    """The only statement of a function: a store buffer[axes] = value inside loops over the whole buffer."""
 
     value: object
     axes: tuple
@@ -27,7 +27,7 @@ class _Store:
 
 
 def as_operator(function, arguments: Sequence) -> Call | None:
-    """Returns the call of a TIR function as a Relax operator; None if it is none that we recognise."""
+    """Returns the call of a TIR function as a Relax operator; None if it is not recognised."""
     store = _only_store(function, arguments)
     if store is None or is_deep(store.value):
         return None
@@ -67,7 +67,7 @@ def _argument(store: _Store, load):
 
 
 def _as_elementwise(store: _Store):
-    """Arithmetic of operands that are read where the result is written, or that are single values."""
+    """Recognises arithmetic whose operands are read at the indices of the store, or are scalars."""
     value = store.value
     kind = type(value).__name__
     if kind == LOAD:
@@ -84,7 +84,7 @@ def _as_elementwise(store: _Store):
 
 
 def _as_pad(store: _Store):
-    """if_then_else(all axes inside, x[axes - before], constant)."""
+    """Recognises a pad: if_then_else(all axes within x, x[axes - before], constant)."""
     value = store.value
     if not getattr(getattr(value, "op", None), "name", "").endswith(".if_then_else"):
         return None
@@ -112,7 +112,7 @@ def _as_pad(store: _Store):
 
 
 def _offset(index, axis) -> int | None:
-    """k of the index `axis - k`."""
+    """Returns k for an index of the form `axis - k`, None for another."""
     if index.same_as(axis):
         return 0
     if type(index).__name__ == "Sub" and index.a.same_as(axis) and isinstance(index.b, tirx.IntImm):
@@ -121,7 +121,7 @@ def _offset(index, axis) -> int | None:
 
 
 def _bounds(condition) -> set | None:
-    """Returns a conjunction of bounds as {(axis, ">=" or "<", number)}."""
+    """Returns a conjunction of bounds as {(axis, ">=" or "<", number)}, None for another condition."""
     kind = type(condition).__name__
     if kind == "And":
         parts = _bounds(condition.a), _bounds(condition.b)

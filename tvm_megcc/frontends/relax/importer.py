@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports Relax expressions into our graph: a whole region to compile, or a single match to ask whether we have kernels
-for it."""
+"""Imports Relax expressions into our graph: a whole region in order to compile it, or a match of a pattern in order to
+check whether we have kernels for it."""
 
 from __future__ import annotations
 
@@ -40,25 +40,23 @@ from .ops import importer
 #: The value of an expression in the graph: a value's name, or a tuple of such.
 Value = Union[str, tuple["Value", ...]]
 
-#: Exceptions that an importer raises where a call contradicts what it expects.
+#: Exceptions that an importer raises if a call contradicts its expectations.
 REFUSALS = (MegccError, ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError)
 
-#: Operators with a shape among their operands whose results keep it when TVM makes that operand a parameter.
+#: Operators with a shape operand whose result type still has the shape after TVM turned that operand into a parameter.
 KEEP_SHAPES = ("relax.reshape",)
 
 #: Element types of the tensors that TVM passes.
 ELEMENT_TYPES = (*ORDINARY, "bfloat16")
 CALL_TIR = "relax.call_tir"
-#: Before the names of composites whose operators are imported as TIR loops.
+#: The prefix of composites whose operators are imported as TIR loops.
 TIR_PREFIX = "megcc.tir."
 #: Attribute of regions: the TIR functions that they call, by name.
 TIR_FUNCTIONS = "megcc_tir"
 
 
 def tensor_type(type_, extents: Extents) -> TensorType:
-    """Returns a Relax tensor type as ours.
-
-    extents: of the function that the type is in.
+    """Converts a Relax tensor type. extents: those of the function that the type is in.
 
     Raises:
         MegccError: if its shape is not known.
@@ -83,12 +81,12 @@ def is_operator(expr) -> bool:
 
 
 class Importer:
-    """Imports expressions into a builder. `values` maps variables to their values; `unbound` is asked for the others.
+    """Imports expressions into a builder. `values` maps variables to their values; `unbound` gives those of the others.
 
-    functions: local functions (composites) by variable. extents: of the function that is being imported.
-    tir: TIR functions by name. loops: operators are imported as loops, not by our own tables.
-    refuses: says why no kernel realises some operators of ours, or None; with it, calls that our tables or kernels do
-        not take are imported as loops, and those that cannot be are noted in `findings`. Without, they are errors.
+    functions: local functions (composites) by variable. extents: those of the function that is being imported.
+    tir: TIR functions by name. loops: whether operators are imported as loops instead of by our own tables.
+    refuses: returns why no kernel realises the operators of a graph, or None. If it is set, calls that our tables or
+        kernels do not support are imported as loops; if that fails too, a finding is recorded. If not, they are errors.
     """
 
     def __init__(self, unbound: Callable[[Var], Value] | None = None):
@@ -111,7 +109,7 @@ class Importer:
         return name
 
     def value(self, expr, name: str = "") -> Value:
-        """Returns the value of an expression. Its operators are called `name`."""
+        """Returns the value of an expression. name: the origin of its operators."""
         if isinstance(expr, Var):
             if expr not in self.values and self._unbound is not None:
                 self.values[expr] = self._unbound(expr)
@@ -151,7 +149,7 @@ class Importer:
         return self._imported(call, name)
 
     def _imported(self, call: Call, name: str) -> Value:
-        """Returns an operator by our own tables."""
+        """Imports an operator by our own tables."""
         imported = self._call_tir if call.op.name == CALL_TIR else importer(call.op.name)
         if imported is None:
             raise MegccError("there is no kernel for it")
@@ -165,9 +163,9 @@ class Importer:
         return values if isinstance(type_of(call), RelaxTuple) else values[0]
 
     def _either(self, call: Call, name: str) -> Value:
-        """Returns an operator by our own tables where a kernel realises it, else by the loops that TVM makes of it."""
+        """Imports an operator by our own tables if a kernel realises it, else by the loops that TVM lowers it to."""
         if call.op.name == "relax.assert_op":
-            return ()  # indices are checked where they are used
+            return ()  # our operators check indices themselves
         for argument in tensors_of(call.args):
             self.value(argument, name)
         first, conditions = len(self.builder.ops), len(self.builder.conditions)
@@ -191,7 +189,7 @@ class Importer:
         return self._unknown(call)
 
     def _unknown(self, call: Call) -> Value:
-        """Returns values of the call's types that nothing computes, so that more findings are found."""
+        """Returns placeholder values of the call's types, so that the import can go on and find more errors."""
         names = []
         for type_ in result_types(type_of(call), self.extents):
             names.append(self.builder.unique("unknown"))
@@ -211,14 +209,14 @@ class Importer:
         return node.spelled().emit("tir", node.inputs, program=program, given=given)
 
     def _lowered(self, call: Call, name: str) -> Value:
-        """Returns an operator by the loops that TVM makes of it."""
+        """Imports an operator by the loops that TVM lowers it to."""
         if any(isinstance(type_of(argument), RelaxShape) and not isinstance(argument, relax.ShapeExpr)
                for argument in call.args):
             raise MegccError("its operand is a shape")
         main, functions = legalized(call, is_tensor)
         arguments = tensors_of(call.args)
         for argument in arguments:
-            self.value(argument, name)  # while the functions that it calls are the caller's
+            self.value(argument, name)  # before `self.tir` is replaced by the functions of the lowered module
         outer, self.tir = self.tir, functions
         try:
             return self._local(main, arguments, name or call.op.name)
@@ -226,7 +224,7 @@ class Importer:
             self.tir = outer
 
     def _local(self, function: relax.Function, arguments: Sequence, name: str) -> Value:
-        """Returns a call of a function inside a region; its types have variables of their own."""
+        """Imports a call of a function inside a region. The symbolic extents of its types are variables of its own."""
         inner = Extents()
         for parameter, argument in zip(function.params, arguments, strict=True):
             if isinstance(type_of(parameter), RelaxShape):
@@ -255,7 +253,7 @@ class Importer:
 
 
 def is_loops(function: relax.Function) -> bool:
-    """Whether a function is a composite whose operators are imported as loops."""
+    """Whether a function is a composite whose operators are to be imported as loops."""
     return function.attrs is not None and str(function.attrs.get("Composite", "")).startswith(TIR_PREFIX)
 
 
@@ -265,14 +263,14 @@ def _is_symbolic_shape(expr) -> bool:
 
 
 def is_tensor(expr) -> bool:
-    """Whether an argument is a tensor or a tuple of tensors; numbers and shapes are read by the importers."""
+    """Whether an argument is a tensor or a tuple of tensors, not a number or a shape."""
     if isinstance(expr, Tuple):
         return any(is_tensor(field) for field in expr.fields)
     return not is_number(expr) and isinstance(type_of(expr), (RelaxTensor, RelaxTuple))
 
 
 def tensors_of(arguments: Sequence) -> list:
-    """Returns the tensors among arguments, those in tuples one by one."""
+    """Returns the tensors among arguments, with tuples flattened."""
     found: list = []
     for argument in filter(is_tensor, arguments):
         found += tensors_of(argument.fields) if isinstance(argument, Tuple) else [argument]
@@ -295,7 +293,7 @@ def import_region(function: relax.Function, name: str) -> Graph:
     """Returns a partitioned function as a graph; tuples of results are flattened.
 
     Raises:
-        MegccError: naming what cannot be imported; the checks of the patterns let nothing like it through.
+        MegccError: naming what cannot be imported. The patterns' checks should have prevented it.
     """
     importer_ = Importer()
     importer_.tir = (function.attrs or {}).get(TIR_FUNCTIONS, {})
@@ -303,13 +301,15 @@ def import_region(function: relax.Function, name: str) -> Graph:
 
 
 def import_function(function: relax.Function, name: str, importer_: Importer, outputs: Sequence[str] = ()) -> Graph:
-    """Returns a function as a graph, imported by an importer that has seen nothing yet.
+    """Returns a function as a graph.
 
     Args:
-        outputs: names of the results; output0, … where they are not given.
+        importer_: a new importer.
+        outputs: names of the results; output0, … by default.
 
     Raises:
-        MegccError: naming what cannot be imported; ModelError with all that the importer found.
+        MegccError: naming what cannot be imported.
+        ModelError: listing the importer's findings.
     """
     builder = importer_.builder
     parameters = [parameter for parameter in function.params if not isinstance(type_of(parameter), RelaxShape)]
@@ -325,7 +325,7 @@ def import_function(function: relax.Function, name: str, importer_: Importer, ou
 
 
 def region_bucket(function: relax.Function) -> Bucket:
-    """Returns the bounds of the symbols of a region's graph, by the attributes of the region."""
+    """Returns the bounds of the symbols of a region's graph, from the region's attributes."""
     extents = Extents()
     extents.declare(type_of(parameter) for parameter in function.params)
     for parameter in function.params:
@@ -339,7 +339,7 @@ def import_match(expr, bindings: Mapping[Var, Expr] | None = None, loops: bool =
     """Returns an expression as a graph of its own; variables that `bindings` does not define are its inputs.
 
     Args:
-        loops: operators are imported as loops.
+        loops: whether operators are imported as loops.
         functions: TIR functions by name.
 
     Raises:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts modules from channels last to channels first, which our passes and epilogues expect. No transpose is left
-between convolutions. How tensors lie in memory is chosen later, by cost."""
+"""Converts modules from channels last to channels first, which our passes and epilogues expect, without transposes
+between convolutions. Layouts in memory are chosen later, by cost."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tvm import ir, relax
 
 from ..tvm_versions import Call, Constant, RelaxTensor, number_of, type_of, value_of, with_arguments
 
-#: Operators whose layout is converted: the layouts of their operands.
+#: Operators whose layout is converted -> the layouts of their operands.
 WANTED = {"relax.nn.conv2d": ["NCHW", "OIHW"], "relax.nn.conv2d_transpose": ["NCHW", "IOHW"]}
-#: Operators that TVM moves layouts through if both operands have the same rank.
+#: Operators through which TVM propagates layouts if both operands have the same rank.
 _BINARY = tuple(f"relax.{name}" for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum"))
 
 
 def channels_first(mod: tvm.IRModule) -> tvm.IRModule:
-    """Returns the module with its two-dimensional convolutions in NCHW, if some are not; as it is where TVM cannot."""
+    """Converts two-dimensional convolutions to NCHW. Returns the module unchanged if all are, or if TVM fails."""
     found: list[str] = []
 
     def visit(expr) -> None:
@@ -35,14 +35,14 @@ def channels_first(mod: tvm.IRModule) -> tvm.IRModule:
             changed.builder_.update_func(var, changed.visit_expr(function))
     try:
         return relax.transform.ConvertLayout(WANTED)(changed.builder_.get())
-    except Exception:  # it raises many kinds; channels last work as well, only slower
+    except Exception:  # TVM raises many kinds; channels last are only slower
         return mod
 
 
 @relax.expr_functor.mutator
 class Widen(relax.PyExprMutator):
-    """Reshapes constants of binary operators to four axes, and replaces clips by minima and maxima: only then does TVM
-    move layouts through them."""
+    """Reshapes constants of binary operators to four axes, and replaces clip by minimum and maximum, so that TVM
+    propagates layouts through them."""
 
     def visit_call_(self, call):
         call = self.visit_expr_post_order(call)

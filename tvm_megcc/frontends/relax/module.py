@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports whole Relax modules for the stand-alone compiler. Operators get hand-written kernels where there are some,
-else kernels printed from TVM's loops."""
+"""Imports whole Relax modules for the stand-alone compiler. Operators without a hand-written kernel get one printed
+from TVM's loops."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ OUTPUTS = "megcc_outputs"
 
 
 def input_dims(mod: tvm.IRModule) -> dict[str, tuple[int | str | None, ...]]:
-    """Returns shapes of the inputs of "main": extents, names of symbols, or None for expressions over symbols.
-    Parameters that will be bound are included."""
+    """Returns the shapes of the parameters of "main", also of those that will be bound. An entry is an extent, the name
+    of a symbol, or None for an expression over symbols."""
     found: dict[str, tuple[int | str | None, ...]] = {}
     for parameter in mod["main"].params:
         if isinstance(type_of(parameter), RelaxTensor) and hasattr(type_of(parameter).shape, "values"):
@@ -45,8 +45,7 @@ def import_module(mod: tvm.IRModule, params: Mapping | None = None,
 
     Args:
         params: weights to bind, as in `partition_for_megcc`.
-        shapes: extents of inputs with symbolic dimensions; entries that are no numbers leave the module's extent as it
-            is.
+        shapes: shapes of inputs with symbolic extents; an entry that is not a number leaves the extent as it is.
 
     Raises:
         ModelError: naming the operators that have neither a kernel nor loops that can be printed.
@@ -61,13 +60,13 @@ def import_module(mod: tvm.IRModule, params: Mapping | None = None,
     mod = prepare(mod, loops=True)
     importer = Importer()
     importer.tir = tir_functions(mod)
-    # Every CPU has kernels for all operators that have a portable kernel.
+    # The portable target "c" tells for all: an operator with a portable kernel has a kernel on every CPU.
     importer.refuses = lambda graph: unsupported(graph, TARGETS["c"])
     return import_function(mod["main"], name, importer, outputs)
 
 
 def _note_weights(main: relax.Function) -> None:
-    """Warns where weights are inputs, which importers count apart from the inputs of the network."""
+    """Warns if weights are parameters of "main": TVM's importers state how many of the parameters are inputs."""
     count = (main.attrs or {}).get("num_input")
     if count is not None and int(count) < len(main.params):
         names = [name_of(param) for param in main.params[int(count):]]
@@ -77,10 +76,10 @@ def _note_weights(main: relax.Function) -> None:
 
 
 def known_extents(mod: tvm.IRModule, shapes: Mapping[str, Sequence[int | str | None]]) -> dict[str, int]:
-    """Finds the symbols of "main" that shapes determine.
+    """Returns the values of the symbols of "main" that the given shapes determine.
 
     Raises:
-        MegccError: for an unknown input, another rank, and extents that contradict the module or each other.
+        MegccError: for an unknown input, a wrong rank, or extents that contradict the module or each other.
     """
     dims = input_dims(mod)
     found: dict[str, int] = {}

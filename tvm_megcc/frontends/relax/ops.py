@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Importers of Relax's operators that have attributes or operands of their own; `tvm_common/ops.py` has what Relay
-spells the same way, `select.py` what picks and orders elements.
+"""Importers of Relax's operators with attributes. `tvm_common/ops.py` has those that are the same in Relay, `select.py`
+those that select and order elements.
 
-An operator without attributes is imported by the `relax` names of its declaration. The others have a function,
-which mostly writes the call down as an ONNX node (`node.onnx`), so that one importer serves all front ends.
+An operator without attributes is imported by the `relax` names of its declaration. The others have a function, which
+mostly rewrites the call as an ONNX node (`node.onnx`), so that one importer serves all front ends.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def importer(name: str) -> Importer | None:
 
 
 def importable() -> list[str]:
-    """Returns names of the Relax operators that can be imported, among those that this TVM has."""
+    """Returns the names of the Relax operators of the installed TVM that can be imported."""
     declared = [name for declaration in OPERATORS.values() for name in declaration.relax]
     known = {str(name) for name in ir.Op.list_op_names()}
     return [name for name in dict.fromkeys((*IMPORTERS, *declared)) if name in known]
@@ -40,7 +40,8 @@ def importable() -> list[str]:
 
 @imports("matmul")
 def matmul(node: TvmNode) -> Values:
-    """TVM's ONNX importer writes MatMulInteger as a product of int32, of bytes less their zero points."""
+    """Imports a matrix product. TVM's ONNX importer writes MatMulInteger as an int32 product of 8-bit integers minus
+    their zero points, which is recognised here."""
     if node.types[0].dtype == "int32":
         centred = [_centred_bytes(node, value) for value in node.inputs]
         if None not in centred:
@@ -50,14 +51,14 @@ def matmul(node: TvmNode) -> Values:
 
 
 def _centred_bytes(node: TvmNode, value: str) -> tuple[str, str] | None:
-    """Finds the bytes and the zero point whose difference is a value of int32: bytes and one zero point for all of
-    them; None for other values."""
+    """Returns the 8-bit value and the scalar zero point whose difference is the given int32 value; None for other
+    values."""
     if node.is_constant(value):
         numbers = node.builder.constants[value]
         least, most = (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 256)
         if -128 <= least and most <= 127:
             return node.constant(numbers, "int8"), node.constant(0, "int8")
-        zero = max(-least, 0)  # as uint8, whose least number is 0
+        zero = max(-least, 0)  # as uint8, which begins at 0
         return (node.constant(numbers + zero, "uint8"), node.constant(zero, "uint8")) \
             if zero <= 255 and most + zero <= 255 else None
     made = node.builder.producers.get(value)
@@ -108,13 +109,13 @@ def clip(node: TvmNode) -> Values:
 
 @imports("nn.selu")
 def selu(node: TvmNode) -> Values:
-    """ONNX has both numbers in float32, TVM in float64."""
+    """Imports SELU. ONNX's default alpha and gamma are float32, TVM's float64, so they are given explicitly."""
     return node.onnx("Selu", alpha=1.6732632423543772, gamma=1.0507009873554805)
 
 
 @imports("image.resize2d", "image.resize3d")
 def resize(node: TvmNode) -> Values:
-    """Half way between two elements, "round" takes the even one, which no mode of ONNX does."""
+    """Imports a resize. Rounding "round" takes the even one of two equally near elements, which no ONNX mode does."""
     a = node.attrs
     if a.method != "nearest_neighbor" or tvm_ops.rounding_of(a) != "round":
         return tvm_ops.resize(node)
@@ -131,7 +132,7 @@ def resize(node: TvmNode) -> Values:
 
 
 def _nearest_even(extent: int, wanted: int, mode: str) -> np.ndarray:
-    """Returns the indices of the nearest elements, in the float32 that TVM computes positions in.
+    """Returns the indices of the nearest elements, ties to even, computed in float32 as in TVM.
 
     Raises:
         MegccError: for a coordinate_transformation_mode that is not supported.
@@ -209,14 +210,14 @@ def variance(node: TvmNode) -> Values:
 
 @imports("strided_slice")
 def strided_slice(node: TvmNode) -> Values:
-    """Axes, begins, ends and steps are operands; steps may be absent."""
+    """Imports a slice whose axes, begins, ends and steps are operands; steps may be absent."""
     axes, begins, ends, *steps = (node.constant(ints(argument.fields), "int64") for argument in node.args[1:])
     return node.onnx("Slice", node.inputs[0], begins, ends, axes, *steps)
 
 
 @imports("flip")
 def flip(node: TvmNode) -> Values:
-    """Starts after the last element, whatever the extent."""
+    """Reverses an axis by a slice with step -1 that starts beyond any extent."""
     operands = [node.constant([value], "int64") for value in (2**31 - 1, -2**31, int(node.attrs.axis), -1)]
     return node.onnx("Slice", node.inputs[0], *operands)
 

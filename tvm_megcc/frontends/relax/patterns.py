@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`patterns.py` and the registry of operators as Relax patterns, registered under the prefix `megcc.`"""
+"""Converts `patterns.py` and the registry of operators to Relax patterns, registered with the prefix `megcc.`"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .ops import importable
 
 PREFIX = "megcc."
 
-#: The target that checks ask about: `partition_for_megcc` sets it; else it is the host, without TIR functions.
+#: The target that checks ask about. `partition_for_megcc` sets it; by default it is the host, without TIR functions.
 _CHECKED: list[checking_for] = []
 
 
@@ -49,7 +49,7 @@ def tir_functions(mod: IRModule) -> dict[str, tirx.PrimFunc]:
 
 def refusal(expr, bindings=None, target: Target | None = None, loops: bool = False,
             functions: Mapping[str, tirx.PrimFunc] | None = None) -> str | None:
-    """Why no kernel realises an expression, hand-written or, with `loops`, made of TIR; None if one does."""
+    """Returns why no kernel realises an expression, None if one does. loops: ask for a kernel printed from TIR."""
     checked = _CHECKED[-1] if _CHECKED else None
     if functions is None and checked is not None:
         functions = checked.functions
@@ -61,19 +61,19 @@ def refusal(expr, bindings=None, target: Target | None = None, loops: bool = Fal
 
 
 def check(context: PatternCheckContext) -> bool:
-    """Asks the code generator's own question about a match."""
+    """Whether a kernel realises a match, as the code generator would find."""
     if len(context.matched_bindings) > 1 and has_leaking_intermediate_variables(context):
         return False
     return refusal(context.matched_expr, dict(context.matched_bindings.items())) is None
 
 
 def check_loops(context: PatternCheckContext) -> bool:
-    """Whether the loops that TVM makes of an operator can be a kernel."""
+    """Whether the loops that TVM lowers an operator to can be printed as a kernel."""
     return refusal(context.matched_expr, dict(context.matched_bindings.items()), loops=True) is None
 
 
 class _Fold(Fold):
-    """Relax's patterns."""
+    """Builds Relax patterns from the rows of `patterns.py`."""
 
     dialect = "Relax"
 
@@ -104,7 +104,8 @@ def pattern_table() -> list[FusionPattern]:
 
 
 def loops_table(mod: IRModule) -> list[FusionPattern]:
-    """Patterns for every operator in a module that TVM may have loops for: what hand-written kernels leave."""
+    """Returns a pattern for each operator in a module that TVM may lower to loops. They match what the patterns of
+    hand-written kernels left."""
     found: set[tuple[str, int]] = set()
 
     def visit(expr) -> None:
@@ -120,13 +121,14 @@ def loops_table(mod: IRModule) -> list[FusionPattern]:
 
 
 def _any_call(name: str) -> DFPattern:
-    """TVM's matcher looks at the operands of some operators (products, quotients), so they stand there."""
+    """Returns a pattern for any call of an operator. Operands are explicit where TVM's matcher requires them, as for
+    products and quotients."""
     operands = [wildcard() for _ in range(max(ir.Op.get(name).num_inputs, 0))]
     return is_op(name)(*operands, varg_default_wildcard=True)
 
 
 def register() -> None:
-    """Registers the table with TVM. Later entries of its registry have the higher priority."""
+    """Registers the table with TVM, in reverse: later entries of its registry have the higher priority."""
     if not get_patterns_with_prefix(PREFIX):
         register_patterns([(row.name, row.pattern, row.annotation_patterns, check)
                            for row in reversed(pattern_table())])

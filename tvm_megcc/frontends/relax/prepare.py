@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepares a module for pattern matching: binds parameters as constants, folds constants, and turns TIR functions back
-into the Relax operators that they stand for."""
+"""Prepares a module for pattern matching: binds parameters as constants, folds constants, and converts TIR functions
+back to the Relax operators that they implement."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from .from_tir import as_operator
 from .importer import REFUSALS, Importer, is_operator, tensor_type
 from .layouts import channels_first
 
-#: A constant result is not folded if it is this many bytes larger than its operands.
+#: An operator on constants is not folded if its result is this many bytes larger than its operands.
 FOLD_GROWTH = 64 << 10
-#: Reduction of a stack -> the operator of two operands that computes the same.
+#: Reduction of two stacked operands -> the binary operator that computes the same.
 _OF_STACKED = {"relax.sum": relax.op.add, "relax.max": relax.op.maximum, "relax.min": relax.op.minimum}
 
 
 def prepare(mod: tvm.IRModule, params: Mapping | None = None, loops: bool = False) -> tvm.IRModule:
-    """Returns the module with its parameters bound, in dataflow form, with constants folded. loops: also fold operators
-    that TVM lowers to loops."""
+    """Binds parameters, converts the module to dataflow form and folds constants. loops: also fold operators that TVM
+    lowers to loops."""
     mod = bind_params(mod, params or {})
     mod = relax.transform.ConvertToDataflow(min_size=1)(mod)
     mod = relax.transform.CanonicalizeBindings()(mod)
@@ -57,7 +57,7 @@ def prepare(mod: tvm.IRModule, params: Mapping | None = None, loops: bool = Fals
 
 
 def bind_params(mod: tvm.IRModule, params: Mapping) -> tvm.IRModule:
-    """Makes parameters constants.
+    """Replaces parameters by constants.
 
     Args:
         params: {name: array} for the function "main", or {function: [array, …]} as
@@ -90,10 +90,10 @@ def bind_params(mod: tvm.IRModule, params: Mapping) -> tvm.IRModule:
 
 
 def sole_params(mod: tvm.IRModule) -> tvm.IRModule:
-    """Returns the module with each variable once among the parameters of a function, where it is last.
+    """Removes duplicate parameters of functions, keeping the last occurrence of each variable.
 
-    TVM's `from_onnx(model, keep_params_in_input=True)` has an initialiser that is an input of the graph too in both
-    places, and nothing in TVM takes such a function. What `detach_params` gives are the last ones, in order.
+    TVM's `from_onnx(model, keep_params_in_input=True)` lists an initialiser that is also a graph input twice, which no
+    other part of TVM accepts. The last occurrences are those that `detach_params` gives values for.
     """
     builder = None
     for var, function in mod.functions.items():
@@ -113,7 +113,7 @@ def _tensor(value):
 
 
 def _require_fits(name: str, type_, value) -> None:
-    """Raises MegccError where an array cannot be the value of a parameter of this type."""
+    """Raises MegccError if an array cannot be the value of a parameter of this type."""
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):
         raise MegccError(f"params['{name}'] is no array: {type(value).__name__}")
     shape, dims = tuple(value.shape), list(getattr(getattr(type_, "shape", None), "values", ()))
@@ -124,7 +124,7 @@ def _require_fits(name: str, type_, value) -> None:
 
 
 def rewrite(mod: tvm.IRModule, mutator: Callable, wanted=lambda function: True) -> tvm.IRModule:
-    """Applies an expression mutator to every Relax function that is selected and not private to a partition."""
+    """Applies an expression mutator to every Relax function that `wanted` selects, except regions and composites."""
     changed = mutator(mod)
     for var, function in mod.functions.items():
         if isinstance(function, relax.Function) and not is_partitioned(function) and wanted(function):
@@ -139,7 +139,7 @@ def is_partitioned(function) -> bool:
 
 
 def has_branches(function: relax.Function) -> bool:
-    """Whether there is an If in it; TVM's pass that merges composites cannot look into such functions."""
+    """Whether a function contains an If. TVM's pass that merges composites does not support such functions."""
     found = []
     relax.analysis.post_order_visit(function, lambda e: found.append(e) if isinstance(e, relax.If) else None)
     return bool(found)
@@ -147,7 +147,7 @@ def has_branches(function: relax.Function) -> bool:
 
 @relax.expr_functor.mutator
 class Outline(relax.PyExprMutator):
-    """Moves dataflow blocks into private functions, so that code around and inside an If can be partitioned."""
+    """Moves dataflow blocks into private functions, so that code inside and around an If can be partitioned."""
 
     def visit_dataflow_block_(self, block):
         if not any(is_operator(binding.value) for binding in block.bindings):
@@ -180,8 +180,8 @@ class Lift(relax.PyExprMutator):
 
 @relax.expr_functor.mutator
 class Simplify(relax.PyExprMutator):
-    """Rewrites how TVM's ONNX importer spells Sum, Max and Min (broadcast, stacked, reduced) to operators of two
-    operands, and shapes of tensors to their values."""
+    """Simplifies what TVM's ONNX importer generates: Sum, Max and Min, which it broadcasts, stacks and reduces, become
+    binary operators; `shape_of` becomes the shape."""
 
     def visit_call_(self, call):
         call = self.visit_expr_post_order(call)
@@ -203,7 +203,7 @@ class Simplify(relax.PyExprMutator):
         return result
 
     def _stacked(self, call) -> list:
-        """Returns the operands of a stack whose new axis a reduction removes; None for other calls."""
+        """Returns the operands of a stack whose new axis a reduction removes; an empty list for other calls."""
         if call.op.name not in _OF_STACKED or not isinstance(call.args[0], Var):
             return []
         stack = self.lookup_binding(call.args[0])
@@ -216,7 +216,7 @@ class Simplify(relax.PyExprMutator):
 
 @relax.expr_functor.mutator
 class Normalized(relax.PyExprMutator):
-    """Replaces the first result of a batch norm with constant statistics by a product and a sum."""
+    """Replaces a batch norm with constant statistics by a product and a sum, for its first result."""
 
     def visit_tuple_getitem_(self, selection):
         selection = self.visit_expr_post_order(selection)
@@ -239,7 +239,7 @@ class Normalized(relax.PyExprMutator):
 
 @relax.expr_functor.mutator
 class Fold(relax.PyExprMutator):
-    """Replaces operators of constants by their values; with `loops` also operators that TVM lowers to loops."""
+    """Folds operators on constants; with `loops` also those that TVM lowers to loops."""
 
     def __init__(self, mod: tvm.IRModule, loops: bool = False):
         super().__init__(mod)
@@ -278,7 +278,7 @@ class Fold(relax.PyExprMutator):
         return isinstance(expr, (Constant, relax.ShapeExpr)) or is_number(expr)
 
     def _resolved(self, expr):
-        """The call with its variables replaced by the constants they stand for."""
+        """Returns the call with variables replaced by the constants that they are bound to."""
         def constant(argument):
             if isinstance(argument, Tuple):
                 return Tuple([constant(field) for field in argument.fields])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Profiles a function of TVM's virtual machine: by the functions that it calls, and inside our regions by kernel."""
+"""Profiles a function of TVM's virtual machine: time by called function, and inside our regions by kernel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .regions import is_region_name
 
 @dataclass(frozen=True)
 class Row:
-    """A call. kernels: (name, seconds) of those that a region of ours ran, in order."""
+    """A call. kernels: (name, seconds) of each kernel that it ran, in order, if it is a region of ours."""
 
     function: str
     seconds: float
@@ -24,7 +24,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Profile:
-    """The calls of one run, in order; as text a table."""
+    """The calls of one run, in order; `str` gives a table."""
 
     rows: tuple[Row, ...] = field(default=())
 
@@ -37,13 +37,13 @@ class Profile:
 
 
 def profile(machine: relax.VirtualMachine, name: str, *arguments) -> Profile:
-    """Runs a function once and says what it called. Regions run a second time for the times of their kernels, so
-    these do not add up to the time of the region.
+    """Runs a function once and returns the calls in it with their times. Each region runs a second time to measure its
+    kernels, so these times do not add up to the region's.
 
     Args:
-        machine: of an executable that has regions of ours, or none.
-        name: of the function.
-        arguments: what the function takes; any tensors that TVM takes.
+        machine: the virtual machine of an executable, with or without regions of ours.
+        name: the function's name.
+        arguments: the function's arguments, tensors of any kind that TVM accepts.
     """
     begun: list[float] = []
     rows: list[Row] = []

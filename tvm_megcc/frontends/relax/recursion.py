@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hides recursive calls (loops of Relax) from those passes of TVM that follow every call."""
+"""Hides recursive calls (loops in Relax are recursive functions) from TVM's passes that follow every call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tvm import ir, relax
 from ..tvm_versions import Call, type_of
 from .prepare import is_partitioned
 
-#: Before the names of external functions that stand for functions of the module.
+#: The prefix of external functions that stand for functions of the module.
 _STANDS_FOR = "megcc.function."
 
 
@@ -31,7 +31,7 @@ class Cut(relax.PyExprMutator):
 
 @relax.expr_functor.mutator
 class Joined(relax.PyExprMutator):
-    """Undoes the changes of `Cut`."""
+    """Restores the calls that `Cut` replaced."""
 
     def visit_call_(self, call):
         call = self.visit_expr_post_order(call)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Merges composites into regions in every function. TVM's own pass looks at "main" only."""
+"""Merges composites into regions in every function, since TVM's own pass handles only "main"."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .extents import LOWER, UPPER
 from .importer import CALL_TIR, TIR_FUNCTIONS, import_region, is_operator
 from .prepare import has_branches, is_partitioned
 
-#: Names of regions: their C symbols and what `report` shows. Number in the module, digest of what it computes, so
-#: that the regions of several modules can be in one library.
+#: The names of regions, which are their C symbols: number in the module, and a digest of the computation, so that
+#: regions of several modules can be linked into one library.
 NAME = "megcc_region{}_{}"
 #: Attribute of partitioned modules.
 PARTITIONED = "megcc_partitioned"
-#: Before the names of what is set aside while composites are merged.
+#: The prefix of global functions that stand for what is set aside while composites are merged.
 _ASIDE = "megcc.aside."
 
 
@@ -34,7 +34,7 @@ def is_ours(function) -> bool:
 
 
 def went_through(mod: tvm.IRModule) -> bool:
-    """Whether a module went through `partition_for_megcc`; it may have no region for all that."""
+    """Whether `partition_for_megcc` was applied to a module, which may have no regions even so."""
     return PARTITIONED in (mod.attrs or {}) or any(is_ours(function) for function in mod.functions.values())
 
 
@@ -43,7 +43,7 @@ def is_composite(function) -> bool:
 
 
 def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
-    """MergeCompositeFunctions for every function of a module. Regions get these attributes."""
+    """Applies TVM's MergeCompositeFunctions to every function of a module. Regions get the attributes `attrs`."""
     composites = {var: function for var, function in mod.functions.items() if is_composite(function)}
     result = {var: function for var, function in mod.functions.items() if var not in composites}
     count = sum(map(is_ours, result.values()))
@@ -66,7 +66,7 @@ def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
 
 
 def _with_tir(region: relax.Function, mod: tvm.IRModule) -> relax.Function:
-    """Returns the region with the TIR functions that it calls: code generators see no module."""
+    """Stores the TIR functions that a region calls as its attribute, since code generators do not get the module."""
     called: dict[str, tirx.PrimFunc] = {}
 
     def visit(expr) -> None:
@@ -78,7 +78,7 @@ def _with_tir(region: relax.Function, mod: tvm.IRModule) -> relax.Function:
 
 
 def digest_of(function: relax.Function, attrs: Mapping[str, object]) -> str:
-    """12 digits that differ for regions that differ in operators, constants or one of these attributes."""
+    """Returns a digest of 12 digits of a region's operators, constants and these attributes."""
     graph = import_region(function, "region")
     facts = (sorted((name, str(value)) for name, value in attrs.items()), graph.inputs, graph.outputs, graph.ops,
              sorted(graph.types.items()))
@@ -90,8 +90,7 @@ def digest_of(function: relax.Function, attrs: Mapping[str, object]) -> str:
 
 def _merged(composites: Mapping, others: Mapping, var: ir.GlobalVar, function: relax.Function) \
         -> tuple[relax.Function, dict[ir.GlobalVar, relax.Function]]:
-    """Returns a function with its composites merged, and the regions that it calls. The pass leaves primitive ones
-    alone."""
+    """Returns a function with its composites merged, and the regions that it calls."""
     main = var if var.name_hint == "main" else ir.GlobalVar("main")
     functions = {**composites, main: function.without_attr("global_symbol")}
     for other, body in others.items():
@@ -106,16 +105,16 @@ def _merged(composites: Mapping, others: Mapping, var: ir.GlobalVar, function: r
 
 
 def _opaque(function: relax.Function) -> relax.Function:
-    """As the pass leaves it alone: neither looked into nor, for a region that is there already, merged with others."""
+    """Marks a function as primitive, so that the pass neither changes it nor, if it is a region, merges it with others.
+    """
     return function.without_attr("Codegen").with_attr("Primitive", 1)
 
 
 @relax.expr_functor.mutator
 class _Shielded(relax.PyExprMutator):
-    """Without what the pass that merges does not know. Symbolic extents among the arguments of operators become
-    products: it looks for an operator that computes a bare variable, and ends TVM when it finds none. External
-    functions, strings and element types become global functions, which it passes by; `_Renamed` puts back what is in
-    `aside`."""
+    """Replaces what the pass that merges composites does not support. Symbolic extents among arguments become products,
+    since the pass aborts the process on a bare variable that no operator computes. External functions, strings and
+    dtypes become global functions, which it ignores; `aside` has them, and `_Renamed` restores them."""
 
     def __init__(self):
         super().__init__()
@@ -154,7 +153,7 @@ class _Shielded(relax.PyExprMutator):
 
 @relax.expr_functor.mutator
 class _Renamed(relax.PyExprMutator):
-    """Calls of some functions under their new names, and what `_Shielded` set aside."""
+    """Renames functions in calls, and restores what `_Shielded` replaced."""
 
     def __init__(self, mod: tvm.IRModule, names: Mapping[ir.GlobalVar, str], aside: Mapping[str, ir.BaseExpr]):
         super().__init__(mod)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report on a partitioned module: which operators have kernels of ours, which stayed with TVM, and why."""
+"""Reports on a partitioned module: which operators have our kernels, which stayed with TVM, and why."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from .regions import went_through
 
 
 def report(mod: tvm.IRModule, target=None) -> Report:
-    """Returns the report of a module that `partition_for_megcc` gave.
+    """Returns the report on a module that `partition_for_megcc` returned.
 
     Args:
-        target: as there; by default the one that the module was partitioned for.
+        target: as in `partition_for_megcc`; by default the one that the module was partitioned for.
     """
     result = Report(dispatched=[str(text) for text in (mod.attrs or {}).get(DISPATCHED, ())])
     functions = {var.name_hint: function for var, function in mod.functions.items()
@@ -62,7 +62,7 @@ def report(mod: tvm.IRModule, target=None) -> Report:
 
 
 def _reason(call, cpu: Target, functions: Mapping[str, tirx.PrimFunc], partitioned: bool) -> str:
-    """Why a call is with TVM."""
+    """Returns the reason why a call stayed with TVM."""
     reason = refusal(call, target=cpu, functions=functions)
     loops = refusal(call, target=cpu, loops=True, functions=functions)
     if reason is None or (loops is None and call.op.name == CALL_TIR):
@@ -74,14 +74,14 @@ def _reason(call, cpu: Target, functions: Mapping[str, tirx.PrimFunc], partition
 
 
 def _label(call) -> str:
-    """Returns the operator; of a TIR or packed function also its name."""
+    """Returns the operator's name, for a TIR or packed function also the function's."""
     name = call.op.name
     return f"{name} {call.args[0].name_hint}" if name == CALL_TIR else name
 
 
 def _calls(function: relax.Function) -> list[tuple[Call, bool]]:
-    """Returns the calls of operators in order, and whether they are imported as loops; those of a local function once
-    for each call of it."""
+    """Returns the calls of operators in order, each with whether it is imported as loops. The calls in a local function
+    are repeated for each call of it."""
     found: list[tuple[Call, bool]] = []
     local: dict[Var, relax.Function] = {}
 
@@ -106,7 +106,7 @@ def _calls(function: relax.Function) -> list[tuple[Call, bool]]:
 
 
 def _macs(call, loops: bool, functions: Mapping[str, tirx.PrimFunc]) -> int | None:
-    """None where the call cannot be imported."""
+    """Returns the multiply-accumulates of a call, None if it cannot be imported."""
     try:
         count = macs(import_match(call, None, loops, functions))
         return int(evaluate(count, dict.fromkeys(symbols(count), SYMBOLIC)))
@@ -115,8 +115,8 @@ def _macs(call, loops: bool, functions: Mapping[str, tirx.PrimFunc]) -> int | No
 
 
 def picture(mod: tvm.IRModule, name: str = "main") -> str:
-    """Returns an SVG of a partitioned function, from top to bottom: boxes of our regions with their operators, grey
-    what TVM runs."""
+    """Returns an SVG of a partitioned function, top to bottom: our regions as boxes with their operators, and TVM's
+    operators in grey."""
     boxes = []
     for binding in (binding for block in mod[name].body.blocks for binding in block.bindings):
         value = binding.value

@@ -14,7 +14,7 @@ from ...ops.elementwise import cast_to
 from ...ops.rules import axis_of
 from ..tvm_common.node import Importer, TvmNode, Values, into
 
-#: Importers by the names of operators without "relax.".
+#: Importers by the operators' names without "relax.".
 IMPORTERS: dict[str, Importer] = {}
 imports = into(IMPORTERS)
 
@@ -22,7 +22,7 @@ imports = into(IMPORTERS)
 # --- order -----------------------------------------------------------------------------------------------------------
 
 def _best(node: TvmNode, k: int | None, largest: bool) -> Values:
-    """Returns the values and int64 indices of the k best along the operator's axis, or of all."""
+    """Emits a top-k along the operator's axis, a full sort if k is None. Returns the values and int64 indices."""
     axis = axis_of(int(node.attrs.axis), node.type_of(node.inputs[0]).rank)
     extent = node.type_of(node.inputs[0]).shape[axis]
     k = extent if k is None or k < 1 else k
@@ -48,7 +48,7 @@ def argsort(node: TvmNode) -> Values:
     return cast_to(node.spelled(), _best(node, None, bool(node.attrs.descending))[1], str(node.attrs.dtype))
 
 
-# --- places ----------------------------------------------------------------------------------------------------------
+# --- gather and scatter ----------------------------------------------------------------------------------------------
 
 _REDUCTIONS = {"update": "none", "add": "add", "mul": "mul", "min": "min", "max": "max"}
 
@@ -89,7 +89,7 @@ def index_tensor(node: TvmNode) -> Values:
 
 @imports("one_hot")
 def one_hot(node: TvmNode) -> Values:
-    """TVM's negative indices are none, ONNX's count from the end."""
+    """Imports one_hot. Negative indices select nothing in TVM, but count from the end in ONNX."""
     depth, rank = int(node.attrs.depth), node.types[0].rank
     axis = axis_of(int(node.attrs.axis), rank)
     index = node.type_of(node.inputs[0])
@@ -125,7 +125,7 @@ def repeat(node: TvmNode) -> Values:
     return (node.reshaped(wide, (*shape[:axis], shape[axis] * count, *shape[axis + 1:])),)
 
 
-# --- values of nothing -----------------------------------------------------------------------------------------------
+# --- creation --------------------------------------------------------------------------------------------------------
 
 def _filled(node: TvmNode, value: str) -> Values:
     return node.onnx("Expand", value, node.extents(node.types[0].shape))
@@ -216,8 +216,8 @@ def attention(node: TvmNode) -> Values:
 
 
 def _mask(node: TvmNode, shape: Sequence[Dim], corner: str, dtype: str) -> str:
-    """0 where a position may be looked at, minus infinity at later ones; the first positions of both are aligned, or
-    the last ones."""
+    """Returns a causal mask: 0 where a query may attend to a key, minus infinity for later keys. corner: whether the
+    first or the last positions of queries and keys are aligned."""
     if not all(isinstance(extent, int) for extent in shape):
         raise MegccError("a causal mask of symbolic extents")
     rows, columns = shape

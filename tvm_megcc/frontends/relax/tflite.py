@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TFLite files as Relax modules: what TVM's importer leaves out is refused, what it gets wrong is put right."""
+"""Imports TFLite files as Relax modules through TVM's importer. Refuses what it silently ignores and corrects its
+errors."""
 
 from __future__ import annotations
 
@@ -13,19 +14,19 @@ from ...errors import MegccError
 from ..tvm_versions import Call, type_of
 from .module import OUTPUTS
 
-#: Operators that run another subgraph of the file.
+#: Operators that run other subgraphs of the file.
 _CALLERS = ("IF", "WHILE", "CALL", "CALL_ONCE", "STABLEHLO_COMPOSITE", "STABLEHLO_REDUCE_WINDOW", "STABLEHLO_WHILE")
 
 
 def of_tflite(data: bytes, tflite) -> tvm.IRModule:
-    """Returns the only graph of a file as a module with the names of its results as an attribute.
+    """Returns the only graph of a file as a module whose attribute `OUTPUTS` has the names of its results.
 
     Args:
-        tflite: the package of that name.
+        tflite: the Python package of that name.
 
     Raises:
-        MegccError: for a file with several graphs to choose from. The importer raises exceptions of many
-            types for models that it does not support.
+        MegccError: for a file with several graphs. TVM's importer raises exceptions of many types for models that it
+            does not support.
     """
     from tvm.relax.frontend.tflite import from_tflite
 
@@ -39,7 +40,7 @@ def of_tflite(data: bytes, tflite) -> tvm.IRModule:
 
 
 def _require_one_graph(model, tflite) -> None:
-    """Raises MegccError unless the first graph is all that there is, but for those that its operators run."""
+    """Raises MegccError if the file has graphs other than the first one and those that operators run."""
     names = [(model.SignatureDefs(index).SignatureKey() or b"").decode(errors="replace")
              for index in range(model.SignatureDefsLength())]
     advice = ("Convert the one that is wanted by itself: tf.lite.TFLiteConverter.from_saved_model(folder, "
@@ -57,8 +58,8 @@ def _require_one_graph(model, tflite) -> None:
 
 @relax.expr_functor.mutator
 class _RoundedAverages(relax.PyExprMutator):
-    """Average pools over integers round to the nearest, ties away from zero, as TFLite does. TVM's importer divides
-    integers, which cuts off: half a quantum less for every pool."""
+    """Makes integer average pools round to the nearest, ties away from zero, as TFLite does. TVM's importer truncates,
+    which loses half a quantisation step in each pool."""
 
     def visit_call_(self, call: Call) -> relax.Expr:
         call = super().visit_call_(call)
@@ -66,8 +67,8 @@ class _RoundedAverages(relax.PyExprMutator):
             return call
         x = self.builder_.emit(op.astype(call.args[0], "float32"))
         mean = self.builder_.emit(Call(call.op, [x], call.attrs))
-        # A mean of n integers that is below k + 1/2 is so by at least 1 / 2n; a product with 1 / n may round a tie
-        # down.
+        # Adds slightly more than 1/2, since multiplying by 1 / n may round a tie down. Any mean of n integers below
+        # k + 1/2 is at least 1 / 2n below it, and the excess of 1 / 4n does not reach that.
         half = relax.const(0.5 + 0.25 / math.prod(int(extent) for extent in call.attrs.pool_size))
         size = self.builder_.emit(op.floor(op.add(op.abs(mean), half)))
         return self.builder_.emit(op.astype(op.multiply(op.sign(mean), size), "int32"))

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tunes partitioned Relax modules: times the kernels of the regions, and stores the times as attributes of the
-regions."""
+"""Tunes partitioned Relax modules: times candidate kernels of the regions and stores the times as their attributes."""
 
 from __future__ import annotations
 
@@ -21,13 +20,13 @@ from ...tuning_log import TuningLog
 from .importer import import_region, region_bucket
 from .regions import digest_of, is_ours
 
-#: Attribute of a region: the rows of a tuning log that speak of its calls, as text.
+#: Attribute of a region: the rows of the tuning log for its calls, as text.
 LOG = "megcc_log"
 
 
 def tune_regions(mod: tvm.IRModule, target: Target, optimize: str, trials: int | None, log: str | Path | None,
                  runner) -> tvm.IRModule:
-    """Measures what `log` does not have, and gives the regions what they need of it."""
+    """Measures the candidates that `log` lacks, and stores the rows that each region needs as its attribute."""
     with tempfile.TemporaryDirectory(prefix="megcc-tune-") as folder:
         path = Path(log) if log is not None else Path(folder) / "tune.jsonl"
         graphs = {id(graph): graph for graph in _graphs(mod).values()}
@@ -37,8 +36,7 @@ def tune_regions(mod: tvm.IRModule, target: Target, optimize: str, trials: int |
 
 
 def with_log(mod: tvm.IRModule, log: TuningLog, target: Target, optimize: str) -> tvm.IRModule:
-    """Returns the module whose regions carry the log's rows for their calls: all that a later build has to know of
-    it."""
+    """Stores the log's rows for a region's calls as its attribute, so that a later build does not need the log."""
     functions = dict(mod.functions.items())
     for var, graph in _graphs(mod).items():
         functions[var] = functions[var].with_attr(LOG, _rows(graph, log, target, optimize).text())
@@ -46,8 +44,8 @@ def with_log(mod: tvm.IRModule, log: TuningLog, target: Target, optimize: str) -
 
 
 def _graphs(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, Graph]:
-    """Returns the regions as graphs; symbols have the values that choices are made for. Regions that differ in bounds
-    only are compiled as one model, so they get one graph."""
+    """Returns the regions as graphs, with symbols replaced by their likely values. Regions that differ only in bounds
+    are compiled as one model, so they share one graph."""
     alike: dict[str, list[tvm.ir.GlobalVar]] = {}
     for var, function in mod.functions.items():
         if is_ours(function):

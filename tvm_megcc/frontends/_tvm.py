@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Registers with TVM, as soon as there is one: `import tvm` alone is enough where TVM calls entry points. `import
-tvm_megcc` never imports TVM, but after both imports, in either order, the target tags, patterns, code generator and
-pipeline are there.
+"""Registers our target tags, patterns, code generator and pipeline with TVM, after `import tvm` and `import tvm_megcc`
+in either order. `import tvm_megcc` never imports TVM. `import tvm` alone is enough if TVM calls entry points.
 
-Which front end that is follows from the TVM: the versions that have Relay get the one for Relay, the others that for
-Relax.
+TVM versions with Relay get the front end for Relay, newer ones that for Relax.
 """
 
 from __future__ import annotations
@@ -24,27 +22,26 @@ from ..errors import MegccError
 from .contents import kind_of
 
 if TYPE_CHECKING:
-    from tvm import IRModule as Module  # noqa: F401  (what `tvm_megcc.compile` takes beside files)
+    from tvm import IRModule as Module  # noqa: F401  (a model that `tvm_megcc.compile` accepts)
 
-#: The functions that `tvm_megcc` offers inside TVM; importing the front end that has it registers with TVM.
+#: The functions of `tvm_megcc` that need TVM. Importing the front end that defines one registers with TVM.
 LAZY = ("partition_for_megcc", "tune_megcc_kernels", "build_megcc_kernels", "build")
-#: Files that TVM's importers read, by kind: what they are, and what to install.
+#: Kinds of files that TVM's importers read -> their name in messages, and the package to install.
 FILES = {"tflite": ("TFLite files", "'tvm_megcc[tflite]'"),
          "program": ("programs of torch.export", "'tvm_megcc[tvm]' torch")}
-#: The oldest and the newest release of TVM with Relax that the tests ran on, and what messages say.
+#: The oldest and the newest release of TVM with Relax that is tested, and their text in messages.
 RELAX = ((0, 26), (0, 27))
 SUPPORTED = "0.26 to 0.27, or 0.9 to 0.19"
-#: Why not an older one: in 0.25 fused functions that differ in constants only become one, with the constants of one of
-#: them, so results are wrong.
+#: TVM 0.25 and older give wrong results: they merge fused functions that differ only in constants.
 OLDER = "it is older"
-#: The TVM that we are registered with, or could not be.
+#: The TVM module that registration was tried with, successfully or not; empty before.
 _REGISTERED: list = []
 #: Where the command `tvmc` of the older TVM looks for code generators.
 TVMC = "tvm.driver.tvmc.composite_target"
 
 
 def front_end() -> str:
-    """ "relay" or "relax", by the TVM that is installed.
+    """Returns "relay" or "relax", depending on the installed TVM.
 
     Raises:
         ImportError: without TVM.
@@ -58,17 +55,17 @@ def is_module(model) -> bool:
 
 
 def is_for_importers(model) -> bool:
-    """Whether a model is one that comes in through TVM's importers alone: a program of torch.export."""
+    """Whether a model is imported only through TVM's importers: a program of torch.export."""
     if isinstance(model, (str, Path)):
         return kind_of(model) == "program"
     return any(part.__module__.startswith("torch.export") for part in type(model).__mro__)
 
 
 def loaded(model):
-    """Such a model as a module.
+    """Converts a model of `is_for_importers` to a module of TVM.
 
     Raises:
-        MegccError: saying what has to be installed for it, and for what the importer does not take.
+        MegccError: if a package is missing, or TVM's importer does not support the model.
     """
     try:
         load = attribute("load", "files")
@@ -80,13 +77,14 @@ def loaded(model):
 
 
 def attribute(name: str, module: str = ""):
-    """One of `LAZY`, or an attribute of another module of the front end.
+    """Returns one of `LAZY`, or an attribute of another module of the front end.
 
     Args:
-        module: its name after that of the front end: "dispatch" is `relax.dispatch` or `relay.dispatch`.
+        name: of the attribute.
+        module: the module in the front end's package: "dispatch" is `relax.dispatch` or `relay.dispatch`.
 
     Raises:
-        ImportError: without TVM, saying what to install, and for what there is in the other front end only.
+        ImportError: without TVM, saying what to install, or if only the other front end has the attribute.
     """
     try:
         active = front_end()
@@ -104,8 +102,8 @@ def attribute(name: str, module: str = ""):
 
 
 def register_when_imported() -> None:
-    """Registers now with what is there of TVM, else when somebody imports it: TVM calls the entry point `register`, or,
-    where it does not know entry points, a hook on its import does."""
+    """Registers now if TVM is imported already, else when it is imported: TVM calls the entry point `register` or, if
+    it does not support entry points, an import hook does."""
     if "tvm" in sys.modules:
         register()
     elif not _calls_entry_points():
@@ -134,8 +132,8 @@ def _after(name: str, then: Callable[[], None]) -> None:
 
 
 def register() -> None:
-    """The entry point: makes us known to the TVM that has just been imported. Never raises; warns in one sentence where
-    that cannot be."""
+    """Registers with the TVM that has just been imported; the entry point that TVM calls. Warns instead of raising if
+    that fails."""
     tvm = sys.modules["tvm"]
     if tvm in _REGISTERED:
         return
@@ -152,13 +150,13 @@ def register() -> None:
             if age > 0:
                 warnings.warn(f"tvm_megcc was tested with TVM {SUPPORTED}, not with {version}, which is newer",
                               stacklevel=2)
-    except Exception as error:  # TVM itself must stay usable
+    except Exception as error:  # `import tvm` must succeed in any case
         reason = " ".join(str(error).split())
         warnings.warn(f"tvm_megcc does not work with TVM {version} (it wants {SUPPORTED}): {reason}", stacklevel=2)
 
 
 def known(version: str) -> int:
-    """-1 for a TVM with Relax that is too old, 1 for one that is newer than those that were tested, else 0."""
+    """Returns -1 for a TVM with Relax that is too old, 1 for one newer than the tested ones, else 0."""
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
     return -1 if numbers < RELAX[0] else int(numbers > RELAX[1])
 
@@ -168,7 +166,7 @@ def _register_with_tvmc() -> None:
 
 
 class _After(MetaPathFinder):
-    """Finds a module as everybody else does, and calls a function when it has been loaded."""
+    """An import hook that calls a function after a module has been loaded. Other finders find the module."""
 
     def __init__(self, name: str, then: Callable[[], None]):
         self.name, self.then = name, then
@@ -184,7 +182,7 @@ class _After(MetaPathFinder):
 
         def load_and_register(module) -> None:
             load(module)
-            # here and not when it is found: many only ask whether the module is there
+            # on loading, not on finding: `find_spec` is also called only to ask whether the module exists
             if self in sys.meta_path and module.__name__ == self.name:
                 sys.meta_path.remove(self)
                 self.then()

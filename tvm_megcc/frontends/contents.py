@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which front end a file is for: its contents say so where they can, else the end of its name. Imports little: front
-ends are chosen before one is imported."""
+"""Chooses the front end for a file, by its contents if they tell, else by its suffix. Imports little, since no front
+end is imported before one is chosen."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ import os
 from pathlib import Path
 from typing import Any
 
-#: Bytes at the beginning of a file that tell what it is.
+#: The number of leading bytes of a file that are examined.
 HEAD = 64
-#: Kinds of files that are not ONNX, by the end of the name.
+#: Kinds of files that are not ONNX, by suffix.
 NAMES = {".tflite": "tflite", ".gguf": "gguf", ".pt2": "program"}
-#: The same, by what stands where.
+#: The same by magic bytes: (offset, bytes, kind).
 _MARKS = ((4, b"TFL3", "tflite"), (0, b"GGUF", "gguf"))
-#: An archive, as a program of torch.export is one: no ONNX file begins so.
+#: The magic bytes of a ZIP archive, such as a program of torch.export. No ONNX file begins with them.
 _ARCHIVE = b"PK"
 
 
 def head_of(path: Path) -> bytes:
-    """Returns the first bytes of a file; none where it cannot be read, and of a pipe, which is read once."""
+    """Returns the first bytes of a file; b"" for one that cannot be read, and for a pipe, which can be read only
+    once."""
     try:
         if not os.path.isfile(path):
             return b""
@@ -30,13 +31,13 @@ def head_of(path: Path) -> bytes:
 
 
 def marked(head: bytes) -> str:
-    """Returns the kind that the first bytes of a file say by themselves: "tflite", "gguf" or ""."""
+    """Returns the kind of a file by its magic bytes: "tflite", "gguf" or ""."""
     return next((kind for where, mark, kind in _MARKS if head[where:].startswith(mark)), "")
 
 
 def kind_of(model: Any) -> str:
-    """Returns "tflite", "gguf" or "program" (of torch.export) for the path of such a file; "" for ONNX, and for what is
-    no path."""
+    """Returns "tflite", "gguf" or "program" (of torch.export) for the path of such a file; "" for ONNX, or if `model`
+    is not a path."""
     if not isinstance(model, (str, Path)):
         return ""
     path = Path(model)

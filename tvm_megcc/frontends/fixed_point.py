@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real factors as integers, as gemmlowp, TFLite and TVM write them, and the ranges of integer types."""
+"""Fixed-point multipliers as in gemmlowp, TFLite and TVM, and the ranges of integer types."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from ..errors import ShapeError
 
 
 class Range(NamedTuple):
-    """Integers from low to high."""
+    """The integers from low to high, both included."""
 
     low: int
     high: int
 
 
 class Multiplier(NamedTuple):
-    """A real factor: significand * 2^(shift - 31), as `rescale_fixed` and `rescale_once` take it."""
+    """The factor significand * 2^(shift - 31), in the form that `rescale_fixed` and `rescale_once` take."""
 
     significand: int
     shift: int
 
 
 def multiplier(factor: float) -> Multiplier:
-    """Returns a factor that is not negative, to the nearest of 31 bits; what is below 2^-32 is 0.
+    """Rounds a factor ≥ 0 to a 31-bit significand; a factor below 2^-32 becomes 0.
 
     Raises:
-        ShapeError: for a factor that is no such number: products and quotients of scales may overflow.
+        ShapeError: for a negative, infinite or NaN factor, as overflow in products of scales gives.
     """
     if not 0 <= factor < math.inf:
         raise ShapeError(f"its scales give the factor {factor}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formats that we do not read, with the commands that convert each to ONNX."""
+"""Recognises model formats that are not supported, and knows the commands that convert each to ONNX."""
 
 from __future__ import annotations
 
@@ -19,11 +19,8 @@ from .contents import HEAD, head_of, is_onnx, kind_of, marked
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of model.
-
-    what: it is. how: what makes an ONNX file of it, with {path}, {folder} and {stem} as a shell reads them, {file} as
-    Python does.
-    """
+    """A model format. what: its name in messages. how: the command that converts it to ONNX, in which {path}, {folder}
+    and {stem} are quoted for a shell, {file} for Python."""
 
     what: str
     how: str
@@ -87,12 +84,12 @@ PICKLE = Format("a pickle of Python", "Load it where it was made, and export it:
                                       "PyTorch, skl2onnx.to_onnx for one of scikit-learn")
 ARCHIVE = Format("an archive", "Unpack it, and give the model that is in it")
 EMPTY = Format("an empty file", "Export or download it again")
-#: Models that are files only.
+#: Formats that are supported only as files.
 FILES = {"tflite": Format("a TFLite file", "Write them into a file, and give its path"),
          "gguf": Format("a GGUF file", "Write them into a file, and give its path")}
 _ENGINES = "Nothing turns that into ONNX: export the model that it was made from"
 
-#: By the end of the name.
+#: Formats by suffix.
 SUFFIXES = {
     ".pt": TORCH, ".pth": TORCH, ".ckpt": LIGHTNING, ".safetensors": WEIGHTS, ".bin": WEIGHTS, ".h5": KERAS,
     ".hdf5": KERAS, ".keras": KERAS, ".pb": FROZEN, ".mlmodel": CORE_ML, ".mlpackage": CORE_ML, ".pdmodel": PADDLE,
@@ -102,22 +99,22 @@ SUFFIXES = {
         (".mnn", "MNN"), (".param", "ncnn"), (".xml", "OpenVINO"), (".engine", "TensorRT"), (".plan", "TensorRT"),
         (".trt", "TensorRT"), (".ort", "ONNX Runtime alone"), (".rknn", "RKNN"), (".hef", "Hailo"), (".dlc", "SNPE"))},
 }
-#: By the first bytes, whatever the name: (where, what stands there, what it is).
+#: Formats by magic bytes, whatever the name: (offset, bytes, format).
 HEADS = (
     (0, b"version https://git-lfs", Format("a pointer of Git LFS, not the file itself", "Fetch it: git lfs pull")),
     (0, b"\x89HDF\r\n", KERAS), (4, b"ORTM", SUFFIXES[".ort"]), (0, b"\x1f\x8b", ARCHIVE),
     (0, b"\x80\x02", PICKLE), (0, b"PK\x03\x04", ARCHIVE),
 )
-#: How web pages begin, in small letters and after spaces.
+#: The beginnings of web pages, in lower case and without leading spaces.
 _PAGES = (b"<!doctype html", b"<html", b"<head", b"<!--")
-#: A model that is an object of Python, by the module of its class or of one that it is made from.
+#: Python objects by the module of their class or of one of its base classes.
 OBJECTS = (("torch.nn", MODULE), ("torch.jit", MODULE), ("keras", KERAS_OBJECT), ("tensorflow", KERAS_OBJECT))
 
 
 def refuse_unreadable(model) -> None:
-    """Raises ModelError for what is known to be no ONNX model, saying how one is made of it.
+    """Raises ModelError for a model of a format that is not supported, saying how to convert it to ONNX.
 
-    An unknown format passes: reading it as ONNX tells what is wrong.
+    An unknown format is accepted here; reading it as ONNX gives the error.
     """
     if isinstance(model, (str, Path)):
         path = Path(model)
@@ -134,9 +131,9 @@ def refuse_unreadable(model) -> None:
 
 
 def refuse_misnamed(model) -> None:
-    """Raises ModelError for a file that its name says another front end reads, and its contents do not.
+    """Raises ModelError for a file whose suffix belongs to one front end and whose contents to another.
 
-    A file without the mark of this or another format passes: the front end tells what is wrong.
+    A file without known magic bytes is accepted here; the front end gives the error.
     """
     if kind_of(model):
         path = Path(model)
@@ -149,7 +146,7 @@ def refuse_misnamed(model) -> None:
 
 
 def _require_readable(path: Path) -> None:
-    """Raises ModelError for what the system keeps from us, and for what can be read once."""
+    """Raises ModelError for a file without read permission, and for a pipe, which can be read only once."""
     try:
         mode = path.stat().st_mode
     except PermissionError:
@@ -185,7 +182,7 @@ def _folder(path: Path) -> Format:
 
 
 def _file(path: Path) -> Format | None:
-    """Recognises the format of a file that is not ONNX; its contents count more than its name."""
+    """Returns the format of a file that is not ONNX, by its contents or else by its suffix."""
     head = head_of(path)
     named, found = SUFFIXES.get(path.suffix.lower()), _by_head(head)
     if not path.stat().st_size:
@@ -210,7 +207,7 @@ def _by_head(head: bytes) -> Format | None:
 
 
 def _text(head: bytes) -> Format | None:
-    """Recognises what a server writes in place of a file that it does not have, and other text."""
+    """Recognises text, such as the web page that a server sends instead of a missing file."""
     if not head.isascii() or not (words := head.decode("ascii").split()) or not "".join(words).isprintable():
         return None
     return Format(f"a text that begins with '{shortened(' '.join(words), 40)}'", "Download or export the model itself")

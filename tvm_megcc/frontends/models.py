@@ -35,11 +35,11 @@ def import_model(model, options: CompileOptions | None = None, *, params: Mappin
     """Returns the graph of a model, its inputs as the model has them, and the ranges of shapes it is compiled for.
 
     Args:
-        model, params: as `tvm_megcc.compile` takes them.
-        options, changes: those of `CompileOptions` that say what of the model is wanted.
+        model, params: as for `tvm_megcc.compile`.
+        options, changes: `CompileOptions`, and single fields that replace theirs.
 
     Raises:
-        MegccError: saying what of the model cannot be imported, where, and what to do.
+        MegccError: saying what cannot be imported, where in the model, and what to do.
     """
     options, model = CompileOptions.of(options, changes, "import_model"), torch_models.of_torch(model)
     if options.stream is not None and options.dispatch:
@@ -55,7 +55,7 @@ def import_model(model, options: CompileOptions | None = None, *, params: Mappin
 
 def _import_all(model, options: CompileOptions, params: Mapping[str, object] | None
                   ) -> tuple[Graph, tuple[Bucket, ...]]:
-    """Runs `import_model` for a model that is not streamed."""
+    """Imports a model without converting it to streaming."""
     name = Path(model).stem if isinstance(model, (str, Path)) else "model"
     formats.refuse_misnamed(model)
     if is_tflite(model):
@@ -81,7 +81,7 @@ def _import_all(model, options: CompileOptions, params: Mapping[str, object] | N
     shapes, buckets = _shapes_of(dims, options)
     pairs = expanded(options.states, dims)
     rooms = capacities_of(dims, pairs, options.bounds)
-    if rooms.keys() != options.bounds.keys():  # before a bound is refused that such a state would have used
+    if rooms.keys() != options.bounds.keys():  # first, since these states may use bounds that are refused otherwise
         for source, target in pairs.items():
             if target not in dims:
                 raise MegccError(f"state '{source}={target}': the model has no input '{target}'; its inputs are "
@@ -94,13 +94,13 @@ def _import_all(model, options: CompileOptions, params: Mapping[str, object] | N
 
 
 def _shapes_of(inputs: Mapping[str, Shape], options: CompileOptions) -> tuple[Shapes, tuple[Bucket, ...]]:
-    """Returns shapes of the model's inputs, with symbols for what changes, and the ranges of these."""
+    """Returns the shapes of the model's inputs, with symbols for dynamic extents, and the buckets of these symbols."""
     rules = parse_dispatch(options.dispatch) if isinstance(options.dispatch, str) else options.dispatch
     return buckets_of(inputs, *with_dims(inputs, shape_sets(options.input_shapes), rules, options.dims))
 
 
 def _of_gguf(model, options: CompileOptions, params: Mapping[str, object] | None) -> tuple[Graph, tuple[Bucket, ...]]:
-    """Returns a language model; its keys and values are states without being named."""
+    """Imports a language model, whose KV cache is a state without the user naming it."""
     from .gguf import import_gguf, input_dims
 
     if params or options.constants or options.states or options.output_names or options.extern:
@@ -118,7 +118,7 @@ def _of_module(module, options: CompileOptions, params: Mapping[str, object] | N
 
 
 def _loaded(model):
-    """Returns a program of torch.export as a module of TVM or, where that does not take it, as an ONNX model."""
+    """Converts a program of torch.export to a module of TVM or, if TVM does not support it, to an ONNX model."""
     try:
         return _tvm.loaded(model)
     except MegccError as error:
@@ -126,11 +126,10 @@ def _loaded(model):
 
 
 def _of_tflite(model, options: CompileOptions) -> tuple[Graph, tuple[Bucket, ...]]:
-    """Returns a TFLite file as a graph and its ranges of shapes, by TVM where that is installed and reads what we do
-    not.
+    """Imports a TFLite file. If it has operators that we do not support, TVM's importer is tried, if installed.
 
     Raises:
-        ModelError: in the words of the file, whatever TVM makes of it.
+        ModelError: the error of our own importer, also if TVM fails.
     """
     from .tflite import UnsupportedModel, import_tflite, input_dims
 
@@ -141,7 +140,7 @@ def _of_tflite(model, options: CompileOptions) -> tuple[Graph, tuple[Bucket, ...
     except UnsupportedModel as error:
         advice = ["Bind custom operators to C functions of yours with --extern (docs/extern.md)"] * error.custom
         advice += ["Leave what is quantised there in float32 when the model is converted"] * error.quantised
-        if error.custom or options.extern or options.signature or options.output_names:  # of which TVM knows nothing
+        if error.custom or options.extern or options.signature or options.output_names:  # TVM does not support these
             raise ModelError(str(model), error.findings, ". ".join(advice)) from None
         if importlib.util.find_spec("tvm") is None:
             advice.append("TVM's importer reads some more: pip install 'tvm_megcc[tflite]'")
@@ -166,10 +165,10 @@ def _first(error: MegccError) -> str:
 
 
 def input_names(model, signature: str = "") -> list[str]:
-    """Returns names of a model's inputs.
+    """Returns the names of a model's inputs.
 
     Raises:
-        MegccError: for what is no model that we read.
+        MegccError: for a model that cannot be read.
     """
     formats.refuse_misnamed(model)
     if is_tflite(model):
@@ -191,7 +190,7 @@ def input_names(model, signature: str = "") -> list[str]:
 
 
 def shape_sets(input_shapes: str | Shapes | Sequence[Shapes] | None) -> list[Shapes]:
-    """Sets of input shapes, in whichever form they were given."""
+    """Returns the sets of input shapes as a list, from any of the accepted forms."""
     if isinstance(input_shapes, str):
         return parse_shape_sets(input_shapes)
     if input_shapes is None or isinstance(input_shapes, Mapping):

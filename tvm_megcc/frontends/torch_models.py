@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that are objects of PyTorch, as ONNX: what `torch.onnx.export` gives, modules with an example, programs that
-TVM's importer does not take."""
+"""Converts PyTorch objects to ONNX: results of `torch.onnx.export`, modules with an example input, and programs of
+torch.export that TVM's importer does not support."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _EXPORTER = "onnxscript"
 
 
 def is_onnx_program(model: Any) -> bool:
-    """Whether it is the ONNXProgram that `torch.onnx.export` gives."""
+    """Whether the model is an ONNXProgram, which `torch.onnx.export` returns."""
     return any(part.__module__.startswith("torch.onnx") for part in type(model).__mro__) \
         and hasattr(model, "model_proto")
 
 
 def is_module(model: Any) -> bool:
-    """Whether it is a network as PyTorch has it in Python."""
+    """Whether the model is a `torch.nn.Module`."""
     return "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module)
 
 
 def of_torch(model: Any, example_inputs: Any = None) -> Any:
-    """Returns an ONNX model of an ONNXProgram, and of a module with an example; any other model as it is.
+    """Converts an ONNXProgram, or a module with an example input, to an ONNX model; returns any other model unchanged.
 
     Args:
-        example_inputs: what the module is called with: a tuple, a dictionary by name, or one tensor.
+        example_inputs: arguments to call the module with: a tuple, a dictionary by name, or one tensor.
 
     Raises:
-        MegccError: for an example where there is no module, and where PyTorch does not export it.
+        MegccError: for example inputs without a module, or if PyTorch cannot export the module.
     """
     if is_onnx_program(model):
         return model.model_proto
@@ -66,14 +66,14 @@ def of_torch(model: Any, example_inputs: Any = None) -> Any:
 
 
 def through_onnx(model: Any, reason: MegccError) -> Any:
-    """Returns a program of torch.export as an ONNX model.
+    """Converts a program of torch.export to an ONNX model. reason: the error of TVM's importer.
 
     Raises:
-        MegccError: with the reason why it does not come in another way, where PyTorch does not make ONNX of it either.
+        MegccError: quoting `reason`, if PyTorch cannot convert it either.
     """
     if isinstance(model, (str, Path)) and kind_of(model) != "program":
         raise reason
-    if not _installed("torch"):  # which is what the reason says
+    if not _installed("torch"):  # `reason` says so already
         raise reason
     if not _installed(_EXPORTER):
         raise MegccError(f"{reason}\n  With 'pip install {_EXPORTER}' it comes in as an ONNX model.") from None
@@ -87,7 +87,7 @@ def through_onnx(model: Any, reason: MegccError) -> Any:
 
 
 def _installed(package: str) -> bool:
-    """Whether a package is there; finders of others may raise for one that is not."""
+    """Whether a package is installed. Import hooks of other packages may raise for a missing one."""
     try:
         return importlib.util.find_spec(package) is not None
     except ImportError:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Registers our parts with Relax on `import tvm`: target tags, patterns, code generator, pipelines, linking. TVM calls
-this at its own import, so it imports little; other modules are imported on first use."""
+"""Registers our target tags, patterns, code generator, pipelines and linker with Relax on `import tvm`. It imports
+little, since it is part of every `import tvm`; other modules are imported on first use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PREFIX = "megcc."
 
 
 def theirs(name: str):
-    """Returns TVM's own object that one of ours replaced."""
+    """Returns the object of TVM that ours of this name replaced."""
     return _THEIRS[name]
 
 
@@ -56,8 +56,8 @@ def _default_pipeline_of_cpu(target):
 
 
 def _build(*arguments, **more):
-    """Replaces `relax.build`, which `tvm.compile` calls: an error says which pipeline to use if another one leaves our
-    regions."""
+    """Replaces `relax.build`, which `tvm.compile` calls. If a pipeline left our regions uncompiled, the error says
+    which pipeline to use."""
     given = inspect.signature(theirs("build")).bind(*arguments, **more)
     given.apply_defaults()
     mod, used = given.arguments["mod"], given.arguments["relax_pipeline"]
@@ -66,7 +66,7 @@ def _build(*arguments, **more):
               "tvm_megcc.build_megcc_kernels(mod)")
     target = given.arguments["target"]
     if isinstance(target, str) and target.startswith(tvm_target.PREFIX):
-        tvm_target.our_target(target)  # says what there is, where there is no such target
+        tvm_target.our_target(target)  # raises, listing our targets, for an unknown one
     if isinstance(used, str) and used not in _OURS and not regions and "external_mods" not in (mod.attrs or {}) \
             and tvm_target.is_ours(tvm.target.Target(target) if isinstance(target, (str, dict)) else target):
         warnings.warn(f"the pipeline '{used}' leaves the whole module to TVM; for kernels of megcc {advice}",
@@ -93,7 +93,7 @@ def _codegen(functions, options, constant_names):
 
 
 def _get_patterns_with_prefix(prefix: str):
-    """Makes our patterns on the first request for them."""
+    """Replaces TVM's function of this name; creates our patterns on the first request for them."""
     if prefix.startswith(PREFIX) or PREFIX.startswith(prefix):
         _backend()
     return _THEIRS["get_patterns_with_prefix"](prefix)
@@ -106,7 +106,7 @@ def _get_pattern(name: str):
 
 
 def _export_library(self, file_name, *, fcompile=None, **more):
-    """Replaces `export_library` of TVM's executables: links with the compiler of our target if it is not this
+    """Replaces `export_library` of TVM's executables; links with the compiler of our target if that is not this
     machine."""
     if fcompile is None and not str(file_name).endswith(".tar"):
         parts = self.mod._collect_from_import_tree(lambda module: module.kind == "static_library")
@@ -127,7 +127,7 @@ def register() -> None:
     """Registers everything with TVM; repeating it changes nothing."""
     tvm_target.register()
     tvm_ffi.register_global_func("relax.ext.megcc", _codegen, override=True)
-    tvm_ffi.register_error("MegccError", MegccError)  # else it leaves a pass as a RuntimeError
+    tvm_ffi.register_error("MegccError", MegccError)  # otherwise it becomes a RuntimeError when a pass raises it
     relax.VMExecutable.export_library = functools.wraps(_THEIRS["export_library"])(_export_library)
     relax.pipeline.PIPELINE_MAP.update(megcc=pipeline, default=default_pipeline)
     relax.build = functools.wraps(theirs("build"))(_build)

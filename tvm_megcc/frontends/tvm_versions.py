@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of TVM with Relax that differ from release to release, each looked up once. Nothing else in the package says
-which release has what; `_tvm.py` says which ones are supported.
+"""Names of TVM with Relax that differ between releases. Only this module depends on the release; `_tvm.py` has the
+supported ones.
 
-An expression of Relax and one of TIR are relatives since 0.26. Before that, each had classes of its own, types were
-called "struct info", and numbers among the arguments of an operator were wrapped.
+Since 0.26 expressions of Relax and TIR share base classes. Before, each had its own classes, types were called "struct
+info", and numeric arguments of operators were wrapped in PrimValue.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if known(tvm.__version__) < 0:
 
 
 def _first(*candidates: tuple[object, str]):
-    """Returns the first of these attributes that there is.
+    """Returns the first of these attributes that exists. candidates: pairs of an object and an attribute's name.
 
     Raises:
-        ImportError: for a TVM that has none.
+        ImportError: if TVM has none of them.
     """
     for holder, name in candidates:
         if hasattr(holder, name):
@@ -32,7 +32,7 @@ def _first(*candidates: tuple[object, str]):
     raise ImportError(f"tvm_megcc does not work with TVM {tvm.__version__}: it has no {names}")
 
 
-#: Whether expressions of Relax have a type of their own kind, and numbers among them are wrapped.
+#: Whether Relax has classes of its own for types and numbers (before 0.26).
 _APART = hasattr(relax, "TensorStructInfo")
 
 Analyzer = _first((getattr(tvm, "sym", None), "Analyzer"), (getattr(tvm, "arith", None), "Analyzer"))
@@ -42,14 +42,14 @@ Expr = tirx.PrimExpr if _APART else ir.Expr
 StringImm = _first((ir, "StringImm"), (tirx, "StringImm"))
 Tuple = _first((ir, "Tuple"), (relax, "Tuple"))
 TupleGetItem = _first((ir, "TupleGetItem"), (relax, "TupleGetItem"))
-#: Variables of Relax, and those of TIR: symbolic extents, loops.
+#: The class of variables of Relax and of TIR (symbolic extents, loop variables).
 Var = relax.Var | tirx.Var if _APART else ir.Var
 RelaxShape = _first((relax, "ShapeStructInfo"), (relax, "ShapeType"))
 RelaxTensor = _first((relax, "TensorStructInfo"), (relax, "TensorType"))
 RelaxTuple = _first((relax, "TupleStructInfo"), (ir, "TupleType"))
-#: Whether TVM merges composites across the choice of one of a composite's results.
+#: Whether TVM merges composites across a TupleGetItem of a composite's results.
 MERGES_SELECTIONS = not _APART
-#: The class of TIR's reads of a tensor, by name.
+#: The class name of TIR's tensor reads.
 LOAD = type(tirx.BufferLoad(tirx.decl_buffer((1,), "float32"), [0])).__name__
 
 
@@ -80,12 +80,12 @@ def with_arguments(call, arguments: Sequence):
 
 
 def key_of(var):
-    """Returns the key under which mutators remember a replaced variable."""
+    """Returns the key of a variable in the mutators' table of replaced variables."""
     return var.vid if _APART else var
 
 
 def number_of(expr):
-    """Returns the value of a numeric argument, an expression of TIR; None for all others."""
+    """Returns the value of a numeric argument as a TIR expression; None for other arguments."""
     if _APART:
         expr = expr.value if isinstance(expr, relax.PrimValue) else expr
         return expr if isinstance(expr, tirx.PrimExpr) else None
@@ -104,15 +104,14 @@ def as_argument(number):
 # --- TIR -----------------------------------------------------------------------------------------------------------
 
 def element_type(expr) -> str:
-    """Returns the element type of an expression of TIR; what it is where it has none."""
+    """Returns the dtype of a TIR expression; for one without a dtype, the name of its kind."""
     if _APART:
         return str(expr.dtype)
     return str(expr.ty.dtype) if hasattr(expr.ty, "dtype") else str(expr.ty)
 
 
 def parameters_of(function: tirx.PrimFunc) -> list:
-    """Returns parameters of a function; those that are tensors as buffers, which have shape, strides, dtype and
-    name."""
+    """Returns the parameters of a function; tensors as buffers, which have shape, strides, dtype and name."""
     buffers = getattr(function, "buffer_map", {})
     return [buffers[parameter] if parameter in buffers else parameter for parameter in function.params]
 
@@ -127,6 +126,6 @@ def source_of(load):
 
 
 def assertion(condition, kind: str, message: str):
-    """Returns the statement that raises an exception unless the condition holds. TVM's wrapper calls its first two
-    parameters by each other's names."""
+    """Returns the statement that raises an exception unless the condition holds. It hides that TVM's Python wrapper has
+    swapped the names of the first two parameters."""
     return tirx.AssertStmt(condition, StringImm(kind), [StringImm(message)])

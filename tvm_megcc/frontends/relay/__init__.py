@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The front end for a TVM that has Relay. What Relay's operators mean (`importer`, `ops`, `terms`) can be asked without
-TVM, so nothing that needs it is imported before it is used."""
+"""The front end for a TVM that has Relay. `importer`, `ops` and `terms` work without TVM, so modules that need it are
+imported on first use."""
 
 import importlib
 

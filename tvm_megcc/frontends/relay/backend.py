@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend inside a TVM with Relay: partitions modules and compiles our regions; TVM compiles the rest, all into one
-library.
+"""The backend inside a TVM with Relay: partitions modules and compiles our regions. TVM compiles the rest, into the
+same library.
 
     mod = partition_for_megcc(mod, params, target="megcc-native")
     lib = relay.build(mod, target="megcc-native")
@@ -33,25 +33,26 @@ from .regions import OUTSIDE, TARGET, attr, buckets_of, finished, is_ours
 
 logger = logging.getLogger(__name__)
 
-#: Options of the code generator, as attributes of partitioned functions: our name, and what it may be.
+#: Options of the code generator, stored as attributes of partitioned functions -> the values that each may have.
 OPTIONS = {"optimize": ("speed", "size")}
 _OPTION = "megcc_{}"
 
 
 def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target=None, mod_name: str = "default",
                         **options) -> tvm.IRModule:
-    """Gives what we have kernels for to megcc; the rest stays with TVM.
+    """Partitions a module into regions that megcc has kernels for, and the rest, which stays with TVM.
 
     Args:
         mod: a Relay module from any of TVM's importers.
         params: weights to bind, {name: array} of "main". Weights that are not bound cannot be packed beforehand.
-        target: what to compile for: "megcc-arm64", a `tvm.target.Target`, a `tvm_megcc.Target`; by default the target
-            of the context, else this machine. It is fixed here: TVM does not tell the code generator.
+        target: what to compile for: "megcc-arm64", a `tvm.target.Target` or a `tvm_megcc.Target`; by default the target
+            of the context, else this machine. It is fixed here, since TVM does not pass it to the code generator.
         mod_name: part of the names of regions, for several modules in one library.
         optimize: "speed" or "size", as in `tvm_megcc.compile`.
 
     Returns:
-        The module with regions as functions whose attribute Compiler is "megcc". `report(mod)` says what went where.
+        The module, in which each region is a function with the attribute Compiler = "megcc". `report(mod)` lists the
+        operators of both parts.
 
     Raises:
         MegccError: for unknown parameters or options.
@@ -77,7 +78,7 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
 
 
 def codegen(function: relay.Function) -> tvm.runtime.Module:
-    """`relay.ext.megcc`: one region as an object file."""
+    """Compiles one region into an object file; registered as `relay.ext.megcc`."""
     symbol, cpu = str(function.attrs["global_symbol"]), our_target(attr(function, TARGET, "native"))
     if attr(function, OUTSIDE) is not None:
         with tvm_module.compile_failing(symbol, f"ValueError: {attr(function, OUTSIDE)}", cpu) as path:
@@ -89,7 +90,8 @@ def codegen(function: relay.Function) -> tvm.runtime.Module:
 
 
 def no_constants(_function, _symbol):
-    """`relay.ext.megcc.constant_updater`: our constants are in our objects, TVM need not keep them as well."""
+    """Tells TVM not to store a region's constants, which our object file contains; registered as
+    `relay.ext.megcc.constant_updater`."""
     return tvm.runtime.convert({})
 
 
@@ -100,7 +102,7 @@ def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = Non
         target, params, options: as in `partition_for_megcc`.
 
     Returns:
-        TVM's library: to be exported, or run as it is.
+        TVM's library, which can be exported or run in memory.
     """
     cpu = our_target(target)
     if not any(map(is_ours, mod.functions.values())):
@@ -111,9 +113,9 @@ def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = Non
 
 
 def _export_library(self, file_name, fcompile=None, *addons, **more):
-    """`export_library` of TVM's modules; links with the compiler of our target where that is not this machine.
+    """Replaces `export_library` of TVM's modules; links with the compiler of our target if that is not this machine.
 
-    addons: older versions have positions after fcompile, newer ones only names.
+    addons: further positional parameters, which older versions of TVM have after fcompile.
     """
     targets = targets_of(in_memory.ours(self), tvm.runtime.Module.implements_function)
     for part in self._collect_dso_modules() if targets else ():
@@ -140,7 +142,7 @@ _tvm_export_library = tvm.runtime.Module.export_library
 
 
 def register() -> None:
-    """Makes us known to TVM; done at import."""
+    """Registers everything with TVM; called when this module is imported."""
     tvm_target.register()
     relay_patterns.register()
     tvm.register_func("relay.ext.megcc", codegen, override=True)

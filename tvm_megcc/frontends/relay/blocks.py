@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that TVM's passes for code generators fail on or leave alone: those with closures and loops, lets, matches
-of data types, references. They are cut into blocks of plain data flow; what is between blocks stays as it is."""
+"""Splits functions that TVM's passes for code generators fail on or ignore: those with closures, loops, lets, matches
+of data types or references. Their blocks of plain data flow are transformed; the rest stays unchanged."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tvm import relay
 
 from .expressions import children, everything, is_operator, kind_of, type_of
 
-#: The expressions that TVM's passes take, where values are tensors and tuples of them.
+#: The kinds of expressions besides calls that TVM's passes support, on tensors and tuples of tensors.
 _PLAIN = ("Var", "Constant", "Tuple", "TupleGetItem", "If")
 
 
 def is_data(type_) -> bool:
-    """Whether values of a type are tensors, or tuples of such."""
+    """Whether a type is a tensor, or a tuple of such types."""
     return kind_of(type_) == "TensorType" or (kind_of(type_) == "TupleType" and all(map(is_data, type_.fields)))
 
 
 def reached(function: relay.Function, mod: tvm.IRModule) -> list[relay.GlobalVar]:
-    """Returns the global functions that a function speaks of, and those that they speak of."""
+    """Returns the global functions that a function refers to, directly or through others."""
     found, pending = {}, [function]
     while pending:
         for part in everything(pending.pop().body):
@@ -32,7 +32,7 @@ def reached(function: relay.Function, mod: tvm.IRModule) -> list[relay.GlobalVar
 
 
 def is_plain(function: relay.Function) -> bool:
-    """Whether a typed function is data flow and branches only. The functions that it calls are not checked."""
+    """Whether a typed function has only data flow and branches. The functions that it calls are not checked."""
     return all(is_data(type_of(parameter)) for parameter in function.params) and \
         all(map(_is_plain, everything(function.body)))
 
@@ -52,14 +52,14 @@ def in_normal_form(function: relay.Function) -> relay.Function:
 
 
 def by_block(function: relay.Function, transform: Callable[[relay.Function], relay.Function]) -> relay.Function:
-    """Returns a function in normal form, with types, whose blocks of data flow are what `transform` makes of them. It
-    gets them as functions of the values that they need."""
+    """Transforms the blocks of data flow in a typed function in A-normal form. transform: gets each block as a function
+    of the values that it reads."""
     return relay.Function(function.params, _Cutter(transform).body(function.body, {}), function.ret_type,
                           function.type_params, function.attrs)
 
 
 class _Cutter:
-    """Known are of each variable, where they are used: what stands for it."""
+    """Splits function bodies. `known` maps each variable to the expression that replaces it where it is used."""
 
     def __init__(self, transform: Callable[[relay.Function], relay.Function]):
         self.transform = transform
@@ -95,12 +95,12 @@ class _Cutter:
         return result
 
     def _variable(self, like) -> relay.Var:
-        """Numbered: TVM counts through all that it makes, so its names would be others in each process."""
+        """Returns a new variable with a number of our own, since TVM's numbers would differ between processes."""
         self._made += 1
         return relay.Var(f"value{self._made}", type_of(like) if is_data(type_of(like)) else None)
 
     def _flushed(self, block: Mapping, end: int, last: Mapping, known: dict) -> list[tuple]:
-        """Returns the lets that take the place of a block: for its values that are used from `end` on."""
+        """Returns the bindings that replace a block: one for each of its values that is used from binding `end` on."""
         results = [var for var in block if last.get(var, -1) >= end]
         values = [known[var] for var in results]
         if not results:
@@ -137,7 +137,7 @@ class _Cutter:
 
 
 def _is_made(function: relay.Function) -> bool:
-    """Whether a function is one that some pass has finished."""
+    """Whether a function is a region or composite that a pass has created."""
     attrs = function.attrs
     return attrs is not None and any(name in attrs.keys() for name in ("Primitive", "Composite", "Compiler"))
 
@@ -149,7 +149,7 @@ def _is_flow(var, value) -> bool:
 
 
 def _replaced(value, known: Mapping):
-    """Returns a value whose operands are what stands for them."""
+    """Replaces the variables in a value's operands by their `known` expressions."""
     def new(expr):
         return known.get(expr, expr)
 
@@ -171,7 +171,7 @@ def _replaced(value, known: Mapping):
 
 
 def _same(bindings: list[tuple]) -> dict:
-    """Maps each variable that is bound here to the one that it renames; else itself."""
+    """Maps each bound variable to the variable that it is a copy of, or to itself."""
     same: dict = {}
     for var, value in bindings:
         same[var] = same.get(value, var) if kind_of(value) == "Var" else var
@@ -179,7 +179,7 @@ def _same(bindings: list[tuple]) -> dict:
 
 
 def _last_uses(bindings: list[tuple], result, same: Mapping) -> dict:
-    """Maps each variable to the last binding that uses it; the result's number is after them all."""
+    """Maps each variable to the index of the last binding that uses it. The result counts as a last binding."""
     last = {}
     for index, value in enumerate((*(value for _, value in bindings), result)):
         if kind_of(value) != "Var" or index == len(bindings):

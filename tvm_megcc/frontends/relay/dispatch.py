@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graph dispatch of Relay modules, after TVM's RFC #4118: a function becomes one clone for each bucket of input shapes,
-and a tree of Ifs that calls the clone that a shape belongs to."""
+"""Graph dispatch of Relay modules, after TVM's RFC #4118. A function is cloned for each bucket of input shapes. A tree
+of Ifs selects the clone for a shape."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ logger = logging.getLogger(__name__)
 
 def Dispatch(func_name: str, input_shape: Mapping[str, Sequence], dispatch_func: Dispatcher | Intervals) \
         -> tvm.transform.Pass:
-    """Returns a pass that compiles a function for ranges of input shapes, each by itself.
+    """Returns a pass that specialises a function for ranges of input shapes.
 
     Args:
-        func_name: of a Relay function, "main" for example.
+        func_name: the name of a Relay function, such as "main".
         input_shape: shapes of inputs. An int fixes an axis; anything else leaves it open (None, `relay.Any()`, typing's
             Any, a text). Inputs that are not named here are left as they are.
         dispatch_func: `uniform_dispatcher` or `log_dispatcher` of `tvm_megcc.dispatch`; any function from {input:
-            shape}, with None where an axis is open, to `{input: {axis: [(lo, hi), …]}}`, half open, hi None for no
-            limit; or such a dictionary.
+            shape}, with None for open axes, to `{input: {axis: [(lo, hi), …]}}`, half-open intervals with hi None for
+            no limit; or such a dictionary.
 
-    A shape in no bucket is an error of the call that names function, input and axis.
+    A call with a shape in no bucket fails with an error that names function, input and axis.
 
     Raises:
-        MegccError: when the pass runs, for functions, inputs and axes that are not there or not open.
+        MegccError: when the pass runs, for functions or inputs that do not exist and for axes that are not open.
     """
     @tvm.transform.module_pass(opt_level=0, name="megcc.Dispatch")
     def run(mod: tvm.IRModule, _context) -> tvm.IRModule:
@@ -81,12 +81,12 @@ def _parameter(function: relay.Function, func_name: str, name: str) -> relay.Var
 
 
 def extents_of(parameter: relay.Var) -> tuple[int | None, ...]:
-    """Returns the shape of an input, None where it is Any."""
+    """Returns the shape of an input, with None for Any."""
     return tuple(int(dim) if isinstance(dim, tir.IntImm) else None for dim in parameter.type_annotation.shape)
 
 
 def _with_known_extents(function: relay.Function, func_name: str, input_shape: Mapping[str, Sequence]):
-    """Returns the function with ints of `input_shape` in the place of Any."""
+    """Replaces Any by the ints in `input_shape`."""
     shapes = {}
     for name, shape in input_shape.items():
         dims = extents_of(_parameter(function, func_name, name))
@@ -106,8 +106,8 @@ def _with_known_extents(function: relay.Function, func_name: str, input_shape: M
 
 
 def renewed(function: relay.Function, shapes: Mapping[str, Mapping[int, int]], result=None) -> relay.Function:
-    """Returns a copy with variables of its own and extents of inputs, {input: {axis: extent}}, known. result: its
-    type."""
+    """Returns a copy with new variables, in which input extents are replaced. shapes: {input: {axis: extent}}. result:
+    the return type, None to infer it."""
     parameters = _parameters(function, shapes)
     body = relay.bind(function.body, dict(zip(function.params, parameters, strict=True)))
     return relay.Function(parameters, body, result, function.type_params, function.attrs)
@@ -129,7 +129,7 @@ def _parameters(function: relay.Function, shapes: Mapping[str, Mapping[int, int]
 
 @dataclass
 class _Writer:
-    """Writes clones and tree into a module. inputs: as `buckets_of` saw them."""
+    """Adds the clones and the tree to a module. inputs: the inputs that `buckets_of` got."""
 
     mod: tvm.IRModule
     name: str
@@ -145,7 +145,7 @@ class _Writer:
             if symbol not in self.axes:
                 raise MegccError(f"Dispatch: the axis {symbol} of {self.name} is known, so it has no ranges; they are "
                                  "for axes that are Any")
-        #: By what they are for: a bucket, or a symbol whose value is in none.
+        #: A bucket -> its clone; a symbol -> the function that fails because its value is in no bucket.
         self.targets: dict[Bucket | str, relay.GlobalVar] = {}
         for bucket in self.buckets:
             self.targets[bucket] = self._add(self.name + suffix(bucket), self._clone(bucket))
@@ -169,7 +169,7 @@ class _Writer:
         return var
 
     def _clone(self, bucket: Bucket) -> relay.Function:
-        """Returns the function for a bucket; extents that have one value in it become that value."""
+        """Returns the clone for a bucket. A symbol with only one value in the bucket is replaced by it."""
         shapes: dict[str, dict[int, int]] = {}
         for symbol, low, high in bucket.bounds:
             if low == high:
@@ -181,7 +181,8 @@ class _Writer:
         return clone.with_attr(BOUNDS, json.dumps(bounds))
 
     def _tree(self, buckets: Sequence[Bucket], depth: int, parameters):
-        """Returns the call for these buckets, which differ in the symbols from `depth` on."""
+        """Returns the expression that selects among these buckets by the symbols from `depth` on, and calls the clone.
+        """
         if depth == len(self.symbols):
             return relay.Call(self.targets[buckets[0]], parameters)
         symbol = self.symbols[depth]
@@ -199,12 +200,12 @@ class _Writer:
         return relay.take(relay.shape_of(tensor, "int64"), relay.const(axis, "int64"), axis=0)
 
     def _failing(self, symbol: str, extent, parameters):
-        """Returns the call fails before either branch."""
+        """Returns an If whose condition calls the failing function, so that it fails before either branch."""
         leaf = relay.Call(self.targets[self.buckets[0]], parameters)
         return relay.If(relay.Call(self.targets[symbol], [extent]), leaf, relay.Call(leaf.op, parameters))
 
     def _outside(self, symbol: str, cut, name: str) -> relay.Function:
-        """Returns a function of ours that fails: Relay has no assertions."""
+        """Returns a function for our code generator that fails, since Relay has no assertions."""
         ranges = joined(cut)
         extent = relay.Var("extent", relay.TensorType((), "int64"))
         body = relay.less_equal(extent, relay.const(0, "int64"))

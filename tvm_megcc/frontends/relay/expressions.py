@@ -20,7 +20,7 @@ def is_operator(expr) -> bool:
 
 
 def children(expr) -> Sequence:
-    """Returns the expressions that an expression is made of, those in functions that it calls apart."""
+    """Returns the operands of an expression, without the bodies of functions that it calls."""
     kind = kind_of(expr)
     if kind == "Call":
         return list(expr.args)
@@ -36,7 +36,7 @@ def children(expr) -> Sequence:
 
 
 def _parts(expr) -> Sequence:
-    """Returns the expressions that an expression is made of, functions that are written in place included."""
+    """Returns the operands of an expression, including the bodies of function literals, matches and references."""
     kind = kind_of(expr)
     if kind == "Call":
         return list(expr.args) if kind_of(expr.op) == "Op" else [*expr.args, expr.op]
@@ -50,7 +50,7 @@ def _parts(expr) -> Sequence:
 
 
 def post_order(root, parts: Callable[[object], Sequence] = children) -> Iterator:
-    """Every expression once, operands first. Not recursive: networks are deep."""
+    """Yields every expression once, operands first. It is iterative, since networks are deeper than Python's stack."""
     done, stack = set(), [(root, False)]
     while stack:
         expr, ready = stack.pop()
@@ -65,7 +65,7 @@ def post_order(root, parts: Callable[[object], Sequence] = children) -> Iterator
 
 
 def everything(root) -> Iterator:
-    """As `post_order`, those in functions that are written in place and in references and matches included."""
+    """Yields every expression as `post_order` does, also inside function literals, references and matches."""
     return post_order(root, _parts)
 
 
@@ -75,7 +75,7 @@ def operator_calls(expr) -> list:
 
 
 def type_of(expr):
-    """Returns the checked type, where TVM has inferred it; else what was annotated."""
+    """Returns the checked type if TVM has inferred it, else the annotated one."""
     try:
         return expr.checked_type
     except (ValueError, AttributeError):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Applies TVM's passes to every function of a module: to data flow and branches as a whole, to other functions block by
-block."""
+"""Applies TVM's passes to every function of a module. Functions of data flow and branches are transformed as a whole,
+others block by block (`blocks.py`)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .regions import DISPATCH, attr, typed
 
 logger = logging.getLogger(__name__)
 
-#: TVM's attribute of functions that passes leave alone.
+#: TVM's attribute of functions that passes skip.
 _SKIP = "SkipOptimization"
 
 
 def by_function(mod: tvm.IRModule, transform: Callable[[str], tvm.transform.Pass]) -> tvm.IRModule:
-    """Applies passes to each function by itself, called "main": TVM's passes are made for modules of one function.
+    """Applies passes to each function in a module of its own, as "main", since TVM's passes expect one function.
 
-    transform: from a name, that of the function or of a block of it, to what is done with it. New functions that it
-    calls then are kept; regions, and functions that only choose a clone, are left alone. So are functions without
-    operators, and those that a pass of TVM fails on, with a warning.
+    transform: returns the pass for a function or a block, given its name. New functions that the result calls are kept.
+    Unchanged are regions, functions that only select a clone, functions without operators and, with a warning, those
+    that a pass of TVM fails on.
     """
     left = idle(mod)
     normal = _in_normal_form(mod, left)
@@ -55,8 +55,8 @@ def _is_work(function) -> bool:
 
 
 def idle(mod: tvm.IRModule) -> set[str]:
-    """Returns the functions that nothing calls and that are no data flow: TVM's prelude has hundreds, for each element
-    type."""
+    """Returns the functions that nothing calls and that are not plain data flow. TVM's prelude has hundreds of
+    these."""
     main = mod["main"] if "main" in [var.name_hint for var in mod.get_global_vars()] else None
     used = [var.name_hint for var in reached(main, mod)] if isinstance(main, relay.Function) else None
     return {var.name_hint for var, function in mod.functions.items() if used is not None and _is_work(function)
@@ -64,7 +64,7 @@ def idle(mod: tvm.IRModule) -> set[str]:
 
 
 def with_references(mod: tvm.IRModule) -> list[str]:
-    """Returns the functions that create, read or write references, without those that nothing calls."""
+    """Returns the functions that create, read or write references, except those that nothing calls."""
     left = idle(mod)
     return sorted(var.name_hint for var, function in mod.functions.items()
                   if isinstance(function, relay.Function) and var.name_hint not in left
@@ -72,8 +72,8 @@ def with_references(mod: tvm.IRModule) -> list[str]:
 
 
 def _in_normal_form(mod: tvm.IRModule, left: set[str]) -> dict:
-    """Returns, in normal form, the functions that have to be divided into blocks, or that call such functions. left:
-    collects the functions that stay unchanged, because TVM fails on them."""
+    """Returns the functions that have to be split into blocks, or that call such functions, in A-normal form. left:
+    collects the functions that TVM fails on, which stay unchanged."""
     plain = {var for var, function in mod.functions.items() if isinstance(function, relay.Function)
              and (attr(function, "Compiler") is not None or is_plain(function))}
     found = {}
@@ -90,8 +90,8 @@ def _in_normal_form(mod: tvm.IRModule, left: set[str]) -> dict:
 
 
 def _alone(function: relay.Function, called: Mapping, passes: tvm.transform.Pass) -> tuple[relay.Function, dict]:
-    """Returns a function after the passes, which ran on it and the functions that it calls; and the functions that it
-    calls now."""
+    """Runs passes on a function and the functions that it calls. Returns the result, and the functions that it now
+    calls."""
     main = relay.GlobalVar("main")
     others = {var: other.with_attr(_SKIP, tvm.tir.IntImm("int32", 1)) for var, other in called.items()}
     plain = relay.Function(function.params, function.body, function.ret_type, function.type_params)
@@ -102,7 +102,7 @@ def _alone(function: relay.Function, called: Mapping, passes: tvm.transform.Pass
 
 
 def _by_block(function: relay.Function, name: str, functions: Mapping, transform) -> tuple[relay.Function, dict]:
-    """Returns a function after the passes, which ran on its blocks; and the functions that it calls now."""
+    """Runs passes on the blocks of a function. Returns the result, and the functions that it now calls."""
     taken = {var.name_hint for var in functions}
     names = (other for other in itertools.chain([name], (f"{name}_{index}" for index in itertools.count(1)))
              if other == name or other not in taken)
@@ -117,6 +117,6 @@ def _by_block(function: relay.Function, name: str, functions: Mapping, transform
 
 
 def _left(var: relay.GlobalVar, error: Exception) -> None:
-    """Returns the reason of a TVM error, which ends with it, after the stack."""
+    """Warns that a function stays unchanged. The reason is the last line of TVM's error, after the stack trace."""
     reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
     logger.warning("%s is left to TVM, whose passes fail on it: %s", var.name_hint, reason)

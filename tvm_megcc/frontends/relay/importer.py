@@ -2,7 +2,7 @@
 """Imports Relay expressions into our graph: a whole region to compile, a single call to ask whether we have a kernel
 for it, or a module for the stand-alone compiler.
 
-Nothing here imports TVM: expressions are told apart by the names of their classes.
+Does not import TVM: the kind of an expression is the name of its class.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .ops import importer, refused
 #: The value of an expression in the graph: a value's name, or a tuple of such.
 Value = Union[str, tuple["Value", ...]]
 
-#: Exceptions that an importer raises where a call contradicts what it expects.
+#: Exceptions that an importer raises if a call contradicts its expectations.
 REFUSALS = (MegccError, ValueError, IndexError, TypeError, KeyError, AttributeError, OverflowError, ZeroDivisionError)
 
 
 def tensor_type(type_, unknown) -> TensorType:
-    """Returns a Relay tensor type as ours.
+    """Converts a Relay tensor type.
 
-    unknown: function from an axis to the extent that stands for Any.
+    unknown: returns the extent for an axis that is Any.
 
     Raises:
         MegccError: if it is no tensor, or has no elements.
@@ -53,7 +53,7 @@ def _extent(dim, axis: int, unknown) -> Dim:
 
 
 def origin(call) -> str:
-    """Returns the name of a call in the source model; else the operator's name."""
+    """Returns the name of a call in the source model or, without one, the operator's name."""
     span = getattr(call, "span", None)
     span = span.spans[0] if hasattr(span, "spans") and len(span.spans) else span
     return str(span.source_name.name) if getattr(span, "source_name", None) is not None else str(call.op.name)
@@ -69,7 +69,7 @@ def flattened(values: Sequence[Value]) -> list[str]:
 class Importer:
     """Imports expressions into a builder. `values` maps expressions to values of the graph.
 
-    functions: bodies of global functions by name; None: calls of them are refused.
+    functions: global functions by name; if None, calls of them are refused.
     """
 
     def __init__(self, functions: Mapping[str, object] | None = None):
@@ -78,7 +78,7 @@ class Importer:
         self._functions, self._unknown = functions or {}, 0
 
     def add_input(self, var, name: str) -> Value:
-        """Returns an input of the graph, a tuple as several; Any, which is 0 or more, is a symbol: name of the input,
+        """Adds an input of the graph, several for a tuple. An extent Any becomes a symbol ≥ 0, named after input and
         axis."""
         type_ = type_of(var)
         if kind_of(type_) == "TupleType":
@@ -159,7 +159,7 @@ class Importer:
 
 
 def _may_be_same(actual: Dim, expected: Dim) -> bool:
-    """Whether our extent may be the one of TVM. If TVM's is Any, or ours is symbolic, the call decides."""
+    """Whether our extent may equal TVM's. If TVM's is Any or ours is symbolic, it is only known at run time."""
     return actual == expected or not (isinstance(actual, int) and isinstance(expected, int))
 
 
@@ -167,13 +167,13 @@ def import_region(function, name: str) -> Graph:
     """Returns a partitioned function as a graph; tuples of results are flattened.
 
     Raises:
-        MegccError: naming what cannot be imported; the checks of the patterns let nothing like it through.
+        MegccError: naming what cannot be imported. The patterns' checks should have prevented it.
     """
     return _import_function(function, name, Importer())
 
 
 def import_main(functions: Mapping[str, object], name: str) -> Graph:
-    """Returns the function "main" of a module as a graph, with the functions that it calls in it.
+    """Returns the function "main" of a module as a graph, with the functions that it calls inlined.
 
     functions: all functions of the module by name.
 
@@ -241,7 +241,7 @@ def import_call(call) -> Graph:
 
 
 def _operands(call) -> Iterator:
-    """Yields the tensors among the operands, tuples taken apart."""
+    """Yields the tensors among the operands, with tuples flattened."""
     pending = list(reversed(call.args))
     while pending:
         operand = pending.pop()

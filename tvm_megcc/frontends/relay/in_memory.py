@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a library that was not exported. TVM links object files into the file that it exports, and cannot run them
-before. Until then a shared object of the same code runs: it is imported with each of our object files, and left out of
-the export."""
+"""Runs a library without exporting it. TVM links object files only when it exports, and cannot run them before. So each
+of our object files also imports a shared object of the same code, which runs in memory and is removed on export."""
 
 from __future__ import annotations
 
@@ -24,15 +23,16 @@ Module = tvm.runtime.Module
 
 
 def loaded(path: Path, symbols: Iterable[str], cpu: Target) -> Module:
-    """Returns an object file of ours as TVM's code generator returns it: to be linked by `export_library`, and to run
-    before.
+    """Returns our object file as the module that a code generator returns to TVM. `export_library` links it, and it can
+    run in memory before.
 
     Args:
-        symbols: what it exports.
-        cpu: what it was compiled for. Where this machine is another, calls in memory are errors that say so.
+        path: of the object file.
+        symbols: the functions that it exports.
+        cpu: the target that it was compiled for. On another machine, calls in memory raise an error.
     """
     part = tvm.runtime.load_static_library(str(path), [*symbols, MARK + cpu.name])
-    if not hasattr(Module, "clear_imports"):  # it could not be exported any more
+    if not hasattr(Module, "clear_imports"):  # then the import could not be removed for export
         return part
     if runs_here(cpu):
         part.import_module(_shared([path], cpu))
@@ -41,13 +41,13 @@ def loaded(path: Path, symbols: Iterable[str], cpu: Target) -> Module:
         for symbol in symbols:
             with tvm_module.compile_failing(symbol, f"RuntimeError: {symbol}: {elsewhere([cpu])}", native()) as failing:
                 part.import_module(_shared([failing], native()))
-    except MissingTool:  # a cross compiler is enough to export
+    except MissingTool:  # export may still work with a cross compiler
         part.clear_imports()
     return part
 
 
 def _shared(objects: Iterable[Path], cpu: Target) -> Module:
-    """Loads a shared library. Its file can be removed afterwards."""
+    """Links and loads a shared library. Its file is not needed after that."""
     with tvm_module.shared_object(objects, cpu) as path:
         return tvm.runtime.load_module(str(path))
 
@@ -58,7 +58,7 @@ def elsewhere(targets: Iterable[Target]) -> str:
 
 
 def ours(library: Module) -> list[Module]:
-    """Returns the object files of ours that a library of TVM has."""
+    """Returns our object files in a library of TVM."""
     parts = library._collect_from_import_tree(lambda module: module.type_key == "static_library")
     return [part for part in parts if targets_of([part], Module.implements_function)]
 
@@ -79,8 +79,8 @@ def exporting(library: Module) -> Iterator[None]:
 
 
 def _item(self, name: str):
-    """Replaces `library[name]` for the AOT executor, whose code finds regions by symbol and not among its imports:
-    exports and loads the library."""
+    """Replaces `library[name]`. The AOT executor's code finds regions by linked symbol, not among its imports, so the
+    library is exported and loaded."""
     parts = ours(self.module)
     if not parts:
         return _tvm_item(self, name)
@@ -96,7 +96,7 @@ def _item(self, name: str):
 
 
 def _make_executor(self, expr=None):
-    """Makes the executor of TVM's interpreter, which lowers functions by itself and asks no code generator."""
+    """Replaces the method of TVM's interpreter, which lowers functions itself without calling code generators."""
     regions = names_ours(self.mod)
     if regions:
         raise MegccError(f"TVM's interpreter cannot run {regions[0]}, which megcc compiles; "

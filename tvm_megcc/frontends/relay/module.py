@@ -17,8 +17,8 @@ from .prepare import bind_params, prepare
 
 
 def input_dims(mod: tvm.IRModule) -> dict[str, tuple[int | None, ...]]:
-    """Returns shapes of the inputs of "main", None where an extent is Any; parameters that will be bound are among
-    them."""
+    """Returns the shapes of the parameters of "main", also of those that will be bound; None for an extent that is
+    Any."""
     return {parameter.name_hint: extents_of(parameter) for parameter in mod["main"].params}
 
 
@@ -28,16 +28,16 @@ def import_module(mod: tvm.IRModule, params: Mapping | None = None,
 
     Args:
         params: weights to bind, {name: array}.
-        shapes: extents of inputs that are known where the module has Any; only numbers count.
+        shapes: extents of inputs that replace Any; entries that are not numbers are ignored.
 
     Raises:
-        ModelError: naming the operators that have no kernel, those that TVM would lower by itself among them.
+        ModelError: naming the operators that have no kernel, even if TVM could lower them itself.
     """
     mod = bind_params(relay.transform.InferType()(mod), params or {})
     known = {name: {axis: extent for axis, extent in enumerate(shape) if isinstance(extent, int)}
              for name, shape in (shapes or {}).items()}
     mod["main"] = renewed(mod["main"], known)
-    # Sequences are put together as in a region: operators come in the same order then, so the bytes are the same.
+    # Composites are merged as in a region, so that operators have the same order and the output is the same.
     table = [(name, pattern) for name, pattern, _check in registered()]
     mod = by_function(prepare(mod), lambda _name: relay.transform.MergeComposite(table))
     functions = {var.name_hint: function for var, function in mod.functions.items()

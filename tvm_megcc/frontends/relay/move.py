@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relay operators that reshape, cut, pick, put or repeat elements. Nothing here imports TVM."""
+"""Importers of Relay operators that reshape, slice, gather, scatter or repeat elements. Does not import TVM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ imports = into(IMPORTERS)
 
 @imports("reshape")
 def reshape(node: TvmNode) -> Values:
-    """Where the result's shape is not known, by Relay's rules as far as ONNX has them: 0 keeps, -1 is the rest."""
+    """Imports reshape. If the result's shape is unknown, `newshape` is used, as far as ONNX has the same codes: 0 keeps
+    an extent, -1 is inferred."""
     if is_known(node.types[0].shape):
         return (node.reshaped(node.inputs[0], node.types[0].shape),)
     wanted = ints(node.attrs.newshape)
@@ -56,7 +57,8 @@ def like(node: TvmNode) -> Values:
 
 @imports("strided_slice")
 def strided_slice(node: TvmNode) -> Values:
-    """Axes that are not named are the first ones; of axes without an end, everything after the beginning."""
+    """Imports strided_slice. Without `axes` the first axes are sliced; an axis without an end is sliced up to its end.
+    """
     a, shape = node.attrs, node.type_of(node.inputs[0]).shape
     begins, ends, steps = ints(a.begin), ints(a.end), ints(a.strides)
     axes = ints(a.axes) if a.axes is not None else tuple(range(len(begins)))
@@ -95,7 +97,7 @@ def reverse(node: TvmNode) -> Values:
 
 @imports("take")
 def take(node: TvmNode) -> Values:
-    """Mode "clip" brings indices into range as TVM does; "fast" leaves the error to our kernel."""
+    """Imports take. Mode "clip" clamps indices; in mode "fast", indices out of bounds are an error of our kernel."""
     x, indices = node.inputs
     a = node.attrs
     if int(a.batch_dims):
@@ -136,7 +138,7 @@ def scatter_elements(node: TvmNode) -> Values:
 
 
 def _positions_last(node: TvmNode, indices: str) -> str:
-    """Relay has the coordinates of a position on the first axis, ONNX on the last."""
+    """Moves the first axis of indices, where Relay has an element's coordinates, to the end, where ONNX has them."""
     rank = node.type_of(indices).rank
     return node.onnx("Transpose", indices, perm=[*range(1, rank), 0])[0]
 
@@ -189,7 +191,7 @@ def tile(node: TvmNode) -> Values:
 
 @imports("repeat")
 def repeat(node: TvmNode) -> Values:
-    """Each element several times: a new axis that is broadcast and joined with the one before it."""
+    """Imports repeat: adds an axis, broadcasts it, and merges it with the axis before."""
     shape = node.type_of(node.inputs[0]).shape
     axis, times = axis_of(int(node.attrs.axis), len(shape)), int(node.attrs.repeats)
     unit = node.reshaped(node.inputs[0], [*shape[:axis + 1], 1, *shape[axis + 1:]])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Importers of Relay's operators that have attributes or operands of their own; `tvm_common/ops.py` has what Relax
-spells the same way, `move.py` what moves elements.
+"""Importers of Relay's operators with attributes. `tvm_common/ops.py` has those that are the same in Relax, `move.py`
+those that move elements.
 
-Nothing here imports TVM. An operator without attributes is imported by the `relay` names of its declaration.
+Does not import TVM. An operator without attributes is imported by the `relay` names of its declaration.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from . import move, qnn, qnn_functions  # noqa: F401  (the last registers import
 IMPORTERS: dict[str, Importer] = {**tvm_ops.IMPORTERS, **move.IMPORTERS, **qnn.IMPORTERS}
 imports = into(IMPORTERS)
 
-#: Further names of what our patterns speak of.
+#: Operators of our patterns -> further Relay operators that they match.
 ALSO = {"add": ("nn.bias_add",), "matmul": ("nn.matmul",)}
-#: Those that add a constant to channels, and nothing else.
+#: Operators that match only with a constant operand: they add it to channels.
 BIASES = ("nn.bias_add",)
-#: Operators that are recognised and stay with TVM, by the beginning of their names, and why.
+#: Prefixes of operators that stay with TVM -> the reason.
 LEFT = {
     "qnn.": "this operator on quantised integers is TVM's",
     "dyn.": "its attributes are computed at run time",
@@ -41,7 +41,7 @@ def importer(name: str) -> Importer | None:
 
 
 def refused(name: str) -> str:
-    """Why nothing imports an operator."""
+    """Returns why an operator cannot be imported."""
     return next((reason for prefix, reason in LEFT.items() if name.startswith(prefix)), "there is no kernel for it")
 
 
@@ -54,7 +54,7 @@ def identity(node: TvmNode) -> Values:
 
 @imports("nn.dropout")
 def dropout(node: TvmNode) -> Values:
-    """Nothing is dropped where nobody trains. The second result says what was kept: all."""
+    """Imports dropout, which is the identity in inference. The second result, the mask, is all ones."""
     kept = node.types[1]
     if not kept.is_static:
         raise MegccError("a mask whose shape changes")
@@ -74,7 +74,7 @@ def clip(node: TvmNode) -> Values:
 
 
 def _bound(bound: float, dtype: str) -> float:
-    """Limits a bound, which Relay keeps as a double, to the range of an element type."""
+    """Limits a bound, which Relay stores as float64, to the range of a dtype."""
     kind = np.dtype(dtype)
     limits = np.iinfo(kind) if kind.kind in "iu" else np.finfo(kind)
     return min(max(bound, limits.min), limits.max)
@@ -99,7 +99,7 @@ def floor_divide(node: TvmNode) -> Values:
 
 @imports("round")
 def round_away(node: TvmNode) -> Values:
-    """Ties away from zero: ONNX's, and Relax's, go to the even number."""
+    """Rounds to the nearest, ties away from zero. ONNX's and Relax's Round take the even number of a tie."""
     dtype = node.types[0].dtype
     size = node.emit("abs", *node.inputs)
     whole = node.emit("floor", size)
@@ -153,7 +153,7 @@ def matmul(node: TvmNode) -> Values:
 
 
 def _swapped(node: TvmNode, value: str) -> str:
-    """Returns the value with its last two axes exchanged."""
+    """Transposes the last two axes of a value."""
     rank = node.type_of(value).rank
     return node.onnx("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])[0]
 
@@ -265,7 +265,7 @@ def lrn(node: TvmNode) -> Values:
 
 @imports("variance")
 def variance(node: TvmNode) -> Values:
-    """Computes the variance of values from their mean."""
+    """Imports the variance; the mean is an operand."""
     if node.attrs.unbiased:
         raise MegccError("a variance over one less than the number of elements")
     centred = node.emit("sub", *node.inputs)

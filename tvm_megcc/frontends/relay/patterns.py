@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`patterns.py` and the registry of operators as Relay knows them: the pattern table "megcc" of sequences that become
-one kernel, and the attribute "target.megcc" of every single operator that we can import."""
+"""Registers with Relay what we have kernels for: the pattern table "megcc", from `patterns.py`, of sequences that
+become one kernel; and the attribute "target.megcc" of every operator that can be imported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .terms import matched_calls, relay_names
 
 COMPILER = "megcc"
 
-#: The target that checks ask about; `partition_for_megcc` sets it, everything else sees the host's.
+#: The target that checks ask about. `partition_for_megcc` sets it; by default it is the host.
 _TARGET: list[Target] = []
 
 
@@ -40,7 +40,7 @@ class checking_for:
 
 
 def refusal(call, target: Target | None = None) -> str | None:
-    """Why no kernel realises the call of an operator; None if one does."""
+    """Returns why no kernel realises the call of an operator, None if one does."""
     try:
         graph = import_call(call)
     except MegccError as error:
@@ -49,7 +49,8 @@ def refusal(call, target: Target | None = None) -> str | None:
 
 
 def check_of(row: patterns.Composite) -> Callable[[object], bool]:
-    """Asks the code generator's own question about every call of a match."""
+    """Returns the check of a pattern: whether a kernel realises every call of a match, as the code generator would
+    find."""
     def check(root) -> bool:
         calls = matched_calls(row.term, root)
         return bool(calls) and all(refusal(call) is None for call in calls)
@@ -57,14 +58,14 @@ def check_of(row: patterns.Composite) -> Callable[[object], bool]:
 
 
 def importable() -> list[str]:
-    """Returns names of the operators that can be imported, among those that this TVM has."""
+    """Returns the names of the operators of the installed TVM that can be imported."""
     declared = [name for declaration in OPERATORS.values() for name in declaration.relay]
     known = {str(name) for name in ir.Op.list_op_names()}
     return [name for name in dict.fromkeys((*IMPORTERS, *declared)) if name in known]
 
 
 class _Fold(Fold):
-    """Relay's patterns; what a call has after the operands of a term may be anything."""
+    """Builds Relay patterns from the rows of `patterns.py`. Further operands of a call may be anything."""
 
     dialect = "Relay"
 
@@ -87,7 +88,7 @@ class _Fold(Fold):
 
 
 def pattern_table() -> list[tuple]:
-    """(name, pattern, check), most specific first."""
+    """Returns (name, pattern, check) for each pattern, most specific first."""
     return [(row.name, _Fold().pattern(row.term), check_of(row)) for row in patterns.COMPOSITES]
 
 
@@ -96,7 +97,7 @@ def registered() -> list[tuple]:
 
 
 def register() -> None:
-    """Makes both known to TVM."""
+    """Registers the pattern table and the operators' attributes with TVM."""
     register_pattern_table(COMPILER, pattern_table)
     for name in importable():
         ir.register_op_attr(name, f"target.{COMPILER}", lambda call: refusal(call) is None)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prepares a module for pattern matching: binds parameters as constants and folds constants.
 
-Batch norms and layouts stay as they are: our own passes fold and choose them, for every front end alike.
+Batch norms and layouts stay as they are, since our own passes fold and choose them, for all front ends.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from .functions import by_function
 
 
 def prepare(mod: tvm.IRModule, params: Mapping | None = None) -> tvm.IRModule:
-    """Returns the module with its parameters bound, static where it can be, folded, with types."""
+    """Binds parameters, makes shapes static where possible, folds constants and infers types."""
     mod = bind_params(relay.transform.InferType()(mod), params or {})
     return by_function(mod, lambda _name: tvm.transform.Sequential([
         relay.transform.DynamicToStatic(), relay.transform.FoldConstant(), relay.transform.InferType()]))
 
 
 def bind_params(mod: tvm.IRModule, params: Mapping) -> tvm.IRModule:
-    """Makes parameters of "main" constants, in the module itself.
+    """Replaces parameters of "main" by constants; changes the module in place.
 
     Args:
-        params: {name: array}, as TVM's importers give it.
+        params: {name: array}, as TVM's importers return it.
 
     Raises:
         MegccError: for a name that the function does not have.

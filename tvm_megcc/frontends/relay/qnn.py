@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relay's quantised operators, in integers: the bits of TVM's own lowering of them (src/relay/qnn/op), as it is where
-neither the operator nor the context says otherwise: rounding "UPWARD", computed in "int64".
+"""Imports Relay's quantised operators, bit for bit as TVM lowers them (src/relay/qnn/op) with its default arithmetic:
+rounding "UPWARD", computed in "int64".
 
-Scales and zero points are constants, as that lowering wants them too.
+Scales and zero points must be constants, as for TVM's lowering.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ imports = into(IMPORTERS, "qnn.")
 
 
 def number(node: TvmNode, index: int) -> np.ndarray:
-    """Returns a scale or a zero point: a scalar, or a line of them.
+    """Returns a scale or a zero point: a scalar or a vector.
 
     Raises:
-        MegccError: for one that the run computes.
+        MegccError: for one that is computed at run time.
     """
     name = node.inputs[index]
     if not node.is_constant(name):
@@ -35,7 +35,7 @@ def number(node: TvmNode, index: int) -> np.ndarray:
 
 
 def single(node: TvmNode, index: int):
-    """Returns a scale or zero point that is the same everywhere."""
+    """Returns a scale or zero point as a scalar; a vector must have equal elements."""
     values = number(node, index)
     if (values != values[0]).any():
         raise MegccError("it has a scale or zero point for each channel, which is not supported here")
@@ -43,12 +43,12 @@ def single(node: TvmNode, index: int):
 
 
 def one(node: TvmNode, index: int) -> np.ndarray:
-    """Returns such a scale as the array that `requantized` takes."""
+    """Returns a scalar scale as the array that `requantized` takes."""
     return np.array([single(node, index)], np.float32)
 
 
 def typed(node: TvmNode, expr: Expr, *names: str, dtype: str = "") -> str:
-    """Returns an expression over integers and floats, of the call's element type if no other is given."""
+    """Emits an expression over integers and floats. dtype: of the result, by default that of the call."""
     return emit_broadcast(node.spelled(), "elementwise", names, expr=expr, dtype=dtype or node.types[0].dtype)[0]
 
 
@@ -73,7 +73,8 @@ class Lines:
 
 
 def requantized(lines: Lines, centred: Expr, scale: np.ndarray, result: float, axis: int) -> Expr:
-    """Integers of one scale, or of one for each channel, in units of another: RequantizeLowerInt."""
+    """Requantizes integers minus their zero point, of one scale or one per channel, to the scale `result`, as TVM's
+    RequantizeLowerInt."""
     if scale.size == 1 and scale[0] == np.float32(result):
         return centred
     if not 0 < result < float("inf"):
@@ -86,7 +87,7 @@ def requantized(lines: Lines, centred: Expr, scale: np.ndarray, result: float, a
 
 
 def usual(attrs) -> None:
-    """Raises MegccError for another arithmetic than TVM has of itself."""
+    """Raises MegccError if attributes ask for other than TVM's default arithmetic."""
     if str(attrs.rounding) not in ("None", "UPWARD") or str(attrs.compute_dtype) not in ("None", "int64"):
         raise MegccError(f"rounding '{attrs.rounding}' in {attrs.compute_dtype}")
 
@@ -105,7 +106,7 @@ def requantize(node: TvmNode) -> Values:
 
 @imports("quantize")
 def quantize(node: TvmNode) -> Values:
-    """Ties away from zero; then the zero point, in float32."""
+    """Imports quantize: rounds to the nearest, ties away from zero, then adds the zero point, in float32."""
     dtype, scale, zero = node.types[0].dtype, number(node, 1), number(node, 2)
     if node.type_of(node.inputs[0]).dtype != "float32" or dtype not in (*BYTES, "int16", "int32"):
         raise MegccError(f"from {node.type_of(node.inputs[0]).dtype} to {dtype}")
@@ -114,16 +115,16 @@ def quantize(node: TvmNode) -> Values:
     if not 0 < scale[0] < float("inf"):
         raise MegccError(f"its scale is {scale[0]}")
     low, high = limits(dtype)
-    # Numbers beyond the limits are clipped first: they would not fit into an integer.
+    # Clipped before the conversion, so that large numbers do not overflow the integer type.
     real = clip(X / float(scale[0]), low - int(zero[0]) - 1, high - int(zero[0]) + 1)
-    # The largest float below 1/2: added to 1/2 it gives 1 by rounding, added to a smaller number it does not.
+    # Rounds by adding the largest float below 1/2: 0.5 plus it rounds up to 1, a smaller number does not.
     size = call("floor", call("abs", real) + 0.49999997)
     expr = call("nearest", call("if_lt", real, 0, -size, size)) + int(zero[0])
     return (typed(node, saturated(expr, dtype), node.inputs[0]),)
 
 
 def sums(node: TvmNode, kind: str, x: str, w: str, zeros: tuple[str, str], **attrs) -> str:
-    """Returns an 8-bit product. zeros: what it calls the zero points, operands 2 and 3."""
+    """Emits an 8-bit product or convolution. zeros: our attributes for the zero points, operands 2 and 3."""
     dtypes = {node.type_of(name).dtype for name in (x, w)}
     if not dtypes <= {*BYTES} or node.types[0].dtype != "int32":
         raise MegccError(f"of {', '.join(sorted(dtypes))} to {node.types[0].dtype}")
@@ -147,7 +148,7 @@ def dense(node: TvmNode) -> Values:
 
 @imports("batch_matmul")
 def batch_matmul(node: TvmNode) -> Values:
-    """The second operand is transposed, as TVM always has it."""
+    """Imports batch_matmul, whose second operand is always transposed in TVM."""
     a = node.attrs
     if bool(a.transpose_a) or not bool(a.transpose_b):
         raise MegccError("with operands that are turned another way")
@@ -156,7 +157,7 @@ def batch_matmul(node: TvmNode) -> Values:
 
 @imports("add", "subtract")
 def add(node: TvmNode) -> Values:
-    """Both operands in the result's scale, each rounded."""
+    """Imports add and subtract: requantizes each operand to the result's scale, then adds."""
     dtype, sign = node.types[0].dtype, {"qnn.add": 1, "qnn.subtract": -1}[node.op]
     if dtype not in BYTES:
         raise MegccError(f"of {dtype}")
@@ -180,7 +181,7 @@ def mul(node: TvmNode) -> Values:
 
 @imports("avg_pool2d")
 def average_pool(node: TvmNode) -> Values:
-    """Sums of the numbers as they are, pads being zeros, divided towards zero."""
+    """Imports avg_pool2d: sums the integers, with pads of 0, and divides rounding towards zero."""
     a, dtype = node.attrs, node.types[0].dtype
     kernel, pads = ints(a.pool_size), pads_of(a.padding, 2)
     count = int(np.prod(kernel))
@@ -191,7 +192,7 @@ def average_pool(node: TvmNode) -> Values:
     x = node.transposed(node.inputs[0], a.layout, "NCHW")
     total = node.emit("sum_pool_integer", x, kernel=kernel, strides=ints(a.strides), dilations=ints(a.dilation),
                       pads=pads, ceil=False, x_zero=0)
-    # float32 holds the sums, and a quotient that is no whole number is further from one than it is rounded.
+    # Sums are exact in float32. A quotient that is not an integer differs from one by more than the rounding error.
     quotient = call("real", X) / float(count)
     size = call("floor", call("abs", quotient))
     y = typed(node, saturated(call("nearest", call("if_lt", quotient, 0, -size, size)), dtype), total)
@@ -200,7 +201,8 @@ def average_pool(node: TvmNode) -> Values:
 
 @imports("concatenate")
 def concatenate(node: TvmNode) -> Values:
-    """Operands in the result's scale. Their scales and zero points are tuples, which stand flat among the operands."""
+    """Imports concatenate: requantizes each operand to the result's scale. The tuples of scales and of zero points are
+    flattened into the operands."""
     count, dtype = (len(node.inputs) - 2) // 3, node.types[0].dtype
     if dtype not in BYTES or len(node.inputs) != 3 * count + 2:
         raise MegccError(f"of {dtype}")

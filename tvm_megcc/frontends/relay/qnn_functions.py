@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of quantised numbers in Relay: tables of 256 results as TVM makes them when it compiles, softmax in
-integers (Lin et al. 2022), leaky relu in fixed-point numbers. The bits of TVM's own lowering."""
+"""Imports Relay's quantised functions, bit for bit as TVM lowers them: tables of 256 results, softmax in integers (Lin
+et al. 2022), leaky relu in fixed point."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _hard_swish(x: np.ndarray) -> np.ndarray:
     return x * np.clip(x + np.float32(3.0), np.float32(0.0), np.float32(6.0)) / np.float32(6.0)
 
 
-#: In float32, as numpy computes them.
+#: Operator -> its float function, computed by numpy in float32 as in TVM.
 _TABLES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "sqrt": np.sqrt, "rsqrt": lambda x: np.float32(1) / np.sqrt(x), "exp": np.exp, "log": np.log, "tanh": np.tanh,
     "sigmoid": lambda x: np.float32(1) / (np.float32(1) + np.exp(-x)), "abs": np.abs, "hardswish": _hard_swish,
@@ -37,14 +37,14 @@ def function(node: TvmNode) -> Values:
     with np.errstate(all="ignore"):
         made = _TABLES[node.op.removeprefix("qnn.")](real).astype(np.float32) / scale[1]
         whole = np.sign(made) * np.floor(np.abs(made) + np.float32(0.49999997))
-        # No number is the largest one, as comparisons have it.
+        # NaN gives the largest result, as TVM's comparisons do.
         table = np.where(np.isnan(whole), high, np.clip(whole + np.float32(zero[1]), low, high))
     return (node.emit("lookup", node.inputs[0], node.constant(table, dtype)),)
 
 
 @imports("leaky_relu")
 def leaky_relu(node: TvmNode) -> Values:
-    """In the result's scale; below the operand's zero point, times alpha."""
+    """Imports leaky_relu: requantizes to the result's scale, with the factor alpha below the operand's zero point."""
     dtype, low, high, scale, zero = _parameters(node)
     alpha, codes = float(node.attrs.alpha), np.arange(low, high + 1)
     if not 0 <= alpha < 2**20:
@@ -62,7 +62,7 @@ def leaky_relu(node: TvmNode) -> Values:
 
 
 def _times(values: np.ndarray, factor: float) -> np.ndarray:
-    """Times a factor of 31 bits, to the nearest, ties up."""
+    """Multiplies by a 31-bit fixed-point factor, rounding to the nearest, ties up."""
     significand, shift = multiplier(abs(factor))
     if shift > 30:
         raise MegccError("its scales differ too much")
@@ -71,7 +71,7 @@ def _times(values: np.ndarray, factor: float) -> np.ndarray:
 
 
 def _parameters(node: TvmNode) -> tuple[str, int, int, list[np.float32], list[int]]:
-    """Returns the element type, its limits, scales and zero points of the operand and the result."""
+    """Returns the dtype, its limits, and scales and zero points of the operand and the result."""
     dtype = node.types[0].dtype
     if dtype not in BYTES or node.type_of(node.inputs[0]).dtype != dtype:
         raise MegccError(f"of {node.type_of(node.inputs[0]).dtype} in {dtype}")
@@ -81,15 +81,15 @@ def _parameters(node: TvmNode) -> tuple[str, int, int, list[np.float32], list[in
     return dtype, *limits(dtype), [np.float32(each) for each in scale], [int(each) for each in zero]
 
 
-#: Bits of the reciprocals of sums, and of the result before it is rescaled.
+#: Fractional bits of the reciprocals of sums, and of the result before it is requantized.
 _RECIPROCAL, _RESULT = 30, 7
-#: Halvings of the exponential at most.
+#: The largest right shift of an exponential.
 _MOST = 20
 
 
 @imports("softmax")
 def softmax(node: TvmNode) -> Values:
-    """Softmax in integers, of which exp is made of straight lines between powers of two."""
+    """Imports softmax in integers, with exp interpolated linearly between powers of two."""
     dtype, _, _, scale, zero = _parameters(node)
     type_ = node.type_of(node.inputs[0])
     axis = axis_of(int(node.attrs.axis), type_.rank)
@@ -110,15 +110,15 @@ def softmax(node: TvmNode) -> Values:
     total = node.emit("reduce_sum", powers, **along)
     inverse = emit_broadcast(node.spelled(), "div", (node.constant(2**_RECIPROCAL, "int32"), total))[0]
     down = _RECIPROCAL - _RESULT
-    share = call("rescale_once", X * arg(1) - 2**(down - 1), 2**30, 1 - down)  # / 2^down, down
+    share = call("rescale_once", X * arg(1) - 2**(down - 1), 2**30, 1 - down)  # floor(… / 2^down)
     lines = Lines(node, powers, inverse)
     expr = requantized(lines, share, np.array([2.0**-_RESULT], np.float32), float(scale[1]), -1) + zero[1]
     return (typed(node, saturated(expr, dtype), *lines.names),)
 
 
 def _exponentials(one_: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns halvings and heights for max - x from 0 to 255: exp(x - max) is about height / one_ * 2^-halvings, with a
-    height between one_ / 2 and one_. one_: steps of x that are 1."""
+    """Returns shifts and heights for max - x from 0 to 255: exp(x - max) is about height / one_ * 2^-shift, with a
+    height between one_ / 2 and one_. one_: the integer that represents 1."""
     x = -np.arange(256, dtype=np.int64)
     steeper = x + (x >> 1) - (x >> 4)
     halvings = np.clip(steeper // -one_, 0, _MOST)

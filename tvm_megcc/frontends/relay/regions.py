@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Regions that TVM's PartitionGraph has made: inputs get the names they have outside, regions that compute the same
-become one, and each carries what the code generator has to know."""
+"""Finishes the regions that TVM's PartitionGraph creates: names inputs as in the caller, merges equal regions, and adds
+the attributes that the code generator needs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .patterns import COMPILER
 
 #: Attribute of a region: the CPU it is for.
 TARGET = "megcc_target"
-#: Attribute of a function: least and largest values of its symbolic extents, {"input_axis": [low, high]} as JSON.
+#: Attribute of a function: the bounds of its symbolic extents, {"input_axis": [low, high]} as JSON.
 BOUNDS = "megcc_bounds"
-#: Attribute of a region: the bounds of all functions that call it, a list of such.
+#: Attribute of a region: the list of the bounds of all functions that call it, as JSON.
 BUCKETS = "megcc_buckets"
-#: Attribute of a function that only chooses which clone is called.
+#: Attribute of a function that only selects a clone and calls it.
 DISPATCH = "megcc_dispatch"
-#: Attribute of a function that fails: for shapes in no bucket. The message.
+#: Attribute of the function that fails for shapes in no bucket: its message.
 OUTSIDE = "megcc_outside"
 
 
@@ -41,13 +41,13 @@ def names_ours(mod: tvm.IRModule) -> list[str]:
 
 
 def attr(function, name: str, default=None):
-    """Returns an attribute of a function; the versions of TVM differ in what a missing one is."""
+    """Returns an attribute of a function. A missing one is represented differently by versions of TVM."""
     attrs = getattr(function, "attrs", None)
     return attrs[name] if attrs is not None and name in attrs.keys() else default
 
 
 def finished(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
-    """Returns the module with its new regions named, merged and marked with these attributes."""
+    """Names and merges the new regions of a module, and gives them these attributes."""
     functions = {var: function.with_attr(TARGET, attrs[TARGET]) if attr(function, OUTSIDE) is not None else function
                  for var, function in mod.functions.items()}
     new = {var for var, function in functions.items() if is_ours(function) and attr(function, TARGET) is None}
@@ -69,7 +69,7 @@ def finished(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
 
 
 def _equal_regions(regions: Mapping, callers: Mapping) -> list[list]:
-    """Regions in groups that compute the same, each for several callers: TVM inlines a function at one place only."""
+    """Groups regions that compute the same. TVM does not inline a function that has several callers."""
     groups: dict[str, list[list]] = {}
     for var in sorted(regions, key=lambda var: _natural(var.name_hint)):
         known = groups.setdefault(digest_of(regions[var]), [])
@@ -82,7 +82,7 @@ def _equal_regions(regions: Mapping, callers: Mapping) -> list[list]:
 
 
 def typed(functions: Mapping, like: tvm.IRModule) -> tvm.IRModule:
-    """Returns a module of these functions with the data types and attributes of another one."""
+    """Returns a typed module of these functions, with the data types and attributes of another module."""
     mod = tvm.IRModule(functions, like.type_definitions)
     attrs = getattr(like, "attrs", None)
     for name in attrs.keys() if attrs is not None else ():
@@ -103,8 +103,8 @@ def _calls_of(function, regions) -> list:
 
 
 def _named(function: relay.Function, call) -> relay.Function:
-    """Returns the region whose parameters are called as what they are given: an input of the caller by its name. A
-    tuple becomes several parameters."""
+    """Renames a region's parameters after its arguments, where these are inputs of the caller. A tuple parameter
+    becomes several."""
     names: set[str] = set()
 
     def parameter(type_, argument, name: str) -> relay.Var:
@@ -136,7 +136,7 @@ def _fields(argument, type_) -> list:
 
 
 class _Redirected(relay.ExprMutator):
-    """Calls of some global functions become calls of others; those of `flat` get tuples field by field."""
+    """Replaces global functions in calls by others. Calls of those in `flat` pass tuples as separate fields."""
 
     def __init__(self, moved: Mapping, flat=()):
         super().__init__()
@@ -156,7 +156,7 @@ class _Redirected(relay.ExprMutator):
 
 
 def digest_of(function: relay.Function) -> str:
-    """12 digits that differ for regions that differ in operators or constants."""
+    """Returns a digest of 12 digits of a region's operators and constants."""
     graph = import_region(function, "region")
     facts = (graph.inputs, graph.outputs, graph.ops, sorted(graph.types.items()))
     digest = hashlib.sha256(repr(facts).encode())
@@ -166,8 +166,8 @@ def digest_of(function: relay.Function) -> str:
 
 
 def buckets_of(function: relay.Function) -> tuple[Bucket, ...]:
-    """Returns the ranges of shapes that a region is compiled for, by its attributes. Extents of no known range have no
-    limit; where they are not known to be in one, no extent has."""
+    """Returns the buckets that a region is compiled for, from its attributes. Extents without bounds are unlimited; if
+    some caller has no bounds, all extents are."""
     symbols = [f"{parameter.name_hint}_{axis}" for parameter in function.params
                for axis, dim in enumerate(type_of(parameter).shape) if kind_of(dim) == "Any"]
     if not symbols:

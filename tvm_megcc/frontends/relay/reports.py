@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report on a partitioned Relay module: which operators have kernels of ours, which stayed with TVM, and why."""
+"""Reports on a partitioned Relay module: which operators have our kernels, which stayed with TVM, and why."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from .importer import import_call
 from .patterns import refusal
 from .regions import DISPATCH, OUTSIDE, TARGET, attr, is_ours
 
-#: Operators that multiply and add. Where one of them cannot be imported, our share is not known.
+#: Operators with multiply-accumulates. If one of them cannot be imported, our share of them is unknown.
 _PRODUCTS = ("nn.conv", "nn.dense", "nn.matmul", "nn.batch_matmul", "nn.contrib", "qnn.conv", "qnn.dense",
              "qnn.batch_matmul")
 
 
 def report(mod: tvm.IRModule, target=None) -> Report:
-    """Returns the report of a module that `partition_for_megcc` gave.
+    """Returns the report on a module that `partition_for_megcc` returned.
 
     Args:
-        target: as there; by default the one that the module was partitioned for.
+        target: as in `partition_for_megcc`; by default the one that the module was partitioned for.
     """
     result = Report()
     functions = {var.name_hint: function for var, function in mod.functions.items()
@@ -59,7 +59,7 @@ def report(mod: tvm.IRModule, target=None) -> Report:
 
 
 def _macs(call) -> int | None:
-    """None where the call cannot be imported."""
+    """Returns the multiply-accumulates of a call, None if it cannot be imported."""
     try:
         count = macs(import_call(call))
         return int(evaluate(count, dict.fromkeys(symbols(count), SYMBOLIC)))
@@ -68,8 +68,8 @@ def _macs(call) -> int | None:
 
 
 def picture(mod: tvm.IRModule, name: str = "main") -> str:
-    """Returns an SVG of a partitioned function, from top to bottom: boxes of our regions with their operators, grey
-    what TVM runs."""
+    """Returns an SVG of a partitioned function, top to bottom: our regions as boxes with their operators, and TVM's
+    operators in grey."""
     boxes = []
     for part in everything(mod[name].body):
         if kind_of(part) == "Call" and kind_of(part.op) == "Op":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`patterns.py` on Relay expressions: which calls a match consists of. Nothing here imports TVM."""
+"""Matches the patterns of `patterns.py` on Relay expressions, to find the calls of a match. Does not import TVM."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .ops import ALSO, BIASES
 
 
 def relay_names(kind: str, operands: Sequence[patterns.Term]) -> tuple[str, ...]:
-    """Returns the Relay names of one of our operators in a pattern, applied to these terms."""
+    """Returns the Relay operators that one of our operators in a pattern, applied to these terms, can be."""
     declared = OPERATORS[kind].relay if kind in OPERATORS else ()
     further = ALSO.get(kind, ())
     return (*declared, *(name for name in further if name not in BIASES or isinstance(operands[-1], patterns.Const)))
 
 
 def matched_calls(term: patterns.Term, expr) -> list | None:
-    """Returns the calls of operators that a pattern covers whose root is `expr`; None if it does not fit."""
+    """Returns the calls that a pattern covers with `expr` as its root; None if it does not match."""
     found = _matched(term, expr, {})
     return None if found is None else list(dict.fromkeys(
         expr for of, expr in found.items() if isinstance(of, (patterns.Call, patterns.Opt)) and is_operator(expr)
@@ -56,7 +56,7 @@ def _matched(term: patterns.Term, expr, found: Mapping) -> dict | None:
 
 
 def _all_matched(terms: Sequence, operands: Sequence, found: Mapping) -> dict | None:
-    """Whether all operands match; operands after those of the pattern (the slope of a prelu) may be anything."""
+    """Matches all operands. Operands beyond the pattern's, such as the slope of a prelu, may be anything."""
     if len(terms) > len(operands):
         return None
     bound: dict | None = dict(found)

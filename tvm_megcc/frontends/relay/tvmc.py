@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The composite target "megcc" of TVM's command `tvmc`: --target "megcc -arch=arm64, llvm -mtriple=aarch64-linux-gnu".
+"""The composite target "megcc" for TVM's command `tvmc`: --target "megcc -arch=arm64, llvm -mtriple=aarch64-linux-gnu".
 
-`tvmc` loads no plugins by itself; `python -m tvm_megcc.frontends.relay.tvmc compile …` is `tvmc compile …` with us.
+`tvmc` does not load plugins. `python -m tvm_megcc.frontends.relay.tvmc compile …` is `tvmc compile …` with this target.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from ...errors import MegccError
 
 
 def partition(mod, params: Mapping | None = None, mod_name: str = "default", **options):
-    """`partition_for_megcc` with the options of the command line.
+    """Calls `partition_for_megcc` with the options of the command line.
 
     Args:
-        options: `arch`, one of our targets; the options of `partition_for_megcc`.
+        options: `arch`, one of our targets, and the options of `partition_for_megcc`.
     """
     from .backend import OPTIONS, partition_for_megcc
 
@@ -27,7 +27,7 @@ def partition(mod, params: Mapping | None = None, mod_name: str = "default", **o
 
 
 def register() -> None:
-    """Makes the target known to `tvmc`, which has been imported."""
+    """Registers the target with `tvmc`, which must have been imported."""
     from tvm.driver.tvmc.composite_target import REGISTERED_CODEGEN
 
     REGISTERED_CODEGEN["megcc"] = {"config_key": None, "pass_default": False, "default_target": None,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The long tail: a TIR function, which TVM makes of any of its operators, as a kernel in C.
+"""Prints TIR functions, which TVM lowers its operators to, as C kernels, for operators without a hand-written kernel.
 
     call of an operator ─ legalize ─► PrimFunc ─ schedule, fuse ─► fewer loops ─ loops ─► Program
 
-Loops that cannot be printed (calls of libraries, threads, vectors) are refused by name and stay with TVM.
+Functions that cannot be printed (calls of libraries, threads, vectors) are refused with the reason and stay with TVM.
 """
 
 from .printer import program_of

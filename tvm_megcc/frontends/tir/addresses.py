@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places in memory in C, and what is known of the integers that they are made of.
+"""Prints addresses of elements in C, using the known ranges of index expressions.
 
-TIR counts in int64. Here loop variables and extents are int32_t, and so is every integer that provably fits; others
-are int64_t. Indices that may be out of bounds are checked.
+TIR computes indices in int64. Here loop variables, extents and every integer that provably fits are int32_t; others are
+int64_t. Indices that may be out of bounds are checked.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from .values import Memory, Value, any_part, dtype_of, int_value, is_integer, is
 
 
 class Addresses:
-    """Prints places in the buffers of one function.
+    """Prints addresses in the buffers of one function.
 
-    analyzer: knows the ranges of variables. variables: what variables are in C. buffers: by their variables.
-    helpers: names of helpers that were used, in order.
+    analyzer: TVM's analyzer, which knows the ranges of variables. variables: variable -> its C expression. buffers: by
+    their variables. helpers: the names of helpers used so far, in order.
     """
 
     def __init__(self, analyzer: Analyzer):
@@ -31,13 +31,13 @@ class Addresses:
         self.variables: dict[Var, Value] = {}
         self.buffers: dict[Var, Memory] = {}
         self.helpers: dict[str, None] = {}
-        #: (buffer, offset) → the variable that has the element for now.
+        #: (buffer, offset, variable that currently holds this element).
         self.held: list[tuple[Var, str, Value]] = []
-        #: State of the statement that is being printed.
+        #: The common parts of the statement that is being printed.
         self.parts: Parts | None = None
 
     def use(self, name: str) -> str:
-        """Returns the name of a helper, which is then printed."""
+        """Records that a helper is used, so that it will be printed, and returns its name."""
         helpers.helper(name)
         self.helpers[name] = None
         return name
@@ -47,7 +47,7 @@ class Addresses:
         return Value(f"{name}({', '.join(argument.text for argument in arguments)})", ATOM, dtype)
 
     def bounds(self, expr) -> tuple[int, int]:
-        """Least and largest value of an integer expression."""
+        """Returns the least and the largest value of an integer expression."""
         bound = self.analyzer.const_int_bound(expr)
         return int(bound.min_value), int(bound.max_value)
 
@@ -56,8 +56,7 @@ class Addresses:
         return least <= low and high <= most
 
     def simplified(self, expr):
-        """The expression with variables of blocks replaced by what they stand for; shorter where the analyzer finds
-        something shorter."""
+        """Replaces the variables of blocks by their bindings, and simplifies if that makes the expression shorter."""
         return self.analyzer.simplify(expr) if is_integer(expr) and not any_part(expr, is_real) else expr
 
     def value(self, expr) -> Value:
@@ -73,7 +72,7 @@ class Addresses:
         return self.buffers[source]
 
     def offset(self, source, indices) -> str:
-        """Returns the place of an element in C; indices that may be outside are checked."""
+        """Returns the offset of an element in C, with a check of indices that may be out of bounds."""
         memory = self.memory(source)
         if memory.single or not memory.shape:
             return "0"
@@ -101,7 +100,7 @@ class Addresses:
         return row if value is None else Value(f"{row.at(SUM)} + {value.at(SUM)}", SUM, "int32")
 
     def element(self, index, extent, known: bool) -> Value:
-        """Returns an index into an axis, as int32; `known` to be inside."""
+        """Returns an index into an axis as int32. known: whether it is known to be within bounds, so needs no check."""
         value = self.value(index)
         if not known:
             name = self.use(helpers.INDEX)
@@ -115,12 +114,13 @@ class Addresses:
         return self.analyzer.can_prove(index >= 0) and self.analyzer.can_prove(index < extent)
 
     def assuming(self, condition):
-        """Returns a scope in which a condition holds; none for one of data, which may change within."""
+        """Returns a scope in which the analyzer assumes a condition; without effect if it depends on data, which may
+        change in the scope."""
         return nullcontext() if reads(condition) else self.analyzer.constraint_scope(condition)
 
     @contextmanager
     def only_if(self, condition) -> Iterator[None]:
-        """Yields a scope of what is computed where a condition holds, and not elsewhere."""
+        """Yields a scope for expressions that are evaluated only if a condition holds."""
         with self.assuming(condition), self.parts.conditional() if self.parts else nullcontext():
             yield
 

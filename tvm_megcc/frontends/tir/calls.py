@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions, conversions and bit operations of TIR as C."""
+"""Prints functions, conversions and bit operations of TIR as C."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Calls(Addresses):
         return self.converted(self.value(expr.value), dtype_of(expr.value), dtype_of(expr))
 
     def converted(self, value: Value, source: str, result: str) -> Value:
-        """Returns a value as another element type."""
+        """Converts a value to another dtype."""
         if source == result:
             return value
         real = result.startswith("float")

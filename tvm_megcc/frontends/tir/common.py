@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts that occur several times in one statement are computed once, and have a name."""
+"""Common subexpression elimination: parts that occur several times in a statement become named variables."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from ...ir.types import DTYPES
 from . import helpers
 
-#: Shorter parts stay where they are.
+#: The shortest part, in characters, that gets a name.
 _LEAST = 12
-#: A part in a text is its number between these; in parentheses, where it needs them.
+#: A placeholder in a text is the number of a part between these, in parentheses where it needs them.
 _OPEN, _CLOSE = "\x01", "\x02"
 _PART = re.compile(r"(?<!\w)\(\x01(\d+)\x02\)|\x01(\d+)\x02")
 
 
 @dataclass(frozen=True)
 class _Part:
-    """text: with the parts in it as numbers. is_call: it needs no parentheses anywhere. length: of the text with all
-    parts written out. loads: numbers of the loads in it, its own if it is one."""
+    """A subexpression. text: its C, with placeholders for the parts in it. is_call: it needs no parentheses anywhere.
+    length: of the text with all parts expanded. loads: numbers of the loads in it, or its own if it is a load."""
 
     text: str
     dtype: str
@@ -34,8 +34,8 @@ class _Part:
 class Parts:
     """The parts of one statement while it is printed.
 
-    A part that reads memory is named only where the statement always reads it. An element that is read under a
-    condition only may be outside of its tensor where the condition does not hold.
+    A part that reads memory is named only if the statement always reads it: an element that is read under a condition
+    may be out of bounds if the condition does not hold.
     """
 
     def __init__(self):
@@ -46,14 +46,14 @@ class Parts:
 
     @contextmanager
     def conditional(self) -> Iterator[None]:
-        """Yields a scope whose parts are computed under a condition."""
+        """Yields a scope whose parts are evaluated conditionally."""
         self._conditions += 1
         yield
         self._conditions -= 1
 
     def part(self, text: str, dtype: str, is_call: bool) -> str:
-        """Returns a placeholder for a part, until the statement is complete. An index that is checked stays as it is:
-        it is noted when it is outside."""
+        """Returns a placeholder for a part, until the statement is complete. A checked index is returned unchanged,
+        since its check has a side effect."""
         if helpers.INDEX in text or self._length(text) < _LEAST:
             return text
         return self._placeholder(text, dtype, is_call, frozenset())
@@ -75,11 +75,11 @@ class Parts:
         return f"{_OPEN}{self._numbers[text]}{_CLOSE}"
 
     def _length(self, text: str) -> int:
-        """Returns the length of a text with all parts written out."""
+        """Returns the length of a text with all placeholders expanded."""
         return len(_PART.sub("", text)) + sum(self._parts[number].length for number in _numbers(text))
 
     def plain(self, text: str) -> str:
-        """Returns a text with all parts written out."""
+        """Expands all placeholders in a text."""
         return self._written(text, {})
 
     def _written(self, text: str, names: dict[int, str]) -> str:
@@ -94,10 +94,11 @@ class Parts:
         return _PART.sub(part, text)
 
     def named(self, strings: list[str], new_name: Callable[[str], str]) -> tuple[list[str], list[str]]:
-        """Definitions of the parts that occur at least twice in a statement's code, and the code with their names."""
+        """Returns definitions of the parts that occur at least twice in a statement, and the statement's lines using
+        them."""
         uses = Counter(number for text in strings for number in _numbers(text))
         chosen = []
-        for number, part in reversed(list(enumerate(self._parts))):  # those in a part have smaller numbers
+        for number, part in reversed(list(enumerate(self._parts))):  # the parts within a part have smaller numbers
             is_named = uses[number] > 1 and part.length >= _LEAST and part.loads <= self._certain
             chosen += [number] * is_named
             for inner in _numbers(part.text):
@@ -114,7 +115,7 @@ class Parts:
 
 
 def _numbers(text: str) -> Iterator[int]:
-    """Yields the parts in a text."""
+    """Yields the numbers of the parts in a text."""
     return (int(first or second) for first, second in _PART.findall(text))
 
 

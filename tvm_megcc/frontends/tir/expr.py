@@ -16,7 +16,7 @@ from .calls import BITWISE, SHIFTS, Calls
 from .values import Value, dtype_of
 
 _INT32 = (-2**31, 2**31 - 1)
-#: The range of Analyzer for an unknown integer lies outside of this.
+#: TVM's analyzer gives an unknown integer a range beyond this one.
 _INT64 = (-2**62, 2**62)
 
 _INFIX = {"Add": ("+", SUM, "add"), "Sub": ("-", SUM, "sub"), "Mul": ("*", PRODUCT, "mul")}
@@ -120,13 +120,13 @@ class Expressions(Calls):
         return self._real(Value(text, level, dtype))
 
     def _real(self, value: Value) -> Value:
-        """Returns a result of floats; one of float16 is rounded."""
+        """Returns the result of float arithmetic, rounded if its dtype is float16."""
         if value.dtype != "float16":
             return value
         return Value(f"{self.use(helpers.HALF)}({value.text})", ATOM, "float16")
 
     def _counted(self, expr, a: Value, b: Value, symbol: str, level: int, helper: str) -> Value:
-        """Arithmetic of signed integers, as narrow as is certain to be right."""
+        """Prints arithmetic of signed integers, in int32 if the operands and the result provably fit."""
         dtype = dtype_of(expr)
         right = b.at(level + 1)
         if self.fits(expr, *_INT32) and a.dtype == b.dtype == "int32":
@@ -164,7 +164,7 @@ class Expressions(Calls):
         left = self.value(expr.a)
         with self.only_if(tirx.Not(expr.a)):
             right = self.value(expr.b)
-        # Compilers want parentheses around && in ||.
+        # Compilers warn about && within || without parentheses.
         strings = [value.at(UNARY if value.level == AND else OR) for value in (left, right)]
         return Value(f"{strings[0]} || {strings[1]}", OR, "bool")
 
@@ -190,7 +190,7 @@ class Expressions(Calls):
         return self._choice(expr.condition, expr.true_value, expr.false_value, dtype_of(expr))
 
     def _choice(self, condition, yes, no, dtype: str) -> Value:
-        """Lazy in both branches, as TVM's is, or may be: only what is chosen is read."""
+        """Prints a conditional expression. Only the chosen branch reads memory, as in TVM's if_then_else."""
         chosen = self.value(condition)
         if chosen.text in ("0", "1"):
             return self.value(yes if chosen.text == "1" else no)

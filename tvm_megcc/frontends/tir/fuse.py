@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Neighbouring nests of loops become one, where each iteration of their outermost loops needs only what the same one
-of the others made: temporaries lose that axis, and iterations can run on several threads."""
+"""Fuses neighbouring loop nests if each iteration of an outermost loop reads only what the same iteration of the others
+wrote. Temporaries then lose that axis, and iterations can run on several threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from .values import any_part, int_value
 
 @dataclass
 class Fused:
-    """Loops of the same extent as one. units: loops around each that run once. bodies: what is inside, in order."""
+    """Fused loops of equal extent. units: for each, the enclosing loops with one iteration. bodies: their bodies, in
+    order."""
 
     loops: list
     units: list
@@ -29,15 +30,14 @@ Statement = Union[ir.Node, Fused]
 class Fusion:
     """Fuses the outermost statements of a function.
 
-    dropped: axes of buffers of which each iteration needs one index only; temporaries need not have them.
+    dropped: axes of buffers that temporaries do not need, since each iteration uses only one index of them.
     """
 
     def __init__(self):
         self.dropped: dict[Var, set[int]] = {}
 
     def fused(self, statements: Sequence) -> list[Statement]:
-        """Returns the statements with those fused that can be; only all of them together, so that what is inside is a
-        list again."""
+        """Fuses the statements, either all or none of them, so that the result is one loop over a list of bodies."""
         statements = [part for statement in statements for part in _flat(statement)]
         heads = [_outermost(statement) for statement in statements]
         if len(statements) < 2 or any(loop is None for _, loop in heads):
@@ -54,8 +54,8 @@ class Fusion:
         return [Fused(loops, [unit for units, _ in heads for unit in units], inside)]
 
     def _axes(self, statements: Sequence, loops: Sequence) -> dict | None:
-        """For each buffer that is written, an axis that all accesses index by the variable of the loop around them;
-        None if one has none."""
+        """Returns for each buffer that is written the axis that all accesses index by the variable of their loop; None
+        if a buffer has no such axis."""
         possible: dict[Var, set[int]] = {}
         written: dict[Var, None] = {}
         for statement, loop in zip(statements, loops, strict=True):
@@ -82,7 +82,9 @@ def _flat(statement) -> Iterator:
 
 
 def _outermost(statement) -> tuple[list, object]:
-    """Returns the outermost loop of a nest with more than one iteration, and those around it; None if there is none."""
+    """Returns the loops around, and the outermost loop of a nest that has more than one iteration; None for no such
+    loop.
+    """
     units = []
     while type(statement).__name__ == "For" and int_value(statement.extent) == 1:
         units.append(statement)
@@ -97,7 +99,8 @@ def _same_extent(one, other) -> bool:
 
 
 def _accesses(statement, analyzer: Analyzer) -> Iterator[tuple]:
-    """(buffer, indices, whether it is written) of every access; the buffer is None for what hides accesses."""
+    """Yields (buffer, indices, whether it is written) for every access. The buffer is None for an expression whose
+    accesses are unknown, such as a call."""
     kind = type(statement).__name__
     if kind == "SBlockRealize":
         for axis, value in zip(statement.block.iter_vars, statement.iter_values, strict=True):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""C functions that printed loops call: arithmetic that is defined for all data, and our own elementary functions.
+"""C functions that printed loops call: arithmetic without undefined behaviour, and our own elementary functions.
 
-A helper is asked for by its name, such as `floordiv_i64`: an operation and the type of its operands.
+The name of a helper, such as `floordiv_i64`, is an operation and the type of its operands.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from ...errors import MegccError
 from ...ir.types import DTYPES
 from ...kernels.elementwise.loops import conversion
 
-#: Element types that helpers have, by what these call them: bool, and what only stores numbers, is computed in others.
+#: Suffix of helpers -> dtype. bool and storage-only types have none, since they are computed in other types.
 _DTYPES = {type_.short: dtype for dtype, type_ in DTYPES.items() if not type_.carrier and dtype != "bool"}
 
-#: Types that arithmetic promotes to int.
+#: C types that arithmetic promotes to int.
 _NARROW = ("int8_t", "uint8_t", "int16_t", "uint16_t")
 
-#: The check of an index that does not follow from the shapes: the kernel returns an error at its end.
+#: The check of an index that depends on data. If it fails, the kernel returns an error at its end.
 INDEX = "index_in"
 _INDEX = """\
 /* The index; 0 where it is outside, which is noted. */
@@ -36,7 +36,8 @@ static MGC_INLINE float half(float x)
     return mgc_from_half(mgc_to_half((double)x));
 }"""
 
-#: Functions of two values of one type: T is the type, U the unsigned type that arithmetic wraps in, BITS its width.
+#: Functions of two values of one type T. U is the unsigned type of the same width, whose arithmetic wraps; BITS its
+#: width.
 _OF_TWO = {
     "add": "(T)((U)a + (U)b)", "sub": "(T)((U)a - (U)b)", "mul": "(T)((U)a * (U)b)",
     "min": "a < b ? a : b", "max": "a > b ? a : b",
@@ -56,9 +57,9 @@ _OF_TWO_UNSIGNED = {
 _OF_TWO_UNSIGNED.update(floordiv=_OF_TWO_UNSIGNED["div"], floormod=_OF_TWO_UNSIGNED["mod"])
 _OF_INTEGERS = {"abs": "a < 0 ? (T)(0u - (U)a) : a"}
 
-#: float32 by the vector functions of megcc_math.h.
+#: float32 functions that call the vector functions of megcc_math.h.
 _VECTOR = ("exp", "log", "tanh", "sigmoid", "erf")
-#: Functions of doubles, which serve float32 as well.
+#: Functions that are computed in float64, for float32 too.
 _DOUBLE = (*_VECTOR, "sqrt", "floor", "ceil", "round", "abs", "trunc", "log1p", "sin", "cos", "tan", "asin", "acos",
            "atan", "sinh", "cosh", "asinh", "acosh", "atanh")
 _OF_FLOATS = {
@@ -66,7 +67,7 @@ _OF_FLOATS = {
     "log2": "mgd_log(x) * 1.4426950408889634", "log10": "mgd_log(x) * 0.4342944819032518",
     "round_away": "mgd_with_sign(mgd_floor(mgd_abs(x) + 0.5), x)",
 }
-#: float32 below 2^23, where the parts before the point fit an int32_t; beyond every number is whole.
+#: Rounding functions of float32. Numbers from 2^23 on are integers already; smaller ones fit int32_t.
 _WHOLE = {
     "floor": "whole > x ? whole - 1.0f : whole", "ceil": "whole < x ? whole + 1.0f : whole", "trunc": "whole",
     "round": "x < 0 ? 8388608.0f - (8388608.0f - x) : (x + 8388608.0f) - 8388608.0f"}
@@ -92,10 +93,10 @@ static MGC_INLINE double angle(double y, double x)
 
 
 def helper(name: str) -> tuple[str, ...]:
-    """Returns the definitions that a name stands for, those it needs first.
+    """Returns the C definitions of a helper, after those that it needs.
 
     Raises:
-        MegccError: for a function that we do not have on the type.
+        MegccError: for a function that is not supported on the type.
     """
     if name == INDEX:
         return (_INDEX,)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of Relax as loops: one call in a module of its own, through TVM's legalisation."""
+"""Lowers a call of a Relax operator to loops, through TVM's legalisation of a module with only this call."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ...ops.control.tir import Program
 from ..tvm_versions import Call, Tuple, Var, type_of, with_arguments
 from .printer import program_of
 
-#: Calls of functions that are no loops.
+#: Calls of external functions, for which there are no loops.
 _OPAQUE = ("relax.call_pure_packed", "relax.call_dps_packed", "relax.call_inplace_packed",
            "relax.call_builtin_with_ctx")
 
 
-#: Operators with a rule in DispatchSortScan.
+#: Operators that TVM's pass DispatchSortScan lowers.
 _SCANS = ("relax.cumsum", "relax.cumprod", "relax.sort", "relax.argsort", "relax.topk")
 
 
@@ -35,7 +35,7 @@ def has_loops(name: str) -> bool:
 
 
 class Same:
-    """A TVM object as a key: equal to others of the same structure with the same names, which get printed."""
+    """A TVM object as a dictionary key. Equal keys have the same structure and the same names, which are printed."""
 
     def __init__(self, node):
         self.node, self._text = node, node.script()
@@ -48,7 +48,7 @@ class Same:
 
 
 def legalized(call: Call, is_tensor: Callable) -> tuple[relax.Function, dict[str, tirx.PrimFunc]]:
-    """Returns a call of an operator as calls of loops.
+    """Returns a call of an operator as calls of TIR functions.
 
     Args:
         is_tensor: whether an argument is a tensor or a tuple of them.
@@ -57,7 +57,7 @@ def legalized(call: Call, is_tensor: Callable) -> tuple[relax.Function, dict[str
         A function of the call's tensor arguments, and the functions that it calls, by name.
 
     Raises:
-        MegccError: if TVM computes the operator otherwise.
+        MegccError: if TVM does not lower the operator to loops.
     """
     parameters: list[Var] = []
 
@@ -83,7 +83,7 @@ def _lowered(module: Same, name: str) -> tuple[relax.Function, dict[str, tirx.Pr
     try:
         with tvm.target.Target("llvm"):
             found = relax.transform.LegalizeOps()(relax.backend.DispatchSortScan()(module.node))
-    except Exception as error:  # whatever an operator's rule raises for operands that it does not take
+    except Exception as error:  # legalisation rules raise many kinds for unsupported operands
         reason = str(error).strip().splitlines()
         raise MegccError(f"TVM cannot lower it to loops: {reason[-1] if reason else 'it gives no reason'}") from None
     called = {var.name_hint: function for var, function in found.functions.items()
@@ -114,10 +114,10 @@ def _program(function: Same, inputs: int, name: str) -> Program | MegccError:
 
 
 def loops_of(function: tirx.PrimFunc, inputs: int, name: str) -> Program:
-    """`program_of`, remembered.
+    """Returns `program_of` these arguments, cached.
 
     Raises:
-        MegccError: naming what of the function we cannot print.
+        MegccError: naming what in the function cannot be printed.
     """
     found = _program(Same(function), inputs, name)
     if isinstance(found, MegccError):

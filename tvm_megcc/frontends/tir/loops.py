@@ -49,8 +49,8 @@ class Loops(Text):
             self.statement(statement)
 
     def tasks(self, statement, loop) -> Dim:
-        """Prints the only statement of a function whose tasks are the iterations of one of its loops. Returns the
-        number of tasks."""
+        """Prints the only statement of a function. The tasks are the iterations of one of its loops. Returns the number
+        of tasks."""
         self._split = loop
         self.statement(statement)
         return self.dim(loop.extent)
@@ -59,7 +59,7 @@ class Loops(Text):
         """Prints a statement.
 
         Raises:
-            MegccError: naming what of it we cannot print.
+            MegccError: naming what in it cannot be printed.
         """
         kind = type(statement).__name__
         printer = getattr(self, f"_{kind}", None)
@@ -128,7 +128,7 @@ class Loops(Text):
                 self.statement(statement.else_case)
 
     def _While(self, statement) -> None:
-        """Prints a while loop, which also ends when an index is out of bounds: its counter may not change any more
+        """Prints a while loop. It also ends when an index is out of bounds, since its counter may not change any more
         then."""
         head = len(self.lines)
         condition = self.value(statement.condition)
@@ -152,7 +152,7 @@ class Loops(Text):
             self.statement(loop.body)
 
     def _elementwise(self, loop):
-        """Returns the only store in a loop, and binds and returns the variables that move with the loop's; None if the
+        """Returns the only store in a loop, and the variables that change with the loop's, which it binds; None if the
         loop has other statements."""
         statement = loop.body
         if self._split is not None and self._split.same_as(loop):
@@ -178,7 +178,7 @@ class Loops(Text):
 
     @contextmanager
     def loop(self, loop) -> Iterator[None]:
-        """Yields the head of a loop around the statements printed within; no head for a loop with one iteration."""
+        """Prints a loop around the statements that are printed within the scope; none for one iteration."""
         extent = self.simplified(loop.extent)
         step = 1 if loop.step is None else int_value(loop.step)
         if step is None or step < 1:
@@ -324,7 +324,8 @@ class Loops(Text):
                 inside()
 
     def _accumulated(self, block):
-        """(store, its place in C) of a reduction into one element that is read nowhere else."""
+        """Returns (store, its address in C) of a reduction into one element that is read nowhere else; None for other
+        blocks."""
         store, init = block.body, block.init
         if type(store).__name__ != "BufferStore" or type(init).__name__ != "BufferStore" \
                 or not store.buffer.same_as(init.buffer):
@@ -341,7 +342,7 @@ class Loops(Text):
         return store, place
 
     def _count(self, block) -> None:
-        """Multiply-accumulates: sums of products over the loops around."""
+        """Counts multiply-accumulates: a sum of products times the trip counts of the enclosing loops."""
         if type(block.body).__name__ == "BufferStore" and block.init is not None \
                 and type(block.body.value).__name__ == "Add" \
                 and any(type(_uncast(part)).__name__ == "Mul" for part in (block.body.value.a, block.body.value.b)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One TIR function as a `Program`: its operands, extents, workspace and tasks around the statements of `loops`."""
+"""Prints a TIR function as a `Program`: operands, extents, workspace and tasks, around the statements of `loops`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def program_of(function: tirx.PrimFunc, inputs: int, name: str) -> Program:
         name: what it computes.
 
     Raises:
-        MegccError: naming what of it we cannot print.
+        MegccError: naming what in it cannot be printed.
     """
     return _Printer(function, inputs, name).program()
 
@@ -96,7 +96,7 @@ class _Printer:
             evaluate=_Evaluation(self.original, self.inputs))
 
     def print(self, statements: list) -> Dim:
-        """Prints the function's statements and gives its number of tasks."""
+        """Prints the function's statements and returns its number of tasks."""
         loop = parallel_loop(statements)
         if loop is None:
             self.loops.outermost(statements)
@@ -112,7 +112,7 @@ class _Printer:
         return self.symbols[variable]
 
     def bound(self, buffers) -> None:
-        """Limits of extents: no tensor has more than 2 GB."""
+        """Bounds the extents in the analyzer, since no tensor has more than 2 GB."""
         for buffer in buffers:
             known = math.prod(int_value(dim) or 1 for dim in buffer.shape) * DTYPES[dtype_of_buffer(buffer)].bytes
             for dim in buffer.shape:
@@ -145,7 +145,7 @@ class _Printer:
 
 
 def guard(sizes: Iterable[Dim]) -> list[str]:
-    """Refuses extents of which a tensor has more than 2 GB: places in it are int32_t."""
+    """Returns C that refuses extents for which a tensor exceeds 2 GB, since offsets are int32_t."""
     large = [f"{to_c(size)} > INT32_MAX" for size in dict.fromkeys(sizes) if not isinstance(size, int)]
     return [f"if ({' || '.join(large)}) {{", "return MEGCC_KERNEL_FAILED;", "}"] if large else []
 
@@ -168,7 +168,7 @@ def c_of(dim: Dim) -> str:
 
 
 def top_level(body, allocate) -> list:
-    """Returns the outermost statements of a function; `allocate` gets the buffers of its outermost block."""
+    """Returns the outermost statements of a function. allocate: called with the buffers of its outermost block."""
     kind = type(body).__name__
     if kind == "SBlockRealize" and not len(body.block.iter_vars) and body.block.init is None \
             and int_value(body.predicate) == 1 and not len(body.block.match_buffers):
@@ -183,8 +183,8 @@ def top_level(body, allocate) -> list:
 
 
 def parallel_loop(statements: Sequence):
-    """Returns the loop whose iterations are tasks: the outermost that runs more than once, if its iterations do not
-    depend on each other and nothing is outside it."""
+    """Returns the loop whose iterations are tasks: the outermost one with more than one iteration, if these are
+    independent and no other statement is outside of it; else None."""
     if len(statements) != 1:
         return None
     loop = statements[0]
@@ -199,7 +199,7 @@ def parallel_loop(statements: Sequence):
 
 
 def _is_spatial(loop) -> bool:
-    """Whether all that a loop does is in blocks that have its variable as a spatial axis by itself."""
+    """Whether a loop contains only blocks, each with the loop variable as one of its spatial axes."""
     blocks = list(_blocks(loop.body))
     return bool(blocks) and all(realize is not None and any(
         axis.iter_type == SPATIAL and value.same_as(loop.loop_var)
@@ -207,7 +207,7 @@ def _is_spatial(loop) -> bool:
 
 
 def _blocks(statement) -> Iterable:
-    """Returns the outermost blocks in a statement; None for each store that is in none."""
+    """Yields the outermost blocks in a statement, and None for each store outside of blocks."""
     kind = type(statement).__name__
     if kind == "SBlockRealize":
         yield statement
@@ -221,7 +221,7 @@ def _blocks(statement) -> Iterable:
 
 
 class _Evaluation:
-    """A TIR function on arrays, by TVM's own build of it."""
+    """Evaluates a TIR function on numpy arrays, by TVM's own build of it."""
 
     def __init__(self, function: tirx.PrimFunc, inputs: int):
         self.function, self.inputs = function, inputs

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TIR functions with fewer temporaries: what is cheap is computed where it is read."""
+"""Schedules TIR functions to have fewer temporaries: cheap blocks are inlined where they are read."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from tvm import s_tir, tirx
 
 from .values import any_part
 
-#: Functions that take more than a few instructions.
+#: Functions of a few instructions; all others are expensive.
 _CHEAP = ("if_then_else", "likely", "fabs", "abs", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not",
           "shift_left", "shift_right", "isnan", "isinf")
 
 
 def scheduled(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns the function with injective blocks inlined into what reads them; as it is where TVM's scheduler does not
-    take it (loops that are no blocks, blocks that its own rules call ill-formed)."""
+    """Inlines injective blocks into the blocks that read them. Returns the function unchanged if TVM's scheduler does
+    not support it (loops without blocks, ill-formed blocks)."""
     try:
         schedule = s_tir.Schedule(tvm.IRModule({"main": function}), error_render_level="fast")
         root = schedule.get_sblock("root")
@@ -46,7 +46,7 @@ def _worth_inlining(schedule, block) -> bool:
 
 
 def _loop_extents(schedule, block) -> list[str]:
-    """Returns extents of the loops around a block, in no order."""
+    """Returns the extents of the loops around a block, sorted."""
     return sorted(str(schedule.get(loop).extent) for loop in schedule.get_loops(block)
                   if str(schedule.get(loop).extent) != "T.int64(1)")
 

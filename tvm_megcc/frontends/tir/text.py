@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C of one function as it grows: lines, names in scope, temporaries."""
+"""Collects the C of one function: lines, names in scope, temporaries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .values import Memory, known_dtype
 from .vectors import Vectors
 from .workspace import LOCAL, Temporary
 
-#: Identifiers that loops must not hide.
+#: Identifiers that variables of loops must not shadow.
 RESERVED = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if inline int long "
     "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while "
@@ -39,7 +39,7 @@ class Text(Vectors):
         self.position = 0
 
     def name(self, hint: str) -> str:
-        """Returns an identifier that nothing in scope has."""
+        """Returns an identifier that is unused in the current scope."""
         base = re.sub(r"\W+", "_", hint, flags=re.ASCII).strip("_")
         base = re.sub(r"^(mg[cd]_)+", "", base)  # prefixes of the runtime's headers
         base = f"v{base}" if re.match(r"\d|megcc|MG|$", base) else base
@@ -58,7 +58,7 @@ class Text(Vectors):
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """`head { … }`; an `else` stands on the line of the brace before it."""
+        """Prints `head { … }` around the scope; an `else` follows the brace before it on the same line."""
         start = f"{self.lines.pop()} {head} {{" if head == "else" else f"{head} {{"
         self.lines.append(start)
         with self.scope():
@@ -66,19 +66,19 @@ class Text(Vectors):
         self.lines.append("}")
 
     def finished(self, strings: list[str]) -> list[str]:
-        """Returns the lines of a statement; what occurs in them several times is defined before."""
+        """Returns the lines of a statement, after definitions of its common parts."""
         lines, strings = self.parts.named(strings, self.name)
         self.parts = None
         self.lines += lines
         return strings
 
     def stored(self, expr, dtype: str) -> str:
-        """Returns a value as it lies in memory."""
+        """Returns a value converted to its type in memory."""
         value = self.value(expr)
         return f"mgc_to_half((double){value.at(UNARY)})" if dtype == "float16" else value.text
 
     def allocate(self, buffer, dropped: Iterable[int] = ()) -> None:
-        """Small temporaries are variables here; the others get a place when all are known.
+        """Allocates a temporary: a small one as a local variable, others in the workspace, when all are known.
 
         dropped: axes that are not in memory.
         """

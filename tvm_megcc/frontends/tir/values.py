@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that the printers of TIR share: values and memory in C, and questions about TIR's expressions."""
+"""Shared by the printers of TIR: values and memory in C, and predicates on TIR expressions."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ...ir.c_text import CHOICE
 from ...ir.types import DTYPES
 from ..tvm_versions import LOAD, Expr, element_type
 
-#: Bit operations always get parentheses: nobody remembers where they stand.
+#: The precedence of bit operations, so low that they always get parentheses, for the reader.
 BITS = CHOICE
-#: Operations within each other in one expression.
+#: The deepest nesting of operations in one expression.
 DEEPEST = 100
 
 
 @dataclass(frozen=True)
 class Value:
-    """An expression in C. dtype: "int32" or "int64" for integers of TIR's types of that name (a narrow one may stand
-    for a wide one), "bool" for a truth value, else TIR's type; float16 is a float whose value is one."""
+    """An expression in C. dtype: TIR's dtype, except that an int64 that provably fits is "int32", and "bool" is a truth
+    value; a float16 is a C float whose value is representable."""
 
     text: str
     level: int
@@ -37,8 +37,8 @@ class Value:
 class Memory:
     """A buffer in C.
 
-    name: of the pointer, the array, or the variable if `single`. shape: extents as TIR has them. dropped: axes that
-    are not in memory.
+    name: of the pointer, the array, or the variable if `single`. shape: TIR's extents. dropped: axes that are not in
+    memory.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Memory:
     dropped: frozenset[int] = frozenset()
 
     def stored(self, values) -> list:
-        """Returns the values, one for each logical axis, that belong to axes in memory."""
+        """Returns those of `values`, one for each logical axis, whose axes are in memory."""
         return [value for axis, value in enumerate(values) if axis not in self.dropped]
 
 
@@ -56,16 +56,16 @@ def dtype_of(expr) -> str:
     """Returns the element type of an expression.
 
     Raises:
-        MegccError: for vectors and types that we do not have.
+        MegccError: for vectors and unsupported types.
     """
     return known_dtype(element_type(expr))
 
 
 def known_dtype(dtype: str) -> str:
-    """Returns the element type, if TIR on it is C: of those that only store numbers float16 is.
+    """Returns the dtype if TIR arithmetic on it can be printed. float16 is the only storage-only type for which it can.
 
     Raises:
-        MegccError: for others.
+        MegccError: for other dtypes.
     """
     if dtype not in DTYPES or (DTYPES[dtype].carrier and dtype != "float16"):
         raise MegccError(f"TIR's values of type {dtype} have no C of ours")
@@ -95,7 +95,7 @@ def any_part(expr, wanted: Callable) -> bool:
 
 
 def is_deep(expr) -> bool:
-    """Whether more operations are within each other than Python can follow and C compilers take."""
+    """Whether operations are nested more deeply than Python's recursion and C compilers support."""
     waiting = [(expr, 1)]
     while waiting:
         part, depth = waiting.pop()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Innermost loops of elementary functions over vectors: what C compilers leave scalar."""
+"""Prints innermost loops of elementary functions with vectors, since C compilers leave them scalar."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ from ..tvm_versions import LOAD, Var, element_type, source_of
 from .expr import Expressions
 from .values import Value, any_part, int_value
 
-#: TIR's functions of float32 that megcc_math.h and megcc_simd.h have on vectors.
+#: TIR's float32 functions -> their vector versions in megcc_math.h and megcc_simd.h.
 _FUNCTIONS = {"exp": "mgc_exp", "log": "mgc_log", "tanh": "mgc_tanh", "sigmoid": "mgc_sigmoid", "erf": "mgc_erf",
               "pow": "mgc_pow", "sqrt": "mgc_sqrt", "fabs": "mgc_abs", "abs": "mgc_abs", "floor": "mgc_floor",
               "ceil": "mgc_ceil", "nearbyint": "mgc_round"}
-#: Those that make it worth while.
+#: Functions that are slow enough for a loop over vectors.
 _SLOW = ("exp", "log", "tanh", "sigmoid", "erf", "pow", "sqrt")
 _INFIX = {"Add": ("+", SUM), "Sub": ("-", SUM), "Mul": ("*", PRODUCT), "Div": ("/", PRODUCT)}
 
 
 class _Scalar(Exception):
-    """An expression that is no vector."""
+    """Raised if an expression cannot be printed with vectors."""
 
 
 class Vectors(Expressions):
-    """Prints the value of an elementwise store lane by lane.
+    """Prints the value of an elementwise store as vectors.
 
-    moving: variables that differ from lane to lane, while one is printed. loaded: what it loads, and its names.
+    moving: the variables that differ from lane to lane. loaded: loads that the current store has printed, and their
+    names.
     """
 
     moving: tuple[Var, ...] = ()
     loaded: dict[str, str] = {}
 
     def vector_store(self, store, moving) -> list[str] | None:
-        """Returns statements that store `lanes` neighbours along the loop of the first of the moving variables; None
-        where that cannot be."""
+        """Returns statements that store `lanes` neighbours along the loop of the first moving variable; None if the
+        store cannot be printed so."""
         memory = self.memory(store.buffer)
         if memory.dtype != "float32" or memory.single or not any_part(store.value, _is_slow) \
                 or any_part(store.value, lambda part: _is_load(part) and source_of(part).same_as(store.buffer)):
@@ -54,7 +55,7 @@ class Vectors(Expressions):
         return any_part(expr, lambda part: any(part.same_as(variable) for variable in self.moving))
 
     def _start(self, buffer, indices) -> str:
-        """Returns the place of the first lane, if the others are after it."""
+        """Returns the address of the first lane, if the other lanes follow it in memory."""
         indices = [self.simplified(index) for index in indices]
         *outer, last = indices
         shape = self.memory(buffer).shape
@@ -99,9 +100,9 @@ class Vectors(Expressions):
         return [self._lanes(expr).text for expr in exprs]
 
     def vector_loop(self, loop, store_of) -> bool:
-        """Prints a loop over vectors, if what is in it can be one.
+        """Prints a loop with vectors, if possible; returns whether it did.
 
-        store_of: gives the loop's only store and the variables that are its own, or None.
+        store_of: returns the loop's only store and the variables that change in the loop, or None.
         """
         if loop.step is not None or int_value(loop.min) != 0 or int_value(loop.extent) == 1:
             return False

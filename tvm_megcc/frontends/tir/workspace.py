@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Temporaries of printed loops: which share memory, and where it is in the workspace."""
+"""Plans the temporaries of printed loops: which of them share memory, and their offsets in the workspace."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from ...ir.dims import Dim, product, symbols
 from ...ir.types import DTYPES
 
-#: Temporaries of at most so many bytes are variables of the function.
+#: Temporaries of at most this many bytes are local variables.
 LOCAL = 128
 
 
 @dataclass
 class Temporary:
-    """size: elements, over the extents. first, last: statements that mention it."""
+    """A temporary buffer. size: elements, an expression over the extents. first, last: the first and the last statement
+    that use it."""
 
     name: str
     dtype: str
@@ -26,7 +27,7 @@ class Temporary:
 
 @dataclass
 class Slot:
-    """Memory for temporaries of one element type that are not alive together."""
+    """Memory shared by temporaries of one dtype with disjoint lifetimes."""
 
     dtype: str
     size: Dim
@@ -38,7 +39,7 @@ class Slot:
 
 
 def slots(temporaries: Sequence[Temporary]) -> list[Slot]:
-    """Temporaries in slots, wide element types first, so that each slot is aligned after the others."""
+    """Assigns temporaries to slots. Slots of wide dtypes come first, so that each is aligned after the one before."""
     found: list[Slot] = []
     for temporary in sorted(temporaries, key=lambda t: t.first):
         free = [slot for slot in found if slot.takes(temporary)]
@@ -52,7 +53,7 @@ def slots(temporaries: Sequence[Temporary]) -> list[Slot]:
 
 
 def declared(found: Sequence[Slot], memory: str, size_text) -> tuple[list[str], Dim]:
-    """Definitions of the temporaries' pointers into a workspace, and the bytes of it.
+    """Returns the definitions of the temporaries' pointers into a workspace, and its size in bytes.
 
     memory: pointer to it in C. size_text: prints a number of elements.
     """

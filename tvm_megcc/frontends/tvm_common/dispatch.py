@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graph dispatch without TVM: values of an extent cut where buckets begin and end, and the names and messages that both
-front ends give."""
+"""The part of graph dispatch that does not need TVM: segments of an extent's values between the limits of buckets, and
+the names and messages that both front ends use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...ir.shapes import Bucket
 
 
 def clipped(buckets: Sequence[Bucket], limits: Mapping[str, Interval]) -> tuple[Bucket, ...]:
-    """Returns the parts of the buckets that are within limits (both ends included), in order."""
+    """Intersects buckets with limits (both ends included) and returns the parts that are left, in order."""
     found: dict[Bucket, None] = {}
     for bucket in buckets:
         bounds = []
@@ -26,8 +26,8 @@ def clipped(buckets: Sequence[Bucket], limits: Mapping[str, Interval]) -> tuple[
 
 
 def segments(buckets: Sequence[Bucket], symbol: str) -> list[tuple[int | None, tuple[Bucket, ...]]]:
-    """Returns the values of a symbol cut where a bucket begins or ends: (last value, the buckets that hold all of the
-    segment), ascending; None is the last value of the last one."""
+    """Splits the values of a symbol into segments where a bucket begins or ends. Returns (last value, the buckets that
+    contain the segment), ascending; the last value of the last segment is None."""
     ranges = [bucket.limits[symbol] for bucket in buckets]
     ends = sorted({end for low, high in ranges for end in (low - 1, high) if end})
     found = []
@@ -39,7 +39,7 @@ def segments(buckets: Sequence[Bucket], symbol: str) -> list[tuple[int | None, t
 
 
 def joined(cut: Sequence[tuple]) -> tuple[Interval, ...]:
-    """Returns the ranges of values that segments with a bucket make."""
+    """Returns the ranges of values that are in some bucket, joining neighbouring segments."""
     ranges: list[Interval] = []
     first = 1
     for last, inside in cut:
@@ -52,11 +52,11 @@ def joined(cut: Sequence[tuple]) -> tuple[Interval, ...]:
 
 
 def balanced(leaves: Sequence[tuple], branch: Callable):
-    """Branches in a tree of least depth.
+    """Returns a balanced binary decision tree over a value.
 
     Args:
-        leaves: (last value, what to do up to it), ascending.
-        branch: from (last value, what to do up to it, what to do beyond) to the expression that decides.
+        leaves: (last value, the expression for values up to it), ascending.
+        branch: from (last value, expression for values up to it, expression for others) to the deciding expression.
     """
     if len(leaves) == 1:
         return leaves[0][1]
@@ -65,7 +65,7 @@ def balanced(leaves: Sequence[tuple], branch: Callable):
 
 
 def outside_text(function: str, name: str, axis: int, symbol: str, ranges: Sequence[Interval]) -> str:
-    """Returns the text about an extent that no bucket holds. symbol: "" where the extent has no name."""
+    """Returns the error text for an extent that is in no bucket. symbol: "" if the extent has no name."""
     strings = [f"{low}" if low == high else f"{low} or more" if high is None else f"{low} to {high}"
              for low, high in ranges]
     which = f" ({symbol})" if symbol else ""
@@ -73,12 +73,12 @@ def outside_text(function: str, name: str, axis: int, symbol: str, ranges: Seque
             f"{', '.join(strings)}")
 
 
-#: Buckets that are listed one by one.
+#: The most buckets that a log message lists.
 _LISTED = 8
 
 
 def described(function: str, buckets: Sequence[Bucket]) -> str:
-    """Returns the buckets of a function, and what becomes of a shape that is in none."""
+    """Returns a log message with the buckets of a function, and what happens for a shape in none of them."""
     symbols = [symbol for symbol, _, _ in buckets[0].bounds]
     if not symbols:
         return f"{function}: all extents are known, so there is one version"
@@ -95,5 +95,5 @@ def suffix(bucket: Bucket) -> str:
 
 
 def word(text: str) -> str:
-    """Returns a text as a part of an identifier."""
+    """Converts a text to a part of an identifier."""
     return re.sub(r"\W", "_", text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of `patterns.py` as patterns of TVM, which Relax and Relay write differently."""
+"""Converts the rows of `patterns.py` to patterns of TVM, for both Relax and Relay."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from ...errors import MegccError
 
 
 def orders(kind: str, terms: Sequence) -> Iterator[Sequence]:
-    """Ways to read the operands of an operator."""
+    """Yields the orders of operands to match: the given one and, for a commutative operator, its reverse."""
     yield terms
     if kind in patterns.COMMUTATIVE and len(terms) == 2:
         yield terms[::-1]
 
 
 class Fold(ABC):
-    """Neutral terms as patterns; a term that stands at two places is one pattern. Patterns are joined by `|`."""
+    """Converts terms of `patterns.py` to patterns of a dialect. A term that occurs twice becomes one pattern.
+    Alternatives are joined by `|`."""
 
-    #: Who has none of the operators, for messages.
+    #: The dialect's name, for messages.
     dialect: str
 
     def __init__(self):
@@ -28,19 +29,19 @@ class Fold(ABC):
 
     @abstractmethod
     def any(self):
-        """The pattern of any value."""
+        """Returns the pattern of any value."""
 
     @abstractmethod
     def constant(self):
-        """The pattern of any constant."""
+        """Returns the pattern of any constant."""
 
     @abstractmethod
     def names(self, kind: str, operands: Sequence[patterns.Term]) -> Iterable[str]:
-        """Returns the names under which one of our operators, applied to these terms, can be imported."""
+        """Returns the dialect's operators that are imported as one of ours, applied to these terms."""
 
     @abstractmethod
     def call(self, name: str, operands: Sequence):
-        """The pattern of a call whose first operands match these patterns."""
+        """Returns the pattern of a call whose first operands match these patterns."""
 
     def pattern(self, term: patterns.Term):
         """Returns the pattern of a term.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linking libraries of TVM that have regions of ours: with the compiler of our target where that is another machine."""
+"""Links libraries of TVM that contain our regions, with the cross compiler of our target if that is another machine."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ...runtime.toolchain import find_compiler, is_local
 from ...target import TARGETS, Target
 from . import target as tvm_target
 
-#: A name among the functions of our object, with no function after it: says for which CPU it was compiled.
+#: The prefix of a name in our object's list of functions, without a function, which tells the CPU it was compiled for.
 MARK = "megcc.target."
 
 
 def linker(target):
-    """`fcompile` for `export_library`: links for a target with the compiler that is found for it."""
+    """Returns `fcompile` for TVM's `export_library`, which links with the compiler found for a target."""
     cpu = tvm_target.our_target(target)
     command = find_compiler(cpu).command
     triple = tvm_target.config(cpu).get("mtriple") or tvm.target.Target("llvm").attrs["mtriple"]
@@ -27,7 +27,7 @@ def linker(target):
 
 
 def _cc():
-    """TVM's module for compilers; older versions have it at another place."""
+    """Returns TVM's module for compilers, which moved between versions."""
     name = next(name for name in ("tvm.support.cc", "tvm.contrib.cc") if _exists(name))
     return importlib.import_module(name)
 
@@ -42,13 +42,13 @@ def _exists(name: str) -> bool:
 def targets_of(parts: Iterable, implements: Callable[[object, str], bool]) -> list[Target]:
     """Returns the CPUs that the regions among the parts of a library were compiled for.
 
-    implements: whether a part has a function of a name.
+    implements: returns whether a part has a function of this name.
     """
     parts = list(parts)
     return [target for target in TARGETS.values() if any(implements(part, MARK + target.name) for part in parts)]
 
 
 def linker_of(targets: Iterable[Target]):
-    """Returns the linker for the regions' CPU; None where TVM's own will do."""
+    """Returns the linker for the regions' CPU; None if TVM's default works."""
     foreign = [target for target in targets if not is_local(target)]
     return linker(foreign[0]) if foreign else None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A call of an operator of TVM, and the tables of what imports it: what the Relax and the Relay front end share.
+"""A call of a TVM operator, and the tables of importers that the Relax and the Relay front end share.
 
-Nothing here, in `ops.py` beside it or in `relay/ops.py` imports TVM: attributes are read by name.
+Neither this module nor `ops.py` nor `relay/ops.py` imports TVM: attributes are read by name.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ..onnx.spelled import SpelledNode, onnx_importer
 
 Values = tuple[str, ...]
 
-#: Before the names of extents that do not follow from the shapes of the graph's inputs, as far as is known.
+#: The prefix of the names of extents that are not known to follow from the shapes of the graph's inputs.
 MARK = "?"
 
 
 class TvmNode:
-    """A call of one of TVM's operators, of Relax or of Relay, whose operands are imported.
+    """A call of an operator of Relax or Relay, whose operands have been imported.
 
-    op: its name, without Relax's prefix. inputs: values of its tensor operands, tuples flattened. args: its arguments
-    as TVM has them. types: of its results.
+    op: its name, without Relax's prefix. inputs: values of its tensor operands, with tuples flattened. args: TVM's
+    arguments. types: the types of its results.
     """
 
     def __init__(self, builder: Builder, call, name: str, inputs: Sequence[str], types: Sequence[TensorType]):
@@ -38,7 +38,7 @@ class TvmNode:
         self.args, self.attrs = call.args, call.attrs
 
     def onnx(self, op_type: str, *inputs: str, outputs: int = 1, **attrs) -> Values:
-        """Imports the call as this ONNX operator; without inputs it has those of the call."""
+        """Imports the call as an ONNX operator. inputs: by default those of the call."""
         return onnx_importer(op_type)(self.spelled(op_type, inputs or self.inputs, attrs, outputs))
 
     def spelled(self, op_type: str = "", inputs: Sequence[str] = (), attrs=None, outputs: int = 1) -> SpelledNode:
@@ -62,8 +62,7 @@ class TvmNode:
         return value in self.builder.constants
 
     def widened(self) -> Values:
-        """Returns the operands, as float32 where they are 16-bit floats of which the operator makes float32
-        (`out_dtype`)."""
+        """Returns the operands; 16-bit floats are cast to float32 if the operator's result is float32 (`out_dtype`)."""
         if self.types[0].dtype != "float32":
             return self.inputs
         return tuple(value if self.type_of(value).dtype not in SIXTEEN_BITS
@@ -73,7 +72,7 @@ class TvmNode:
         return value if self.type_of(value).shape == tuple(shape) else self.emit("reshape", value, shape=tuple(shape))
 
     def transposed(self, value: str, layout: str, wanted: str) -> str:
-        """Returns the value with its axes brought from one order of letters to another.
+        """Transposes a value from a layout to another; both are given as letters, such as NHWC.
 
         Raises:
             MegccError: for packed layouts such as NCHW4c.
@@ -101,7 +100,8 @@ def into(table: dict[str, Importer], prefix: str = ""):
 def importer_of(name: str, table: Mapping[str, Importer], declared: str) -> Importer | None:
     """Returns the importer of an operator; None if there is none.
 
-    table: importers of operators with attributes. declared: where declarations have the names of those without.
+    table: importers of operators with attributes. declared: the field of declarations with the names of operators
+    without attributes.
     """
     if name in table:
         return table[name]
@@ -122,7 +122,7 @@ def ints(values) -> tuple[int, ...]:
 
 
 def dtype_name(dtype, known: Sequence[str] = ORDINARY) -> str:
-    """Raises MegccError for element types that we do not have."""
+    """Returns the name of a dtype. Raises MegccError for one that is not supported."""
     name = str(dtype)
     if name not in known:
         raise MegccError(f"element type {name} is not supported")
@@ -144,9 +144,9 @@ def require_known(dims: Iterable[Dim]) -> None:
 
 
 def check_types(node: TvmNode, values: Values, same: Callable[[Dim, Dim], bool]) -> None:
-    """Raises ShapeError where our shape rules and TVM's differ.
+    """Raises ShapeError if our inferred types differ from TVM's.
 
-    same: whether two extents are equal; TVM writes expressions in other forms.
+    same: returns whether two extents are equal, in whatever form TVM writes them.
     """
     for value, expected in zip(values, node.types, strict=True):
         actual = node.type_of(value)

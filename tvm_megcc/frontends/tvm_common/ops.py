@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators whose attributes have the same names in Relax and in Relay, by the names they have in either.
+"""Importers of operators whose attributes have the same names in Relax and Relay.
 
-Most importers write the call down as an ONNX node (`node.onnx`), so that one importer serves all front ends.
+Most of them rewrite the call as an ONNX node (`node.onnx`), so that one importer serves all front ends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...ops.rules import axis_of
 from ...ops.vision.resample import adaptive_means
 from .node import Importer, TvmNode, Values, into, ints
 
-#: Relax puts "relax." before the names.
+#: Importers by the operators' names, without the prefix "relax." of Relax.
 IMPORTERS: dict[str, Importer] = {}
 imports = into(IMPORTERS)
 
@@ -72,12 +72,12 @@ def square(node: TvmNode) -> Values:
 
 # --- windows ---------------------------------------------------------------------------------------------------------
 
-#: Axes of windows by their number, in the letters of layouts.
+#: The number of spatial axes -> their letters in layouts.
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
 
 def pads_of(padding, axes: int) -> tuple[int, ...]:
-    """Begins, then ends, as ONNX has them. TVM writes the same, or one number for both, or one for all."""
+    """Returns ONNX pads, all begins and then all ends. TVM has the same, one number for both ends, or one for all."""
     pads = ints(padding)
     return {1: pads * 2 * axes, axes: pads * 2}.get(len(pads), pads)
 
@@ -129,7 +129,7 @@ def adaptive_average_pool(node: TvmNode) -> Values:
 
 
 def rounding_of(attrs) -> str:
-    """How the position of the nearest element is rounded."""
+    """Returns the rounding method for the position of the nearest element."""
     return attrs.rounding_method or ("round" if attrs.coordinate_transformation_mode == "align_corners" else "floor")
 
 
@@ -155,7 +155,7 @@ def resize(node: TvmNode) -> Values:
 
 @imports("image.grid_sample")
 def grid_sample(node: TvmNode) -> Values:
-    """TVM keeps coordinates in front: [N, 2, H, W]."""
+    """Imports grid_sample. TVM's grid is [N, 2, H, W], ONNX's [N, H, W, 2]."""
     a = node.attrs
     if a.method == "bicubic" and a.padding_mode != "zeros":
         raise MegccError(f"TVM applies padding '{a.padding_mode}' to neighbours only, we to their centre, too")
@@ -169,7 +169,7 @@ def grid_sample(node: TvmNode) -> Values:
 
 
 def _regions(node: TvmNode) -> tuple[str, str]:
-    """Splits TVM's [image, x1, y1, x2, y2] into images and corners."""
+    """Splits TVM's regions [image, x1, y1, x2, y2] into image indices and corners."""
     cut = node.spelled()
     image, corners = (cut.emit("slice", node.inputs[1:2], axes=(1,), starts=(start,), ends=(end,), steps=(1,))[0]
                       for start, end in ((0, 1), (1, 5)))
@@ -182,9 +182,9 @@ def roi_align(node: TvmNode) -> Values:
     image, corners = _regions(node)
     if a.mode != "avg":
         raise MegccError("TVM's maxima are of samples, ours of their weighted neighbours")
-    aligned = getattr(a, "aligned", False)  # Relay has none
+    aligned = getattr(a, "aligned", False)  # only Relax has it
     if aligned:
-        # ONNX's half pixels shift regions; TVM's flag only lets them be smaller than a pixel.
+        # ONNX's half_pixel also shifts regions by half a pixel; TVM's flag only allows them to be smaller than a pixel.
         dtype = node.type_of(corners).dtype
         corners = node.emit("add", corners, node.constant(0.5 / float(a.spatial_scale), dtype))
     height, width = ints(a.pooled_size)
@@ -226,7 +226,7 @@ def batch_norm(node: TvmNode) -> Values:
 
 
 def reduction_axes(node: TvmNode) -> tuple[int, ...] | None:
-    """Returns the axes that an operator reduces; None: all. Relay can name those that stay, too."""
+    """Returns the axes that an operator reduces, None for all. Relay's `exclude` names the axes that are kept."""
     axis = node.attrs.axis
     if axis is None:
         return None
@@ -278,7 +278,7 @@ def arg_extreme(node: TvmNode) -> Values:
 
 
 def extreme_index(node: TvmNode, value: str, axis: int, keepdims: bool, last: bool = False) -> str:
-    """Returns the index of an extreme as TVM finds it, which is not ONNX's where there are NaN."""
+    """Returns the index of the minimum or maximum as TVM computes it; it differs from ONNX's if there are NaNs."""
     return node.emit({"argmax": "arg_max", "argmin": "arg_min"}[node.op], value,
                      axis=axis_of(axis, node.builder.types[value].rank), keepdims=keepdims, last=last, nan_yields=True)
 

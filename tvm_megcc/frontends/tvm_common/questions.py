@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions about an imported graph: whether we have kernels for it, and how much it computes."""
+"""Tells of an imported graph whether there are kernels for it, and its number of multiply-accumulates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...target import Target
 
 
 def unsupported(graph: Graph, target: Target) -> str | None:
-    """Why no kernel realises some operator of a graph; None if every one has a kernel."""
+    """Returns why some operator of a graph has no kernel; None if every one has."""
     try:
         context = Context(target)
         choose_layouts(widen_stored(graph, context), context)
@@ -26,6 +26,6 @@ def unsupported(graph: Graph, target: Target) -> str | None:
 
 
 def macs(graph: Graph) -> Dim:
-    """Returns the multiply-accumulates of a graph as imported."""
+    """Returns the number of multiply-accumulates of a graph before optimisation."""
     return sum((operator(op.kind).macs(op.attrs, graph.input_types(op), graph.output_types(op)) for op in graph.ops),
                start=0)

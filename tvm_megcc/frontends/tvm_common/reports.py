@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of a partitioned module of TVM: filled by the front ends, read by people."""
+"""The report on a partitioned module of TVM, which the front ends fill."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from ... import notebook
 from ...foreign import printable
 
 _REASONS = 3
-#: The number that a symbolic extent counts as.
+#: The value of symbolic extents when multiply-accumulates are counted.
 SYMBOLIC = 64
 
 
 @dataclass
 class Report:
-    """regions: name → number of operators. ours, theirs: operator → number of calls. reasons: for what is theirs.
+    """The report on a module.
 
-    our_macs, their_macs: multiply-accumulates, with symbolic extents at `SYMBOLIC`; None where shapes are not known.
-    tir, tir_macs: those of ours whose kernels are not hand-written, but made of TVM's loops. dispatched: functions that
-    have a version for each range of shapes, a text each.
+    regions: name → number of operators. ours, theirs: operator → number of calls. reasons: why calls stayed with TVM.
+    our_macs, their_macs: multiply-accumulates, with symbolic extents at `SYMBOLIC`; None if shapes are not known.
+    tir, tir_macs: those of ours whose kernels are printed from TVM's loops. dispatched: a text for each function with
+    clones for ranges of shapes.
     """
 
     regions: dict[str, int] = field(default_factory=dict)
@@ -36,7 +37,7 @@ class Report:
 
     @property
     def share(self) -> float | None:
-        """Our share of the multiply-accumulates; None where the module has some that cannot be counted."""
+        """Our share of the multiply-accumulates, from 0 to 1; None if some cannot be counted."""
         if self.their_macs is None:
             return None
         total = self.our_macs + self.their_macs
@@ -75,7 +76,7 @@ _OURS, _THEIRS = "#bfe0c4", "#d5d5d5"
 
 
 def box_diagram(boxes: Sequence[tuple[str, Sequence[str]]]) -> str:
-    """Returns an SVG of boxes below each other: (name of a region, its operators), or ("", one operator of TVM's)."""
+    """Returns an SVG of stacked boxes. boxes: (name of a region, its operators), or ("", one operator of TVM)."""
     lines, y = [], _PAD
     for title, operators in boxes:
         strings = [title, *operators] if title else operators

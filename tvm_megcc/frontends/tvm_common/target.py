@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our targets as TVM's: a tag `megcc-<name>` for every CPU, which TVM's own code generator understands as well."""
+"""Registers our targets as TVM's: a tag `megcc-<name>` for every CPU, for which TVM can generate code as well."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ...target import TARGETS, Target, native, parse_targets
 
 PREFIX = "megcc-"
 
-#: How functions are called on a machine, where LLVM does not know by itself.
+#: The calling convention of a machine, where LLVM's default is wrong.
 _ABI = {"arm": {"mfloat-abi": "hard"}, "riscv64": {"mabi": "lp64d"}}
-#: The options for LLVM where its own default is none of the machine's: some versions end the process for it.
+#: The CPU for LLVM where its default is not one of the machine; some versions abort the process then.
 _CPU = {"riscv64": "generic-rv64"}
-#: Flags that the linker needs: TVM makes the object with the module's data, which has no functions, for another ABI.
+#: Linker flags, since TVM's object with the module's data, which has no functions, is marked with another ABI.
 LINK_FLAGS = dict.fromkeys(_ABI, ("-Wl,--no-warn-mismatch",))
 
 
 def config(target: Target) -> dict:
-    """Returns the target as TVM describes one. `model` names it, `device` says that it is ours.
+    """Returns the configuration of a TVM target. `model` is the target's name, `device` marks it as ours.
 
-    TVM's part of a module is compiled for the same CPU; where that is the host, TVM knows the triple itself.
+    TVM's part of a module is compiled for the same CPU. The host needs no triple, since TVM knows it.
     """
     found: dict = {"kind": "llvm", "keys": ["megcc", "cpu"], "device": "megcc", "model": target.name}
     if target.machine in ("aarch64", "arm"):
@@ -32,7 +32,7 @@ def config(target: Target) -> dict:
     if not is_local(target):
         found["mtriple"] = target.triples[0].removesuffix("-")
     if target.machine in _CPU or target.machine == "x86_64":
-        # LLVM has no name for a level with 8-bit dot products, which only our kernels use.
+        # LLVM has no name for our level with 8-bit dot products; only our kernels use them.
         found["mcpu"] = _CPU.get(target.machine, target.name.removesuffix("-vnni"))
     if target.features:
         found["mattr"] = list(target.features)
@@ -40,7 +40,7 @@ def config(target: Target) -> dict:
 
 
 def offered() -> dict[str, Target]:
-    """Tag → target: every CPU that an operating system runs on, and "megcc-native"."""
+    """Returns tag → target, for every CPU with an operating system, and "megcc-native" for this machine."""
     rows = {PREFIX + target.name: target for target in TARGETS.values() if not target.bare_metal}
     return {**rows, PREFIX + "native": native()}
 
@@ -56,7 +56,7 @@ def is_ours(target) -> bool:
 
 
 def our_target(given=None) -> Target:
-    """Returns the CPU that a user or TVM means.
+    """Returns our target for any form of target.
 
     Args:
         given: one of ours, its name, a TVM target or tag; None is the TVM target of the context, else the host.
@@ -93,7 +93,7 @@ def _theirs(given: str | dict):
 
 
 def _near(given: str) -> str:
-    """Which of ours somebody may have meant."""
+    """Returns a hint with our targets of similar names."""
     name = given.lower().removeprefix(PREFIX)
     near = difflib.get_close_matches(name, [known.removeprefix(PREFIX) for known in offered()], 1)
     return f", did you mean '{PREFIX}{near[0]}'?" if near else ";"
@@ -106,8 +106,8 @@ def _hosted(target: Target) -> Target:
 
 
 def _closest(triple: str, cpu: str) -> Target:
-    """Returns the CPU of a plain LLVM target: of this machine its own level, unless it names another; else the
-    oldest."""
+    """Returns our target for a plain LLVM target. For this machine it is the host's level unless the target names a
+    CPU; for another machine the oldest level."""
     arch = triple.split("-")[0]
     machine = {"arm64": "aarch64", "amd64": "x86_64", "armv7": "arm", "armv7a": "arm", "armv7l": "arm"}.get(arch, arch)
     if cpu in TARGETS:

@@ -27,10 +27,10 @@ Types = Sequence["TensorType | None"]
 class Case:
     """One test of an operator: shapes and dtypes of its operands, and its attributes.
 
-    inputs: a (shape, dtype) pair an operand, None for an absent one; floats are drawn from a seeded normal
+    inputs: a (shape, dtype) pair for each operand, None for an absent one. Floats are drawn from a seeded normal
         distribution, integers from [0, 10).
-    constant: indices of the operands that the compiler knows (weights).
-    values: operands whose values matter, by index.
+    constant: indices of the operands that are constants at compile time (weights).
+    values: index -> the array of an operand that is not to be random.
     """
 
     inputs: tuple[tuple[tuple[int, ...], str] | None, ...]
@@ -40,7 +40,7 @@ class Case:
 
 
 def f32(*shape: int) -> tuple[tuple[int, ...], str]:
-    """Returns an operand of a `Case`: float32 of this shape."""
+    """Returns an operand of a `Case`, float32 of this shape."""
     return shape, "float32"
 
 
@@ -54,8 +54,8 @@ class Operator:
     commutative: operands may be swapped.
     fan_in: of an operator with f(a, b, c) = f(f(a, b), c): the operands that one kernel takes; more become a tree
         (passes/canonicalize/variadic.py). 0 for all others.
-    folds: the importer computes it on constants; where not, a pass does when it has seen the operator, or the run.
-    on_bits: `compute` gets numbers of stored types (ir/narrow.py) as they are; else in what they are computed in.
+    folds: whether the importer folds it on constants. If not, it is left for a later pass, or for the run.
+    on_bits: whether `compute` gets storage-only dtypes (ir/narrow.py) unconverted; if not, they are widened first.
     """
 
     kind: ClassVar[str]
@@ -72,7 +72,7 @@ class Operator:
 
     @classmethod
     def require_operands(cls, given: Sequence[str]) -> None:
-        """Raises ShapeError unless these are as many operands as the operator has; "" is one that is absent."""
+        """Raises ShapeError if the number of operands is wrong, or a required one is absent ("")."""
         needed = [index for index, name in enumerate(cls.operands) if name[-1] not in "?*"]
         too_many = len(given) > len(cls.operands) and not any(name.endswith("*") for name in cls.operands)
         if too_many or any(index >= len(given) or not given[index] for index in needed):
@@ -90,12 +90,12 @@ class Operator:
 
     @staticmethod
     def compute(attrs: Attrs, *inputs: np.ndarray | None) -> tuple[np.ndarray, ...]:
-        """Returns the operator's meaning in numpy, on logical arrays: constant folding and test oracle."""
+        """Computes the results with numpy, on logical arrays, for constant folding and as the reference of tests."""
         raise NotImplementedError
 
     @staticmethod
     def evaluates(attrs: Attrs) -> bool:
-        """Whether there is a `compute`: some operators are known as C only."""
+        """Whether `compute` is available; some operators exist only as C code."""
         return True
 
     @classmethod
@@ -112,25 +112,26 @@ class Operator:
 
     @staticmethod
     def indexed(attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, ...]]:
-        """Returns the operands that are indices, negative ones counting from the end: position -> the extent that they
-        index, or, for points along the last axis, one extent a column."""
+        """Returns the operands that are indices, of which negative ones count from the end: operand -> the extent that
+        they index or, if the last axis holds coordinates, one extent for each of them."""
         return {}
 
     @classmethod
     def accepted(cls, attrs: Attrs, inputs: Types) -> Mapping[int, tuple[Dim, Dim]]:
-        """Returns the operands whose values a kernel restricts, such as indices: position -> the least and the largest
-        value that is valid."""
+        """Returns the operands whose values are restricted, such as indices: operand -> the least and the largest valid
+        value."""
         return {index: (0, reduce(dim_min, extents) - 1) for index, extents in cls.indexed(attrs, inputs).items()}
 
     @staticmethod
     def overwrites(attrs: Attrs) -> bool:
-        """Whether the result is operand 0 with some elements replaced, independent of their old values: computed in
-        place twice, it gives the same."""
+        """Whether the result is operand 0 with some elements replaced, independent of their old values. Then computing
+        it in place is idempotent."""
         return False
 
     @staticmethod
     def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:
-        """Counts multiply-accumulates for reports and cost models; 0 for all but convolutions and products."""
+        """Returns the number of multiply-accumulates, for reports and cost models; 0 except for convolutions and
+        products."""
         return 0
 
     @classmethod
@@ -140,13 +141,13 @@ class Operator:
 
     @staticmethod
     def view_offset(attrs: Attrs, inputs: Types, outputs: Types) -> Dim | None:
-        """Returns the byte offset at which the output is a view of input 0 in their present layouts, or None."""
+        """Returns the byte offset in input 0 at which the output is a view of it, in their current layouts; None if it
+        is not a view."""
         return None
 
 
 class OnnxNode:
-    """The node that `from_onnx` gets: a node with its operands, and `emit`. Implemented by
-    frontends/onnx/builder.py."""
+    """The interface of the nodes that `from_onnx` gets. frontends/onnx/builder.py implements it."""
 
     op_type: str
     name: str
@@ -155,7 +156,7 @@ class OnnxNode:
     num_outputs: int
 
     def attr(self, name: str, default=None):
-        """The attribute's value as int, float, str, list or numpy array."""
+        """Returns an attribute's value as int, float, str, list or numpy array, or `default`."""
         raise NotImplementedError
 
     def type(self, index: int) -> TensorType | None:
@@ -166,7 +167,7 @@ class OnnxNode:
         """Returns the value of a constant operand; None if it is absent.
 
         Raises:
-            MegccError: where the operand is present but not constant.
+            MegccError: if the operand is present but not constant.
         """
         raise NotImplementedError
 
@@ -198,39 +199,39 @@ class OnnxNode:
         """Returns the shape that the model declares for an output, if operand `index`, which determines it, is known
         only at run time.
 
-        The operand is then not read: a caller who gives another value contradicts the model. Returns None if the
-            operand is known or absent, or the model declares no shape; then the operand is read.
+        The operand is then not read, since another value than the declared shape would contradict the model. Returns
+        None if the operand is known or absent, or the model declares no shape; then the operand is read.
         """
         return self.declared(output) if self.has(index) and not self.is_known(index) else None
 
     def dims(self, index: int, what: str = "", most: Dim | None = None) -> tuple[Dim, ...] | None:
-        """Returns the value of an integer operand; None where it is absent. Elements that are computed at run time
-        become symbols; `most` is the largest value that they can have, None for no limit.
+        """Returns the elements of an integer operand as extents; None if it is absent. Elements that are computed at
+        run time become unbacked symbols of at most `most`; None for no limit.
 
         Raises:
-            MegccError: where the operand is no list of extents.
+            MegccError: if the operand is not a list of extents.
         """
         raise NotImplementedError
 
     def bound(self, most: Dim | None) -> Dim | None:
-        """Returns the largest value of the extent that `count` gives: the user's bound if it is less than `most`; None
+        """Returns the upper bound of the extent that `count` returns: the smaller of `most` and the user's bound; None
         for no limit."""
         raise NotImplementedError
 
     def resolved(self, value: str, most: Dim | None, resolve: Callable[[Collection[int]], str]) -> tuple[Dim, ...]:
-        """Returns the elements of any integer value as `dims` gives them, if elements that are computed at run time
-        need not be extents: a shape may have -1, pads may crop.
+        """Returns the elements of an integer value as `dims` does, for values whose run-time elements need not be
+        extents: a shape may contain -1, pads may be negative.
 
-        resolve: emits the meaning of all elements, int64, from the positions of those that are computed at run time.
+        resolve: emits the extents that all elements stand for, int64, given the positions of the run-time elements.
 
         Raises:
-            MegccError: if the value is no list of a few integers.
+            MegccError: if the value is not a list of a few integers.
         """
         raise NotImplementedError
 
     def count(self, value: str, most: Dim | None, element: int = 0, name: str = "") -> Dim:
-        """Returns an element of an integer value as an extent: an unbacked symbol, called `name` or as the node's first
-        output; at most `most`, None for no limit."""
+        """Returns an element of an integer value as an extent: an unbacked symbol of at most `most` (None for no
+        limit), called `name` or, by default, like the node's first output."""
         raise NotImplementedError
 
     def type_of(self, value: str) -> TensorType:
@@ -247,11 +248,11 @@ class OnnxNode:
         raise NotImplementedError
 
     def constant_of(self, value: str) -> np.ndarray:
-        """Returns the array of any constant."""
+        """Returns the array of a constant, given by its name."""
         raise NotImplementedError
 
     def key(self) -> tuple[str, int]:
-        """Returns the key for random numbers without a seed of their own, int64 [], and the operator's number.
+        """Returns the key for a random operator without a `seed` attribute, int64 [], and the operator's index.
 
         Raises:
             MegccError: if the front end has none.
@@ -283,11 +284,11 @@ class OnnxNode:
         raise NotImplementedError
 
     def require_budget(self, *extents: Dim) -> None:
-        """Checks the size of an array that attributes and extents determine, before it is made: a node of forty bytes
-        can ask for gigabytes.
+        """Checks the size of an array that is to be computed at compile time from attributes and extents. A node of
+        forty bytes could ask for gigabytes.
 
         Raises:
-            ShapeError: if an array of these extents is too large to be made before the model runs.
+            ShapeError: if an array of these extents is too large.
         """
         raise NotImplementedError
 

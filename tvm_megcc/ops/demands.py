@@ -9,8 +9,8 @@ from .base import operator
 
 
 def conditions(graph: Graph) -> tuple[Condition, ...]:
-    """Collects the conditions that the shapes of a graph have to satisfy: what its operators demand, and what those
-    that it was imported from did."""
+    """Returns the conditions that the shapes of a graph must satisfy: those of its operators, and those of the
+    operators of the source model."""
     found = list(graph.conditions)
     for op in graph.ops:
         with recording(op.origin) as stated:

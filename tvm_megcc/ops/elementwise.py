@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementwise operators: a table of those with an expression, and one of the others."""
+"""Declares the elementwise operators: a table of those with an expression, and one of the others."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Y = arg(1)
 
 
 class Elementwise(Operator):
-    """y[i] = f(a[i], b[i], …), operands broadcast as in numpy; the result has their element type unless `result`.
+    """y[i] = f(a[i], b[i], …), with operands broadcast as in numpy.
 
-    formula: the meaning as an expression, or a function of the attributes that gives it; None where there is none.
-    numpy: the meaning of what has no expression, and of integers where it differs.
-    result: element type of the result, "" that of the operands.
-    defaults: attributes with the values ONNX gives them when they are absent.
+    formula: f as an expression, or a function from the attributes to it; None for an operator without an expression.
+    numpy: f in numpy, for operators without an expression, and for integers if they differ.
+    result: dtype of the result, "" for that of the operands.
+    defaults: attributes -> ONNX's default values.
 
-    An operator without an expression gets its C in SCALARS and the tables below it, in kernels/elementwise/loops.py.
+    The C code of operators without an expression is in SCALARS and the tables after it in kernels/elementwise/loops.py.
     """
 
     formula: Expr | Callable[[Attrs], Expr] | None = None
@@ -64,9 +64,9 @@ class Elementwise(Operator):
 
 
 def operands(node: OnnxNode) -> Sequence[str]:
-    """Returns the node's operands so that they broadcast as in numpy.
+    """Returns the node's operands, reshaped so that they broadcast as in numpy.
 
-    Before operator set 7 the axes of the second one began at attribute `axis` of the first.
+    Before operator set 7, attribute `axis` said which axis of the first operand the second one's first axis matches.
     """
     if node.opset >= 7 or not node.attr("broadcast", 0) or node.attr("axis") is None:
         return node.inputs
@@ -78,7 +78,9 @@ def operands(node: OnnxNode) -> Sequence[str]:
 
 
 def emit_broadcast(node: OnnxNode, kind: str, inputs, **attrs) -> tuple[str, ...]:
-    """Emits an elementwise operator; constants get the rank of the result, so that layouts apply to them."""
+    """Emits an elementwise operator. Constants are reshaped to the rank of the result, so that they can have its
+    layout.
+    """
     rank = max(node.type_of(name).rank for name in inputs)
     aligned = []
     for name in inputs:
@@ -96,24 +98,24 @@ def _lane_case(expr: Expr, dtype: str, operands: tuple, values: Mapping[int, lis
 
 _FIXED = call("rescale_fixed", X, Y, arg(2))
 _DOWN = call("rescale_down", X, Y, arg(2))
-#: Numbers around those that are ties when they are shifted to the right, with significands and shifts.
+#: Numbers at and next to ties of right shifts, with significands and shifts.
 _NEAR_TIES = [sign * (2**power + more) for power in (0, 1, 2, 3, 5, 7, 8, 15, 16, 23, 29, 30) for more in (-1, 0, 1)
                 for sign in (-1, 1)]
 _FACTORS = ([2**30, 2**31 - 1, 1518500250, 2**30 + 2**14] * 15,
             [shift for shift in (-31, -30, -29, -17, -16, -9, -8, -7, -2, -1, 0, 1, 2, 7, 30) for _ in range(4)])
 
 
-#: Two operands of 37 with NaN in neither, either and both.
+#: Two operands of 37 elements, with NaN in neither, in one of them, and in both.
 _SOME_NANS = (np.resize(np.array([1, np.nan, -np.inf, 2, np.nan, -3], np.float32), 37),
               np.resize(np.array([np.nan, 2, -1, np.inf, np.nan, -2, 0.5], np.float32), 37))
 
 
 @register
 class Fused(Elementwise):
-    """Any expression over any number of operands: what chains of elementwise operators become. Attribute `expr`.
+    """Any expression (attribute `expr`) over any number of operands, which chains of elementwise operators fuse into.
 
-    With attribute `dtype`, operands may be of several types: 8- to 32-bit integers are computed in int32, floats in
-    float32 (ir/lanes.py), and the result is saturated to that type.
+    With attribute `dtype`, operands may have several dtypes: 8- to 32-bit integers are computed in int32, floats in
+    float32 (ir/lanes.py), and the result is saturated to `dtype`.
     """
 
     kind = "elementwise"
@@ -179,11 +181,11 @@ class Fused(Elementwise):
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the tables below: what a declaration adds to `Elementwise`.
+    """A row of the tables below, which declares an elementwise operator.
 
-    onnx: its names; of another domain "com.microsoft::Inverse". arity: the number of operands. case_dtypes: element
-    types of its test cases, besides float64 where there is a formula; a kernel says which ones it takes. relax, relay:
-    its names in TVM, by default the kind; in_tvm: whether TVM has it with these operands.
+    onnx: its ONNX names; with the domain if that is another one, such as "com.microsoft::Inverse". arity: the number of
+    operands. case_dtypes: dtypes of its test cases, besides float64 if it has a formula. relax, relay: its names in
+    TVM, by default the kind. in_tvm: whether TVM has it with these operands.
     """
 
     kind: str
@@ -201,7 +203,7 @@ class Row:
 
 
 def declare(row: Row) -> type[Elementwise]:
-    """Registers the operator of a line."""
+    """Registers the operator of a row."""
     operands = ("a", "b", "c")[:row.arity]
     shapes = ((3, 1, 7), (2, 1), (3, 2, 7))[:row.arity] if row.arity > 1 else ((3, 37),)
     dtypes = dict.fromkeys((*row.case_dtypes, *(("float64",) if row.formula is not None else ())))
@@ -218,7 +220,7 @@ def declare(row: Row) -> type[Elementwise]:
 
 
 def _divided(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Integer division towards zero; by 0 it gives 0."""
+    """Divides; integers are divided towards zero, and by 0 give 0."""
     safe = np.where(b == 0, np.ones_like(b), b)
     quotient = np.floor_divide(a, safe)
     quotient = quotient + ((a % safe != 0) & ((a < 0) != (safe < 0)))
@@ -226,21 +228,21 @@ def _divided(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _modulo(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Remainder with the sign of the divisor; of integers by 0 it gives 0."""
+    """Returns the remainder with the sign of the divisor; 0 for integers modulo 0."""
     if a.dtype.kind == "f":
         return np.mod(a, b)
     return np.where(b == 0, 0, np.mod(a, np.where(b == 0, np.ones_like(b), b))).astype(a.dtype)
 
 
 def _remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Remainder with the sign of the dividend; of integers by 0 it gives 0."""
+    """Returns the remainder with the sign of the dividend; 0 for integers modulo 0."""
     if a.dtype.kind == "f":
         return np.fmod(a, b)
     return np.where(b == 0, 0, np.fmod(a, np.where(b == 0, np.ones_like(b), b))).astype(a.dtype)
 
 
 def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Powers of integers, which wrap; of a negative exponent the whole part, and of 0 then 0."""
+    """Returns powers of integers, which wrap. With a negative exponent they are truncated; 0 to one is 0."""
     with np.errstate(over="ignore"):
         inverse = np.where(a == 1, 1, np.where(a == -1, 1 - 2 * (b % 2), 0))
         return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0))).astype(a.dtype)
@@ -248,7 +250,7 @@ def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 INTEGERS = ("int32", "int64", "uint8", "int8")
 
-#: Operators with an expression: they fuse into epilogues and into each other.
+#: Operators with an expression, which fuse into epilogues and with each other.
 ARITHMETIC = (
     Row("add", ("Add",), X + Y, 2, case_dtypes=("float32", *INTEGERS), commutative=True),
     Row("sub", ("Sub",), X - Y, 2, case_dtypes=("float32", *INTEGERS), relax="relax.subtract", relay="subtract"),
@@ -277,7 +279,7 @@ ARITHMETIC = (
                                                      "asinh", "acosh", "atanh")),
 )
 
-#: Operators without an expression: comparisons, logic, bits, and what branches on a value.
+#: Operators without an expression: comparisons, logic, bit operations, and functions that branch on a value.
 SCALAR_ONLY = (
     Row("equal", ("Equal",), None, 2, np.equal, "bool", case_dtypes=("float32", "int64", "bool"), commutative=True),
     Row("less", ("Less",), None, 2, np.less, "bool", case_dtypes=("float32", "int32")),
@@ -333,7 +335,7 @@ class Where(Elementwise):
         return (np.where(condition, b, c),)
 
 
-#: Numbers that are hard to store in 4, 8 and 16 bits: ties, the largest and the smallest, and numbers beyond.
+#: Numbers to test conversions to 4, 8 and 16 bits: ties, the largest, the smallest, and out of range.
 _STORED = [sign * number for sign in (1, -1) for number in (
     0.0, 0.124, 0.25, 0.75, 1.0, 1.0625, 1.1875, 1.25, 2.5, 5.0, 7.0, 2.0**-7, 2.0**-9, 2.0**-10, 3 * 2.0**-11,
     2.0**-16, 2.0**-17, 1e-7, 2.0**-40, 240.0, 247.0, 248.0, 249.0, 448.0, 463.9, 464.0, 465.0, 57344.0, 61439.0,
@@ -346,7 +348,7 @@ _FLOAT16 = [sign * number for sign in (1, -1) for number in (
 
 
 def _codes(dtype: str) -> np.ndarray:
-    """Every number of a type of a byte, some of a longer one. NaN, whose bits are not compared, is left out."""
+    """Returns all values of an 8-bit type, some of a longer one, without NaN, whose bits are not compared."""
     bits = np.arange(1 << bits_of(dtype), dtype=np.uint8) if DTYPES[dtype].bytes == 1 else \
         np.arange(2000, dtype=np.uint16) * 32 + 1
     numbers = bits.view(np.dtype(dtype))
@@ -357,8 +359,9 @@ def _codes(dtype: str) -> np.ndarray:
 class Cast(Elementwise):
     """Conversion to attribute `dtype`: floats to integers saturate and NaN becomes 0, integers wrap.
 
-    To floats of 8 bits, where they are there: `saturate` (true), `rounding` of powers of two ("up"); ir/narrow.py.
-    `rounds`: the model itself says so, and no operator that was spelled out: passes/precision/storage_types.py.
+    Optional attributes for 8-bit floats (ir/narrow.py): `saturate` (default true) and `rounding` of powers of two
+    (default "up"). `rounds`: the cast is one of the model itself, not of our decompositions
+    (passes/precision/storage_types.py).
     """
 
     kind = "cast"
@@ -399,7 +402,7 @@ def cast_to(node: OnnxNode, value: str, dtype: str) -> tuple[str, ...]:
 
 
 def element_type(number: int) -> str:
-    """ONNX's number of an element type as ours."""
+    """Returns our dtype for ONNX's number of an element type."""
     import onnx
     try:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(number).name
@@ -434,7 +437,7 @@ def import_cast(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("Sum", "Min", "Max", "Mean")
 def variadic(node: OnnxNode) -> tuple[str, ...]:
-    """A chain of binary operators."""
+    """Imports a variadic operator as a chain of binary ones."""
     kind = {"Sum": "add", "Mean": "add", "Min": "min", "Max": "max"}[node.op_type]
     value = node.inputs[0]
     for operand in node.inputs[1:]:
@@ -447,7 +450,7 @@ def variadic(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("Pow")
 def import_pow(node: OnnxNode) -> tuple[str, ...]:
-    """Small constant exponents are products; the exponent may be of another element type."""
+    """Imports Pow. Small constant exponents become products. The exponent may have another dtype."""
     x, exponent = operands(node)
     dtype = node.type(0).dtype
     if node.is_const(1) and node.type(1).size == 1 and node.type(1).rank <= node.type(0).rank:
@@ -462,8 +465,7 @@ def import_pow(node: OnnxNode) -> tuple[str, ...]:
             return node.emit("sqrt", (x,))
         if value == -1 and is_real(dtype):
             return node.emit("reciprocal", (x,))
-    # Integers are computed in 64 bits that wrap. A float exponent makes the power of an integer a float, then
-    # truncates it.
+    # Powers of integers are computed in int64, which wraps; with a float exponent in float64, then truncated.
     wide = dtype if is_real(dtype) else "float64" if is_real(node.type(1).dtype) else "int64"
     (result,) = emit_broadcast(node, "pow", (*cast_to(node, x, wide), *cast_to(node, exponent, wide)))
     return cast_to(node, result, dtype)
@@ -491,7 +493,7 @@ def import_is_inf(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("Trilu")
 def triangle(node: OnnxNode) -> tuple[str, ...]:
-    """Zero below (`upper`) or above the k-th diagonal."""
+    """Imports Trilu: sets elements below (`upper`) or above the k-th diagonal to zero."""
     x = node.type(0)
     if x.rank < 2:
         raise ShapeError(f"needs a matrix, not {x}")

@@ -6,11 +6,11 @@ from __future__ import annotations
 from ..ir.graph import Graph, Op
 from .nn.fused_attention import Attention
 
-#: Operators that may lie between a mask and the scores that it is added to or selects.
+#: Operators that may be applied to a mask before it is added to scores or selects them.
 _THROUGH = frozenset({
     "add", "sub", "mul", "div", "min", "max", "neg", "log", "where", "cast", "copy", "reshape", "transpose", "slice",
     "expand", "tile", "concat", "equal", "logical_not", "logical_and", "logical_or"})
-#: Comparisons: with a number, the operand may be a mask; with anything else, they compare positions.
+#: Comparisons. An operand compared with a constant number may be a mask; otherwise they compare positions.
 _COMPARING = frozenset({"less", "less_equal", "greater", "greater_equal"})
 
 

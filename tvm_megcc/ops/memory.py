@@ -6,7 +6,7 @@ from __future__ import annotations
 from ..ir.dims import Dim, product
 from ..ir.types import TensorType
 
-#: An axis in memory: logical axis, part of it ("" whole, "block" or "lane" of a channel block), extent.
+#: An axis in memory: (logical axis, part of it: "" for all, "block" or "lane" in a blocked layout, extent).
 MemoryAxis = tuple[int, str, Dim]
 
 
@@ -23,8 +23,8 @@ def memory_axes(type_: TensorType) -> list[MemoryAxis]:
 
 
 def split_at(type_: TensorType, axis: int) -> tuple[Dim, Dim, Dim]:
-    """Returns the elements before an axis in memory, along it (blocks, of an axis in blocks), and after it: numbers of
-    elements whose product is that of the tensor."""
+    """Returns the numbers of elements before an axis in memory, along it (blocks, if it is blocked) and after it; their
+    product is the tensor's number of elements."""
     axes = memory_axes(type_)
     position = next(index for index, (other, _, _) in enumerate(axes) if other == axis)
     sizes = [extent for _, _, extent in axes]
@@ -38,10 +38,10 @@ def is_padded(type_: TensorType) -> bool:
 
 def same_memory(source: TensorType, result: TensorType, reshaped: bool = False,
                 permutation: tuple[int, ...] | None = None) -> bool:
-    """Whether the result is the first bytes of the source, as they are.
+    """Whether the result's bytes are the first bytes of the source, unchanged.
 
     reshaped: elements correspond in row-major order of their tensors. permutation: axis i of the result is axis
-    permutation[i] of the source. Neither: axes correspond.
+    permutation[i] of the source. With neither, axes correspond.
     """
     if is_padded(result):
         return False
@@ -54,7 +54,8 @@ def same_memory(source: TensorType, result: TensorType, reshaped: bool = False,
 
 
 def _without_lanes(type_: TensorType) -> TensorType:
-    """Returns a blocked tensor with one pixel, or with one block, as the unblocked tensor that has the same bytes."""
+    """Returns an unblocked type with the same bytes for a blocked tensor of one pixel or one block; others
+    unchanged."""
     if type_.layout.kind == "nchwc" and _one_pixel(type_):
         return type_.with_layout(type_.layout.__class__())
     if type_.layout.kind == "nchwc" and type_.slots == type_.layout.block:
@@ -67,11 +68,11 @@ def _one_pixel(type_: TensorType) -> bool:
 
 
 def _unpadded(type_: TensorType) -> bool:
-    """No pad lanes, or only after the last element."""
+    """Whether there are no pad lanes, or only after the last element."""
     return not is_padded(type_) or (_one_pixel(type_) and type_.shape[0] == 1)
 
 
 def _row_major(type_: TensorType) -> bool:
-    """The elements lie in the order of the logical axes, without gaps."""
+    """Whether elements are in row-major order of the logical axes, without gaps."""
     axes = [axis for axis, _, extent in memory_axes(_without_lanes(type_)) if extent != 1]
     return axes == sorted(set(axes)) and _unpadded(type_)

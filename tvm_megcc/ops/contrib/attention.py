@@ -73,7 +73,7 @@ def _self_attention(node: OnnxNode, projected: str, mask: int, past: int, bias: 
 
 @contrib("Attention")
 def attention(node: OnnxNode) -> tuple[str, ...]:
-    """input, weights, bias, mask, past, what is added to scores."""
+    """Operands: input, weights, bias, mask, past, attention bias (added to the scores)."""
     no_operands(node, 6, what="past_sequence_length")
     if not node.has(1):
         raise MegccError("has no weights")
@@ -85,7 +85,7 @@ def attention(node: OnnxNode) -> tuple[str, ...]:
 
 @contrib("QAttention")
 def quantised_attention(node: OnnxNode) -> tuple[str, ...]:
-    """input, weights, bias, scales of both, mask, zero points of both, past."""
+    """Operands: input, weights, bias, scales of input and weights, mask, zero points of input and weights, past."""
     scale = node.inputs[3]
     if node.type(3).rank:
         (scale,) = node.emit("reshape", (scale,), shape=())
@@ -95,7 +95,7 @@ def quantised_attention(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _packed(node: OnnxNode, index: int) -> list[str]:
-    """[B, L, N, parts, H] → the parts, [B, N, L, H] each."""
+    """Splits operand `index`, [B, L, N, parts, H], into its parts, [B, N, L, H] each."""
     batch, length, count, several, width = node.type(index).shape
     (value,) = node.emit("transpose", (node.inputs[index],), perm=(3, 0, 2, 1, 4))
     return [node.emit("reshape", (part,), shape=(batch, count, length, width))[0]
@@ -103,7 +103,7 @@ def _packed(node: OnnxNode, index: int) -> list[str]:
 
 
 def _biased(node: OnnxNode, value: str, bias: str) -> str:
-    """Heads [B, N, S, H] plus [N * H]."""
+    """Adds a bias [N * H] to heads [B, N, S, H]."""
     if not bias:
         return value
     _, count, _, width = node.type_of(value).shape
@@ -112,7 +112,7 @@ def _biased(node: OnnxNode, value: str, bias: str) -> str:
 
 @contrib("MultiHeadAttention")
 def multi_head_attention(node: OnnxNode) -> tuple[str, ...]:
-    """query, key, value, bias, mask, what is added to scores, past keys and values."""
+    """Operands: query, key, value, bias, mask, attention bias (added to the scores), past keys, past values."""
     no_operands(node, 8, 9, what="of buffers that runs share")
     count = node.attr("num_heads")
     if node.type(0).rank == 5:
@@ -141,7 +141,7 @@ def multi_head_attention(node: OnnxNode) -> tuple[str, ...]:
 
 @contrib("RotaryEmbedding")
 def rotary_embedding(node: OnnxNode) -> tuple[str, ...]:
-    """x, positions [B, S] or the first one, cosines and sines; x [B, S, hidden] or [B, N, S, H]."""
+    """Operands: x [B, S, hidden] or [B, N, S, H]; positions [B, S], or the first position only; cosines; sines."""
     no_attributes(node, "is_packed_batching")
     x, flat, pairs = node.inputs[0], node.type(0).rank == 3, node.type(2).shape[1]
     if flat:
@@ -159,10 +159,10 @@ def rotary_embedding(node: OnnxNode) -> tuple[str, ...]:
 
 @contrib("GroupQueryAttention")
 def group_query_attention(node: OnnxNode) -> tuple[str, ...]:
-    """query (or all three beside each other), key, value, past keys and values, the last key of each of the batch,
-    length of the longest, cosines and sines, positions, what is added to scores, a score of nothing for each head.
+    """Operands: query (or packed query, key and value), key, value, past keys, past values, index of the last key of
+    each sequence, length of the longest one, cosines, sines, positions, attention bias, head sink.
 
-    Where past keys leave room, the new ones are put after the last that counts.
+    If the buffer of past keys has capacity, new keys are written after the last valid one.
     """
     no_attributes(node, "sliding_window_cache", "qk_output")
     if {node.attr("k_quant_type", "NONE"), node.attr("v_quant_type", "NONE")} != {"NONE"}:
@@ -212,8 +212,8 @@ def _number_of(node: OnnxNode, extent: Dim) -> str:
 
 
 def _append_to_past(node: OnnxNode, past: str, new: str, before: str) -> str:
-    """Writes new keys into past ones from position `before` [B, 1] on: [B, N, longest, H]. Elements beyond stay and do
-    not count. If the result is no longer than the past, the run refuses new keys that do not fit."""
+    """Writes new keys into the past ones from position `before` [B, 1] on: [B, N, longest, H]. Elements after them are
+    ignored. If the result is no longer than the past, a run whose new keys do not fit fails."""
     if not past or node.type_of(past).shape[2] == 0:
         return new
     (batch, count, length, width), room = node.type_of(new).shape, node.type_of(past).shape[2]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of the domain com.microsoft on floats into which ONNX Runtime's optimiser fuses several: activations,
-products and convolutions with the operators that follow."""
+"""Float operators of com.microsoft that ONNX Runtime's optimiser creates by fusion: activations, and products and
+convolutions with the operators after them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ contrib("Trilu", "GatherND", "Pad")(_same)
 
 @contrib("GridSample")
 def grid_sample(node: OnnxNode) -> tuple[str, ...]:
-    """ONNX's of operator set 16; beyond the border the cubic curves of the two differ."""
+    """Imports GridSample as ONNX's of operator set 16. Cubic interpolation with padding by the border is refused, since
+    the two differ there."""
     mode, padding = node.attr("mode", "bilinear"), node.attr("padding_mode", "zeros")
     if (mode, padding) == ("bicubic", "border"):
         raise MegccError("mode bicubic with padding_mode border is not supported; use ONNX's GridSample")
@@ -42,7 +43,7 @@ def grid_sample(node: OnnxNode) -> tuple[str, ...]:
 
 @contrib("QuantizeLinear", "DequantizeLinear")
 def quantisation(node: OnnxNode) -> tuple[str, ...]:
-    """As ONNX has them, of more element types."""
+    """Imports QuantizeLinear and DequantizeLinear, which are ONNX's with more dtypes."""
     return (onnx_operator(node, node.op_type, *node.inputs, axis=node.attr("axis", 1)),)
 
 
@@ -82,7 +83,7 @@ _PARAMETERS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Clip"
 
 
 def activated(node: OnnxNode, value: str, kind: str, given_: Sequence[float] = ()) -> str:
-    """Returns the activation of this name; "" is none."""
+    """Applies the activation of this name to a value; "" for none."""
     if not kind:
         return value
     if kind not in _PARAMETERS:
@@ -92,7 +93,8 @@ def activated(node: OnnxNode, value: str, kind: str, given_: Sequence[float] = (
 
 
 def _transposed(node: OnnxNode, index: int, last: bool, batch: bool) -> str:
-    """Returns a matrix with its last two axes swapped (`last`), and its first axis after those between (`batch`)."""
+    """Transposes operand `index`: swaps its last two axes (`last`), and moves its first axis before the last one
+    (`batch`)."""
     value, rank = node.inputs[index], node.type(index).rank
     if rank < 2:
         return value
@@ -151,8 +153,7 @@ def channels_last(node: OnnxNode, value: str) -> str:
 
 
 def _has_channels_last(node: OnnxNode) -> bool:
-    """Whether weights are [M, kH, kW, C / group], as ONNX Runtime's kernels take them, whatever their description says.
-    """
+    """Whether weights are [M, kH, kW, C / group], as ONNX Runtime's kernels expect, contrary to the documentation."""
     x, w = node.type(0).shape, node.type(1).shape
     window = node.attr("kernel_shape")
     return w[-1] * node.attr("group", 1) == x[-1] and (not window or tuple(window) == tuple(w[1:-1]))
@@ -160,8 +161,8 @@ def _has_channels_last(node: OnnxNode) -> bool:
 
 @contrib("FusedConv", "NhwcConv", "NhwcFusedConv")
 def fused_conv(node: OnnxNode) -> tuple[str, ...]:
-    """X, W, B, and Z, which is added before the activation; X, Z and the result have their channels last in two of
-    these, W in NhwcConv."""
+    """Operands: X, W, B, and Z, which is added before the activation. Two of these operators have X, Z and the result
+    channels-last, and NhwcConv also W."""
     last = node.op_type != "FusedConv"
     x, w = node.inputs[:2]
     if node.op_type == "NhwcConv" and _has_channels_last(node):
@@ -183,7 +184,7 @@ def max_pool(node: OnnxNode) -> tuple[str, ...]:
 
 @contrib("QLinearConv")
 def qlinear_conv(node: OnnxNode) -> tuple[str, ...]:
-    """ONNX's, but that X and Y may have their channels last."""
+    """Imports QLinearConv, which is ONNX's except that X and Y may be channels-last."""
     last = node.attr("channels_last", 0)
     x = channels_first(node, node.inputs[0]) if last else node.inputs[0]
     y = onnx_operator(node, "QLinearConv", x, *node.inputs[1:], **window_attributes(node))
@@ -192,7 +193,7 @@ def qlinear_conv(node: OnnxNode) -> tuple[str, ...]:
 
 @contrib("ConvTransposeWithDynamicPads")
 def conv_transpose(node: OnnxNode) -> tuple[str, ...]:
-    """X, W, Pads, B. Pads that the run computes are cut off the whole result."""
+    """Operands: X, W, Pads, B. Pads that are computed at run time are cropped from the result without padding."""
     attributes, operands = window_attributes(node), (*node.inputs[:2], given(node, 3))
     if not node.has(2) or node.is_constant(node.inputs[2]):
         if node.has(2):
@@ -209,7 +210,7 @@ def conv_transpose(node: OnnxNode) -> tuple[str, ...]:
 
 @contrib("Rfft", "Irfft")
 def real_fourier(node: OnnxNode) -> tuple[str, ...]:
-    """Over the last axis of floats, and back from [..., lines, 2]; the signal has an even length."""
+    """Imports Rfft over the last axis, and Irfft from [..., frequencies, 2]; the signal has an even length."""
     from ..math.spectral import transformed
     if node.attr("normalized", 0) or not node.attr("onesided", 1) or node.attr("signal_ndim", 1) != 1:
         raise MegccError("wants attributes normalized = 0, onesided = 1 and signal_ndim = 1")

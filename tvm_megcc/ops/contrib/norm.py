@@ -21,7 +21,7 @@ def _added(node: OnnxNode, value: str, *others: str) -> str:
 
 @contrib("SkipLayerNormalization")
 def skip_layer_norm(node: OnnxNode) -> tuple[str, ...]:
-    """input + skip + bias, normalised; the sum is the fourth result."""
+    """Normalises input + skip + bias; the sum is the fourth result."""
     total = _added(node, node.inputs[0], node.inputs[1], given(node, 4))
     results = onnx_operators(node, "LayerNormalization", total, node.inputs[2], given(node, 3), axis=-1,
                              epsilon=node.attr("epsilon", 1e-12))
@@ -29,7 +29,8 @@ def skip_layer_norm(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _rms(node: OnnxNode, value: str, scale: str, axis: int, epsilon: float) -> tuple[str, str]:
-    """x / root of the mean of squares, times the scale; and the inverse root. epsilon: the operator's default."""
+    """Emits an RMS normalisation times the scale. Returns it, and the inverse root mean square. epsilon: the default of
+    the attribute."""
     rank, dtype = node.type_of(value).rank, node.type_of(value).dtype
     axes = tuple(range(axis_of(axis, rank), rank))
     (square,) = node.emit("mul", (value, value))
@@ -41,7 +42,7 @@ def _rms(node: OnnxNode, value: str, scale: str, axis: int, epsilon: float) -> t
 
 @decomposes("SimplifiedLayerNormalization")
 def simplified_layer_norm(node: OnnxNode) -> tuple[str, ...]:
-    """In ONNX's own domain, where ONNX Runtime puts it."""
+    """Imports SimplifiedLayerNormalization, an RMS normalisation, which ONNX Runtime writes in ONNX's own domain."""
     return _rms(node, node.inputs[0], node.inputs[1], node.attr("axis", -1), 1e-5)
 
 
@@ -50,7 +51,7 @@ contrib("SimplifiedLayerNormalization")(simplified_layer_norm)
 
 @contrib("SkipSimplifiedLayerNormalization")
 def skip_simplified_layer_norm(node: OnnxNode) -> tuple[str, ...]:
-    """Its second result is no mean: there is none."""
+    """Normalises input + skip + bias by the root mean square. There is no mean: the second result is the third one."""
     total = _added(node, node.inputs[0], node.inputs[1], given(node, 3))
     value, inverse = _rms(node, total, node.inputs[2], -1, 1e-12)
     return value, inverse, inverse, total
@@ -58,7 +59,8 @@ def skip_simplified_layer_norm(node: OnnxNode) -> tuple[str, ...]:
 
 @contrib("EmbedLayerNormalization")
 def embed_layer_norm(node: OnnxNode) -> tuple[str, ...]:
-    """Rows of words, positions and segments, added and normalised; with how many words the mask leaves, and the sum."""
+    """Adds word, position and segment embeddings and normalises the sum. Further results: the number of words in the
+    mask, and the sum."""
     batch, length = node.type(0).shape
     words = onnx_operator(node, "Gather", node.inputs[2], node.inputs[0], axis=0)
     if node.has(8):
@@ -84,7 +86,7 @@ def embed_layer_norm(node: OnnxNode) -> tuple[str, ...]:
 
 @contrib("GroupNorm", "SkipGroupNorm")
 def fused_group_norm(node: OnnxNode) -> tuple[str, ...]:
-    """X, gamma, beta, and what is added first: skip ([N, C] or broadcast over the image) and bias [C]."""
+    """Operands: X, gamma, beta, and terms added to X before: skip ([N, C] or broadcast over the image) and bias [C]."""
     last = bool(node.attr("channels_last", 1))
     rank = node.type(0).rank
     order = (0, rank - 1, *range(1, rank - 1))

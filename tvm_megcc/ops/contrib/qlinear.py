@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of the domain com.microsoft on quantised numbers, as ONNX Runtime's quantiser writes them: dequantised
-operands, the operator that ONNX has for floats, and its result quantised. passes/quantization/lower_quantized.py brings
-these onto integers.
+"""Imports quantised operators of com.microsoft, which ONNX Runtime's quantiser writes, as dequantised operands, ONNX's
+float operator, and its quantised result. passes/quantization/lower_quantized.py then lowers these to integers.
 """
 
 from __future__ import annotations
@@ -17,24 +16,24 @@ from ..elementwise import emit_broadcast
 from ..rules import axis_of
 
 DOMAIN = "com.microsoft"
-#: Operator set that the spelled operators are those of, unless they are told by an attribute.
+#: The operator set of the emitted ONNX operators, unless an attribute states it.
 _OPSET = 13
 
 
 def _real(node: OnnxNode, index: int, axis: int = 0) -> str:
-    """Operand `index` dequantised by the scale and zero point after it."""
+    """Dequantises operand `index` by the scale and zero point that follow it."""
     return node.emit("dequantize_linear", node.inputs[index:index + 3], axis=axis, block=0, dtype="float32")[0]
 
 
 def _quantised(node: OnnxNode, value: str, scale: int, like: int = 0) -> tuple[str, ...]:
-    """Returns the value quantised by operand `scale` and the zero point after it; of operand `like`'s type without
-    one."""
+    """Quantises a value by operand `scale` and the zero point that follows it. Without a zero point, the dtype is that
+    of operand `like`."""
     dtype = node.type(scale + 1 if node.has(scale + 1) else like).dtype
     return node.emit("quantize_linear", (value, *node.inputs[scale:scale + 2]), axis=0, block=0, dtype=dtype)
 
 
 def _spelled(node: OnnxNode, kind: str, inputs: Sequence[str], opset: int = _OPSET) -> str:
-    """ONNX's operator of this name on other operands, with the node's attributes."""
+    """Emits ONNX's operator of this name on other operands, with the node's attributes."""
     spelled = copy(node)
     spelled.inputs, spelled.op_type, spelled.opset, spelled.num_outputs = tuple(inputs), kind, opset, 1
     declared = (declaration.from_onnx for declaration in OPERATORS.values() if kind in declaration.onnx)
@@ -47,20 +46,20 @@ def _of_two(kind: str):
     return emit
 
 
-#: A, its scale and zero point, B, its scale and zero point, C's scale and zero point.
+# Operands: A, its scale and zero point, B, its scale and zero point, C's scale and zero point.
 for _name in ("Add", "Mul"):
     decomposes(f"{DOMAIN}::QLinear{_name}")(_of_two(_name.lower()))
 
 
 @decomposes(f"{DOMAIN}::QLinearSigmoid", f"{DOMAIN}::QLinearLeakyRelu", f"{DOMAIN}::QLinearReduceMean")
 def of_one(node: OnnxNode) -> tuple[str, ...]:
-    """X, its scale and zero point, Y's scale and zero point; attributes are those of ONNX's operator."""
+    """Operands: X, its scale and zero point, Y's scale and zero point. Attributes are those of ONNX's operator."""
     return _quantised(node, _spelled(node, node.op_type.removeprefix("QLinear"), (_real(node, 0),)), 3)
 
 
 @decomposes(f"{DOMAIN}::QLinearAveragePool", f"{DOMAIN}::QLinearGlobalAveragePool")
 def pool(node: OnnxNode) -> tuple[str, ...]:
-    """The same; with `channels_last` the operand has its channels there."""
+    """Imports pools, with the operands of `of_one`. With attribute `channels_last` X is channels-last."""
     value, rank = _real(node, 0), node.type(0).rank
     last = bool(node.attr("channels_last", 0)) and rank > 2
     if last:
@@ -73,13 +72,14 @@ def pool(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes(f"{DOMAIN}::QLinearSoftmax")
 def softmax(node: OnnxNode) -> tuple[str, ...]:
-    """X, its scale and zero point, Y's scale and zero point; attribute `opset` says whose softmax it is."""
+    """Operands: X, its scale and zero point, Y's scale and zero point. Attribute `opset`: the operator set of the
+    softmax."""
     return _quantised(node, _spelled(node, "Softmax", (_real(node, 0),), node.attr("opset", _OPSET)), 3)
 
 
 @decomposes(f"{DOMAIN}::QLinearConcat")
 def concat(node: OnnxNode) -> tuple[str, ...]:
-    """Y's scale and zero point, then each operand with its scale and zero point."""
+    """Operands: Y's scale and zero point, then each input with its scale and zero point."""
     values = [_real(node, index) for index in range(2, len(node.inputs), 3)]
     axis = axis_of(node.attr("axis"), node.type(2).rank)
     value = node.emit("concat", values, axis=axis)[0] if len(values) > 1 else values[0]
@@ -88,14 +88,14 @@ def concat(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes(f"{DOMAIN}::QLinearWhere")
 def where(node: OnnxNode) -> tuple[str, ...]:
-    """condition, X, its scale and zero point, Y, its scale and zero point, Z's scale and zero point."""
+    """Operands: condition, X, its scale and zero point, Y, its scale and zero point, Z's scale and zero point."""
     return _quantised(node, _spelled(node, "Where", (node.inputs[0], _real(node, 1), _real(node, 4))), 7, 1)
 
 
 @decomposes(f"{DOMAIN}::QGemm")
 def gemm(node: OnnxNode) -> tuple[str, ...]:
-    """A, its scale and zero point, B, its scale and zero point, C (int32, in units of alpha * both scales), Y's scale
-    and zero point; without the last two the result is real."""
+    """Operands: A, its scale and zero point, B, its scale and zero point, C (int32, in units of alpha * both scales),
+    Y's scale and zero point. Without the last two the result is float."""
     alpha, trans = node.constant(np.float32(node.attr("alpha", 1.0))), node.attr("transB", 0)
     (a_scale,) = node.emit("mul", (node.inputs[1], alpha))
     (a,) = node.emit("dequantize_linear", (node.inputs[0], a_scale, *node.inputs[2:3]), axis=0, block=0,

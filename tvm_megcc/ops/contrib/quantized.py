@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of ONNX Runtime on dynamically quantised numbers: operands of 8 bits, results of floats."""
+"""Imports ONNX Runtime's operators with 8-bit or 4-bit operands, quantised dynamically or by blocks, and float results.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ from .fused import contrib
 
 
 def dynamically_quantised(node: OnnxNode, value: str) -> tuple[str, str, str]:
-    """ONNX's DynamicQuantizeLinear: numbers of uint8, scale and zero point."""
+    """Emits ONNX's DynamicQuantizeLinear. Returns the uint8 value, its scale and zero point."""
     numbers, scale, point = node.emit("dynamic_quantize", (value,))
     return numbers, scale, point
 
 
 def integer_product(node: OnnxNode, a: str, b: str, a_scale: str, b_scale: str, a_zero: str, b_zero: str,
                     bias: str) -> str:
-    """Sums of integers times both scales, plus a bias."""
+    """Emits an integer matrix product, times both scales, plus a bias."""
     if b_zero and node.is_constant(b_zero) and node.type_of(b_zero).rank == 1:
         (b_zero,) = node.emit("reshape", (b_zero,), shape=() if node.type_of(b_zero).size == 1 else (-1,))
     sums = onnx_operator(node, "MatMulInteger", a, b, a_zero, b_zero)
@@ -32,7 +33,7 @@ def integer_product(node: OnnxNode, a: str, b: str, a_scale: str, b_scale: str, 
 
 @contrib("MatMulIntegerToFloat")
 def matmul_integer_to_float(node: OnnxNode) -> tuple[str, ...]:
-    """A, B, scales of both, zero points of both, bias."""
+    """Operands: A, B, scales of A and B, zero points of A and B, bias."""
     scale = node.inputs[2]
     if node.type(2).size != 1:
         raise MegccError(f"A has scales {node.type(2)}; one is supported")
@@ -44,21 +45,22 @@ def matmul_integer_to_float(node: OnnxNode) -> tuple[str, ...]:
 
 @contrib("DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(node: OnnxNode) -> tuple[str, ...]:
-    """A of floats, B, its scale and zero point, bias."""
+    """Operands: A (float), B, its scale and zero point, bias."""
     a, scale, zero = dynamically_quantised(node, node.inputs[0])
     return (integer_product(node, a, node.inputs[1], scale, node.inputs[2], zero, given(node, 3), given(node, 4)),)
 
 
 def _unpacked(array: np.ndarray, bits: int, extent: int) -> np.ndarray:
-    """Returns numbers of 4 bits, two in a byte along the last axis, the first in the low half; bytes as they are."""
+    """Unpacks int4, two in a byte along the last axis, the first in the low half. 8-bit numbers are returned unchanged.
+    """
     if bits == 8:
         return array
     return np.stack([array & 15, array >> 4], -1).reshape(*array.shape[:-1], -1)[..., :extent]
 
 
 def _numbers(node: OnnxNode, along: int, block: int, bits: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the numbers, scales and zero points of a GatherBlockQuantized. Bytes of two numbers have the type of
-    numbers of 4 bits here: the number of scales tells them apart, or values."""
+    """Returns the numbers, scales and zero points of a GatherBlockQuantized. Its uint8 data may be packed int4: the
+    number of scales tells or, failing that, the values."""
     data, scales = node.const(0, "data"), node.const(2, "scales")
     zeros = node.const(3, "zero_points") if node.has(3) else None
     if bits not in (4, 8):
@@ -80,7 +82,7 @@ def _numbers(node: OnnxNode, along: int, block: int, bits: int) -> tuple[np.ndar
 
 @contrib("GatherBlockQuantized")
 def gather_block_quantized(node: OnnxNode) -> tuple[str, ...]:
-    """data, indices, scales, zero points: rows of numbers with a scale a block, as floats."""
+    """Gathers rows of block-quantised data as floats. Operands: data, indices, scales, zero points."""
     bits, block, rank = node.attr("bits", 4), node.attr("block_size", 128), node.type(0).rank
     if block < 1:
         raise ShapeError(f"blocks of {block} numbers")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Custom operators of the user: a function in C with a shape rule in Python (tvm_megcc/extern.py declares them). All
-have one kind, with the function as its attribute, so the operator registry stays the same for other compilations."""
+"""Custom operators of the user: a C function with a shape rule in Python (declared by tvm_megcc/extern.py). All have
+the same kind, with the function as an attribute, so that nothing is added to the global operator registry."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Shape = tuple[Dim, ...]
 class Function:
     """A declaration of `tvm_megcc.extern.Operator`, with its files read.
 
-    label: domain and name. symbol: of the C function. inputs, outputs: (name, dtype). attributes: (name, default),
-    a type where the model has to give one. files: (name, text) of what is compiled beside the kernels.
+    label: domain and name. symbol: the name of the C function. inputs, outputs: (name, dtype). attributes: (name,
+    default), or a type if the model must give the attribute. files: (name, text) of C files to compile.
     """
 
     label: str
@@ -41,10 +41,10 @@ class Function:
         return self.label
 
     def call(self, what: str, attrs: Attrs, *operands):
-        """Calls a rule of the user's.
+        """Calls one of the user's Python functions.
 
         Raises:
-            ShapeError: for whatever it raises.
+            ShapeError: for any exception that it raises.
         """
         try:
             return getattr(self, what)(attrs, *operands)
@@ -106,7 +106,7 @@ int example_row_sums(const float *x, const int32_t *x_dims, float *y, const int3
 
 @register
 class Extern(Operator):
-    """A function of the user's own. Attributes `function`, and `arguments`, the node's attributes."""
+    """A custom operator. Attributes: `function`, and `arguments`, the node's attributes."""
 
     kind = "extern"
     operands = ("x*",)

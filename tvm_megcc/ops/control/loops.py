@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops and branches: operators with graphs in them."""
+"""Loops and branches: operators with subgraphs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..base import Operator, register
 
 
 class Inlines(Operator):
-    """An operator that is replaced by the steps of its graphs. Attribute `types`: of the results."""
+    """An operator that is replaced by the instructions of its subgraphs. Attribute `types`: of the results."""
 
     @staticmethod
     def infer(attrs: Attrs, *inputs: TensorType | None) -> tuple[TensorType, ...]:
@@ -22,13 +22,13 @@ class Inlines(Operator):
 
 @register
 class Loop(Inlines):
-    """Runs `body` again and again, at most `most` times and while `going` holds.
+    """Runs `body` repeatedly, at most `most` times and while `going` holds.
 
-    Operands: most (int64 []), going (bool []), the initial loop-carried values, as many as attribute `carried` says,
-    and what else the body reads. Results: the trip count (int64 []), going, the last loop-carried values, and scan
-    outputs, stacked along a first axis that has room for all iterations. The body gets the iteration number, going, the
-    loop-carried values and what else it reads; it gives going, the loop-carried values, and a row of each scan output.
-    Attribute `counted`: it gives no going, for no iteration changes that.
+    Operands: most (int64 []), going (bool []), `carried` initial loop-carried values, and captured values of the body.
+    Results: the trip count (int64 []), going, the final loop-carried values, and scan outputs, stacked along a first
+    axis with the capacity of all iterations. Inputs of the body: the iteration number, going, the loop-carried values
+    and the captured ones. Its outputs: going, the loop-carried values, and a row of each scan output. Attribute
+    `counted`: the body has no output going, since no iteration changes it.
     """
 
     kind = "loop"
@@ -37,8 +37,8 @@ class Loop(Inlines):
 
 @register
 class Branch(Inlines):
-    """Runs one of two bodies, `yes` or `no`. Operands: the condition (bool []), what `yes` reads, what `no` reads;
-    attribute `reads`: how many the former are."""
+    """Runs one of two bodies, `yes` or `no`. Operands: the condition (bool []), the captured values of `yes`, those of
+    `no`. Attribute `reads`: the number of the former."""
 
     kind = "branch"
     operands = ("condition", "values*")

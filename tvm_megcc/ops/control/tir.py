@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators given by their C code, which a front end prints from TVM's loops (frontends/tir). They cover the operators
-that nobody has declared."""
+"""Operators given by their C code, which a front end prints from TVM's loops (frontends/tir), for operators that we do
+not declare."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ..base import Case, Operator, Types, f32, register
 class Program:
     """Loops over operands, as C.
 
-    name: what it computes, a C identifier. digest: tells programs of one name apart.
-    inputs, outputs: name in the C code and type of each operand, its shape over the extents.
+    name: what it computes, a C identifier. digest: distinguishes programs of the same name.
+    inputs, outputs: name in the C code and type of each operand, with its shape over the extents.
     extents: (name, operand, axis) of each extent that is an axis of an input.
-    given: names of the extents that the operator's attributes state.
-    helpers: definitions before the kernel. body: of the kernel; computes tasks [begin, end).
+    given: names of the extents that the operator's attributes give.
+    helpers: definitions before the kernel. body: of the kernel; it computes tasks [begin, end).
     tasks, shared, scratch, macs: as in `Lowered` and `Operator.macs`, over the extents.
-    evaluate: the meaning, on arrays; no part of what the program is.
+    evaluate: computes the results on arrays; ignored when programs are compared.
     """
 
     name: str
@@ -64,7 +64,7 @@ _REVERSED_SUM = Program(
 
 @register
 class Tir(Operator):
-    """A `program`. Attribute `given`: values of the extents that no operand has."""
+    """A call of a program. Attributes: `program`; `given`, the values of the extents that no operand has."""
 
     kind = "tir"
     operands = ("x*",)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Einsum by simpler operators: first diagonals and sums of single operands, then products of pairs, left to right."""
+"""Decomposes Einsum: first diagonals and sums of single operands, then products of two terms, left to right."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ELLIPSIS = "0123456789"
 
 @dataclass(frozen=True)
 class Term:
-    """A value with one label an axis, all different."""
+    """A value with a label for each axis; all labels are different."""
 
     value: str
     labels: str
@@ -48,7 +48,7 @@ def einsum(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _labels(node: OnnxNode) -> tuple[list[str], str]:
-    """One label for each axis of each operand, and of the result."""
+    """Returns the labels of each operand, one for each axis, and those of the result."""
     equation = node.attr("equation").replace(" ", "")
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
@@ -72,12 +72,12 @@ def _labels(node: OnnxNode) -> tuple[list[str], str]:
 
 
 def _wanted(result: str, waiting: Sequence[Term]) -> set[str]:
-    """Labels that are needed later."""
+    """Returns the labels that the result or later terms need."""
     return set(result).union(*(term.labels for term in waiting))
 
 
 def _diagonal(node: OnnxNode, term: Term) -> Term:
-    """Takes the diagonal of axes with one label: a product with the identity, summed."""
+    """Takes the diagonal of axes with the same label, by multiplying by the identity and summing."""
     for label in dict.fromkeys(term.labels):
         while term.labels.count(label) > 1:
             first = term.labels.index(label)
@@ -103,7 +103,7 @@ def _summed(node: OnnxNode, term: Term, wanted: set[str]) -> Term:
 
 
 def _contracted(node: OnnxNode, a: Term, b: Term, wanted: set[str], sizes: dict[str, Dim]) -> Term:
-    """Returns the product of two terms, summed over what only they have: a batch of matrix products, or elementwise."""
+    """Multiplies two terms and sums over labels that are not wanted, by a batched matrix product or elementwise."""
     both = [label for label in a.labels if label in b.labels]
     summed = [label for label in both if label not in wanted]
     if not summed:
@@ -117,7 +117,7 @@ def _contracted(node: OnnxNode, a: Term, b: Term, wanted: set[str], sizes: dict[
     def matrix(term: Term, first: list[str], second: list[str]) -> str:
         value = _arranged(node, term, "".join(batch + first + second))
         for axis, label in enumerate(batch + first + second):
-            if node.type_of(value).shape[axis] != sizes[label]:  # an axis of one element that broadcasts
+            if node.type_of(value).shape[axis] != sizes[label]:  # an axis of extent 1, which is broadcast
                 shape = [*node.type_of(value).shape]
                 shape[axis] = sizes[label]
                 (value,) = node.emit("expand", (value,), shape=tuple(shape))
@@ -130,13 +130,13 @@ def _contracted(node: OnnxNode, a: Term, b: Term, wanted: set[str], sizes: dict[
 
 
 def _spread(node: OnnxNode, term: Term, labels: str) -> str:
-    """Returns the value with an axis for every label, of one element where it has none."""
+    """Reshapes a term to an axis for each label, of extent 1 for a label that it lacks."""
     value = _arranged(node, term, "".join(label for label in labels if label in term.labels))
     extents = iter(node.type_of(value).shape)
     return node.emit("reshape", (value,), shape=tuple(next(extents) if x in term.labels else 1 for x in labels))[0]
 
 
 def _arranged(node: OnnxNode, term: Term, labels: str) -> str:
-    """Returns the value with its axes in this order."""
+    """Transposes a term to this order of labels."""
     perm = tuple(term.labels.index(label) for label in labels)
     return term.value if perm == tuple(range(len(perm))) else node.emit("transpose", (term.value,), perm=perm)[0]

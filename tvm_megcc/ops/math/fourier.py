@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fast Fourier transforms of complex lines."""
+"""Fast Fourier transforms of complex vectors."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, register
 
-#: The factors of a length that there are passes for, in their order.
+#: The factors of a length for which the kernel has passes, in their order.
 FACTORS = (4, 2, 3, 5)
 
 
 def factors_of(length: int) -> tuple[int, ...] | None:
-    """Factorises the length of a line for its passes; None where it has others. A single 2 comes first."""
+    """Factorises a length into `FACTORS`, None if it has other prime factors. A single 2 comes first."""
     found: list[int] = []
     for factor in FACTORS:
         while length % factor == 0:
@@ -26,19 +26,19 @@ def factors_of(length: int) -> tuple[int, ...] | None:
 
 
 def twiddles(length: int, inverse: bool, dtype: str) -> np.ndarray:
-    """exp(-2 pi i k / length), of the inverse its conjugate: [length][2]."""
+    """Returns exp(-2 pi i k / length), or the conjugate for the inverse transform: [length][2]."""
     angle = (2 if inverse else -2) * np.pi * np.arange(length) / length
     return np.stack([np.cos(angle), np.sin(angle)], 1).astype(np.dtype(dtype))
 
 
 @register
 class Fourier(Operator):
-    """The transform of x [..., N, 2], real and imaginary parts, along N; with the attribute `inverse` the inverse one.
-    With `pairs` x are 2N real numbers, two neighbours side by side, and the result is the first half of their
-    transform, [..., N + 1, 2]. Operand: the `twiddles` of N, or of 2N.
+    """The Fourier transform of x [..., N, 2] (real and imaginary parts) along N, or its inverse (attribute `inverse`).
+    With attribute `pairs`, x holds 2N real numbers as N pairs of neighbours, and the result is the first half of their
+    spectrum, [..., N + 1, 2]. Second operand: the `twiddles` of N or, with `pairs`, of 2N.
 
-    C. Temperton, Self-sorting mixed-radix fast Fourier transforms, Journal of Computational Physics 52 (1983); of pairs
-    W. H. Press et al., Numerical Recipes in C (1992), 12.3.
+    Sources: C. Temperton, Self-sorting mixed-radix fast Fourier transforms, Journal of Computational Physics 52 (1983);
+    for `pairs`, W. H. Press et al., Numerical Recipes in C (1992), 12.3.
     """
 
     kind = "fourier"

@@ -17,9 +17,9 @@ from ..rules import broadcast
 
 @register
 class MatMul(Operator):
-    """numpy's matmul of operands of rank 2 and more, plus a bias for each column.
+    """numpy's matmul of operands of rank ≥ 2, plus a bias [N] for the columns.
 
-    Attributes: `trans_a`, `trans_b`: the last two axes of the operand are swapped. Operands: bias [N].
+    Attributes: `trans_a`, `trans_b`: whether the last two axes of the operand are swapped.
     """
 
     kind = "matmul"
@@ -52,7 +52,7 @@ class MatMul(Operator):
         (a, b), (ta, tb) = node.inputs[:2], (node.type(0), node.type(1))
         if ta.rank == 0 or tb.rank == 0:
             raise ShapeError("an operand is a scalar")
-        # A vector is a matrix of one row or one column, whose axis the result loses again.
+        # A vector becomes a matrix of one row or column; that axis is removed from the result.
         if ta.rank == 1:
             (a,) = node.emit("reshape", (a,), shape=(1, ta.shape[0]))
         if tb.rank == 1:
@@ -74,7 +74,8 @@ class MatMul(Operator):
 
 @decomposes("Gemm")
 def gemm(node: OnnxNode) -> tuple[str, ...]:
-    """alpha * A' @ B' + beta * C. Factors go into constants; what C cannot be as a bias is added after."""
+    """Imports Gemm, alpha * A' @ B' + beta * C. Factors are folded into constants. C becomes the bias if it has its
+    shape, else it is added after."""
     alpha, beta = float(node.attr("alpha", 1.0)), float(node.attr("beta", 1.0))
     attrs = {"trans_a": node.attr("transA", 0), "trans_b": node.attr("transB", 0)}
     b = node.inputs[1]
@@ -100,7 +101,7 @@ def gemm(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _times(array: np.ndarray, factor: float) -> np.ndarray:
-    """In the array's type; of integers what is cut off is cut off once, in the end."""
+    """Multiplies in the array's dtype; integers are truncated once, at the end."""
     return (array * np.float64(factor)).astype(array.dtype)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reductions over some axes, and the index of the largest and the smallest element along one."""
+"""Reductions over axes, argmax and argmin, and cumulative sums and products."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from ..tensor.shape import axes_operand
 
 
 class Reduction(Operator):
-    """Attributes `axes` (sorted, not negative) and `keepdims`.
+    """A reduction. Attributes: `axes` (sorted, not negative) and `keepdims`.
 
-    numpy: the reduction of an array over a tuple of axes. dtypes: element types of the test cases.
+    numpy: reduces an array over a tuple of axes. dtypes: dtypes of the test cases.
     """
 
     numpy: Callable
@@ -47,7 +47,7 @@ class Reduction(Operator):
 
 
 def _limits(dtype: np.dtype) -> tuple:
-    """Returns the least and the greatest value, which reductions of nothing give."""
+    """Returns the least and the greatest value, the results of max and min over no elements."""
     if dtype.kind == "f":
         return -np.inf, np.inf
     return (False, True) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
@@ -59,7 +59,7 @@ def _mean(x: np.ndarray, axes) -> np.ndarray:
     return np.trunc(x.sum(axes) / product(x.shape[axis] for axis in axes))
 
 
-#: kind, its ONNX, Relax and Relay names, and its meaning.
+#: (kind, ONNX name, Relax name, Relay name, numpy function).
 _REDUCTIONS = (
     ("sum", "ReduceSum", "sum", "sum", lambda x, axes: x.sum(axes)),
     ("mean", "ReduceMean", "mean", "mean", _mean),
@@ -108,7 +108,7 @@ def _from_onnx(cls: type[Reduction], node: OnnxNode) -> tuple[str, ...]:
 
 
 def _as_stated(node: OnnxNode, results: tuple[str, ...]) -> tuple[str, ...]:
-    """With the axes of one element that the model states, where `_axes` went by that."""
+    """Reshapes the results to the declared shape, if the axes were derived from it (`_over_axes`)."""
     shape = node.stated(1)
     if shape is None or node.type_of(results[0]).shape == shape:
         return results
@@ -116,10 +116,10 @@ def _as_stated(node: OnnxNode, results: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _over_axes(node: OnnxNode, since: int, make: Callable[[tuple[int, ...]], tuple[str, ...]]) -> tuple[str, ...]:
-    """Applies `make` to the axes to reduce. Where only the run knows them, of those that give the shape that the model
-    states; of several the run chooses one.
+    """Applies `make` to the axes to reduce. Axes that are only known at run time are derived from the shape that the
+    model declares for the result; if several sets of axes give it, the run chooses one of them.
 
-    Axes of one element make no difference, and count as reduced.
+    Axes of extent 1 make no difference and count as reduced.
     """
     shape, keepdims = node.type(0).shape, bool(node.attr("keepdims", 1))
     of_the_run = node.opset >= since and node.has(1) and not node.is_known(1)
@@ -142,7 +142,7 @@ def _over_axes(node: OnnxNode, since: int, make: Callable[[tuple[int, ...]], tup
 
 
 def _kept(shape: tuple[Dim, ...], axes: tuple[int, ...], keepdims: bool, result: tuple[int, ...]) -> bool:
-    """Whether reducing the axes gives a result of this shape; without `keepdims`, up to axes of one element."""
+    """Whether reducing the axes gives this shape, ignoring axes of extent 1 if not `keepdims`."""
     if keepdims:
         return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape)) == result
     kept = [extent for axis, extent in enumerate(shape) if axis not in axes]
@@ -151,7 +151,7 @@ def _kept(shape: tuple[Dim, ...], axes: tuple[int, ...], keepdims: bool, result:
 
 @decomposes("ReduceLogSumExp")
 def reduce_log_sum_exp(node: OnnxNode) -> tuple[str, ...]:
-    """log(sum(exp(x - max))) + max, with a finite number for a maximum that is infinite."""
+    """Imports ReduceLogSumExp as log(sum(exp(x - max))) + max; an infinite max is replaced by a finite number."""
     return _over_axes(node, 18, lambda axes: _log_sum_exp(node, axes) if axes else node.inputs[:1])
 
 
@@ -169,21 +169,21 @@ def _log_sum_exp(node: OnnxNode, axes: tuple[int, ...]) -> tuple[str, ...]:
     return cast_to(node, node.emit("add", (sum_, top))[0], dtype)
 
 
-#: Reductions of one element that are this element.
+#: Reductions whose result over one element is that element.
 _SAME_OF_ONE = ("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod")
 
 
 def _computed_in(kind: str, dtype: str) -> str:
-    """Returns the element type that has a kernel: of integers a mean, root or logarithm is that of floats."""
+    """Returns the dtype to compute a reduction in. Means, roots and logarithms of integers are computed in floats."""
     if dtype == "bool":
         return "uint8"
     return "float64" if kind in ("reduce_mean", "reduce_l2", "reduce_log_sum") and "int" in dtype else dtype
 
 
 def reduce(node: OnnxNode, kind: str, value: str, axes: tuple[int, ...] | None, keepdims: bool) -> tuple[str, ...]:
-    """Emits a reduction that keeps its axes, so that every layout is open to it, and drops them afterwards.
+    """Emits a reduction that keeps its axes, so that it can have any layout, and removes them afterwards.
 
-    axes: None for all. Over none, each element is one of a new axis: a norm still takes the magnitude of it.
+    axes: None for all. If empty, the reduction is over a new axis of extent 1, since a norm still takes the magnitude.
     """
     type_ = node.type_of(value)
     rank = type_.rank
@@ -210,9 +210,9 @@ _NANS = np.array([[1, np.nan, 0, 3, 3, 2], [np.nan, 2, 1, np.nan, 0, 0], [np.nan
 
 
 class ArgExtreme(Operator):
-    """Index of the extreme element along attribute `axis`, as int64; of equals the first, or the last if `last`. The
-    first NaN is the extreme; if `nan_yields`, it is as TVM's comparisons have it: a NaN takes the place of the extreme
-    so far, and the next element takes its.
+    """The index of the extreme element along attribute `axis`, int64; of equal ones the first, or the last if `last`.
+    The first NaN counts as the extreme. With attribute `nan_yields`, NaNs are treated as by TVM's comparisons: a NaN
+    replaces the extreme so far, and is replaced by the next element.
     """
 
     numpy: Callable
@@ -244,7 +244,7 @@ class ArgExtreme(Operator):
 
     @classmethod
     def compared(cls, x: np.ndarray, last: bool) -> np.ndarray:
-        """Returns the indices along the first axis, element by element as TVM compares them."""
+        """Returns the indices along the first axis, comparing one element after another as TVM does."""
         best, index = x[0], np.zeros(x.shape[1:], int)
         for position, value in enumerate(x[1:], start=1):
             keeps = cls.better(best, value) if last else cls.better(best, value) | (best == value)
@@ -275,8 +275,8 @@ class ArgMin(ArgExtreme):
 
 @decomposes("Hardmax")
 def hardmax(node: OnnxNode) -> tuple[str, ...]:
-    """1 for the first of the greatest elements, 0 for all others. Before operator set 13 the axes from `axis` on are
-    one."""
+    """Imports Hardmax: 1 for the first of the greatest elements, 0 for all others. Before operator set 13 the axes from
+    `axis` on are flattened."""
     x = node.type(0)
     if not x.rank:
         return (node.constant(np.ones((), np.dtype(x.dtype))),)
@@ -297,10 +297,10 @@ def _hardmax(node: OnnxNode, value: str, axis: int) -> tuple[str, ...]:
 
 
 class Cumulative(Operator):
-    """Reduces everything up to an element along attribute `axis`; without the element if `exclusive`, from the end if
-    `reverse`.
+    """Reduces all elements up to each one along attribute `axis`; without the element itself if `exclusive`, from the
+    end if `reverse`.
 
-    numpy: the accumulation. start: of nothing.
+    numpy: the accumulation. start: the result over no elements.
     """
 
     numpy: Callable
@@ -328,7 +328,7 @@ class Cumulative(Operator):
 
 @register
 class CumulativeSum(Cumulative):
-    """Sums of everything up to an element."""
+    """Cumulative sums."""
 
     kind, relax, relay = "cumsum", ("relax.cumsum",), ("cumsum",)
     numpy, start = staticmethod(np.cumsum), 0
@@ -336,7 +336,7 @@ class CumulativeSum(Cumulative):
 
 @register
 class CumulativeProduct(Cumulative):
-    """Products of everything up to an element."""
+    """Cumulative products."""
 
     kind, relay = "cumprod", ("cumprod",)
     numpy, start = staticmethod(np.cumprod), 1

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fourier transforms, of real signals and odd lengths as products with constant matrices, the filters of mel spectra,
-and determinants."""
+"""Imports Fourier transforms, those of short real signals and unusual lengths as products with constant matrices, and
+mel filters; declares determinants and inverses."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from ..tensor.runtime_axes import of_run_time_axis
 from ..tensor.runtime_operands import counted_steps
 from .fourier import Fourier, factors_of
 
-#: Real lines from here on are transformed fast; a product with a constant matrix is faster for shorter ones, and for
-#: long ones has millions of numbers.
+#: The length from which a real signal gets a fast transform. For shorter ones a product with a constant matrix is
+#: faster; for longer ones the matrix would have millions of numbers.
 LONG = 256
 
 
 def dft_matrix(length: int, parts: int, inverse: bool, onesided: bool) -> np.ndarray:
-    """Returns the matrix, float64, that multiplies a line of [length][parts] numbers (real, or real and imaginary).
+    """Returns the float64 matrix that transforms a signal of [length][parts] numbers; parts: 1 for real, 2 for complex.
 
-    Its columns are [M][2] of the spectrum, M = length or, onesided, length // 2 + 1; for the inverse of a onesided
+    Its columns are the spectrum [M][2], with M = length or, if onesided, length // 2 + 1. For the inverse of a onesided
     spectrum its rows are [length // 2 + 1][2] and its columns the real signal.
     """
     half = length // 2 + 1
     if inverse and onesided:
         angle = 2 * np.pi * np.outer(np.arange(half), np.arange(length)) % (2 * np.pi * length) / length
-        # All but the mean, and the highest of an even length, stand for two lines of the whole spectrum.
+        # Each frequency counts twice in the full spectrum, except 0 and, for an even length, the highest.
         weight = np.where((np.arange(half) == 0) | (2 * np.arange(half) == length), 1.0, 2.0)[:, None] / length
         return np.stack([weight * np.cos(angle), -weight * np.sin(angle)], 1).reshape(2 * half, length)
     columns = half if onesided else length
@@ -46,7 +46,7 @@ def dft_matrix(length: int, parts: int, inverse: bool, onesided: bool) -> np.nda
 
 
 def run_time_matrix(node: OnnxNode, length: Dim, columns: Dim, dtype: str) -> str:
-    """Returns the `dft_matrix` of real lines whose length only the run knows: [length][columns * 2]."""
+    """Emits the `dft_matrix` of real signals whose length is only known at run time: [length][columns * 2]."""
     rows, lines = (node.emit("reshape", (ramp(node, extent, "int64"),), shape=shape)[0]
                    for extent, shape in ((length, (length, 1)), (columns, (1, columns))))
     extent = node.extent(length)
@@ -59,8 +59,7 @@ def run_time_matrix(node: OnnxNode, length: Dim, columns: Dim, dtype: str) -> st
 
 
 def transformed(node: OnnxNode, value: str, length: int, inverse: bool, onesided: bool) -> str:
-    """Returns the transform of [..., length][parts] over its last axis but one, cut or filled with zeros to that
-    length."""
+    """Emits the transform of [..., N][parts] over its last axis but one, which is cut or zero-padded to `length`."""
     type_ = node.type_of(value)
     axis, parts = type_.rank - 2, type_.shape[-1]
     extent = type_.shape[axis]
@@ -120,8 +119,8 @@ def _dft(node: OnnxNode, axis: int) -> tuple[str, ...]:
 
 @decomposes("STFT")
 def short_time_dft(node: OnnxNode) -> tuple[str, ...]:
-    """Frames of the signal ([batch][N], or with a last axis of 1 or 2), times the window, transformed:
-    [batch][frames][lines][2]."""
+    """Imports STFT: transforms frames of the signal ([batch][N], or with a last axis of 1 or 2), times the window:
+    [batch][frames][frequencies][2]."""
     signal, value = node.type(0), node.inputs[0]
     if signal.rank == 2:
         (value,) = node.emit("reshape", (value,), shape=(*signal.shape, 1))
@@ -143,7 +142,7 @@ def short_time_dft(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _of_open_frames(node: OnnxNode, value: str, length: Dim) -> str:
-    """Returns the transform of [batch][frames][length][1], of real numbers."""
+    """Emits the transform of real frames [batch][frames][length][1] of symbolic length."""
     batch, frames, _, parts = node.type_of(value).shape
     if parts != 1:
         raise ShapeError("frames of complex numbers have to have a known length")
@@ -157,7 +156,7 @@ def _of_open_frames(node: OnnxNode, value: str, length: Dim) -> str:
 
 
 def _frames(node: OnnxNode, extent: Dim, length: Dim) -> str:
-    """Places of the elements of each frame of a signal: [frames][length]."""
+    """Emits the indices of the elements of each frame of a signal: [frames][length]."""
     along = ramp(node, length, "int64")
     if node.is_const(1) and isinstance(length, int):
         step = int(node.const(1).reshape(-1)[0])
@@ -180,7 +179,8 @@ def _frames(node: OnnxNode, extent: Dim, length: Dim) -> str:
 
 @decomposes("MelWeightMatrix")
 def mel_weight_matrix(node: OnnxNode) -> tuple[str, ...]:
-    """Triangular filters [dft_length // 2 + 1][bins], evenly spaced on the mel scale; a constant."""
+    """Imports MelWeightMatrix: a constant of triangular filters, evenly spaced on the mel scale, [dft_length // 2 + 1]
+    [bins]."""
     bins, length, rate, low, high = (node.const(index, name).reshape(-1)[0].item() for index, name in enumerate(
         ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")))
     import onnx

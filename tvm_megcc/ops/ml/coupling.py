@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probabilities of classes from those of each pair of them, as support vector classifiers give them."""
+"""Computes class probabilities from pairwise ones, for support vector classifiers."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, Operator, register
 
-#: More steps are not taken, even if the probabilities have not settled.
+#: The most iterations, even if the probabilities have not converged.
 STEPS = 100
 
 
 @register
 class CoupledProbabilities(Operator):
-    """[N, pairs] of i < j, how probable class i is if it is i or j, to [N, classes]: the p whose sum is 1 and whose
-    sum over all i, j of (r[j, i] p[i] - r[i, j] p[j])^2 is least, by the iteration of Wu, Lin and Weng, in float32.
-    Attribute `classes`.
+    """Pairwise coupling: x [N, pairs], the probabilities r[i, j] of class i given class i or j, for i < j, to the
+    probabilities p [N, classes] with sum 1 that minimise the sum over i, j of (r[j, i] p[i] - r[i, j] p[j])^2. In
+    float32, by the iteration of Wu, Lin and Weng (2004). Attribute `classes`: their number.
     """
 
     kind = "coupled_probabilities"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear models, support vectors, encoders and scalers of ai.onnx.ml, as ONNX Runtime computes them.
+"""Imports linear models, support vector machines, encoders and scalers of ai.onnx.ml, as ONNX Runtime computes them.
 
-Strings are numbers here (frontends/onnx/strings.py).
+Strings are int64 codes here (frontends/onnx/strings.py).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _weights(node: OnnxNode, rows: int, columns: int, name: str = "coefficients"
 
 
 def _linear(node: OnnxNode, x: str, weights: np.ndarray, bias: np.ndarray) -> str:
-    """x [N, F] times weights [F, C], plus a bias [C]."""
+    """Emits x [N, F] times weights [F, C], plus a bias [C]."""
     operands = [x, node.constant(np.ascontiguousarray(weights)), *([node.constant(bias)] if bias.any() else [])]
     return node.emit("matmul", operands, trans_a=0, trans_b=0)[0]
 
@@ -78,7 +78,7 @@ def linear_classifier(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _second(node: OnnxNode, score: str, kind: str) -> str:
-    """Makes the scores of two classes from the score of one."""
+    """Emits the scores of both classes from the score of one."""
     if kind == "PROBIT":
         raise MegccError("has post_transform PROBIT of one score, of which ONNX Runtime gives no second")
     if kind == "LOGISTIC":
@@ -88,8 +88,8 @@ def _second(node: OnnxNode, score: str, kind: str) -> str:
 
 
 def _kernel(node: OnnxNode, x: str, vectors: np.ndarray, kind: str) -> str:
-    """[N, V]: what the kernel function gives for each row and support vector. Distances are those of float64, where
-    their squares may be subtracted."""
+    """Emits the kernel function of each row and support vector, [N, V]. Squared distances are computed in float64,
+    since terms cancel."""
     gamma, coef, degree = (*map(float, node.attr("kernel_params") or (0.0, 0.0, 3.0)),)
     if kind == "RBF":
         (x,) = cast_to(node, x, "float64")
@@ -149,7 +149,7 @@ def svm_classifier(node: OnnxNode) -> tuple[str, ...]:
     scores = _linear(node, kernel, pairs, rho[:pairs.shape[1]])
     (first,) = emit_broadcast(node, "greater", (scores, number(node, 0, "float32")))
     (won,) = cast_to(node, first, "float32")
-    # The first of a pair has the vote, or the second.
+    # Each pair gives a vote to its first or its second class.
     counted = _linear(node, won, votes, (votes < 0).sum(0).astype(np.float32))
     (index,) = node.emit("arg_max", (counted,), axis=1, keepdims=False, last=False)
     label = labelled(node, index, labels)
@@ -163,7 +163,7 @@ def svm_classifier(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _probabilities(node: OnnxNode, scores: str, classes: int) -> str:
-    """Returns the scores of classes from the scores of pairs."""
+    """Emits class probabilities from the scores of pairs."""
     slope, offset = _floats(node, "prob_a"), _floats(node, "prob_b")
     pairs = classes * (classes - 1) // 2
     if min(slope.size, offset.size) < pairs:
@@ -175,8 +175,8 @@ def _probabilities(node: OnnxNode, scores: str, classes: int) -> str:
 
 
 def _pairs(weights: np.ndarray, class_sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """[V, pairs]: what makes scores of pairs of classes of a kernel's values, and [pairs, classes]: who wins, 1, or
-    loses, -1, with a score above 0."""
+    """Returns the coefficients from kernel values to scores of pairs, [V, pairs], and the votes, [pairs, classes]: 1
+    for the class that a positive score is for, -1 for the other."""
     starts = np.concatenate([[0], np.cumsum(class_sizes)])
     classes = len(class_sizes)
     columns, votes = [], []
@@ -225,7 +225,7 @@ def scaler(node: OnnxNode) -> tuple[str, ...]:
 
 @ml("Normalizer")
 def normalizer(node: OnnxNode) -> tuple[str, ...]:
-    """Rows divided by their greatest number, or norm; rows whose is 0 stay."""
+    """Imports Normalizer: divides rows by their maximum or norm, unless that is 0."""
     x, kind = cast_to(node, node.inputs[0], "float32")[0], node.attr("norm", "MAX")
     kinds = {"MAX": "reduce_max", "L1": "reduce_l1", "L2": "reduce_l2"}
     if kind not in kinds or not 1 <= node.type(0).rank <= 2:
@@ -238,7 +238,7 @@ def normalizer(node: OnnxNode) -> tuple[str, ...]:
 
 @ml("Imputer")
 def imputer(node: OnnxNode) -> tuple[str, ...]:
-    """One number in the place of another, which may be NaN."""
+    """Imports Imputer: replaces a number, which may be NaN, by another."""
     x, columns = node.inputs[0], node.type(0).shape[-1]
     dtype = node.type(0).dtype
     name, what = ("float", "floats") if is_real(dtype) else ("int64", "int64s")
@@ -253,7 +253,8 @@ def imputer(node: OnnxNode) -> tuple[str, ...]:
 
 @ml("OneHotEncoder")
 def one_hot(node: OnnxNode) -> tuple[str, ...]:
-    """[..., categories]; an unknown number has none (where `zeros` is 0, ONNX Runtime raises an error)."""
+    """Imports OneHotEncoder, [..., categories]. An unknown category gives zeros; if attribute `zeros` is 0, ONNX
+    Runtime raises an error instead."""
     strings = node.strings("cats_strings")
     categories = node.attr("cats_int64s") if strings is None else strings
     if categories is None or (strings is not None) != node.is_string(0):
@@ -273,8 +274,8 @@ def binarizer(node: OnnxNode) -> tuple[str, ...]:
 
 @ml("FeatureVectorizer")
 def feature_vectorizer(node: OnnxNode) -> tuple[str, ...]:
-    """Rows of all operands beside each other, of each as many columns as `inputdimensions` says: more are left out,
-    fewer are filled up with 0. A vector is one row; axes after the second are columns too, as in ONNX Runtime."""
+    """Imports FeatureVectorizer: concatenates the operands' columns, each cut or zero-padded to its entry in
+    `inputdimensions`. A vector is one row; axes after the second are columns too, as in ONNX Runtime."""
     values, widths = [], node.attr("inputdimensions") or []
     if len(widths) != len(node.inputs) or any(width < 0 for width in widths):
         raise ShapeError(f"inputdimensions {list(widths)} for {len(node.inputs)} operands")
@@ -295,7 +296,7 @@ def feature_vectorizer(node: OnnxNode) -> tuple[str, ...]:
 
 @ml("ArrayFeatureExtractor")
 def array_feature_extractor(node: OnnxNode) -> tuple[str, ...]:
-    """Elements of the last axis; of a vector as one row."""
+    """Imports ArrayFeatureExtractor: gathers along the last axis. A vector gives one row."""
     x, indices = node.inputs[0], node.type(1)
     if node.type(0).rank == 1:
         x = features(node)
@@ -304,7 +305,7 @@ def array_feature_extractor(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _table(node: OnnxNode, what: str) -> np.ndarray | None:
-    """Keys or values of a LabelEncoder."""
+    """Returns the keys or values of a LabelEncoder."""
     strings = node.strings(f"{what}_strings", f"{what}_tensor")
     if strings is not None:
         return strings.reshape(-1)
@@ -331,7 +332,8 @@ def _default(node: OnnxNode, values: np.ndarray, is_string: bool) -> np.ndarray:
 
 @ml("LabelEncoder")
 def label_encoder(node: OnnxNode) -> tuple[str, ...]:
-    """Values by keys. Before version 2 of ai.onnx.ml the keys, or the values, are places in a list of strings."""
+    """Imports LabelEncoder, which maps keys to values. Before version 2 of ai.onnx.ml it maps strings of a list to
+    their indices, or indices to strings."""
     classes = node.strings("classes_strings")
     if classes is not None:
         place = np.arange(classes.size)
@@ -351,7 +353,7 @@ def label_encoder(node: OnnxNode) -> tuple[str, ...]:
 
 @ml("CategoryMapper")
 def category_mapper(node: OnnxNode) -> tuple[str, ...]:
-    """Returns the string of a number, or the number of a string."""
+    """Imports CategoryMapper, which maps numbers to strings, or strings to numbers."""
     strings, numbers = node.strings("cats_strings"), np.array(node.attr("cats_int64s") or (), np.int64)
     if strings is None or strings.size != numbers.size:
         raise MegccError("has no categories, as many strings as numbers")
@@ -364,11 +366,11 @@ def category_mapper(node: OnnxNode) -> tuple[str, ...]:
 
 
 def looked_up(node: OnnxNode, keys: np.ndarray, values: np.ndarray, unknown: np.generic) -> str:
-    """Maps each element of the operand to the value of its key, the first of equal ones."""
+    """Maps each element of the operand to the value of the first equal key, or to `unknown`."""
     shape = node.type(0).shape
     _, first = np.unique(keys, return_index=True)
     keys, values = keys[np.sort(first)], values[np.sort(first)]
-    if node.is_string(0):  # their numbers are places, and others lie around them
+    if node.is_string(0):  # string codes can have any value, also between the keys
         table = np.full(int(keys.max()) + 3, unknown, values.dtype)
         table[keys + 1] = values
         (place,) = emit_broadcast(node, "max", (node.inputs[0], number(node, -1, "int64")))

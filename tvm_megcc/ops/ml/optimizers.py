@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of optimisers, ai.onnx.preview.training, as elementwise operators."""
+"""Imports the optimisers of ai.onnx.preview.training as elementwise operators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..spelling import number
 
 
 class _Arithmetic:
-    """Products and sums of values and numbers, in one element type."""
+    """Emits arithmetic on values and numbers, in one dtype."""
 
     def __init__(self, node: OnnxNode, dtype: str):
         self.node, self.dtype = node, dtype
@@ -26,15 +26,16 @@ class _Arithmetic:
         return self.node.emit("where", (condition, self.value(yes), self.value(no)))[0]
 
     def mixed(self, share: float, old: str, new: str, of_new: float) -> str:
-        """share * old + of_new * new"""
+        """Emits share * old + of_new * new."""
         return self("add", self("mul", share, old), self("mul", of_new, new))
 
 
 def _steps(node: OnnxNode, kinds: int, step: Callable[[_Arithmetic, str, str, tuple[str, ...]], tuple[str, ...]]) \
         -> tuple[str, ...]:
-    """R, T, then of each kind (parameters, gradients, states) as many operands: new parameters, then each state's.
+    """Imports an optimiser whose operands are R, T, and equally many of each kind (parameters, gradients, states). The
+    results are the new parameters, then the new states of each kind.
 
-    step: of the rate, the number of the step and one operand of each kind.
+    step: emits the update, given the learning rate, the step number and one operand of each kind.
     """
     count = (len(node.inputs) - 2) // kinds
     results = []
@@ -51,7 +52,7 @@ def _regularised(node: OnnxNode, a: _Arithmetic, x: str, gradient: str) -> str:
 
 
 def _is_later(a: _Arithmetic, time: str) -> str:
-    """Whether it is not the first step."""
+    """Emits whether it is not the first step."""
     return a.node.emit("greater", (time, a.value(0.0)))[0]
 
 

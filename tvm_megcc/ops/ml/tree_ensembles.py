@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tree ensembles of ai.onnx.ml, with what ONNX Runtime makes of their sums."""
+"""Imports tree ensembles of ai.onnx.ml, with labels and probabilities as in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def features(node: OnnxNode) -> str:
 
 
 def float_input(node: OnnxNode) -> str:
-    """Returns the same as float32."""
+    """Returns the matrix of `features` as float32."""
     return cast_to(node, features(node), "float32")[0]
 
 
@@ -47,7 +47,7 @@ def transform_of(node: OnnxNode) -> str:
 
 
 def transformed(node: OnnxNode, scores: str, kind: str) -> str:
-    """Scores [N, C] after attribute post_transform."""
+    """Applies attribute post_transform to scores [N, C]."""
     dtype = node.type_of(scores).dtype
     if kind == "LOGISTIC":
         return node.emit("sigmoid", (scores,))[0]
@@ -55,7 +55,7 @@ def transformed(node: OnnxNode, scores: str, kind: str) -> str:
         return node.emit("softmax", (scores,), axis=1)[0]
     if kind == "PROBIT":
         return probit(node, scores)
-    if kind == "SOFTMAX_ZERO":  # of zeros there is no exponential
+    if kind == "SOFTMAX_ZERO":  # zeros stay zeros
         (top,) = node.emit("reduce_max", (scores,), axes=(1,), keepdims=True)
         (exponents,) = node.emit("exp", emit_broadcast(node, "sub", (scores, top)))
         (small,) = node.emit("exp", node.emit("neg", (top,)))
@@ -69,7 +69,7 @@ def transformed(node: OnnxNode, scores: str, kind: str) -> str:
 
 
 def probit(node: OnnxNode, scores: str) -> str:
-    """ONNX Runtime's approximation of the inverse of the normal distribution."""
+    """Emits ONNX Runtime's approximation of the inverse of the normal distribution function."""
     centred = 2 * X - 1
     log = call("log", (1 - centred) * (1 + centred))
     middle = 2 / (3.14159 * 0.147) + 0.5 * log
@@ -78,20 +78,20 @@ def probit(node: OnnxNode, scores: str) -> str:
 
 
 def labels_of(node: OnnxNode, ints: str = "classlabels_int64s") -> list[int]:
-    """Labels of the classes. Strings are their numbers."""
+    """Returns the labels of the classes; strings as their codes."""
     strings = node.strings("classlabels_strings")
     return list(node.attr(ints) or []) if strings is None else strings.tolist()
 
 
 def labelled(node: OnnxNode, index: str, labels: Sequence[int]) -> str:
-    """Returns the labels of indices [N]."""
+    """Emits the labels of class indices [N]."""
     if list(labels) != list(range(len(labels))):
         (index,) = node.emit("gather", (node.constant(np.array(labels, np.int64)), index), axis=0)
     return index if node.strings("classlabels_strings") is None else node.as_strings(index)
 
 
 def chosen(node: OnnxNode, condition: str, yes: int, no: int) -> str:
-    """One of two labels for each of [N, 1]."""
+    """Emits one of two labels for each element of a condition [N, 1]."""
     pair = [node.constant(np.array(label, np.int64)) for label in (yes, no)]
     (label,) = emit_broadcast(node, "where", (condition, *pair))
     (label,) = node.emit("reshape", (label,), shape=node.type_of(label).shape[:1])
@@ -99,7 +99,7 @@ def chosen(node: OnnxNode, condition: str, yes: int, no: int) -> str:
 
 
 def column(node: OnnxNode, scores: str, index: int) -> str:
-    """[N, 1]."""
+    """Emits a column of scores, [N, 1]."""
     from ..tensor.move import emit_slice
     return emit_slice(node, scores, 1, index, index + 1)
 
@@ -114,7 +114,7 @@ def concat_columns(node: OnnxNode, *columns: str) -> str:
 
 @ml("ZipMap")
 def zip_map(node: OnnxNode) -> tuple[str, ...]:
-    """Scores by the names of classes: the scores, in the order of the classes."""
+    """Imports ZipMap. The result is the scores in the order of the classes, instead of a map from labels to scores."""
     return node.inputs[:1]
 
 
@@ -129,7 +129,7 @@ def _float_list(node: OnnxNode, name: str) -> list[float]:
 
 
 def _sums(node: OnnxNode, ensemble: Ensemble, targets: int, fold: str) -> str:
-    """[N, targets] of x's type, or of float32 where that is of integers."""
+    """Emits the trees' results, [N, targets], in x's dtype; in float32 if x is of integers."""
     x = features(node)
     type_ = node.type_of(x)
     if type_.dtype not in ("float32", "float64"):
@@ -156,7 +156,7 @@ def _regression(node: OnnxNode, ensemble: Ensemble, targets: int, fold: str, tra
     scores = _sums(node, ensemble, targets, fold)
     if base.size == targets:
         scores = _added(node, scores, base)
-    # For one target ONNX Runtime takes no other transformation.
+    # With one target ONNX Runtime applies only PROBIT.
     return (transformed(node, scores, transform if targets > 1 or transform == "PROBIT" else "NONE"),)
 
 
@@ -182,7 +182,7 @@ def tree_ensemble(node: OnnxNode) -> tuple[str, ...]:
 
 @ml("TreeEnsembleClassifier")
 def classifier(node: OnnxNode) -> tuple[str, ...]:
-    """Labels [N], and scores [N, classes]."""
+    """Imports TreeEnsembleClassifier. Results: labels [N], and scores [N, classes]."""
     weights, labels = _float_list(node, "class_weights"), labels_of(node)
     ids, base, transform = set(node.attr("class_ids") or ()), base_values(node), transform_of(node)
     if not labels:
@@ -199,7 +199,7 @@ def classifier(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _best(node: OnnxNode, scores: str, ids: set[int], labels: Sequence[int]) -> str:
-    """Returns the label of the greatest score among those that leaves give."""
+    """Emits the label of the greatest score among the classes that leaves vote for."""
     if len(ids) < len(labels):
         never = np.array([0 if index in ids else -np.inf for index in range(len(labels))])
         scores = _added(node, scores, never)
@@ -209,7 +209,8 @@ def _best(node: OnnxNode, scores: str, ids: set[int], labels: Sequence[int]) -> 
 
 def _of_two(node: OnnxNode, scores: str, ids: set[int], base: np.ndarray, transform: str, positive: bool,
             labels: Sequence[int]) -> tuple[str, str]:
-    """As ONNX Runtime has it: with leaves for one class, its score is that for the second label."""
+    """Imports a classifier of two classes as ONNX Runtime does: if leaves vote for one class only, its score is that of
+    the second label."""
     single, second = len(ids) == 1, 1 in ids
     if base.size == 2 and second:
         winning = _added(node, column(node, scores, 0), base[1:])
@@ -225,7 +226,7 @@ def _of_two(node: OnnxNode, scores: str, ids: set[int], base: np.ndarray, transf
     pair = labels if single else (0, 1)
     label = chosen(node, is_second, pair[1], pair[0])
     if second or base.size == 2:
-        if single:  # a class without a leaf has the score 0, whatever was added
+        if single:  # a class without leaves has the score 0, without the base value
             scores = emit_broadcast(node, "mul", (scores, node.constant(np.array(
                 [[0 in ids, second]], np.dtype(dtype)))))[0]
         return label, transformed(node, scores, transform)

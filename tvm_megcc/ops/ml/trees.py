@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ensembles of decision trees as tables that kernels traverse without branches."""
+"""Ensembles of decision trees, as tables that kernels traverse without branches."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, Operator, Types, register
 
-#: Numbers of a node: children if the feature is not greater and if it is, the feature with a bit, the threshold's bits.
+#: int32 words of a node: two children, the feature with a bit, and the bits of the threshold, by x's dtype.
 WORDS = {"float32": 4, "float64": 5}
 
 
 @register
 class Trees(Operator):
-    """y[n, t] = what all trees' leaves for row n give for target t: their sum, least or greatest.
+    """y[n, t] = the sum, minimum or maximum (attribute `fold`) of the weights for target t in the leaves that row n
+    reaches in all trees; 0 for a target without weights. Attribute `targets`: the number of targets.
 
     Operands: x [N, F] of floats; nodes int32 [I, words]; roots int32 [R]; first int32 [L + 1]; targets int32 [W];
-    weights [W] of x's type. Nodes are numbered, inner ones from 0, leaves from I on. Words of a node: the next one
-    where x[n, feature] <= threshold or is NaN, the next one otherwise, 2 * feature + 1 if NaN goes the second way (else
-    + 0), and the bits of the threshold. Leaf l gives weights first[l] to first[l + 1], each to its target; a target
-    that no leaf gives anything is 0. Attributes: `targets`: how many; `fold`: "sum", "min" or "max".
+    weights [W] of x's dtype. Inner nodes are numbered from 0, leaves from I on. Words of a node: the child if
+    x[n, feature] <= threshold or is NaN; the child otherwise; 2 * feature, plus 1 if NaN takes the second child; and
+    the bits of the threshold. Leaf l has the weights first[l] to first[l + 1] - 1, each for its target.
     """
 
     kind = "trees"
@@ -69,9 +69,11 @@ class Trees(Operator):
 
 def _case(rows: int, features: int, trees: int, depth: int, targets: int, fold="sum", dtype="float32",
           nan: float = 0.1) -> Case:
-    """Full trees but for some leaves higher up; nan: the share of features that are NaN."""
+    """Returns a case of random trees of this depth, with some leaves higher up. nan: the share of features that are
+    NaN.
+    """
     drawn = np.random.default_rng(rows + 100 * trees)
-    links: list[list[int]] = []     # leaves are -1, -2, … until it is known how many nodes there are
+    links: list[list[int]] = []     # leaves are -1, -2, … until the number of inner nodes is known
     leaves = 0
 
     def subtree(left: int) -> int:

@@ -11,7 +11,7 @@ from ..ir.dims import Dim, limits
 from ..ir.graph import Graph, Op
 from .base import operator
 
-#: Operators whose results hold values of these operands as they are; None: of all.
+#: Operators whose results consist of unchanged values of these operands; None: of all operands.
 _MOVED = {**dict.fromkeys(("reshape", "transpose", "slice", "expand", "tile", "cast", "copy", "gather",
                            "gather_elements", "gather_nd", "reverse_sequence", "pad", "relayout"), (0,)),
           "concat": None, "where": (1, 2), "scatter_elements": (0, 2), "scatter_nd": (0, 2)}
@@ -20,10 +20,10 @@ Range = tuple[float, float]
 
 
 def input_ranges(graph: Graph) -> dict[str, tuple[int, int]]:
-    """Input -> least and largest value that its elements may have, where operators after it take only some.
+    """Returns input -> the least and the largest valid value of its elements, if operators restrict them.
 
-    No kernel refuses values from these ranges; a model may take more, such as indices that count from the end. Inputs
-    of which no value, or every value, is known to do are left out.
+    All values in these ranges are valid; others may be too, such as indices that count from the end. Inputs without
+    restrictions are left out, and those for which no valid value is known.
     """
     wanted: dict[str, Range] = {}
     for op in reversed(graph.ops):
@@ -44,7 +44,8 @@ def _least(dim: Dim) -> float:
 
 
 def _narrow(wanted: dict[str, Range], name: str, range_: Range) -> None:
-    """Where two demands have nothing in common, as of an index that wraps in one branch, the first stays."""
+    """Intersects a value's range with another. If the intersection is empty, as for an index that wraps in one branch,
+    the first range stays."""
     low, high = wanted.get(name, (-math.inf, math.inf))
     both = max(low, range_[0]), min(high, range_[1])
     if name and both[0] <= both[1]:
@@ -52,7 +53,7 @@ def _narrow(wanted: dict[str, Range], name: str, range_: Range) -> None:
 
 
 def _operand_ranges(graph: Graph, op: Op, range_: Range):
-    """Operands of an operator, with what they have to be for its result to be in a range."""
+    """Yields operands of an operator, with the ranges that they must be in so that its result is in a range."""
     low, high = range_
     if op.kind in _MOVED:
         for index in _MOVED[op.kind] or range(len(op.inputs)):

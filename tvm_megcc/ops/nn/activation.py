@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activations: elementwise operators, all of them expressions."""
+"""Activations, as elementwise expressions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ for _row in ACTIVATIONS:
 
 @register
 class Clip(Elementwise):
-    """Attributes `lo`, `hi`; infinite where there is no bound."""
+    """Clamps to [`lo`, `hi`], which are infinite if there is no bound."""
 
     kind = "clip"
     relax = ("relax.clip",)
@@ -108,7 +108,7 @@ def _lowest(dtype: str) -> float:
 @decomposes("PRelu")
 def import_prelu(node: OnnxNode) -> tuple[str, ...]:
     x, slope = node.type(0), node.type(1)
-    if node.opset < 7 and slope.size != 1:  # before opset 7: one slope a channel
+    if node.opset < 7 and slope.size != 1:  # before opset 7: one slope for each channel
         (per_channel,) = node.emit("reshape", node.inputs[1:], shape=(slope.size, *(1,) * (x.rank - 2)))
         return emit_broadcast(node, "prelu", (node.inputs[0], per_channel))
     return emit_broadcast(node, "prelu", node.inputs)
@@ -116,7 +116,7 @@ def import_prelu(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("Shrink")
 def import_shrink(node: OnnxNode) -> tuple[str, ...]:
-    """Attributes are float. Results of integers are truncated, and wrap around if they are out of range."""
+    """Imports Shrink, whose attributes are floats. Results for integers are truncated, and wrap if out of range."""
     dtype = node.type(0).dtype
     wide = dtype if is_real(dtype) else "float64"
     (value,) = node.emit("shrink", cast_to(node, node.inputs[0], wide),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention as products, sums and softmax. The operators of com.microsoft share this code.
+"""Emits attention as products, sums and softmax, for ONNX's and com.microsoft's operators.
 
-Queries are [B, N, S, H], keys [B, M, T, H] and values [B, M, T, V], M being N or a divisor of it; masks are added.
+Queries are [B, N, S, H], keys [B, M, T, H] and values [B, M, T, V], with M = N or a divisor of it; masks are added.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from ..rules import axis_of
 from ..spelling import number
 from ..tensor.move import emit_slice
 
-#: The number that masks a score, unless an attribute says another one.
+#: The number that is added to masked scores, unless an attribute gives another one.
 LOWEST = float(np.finfo(np.float32).min)
 
 
 def heads(node: OnnxNode, value: str, count: int) -> str:
-    """[B, S, N * H] → [B, N, S, H]."""
+    """Splits heads: [B, S, N * H] → [B, N, S, H]."""
     batch, length, hidden = node.type_of(value).shape
     if count < 1 or (isinstance(hidden, int) and hidden % count):
         raise ShapeError(f"{hidden} numbers do not make {count} heads")
@@ -32,14 +32,14 @@ def heads(node: OnnxNode, value: str, count: int) -> str:
 
 
 def joined(node: OnnxNode, value: str) -> str:
-    """[B, N, S, H] → [B, S, N * H]."""
+    """Joins heads: [B, N, S, H] → [B, S, N * H]."""
     batch, count, length, width = node.type_of(value).shape
     (value,) = node.emit("transpose", (value,), perm=(0, 2, 1, 3))
     return node.emit("reshape", (value,), shape=(batch, length, count * width))[0]
 
 
 def parts(node: OnnxNode, value: str, axis: int, sizes: Sequence[Dim]) -> list[str]:
-    """Slices of these extents, one after the other."""
+    """Splits an axis into consecutive slices of these extents."""
     axis = axis_of(axis, node.type_of(value).rank)
     result, start = [], 0
     for size in sizes:
@@ -49,14 +49,14 @@ def parts(node: OnnxNode, value: str, axis: int, sizes: Sequence[Dim]) -> list[s
 
 
 def appended(node: OnnxNode, past: str, value: str) -> str:
-    """Keys or values after those of earlier runs."""
+    """Concatenates past keys or values and new ones."""
     if not past or node.type_of(past).shape[2] == 0:
         return value
     return node.emit("concat", (past, value), axis=2)[0]
 
 
 def count_up(node: OnnxNode, extent: Dim, *shape: Dim) -> str:
-    """0, 1, … of int32, [extent] or of this shape."""
+    """Emits 0, 1, … below `extent` as int32, [extent] or reshaped to `shape`."""
     if isinstance(extent, int):
         node.require_budget(extent)
         value = node.constant(np.arange(extent, dtype=np.int32))
@@ -67,12 +67,13 @@ def count_up(node: OnnxNode, extent: Dim, *shape: Dim) -> str:
 
 
 def unless(node: OnnxNode, allowed: str, value: float, dtype: str) -> str:
-    """0 where allowed, else the value: [...] of bool → [...] of floats."""
+    """Emits 0 where a bool tensor is true, else the value, as floats of the same shape."""
     return emit_broadcast(node, "where", (allowed, number(node, 0, dtype), number(node, value, dtype)))[0]
 
 
 def up_to(node: OnnxNode, last: str, total: Dim, window: int = 0) -> str:
-    """Whether each of `total` keys is one of the last `window` (0: of all) up to key `last` [..., S, 1]."""
+    """Emits for each of `total` keys whether it is among the last `window` (0: all) keys up to key `last` [..., S,
+    1]."""
     keys = count_up(node, total)
     (allowed,) = emit_broadcast(node, "less_equal", (keys, last))
     if window > 0:
@@ -82,7 +83,7 @@ def up_to(node: OnnxNode, last: str, total: Dim, window: int = 0) -> str:
 
 
 def causal(node: OnnxNode, length: Dim, total: Dim, dtype: str) -> str:
-    """[S, T] that lets no query look at later keys; the last of both are aligned."""
+    """Emits a causal mask [S, T]; the last query is aligned with the last key."""
     (last,) = emit_broadcast(node, "add", (count_up(node, length, length, 1), *_extent(node, total - length)))
     return unless(node, up_to(node, last, total), LOWEST, dtype)
 
@@ -96,8 +97,8 @@ def _extent(node: OnnxNode, extent: Dim) -> tuple[str, ...]:
 def within(node: OnnxNode, mask: str, batch: Dim, length: Dim, past: Dim, total: Dim) -> str:
     """Converts a mask of ONNX Runtime to [B or 1, 1, S or 1, T] of bool; "" if it allows all.
 
-    [B]: how many keys count. [2B]: after the last of those, and the first. [B, T], [B, S, T], [B, 1, most, most]:
-    whether they do.
+    [B]: the number of valid keys. [2B]: the ends, then the starts of the ranges of valid keys. [B, T], [B, S, T],
+    [B, 1, most, most]: 1 for valid keys.
     """
     shape = node.type_of(mask).shape
     rank = len(shape)
@@ -126,10 +127,10 @@ def within(node: OnnxNode, mask: str, batch: Dim, length: Dim, past: Dim, total:
 
 def attend(node: OnnxNode, q: str, k: str, v: str, scale: float, masks: Sequence[str], softcap: float = 0.0,
            sink: str = "") -> str:
-    """softmax(scale * q kᵀ + masks) v, [B, N, S, V].
+    """Emits softmax(scale * q kᵀ + masks) v, [B, N, S, V].
 
-    softcap: scores are softcap * tanh(scores / softcap) before the masks. sink: a score [.., N, 1, 1] beside those of
-    the keys, for nothing.
+    softcap: scores become softcap * tanh(scores / softcap) before masks are added. sink: an additional score
+    [.., N, 1, 1] in the softmax, without a value (attention sink).
     """
     (batch, count, length, width), (_, groups, total, _) = node.type_of(q).shape, node.type_of(k).shape
     if count % groups or width != node.type_of(k).shape[3]:
@@ -159,7 +160,8 @@ def attend(node: OnnxNode, q: str, k: str, v: str, scale: float, masks: Sequence
 
 
 def rotated(node: OnnxNode, x: str, cos: str, sin: str, interleaved: bool) -> str:
-    """Returns pairs of the first numbers of each head, rotated by angles [B, 1, S, pairs]; x [B, N, S, H]."""
+    """Applies rotary embeddings: rotates pairs of the first elements of each head of x [B, N, S, H] by angles with
+    these cosines and sines [B, 1, S, pairs]."""
     *outer, width = node.type_of(x).shape
     pairs = node.type_of(cos).shape[3]
     turned, *rest = parts(node, x, 3, (2 * pairs, width - 2 * pairs)) if 2 * pairs != width else [x]
@@ -179,7 +181,7 @@ def rotated(node: OnnxNode, x: str, cos: str, sin: str, interleaved: bool) -> st
 
 
 def angles(node: OnnxNode, cache: str, positions: str) -> str:
-    """Returns rows of a table [most, pairs] at positions [B or 1, S]: [B or 1, 1, S, pairs]."""
+    """Gathers rows of a table [most, pairs] at positions [B or 1, S]: [B or 1, 1, S, pairs]."""
     (rows,) = node.emit("gather", (cache, positions), axis=0)
     batch, length, pairs = node.type_of(rows).shape
     return node.emit("reshape", (rows,), shape=(batch, 1, length, pairs))[0]

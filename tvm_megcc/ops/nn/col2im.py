@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Col2Im, which sums columns into an image, and MaxUnpool, which puts maxima back at their positions."""
+"""Col2Im, which sums columns into an image, and MaxUnpool, which writes maxima back to their positions."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .windows import output_extent
 class Col2Im(Operator):
     """y[n, c, b*s + k*d - p] += x[n, (c, k), b], over all blocks b and taps k of the window, along each axis.
 
-    Attributes, an entry an axis: `image`: extents of the result; `blocks`: positions of the window; `kernel`,
-    `strides`, `dilations`; `pads`: what is cut off in front; and `channels`: C. Operand: x [N, C * taps, blocks].
+    Attributes with an entry for each axis: `image`, extents of the result; `blocks`, positions of the window; `kernel`,
+    `strides`, `dilations`; `pads`, the leading pads p. Attribute `channels`: C. Operand: x [N, C * taps, blocks].
     """
 
     kind = "col2im"
@@ -82,7 +82,7 @@ Col2Im.cases = (
 
 @register
 class MaxUnpool(Operator):
-    """Zeros of `shape`, but x[i] at place where[i], counted through the whole result; of equal places the last wins."""
+    """A tensor of zeros of `shape` with x[i] at flat index where[i]; of equal indices the last one wins."""
 
     kind = "max_unpool"
     operands = ("x", "where")
@@ -111,7 +111,7 @@ class MaxUnpool(Operator):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        """Places count through the shape that the window gives; `output_shape` adds zeros after."""
+        """Imports MaxUnpool. Indices are flat in the shape that the window gives; `output_shape` then appends zeros."""
         x, kernel = node.type(0), node.attr("kernel_shape")
         axes = len(kernel)
         strides, pads = node.attr("strides", [1] * axes), node.attr("pads", [0] * (2 * axes))

@@ -47,7 +47,7 @@ class Conv2d(Operator):
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, w: np.ndarray, b: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
-        # Sums in float64: the oracle's rounding must not depend on the BLAS of the machine.
+        # Sums in float64, since the reference must not depend on the rounding of the machine's BLAS.
         (sh, sw), (dh, dw), (top, left, bottom, right) = attrs.strides, attrs.dilations, attrs.pads
         outputs, inputs, kh, kw = w.shape
         padded = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
@@ -73,8 +73,7 @@ class Conv2d(Operator):
 
 
 def emit_convolution(node: OnnxNode, kind: str, **more) -> tuple[str, ...]:
-    """Returns a convolution of the node's operands x, w and b; `more`: attributes of this kind besides those of
-    conv2d."""
+    """Emits a convolution of the node's operands x, w and b. more: attributes of `kind` besides those of conv2d."""
     x, w = node.type(0), node.type(1)
     if x.rank == 5 and kind == "conv2d":
         return emit_conv3d(node)
@@ -85,7 +84,7 @@ def emit_convolution(node: OnnxNode, kind: str, **more) -> tuple[str, ...]:
     attrs.update(more, groups=node.attr("group", 1))
     if x.rank == 4:
         return node.emit(kind, (value, *node.inputs[1:]), **attrs)
-    # One spatial axis is two with a height of 1.
+    # A convolution over one spatial axis is imported as one over two with height 1.
     x = node.type_of(value)
     (tall,) = node.emit("reshape", (value,), shape=(*x.shape[:2], 1, x.shape[2]))
     (kernel,) = node.emit("reshape", node.inputs[1:2], shape=(*w.shape[:2], 1, w.shape[2]))
@@ -143,10 +142,10 @@ Conv2d.cases = (
     _case((2, 21, 30, 37), (40, 21, 3, 3), pads=(0, 1, 2, 1)),
     _case((1, 9, 6, 9), (260, 9, 3, 3), pads=_SAME, bias=False),
     _case((1, 12, 13, 11), (24, 12, 5, 5), pads=(2, 2, 2, 2)),
-    # Sums over some input channels at a time: in equal parts; with a rest after the last one; for two groups.
+    # Input channels summed in chunks: of equal size, with a remainder, for two groups.
     _case((1, 384, 3, 7), (36, 384, 1, 1)),
     _case((2, 261, 3, 5), (72, 261, 1, 1), bias=False),
     _case((1, 520, 1, 11), (72, 260, 1, 1), groups=2),
-    # Rows that stay in the second cache while two chunks of weights pass.
+    # Rows that stay in the L2 cache while two chunks of weights are applied.
     _case((2, 68, 3, 251), (40, 68, 1, 1)),
 )

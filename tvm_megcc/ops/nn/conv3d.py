@@ -15,7 +15,7 @@ from .windows import output_extent, padded, require_known_weights
 
 @register
 class Conv3d(Operator):
-    """The convolution of `conv2d` with one axis more.
+    """The convolution of `conv2d` over three spatial axes.
 
     Attributes: `strides`, `dilations` (d, h, w); `pads` (front, top, left, back, bottom, right); `groups`.
     Operands: x [N, C, D, H, W], w [O, C / groups, KD, KH, KW], b [O].
@@ -42,7 +42,7 @@ class Conv3d(Operator):
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, w: np.ndarray, b: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
-        # Sums in float64, as the convolution's over two axes.
+        # Sums in float64, as in conv2d.
         padded = np.pad(x, ((0, 0), (0, 0), *zip(attrs.pads[:3], attrs.pads[3:], strict=True)))
         rows = list(zip(padded.shape[2:], w.shape[2:], attrs.strides, attrs.dilations, strict=True))
         outputs = [output_extent(*row, 0, 0) for row in rows]

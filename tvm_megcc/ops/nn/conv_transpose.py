@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transposed convolution over two spatial axes (the gradient of a convolution to its input), and over three as a
-product whose columns are summed into the image."""
+"""Transposed convolution (the gradient of a convolution to its input) over two spatial axes, and over three as a matrix
+product and col2im."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .windows import require_known_weights
 
 @register
 class Conv2dTranspose(Operator):
-    """y[n, o, h*sh + i*dh - top, w*sw + j*dw - left] += x[n, c, h, w] * w[c, o, i, j], on b[o].
+    """y[n, o, h*sh + i*dh - top, w*sw + j*dw - left] += x[n, c, h, w] * w[c, o, i, j], starting from b[o].
 
-    Attributes: `strides`, `dilations`, `output_padding` (h, w); `pads` (top, left, bottom, right): what is cut off the
-    result, `output_padding` being added after; `groups`.
-    Operands: x [N, C, H, W], w [C, O / groups, KH, KW], b [O].
+    Attributes: `strides`, `dilations`, `output_padding` (h, w); `pads` (top, left, bottom, right), which are cropped
+    from the result, after `output_padding` was added at its end; `groups`. Operands: x [N, C, H, W], w [C, O / groups,
+    KH, KW], b [O].
     """
 
     kind = "conv2d_transpose"
@@ -50,7 +50,7 @@ class Conv2dTranspose(Operator):
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, w: np.ndarray, b: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
-        # Sums in float64, as the convolution's.
+        # Sums in float64, as in conv2d.
         (sh, sw), (dh, dw), (top, left, _, _) = attrs.strides, attrs.dilations, attrs.pads
         (n, channels, ih, iw), (_, outputs, kh, kw), groups = x.shape, w.shape, attrs.groups
         (type_,) = Conv2dTranspose.infer(attrs, TensorType("float32", x.shape), TensorType("float32", w.shape))
@@ -77,7 +77,7 @@ class Conv2dTranspose(Operator):
             return _by_product(node, attrs)
         if axes == 2:
             return node.emit(cls.kind, node.inputs, **attrs)
-        # One spatial axis is two with a height of 1.
+        # One spatial axis is imported as two with height 1.
         attrs = {**attrs, "strides": (1, *attrs["strides"]), "dilations": (1, *attrs["dilations"]),
                  "output_padding": (0, *attrs["output_padding"]), "pads": (0, attrs["pads"][0], 0, attrs["pads"][1])}
         (tall,) = node.emit("reshape", node.inputs[:1], shape=(*x.shape[:2], 1, x.shape[2]))
@@ -92,13 +92,13 @@ class Conv2dTranspose(Operator):
 
 
 def _full_extent(extent: Dim, kernel: int, stride: int, dilation: int) -> Dim:
-    """Length of an axis that all windows reach together."""
+    """Returns the extent of the result's axis before cropping."""
     return (extent - 1) * stride + (kernel - 1) * dilation + 1
 
 
 def _attributes(node: OnnxNode, extents, kernel) -> dict:
-    """`strides`, `dilations`, `output_padding`, `pads` and `groups` of an ONNX node. What `output_shape` and `auto_pad`
-    ask for beyond the windows becomes output padding, what they leave out pads."""
+    """Returns `strides`, `dilations`, `output_padding`, `pads` and `groups` of an ONNX node. `output_shape` and
+    `auto_pad` become output padding where the result is longer than the windows reach, and pads where it is shorter."""
     axes = len(kernel)
     strides, dilations = (tuple(node.attr(name, [1] * axes)) for name in ("strides", "dilations"))
     extra = tuple(node.attr("output_padding", [0] * axes))
@@ -135,7 +135,7 @@ def _attributes(node: OnnxNode, extents, kernel) -> dict:
 
 
 def _by_product(node: OnnxNode, attrs: dict) -> tuple[str, ...]:
-    """Columns = w^T x for every group, summed into the image where they overlap."""
+    """Emits columns = w^T x for each group, and sums them into the image (col2im)."""
     x, w = node.type(0), node.type(1)
     groups, pixels = attrs["groups"], product(x.shape[2:])
     if x.shape[1] != w.shape[0] or w.shape[0] % groups:

@@ -17,11 +17,12 @@ from .windows import output_extent, require_known_weights, window_attrs
 
 @register
 class DeformConv(Operator):
-    """A convolution each of whose taps reads x beside its place, bilinearly, zeros around x, times a factor.
+    """A convolution whose taps read x at positions shifted by `offset`, with bilinear interpolation and zeros around x,
+    multiplied by `mask`.
 
-    Attributes: those of `conv2d` and `offset_groups`: channels of x are cut into so many parts with offsets of their
-    own. Operands: x [N, C, H, W], w [O, C / groups, KH, KW], offset [N, parts * KH * KW * 2, OH, OW] (rows, then
-    columns), b [O], mask [N, parts * KH * KW, OH, OW].
+    Attributes: those of `conv2d`; `offset_groups`, the number of groups of channels with offsets of their own.
+    Operands: x [N, C, H, W], w [O, C / groups, KH, KW], offset [N, offset_groups * KH * KW * 2, OH, OW] (row, then
+    column), b [O], mask [N, offset_groups * KH * KW, OH, OW].
     """
 
     kind = "deform_conv"

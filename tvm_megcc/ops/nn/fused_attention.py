@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention as one operator (Vaswani et al. 2017): what passes/fusion/attention.py makes of products and a softmax."""
+"""Attention as one operator (Vaswani et al. 2017), into which passes/fusion/attention.py fuses products and softmax."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, Operator, Types, f32, register
 
-#: Axes of the operands and the result, a letter each, in the order of the operator's meaning.
+#: The logical axes of the operands and the result, a letter each.
 Q, K, V, Y = "bnsh", "bnth", "bntv", "bnsv"
 
-#: Axes of keys and values as they lie: heads that several may share, room for more than count.
+#: Letters of the stored axes of keys and values: m, heads that several query heads may share; r, the capacity in keys.
 _KEPT = str.maketrans("nt", "mr")
 
 
 @register
 class Attention(Operator):
-    """softmax(`scale` q kᵀ + mask) v, for each of a batch (b) and each head (n).
+    """softmax(`scale` q kᵀ + mask) v, for each batch element (b) and head (n).
 
-    q: queries (s) of h numbers; k: as many for each key (t); v: the v numbers of each key.
-    mask: [b or 1, n or 1, 1 or s / `groups`, t]; each group of queries has all lines, one after the other.
+    q: queries (s) of h numbers; k: keys (t) of h numbers; v: the value of each key, v numbers.
+    mask: [b or 1, n or 1, 1 or s / `groups`, t]; its rows apply to each of `groups` consecutive groups of queries.
 
-    Attributes: `q_axes`, `k_axes`, `v_axes`, `y_axes`: the axes of operands and result as they lie, a letter each, such
-    as "bsnh" for what a product left; b and n may be missing. An operand may have an axis "c" more, of which it is at
-    place `q_at`, `k_at`, `v_at`. `causal`: query s sees keys up to s + (keys - queries). `shared`: so many heads of
-    queries have the same keys and values. `seen`: so many of t count, the first; None for all. `blind`: queries that
-    see no keys, for the mask is -inf at all of them, give zeros, not NaN.
+    Attributes: `q_axes`, `k_axes`, `v_axes`, `y_axes`: the axes of operands and result in memory, a letter each, such
+    as "bsnh" for the result of a matrix product; b and n may be missing. An operand may be index `q_at`, `k_at`, `v_at`
+    along a further axis "c". `causal`: query s attends to keys up to s + (keys - queries). `shared`: the number of
+    query heads that share keys and values. `seen`: the number of valid keys, from the first; None for all. `blind`:
+    queries with a mask of -inf for all keys give zeros, not NaN.
     """
 
     kind = "attention"
@@ -88,11 +88,11 @@ class Attention(Operator):
 
 
 def extents_of(attrs: Attrs, operands: Types) -> Mapping[str, Dim]:
-    """Returns the extent of each axis, by its letter; 1 where b or n is missing. m: heads of keys and values; r: rows
-    that they have room for.
+    """Returns the extent of each axis by its letter; 1 for a missing b or n. m: the heads of keys and values; r: their
+    capacity in keys.
 
     Raises:
-        ShapeError: for operands that do not belong together, or axes that they do not have.
+        ShapeError: if operands contradict each other, or lack an axis.
     """
     extents: dict[str, Dim] = {}
     if attrs.shared < 1:
@@ -142,7 +142,7 @@ def _case(s: int, t: int, h: int, v: int, axes: str = "bnsh bnth bntv bnsv", mas
 
 
 def _blocked(*shape: int, last: float = float(np.finfo(np.float32).min)) -> np.ndarray:
-    """Returns a mask that forbids the first keys, and all keys of the last query."""
+    """Returns a mask that excludes the first keys, and all keys for the last query."""
     mask = np.zeros(shape)
     mask[..., :shape[3] * 3 // 5], mask[..., -1, :] = -np.inf, last
     return mask

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layer normalisation (Ba et al. 2016) as one operator: what passes/fusion/norms.py makes of means, squares
-and roots."""
+"""Layer normalisation (Ba et al. 2016) as one operator, into which passes/fusion/norms.py fuses means, squares and
+roots."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from ..base import Case, OnnxNode, Operator, f32, register
 
 @register
 class Lrn(Operator):
-    """y = x / (bias + alpha / size * sum of the squares of `size` channels around)^beta; of an even window the greater
-    half lies after. Operand: x [N, C, H, W]."""
+    """y = x / (bias + alpha / size * sum of the squares of the `size` neighbouring channels)^beta. An even window has
+    one channel more after the centre than before. Operand: x [N, C, H, W]."""
 
     kind = "lrn"
     onnx = ("LRN",)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Normalisations, all as simpler operators."""
+"""Decomposes normalisations into simpler operators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..rules import axis_of
 
 @decomposes("BatchNormalization")
 def batch_norm(node: OnnxNode) -> tuple[str, ...]:
-    """x * factor + shift, a value a channel; both are constants where the statistics are."""
+    """Imports BatchNormalization as x * factor + shift per channel; both are constants if the statistics are."""
     training = node.attr("training_mode", 0) if node.opset >= 7 else not node.attr("is_test", 0)
     if (training and node.opset < 14) or (not training and any(node.outputs[1:])):
         raise MegccError("is in training mode; export the model for inference")
@@ -49,12 +49,12 @@ def batch_norm(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _widest(node: OnnxNode, *operands: int) -> str:
-    """Returns the element type that holds the numbers of all these operands."""
+    """Returns the dtype that can represent the values of all these operands."""
     return np.result_type(*(np.dtype(node.type(index).dtype) for index in operands)).name
 
 
 def _in_training(node: OnnxNode, epsilon: float) -> tuple[str, ...]:
-    """By the statistics of this batch; the means and variances of all batches so far are results."""
+    """Imports batch norm in training mode: normalises by the batch's statistics, and returns the running ones too."""
     x, (scale, bias, *running) = node.type(0), node.inputs[1:5]
     axes, kept = (0, *range(2, x.rank)), float(node.attr("momentum", 0.9))
     (mean,) = reduce(node, "reduce_mean", node.inputs[0], axes, True)
@@ -88,7 +88,7 @@ def _per_channel(node: OnnxNode, value: str, rank: int) -> str:
 
 
 def _normalise(node: OnnxNode, value: str, axes: Sequence[int], epsilon: float) -> tuple[str, str, str]:
-    """(x - mean) / sqrt(variance + epsilon) over some axes, with the mean and the inverse deviation."""
+    """Emits (x - mean) / sqrt(variance + epsilon) over some axes; returns it, the mean and the inverse deviation."""
     (mean,) = reduce(node, "reduce_mean", value, tuple(axes), True)
     (centred,) = node.emit("sub", (value, mean))
     (square,) = node.emit("mul", (centred, centred))
@@ -107,7 +107,7 @@ def instance_norm(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("LayerNormalization")
 def layer_norm(node: OnnxNode) -> tuple[str, ...]:
-    """Over several axes as over one that is as long."""
+    """Imports LayerNormalization. Several axes are flattened to one."""
     shape = node.type(0).shape
     axis = axis_of(node.attr("axis", -1), len(shape))
     rows, line = shape[:axis], shape[axis:]
@@ -141,7 +141,7 @@ def rms_norm(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("GroupNormalization")
 def group_norm(node: OnnxNode) -> tuple[str, ...]:
-    """Scale and bias are per group before operator set 21, per channel since."""
+    """Imports GroupNormalization. Scale and bias are per group before operator set 21, per channel since."""
     shape = node.type(0).shape
     groups = node.attr("num_groups")
     if isinstance(shape[1], int) and (groups < 1 or shape[1] % groups):
@@ -163,7 +163,7 @@ def lp_norm(node: OnnxNode) -> tuple[str, ...]:
     axis = axis_of(node.attr("axis", -1), node.type(0).rank)
     (norm,) = reduce(node, f"reduce_l{node.attr('p', 2)}", node.inputs[0], (axis,), True)
     dtype = node.type(0).dtype
-    (norm,) = node.emit("max", (norm, _scalar(node, np.finfo(dtype).tiny, dtype)))  # of zeros the result is 0
+    (norm,) = node.emit("max", (norm, _scalar(node, np.finfo(dtype).tiny, dtype)))  # so that zeros give 0, not NaN
     return node.emit("div", (node.inputs[0], norm))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling over windows and over whole images. NaN goes into the results of its windows."""
+"""Pooling over windows and over whole images. A NaN makes the results of its windows NaN."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .windows import output_extent, padded, window_attrs
 
 
 class _Pool(Operator):
-    """Attributes: `kernel`, `strides`, `dilations` (h, w or d, h, w); `pads` (begin of each axis, then ends); `ceil`:
-    the last window of an axis may hang over its end."""
+    """A pool. Attributes: `kernel`, `strides`, `dilations` (h, w or d, h, w); `pads` (all begins, then all ends);
+    `ceil`: whether the last window of an axis may extend beyond its end."""
 
     channel_axis = 1
 
@@ -36,13 +36,13 @@ class _Pool(Operator):
 
 
 def emit_pool(node: OnnxNode, kind: str, value: str, more: dict) -> tuple[str, ...]:
-    """Returns the pool of a node, over one spatial axis as over two with a height of 1."""
+    """Emits the pool of a node. One spatial axis is imported as two with height 1."""
     x = node.type_of(value)
     if x.rank not in (3, 4, 5):
         raise ShapeError(f"pooling over {x.rank - 2} spatial axes; 1 to 3 are supported")
     kernel = tuple(node.attr("kernel_shape"))
     if kind == "max_pool":
-        least = int(np.iinfo(x.dtype).min) if np.dtype(x.dtype).kind in "iu" else -np.inf  # bfloat16 is of kind V
+        least = int(np.iinfo(x.dtype).min) if np.dtype(x.dtype).kind in "iu" else -np.inf  # bfloat16's kind is V
         value, attrs = padded(node, value, kernel, least)
         x = node.type_of(value)
     else:
@@ -59,7 +59,7 @@ def emit_pool(node: OnnxNode, kind: str, value: str, more: dict) -> tuple[str, .
 
 
 def at_taps(attrs: Attrs, x: np.ndarray, fill: float):
-    """The input at each tap of the window, as arrays of the output's shape."""
+    """Yields for each tap of the window the input elements that it reads, as an array of the output's shape."""
     axes = len(attrs.kernel)
     rows = list(zip(x.shape[2:], attrs.kernel, attrs.strides, attrs.dilations, attrs.pads[:axes], attrs.pads[axes:],
                     strict=True))
@@ -75,7 +75,7 @@ def at_taps(attrs: Attrs, x: np.ndarray, fill: float):
 
 @register
 class MaxPool(_Pool):
-    """The largest element of each window; pads never win."""
+    """The largest element of each window, ignoring pads."""
 
     kind = "max_pool"
     onnx = ("MaxPool",)
@@ -100,10 +100,9 @@ def _lowest(x: np.ndarray) -> float:
 
 @register
 class MaxPoolIndices(_Pool):
-    """The largest element of each window and its place in the whole operand, the first one of equals.
+    """The largest element of each window and its flat index in the whole operand; of equal elements the first.
 
-    Attribute `order`: places are counted along rows ("row") or, within an image, along its first spatial axis first
-    ("column").
+    Attribute `order`: indices are row-major ("row") or, within an image, column-major ("column").
     """
 
     kind = "max_pool_indices"
@@ -164,7 +163,7 @@ class SumPool(_Pool):
 
 @decomposes("LpPool")
 def lp_pool(node: OnnxNode) -> tuple[str, ...]:
-    """The p-th root of the sum of p-th powers of each window."""
+    """Imports LpPool: the p-th root of the sum of p-th powers in each window."""
     p = node.attr("p", 2)
     (total,) = emit_pool(node, "sum_pool", _power(node, node.inputs[0], p), {})
     return (_root(node, total, p),)
@@ -249,7 +248,7 @@ MaxPool.cases = (
     _case((2, 70, 9, 7), (3, 2), (2, 1), (1, 0, 1, 1), (2, 1), dtype="int8"),
     _case((1, 130, 5, 5), (3, 3), (2, 2), (1, 1, 1, 1), ceil=True, dtype="uint8"),
 )
-#: A NaN at a corner, within, and neighbours.
+#: NaNs at a corner and inside, some of them neighbours.
 _NANS = np.where(np.isin(np.arange(2 * 18 * 11 * 13) % 143, (0, 70, 71, 100)), np.nan, 0).reshape(2, 18, 11, 13) \
     + np.arange(2 * 18 * 11 * 13).reshape(2, 18, 11, 13) % 17
 MaxPool.cases += tuple(

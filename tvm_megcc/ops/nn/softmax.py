@@ -39,11 +39,11 @@ class Softmax(Operator):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        """Before operator set 13 the axes from `axis` on are one."""
+        """Imports a softmax. Before operator set 13 the axes from `axis` on are flattened."""
         shape = node.type(0).shape
         if node.type(0).dtype == "float64" and shape:
             return cls._spelled_out(node)
-        if node.type(0).dtype == "float64":  # of one number: 1, and 0 as a logarithm; NaN of NaN
+        if node.type(0).dtype == "float64":  # over one element: 1, or 0 for the logarithm; NaN for NaN
             (less,) = node.emit("sub", node.inputs[:1] * 2)
             return (less,) if cls.kind == "log_softmax" else node.emit("exp", (less,))
         axis = axis_of(node.attr("axis", -1 if node.opset >= 13 else 1), len(shape)) if shape else 0
@@ -55,7 +55,7 @@ class Softmax(Operator):
 
     @classmethod
     def _spelled_out(cls, node: OnnxNode) -> tuple[str, ...]:
-        """In simpler operators, for float64 has no kernel of its own."""
+        """Emits simpler operators, for float64, which has no softmax kernel."""
         rank = node.type(0).rank
         axis = axis_of(node.attr("axis", -1 if node.opset >= 13 else 1), rank)
         axes = (axis,) if node.opset >= 13 else tuple(range(axis, rank))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code that convolutions and pools share: how a sliding window covers an axis."""
+"""Shared by convolutions and pools: the extents, pads and attributes of sliding windows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _SAME = ("SAME_UPPER", "SAME_LOWER")
 
 def output_extent(extent: Dim, kernel: int, stride: int, dilation: int, before: int, after: int,
                   ceil: bool = False) -> Dim:
-    """Returns the number of window positions along an axis. With `ceil`, the last one may hang over, but starts
-    inside."""
+    """Returns the number of window positions along an axis. With `ceil`, the last window may extend beyond the end, but
+    must start inside."""
     reach = (kernel - 1) * dilation + 1
     room = extent + before + after - reach
     require_at_most(0, room, f"a window of {kernel} with dilation {dilation} does not fit an extent of {extent} "
@@ -27,15 +27,14 @@ def output_extent(extent: Dim, kernel: int, stride: int, dilation: int, before: 
 
 
 def require_known_weights(weights: TensorType) -> None:
-    """Raises ShapeError where an extent of a convolution's weights is not known: kernels are made for one window."""
+    """Raises ShapeError if an extent of a convolution's weights is symbolic, since kernels are specialised for it."""
     if not weights.is_static:
         raise ShapeError(f"the weights must have known extents, not {weights}")
 
 
 def padded(node: OnnxNode, value: str, kernel: tuple[int, ...], fill: float) -> tuple[str, dict]:
-    """Returns the tensor that a node slides its windows over, and its attributes as `window_attrs` gives them. Where
-    `auto_pad` has strides of more than 1 on an open extent, the pads are an operator of their own, which holds `fill`.
-    """
+    """Returns the tensor for a node's windows, and its attributes as from `window_attrs`. If `auto_pad` is used with
+    strides > 1 on a symbolic extent, the pads become an operator of their own, which pads with `fill`."""
     auto, strides = _auto_pad(node), node.attr("strides", [1] * len(kernel))
     x, axes = node.type_of(value), len(kernel)
     if auto not in _SAME or len(strides) != axes or all(
@@ -49,8 +48,8 @@ def padded(node: OnnxNode, value: str, kernel: tuple[int, ...], fill: float) -> 
 
 
 def window_attrs(node: OnnxNode, kernel: tuple[int, ...], pads: tuple[int, ...] | None = None) -> dict:
-    """`kernel`, `strides`, `dilations`, `pads` (top, left, bottom, right) and `ceil` of an ONNX node, always for two
-    axes: one spatial axis is the second of two. pads: instead of the node's own.
+    """Returns `kernel`, `strides`, `dilations`, `pads` (top, left, bottom, right) and `ceil` of an ONNX node for two
+    axes; a single spatial axis becomes the second one. pads: replace the node's own.
 
     Raises:
         MegccError: for attributes that contradict each other.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of 4 or 8 bits with a scale and an offset for each block of a row: products with them, and rows as floats."""
+"""Block-quantised weights: 4-bit or 8-bit numbers with a scale and an offset for each block of a row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .nbits import centre
 
 @dataclass(frozen=True)
 class Blocks:
-    """value = scale * number + offset.
+    """Weights with value = scale * number + offset.
 
     numbers: uint8 [rows, K], less than 1 << bits. scale, offset: float32 [rows, K / block]. bits: 4 or 8.
     """
@@ -28,18 +28,18 @@ class Blocks:
     offset: np.ndarray
 
     def dequantized(self) -> np.ndarray:
-        """float32 [rows, K]; the product is rounded, then the sum."""
+        """Returns the values, float32 [rows, K]; the product is rounded, then the sum."""
         scale, offset = (np.repeat(array, self.block, 1) for array in (self.scale, self.offset))
         return self.numbers.astype(np.float32) * scale + offset
 
     @property
     def stored(self) -> np.ndarray:
-        """The numbers, two in a byte where they have 4 bits."""
+        """Returns the numbers as stored: two in a byte if they have 4 bits."""
         return packed(self.numbers) if self.bits == 4 else self.numbers
 
     def centred(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """Returns the numbers and offsets of the same values, without offsets (None) where one zero point serves all
-        blocks: where values are scale * (number - zero), numbers are shifted so that zero becomes 2^(bits - 1)."""
+        """Returns equivalent numbers and offsets. If all values are scale * (number - zero) with one zero point, the
+        numbers are shifted so that it becomes 2^(bits - 1), and the offsets are None."""
         found = np.flatnonzero(self.scale)
         steps = -self.offset.flat[found[0]] / self.scale.flat[found[0]] if found.size else 0.0
         zero, middle = int(np.rint(np.clip(steps, 0, 1 << self.bits))), centre(self.bits)
@@ -49,14 +49,15 @@ class Blocks:
         return self.numbers, self.offset
 
     def zero_points(self) -> tuple[np.ndarray, np.ndarray]:
-        """value = scale * (number - zero) + rest: zero uint8 and rest float32, both [rows, K / block]."""
+        """Returns zero, uint8, and rest, float32, both [rows, K / block], with value = scale * (number - zero) + rest.
+        """
         steps = np.divide(-self.offset, self.scale, out=np.zeros_like(self.offset), where=self.scale != 0)
         zero = np.clip(np.rint(steps), 0, (1 << self.bits) - 1)
         return zero.astype(np.uint8), self.offset + zero * self.scale
 
 
 def block_product(node: OnnxNode, a: str, weights: Blocks) -> str:
-    """float32 [..., M, K] times the transpose of the weights: [..., M, rows]."""
+    """Emits a, float32 [..., M, K], times the transpose of the weights: [..., M, rows]."""
     numbers, offset = weights.centred()
     (y,) = node.emit("matmul_nbits", (a, node.constant(replace(weights, numbers=numbers).stored),
                                       node.constant(weights.scale), "" if offset is None else node.constant(offset)),
@@ -65,7 +66,7 @@ def block_product(node: OnnxNode, a: str, weights: Blocks) -> str:
 
 
 def block_rows(node: OnnxNode, indices: str, weights: Blocks) -> str:
-    """Returns the rows of the weights, float32 [..., K] for indices [...]."""
+    """Gathers rows of the weights: float32 [..., K] for indices [...]."""
 
     def rows(array: np.ndarray) -> str:
         return onnx_operator(node, "Gather", node.constant(array), indices, axis=0)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products and convolutions of quantised numbers: operands of 8 bits less their zero points, sums in int32.
+"""Products and convolutions of 8-bit operands minus their zero points, summed in int32.
 
-An elementwise operator after them requantizes the sums to 8 bits (ir/lanes.py). It becomes the epilogue.
+An elementwise operator after them requantizes the sums to 8 bits (ir/lanes.py); it becomes the epilogue.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..math.matmul import MatMul
 from ..nn.conv import Conv2d
 
 BYTES = ("int8", "uint8")
-#: Types of the first operand of a convolution: differences of bytes too, where the zero point is measured in the run.
+#: Dtypes of the first operand of a convolution. int16 is for 8-bit numbers minus a zero point known at run time only.
 CENTRED = (*BYTES, "int16")
 
 
@@ -30,30 +30,30 @@ def _require_bytes(kind: str, *operands: TensorType | None, first: tuple[str, ..
 
 
 def quantised(real: Expr, zero: int, low: int, high: int) -> Expr:
-    """Rounds numbers that are already in units of the scale, and saturates them."""
+    """Rounds numbers in units of the result's scale, adds the zero point, and saturates."""
     nearest = clip(call("nearest", real), low - zero, high - zero)
     return nearest + zero if zero else nearest
 
 
 def factor_of(scale: np.ndarray, result: np.ndarray) -> np.ndarray:
-    """Returns the factor from the scale of sums to the scale of the result; float32, as ONNX Runtime computes it."""
+    """Returns the factor from the scale of sums to that of the result, in float32 as ONNX Runtime computes it."""
     return (scale / result).astype(np.float32)
 
 
 def _centred(array: np.ndarray, zero: int) -> np.ndarray:
-    """Returns the numbers that quantised ones stand for, in units of their scale."""
+    """Returns quantised numbers minus their zero point."""
     return array.astype(np.float64) - zero
 
 
 def _sums(values: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-    """Sums, which are exact in float64, and a bias that broadcasts, as int32 that wraps."""
+    """Adds a bias, which broadcasts, to sums, which are exact in float64, and wraps to int32."""
     whole = values.astype(np.int64)
     return (whole if bias is None else whole + bias).astype(np.int32)
 
 
 @register
 class Conv2dInteger(Conv2d):
-    """conv2d of (x - x_zero) and (w - w_zero), in int32; outside of x there is x_zero.
+    """conv2d of (x - x_zero) and (w - w_zero), in int32. The padding is x_zero.
 
     Attributes: those of conv2d; `x_zero`, `w_zero`: int. Operands: x [N, C, H, W] of int8 or uint8, or of int16 with
     x_zero 0; w [O, C / groups, KH, KW] of int8 or uint8; b [O] of int32.
@@ -99,7 +99,7 @@ class MatMulInteger(MatMul):
 
 
 def _values(count: int, dtype: str, seed: int) -> np.ndarray:
-    """Returns the numbers over the whole range of a type, its ends among them."""
+    """Returns random numbers over the whole range of a dtype, including its limits."""
     limits = np.iinfo(dtype)
     drawn = np.random.default_rng(seed).integers(limits.min, limits.max + 1, count)
     drawn[:2] = (limits.min, limits.max)[:count]
@@ -108,7 +108,7 @@ def _values(count: int, dtype: str, seed: int) -> np.ndarray:
 
 def _case(x, w, bias=True, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1), groups=1, x_zero=0, w_zero=0,
           dtypes=("int8", "int8"), constant=(1, 2), ends=False) -> Case:
-    """ends: all numbers are ends of their range, without -128 among the weights."""
+    """ends: all numbers are limits of their range, except that weights are not -128."""
     attrs = {"strides": strides, "pads": pads, "dilations": dilations, "groups": groups, "x_zero": x_zero,
              "w_zero": w_zero}
     values = {0: _values(int(np.prod(x)), dtypes[0], 1), 1: _values(int(np.prod(w)), dtypes[1], 2),
@@ -162,10 +162,10 @@ Conv2dInteger.cases = (
     _case((1, 20, 4, 4), (20, 1, 3, 3), pads=_SAME, strides=(2, 2), groups=20, x_zero=30),
     _case((1, 16, 5, 5), (15, 16, 3, 3), pads=_SAME, strides=(2, 2), x_zero=-20),
     _case((1, 3, 6, 6), (8, 3, 3, 3), pads=(0, 0, 1, 1), strides=(2, 2), x_zero=1),
-    # With one pixel, operands with a number for each channel have one for each element.
+    # With one pixel, per-channel operands have a number for each element.
     _case((1, 24, 15, 1), (24, 1, 15, 1), groups=24, x_zero=-128),
     _case((1, 12, 3, 3), (9, 12, 3, 3), x_zero=7),
-    # Tiles of two heights, beside weights whose zero point is far away.
+    # Tiles of two heights; weights with a large zero point.
     _case((1, 16, 7, 19), (12, 16, 1, 1), x_zero=3, w_zero=40, dtypes=("uint8", "uint8")),
     _case((1, 8, 3, 133), (12, 8, 3, 3), pads=_SAME, x_zero=-3, w_zero=40, dtypes=("int8", "uint8")),
 )

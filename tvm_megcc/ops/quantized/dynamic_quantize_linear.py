@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantisation whose scale and zero point are measured in the run."""
+"""Dynamic quantisation, whose scale and zero point are computed from the data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from ..base import Case, Operator, register
 
 @register
 class DynamicQuantize(Operator):
-    """ONNX's DynamicQuantizeLinear: numbers of uint8 over all that x has, and 0; their scale and zero point."""
+    """ONNX's DynamicQuantizeLinear. Quantises x to uint8 over the range of its elements and 0. Results: the numbers,
+    their scale and zero point."""
 
     kind = "dynamic_quantize"
     onnx = ("DynamicQuantizeLinear",)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of 4 bits, two in a byte, with a scale and a zero point for each block of a row, as floats."""
+"""Dequantisation of int4 weights, two in a byte, with a scale and a zero point for each block of a row."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..base import Case, Operator, register
 
 
 def packed(numbers: np.ndarray) -> np.ndarray:
-    """[N, K] of 0 to 15 → uint8 [N, K / 2], the first of two in the low half; a last one alone beside 0."""
+    """Packs numbers from 0 to 15, [N, K] → uint8 [N, K / 2 rounded up], the first of two in the low half."""
     even = np.pad(numbers.astype(np.uint8), ((0, 0), (0, numbers.shape[1] % 2)))
     return even[:, ::2] | even[:, 1::2] << 4
 
 
 def dequantized(w: np.ndarray, scale: np.ndarray, zero: np.ndarray, block: int, depth: int) -> np.ndarray:
-    """[..., depth] of float32: (number - zero) * scale."""
+    """Returns (number - zero) * scale, float32 [..., depth]."""
     numbers = np.stack([w & 15, w >> 4], -1).reshape(*w.shape[:-1], -1)[..., :depth].astype(np.int32)
     along = np.arange(depth) // block
     return (numbers - zero[..., along].astype(np.int32)).astype(np.float32) * scale[..., along]
@@ -39,7 +39,8 @@ def _check(attrs: Attrs, w: TensorType, scale: TensorType, zero: TensorType, dep
 
 @register
 class DequantizeInt4(Operator):
-    """(number - zero) * scale. Attributes `block`: numbers of a row that share a scale, `depth`: numbers of a row."""
+    """(number - zero) * scale. Attributes: `block`, the numbers of a row that share a scale; `depth`, those of a
+    row."""
 
     kind = "dequantize_int4"
     operands = ("w", "scale", "zero")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products and convolutions of quantised numbers, as ONNX spells them: sums of integers.
+"""Imports ONNX's integer and quantised products and convolutions.
 
-Where zero points are known, one for each operand, these are `matmul_integer` and `conv2d_integer`; else they are taken
-off the operands first.
+If each operand has one constant zero point, they become `matmul_integer` and `conv2d_integer`. Otherwise zero points
+are subtracted from the operands first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .conv_matmul import quantised
 
 
 def _centred(node: OnnxNode, index: int, zero: int, column: bool) -> str:
-    """Operand `index` as int32, less its zero point; a flat one of those has one a row, or a column."""
+    """Emits operand `index` minus its zero point, as int32. A vector of zero points has one for each row, or column."""
     (value,) = cast_to(node, node.inputs[index], "int32")
     if not node.has(zero):
         return value
@@ -36,7 +36,7 @@ def _by_row(node: OnnxNode, value: str, column: bool) -> str:
 
 
 def _zero(node: OnnxNode, index: int) -> int | None:
-    """Returns the one zero point that operand `index` holds, 0 where it is absent; None where it is not known."""
+    """Returns the zero point in operand `index`, 0 if it is absent; None if it is not constant or there are several."""
     if not node.has(index):
         return 0
     if node.type(index).dtype not in ("int8", "uint8", "int16", "uint16"):
@@ -48,7 +48,8 @@ def _zero(node: OnnxNode, index: int) -> int | None:
 
 
 def _product(node: OnnxNode, first: int, second: int, zeros: tuple[int, int]) -> tuple[str, ...]:
-    """Returns the sums of two matrices, operands `first` and `second`, whose zero points are the operands `zeros`."""
+    """Emits the int32 product of two matrices, operands `first` and `second`, with the zero points in operands `zeros`.
+    """
     a, b = node.inputs[first], node.inputs[second]
     a_zero, b_zero = (_zero(node, index) for index in zeros)
     matrices = min(node.type(first).rank, node.type(second).rank) >= 2
@@ -61,7 +62,7 @@ def _product(node: OnnxNode, first: int, second: int, zeros: tuple[int, int]) ->
     if not node.is_const(second) or node.type(zeros[0]).size != 1:
         return node.emit("matmul", (_centred(node, first, zeros[0], False), _centred(node, second, zeros[1], True)),
                          trans_a=0, trans_b=0)
-    # The zero point is measured in the run: sum((a - z) * b) = sum(a * b) - z * sum(b).
+    # The zero point is computed at run time: sum((a - z) * b) = sum(a * b) - z * sum(b).
     (sums,) = node.emit("matmul_integer", (a, b), **attrs, a_zero=0)
     total = (node.const(second).astype(np.int64) - b_zero).sum(-2, keepdims=node.type(second).rank > 2)
     columns = node.constant(total.astype(np.int32))
@@ -82,7 +83,8 @@ def qlinear_matmul(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _requantized(node: OnnxNode, sums: str, scale: str, result: int) -> tuple[str, ...]:
-    """Sums times their scale, quantised by operands `result` (a scale) and the one after it (a zero point)."""
+    """Multiplies sums by their scale and quantises them by the scale in operand `result` and the zero point after
+    it."""
     zero = _zero(node, result + 1)
     if node.is_constant(scale) and node.is_const(result) and zero is not None and node.type(result).size == 1 \
             and node.type(result).dtype == "float32":
@@ -99,12 +101,12 @@ def _requantized(node: OnnxNode, sums: str, scale: str, result: int) -> tuple[st
                      dtype=node.type(result + 1).dtype)
 
 
-#: Sums of 8-bit products that are exact in float32: |x - zero point| and |w - zero point| are below 256.
+#: The most 8-bit products whose sum is exact in float32, since |x - zero point| and |w - zero point| are at most 255.
 EXACT_TERMS = 2**24 // 255**2
 
 
 def _convolution(node: OnnxNode, x: str, w: str) -> tuple[str, ...]:
-    """Computes a convolution of centred int32 operands by the convolution of float32, where that is exact."""
+    """Emits a convolution of int32 operands (minus zero points) as one of float32, if that is exact."""
     terms = product(node.type_of(w).shape[1:])
     if not isinstance(terms, int) or terms > EXACT_TERMS:
         raise MegccError(f"sums {terms} 8-bit products; up to {EXACT_TERMS} are exact in float32, and there is no "
@@ -115,13 +117,13 @@ def _convolution(node: OnnxNode, x: str, w: str) -> tuple[str, ...]:
 
 
 def _sums(node: OnnxNode, x: int, w: int, bias: int | None = None) -> tuple[str, ...]:
-    """Returns the convolution of operands x and w, whose zero points are two after them; () where that of w is not
-    known."""
+    """Emits the integer convolution of operands `x` and `w`, whose zero points are two operands after each; () if the
+    zero point of w is not known."""
     x_zero, w_zero = _zero(node, x + 2), _zero(node, w + 2)
     if w_zero is None or node.type(x).rank not in (3, 4) or (x_zero is None and node.type(x + 2).size != 1):
         return ()
     value = node.inputs[x]
-    if x_zero is None:  # measured in the run: differences of bytes, and a padding of zeros
+    if x_zero is None:  # computed at run time: subtracted first, so that the padding is 0
         (value,) = emit_broadcast(node, "elementwise", (value, node.inputs[x + 2]), expr=X - arg(1), dtype="int16")
     spelled = copy(node)
     spelled.inputs = (value, node.inputs[w], *((node.inputs[bias],) if bias and node.has(bias) else ()))
@@ -150,7 +152,8 @@ def qlinear_conv(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _channels(node: OnnxNode, index: int, zero: int) -> str:
-    """Returns the weights of operand `index` as int32, less their zero point or that of each output channel."""
+    """Emits the weights in operand `index` as int32, minus their zero point, which may be one for each output
+    channel."""
     (value,) = cast_to(node, node.inputs[index], "int32")
     if not node.has(zero):
         return value

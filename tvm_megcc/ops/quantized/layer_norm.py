@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layer normalisation between quantised numbers of 8 bits: sums are exact, so the bits are the same on every CPU."""
+"""Layer normalisation from 8-bit to 8-bit numbers. Sums are exact, so results have the same bits on every CPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...ir.types import TensorType
 from ..base import Case, Operator, f32, register
 from .lookup_table import BYTES, numbers
 
-#: Numbers of a line, at most: the sum of their squares fits in int32.
+#: The longest last axis, so that the sum of squares fits in int32.
 LONGEST = 1 << 15
 
 

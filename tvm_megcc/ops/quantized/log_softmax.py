@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log-softmax of 8 bits in integers, as TFLite's reference kernel computes it with gemmlowp's fixed-point numbers: the
-sum of exponentials from a table, its logarithm by a rational function around a power of the root of 2."""
+"""8-bit log-softmax in integers, as in TFLite's reference kernel with gemmlowp's fixed-point numbers. Exponentials come
+from a table; the logarithm of their sum is a rational function around a power of the square root of 2."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ..rules import axis_of
 from . import softmax_int8
 from .softmax_int8 import LONGEST, SUM_BITS, doubling_high, reciprocal, rounding_shift
 
-#: Entries of the operand: exponentials, differences in Q5.26, then the least difference that counts and the factor from
-#: Q5.26 to differences.
+#: The length of the operand `tables`, and the indices in it of the least difference that counts and of the multiplier
+#: from Q5.26 to differences.
 ENTRIES, LEAST, FACTOR = 2 * 256 + 3, 512, 513
 #: In Q0.31: log(2), 0.5^(1/4), 0.5^(1/2), and the coefficients of numerator and denominator.
 LOG_2, FOURTH_ROOT, ROOT = 1488522236, 1805811301, 1518500250
 OVER, UNDER, CONSTANT, LINEAR = 117049297, 127690142, 1057819769, 638450708
-#: Whole bits of what is summed up, and of the result; a quarter in the first.
+#: Integer bits of the terms of the logarithm and of the result; 1/4 in the former.
 BITS = 6
 QUARTER = 1 << (29 - BITS)
 
@@ -34,7 +34,7 @@ def _left(a: np.ndarray, bits: int | np.ndarray) -> np.ndarray:
 
 
 def _zeros(a: np.ndarray) -> np.ndarray:
-    """Leading zeros of positive int32."""
+    """Counts the leading zeros of positive int32."""
     return 32 - np.frexp(a.astype(np.float64))[1].astype(np.int64)
 
 
@@ -57,10 +57,11 @@ def logarithm(total: np.ndarray) -> np.ndarray:
 
 @register
 class LogSoftmaxFixed(Operator):
-    """Logarithm of softmax along attribute `axis` of x, int8 or uint8, in steps of 1 / 16 below the largest number.
+    """Log-softmax along attribute `axis` of x, int8 or uint8. The result's scale is 1 / 16; 0 is the largest integer.
 
-    Operand `tables`: int32 [515], 256 exponentials in Q0.31 and 256 differences in Q5.26 by how far a number is below
-    the largest of its line, the least difference that counts, and significand and shift from Q5.26 to differences.
+    Operand `tables`: int32 [515]: 256 exponentials in Q0.31 and 256 scaled differences in Q5.26, both indexed by how
+    far a number is below the maximum; the least difference that counts; significand and shift from Q5.26 to
+    differences.
     """
 
     kind = "log_softmax_fixed"
@@ -89,10 +90,10 @@ class LogSoftmaxFixed(Operator):
 
 
 def tables(scale: float) -> np.ndarray:
-    """Returns the operand for numbers in steps of a scale.
+    """Returns the operand `tables` for numbers of this scale.
 
     Raises:
-        ShapeError: for steps that are too small for the reference kernel.
+        ShapeError: if the scale is too small for the reference kernel.
     """
     powers = softmax_int8.table(1.0, scale)
     significand, shift = _multiplier(min(scale * 2.0**26, 2**31 - 1.0))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lookup tables: any function of one number of 8 bits as its 256 results, computed by the compiler."""
+"""Lookup tables: any function of one 8-bit number, as its 256 results computed at compile time."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ SIZE = 256
 
 
 def numbers(dtype: str) -> np.ndarray:
-    """Returns all numbers of a type of 8 bits, int8 or uint8, in the order of a table: the least first."""
+    """Returns all values of int8 or uint8 in the order of a table: ascending."""
     limits = np.iinfo(dtype)
     return np.arange(limits.min, limits.max + 1).astype(dtype)
 
 
 @register
 class Lookup(Operator):
-    """table[x - least number of x's type], element by element.
+    """table[x - least value of x's dtype], elementwise.
 
-    Operands: x of int8 or uint8; table [256] of any type, which is the result's.
+    Operands: x, int8 or uint8; table [256] of any dtype, which is the result's.
     """
 
     kind = "lookup"

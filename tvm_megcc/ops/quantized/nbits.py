@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products with weights of 4 or 8 bits that have a scale for each block of a row, on activations of floats or on such
-that are quantised to int8 in blocks at run time."""
+"""Products with 4-bit or 8-bit weights that have a scale for each block of a row. Activations are float, or quantised
+to int8 in blocks at run time."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from ..base import Case, OnnxNode, Operator, Types, decomposes, f32, register
 from ..elementwise import cast_to, emit_broadcast
 from .int4 import packed
 
-#: Activations that share a scale.
+#: The number of neighbouring activations that share a scale.
 BLOCK = 32
-#: Blocks whose largest activation is smaller are zero: with scales and factors that are no subnormal numbers, CPUs that
-#: take these for zero give the same bits.
+#: Blocks whose largest activation is smaller become zero. So no scale or factor is subnormal, and CPUs that flush
+#: subnormal numbers to zero give the same bits.
 SMALLEST = np.float32(2.0 ** -100)
 
 
 def centre(bits: int) -> int:
-    """Returns the number that is subtracted from those of weights without offsets."""
+    """Returns the zero point of weights without offsets."""
     return 1 << (bits - 1)
 
 
 def unpacked(w: np.ndarray, bits: int, depth: int) -> np.ndarray:
-    """Returns the numbers [rows, depth] of uint8."""
+    """Unpacks stored weights to numbers, uint8 [rows, depth]."""
     return np.stack([w & 15, w >> 4], -1).reshape(len(w), -1)[:, :depth] if bits == 4 else w
 
 
 def dequantized(w: np.ndarray, scale: np.ndarray, offset: np.ndarray | None, bits: int, block: int,
                 depth: int) -> np.ndarray:
-    """float32 [rows, depth]; the product is rounded, then the sum."""
+    """Returns the weights as float32 [rows, depth]; the product is rounded, then the sum."""
     numbers, along = unpacked(w, bits, depth).astype(np.float32), np.arange(depth) // block
     if offset is None:
         return (numbers - np.float32(centre(bits))) * scale[:, along]
@@ -58,11 +58,11 @@ def _check(attrs: Attrs, w: TensorType, scale: TensorType, offset: TensorType | 
 
 @register
 class MatMulNBits(Operator):
-    """a @ w' + bias; w is scale * (number - 2^(bits - 1)), or scale * number + offset.
+    """a @ w' + bias, with w = scale * (number - 2^(bits - 1)) or, with offsets, scale * number + offset.
 
-    Attributes: `bits` 4 or 8; `block`: numbers of a row that share a scale; `activations`: what the model wants them to
-    be, "float32" or "int8" (passes/quantization/activations.py). Operands: a float32 [..., M, K]; w uint8
-    [N, K * bits / 8], the first of two numbers of 4 bits in the low half; scale and offset float32 [N, blocks]; bias
+    Attributes: `bits`, 4 or 8; `block`, the numbers of a row that share a scale; `activations`, the type that the model
+    allows for them, "float32" or "int8" (passes/quantization/activations.py). Operands: a float32 [..., M, K]; w uint8
+    [N, K * bits / 8], the first of two 4-bit numbers in the low half; scale and offset float32 [N, blocks]; bias
     float32 [N].
     """
 
@@ -91,12 +91,12 @@ class MatMulNBits(Operator):
 
 @register
 class QuantizeBlocks(Operator):
-    """Activations as int8 with a scale for each 32 neighbours of the last axis: q = round(x * (127 / m)), ties to
-    even, and scale = m / 127, m being the largest |x|. Divisions and the product are rounded to float32. A block with m
-    below 2^-100 is zero; in one that has an infinity or a NaN the scale is NaN and all q are zero.
+    """Quantises activations to int8 in blocks of 32 along the last axis: q = round(x * (127 / m)), ties to even, and
+    scale = m / 127, with m the largest |x| of the block. Quotients and the product are rounded to float32. A block with
+    m < 2^-100 becomes zero; with an infinity or NaN in a block, its scale is NaN and all q are zero.
 
-    Attributes: `multiple`: zeros after the last axis bring it to a multiple of this, which is one of 32; `part`: 16 or
-    32, as many q are summed up. Results: q int8 [..., K]; scale float32 [..., K / 32]; sums int32 [..., K / part].
+    Attributes: `multiple`, a multiple of 32 to which the last axis is zero-padded; `part`, 16 or 32, the length of the
+    sums of q. Results: q int8 [..., K]; scale float32 [..., K / 32]; sums int32 [..., K / part].
     """
 
     kind = "quantize_blocks"
@@ -125,13 +125,13 @@ class QuantizeBlocks(Operator):
 
 @register
 class MatMulNBitsInt8(Operator):
-    """matmul_nbits of activations from quantize_blocks. The sum over a part, which is a block or 32 of its numbers, is
-    of integers: s = sum(q * (number - 2^(bits - 1))), or sum(q * number) where there are offsets. The result is
-    y = y + s * (a_scale * scale), and then y = y + (a_scale * sum(q)) * offset, for each part in order, from 0 on, and
-    the bias in the end. Each product and sum is rounded to float32, so the result has the same bits everywhere.
+    """matmul_nbits of activations from quantize_blocks. Each part, a block or 32 of its numbers, is summed in integers:
+    s = sum(q * (number - 2^(bits - 1))) or, with offsets, sum(q * number). For each part in order, starting from y = 0:
+    y = y + s * (a_scale * scale), then y = y + (a_scale * sum(q)) * offset. The bias is added last. Each product and
+    sum is rounded to float32, so the result has the same bits everywhere.
 
-    Attributes: `bits`, `block` (16, or a multiple of 32), `depth`: numbers of a row of w. Operands: those of
-    quantize_blocks, whose `part` is the smaller of the block and 32; then as of matmul_nbits.
+    Attributes: `bits`; `block`, 16 or a multiple of 32; `depth`, the numbers of a row of w. Operands: the results of
+    quantize_blocks, with `part` the smaller of the block and 32; then those of matmul_nbits from w on.
     """
 
     kind = "matmul_nbits_int8"
@@ -178,18 +178,18 @@ class MatMulNBitsInt8(Operator):
 
 
 def fits(block: int) -> bool:
-    """Whether blocks of weights are parts of blocks of activations, or several of them."""
+    """Whether a block of weights is a part or a multiple of a block of activations."""
     return block == 16 or block % BLOCK == 0
 
 
 def multiple(block: int) -> int:
-    """Returns the number of which the last axis of activations becomes a multiple, for weights in such blocks."""
+    """Returns attribute `multiple` of `quantize_blocks` for weights in blocks of this size."""
     return max(block, BLOCK)
 
 
 @decomposes("com.microsoft::MatMulNBits")
 def matmul_nbits(node: OnnxNode) -> tuple[str, ...]:
-    """A, B [N, blocks, bytes of a block], scales [N, blocks], zero points or the middle, order, bias."""
+    """Operands: A, B [N, blocks, bytes of a block], scales [N, blocks], zero points, g_idx (must be trivial), bias."""
     bits, block, k, n = node.attr("bits", 4), node.attr("block_size"), node.attr("K"), node.attr("N")
     if min(block, k, n) < 1:
         raise ShapeError(f"has {n} rows of {k} numbers in blocks of {block}")
@@ -214,7 +214,7 @@ def matmul_nbits(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _zeros(node: OnnxNode, bits: int, n: int, blocks: int) -> np.ndarray:
-    """Zero points [n, blocks] of float32."""
+    """Returns the zero points, float32 [n, blocks]."""
     if not node.has(3):
         return np.full((n, blocks), centre(bits), np.float32)
     points = node.const(3, "zero_points")
@@ -224,7 +224,7 @@ def _zeros(node: OnnxNode, bits: int, n: int, blocks: int) -> np.ndarray:
 
 
 def _weights(rows: int, depth: int, bits: int, block: int, seed: int, extreme: bool = False) -> list[np.ndarray]:
-    """Returns the numbers, scales and offsets; extreme: numbers are the ends of their range."""
+    """Returns random numbers, scales and offsets. extreme: numbers are limits of their range."""
     drawn, blocks = np.random.default_rng(seed), -(-depth // block)
     numbers = drawn.integers(0, 1 << bits, (rows, depth))
     if extreme:
@@ -244,7 +244,7 @@ def _floats(a: tuple[int, ...], rows: int, bits: int, block: int, offset: bool =
 
 def _bytes(a: tuple[int, ...], rows: int, bits: int, block: int, offset: bool = False, bias: bool = False,
            half: bool = False, extreme: bool = False) -> Case:
-    """half: scales and offsets are numbers of float16, too. extreme: activations are ends of their range, too."""
+    """half: scales and offsets are representable in float16. extreme: activations are limits of their range too."""
     w, scale, offsets = _weights(rows, a[-1], bits, block, rows, extreme)
     if half:
         scale, offsets = (each.astype(np.float16).astype(np.float32) for each in (scale, offsets))

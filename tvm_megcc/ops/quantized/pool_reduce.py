@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of quantised numbers in int32, from which means and average pools are computed."""
+"""int32 sums of 8-bit numbers, from which means and average pools are computed."""
 
 from __future__ import annotations
 

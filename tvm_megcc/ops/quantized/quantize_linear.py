@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Between real and quantised numbers: real = scale * (q - zero_point), per tensor, per axis or per block of an axis."""
+"""QuantizeLinear and DequantizeLinear: real = scale * (q - zero_point), per tensor, per axis or per block of an
+axis."""
 
 from __future__ import annotations
 
@@ -17,13 +18,12 @@ from ..rules import axis_of, shape_text
 
 
 def _along(parameter: np.ndarray, shape: tuple[int, ...], attrs: Attrs) -> np.ndarray:
-    """Returns a scale or zero point so that it broadcasts against a tensor of this shape; the axis is that of
-    several."""
+    """Reshapes a scale or zero point so that it broadcasts against a tensor of this shape."""
     if parameter.size == 1 and parameter.ndim <= 1:
         return parameter.reshape(())
     if parameter.ndim == 1:
         return parameter.reshape([-1 if axis == attrs.axis else 1 for axis in range(len(shape))])
-    # A block may be longer than the axis, however long.
+    # A block may be much longer than the axis.
     extent = shape[attrs.axis]
     return np.repeat(parameter, min(attrs.block, max(extent, 1)), attrs.axis).take(range(extent), attrs.axis)
 
@@ -46,7 +46,8 @@ def _check(attrs: Attrs, x: TensorType, scale: TensorType, zero_point: TensorTyp
 
 
 class _Quantisation(Operator):
-    """Attributes `axis` of several scales, `block` of the axis that has one scale (0: none), `dtype` of the result."""
+    """Attributes: `axis`, that of several scales; `block`, its elements that share a scale (0: no blocks); `dtype` of
+    the result."""
 
     operands = ("x", "scale", "zero_point?")
 
@@ -85,7 +86,7 @@ class DequantizeLinear(_Quantisation):
         else:
             numbers = carrier(node.type(0).dtype)
             x, *zero = (cast_to(node, name, numbers)[0] for name in (node.inputs[0], *node.inputs[2:]))
-            zero = [] if is_real(numbers) else zero  # of floats it is 0
+            zero = [] if is_real(numbers) else zero  # zero points of float types are 0
             (value,) = _scaled(node, x) if is_real(numbers) else node.emit(
                 cls.kind, (x, node.inputs[1], *zero), axis=_axis(node), block=node.attr("block_size", 0),
                 dtype=node.type(1).dtype)
@@ -95,7 +96,7 @@ class DequantizeLinear(_Quantisation):
 
 @register
 class QuantizeLinear(_Quantisation):
-    """round(x / scale) + zero_point, ties to even, saturated to the element type."""
+    """round(x / scale) + zero_point, with ties to even, saturated to `dtype`."""
 
     kind = "quantize_linear"
     onnx = ("QuantizeLinear",)
@@ -136,8 +137,8 @@ class QuantizeLinear(_Quantisation):
 
 
 def _is_int4(node: OnnxNode) -> bool:
-    """Whether the operand is a constant matrix of numbers of 4 bits, with constant scales:
-    passes/quantization/int4.py."""
+    """Whether the operand is a constant int4 matrix with constant scales, which stays packed
+    (passes/quantization/int4.py)."""
     if not all(node.is_const(index) for index in range(3) if node.has(index)) or node.type(0).rank != 2:
         return False
     least, most = (-8, 7) if carrier(node.type(0).dtype) == "int8" else (0, 15)
@@ -147,7 +148,7 @@ def _is_int4(node: OnnxNode) -> bool:
 
 
 def _quantised_type(node: OnnxNode) -> str:
-    """That of the zero point, or attribute output_dtype, or uint8."""
+    """Returns the dtype of the zero point, else of attribute output_dtype, else uint8."""
     wanted = node.attr("output_dtype", 0)
     dtype = node.type(2).dtype if node.has(2) else element_type(wanted) if wanted else "uint8"
     if wanted and element_type(wanted) != dtype:
@@ -163,8 +164,8 @@ def _axis(node: OnnxNode) -> int:
 
 
 def _in_blocks(node: OnnxNode) -> tuple[str, str, str, tuple]:
-    """Returns the operand with its axis as [blocks][block], scale and zero point (or "") with one element a block, and
-    the operand's own shape."""
+    """Returns the operand with its axis split into [blocks][block], scale and zero point (or "") with one element for
+    each block, and the operand's original shape."""
     x, block = node.type(0), node.attr("block_size")
     if node.type(1).rank != x.rank:
         raise ShapeError(f"scale {node.type(1)} for {x} in blocks of {block}")
@@ -190,7 +191,7 @@ def _dequantized_blocks(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _parameter(node: OnnxNode, value: str) -> str:
-    """Returns a scale or zero point of one value or of an axis so that it broadcasts against the operand."""
+    """Reshapes a scale or zero point, per tensor or per axis, so that it broadcasts against the operand."""
     type_, rank = node.type_of(value), node.type(0).rank
     if type_.rank != 1 or type_.size == 1:
         return node.emit("reshape", (value,), shape=())[0]
@@ -199,14 +200,14 @@ def _parameter(node: OnnxNode, value: str) -> str:
 
 
 def _scaled(node: OnnxNode, x: str) -> tuple[str, ...]:
-    """Floats of 8 bits and fewer, as float32, times their scales."""
+    """Emits floats of 8 bits or less, converted to float32, times their scales."""
     dtype = node.type(1).dtype
     return cast_to(node, *emit_broadcast(node, "mul", (x, *cast_to(node, _parameter(node, node.inputs[1]), "float32"))),
                    dtype)
 
 
 def _spelled_quantisation(node: OnnxNode) -> tuple[str, ...]:
-    """By blocks, and to types that only store numbers."""
+    """Emits simpler operators for a quantisation by blocks or to storage-only dtypes."""
     if node.attr("block_size", 0):
         value, scale, zero, shape = _in_blocks(node)
     else:
@@ -218,7 +219,7 @@ def _spelled_quantisation(node: OnnxNode) -> tuple[str, ...]:
         (value,) = node.emit("round", (value,))
     if zero and not dtype.startswith("float8"):
         (value,) = emit_broadcast(node, "add", (value, *cast_to(node, zero, node.type_of(value).dtype)))
-    if dtype in SMALL_INTEGERS:  # a cast to other integers saturates by itself
+    if dtype in SMALL_INTEGERS:  # casts to other dtypes saturate by themselves
         least, most = (node.constant(np.array(limit, np.dtype(node.type_of(value).dtype))) for limit in limits(dtype))
         (value,) = node.emit("max", node.emit("min", (value, most)) + (least,))
     attrs = {} if node.attr("saturate", 1) or not dtype.startswith("float8") else {"saturate": False}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products along the last axis of quantised numbers, as TFLite's reference kernel rescales them after each factor."""
+"""Products of quantised numbers along the last axis, requantized after each factor as in TFLite's reference kernel."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ DTYPES = ("int8", "int16")
 
 
 def _requantized(values: np.ndarray, significand: int, bits: int) -> np.ndarray:
-    """values * significand / 2^bits to the nearest, ties up, as int32 that wraps."""
+    """Returns values * significand / 2^bits, rounded to the nearest, ties up, and wrapped to int32."""
     return ((values * np.int64(significand) + (np.int64(1) << (bits - 1))) >> bits).astype(np.int32).astype(np.int64)
 
 
 @register
 class ProductFixed(Operator):
-    """The product of x - zero over the last axis, rescaled from the second factor on and at the end.
+    """The product of x - zero over the last axis, requantized after each factor from the second on, and at the end.
 
-    Attributes: `zero`, `result_zero`; `significand`, up to 2^15 - 1, and `bits`, 1 to 62: significand / 2^bits is the
-    factor of a rescaling.
+    Attributes: `zero`, `result_zero`; `significand`, up to 2^15 - 1, and `bits`, 1 to 62: the multiplier of each
+    requantization is significand / 2^bits.
     """
 
     kind = "product_fixed"

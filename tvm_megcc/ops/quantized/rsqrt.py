@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""1 / sqrt of whole numbers in fixed point, as TFLite's reference kernels compute it, and what is normalised by it."""
+"""1 / sqrt of integers in fixed point, as in TFLite's reference kernels, and L2 normalisation by it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from ..base import Case, Operator, register
 from ..rules import axis_of
 from .softmax_int8 import doubling_high, rounding_shift
 
-#: Newton's steps; sqrt(2) / 2 in Q0.31.
+#: The number of Newton steps; sqrt(2) / 2 in Q0.31.
 STEPS, HALF_ROOT = 5, 1518500250
 
 
 def inverse_root(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Significands and shifts of int32 that are not negative, as `rescale_fixed` takes them; of 0 those of 1."""
+    """Returns 1 / sqrt of int32 ≥ 0 as significands and shifts, in the form that `rescale_fixed` takes; 0 counts as
+    1."""
     small = np.asarray(values, np.int64)
     wide = np.maximum(small, 2)
     shift = np.full(wide.shape, 11, np.int64)
@@ -44,15 +45,15 @@ def _left(a: np.ndarray, bits: int) -> np.ndarray:
     return np.clip(a << bits, -2**31, 2**31 - 1)
 
 
-#: Sums of so many squares of 9 bits have room in int32.
+#: The most squares of 9-bit numbers whose sum fits in int32.
 LONGEST = 2**15
 
 
 @register
 class L2Fixed(Operator):
-    """x over the root of the sum of squares along attribute `axis`, of int8 or uint8, in steps of 1 / 128.
+    """x / sqrt(sum of squares along attribute `axis`), for x of int8 or uint8. The result's scale is 1 / 128.
 
-    Attribute `zero`: the zero point of x. Results of uint8 stand above and below 128, those of int8 above and below 0.
+    Attribute `zero`: the zero point of x. The result's zero point is 128 for uint8, 0 for int8.
     """
 
     kind = "l2_fixed"
@@ -67,7 +68,7 @@ class L2Fixed(Operator):
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
-        """LiteRT's kernels double numbers of uint8 seven times and shift less in those of int8."""
+        """Computes as LiteRT does: uint8 numbers are shifted left by 7 first, int8 ones use a shift greater by 7."""
         wide = x.astype(np.int64) - attrs.zero
         significand, shift = inverse_root((wide * wide).sum(attrs.axis, keepdims=True))
         signed = x.dtype == np.int8

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Softmax between quantised numbers of 8 bits, rounded as ONNX says: exponentials from a table of integers, whose sums
-are exact, and one division a line."""
+"""Softmax from 8-bit to 8-bit numbers, rounded as ONNX defines. Exponentials come from a table of integers, so that
+sums are exact; there is one division for each row."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from ...ir.types import TensorType
 from ..base import Case, Operator, register
 from .lookup_table import BYTES, numbers
 
-#: Bits of the largest exponential, which is 1; float32 holds them all.
+#: Bits of the largest exponential, 1, so that integers are exact in float32.
 MOST_BITS = 23
 
 
 def table(scale: float, length: int) -> np.ndarray:
-    """exp(-d * scale) for d from 0 to 255 as int32, with as many bits as sums of `length` of them leave room for."""
+    """Returns exp(-d * scale) for d from 0 to 255 as int32, with as many bits as a sum of `length` of them allows."""
     bits = min(MOST_BITS, 30 - length.bit_length())
     return np.rint(np.exp(-np.arange(256) * np.float64(scale)) * 2.0**bits).astype(np.int32)
 
 
 @register
 class SoftmaxQuantised(Operator):
-    """Softmax along the last axis of x of int8 or uint8, quantised as attributes `dtype` and `zero` say.
+    """Softmax along the last axis of x, int8 or uint8, quantised to attribute `dtype` with the zero point `zero`.
 
-    Operands: table int32 [256], exponentials by how far a number is below the largest of its line; inverse float32 [1],
-    one through the scale of the result.
+    Operands: table int32 [256], exponentials indexed by how far a number is below the maximum; inverse float32 [1], the
+    reciprocal of the result's scale.
     """
 
     kind = "softmax_quantised"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Softmax of 16 bits in integers, as TFLite's reference kernel computes it: exponentials, and the reciprocal of their
-sum, in straight lines between 513 points each."""
+"""int16 softmax in integers, as in TFLite's reference kernel. Exponentials, and the reciprocal of their sum, are
+interpolated linearly in tables of 513 points."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ...ir.types import TensorType
 from ..base import Case, Operator, register
 from ..rules import axis_of
 
-#: Points of a table; sums of so many exponentials of 15 bits have room in int32.
+#: The points of a table; the most 15-bit exponentials whose sum fits in int32.
 POINTS, LONGEST = 513, 2**16 - 1
-#: The smallest difference to the largest of a line that numbers of 16 bits stand for.
+#: int16 differences to the maximum cover the range from -10 to 0.
 LEAST = 10.0
 
 
@@ -32,10 +32,10 @@ def between(values: np.ndarray, table: np.ndarray) -> np.ndarray:
 
 @register
 class SoftmaxWide(Operator):
-    """Softmax along attribute `axis` of x, int16, in steps of 2^-15.
+    """Softmax along attribute `axis` of x, int16. The result's scale is 2^-15.
 
-    Operand `tables`: int16 [2,513], exp over [-10, 0] and 1 / (1 + x) over [0, 1] in steps of 2^-15. Attributes
-    `significand`, `shift`: the factor from differences of x to steps of 10 / 65535, as `rescale_fixed` takes it.
+    Operand `tables`: int16 [2,513], exp over [-10, 0] and 1 / (1 + x) over [0, 1], in units of 2^-15. Attributes
+    `significand`, `shift`: the multiplier from differences of x to units of 10 / 65535, as `rescale_fixed` takes it.
     """
 
     kind = "softmax_wide"
@@ -66,8 +66,8 @@ class SoftmaxWide(Operator):
 
 
 def _table(function: Callable[[np.ndarray], np.ndarray], low: float, high: float) -> np.ndarray:
-    """Returns the function at 513 places in [low, high], in steps of 2^-15. Each but the last is corrected by half of
-    the error that a straight line to the next one has in the middle, as TFLite's reference does."""
+    """Returns the function at 513 points in [low, high], in units of 2^-15. As in TFLite's reference, each point except
+    the last is corrected by half of the error that the line to the next one has in its middle."""
     places = low + np.arange(POINTS) * ((high - low) / (POINTS - 1))
     values = function(places) * (2**16 / ((2**16 - 1) * (2.0 / (2**16 - 1))))
     middles = function(places[:-1] + (high - low) / (POINTS - 1) / 2) * 2**15
@@ -78,7 +78,7 @@ def _table(function: Callable[[np.ndarray], np.ndarray], low: float, high: float
 
 
 def _rounded(values: np.ndarray) -> np.ndarray:
-    """Ties away from zero."""
+    """Rounds to the nearest, ties away from zero."""
     return np.sign(values) * np.floor(np.abs(values) + 0.5)
 
 

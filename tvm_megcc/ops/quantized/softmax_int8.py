@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Softmax of 8 bits in integers, as TFLite's reference kernel computes it (Jacob et al. 2018, with gemmlowp's
-fixed-point numbers): exponentials from a table, their sum, its reciprocal by Newton's method."""
+"""8-bit softmax in integers, as in TFLite's reference kernel with gemmlowp's fixed-point numbers (Jacob et al. 2018):
+exponentials from a table, and the reciprocal of their sum by Newton's method."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..rules import axis_of
 
 #: Exponentials are Q0.31, their sums Q12.19.
 SUM_BITS = 12
-#: The longest line: the sum of so many ones is less than 2^12.
+#: The longest axis: a sum of as many ones is less than 2^12.
 LONGEST = 2**SUM_BITS - 1
 
 
@@ -61,11 +61,11 @@ def exponentials(scaled: np.ndarray) -> np.ndarray:
 
 @register
 class SoftmaxFixed(Operator):
-    """Softmax along attribute `axis` of x, int8 or uint8, in steps of 1 / 256 from the type's least number on. With
-    attribute `wide` the result is int16, in steps of 1 / 65536 from the least number on.
+    """Softmax along attribute `axis` of x, int8 or uint8. The result has the scale 1 / 256 and the dtype's least value
+    as zero point. With attribute `wide` it is int16, with the scale 1 / 65536.
 
-    Operand `table`: int32 of up to 256, exponentials in Q0.31 by how far a number is below the largest of its line;
-    those after its end are 0.
+    Operand `table`: int32 [up to 256], exponentials in Q0.31, indexed by how far a number is below the maximum; those
+    beyond its end are 0.
     """
 
     kind = "softmax_fixed"
@@ -95,7 +95,7 @@ class SoftmaxFixed(Operator):
 
 
 def table(beta: float, scale: float) -> np.ndarray:
-    """Returns exponentials of -d * beta * scale for d from 0 to 255, int32; 0 where the reference kernel underflows."""
+    """Returns exp(-d * beta * scale) for d from 0 to 255 in Q0.31, int32; 0 where the reference kernel underflows."""
     fraction, shift = frexp(min(beta * scale * 2**26, 2**31 - 1.0))
     significand = floor(fraction * 2**31 + 0.5)
     if significand == 2**31:

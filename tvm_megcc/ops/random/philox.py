@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random numbers of a key and a counter: Philox4x32-10 of J. K. Salmon, M. A. Moraes, R. O. Dror and D. E. Shaw,
-Parallel Random Numbers: As Easy as 1, 2, 3, SC 2011. Every block of four words is computed by itself, so results are
-the same in whatever order and by however many threads they are made."""
+"""Counter-based random numbers: Philox4x32-10 of J. K. Salmon, M. A. Moraes, R. O. Dror and D. E. Shaw, Parallel Random
+Numbers: As Easy as 1, 2, 3, SC 2011. Each block of four words depends only on key and counter, so results do not depend
+on the order of computation or the number of threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, Operator, Types, register
 
-#: Bits of a uniform number of each type: those of its fraction, and the one before it.
+#: Bits of a uniform number by dtype: its fraction bits, and the implicit leading one.
 PRECISION = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
@@ -22,7 +22,7 @@ _WORD = np.uint64(0xFFFFFFFF)
 
 
 def philox(key: int, number: int, blocks: int) -> np.ndarray:
-    """uint64 [blocks, 4], words of 32 bits, of the counters (block, number, 0, 0)."""
+    """Returns the 32-bit words for the counters (block, number, 0, 0), as uint64 [blocks, 4]."""
     c0, c1 = np.arange(blocks, dtype=np.uint64), np.full(blocks, number, np.uint64)
     c2, c3 = np.zeros(blocks, np.uint64), np.zeros(blocks, np.uint64)
     low, high = key & 0xFFFFFFFF, key >> 32 & 0xFFFFFFFF
@@ -36,11 +36,11 @@ def philox(key: int, number: int, blocks: int) -> np.ndarray:
 
 @register
 class Draw(Operator):
-    """Random numbers of a key, int64 []. Attributes: `shape`; `number`, of this operator among those with the same key;
-    `law`; `dtype`; `precision` in bits.
+    """Random numbers from a key, int64 []. Attributes: `shape`; `number`, the index of this operator among those with
+    the same key; `law`, the distribution; `dtype`; `precision` in bits.
 
-    law: "uniform", in [0, 1), multiples of 2^-precision; "normal", of mean 0 and variance 1, by the method of G. E. P.
-        Box and M. E. Muller (Annals of Mathematical Statistics 29, 1958) in doubles; "bits", int64.
+    law: "uniform", in [0, 1), multiples of 2^-precision; "normal", with mean 0 and variance 1, by the method of G. E.
+        P. Box and M. E. Muller (Annals of Mathematical Statistics 29, 1958) in float64; "bits", int64.
     """
 
     kind = "draw"
@@ -78,12 +78,12 @@ class Draw(Operator):
 
 
 def per_block(attrs: Attrs) -> int:
-    """How many elements the four words of a block give."""
+    """Returns the number of elements from the four words of a block."""
     return 4 if attrs.dtype == "float32" else 2
 
 
 def kept_bits(attrs: Attrs) -> int:
-    """How many of the bits of a word count, the first ones."""
+    """Returns how many leading bits of a word are used."""
     word = 128 // per_block(attrs)
     return {"uniform": attrs.precision, "normal": min(word, 53), "bits": word}[attrs.law]
 
@@ -93,7 +93,7 @@ def _uniform(words: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _normal(words: np.ndarray, bits: int) -> np.ndarray:
-    """Makes two normal numbers of two words, by a radius and an angle."""
+    """Returns two normal numbers from two words, by a radius and an angle (Box-Muller)."""
     radius = np.sqrt(-2.0 * np.log((words[:, ::2].astype(np.float64) + 1.0) * 2.0**-bits))
     angle = words[:, 1::2].astype(np.float64) * (2.0**-bits * 6.283185307179586)
     return np.stack([radius * np.cos(angle), radius * np.sin(angle)], 2)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random numbers. Those of RandomNormal, RandomNormalLike, RandomUniform and Dropout of a seed and a known shape are
-constants, what ONNX's reference draws with NumPy's `RandomState` (Mersenne Twister: M. Matsumoto and T. Nishimura, ACM
-Transactions on Modeling and Computer Simulation 8 (1998)). All others are drawn in each run by `philox.Draw`, of a
-seed, or of one that is an input of the network."""
+"""Imports random operators. RandomNormal, RandomNormalLike, RandomUniform and Dropout with a seed and a known shape
+become constants, equal to those of ONNX's reference, which uses NumPy's `RandomState` (Mersenne Twister: M. Matsumoto
+and T. Nishimura, ACM Transactions on Modeling and Computer Simulation 8 (1998)). All others are computed in each run by
+`philox.Draw`, from their seed or from the network's input `seed`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..elementwise import cast_to, element_type, emit_broadcast
 from ..spelling import number, onnx_operator
 from .philox import PRECISION
 
-#: Largest finite number of what can be drawn.
+#: The largest finite number of each dtype that random numbers can have.
 LARGEST = {dtype: float(ml_dtypes.finfo(dtype).max) for dtype in PRECISION}
 
 
@@ -32,8 +32,8 @@ def _seed(node: OnnxNode) -> int | None:
 
 
 def _reference(node: OnnxNode, shape: tuple[Dim, ...]) -> np.random.RandomState | None:
-    """Returns the law by which ONNX's reference draws an array of this shape; None without a seed, or where the shape
-    is not known."""
+    """Returns the generator with which ONNX's reference fills an array of this shape; None without a seed, or if the
+    shape is not known."""
     seed = _seed(node)
     if seed is None or not all(isinstance(extent, int) for extent in shape):
         return None
@@ -42,8 +42,8 @@ def _reference(node: OnnxNode, shape: tuple[Dim, ...]) -> np.random.RandomState 
 
 
 def _random_numbers(node: OnnxNode, law: str, shape: tuple[Dim, ...], dtype: str) -> str:
-    """Returns numbers of a law of `philox.Draw`, float64, or float32 that are multiples of what `dtype` can tell
-    apart."""
+    """Emits numbers of a law of `philox.Draw` with the precision of `dtype`: as float64, or as float32 for other
+    dtypes."""
     seed = _seed(node)
     key, operator = node.key() if seed is None else (number(node, seed, "int64"), 0)
     made = "float64" if dtype == "float64" else "float32"
@@ -59,7 +59,7 @@ def _dtype(node: OnnxNode, default: str) -> str:
 
 @decomposes("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 def scaled_random(node: OnnxNode) -> tuple[str, ...]:
-    """Returns scale * random + offset."""
+    """Imports RandomNormal, RandomUniform and the like as scale * random + offset."""
     like = node.op_type.endswith("Like")
     shape = node.type(0).shape if like else tuple(node.attr("shape"))
     dtype = _dtype(node, node.type(0).dtype if like else "float32")
@@ -85,7 +85,7 @@ def scaled_random(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("Bernoulli")
 def bernoulli(node: OnnxNode) -> tuple[str, ...]:
-    """1 where a uniform number is less than the probability, which thus is that of 1, else 0."""
+    """Imports Bernoulli: 1 where a uniform number is less than the operand, the probability of 1; else 0."""
     x = node.type(0)
     (chance,) = cast_to(node, node.inputs[0], "float64" if x.dtype == "float64" else "float32")
     uniform = _random_numbers(node, "uniform", x.shape, node.type_of(chance).dtype)
@@ -95,8 +95,8 @@ def bernoulli(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("Multinomial")
 def multinomial(node: OnnxNode) -> tuple[str, ...]:
-    """Classes of rows of logarithms of weights: how many of the sums of the weights up to a class lie at or below a
-    uniform share of all. No class of weight 0 is drawn; a row that has NaN gives class 0."""
+    """Imports Multinomial: samples classes for rows of log-weights. A sample is the number of cumulative weights that
+    are at most a uniform share of the total. A class of weight 0 is never drawn; a row with a NaN gives class 0."""
     x, dtype = node.type(0), element_type(node.attr("dtype", 6))
     samples = node.attr("sample_size", 1)
     if x.rank != 2 or dtype not in ("int32", "int64"):
@@ -116,10 +116,11 @@ def multinomial(node: OnnxNode) -> tuple[str, ...]:
 
 
 def dropped_out(node: OnnxNode, training: str | None) -> tuple[str, str]:
-    """Dropout in training: what is kept, times as much as keeps the mean, and the mask of it.
+    """Imports Dropout in training mode. Returns the kept elements, scaled so that the mean stays the same, and the
+    mask.
 
     Args:
-        training: whether it is on, a bool that the run computes; None: it is.
+        training: a bool value computed at run time, whether training mode is on; None: it is.
     """
     x, shape = node.inputs[0], node.type(0).shape
     ratio = node.inputs[1] if node.has(1) else number(node, 0.5, node.type(0).dtype)

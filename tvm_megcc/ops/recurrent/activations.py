@@ -13,14 +13,15 @@ from ..base import OnnxNode
 
 @dataclass(frozen=True)
 class Activation:
-    """formula: of the parameters. alpha, beta: their defaults, None for a function that does not take it."""
+    """An activation function. formula: returns it, given alpha and beta. alpha, beta: the defaults, None for a
+    parameter that it does not have."""
 
     formula: Callable[[float, float], Expr]
     alpha: float | None = None
     beta: float | None = None
 
 
-#: By the name in lower case; defaults are those of the ONNX operators of these names.
+#: Activations by name in lower case. Defaults are those of the ONNX operators with these names.
 ACTIVATIONS = {
     "sigmoid": Activation(lambda alpha, beta: call("sigmoid", X)),
     "tanh": Activation(lambda alpha, beta: call("tanh", X)),
@@ -37,12 +38,12 @@ ACTIVATIONS = {
 
 
 def named(names: Sequence[str]) -> tuple[Expr, ...]:
-    """Activations with their default parameters."""
+    """Returns the expressions of activations with their default parameters."""
     return tuple(_formula(ACTIVATIONS[name.lower()], None, None) for name in names)
 
 
 def clipped(formulas: Sequence[Expr], count: int, bound: float | None) -> tuple[Expr, ...]:
-    """Returns the first `count` formulas of an argument that is clipped to [-bound, bound]; None does not clip."""
+    """Clips the arguments of the first `count` formulas to [-bound, bound]; None: no clipping."""
     if bound is None:
         return tuple(formulas)
     return tuple(substitute(formula, [clip(X, -bound, bound)]) if index < count else formula
@@ -50,15 +51,15 @@ def clipped(formulas: Sequence[Expr], count: int, bound: float | None) -> tuple[
 
 
 def activations_of(node: OnnxNode, default: Sequence[str], clip_count: int, directions: int) -> list[tuple[Expr, ...]]:
-    """Returns the activations of each direction. Parameters are taken from their lists by those functions that have
-    any.
+    """Returns the activations of each direction. Functions with parameters take them from the attributes' lists in
+    order.
 
     Args:
         default: names for one direction.
-        clip_count: how many of them, from the first, the attribute `clip` applies to.
+        clip_count: the number of activations, from the first, whose argument attribute `clip` bounds.
 
     Raises:
-        MegccError: for an unknown name, or as many as no direction has.
+        MegccError: for an unknown name, or a wrong number of names.
     """
     names = node.attr("activations") or list(default) * directions
     names = [name.decode() if isinstance(name, bytes) else name for name in names]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TFLite's recurrent layers beyond ONNX's: hybrid ones with weights of 8 bits, which quantize their states dynamically
-in each step (He et al. 2018), projections, and layer-normalised gates (Ba et al. 2016)."""
+"""TFLite's recurrent layers with features that ONNX's lack: 8-bit weights with states that are quantised dynamically in
+each step (He et al. 2018), projections, and layer-normalised gates (Ba et al. 2016)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HALF, _HALF64 = np.float32(0.49999997), 0.49999999999999994
 
 
 def _nearest(values: np.ndarray, low: int, high: int) -> np.ndarray:
-    """Rounds, ties away from zero, within limits; NaN becomes the highest."""
+    """Rounds, ties away from zero, and clips; NaN becomes the upper limit."""
     bounded = np.where(values < high, values, np.float32(high))
     bounded = np.where(bounded > low, bounded, np.float32(low)).astype(np.float32)
     size = np.floor(np.abs(bounded) + _HALF)
@@ -28,7 +28,9 @@ def _nearest(values: np.ndarray, low: int, high: int) -> np.ndarray:
 
 
 def measured(rows: np.ndarray, asymmetric: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Quantises each row of floats [N,K] by its own range: 8-bit numbers less their zero point, and scales [N,1]."""
+    """Quantises each row of floats [N,K] by its own range. Returns 8-bit numbers minus their zero point, and scales
+    [N,1].
+    """
     if not asymmetric:
         size = np.abs(rows).max(1, keepdims=True)
         scale = np.where(size > 0, size / np.float32(127), np.float32(1)).astype(np.float32)
@@ -46,7 +48,7 @@ def measured(rows: np.ndarray, asymmetric: bool) -> tuple[np.ndarray, np.ndarray
 
 
 def _function(name: str, x: np.ndarray) -> np.ndarray:
-    """In float64, rounded to float32."""
+    """Computes an activation in float64, rounded to float32."""
     wide = x.astype(np.float64)
     made = {"sigmoid": lambda: 1 / (1 + np.exp(-wide)), "tanh": lambda: np.tanh(wide),
             "relu": lambda: np.maximum(wide, 0), "affine": lambda: wide}[name]()
@@ -54,7 +56,7 @@ def _function(name: str, x: np.ndarray) -> np.ndarray:
 
 
 def _product(rows: np.ndarray, weights: np.ndarray, scale: np.ndarray | float, asymmetric: bool) -> np.ndarray:
-    """rows [N,K] times weights [R,K], transposed; scale: of weights of 8 bits, one or one for each of R."""
+    """Multiplies rows [N,K] by the transpose of weights [R,K]. scale: of 8-bit weights, one or one for each of R."""
     if weights.dtype == np.float32:
         return rows @ weights.T
     centred, own = measured(rows, asymmetric)
@@ -69,15 +71,16 @@ def _normalised(gate: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.nd
 
 @register
 class RecurrentSteps(Operator):
-    """T: steps, N: batch, U: units, O: results, U without a projection; gates are i, f, c, o, three without an input
-    gate, which is 1 - f then, and one of a layer without cells, of which r makes the results.
+    """The steps of a layer. T: steps, N: batch, U: units, O: size of the output, which is U without a projection. The
+    gates are i, f, c, o; without an input gate f, c, o, and i is 1 - f; or one gate, for a layer without cells.
 
-    Operands: x float32 [T,N,G*U], what inputs add to the gates, with the biases unless they are normalised; r int8 or
-    float32 [G*U,O]; scales float32 [G+1] of r and of the projection, where they are int8; peepholes float32 [3,U] for
-    i, f, o; norms float32 [2,G*U], factors and biases of normalised gates; projection [O,U] of the type of r, and its
+    Operands: x float32 [T,N,G*U], the inputs' part of the gates, with the biases unless gates are normalised; r int8 or
+    float32 [G*U,O]; scales float32 [G+1] of r and of the projection, if they are int8; peepholes float32 [3,U] for
+    i, f, o; norms float32 [2,G*U], scales and biases of normalised gates; projection [O,U] of the dtype of r, and its
     bias float32 [O]; initial_h float32 [N,O] and initial_c [N,U], zeros if absent.
-    Attributes: `gates`; `activation`, of cells and their gate: tanh, relu or affine; `cell_clip`, `projection_clip`, 0
-    for none; `asymmetric`: what is quantised in a step gets a zero point; `results`, of Y [T,N,O], Y_h and Y_c.
+    Attributes: `gates`, their number; `activation`, of the cell and its gate: tanh, relu or affine; `cell_clip`,
+    `projection_clip`, 0 for none; `asymmetric`: states are quantised with a zero point; `results`: which of Y [T,N,O],
+    Y_h and Y_c there are.
     """
 
     kind = "recurrent_steps"
@@ -159,7 +162,7 @@ class RecurrentSteps(Operator):
 
 def _case(steps: int, batch: int, units: int, made: int = 0, gates=4, dtype="int8", asymmetric=False, peepholes=False,
           norms=False, clips=(0.0, 0.0), activation="tanh", states=False, bias=False, results=RESULTS) -> Case:
-    """made: results of a projection, 0 for none."""
+    """made: the size of a projection's result, 0 for none."""
     random, rows, outputs = np.random.default_rng(units + made), gates * units, made or units
     shapes = {0: (steps, batch, rows), 1: (rows, outputs), 2: (gates + 1,) if dtype == "int8" else None,
               3: (3, units) if peepholes else None, 4: (2, rows) if norms else None,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An LSTM layer of 8 bits with gates and cells of 16, as TFLite's reference kernel computes it: sigmoid and tanh are
-series and Newton's method in gemmlowp's fixed-point numbers (Jacob et al. 2018)."""
+"""An int8 LSTM with int16 gates and cells, as in TFLite's reference kernel: sigmoid and tanh are computed by series and
+Newton's method in gemmlowp's fixed-point numbers (Jacob et al. 2018)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ..base import Case, Operator, Types, register
 from ..quantized.rsqrt import inverse_root
 from ..quantized.softmax_int8 import rounding_shift
 
-#: Rows of the operand `factors`: a significand and a shift, as `rescale_fixed` takes them.
+#: Rows of the operand `factors`, each a significand and a shift as `rescale_fixed` takes them; the number of rows.
 RECURRENT, PEEPHOLES, HIDDEN, NORMS, PROJECTION, FACTORS = slice(0, 4), slice(4, 7), 7, slice(8, 12), 12, 13
 LIMIT = 2**15 - 1
-#: Whole bits that cells may have, and those of the gates.
+#: The most integer bits of cells, and the integer bits of the gates.
 MOST_BITS, GATE_BITS = 6, 3
 RESULTS = ("Y", "Y_h", "Y_c")
 
@@ -30,7 +30,7 @@ NEWTON = (23130, -15420)
 
 
 def high(a: np.ndarray, b) -> np.ndarray:
-    """(a * b) / 2^15 to the nearest, ties up: the product of two fixed-point numbers of 16 bits."""
+    """Returns (a * b) / 2^15 rounded to the nearest, ties up: the product of two 16-bit fixed-point numbers."""
     return (np.asarray(a, np.int64) * b + (1 << 14)) >> 15
 
 
@@ -39,8 +39,8 @@ def bounded(a: np.ndarray) -> np.ndarray:
 
 
 def exponential(a: np.ndarray, bits: int) -> np.ndarray:
-    """exp of numbers up to 0 with `bits` whole bits, in Q0.15: a series in what is left of the quarter, factors for the
-    bits above."""
+    """Returns exp of numbers ≤ 0 with `bits` integer bits, in Q0.15: a series for the fraction below a quarter, and one
+    factor for each bit above."""
     fraction = 15 - bits
     quarter = np.int64(1) << max(fraction - 2, 0)
     rest = (a & (quarter - 1)) - quarter
@@ -58,7 +58,7 @@ def exponential(a: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _newton(a: np.ndarray) -> np.ndarray:
-    """2 / (1 + a) of a in [0, 1] in Q0.15, as Q2.13."""
+    """Returns 2 / (1 + a) in Q2.13, for a in [0, 1] in Q0.15, by Newton's method."""
     half = (a + LIMIT + 1) >> 1
     x = NEWTON[0] + high(half, NEWTON[1])
     for _ in range(3):
@@ -67,14 +67,14 @@ def _newton(a: np.ndarray) -> np.ndarray:
 
 
 def sigmoid(a: np.ndarray) -> np.ndarray:
-    """Computes sigmoid of Q3.12, in Q0.15."""
+    """Returns the sigmoid of numbers in Q3.12, in Q0.15."""
     a = np.asarray(a, np.int64)
     upper = bounded(2 * _newton(exponential(-np.abs(a), GATE_BITS)))
     return np.where(a == 0, 1 << 14, np.where(a > 0, upper, LIMIT - upper))
 
 
 def tanh(a: np.ndarray, bits: int) -> np.ndarray:
-    """Computes tanh of numbers with `bits` whole bits, in Q0.15."""
+    """Returns tanh of numbers with `bits` integer bits, in Q0.15."""
     a = np.asarray(a, np.int64)
     size = bounded(4 * (_newton(exponential(-np.abs(a), bits + 1)) - (1 << 13)))
     return np.where(a == 0, 0, np.where(a > 0, size, -size))
@@ -85,10 +85,10 @@ def _requantized(a: np.ndarray, factor: np.ndarray) -> np.ndarray:
 
 
 def normalised(gate: np.ndarray, weights: np.ndarray, bias: np.ndarray, factor: np.ndarray, guard: int) -> np.ndarray:
-    """Returns rows of int16 less their mean and over their deviation, with ten more bits; times weights, plus a bias.
+    """Layer-normalises rows of int16 in fixed point with ten additional bits; times weights, plus a bias.
 
-    The number of units is a whole number of 2^20 here: the variance is exact only where it is a power of two. Overflows
-    of int32 wrap.
+    As in TFLite, the sum of squares is multiplied by 2^20 // units, so that the variance is exact only if the number of
+    units is a power of two. int32 overflow wraps.
     """
     units = gate.shape[1]
     mean = _towards_zero(gate.sum(1, keepdims=True) * 1024, units)
@@ -107,23 +107,23 @@ def _towards_zero(a: np.ndarray, by: int) -> np.ndarray:
 
 @register
 class LstmFixed(Operator):
-    """Steps of a layer. T: steps, N: batch, H: units, P: results, H of them without a projection; gates are i, f, c, o,
-    and without an input gate f, c, o.
+    """The steps of a layer. T: steps, N: batch, H: units, P: size of the output, which is H without a projection. The
+    gates are i, f, c, o, without an input gate f, c, o.
 
-    Operands: x int16 [T,N,G*H], what inputs and biases add to the gates, in Q3.12 unless they are normalised; r int8
-    [G*H,P]; bias int32 [G*H], what the zero point of the results takes off the products with r; factors int32 [13,2]:
-    significand and shift of the products with r for i, f, c, o, of those with the peepholes for i, f, o, of the cells'
-    results, of normalised i, f, c, o, and of the projection; peepholes int16 [3,H] for i, f, o; norms int16 and
+    Operands: x int16 [T,N,G*H], the inputs' and biases' part of the gates, in Q3.12 unless they are normalised; r int8
+    [G*H,P]; bias int32 [G*H], which corrects the products with r for the results' zero point; factors int32 [13,2]:
+    significand and shift of the products with r for i, f, c, o, of those with the peepholes for i, f, o, of the hidden
+    state, of normalised i, f, c, o, and of the projection; peepholes int16 [3,H] for i, f, o; norms int16 and
     norm_bias int32 [G,H], of normalised gates; projection int8 [P,H] and projection_bias int32 [P]; initial_h int8
     [N,P], the zero point if absent; initial_c int16 [N,H], 0 if absent.
-    Attributes: `cell_bits`, whole bits of a cell, 0 to 6; `cell_clip` and `projection_clip`, 0 for none; `zero`, the
-    results' zero point; `hidden_zero`, that of what is projected; `coupled`: there is no input gate, it is 1 - f;
-    `guards`: variances of i, f, c, o, for those that are below 1; `results`, of Y int8 [T,N,P], Y_h int8 [N,P] and Y_c
-    int16 [N,H].
+    Attributes: `cell_bits`, integer bits of a cell, 0 to 6; `cell_clip` and `projection_clip`, 0 for none; `zero`, the
+    results' zero point; `hidden_zero`, that of the hidden state before the projection; `coupled`: no input gate, i is
+    1 - f; `guards`: the variances of i, f, c, o that replace those below 1; `results`: which of Y int8 [T,N,P],
+    Y_h int8 [N,P] and Y_c int16 [N,H] there are.
 
-    Beside a projection TFLite takes peepholes and cells as if they were [P] and [N,P]: of its [N,H] numbers in a row
-    the first N*P have one, and the weight of each is that of its place modulo P. With attribute `apart` it takes each
-    sequence by itself: the first P units have one.
+    With a projection TFLite indexes peepholes and cells as if they were [P] and [N,P]: only the first N*P of the [N,H]
+    cells have peepholes, and the weight of each is that of its flat index modulo P. With attribute `apart` this is done
+    for each sequence separately: the first P units have peepholes.
     """
 
     kind = "lstm_fixed"
@@ -179,7 +179,7 @@ class LstmFixed(Operator):
                              + _requantized(sums[:, gate], own[gate])) for gate in range(gates)]
 
             def whole(gate: int, peephole: int | None = None, cell: np.ndarray = c, parts=parts) -> np.ndarray:
-                """Returns the sum of a gate from the end, which has this peephole."""
+                """Returns the sum of a gate. gate: its index, counted from the end. peephole: its row of peepholes."""
                 part = parts[gate]
                 if peepholes is not None and peephole is not None:
                     weights = np.zeros((batch, units), np.int64)
@@ -218,7 +218,7 @@ class LstmFixed(Operator):
 
 def _case(steps: int, batch: int, units: int, bits: int, clip=0, zero=0, coupled=False, peepholes=False, states=False,
           norms=False, made=0, separate=False, results=RESULTS) -> Case:
-    """made: results of a projection."""
+    """made: the size of a projection's result."""
     random = np.random.default_rng(units + bits)
     gates, outputs = 3 if coupled else 4, made or units
     rows = gates * units

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent layers: LSTM, GRU and the simple RNN, a layer an operator.
+"""Recurrent layers: LSTM, GRU and the simple RNN; each layer is an operator.
 
-The contribution of the input to the gates does not depend on earlier steps, so the importer computes it as one matrix
-product before the layer. The operators here compute the rest: the steps, which depend on each other.
+The inputs' part of the gates does not depend on earlier steps, so the importer computes it by one matrix product before
+the layer. The operators here compute the steps, which depend on each other.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, 
 
 
 class Recurrent(Operator):
-    """Steps of a layer. T: steps, N: batch, D: directions, G: gates, H: units.
+    """The steps of a layer. T: steps, N: batch, D: directions, G: gates, H: units.
 
-    Operands: x [T,N,D*G*H], what input and biases add to the gates, in ONNX's order of gates; r [D,G*H,H]; lengths
+    Operands: x [T,N,D*G*H], the part of inputs and biases in the gates, in ONNX's order of gates; r [D,G*H,H]; lengths
     int32 [N], the steps of each sequence (from the front of x in both directions); initial_h [D,N,H], zero if absent;
-    the last one, r_scale [D,G*H] or [1,1]: r is (r - `r_zero`) * r_scale, of int8 or uint8.
+    the last one, r_scale [D,G*H] or [1,1]: r is (r - `r_zero`) * r_scale, if it is int8 or uint8.
     Attributes: `direction`; `activations`, expressions; `results`, which of Y [T,D,N,H], Y_h [D,N,H] and Y_c [D,N,H]
-    there are; `quantised`: (result, element type, expression of it) of those that are stored as integers.
-    After the end of a sequence Y is zero; of an empty sequence Y_h and Y_c are zero too, as ONNX Runtime has it.
+    there are; `quantised`: (result, dtype, expression of it) for results that are stored as integers.
+    After the end of a sequence Y is zero. For an empty sequence Y_h and Y_c are zero too, as in ONNX Runtime.
 
-    gates: how many. default_activations: names, for one direction. clipped: how many of them, from the first, ONNX's
-    attribute `clip` bounds the argument of (not that of an LSTM's cell, as ONNX Runtime has it). states: the results
-    after Y; the operands from initial_h on begin with their initial values.
+    gates: their number. default_activations: names, for one direction. clipped: the number of activations, from the
+    first, whose argument ONNX's attribute `clip` bounds (not that of an LSTM's cell, as in ONNX Runtime). states: the
+    results after Y; their initial values are the first operands from initial_h on.
     """
 
     gates: int
@@ -76,13 +76,13 @@ class Recurrent(Operator):
 
     @classmethod
     def shapes(cls, directions: Dim, batch: Dim, units: Dim) -> tuple[tuple[Dim, ...], ...]:
-        """Returns the shapes of the operands from initial_h on, but for r_scale."""
+        """Returns the shapes of the operands from initial_h on, except r_scale."""
         raise NotImplementedError
 
     @classmethod
     def compute(cls, attrs: Attrs, x: np.ndarray, r: np.ndarray, lengths: np.ndarray | None = None,
                 *more: np.ndarray | None) -> tuple[np.ndarray, ...]:
-        """In float64. Raises ShapeError for lengths that are not in [0, T]."""
+        """Computes in float64. Raises ShapeError for lengths that are not in [0, T]."""
         (steps, batch), (directions, _, units) = x.shape[:2], r.shape
         if lengths is None:
             lengths = np.full(batch, steps)
@@ -142,9 +142,9 @@ def _gate(attrs: Attrs, index: int, value: np.ndarray) -> np.ndarray:
 class Lstm(Recurrent):
     """Gates i, o, f, c (Hochreiter and Schmidhuber 1997, with the forget gate and peepholes of Gers et al.).
 
-    Operands: initial_c [D,N,H]; peepholes [D,3*H]: what the cell adds to the gates i, o, f. Attribute `input_forget`:
-    the forget gate is 1 - i. Attribute `cell_clip`, where there is one: the cell stays between it and its negative.
-    Activations f (of the gates), g (of the cell's input), h (of the cell).
+    Operands: initial_c [D,N,H]; peepholes [D,3*H], weights from the cell to the gates i, o, f. Attributes:
+    `input_forget`: the forget gate is 1 - i; `cell_clip`, optional: the bound of the cell's magnitude. Activations f
+    (of the gates), g (of the cell's input), h (of the cell).
     """
 
     kind = "lstm"
@@ -180,8 +180,8 @@ class Lstm(Recurrent):
 
 @register
 class Gru(Recurrent):
-    """Gates z, r, h (Cho et al. 2014). Operand: bias [D,H], added to h's recurrent product; only where the attribute
-    `linear_before_reset` says that the reset gate multiplies this sum and not the last output.
+    """Gates z, r, h (Cho et al. 2014). Attribute `linear_before_reset`: the reset gate multiplies h's recurrent product
+    plus operand bias [D,H], instead of the previous output; otherwise there is no bias.
     """
 
     kind = "gru"
@@ -252,7 +252,7 @@ class _Import:
         self.attrs = {"direction": direction, "results": ("Y", *declaration.states)}
         if declaration is Lstm:
             self.attrs["input_forget"] = bool(node.attr("input_forget", 0))
-            if node.attr("cell_clip", 0.0):  # no attribute of ONNX
+            if node.attr("cell_clip", 0.0):  # our own attribute, not ONNX's
                 self.attrs["cell_clip"] = node.attr("cell_clip")
         if declaration is Gru:
             self.attrs["linear_before_reset"] = bool(node.attr("linear_before_reset", 0))
@@ -271,7 +271,7 @@ class _Import:
                      for value, perm in zip(results, ((2, 0, 1, 3), (1, 0, 2), (1, 0, 2)), strict=False))
 
     def split(self, operands: Sequence[str], activations: Sequence[tuple[Expr, ...]]) -> tuple[str, ...]:
-        """Two directions whose activations differ, as two layers."""
+        """Emits two directions with different activations as two layers."""
         axes = (2, 0, None, 0, 0, 0)
         parts = []
         for d, direction in enumerate(("forward", "reverse")):
@@ -283,7 +283,7 @@ class _Import:
                      for values, axis in zip(zip(*parts, strict=True), (1, 0, 0), strict=False))
 
     def part(self, value: str, axis: int, index: int, count: int) -> str:
-        """Part `index` of `count` equal parts of a value along an axis."""
+        """Emits part `index` of `count` equal parts of a value along an axis."""
         size = self.node.type_of(value).shape[axis] // count
         return self.node.emit("slice", (value,), axes=(axis,), starts=(index * size,), ends=((index + 1) * size,),
                               steps=(1,))[0]
@@ -292,8 +292,7 @@ class _Import:
         return self.node.emit("reshape", (value,), shape=shape)[0]
 
     def projection(self) -> str:
-        """Computes the contribution of input and biases to the gates, for all steps and directions at once:
-        [T,N,D*G*H]."""
+        """Emits the part of inputs and biases in the gates, for all steps and directions: [T,N,D*G*H]."""
         node, columns = self.node, self.directions * self.gates * self.units
         x = node.inputs[0]
         if self.batch_first:
@@ -306,7 +305,7 @@ class _Import:
         if node.has(3):
             bias = self.bias(1)
             if self.attrs.get("linear_before_reset"):
-                # The bias of the gate h is inside what the reset gate multiplies: the kernel adds it.
+                # The reset gate multiplies the bias of gate h too, so the kernel adds it.
                 kept = np.array([1, 1, 0], np.dtype(node.type(3).dtype)).reshape(1, 1, 3, 1)
                 (bias,) = node.emit("mul", (bias, node.constant(kept)))
             (bias,) = node.emit("add", (self.bias(0), bias))
@@ -314,7 +313,7 @@ class _Import:
         return node.emit("matmul", operands, trans_a=0, trans_b=1)[0]
 
     def bias(self, which: int) -> str:
-        """Bias of the input (0) or of the recurrent product (1): [D,1,G,H]."""
+        """Emits the bias of the input (0) or of the recurrent product (1): [D,1,G,H]."""
         return self.part(self.reshape(self.node.inputs[3], self.directions, 2, self.gates, self.units), 1, which, 2)
 
     def hidden_bias(self) -> str:
@@ -324,18 +323,18 @@ class _Import:
         return self.reshape(self.part(self.bias(1), 2, 2, 3), self.directions, self.units)
 
     def lengths(self) -> str:
-        """sequence_lens, unless every sequence is known to be whole."""
+        """Returns sequence_lens, "" if every sequence is known to have full length."""
         if self.node.is_const(4) and isinstance(self.steps, int) and (self.node.const(4) == self.steps).all():
             return ""
         return self.node.inputs[4] if self.node.has(4) else ""
 
     def optional(self, index: int) -> str:
-        """Returns an operand that counts as zero where it is absent."""
+        """Returns an operand whose default is zero, "" if it is absent or zero."""
         absent = not self.node.has(index) or (self.node.is_const(index) and not self.node.const(index).any())
         return "" if absent else self.node.inputs[index]
 
     def state(self, index: int) -> str:
-        """initial_h or initial_c: [D,N,H]."""
+        """Emits initial_h or initial_c: [D,N,H]."""
         value = self.optional(index)
         if value and self.batch_first:
             (value,) = self.node.emit("transpose", (value,), perm=(1, 0, 2))
@@ -346,8 +345,8 @@ def _case(declaration: type[Recurrent], units: int, batch: int = 1, steps: int =
           lengths: Sequence[int] = (), states: bool = False, extra: bool = False, constant: bool = True,
           results: Sequence[str] = (), activations: Sequence[str] = (), clip: float | None = None, weights: str = "",
           scales: int = 1, stored: Sequence[str] = (), **attrs) -> Case:
-    """extra: with peepholes or the bias of a GRU's gate h. weights: their element type, if it is one of bytes. scales:
-    for all rows of them, or (0) for each. stored: element types of the results that are quantised."""
+    """extra: with peepholes or the bias of a GRU's gate h. weights: the 8-bit dtype of quantised weights. scales: the
+    scale of all rows, or 0 for one in each row. stored: dtypes of the results that are quantised."""
     directions = len(DIRECTIONS[direction])
     columns = declaration.gates * units
     operands = [f32(steps, batch, directions * columns), f32(directions, columns, units),
@@ -364,7 +363,7 @@ def _case(declaration: type[Recurrent], units: int, batch: int = 1, steps: int =
     attrs = {"direction": direction, "results": tuple(results) or ("Y", *declaration.states),
              "activations": clipped(formulas, declaration.clipped, clip), **attrs}
     generator = np.random.default_rng(units)
-    # Weights of a size at which errors do not grow from step to step.
+    # Weights are so small that errors do not grow from step to step.
     drawn = generator.standard_normal((directions, columns, units)) / (1 + units) ** 0.5
     values = {1: drawn.astype(np.float32)}
     if weights:

@@ -15,7 +15,7 @@ from ..ir.narrow import narrowed, widened
 from ..ir.types import DTYPES, TensorType
 from .base import OnnxNode, Operator, Types
 
-#: Slice bounds from here on mean the end of the axis.
+#: Slice bounds from this one on mean the end of the axis.
 FAR = 2**31 - 1
 
 
@@ -23,7 +23,7 @@ def axis_of(axis: int, rank: int) -> int:
     """Returns the axis counted from the front.
 
     Raises:
-        ShapeError: where the tensor has no such axis.
+        ShapeError: if the tensor has no such axis.
     """
     if not -rank <= axis < rank:
         raise ShapeError(f"axis {axis} of a tensor with {rank} axes")
@@ -31,7 +31,7 @@ def axis_of(axis: int, rank: int) -> int:
 
 
 def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Returns the axes counted from the front, sorted; each may be named once."""
+    """Returns the axes counted from the front, sorted. Raises ShapeError if one is repeated."""
     result = tuple(sorted(axis_of(int(axis), rank) for axis in axes))
     if len(set(result)) != len(result):
         raise ShapeError(f"axes {tuple(axes)} name one axis twice")
@@ -39,7 +39,7 @@ def axes_of(axes: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def arange_along(node: OnnxNode, extent: Dim, axis: int, rank: int) -> str:
-    """0, 1, … of int64 along one axis of an extent, the other axes being 1; a constant where the extent is known."""
+    """Emits 0, 1, … below `extent` as int64 along one axis, with extent 1 for the others; a constant if it is known."""
     if not isinstance(extent, int):
         return node.emit("reshape", (ramp(node, extent, "int64"),),
                          shape=tuple(extent if i == axis else 1 for i in range(rank)))[0]
@@ -48,16 +48,15 @@ def arange_along(node: OnnxNode, extent: Dim, axis: int, rank: int) -> str:
 
 
 def ramp(node: OnnxNode, count: Dim, dtype: str) -> str:
-    """0, 1, … below an extent."""
+    """Emits 0, 1, … below an extent."""
     (ones,) = node.emit("expand", (node.constant(np.ones(1, np.dtype(dtype))),), shape=(count,))
     return node.emit("cumsum", (ones,), axis=0, exclusive=True, reverse=False)[0]
 
 
 def require_on_axes(indices: np.ndarray, extents: Sequence[Dim]) -> None:
-    """Raises ShapeError for an index that lies outside of its axis.
+    """Raises ShapeError for an index that is out of bounds.
 
-    extents: of the axis that all indices are into; or of several, where the last axis of `indices` holds points with an
-    index into each.
+    extents: that of the indexed axis; or several, if the last axis of `indices` holds one index for each of them.
     """
     columns = indices.reshape(-1, len(extents)).T if indices.size else ()
     for column, extent in zip(columns, extents, strict=False):
@@ -67,7 +66,7 @@ def require_on_axes(indices: np.ndarray, extents: Sequence[Dim]) -> None:
 
 def require_accepted(declaration: type[Operator], attrs: Attrs, types: Types, known: Sequence[np.ndarray | None]) \
         -> None:
-    """Raises ShapeError for an operand that is known, and has numbers that the operator does not take."""
+    """Raises ShapeError if a known operand has values that the operator does not accept."""
     indexed = declaration.indexed(attrs, types)
     for index, (low, high) in declaration.accepted(attrs, types).items():
         array = known[index] if index < len(known) else None
@@ -83,7 +82,7 @@ def require_accepted(declaration: type[Operator], attrs: Attrs, types: Types, kn
 def broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
     """Returns the shape that operands of an elementwise operator broadcast to, by numpy's rule.
 
-    An extent that is not known is not taken to be 1: it has to be that of the other operands.
+    A symbolic extent is assumed not to be 1: it must equal that of the other operands.
     """
     why = f"shapes {' and '.join(map(shape_text, shapes))} do not broadcast"
     rank = max(map(len, shapes))
@@ -102,13 +101,13 @@ def broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
 
 
 def common(a: Dim, b: Dim, why: str) -> Dim:
-    """Returns the extent of an axis that two operands share; they are required to be equal."""
+    """Returns the common extent of an axis of two operands, which are required to be equal. why: for the error text."""
     require_equal(a, b, why)
     return b if isinstance(b, int) else a
 
 
 def same_dtype(*types: TensorType | None) -> str:
-    """Returns the element type that all operands have."""
+    """Returns the dtype that all operands have; raises ShapeError if they differ."""
     dtypes = {type_.dtype for type_ in types if type_ is not None}
     if len(dtypes) != 1:
         raise ShapeError(f"operands have different element types: {', '.join(sorted(dtypes))}")
@@ -122,7 +121,7 @@ def shape_text(shape: Sequence[Dim]) -> str:
 def saturate(array: np.ndarray, dtype: str, stored_saturates: bool = True, rounding: str = "up") -> np.ndarray:
     """Converts as the C code does: floats to integers saturate and NaN becomes 0, integers wrap.
 
-    stored_saturates, rounding: of types that only store numbers, such as floats of 8 bits (ir/narrow.py).
+    stored_saturates, rounding: for storage-only dtypes, such as 8-bit floats (ir/narrow.py).
     """
     array = widened(array)
     if DTYPES[dtype].carrier:
@@ -141,7 +140,7 @@ def saturate(array: np.ndarray, dtype: str, stored_saturates: bool = True, round
 
 def computed(declaration: type[Operator], attrs: Attrs, operands: Sequence[np.ndarray | None],
              dtypes: Sequence[str]) -> list[np.ndarray]:
-    """Runs an operator's `compute` where operands or results have types that only store numbers."""
+    """Runs an operator's `compute` with conversions of operands and results that have storage-only dtypes."""
     if not declaration.on_bits:
         operands = [array if array is None else widened(array) for array in operands]
     results = map(np.asarray, declaration.compute(attrs, *operands))
@@ -150,9 +149,9 @@ def computed(declaration: type[Operator], attrs: Attrs, operands: Sequence[np.nd
 
 
 def slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
-    """First index and number of elements of start:end:step on an axis, by ONNX's clamping rules.
+    """Returns the first index and the number of elements of start:end:step on an axis, by ONNX's clamping rules.
 
-    An index that is not known until the model runs has to lie on the axis then.
+    An index that is known only at run time must be within the axis.
     """
     def clamped(index: Dim, low: Dim, high: Dim) -> Dim:
         if isinstance(index, int) and index < 0:
@@ -173,7 +172,7 @@ def slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]
         first, last = clamped(start, 0, extent), clamped(end, 0, extent)
         count = ceildiv(last - first, step)
     else:
-        # In an empty range, the first index is the one before it.
+        # For an empty axis, the first index with a negative step is -1.
         front = min(extent - 1, 0) if isinstance(extent, int) else -1 if counted(extent) else 0
         first, last = clamped(start, front, extent - 1), clamped(end, -1, extent - 1)
         count = ceildiv(first - last, -step)
@@ -184,7 +183,7 @@ def slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]
 
 
 def counted_ends(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
-    """start and end clamped, where one of the three depends on what a run counts, which may be few or nothing."""
+    """Clamps start and end if they or the extent depend on unbacked symbols, which may be small or 0."""
     if not counted(extent, start, end):
         return _last(extent, start, end) if step == 1 else (start, end)
 
@@ -210,8 +209,7 @@ def counted_ends(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim
 
 
 def _last(extent: Dim, start: Dim, end: Dim) -> tuple[Dim, Dim]:
-    """start and end of a slice of step 1 that counts from the end of an axis, which may be shorter than that: then it
-    begins at 0."""
+    """Returns start and end of a slice of step 1 that counts from the end. It begins at 0 if the axis is shorter."""
     if not isinstance(start, int) or not isinstance(end, int) or not -FAR < start < 0 or never_above(-start, extent):
         return start, end
     first = dim_max(extent + start, 0)
@@ -223,7 +221,7 @@ def _last(extent: Dim, start: Dim, end: Dim) -> tuple[Dim, Dim]:
 
 
 def slice_axes(attrs: Attrs, shape: Sequence[Dim]) -> dict[int, tuple[Dim, Dim, int]]:
-    """axis -> (first index, number of elements, step) of a slice."""
+    """Returns axis -> (first index, number of elements, step) of a slice."""
     if any(step == 0 for step in attrs.steps):
         raise ShapeError("a step is 0")
     return {axis: (*slice_range(shape[axis], start, end, step), step)

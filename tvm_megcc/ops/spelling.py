@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Emits ONNX's operators from the importers of others: `onnx_operator(node, "Softmax", x, axis=-1)`."""
+"""Emits ONNX operators from importers of other operators: `onnx_operator(node, "Softmax", x, axis=-1)`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from ..errors import MegccError
 from .base import DECOMPOSITIONS, OPERATORS, OnnxNode
 
-#: The operator set whose rules they follow.
+#: The default operator set of the emitted operators.
 OPSET = 22
 
 
 def onnx_operators(node: OnnxNode, kind: str, *inputs: str, outputs: int = 1, opset: int = OPSET,
                    **attributes) -> tuple[str, ...]:
-    """Emits ONNX's operator `kind` on these operands, "" for an absent one. The node gives its origin only."""
+    """Emits ONNX operator `kind` on these operands, "" for an absent one. The node only determines the origin."""
     spelled = copy(node)
     while inputs and not inputs[-1]:
         inputs = inputs[:-1]
@@ -32,33 +32,29 @@ def onnx_operators(node: OnnxNode, kind: str, *inputs: str, outputs: int = 1, op
 
 
 def onnx_operator(node: OnnxNode, kind: str, *inputs: str, opset: int = OPSET, **attributes) -> str:
-    """Returns the first result of one."""
+    """Emits an ONNX operator and returns its first result."""
     return onnx_operators(node, kind, *inputs, opset=opset, **attributes)[0]
 
 
 def given(node: OnnxNode, index: int) -> str:
-    """Operand `index`, "" where it is absent."""
+    """Returns operand `index`, "" if it is absent."""
     return node.inputs[index] if node.has(index) else ""
 
 
 def number(node: OnnxNode, value: float, dtype: str) -> str:
-    """Returns a constant of one number."""
+    """Adds a scalar constant."""
     return node.constant(np.array(value, np.dtype(dtype)))
 
 
 def no_attributes(node: OnnxNode, *names: str) -> None:
-    """Raises:
-        MegccError: where the node has one of these attributes, which would change what it means, set.
-    """
+    """Raises MegccError if one of these attributes, which are not supported, is set."""
     for name in names:
         if node.attr(name, 0):
             raise MegccError(f"attribute {name} = {node.attr(name)} is not supported")
 
 
 def no_operands(node: OnnxNode, *indices: int, what: str) -> None:
-    """Raises:
-        MegccError: where the node has one of these operands.
-    """
+    """Raises MegccError if the node has one of these operands, which are not supported."""
     for index in indices:
         if node.has(index):
             raise MegccError(f"operand {index} ({what}) is not supported")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of words in a string: how often each of a table occurs."""
+"""Counts n-grams: how often each sequence of words in a table occurs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..spelling import number
 
 @register
 class CountGrams(Operator):
-    """How often grams of a table occur in each row of x [B, C]: float32 [B, `columns`].
+    """Counts the n-grams of a table in each row of x [B, C]: float32 [B, `columns`].
 
-    Attributes: `sizes` lists how many grams of each number of words there are, as (words, grams), each number once;
-    `skips` is how many words may be left out between two of a gram, as many between all. Operands: the table int64,
-    grams of one size after those of another, each sorted; the column of each gram, int32.
+    Attributes: `sizes`: (n, number of n-grams) for each n; `skips`: the most words to skip between consecutive words of
+    an n-gram, the same number between all. Operands: the table int64, with the n-grams of each n after those of the one
+    before, sorted; the column of each n-gram, int32.
     """
 
     kind = "count_grams"
@@ -51,7 +51,7 @@ class CountGrams(Operator):
 
 
 def tables(grams: dict[tuple[int, ...], int]) -> tuple[tuple[tuple[int, int], ...], np.ndarray, np.ndarray]:
-    """Attribute `sizes` and both tables of grams and their columns."""
+    """Returns attribute `sizes`, the table of n-grams, and their columns."""
     ordered = sorted(grams, key=lambda gram: (len(gram), gram))
     sizes = sorted({len(gram) for gram in ordered})
     return (tuple((size, sum(len(gram) == size for gram in ordered)) for size in sizes),
@@ -61,7 +61,7 @@ def tables(grams: dict[tuple[int, ...], int]) -> tuple[tuple[tuple[int, int], ..
 
 @decomposes("TfIdfVectorizer")
 def tf_idf(node: OnnxNode) -> tuple[str, ...]:
-    """Counts, or whether there are any, times weights."""
+    """Imports TfIdfVectorizer: counts (TF), presence (IDF), or counts (TFIDF), with weights for the last two."""
     least, most, mode = node.attr("min_gram_length"), node.attr("max_gram_length"), node.attr("mode")
     strings, starts, columns = node.strings("pool_strings"), node.attr("ngram_counts"), node.attr("ngram_indexes")
     pool = (node.attr("pool_int64s") or []) if strings is None else strings.tolist()

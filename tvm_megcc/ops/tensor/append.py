@@ -23,7 +23,7 @@ def _case(shape: tuple[int, ...], count: int, axis: int, at: int, dtype: str = "
 
 @register
 class Append(Operator):
-    """y = x, but y[…, at + i, …] = rows[…, i, …] along `axis`; at: int64 [1]. Rows that do not fit fail."""
+    """y = x with y[…, at + i, …] = rows[…, i, …] along `axis`; at: int64 [1]. A run whose rows do not fit fails."""
 
     kind = "append"
     operands = ("x", "rows", "at")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copy, which memory forwarding inserts where a view is not possible, and BitCast."""
+"""Copy, which passes insert where a view is not possible, and BitCast."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..memory import same_memory
 
 @register
 class Copy(Operator):
-    """The same tensor in memory of its own."""
+    """Copies a tensor to memory of its own."""
 
     kind = "copy"
     cases = (Case((f32(2, 5, 3, 4),)), Case((f32(),)), Case((((7,), "int64"),)))
@@ -33,7 +33,7 @@ class Copy(Operator):
 
 @register
 class BitCast(Operator):
-    """The bits of each element as one of attribute `dtype`, which has as many."""
+    """Reinterprets the bits of each element as attribute `dtype`, which has the same size."""
 
     kind = "bitcast"
     onnx = ("BitCast",)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators with data-dependent extents. If the model states the number of elements, a run that finds another number
-fails; otherwise the run computes it, and it becomes an extent."""
+"""Operators with data-dependent extents. If the model declares the number of elements, a run that finds another number
+fails. Otherwise the number is an unbacked symbol that the run computes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def _found(count: int, found: int) -> None:
 
 @register
 class Extent(Operator):
-    """The operand as it is; from here on `symbol` has the value of its element number `element`, at most `bound`, which
-    is None for no limit. With the attribute `required` that is asked for even where nothing depends on it."""
+    """Defines unbacked `symbol` as element `element` of the operand, at most `bound`, None for no limit. The result is
+    the operand unchanged. With attribute `required` the bound is checked even if nothing depends on the symbol."""
 
     kind = EXTENT
 
@@ -55,8 +55,7 @@ class Extent(Operator):
 
 @register
 class NonZero(Operator):
-    """Indices of the elements that are not 0, a column each, in row-major order. Attribute `count`: how many there
-    are."""
+    """The indices of the nonzero elements, int64 [rank, count], in row-major order. Attribute `count`: their number."""
 
     kind = "nonzero"
     cases = (Case((((3, 5), "bool"),), {"count": 4}, values={0: np.isin(np.arange(15), (0, 3, 9, 14))}),
@@ -79,7 +78,7 @@ class NonZero(Operator):
 
 @register
 class CountNonZero(Operator):
-    """How many elements are not 0, int64."""
+    """The number of nonzero elements, int64."""
 
     kind = "count_nonzero"
     cases = (Case((((3, 5), "bool"),)), Case((f32(2, 3, 4),), values={0: np.where(np.arange(24) % 5, 0.0, -0.5)}),
@@ -95,7 +94,7 @@ class CountNonZero(Operator):
 
 
 def _counted(node: OnnxNode, value: str, stated: Dim | None) -> str:
-    """Where the value is not 0: [rank, as many as stated, or as there are]."""
+    """Emits the indices of the nonzero elements: [rank, n]; n is `stated` or, if None, data-dependent."""
     if stated is None:
         stated = node.count(node.emit("count_nonzero", (value,))[0], node.type_of(value).size)
     return node.emit("nonzero", (value,), count=stated)[0]
@@ -104,7 +103,7 @@ def _counted(node: OnnxNode, value: str, stated: Dim | None) -> str:
 @decomposes("NonZero")
 def non_zero(node: OnnxNode) -> tuple[str, ...]:
     value, declared = node.inputs[0], node.declared()
-    if not node.type(0).rank:  # no axis has an index: ONNX wants [0, 1], or [0, 0] of a 0
+    if not node.type(0).rank:  # a scalar has no axes: ONNX gives [0, 1], or [0, 0] for 0
         count = node.count(node.emit("count_nonzero", (value,))[0], 1)
         return node.emit("expand", (node.constant(np.zeros((0, 1), np.int64)),), shape=(0, count))
     if node.is_const(0):
@@ -114,7 +113,7 @@ def non_zero(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("Compress")
 def compress(node: OnnxNode) -> tuple[str, ...]:
-    """Slices of an axis, or elements of all, where a condition holds."""
+    """Imports Compress: slices of an axis, or elements of the flattened operand, for which a condition holds."""
     value, axis, declared = node.inputs[0], node.attr("axis"), node.declared()
     if axis is None:
         (value,) = node.emit("reshape", (value,), shape=(node.type(0).size,))
@@ -132,13 +131,12 @@ def compress(node: OnnxNode) -> tuple[str, ...]:
 
 @register
 class NonMaxSuppression(Operator):
-    """Batch, class and box of each box that no better one of its class overlaps: int64 [count, 3], of each batch and
-    class the best first, of equals the first one.
+    """Non-maximum suppression: (batch, class, box) of each box that no better box of its class overlaps, int64
+    [count, 3]; for each batch element and class the best first, of equal scores the first.
 
-    Operands: boxes [B, N, 4], two corners each, scores [B, C, N]; numbers [1]: how many of each class at most (int64),
-    the share of the area of both beyond which the worse box goes, and the score above which boxes count. Attributes
-    `count`; `counted`: that is the room for them, and the second result, int64 [], says how many there are, also where
-    they are more.
+    Operands: boxes [B, N, 4], two corners each; scores [B, C, N]; scalars [1]: the most boxes of each class (int64),
+    the IoU above which the worse box is dropped, and the score that boxes must exceed. Attributes: `count`; `counted`:
+    then `count` is the capacity, and the second result, int64 [], is the number of boxes, which may exceed it.
     """
 
     kind = "non_max_suppression"
@@ -192,7 +190,7 @@ def _best(boxes: np.ndarray, scores: np.ndarray, most: int, overlap: float, leas
 
 @decomposes("NonMaxSuppression")
 def non_max_suppression(node: OnnxNode) -> tuple[str, ...]:
-    """boxes, scores, how many of each class, the share of overlap, the least score."""
+    """Operands: boxes, scores, the most boxes of each class, the IoU threshold, the score threshold."""
     boxes, declared = node.inputs[0], node.declared()
     if node.attr("center_point_box", 0):
         boxes = _corners(node, boxes)
@@ -212,8 +210,8 @@ def non_max_suppression(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _corners(node: OnnxNode, boxes: str) -> str:
-    """Boxes as centre (x, y), width and height, as two corners (y, x). A negative width is empty as 0 is, while of two
-    corners either may be the higher one.
+    """Converts boxes from centre (x, y), width and height to two corners (y, x). A negative width counts as 0, since
+    two corners may be in either order.
     """
     x, y, width, height = (node.emit("slice", (boxes,), axes=(2,), starts=(i,), ends=(i + 1,), steps=(1,))[0]
                            for i in range(4))

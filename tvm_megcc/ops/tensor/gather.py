@@ -20,7 +20,7 @@ from .move import emit_slice
 
 @register
 class Gather(Operator):
-    """Slices of `x` along `axis` at `indices`, negative ones counted from the end."""
+    """The slices of `x` along `axis` at `indices`, of which negative ones count from the end."""
 
     kind = "gather"
     operands = ("x", "indices")
@@ -109,8 +109,8 @@ class GatherElements(Operator):
 
 @register
 class GatherPointsOperator(Operator):
-    """y[b][i] = x[b][point[b][i]] where the last axis of the indices is a point; attribute `batch`: leading axes in
-    common."""
+    """ONNX's GatherND: y[b][i] = x[b][point[b][i]], with a point along the last axis of the indices. Attribute `batch`:
+    the number of common leading axes."""
 
     kind = "gather_nd"
     operands = ("x", "indices")
@@ -150,7 +150,7 @@ class GatherPointsOperator(Operator):
 
 
 def _depth(node: OnnxNode) -> Dim:
-    """How many places a OneHot has, which may be a number of any type."""
+    """Returns the depth of a OneHot, whose operand may have any dtype."""
     if node.is_const(1):
         return int(node.const(1, "depth").reshape(-1)[0])
     (depth,) = node.emit("reshape", cast_to(node, node.inputs[1], "int64"), shape=())
@@ -159,7 +159,7 @@ def _depth(node: OnnxNode) -> Dim:
 
 @decomposes("OneHot")
 def one_hot(node: OnnxNode) -> tuple[str, ...]:
-    """`off` and `on` chosen by whether the index is the place on the new axis."""
+    """Imports OneHot: `on` where the position on the new axis equals the index, else `off`."""
     indices, values = node.type(0), node.inputs[2]
     axis = axis_of(node.attr("axis", -1), indices.rank + 1)
     shape = node.stated(1)

@@ -81,7 +81,7 @@ class Relayout(Operator):
 
 @register
 class Concat(Operator):
-    """The operands one after the other along `axis`."""
+    """Concatenates the operands along `axis`."""
 
     kind = "concat"
     fan_in = 32
@@ -127,7 +127,7 @@ class Concat(Operator):
 
 @register
 class Slice(Operator):
-    """x[start:end:step] along some axes, with ONNX's rules for what lies outside.
+    """x[start:end:step] along some axes, with ONNX's clamping of bounds.
 
     Attributes `axes`, `starts`, `ends`, `steps`, of equal length; axes are not negative.
     """
@@ -157,7 +157,7 @@ class Slice(Operator):
 
     @staticmethod
     def view_offset(attrs: Attrs, inputs, outputs) -> Dim | None:
-        """A slice is a view if it is one run of memory: unit axes, then one cut axis, then whole axes."""
+        """Returns the offset if the slice is contiguous: axes of extent 1, then one sliced axis, then whole axes."""
         x, y = inputs[0], outputs[0]
         block = x.layout.block
         if x.layout != y.layout or (block and not (x.is_static and y.is_static)):
@@ -214,7 +214,7 @@ def emit_slice(node: OnnxNode, value: str, axis: int, start: Dim, end: Dim) -> s
 
 @decomposes("Split")
 def split(node: OnnxNode) -> tuple[str, ...]:
-    """One slice an output."""
+    """Imports Split as one slice for each output."""
     axis = axis_of(node.attr("axis", 0), node.type(0).rank)
     extent = node.type(0).shape[axis]
     declared = [node.stated(1, output) for output in range(node.num_outputs)] if node.opset >= 13 else [None]
@@ -245,7 +245,7 @@ PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge", "wrap
 
 @register
 class Pad(Operator):
-    """Elements added around. Attributes `before`, `after` (an entry an axis, negative crops), `mode`, `value`.
+    """Pads. Attributes: `before`, `after` (an entry for each axis; a negative one crops), `mode`, `value`.
 
     mode: "constant" (of `value`), "reflect" (without repeating the border), "edge", "wrap".
     """
@@ -306,7 +306,7 @@ class Pad(Operator):
         if mode not in PAD_MODES:
             raise MegccError(f"mode '{mode}' is not supported; one of {', '.join(PAD_MODES)}")
         value_name = node.inputs[0]
-        # Cropping is a slice, before anything is added.
+        # Negative pads become a slice before the padding.
         for axis, low, high, first, last in zip(axes, added, added[len(axes):], cropped, cropped[len(axes):],
                                                 strict=False):
             before[axis], after[axis] = low, high
@@ -327,7 +327,7 @@ class Pad(Operator):
 
 @register
 class Tile(Operator):
-    """The operand repeated. Attribute `repeats`: an entry an axis."""
+    """Repeats the operand. Attribute `repeats`: an entry for each axis."""
 
     kind = "tile"
     onnx = ("Tile",)
@@ -362,7 +362,7 @@ class Tile(Operator):
 
 
 def regroup(node: OnnxNode, value: str, split_: Sequence[Dim], perm: Sequence[int], joined: Sequence[Dim]) -> str:
-    """reshape → transpose → reshape."""
+    """Emits reshape → transpose → reshape."""
     (value,) = node.emit("reshape", (value,), shape=tuple(split_))
     (value,) = node.emit("transpose", (value,), perm=tuple(perm))
     (value,) = node.emit("reshape", (value,), shape=tuple(joined))

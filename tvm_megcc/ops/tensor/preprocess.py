@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Preprocessing of data from a camera or a microphone into the input that a network was trained on: in one pass over
-the data."""
+"""Preprocesses data from a camera or a microphone into a network's input, in one pass over the data."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ from ..base import Case, Operator, f32, register
 class ConvertInput(Operator):
     """y[n, c, …] = (float32(x[n, c, …]) - mean[c]) * scale[c].
 
-    Attributes: `channels_last`: x is [N, …, C]; `reverse`: channel c of y is made from channel C - 1 - c of x.
-    Operands: x of any element type; mean and scale float32 [C], or [1] for all.
+    Attributes: `channels_last`: x is [N, …, C]; `reverse`: channel c of y is computed from channel C - 1 - c of x.
+    Operands: x of any dtype; mean and scale float32 [C], or [1] for all channels.
     """
 
     kind = "convert_input"

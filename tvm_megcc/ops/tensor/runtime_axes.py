@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Axes that only a run knows: computes the operator for each possible axis and selects one result."""
+"""Handles axes that are operands known only at run time: computes the operator for each possible axis, and selects one
+result."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ from ..rules import shape_text
 
 
 def of_run_time_axis(node: OnnxNode, index: int, axes: Sequence[int], make: Callable[[int], str]) -> tuple[str, ...]:
-    """Applies `make` to the axis that operand `index` names. All results have one shape, or those count that have the
-    one that the model states."""
+    """Applies `make` to the axis in operand `index`. All results must have the same shape, or the model must declare a
+    shape, which excludes other axes."""
     results: dict[int, str] = {}
     for axis in axes:
-        with suppress(ShapeError):  # this axis cannot be meant
+        with suppress(ShapeError):  # the axis is impossible
             results[axis] = make(axis)
     shapes = {axis: node.type_of(value).shape for axis, value in results.items()}
     stated = node.stated(index)
@@ -40,8 +41,8 @@ def of_run_time_axis(node: OnnxNode, index: int, axes: Sequence[int], make: Call
 
 def of_run_time_axes(node: OnnxNode, index: int, candidates: Collection[tuple[int, ...]], free: Collection[int],
                      make: Callable[[tuple[int, ...]], tuple[str, ...]]) -> tuple[str, ...]:
-    """Applies `make` to the axes that operand `index` names, which are one of the candidates; axes that are `free` may
-    be named or not."""
+    """Applies `make` to the axes in operand `index`, which must be one of the candidates. The axes in `free` are
+    ignored when they are compared."""
     named = _named(node, index, node.type(0).rank)
     (first, *others) = sorted(candidates)
     values = make(first)
@@ -61,7 +62,7 @@ def _all(node: OnnxNode, conditions: Sequence[str]) -> str:
 
 
 def _named(node: OnnxNode, index: int, rank: int) -> Callable[[int], str]:
-    """Whether an operand, one axis or several, names an axis."""
+    """Returns a function that emits whether an operand, one axis or several, contains a given axis."""
     (axes,) = node.emit("reshape", cast_to(node, node.inputs[index], "int64"), shape=(-1,))
     made: dict[int, str] = {}
 
@@ -75,14 +76,14 @@ def _named(node: OnnxNode, index: int, rank: int) -> Callable[[int], str]:
     return names
 
 
-#: Each choice of the axes is computed, at most so many: 35 are 3 axes of 7.
+#: The most choices of axes that are all computed; 35 is the number of choices of 3 axes out of 7.
 MOST_CHOICES = 35
 
 
 def reduced_over_run_time_axes(node: OnnxNode, index: int, keepdims: bool,
                                make: Callable[[tuple[int, ...]], tuple[str, ...]]) -> tuple[str, ...]:
-    """Computes `make` of the axes that operand `index` names, as many as it has elements. Results are spread over the
-    shape of what is reduced, so that one is chosen, and cut to what the run finds."""
+    """Applies the reduction `make` to the axes in operand `index`. The result for each choice of axes is broadcast to
+    the operand's shape, so that one can be selected at run time, and then sliced to its own shape."""
     shape, axes = node.type(0).shape, node.type(index)
     many = axes.shape[0] if axes.rank == 1 else 1 if axes.rank == 0 else None
     if not isinstance(many, int) or many < 1:
@@ -112,8 +113,7 @@ def reduced_over_run_time_axes(node: OnnxNode, index: int, keepdims: bool,
 
 
 def squeezed_at_run_time(node: OnnxNode, value: str, index: int) -> tuple[str, ...]:
-    """Returns a value without the axes that operand `index` names. A run in which one of them is longer than 1
-    fails."""
+    """Removes the axes in operand `index` from a value. A run in which one of them has an extent other than 1 fails."""
     shape = node.type_of(value).shape
     many = _count_of(node, index)
     ones = [axis for axis, extent in enumerate(shape) if extent == 1]
@@ -130,7 +130,7 @@ def squeezed_at_run_time(node: OnnxNode, value: str, index: int) -> tuple[str, .
 
 
 def unsqueezed_at_run_time(node: OnnxNode, index: int) -> tuple[str, ...]:
-    """Returns a value with axes of 1 where operand `index` says."""
+    """Inserts axes of extent 1 at the positions in operand `index`."""
     shape = node.type(0).shape
     rank = len(shape) + _count_of(node, index)
     if all(extent == 1 for extent in shape):
@@ -146,7 +146,7 @@ def unsqueezed_at_run_time(node: OnnxNode, index: int) -> tuple[str, ...]:
 
 
 def _count_of(node: OnnxNode, index: int) -> int:
-    """How many axes an operand names."""
+    """Returns the number of axes in an operand."""
     axes = node.type(index)
     if axes.rank > 1 or not axes.is_static:
         raise MegccError(f"its axes are computed at run time, and {axes} does not tell how many they are; make them a "
@@ -155,7 +155,7 @@ def _count_of(node: OnnxNode, index: int) -> int:
 
 
 def _flags(node: OnnxNode, index: int, rank: int) -> str:
-    """Whether an operand names each of so many axes: bool [rank]."""
+    """Emits whether an operand contains each axis: bool [rank]."""
     (axes,) = node.emit("reshape", cast_to(node, node.inputs[index], "int64"), shape=(1, -1))
     hits = [cast_to(node, *node.emit("equal", (axes, node.constant(np.arange(rank).reshape(-1, 1) - back))), "int32")[0]
             for back in (0, rank)]
@@ -164,7 +164,7 @@ def _flags(node: OnnxNode, index: int, rank: int) -> str:
 
 
 def _gathered(node: OnnxNode, extents: str, kept: str, rank: int) -> str:
-    """Returns those of the extents that are kept, of which there are `rank`, one after the other."""
+    """Emits the `rank` extents that are kept, in order."""
     (place,) = node.emit("cumsum", (kept,), axis=0, exclusive=True, reverse=False)
     count = node.type_of(place).shape[0]
     (row,) = node.emit("reshape", (place,), shape=(1, count))
@@ -172,14 +172,14 @@ def _gathered(node: OnnxNode, extents: str, kept: str, rank: int) -> str:
 
 
 def _chosen_sum(node: OnnxNode, index: str, wanted: str, extents: str) -> str:
-    """Returns the sum of the extents in each row where the index is the wanted one."""
+    """Emits for each row the sum of the extents whose index equals the wanted one."""
     (hits,) = node.emit("cast", node.emit("equal", (index, wanted)), dtype="int64")
     (taken,) = emit_broadcast(node, "mul", (hits, extents))
     return node.emit("reduce_sum", (taken,), axes=(1,), keepdims=False)[0]
 
 
 def _in_shape(node: OnnxNode, value: str, shape: str, most: Dim) -> tuple[str, ...]:
-    """Returns a value in a shape that the run finds."""
+    """Reshapes a value to a shape that is computed at run time."""
     rank = node.type_of(shape).shape[0]
     dims = tuple(node.count(shape, most, axis, f"{node.name}.axis{axis}") for axis in range(rank))
     return node.emit("reshape", (value,), shape=dims)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decomposes operators with operands that are usually constant but computed here: ends of slices and ranges, the axes
-of pads."""
+"""Decomposes operators for operands that are usually constant but are computed at run time here: bounds of slices and
+ranges, shapes, and axes of pads."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from ..rules import FAR, axis_of, ramp
 
 
 def sliced_at_run_time(node: OnnxNode) -> str:
-    """Returns a slice whose ends a run computes, which may count from the end: elements that are gathered, as many as
-    the run finds that there are. Where starts and ends are parts of tensors whose extent a run finds, they are for one
-    axis; a run in which they are not fails."""
+    """Emits a slice with run-time bounds, which may count from the end, as a gather of a data-dependent number of
+    elements. If the number of bounds is data-dependent too, it must be 1; otherwise the run fails."""
     value, type_ = node.inputs[0], node.type(0)
     operands = [node.type(index) for index in (1, 2, 3, 4) if node.has(index)]
     if any(operand.rank != 1 for operand in operands):
@@ -36,7 +35,7 @@ def sliced_at_run_time(node: OnnxNode) -> str:
         return node.emit("reshape", (one,), shape=())[0]
 
     def chosen(operand: int, axis: int, otherwise: str) -> str:
-        """Returns the element of an operand for an axis; of axes that a run tells, the one that is this."""
+        """Emits the element of an operand that belongs to an axis; axes may be known at run time only."""
         if not node.has(operand):
             return otherwise
         if axes is not None:
@@ -69,7 +68,7 @@ def sliced_at_run_time(node: OnnxNode) -> str:
 
 
 def counted_steps(node: OnnxNode, start: str, limit: str, step: str, most: Dim | None) -> Dim:
-    """How many of start, start + step, … come before the limit, as an extent; numbers of any type."""
+    """Returns the number of elements of start, start + step, … before the limit, as an extent, for any dtype."""
     (distance,) = node.emit("sub", (limit, start))
     (ratio,) = node.emit("div", tuple(cast_to(node, name, "float64")[0] for name in (distance, step)))
     (count,) = cast_to(node, node.emit("ceil", (ratio,))[0], "int64")
@@ -77,8 +76,8 @@ def counted_steps(node: OnnxNode, start: str, limit: str, step: str, most: Dim |
 
 
 def shape_meant(node: OnnxNode) -> str:
-    """Returns the shape of a Reshape's result, int64, as a run finds it: 0 (without `allowzero`) copies an extent of
-    the operand, -1 is what is left over."""
+    """Emits the shape of a Reshape's result, int64: 0 (without `allowzero`) copies an extent of the operand, -1 is
+    inferred."""
     given, type_ = node.type(1), node.type(0)
     if not given.is_static or given.rank != 1:
         raise ShapeError(f"shape {given}")
@@ -95,8 +94,8 @@ def shape_meant(node: OnnxNode) -> str:
 
 
 def shape_expanded_to(node: OnnxNode) -> tuple[Dim, ...]:
-    """Returns the operand `shape` of an Expand. Where a run reads 1, the extent of the value stands; a run that reads
-    neither 1 nor that extent fails."""
+    """Returns the operand `shape` of an Expand as extents. A run-time element must be 1 or the value's extent, unless
+    that is 1; otherwise the run fails."""
     shape, own = list(node.dims(1, "shape") or ()), node.type(0).shape
     own = (1,) * (len(shape) - len(own)) + own[max(len(own) - len(shape), 0):]
     read = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int) and own[axis] not in (1, dim)]
@@ -111,7 +110,7 @@ def shape_expanded_to(node: OnnxNode) -> tuple[Dim, ...]:
 
 
 def pads_of_run_time_axes(node: OnnxNode) -> str:
-    """Returns the pads of all axes, in front and after, where a run says which axes they are for."""
+    """Emits the pads before and after all axes, if it is known only at run time which axes they are for."""
     rank, (named,) = node.type(0).rank, node.type(3).shape
     (axes,), (pads,) = (cast_to(node, node.inputs[index], "int64") for index in (3, 1))
     (back,) = emit_broadcast(node, "add", (axes, node.constant(np.array(rank))))
@@ -124,7 +123,8 @@ def pads_of_run_time_axes(node: OnnxNode) -> str:
 
 
 def read_pads(node: OnnxNode, value: str, axes: Sequence[int]) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
-    """Reads the elements that pads add or crop, before each of the axes and then after. A run may find both."""
+    """Returns the numbers of elements that pads add and that they crop, before each axis and then after it. A run-time
+    pad may do either."""
     read: dict[int, str] = {}
 
     def added(indices: Collection[int]) -> str:

@@ -16,7 +16,7 @@ from ..base import Case, OnnxNode, Operator, Types, decomposes, f32, register
 from ..elementwise import cast_to, emit_broadcast
 from ..rules import arange_along, axis_of, same_dtype
 
-#: How an update `v` joins what is there, `a`: in C over floats, and in numpy.
+#: How an update `v` is combined with the old value `a`: in C on floats, and in numpy.
 REDUCTIONS = {"none": ("v", None), "add": ("a + v", np.add), "mul": ("a * v", np.multiply),
               "max": ("v > a || v != v ? v : a", np.maximum), "min": ("v < a || v != v ? v : a", np.minimum)}
 
@@ -41,7 +41,7 @@ class Scatter(Operator):
 
 @register
 class ScatterElements(Scatter):
-    """y = x, but y[index[i][j]][j] = update[i][j] along `axis`; negative indices count from the end."""
+    """y = x with y[index[i][j]][j] = update[i][j] along `axis`; negative indices count from the end."""
 
     kind = "scatter_elements"
     relax = ("relax.scatter_elements",)
@@ -83,7 +83,8 @@ class ScatterElements(Scatter):
 
 
 def _written(result: np.ndarray, positions: tuple, updates: np.ndarray, reduction: str) -> np.ndarray:
-    """Returns the array with updates at positions; of several updates of one place the last stays, or all count."""
+    """Applies updates at positions. Of several updates of the same element the last wins or, with a reduction, all are
+    combined."""
     join = REDUCTIONS[reduction][1]
     if join is None:
         result[positions] = updates
@@ -100,7 +101,7 @@ def import_scatter_elements(node: OnnxNode) -> tuple[str, ...]:
 
 @register
 class ScatterPoints(Scatter):
-    """y = x, but y[point[i]] = update[i] where the last axis of the indices is a point."""
+    """ONNX's ScatterND: y = x with y[point[i]] = update[i], with a point along the last axis of the indices."""
 
     kind = "scatter_nd"
     relax = ("relax.scatter_nd",)
@@ -140,7 +141,8 @@ def import_scatter_nd(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("TensorScatter")
 def tensor_scatter(node: OnnxNode) -> tuple[str, ...]:
-    """Updates of a cache from an index on that each batch has; in mode "circular" around its end."""
+    """Imports TensorScatter: writes updates into a cache from an index for each batch element; in mode "circular" they
+    wrap around."""
     past, update = node.type(0), node.type(1)
     axis = axis_of(node.attr("axis", -2), past.rank)
     if axis == 0:
@@ -156,6 +158,6 @@ def tensor_scatter(node: OnnxNode) -> tuple[str, ...]:
 
 
 def put_rows(node: OnnxNode, x: str, index: str, rows: str, axis: int) -> str:
-    """x with rows at positions along an axis; index: [B, 1, …, rows, …, 1], or 1 for B."""
+    """Emits x with rows written at positions along an axis. index: [B or 1, 1, …, rows, …, 1]."""
     (index,) = node.emit("expand", (index,), shape=node.type_of(rows).shape)
     return node.emit("scatter_elements", (x, index, rows), axis=axis, reduction="none")[0]

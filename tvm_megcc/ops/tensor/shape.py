@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators on shapes: all forms of reshape, shape and size as values, constants made from shapes."""
+"""Operators on shapes: reshapes, shape and size as values, and tensors made from shapes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .runtime_operands import counted_steps, shape_expanded_to, shape_meant
 
 @register
 class Reshape(Operator):
-    """The same elements under another shape, in row-major order. Attribute `shape`: -1 (once) is what is left over."""
+    """The same elements in another shape, in row-major order. Attribute `shape`: -1 (at most once) is inferred."""
 
     kind = "reshape"
     onnx = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
@@ -104,7 +104,7 @@ def _flatten_target(node: OnnxNode, shape: tuple[Dim, ...]) -> list[Dim]:
 
 
 def axes_operand(node: OnnxNode, since: int) -> tuple[int, ...] | None:
-    """`axes` as attribute, or as second operand since an operator set; None where they are not given."""
+    """Returns `axes`, an attribute before operator set `since`, then the second operand; None if they are absent."""
     if node.opset >= since:
         axes = node.const(1, "axes")
         return None if axes is None else tuple(int(axis) for axis in axes.reshape(-1))
@@ -147,7 +147,7 @@ def identity(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("Dropout")
 def dropout(node: OnnxNode) -> tuple[str, ...]:
-    """Passes the operand through, as in inference; the mask is all true."""
+    """Imports Dropout. In inference it is the identity; the mask is all true."""
     if node.opset >= 12 and node.has(2):
         if not node.is_const(2) or node.const(2).any():
             return dropped_out(node, None if node.is_const(2) else node.inputs[2])[:node.num_outputs]
@@ -178,7 +178,7 @@ class Dims(Operator):
 
 @register
 class Shape(Operator):
-    """Extents of axes [start, end) as int64; always known to the compiler."""
+    """The extents of axes [start, end) as int64; the compiler always folds it."""
 
     kind = "shape"
     onnx = ("Shape",)
@@ -257,7 +257,7 @@ class Full(Operator):
 
 @register
 class Range(Operator):
-    """start, start + delta, … below limit; the operands are constants."""
+    """start, start + delta, … before limit; the operands are constants."""
 
     kind = "range"
     operands = ("start", "limit", "delta")
@@ -300,7 +300,7 @@ def import_range(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _symbolic_range(node: OnnxNode) -> tuple[str, ...]:
-    """Emits a range whose operands depend on shape symbols: a ramp of as many elements, times delta, plus start."""
+    """Emits a range whose operands depend on shape symbols, as 0, 1, …, times delta, plus start."""
     start, limit, delta = (node.dims(index)[0] for index in range(3))
     if not isinstance(delta, int) or delta == 0:
         raise MegccError(f"delta is {delta}, which has to be a number other than 0")

@@ -41,7 +41,7 @@ class TopK(Operator):
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
         axis, extent = attrs.axis, x.shape[attrs.axis]
-        if attrs.largest:  # of equals in a reversed line the last comes first when the order is reversed again
+        if attrs.largest:  # sorting the reversed axis keeps the first of equal elements first after the final reversal
             order = np.flip(extent - 1 - np.argsort(np.flip(x, axis), axis, kind="stable"), axis)
         else:
             order = np.argsort(x, axis, kind="stable")

@@ -16,12 +16,11 @@ from .move import emit_slice
 
 @register
 class Unique(Operator):
-    """The groups of equal slices along `axis`, in the order of their values, or with `sorted` 0 of their first members.
-    Slices are compared element by element; NaNs are equal to each other and larger than any number.
+    """The groups of equal slices along `axis`, ordered by value or, if `sorted` is 0, by first occurrence. Slices are
+    compared lexicographically; NaNs are equal to each other and larger than any number.
 
-    Results, int64: of each group the first member [count], of each slice its group [N], of each group how many members
-    it has [count], and [] how many groups there are. There may be less of them than the attribute `count`; a run with
-    more fails.
+    Results, int64: the first member of each group [count], the group of each slice [N], the size of each group [count],
+    and the number of groups []. That may be less than attribute `count`; a run with more groups fails.
     """
 
     kind = "unique"
@@ -64,7 +63,7 @@ Unique.cases = (
 
 @decomposes("Unique")
 def unique(node: OnnxNode) -> tuple[str, ...]:
-    """The values, where each is first, which of them each slice is, and how often each is there."""
+    """Imports Unique. Results: the distinct values, their first indices, the inverse indices, and the counts."""
     value, axis, declared = node.inputs[0], node.attr("axis"), node.declared()
     if axis is None:
         (value,) = node.emit("reshape", (value,), shape=(node.type(0).size,))

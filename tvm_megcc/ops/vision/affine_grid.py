@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AffineGrid: a constant grid of coordinates times the affine maps."""
+"""Imports AffineGrid as a product of a constant grid of coordinates and the affine maps."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..spelling import number
 
 @decomposes("AffineGrid")
 def affine_grid(node: OnnxNode) -> tuple[str, ...]:
-    """theta [N, d, d + 1] and size (N, C, …, H, W) → [N, …, H, W, d], for d of 2 or 3.
+    """Operands theta [N, d, d + 1] and size (N, C, …, H, W) → [N, …, H, W, d], for d of 2 or 3.
 
-    ONNX's own body of the operator leaves out the batch where it is 1, and divides 0 by 0 on a line of one pixel with
+    ONNX's function body is not used: it drops a batch axis of 1, and divides 0 by 0 for an axis of one pixel with
     align_corners.
     """
     theta, size = node.type(0), node.dims(1, "size")
@@ -41,8 +41,8 @@ def affine_grid(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _coordinates(node: OnnxNode, extent: Dim, align: bool, dtype: str) -> str:
-    """Coordinates of the pixels of a line, [extent]: -1 and 1 are the centres of the first and the last if `align`,
-    else their outer edges."""
+    """Emits the coordinates of pixels along an axis, [extent]. -1 and 1 are the centres of the first and the last pixel
+    if `align`, else their outer edges."""
     if isinstance(extent, int):
         steps = np.arange(extent)
         places = 2 * steps / max(extent - 1, 1) - 1 if align else (2 * steps + 1) / max(extent, 1) - 1

@@ -12,7 +12,7 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, Operator, Types, f32, register
 
-#: Boxes times classes that results may have.
+#: The most results: boxes times classes of each.
 MOST = 1 << 16
 
 
@@ -21,12 +21,12 @@ class Detections(Operator):
     """Boxes of decreasing score, without those that overlap a better one. B: boxes, C: classes, D: results.
 
     Operands: boxes float32 [B,4], each y and x of one corner, then of the other; scores float32 [B,C]. Results: boxes
-    [1,D,4], classes [1,D], scores [1,D], how many there are [1], all float32; those after the last one are 0.
-    Attributes: `count`, boxes at most; `classes`, the best ones of each box that are given, one row each (D = count *
-    classes); `per_class`: 0, or every class is gone through by itself, at most so many boxes of each, and a result is a
-    box with a class, of which there are `count` at most; `background`: leading columns of scores that are no class;
-    `least`: the score from which on boxes count; `overlap`: the share of both areas beyond which the worse box goes.
-    The first of equal scores is better; NaN is the lowest score.
+    [1,D,4], classes [1,D], scores [1,D], their number [1], all float32; entries after the last result are 0.
+    Attributes: `count`, the most boxes; `classes`, the number of best classes given for each box, a result each (D =
+    count * classes); `per_class`: if not 0, suppression is done for each class separately with at most this many boxes,
+    and at most `count` results, each a box and a class; `background`, the number of leading columns of scores that are
+    not classes; `least`, the lowest score of a result; `overlap`, the IoU above which the worse box is dropped.
+    Of equal scores the first is better; NaN is the lowest score.
     """
 
     kind = "detections"
@@ -76,7 +76,7 @@ class Detections(Operator):
 
 
 def _best(attrs: Attrs, boxes: np.ndarray, scores: np.ndarray, count: int) -> list[int]:
-    """Up to `count` boxes, the best first."""
+    """Returns up to `count` boxes, the best first, after suppression."""
     left = scores >= np.float32(attrs.least)
     chosen: list[int] = []
     while len(chosen) < count and left.any():
@@ -89,7 +89,7 @@ def _best(attrs: Attrs, boxes: np.ndarray, scores: np.ndarray, count: int) -> li
 
 
 def _overlaps(one: np.ndarray, boxes: np.ndarray) -> np.ndarray:
-    """Shares of the area of both that a box has in common with others, in float32; 0 where one has no area."""
+    """Returns the IoU of a box with others, in float32; 0 if one has no area."""
     def areas(low: np.ndarray, high: np.ndarray) -> np.ndarray:
         return (high[..., 0] - low[..., 0]) * (high[..., 1] - low[..., 1])
 

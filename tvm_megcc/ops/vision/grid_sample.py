@@ -18,14 +18,14 @@ FAR = 2.0**24
 
 @register
 class GridSample(Operator):
-    """y[n, c, p] = x[n, c] at the place grid[n, p], whose coordinates run from -1 to 1 along each axis, the last axis
-    first.
+    """y[n, c, p] = x[n, c] at the position grid[n, p], whose coordinates are from -1 to 1 along each axis, with the
+    last axis first.
 
-    Attributes: `mode` ("nearest", "linear", "cubic"); `padding`: what lies beside x ("zeros", its "border", its
-    "reflection"); `align`: whether -1 and 1 are the centres of the border elements, not their outer edges.
-    For a position outside x, "border" takes the nearest position inside, but cubic weights are those of the position
-    itself: its 16 or 64 neighbours are elements of the border, as in PyTorch and ONNX Runtime.
-    Coordinates are bounded to 2^24 elements; NaN counts as the least.
+    Attributes: `mode` ("nearest", "linear", "cubic"); `padding` outside of x ("zeros", "border", "reflection");
+    `align`: whether -1 and 1 are the centres of the border elements, not their outer edges. With "border", a position
+    outside of x is clamped to the border. Cubic weights are those of the unclamped position, with its 16 or 64
+    neighbours clamped, as in PyTorch and ONNX Runtime. Coordinates are bounded to 2^24 elements; NaN counts as the
+    least one.
     """
 
     kind = "grid_sample"
@@ -49,7 +49,7 @@ class GridSample(Operator):
     def compute(attrs: Attrs, x: np.ndarray, grid: np.ndarray) -> tuple[np.ndarray, ...]:
         spatial = x.shape[2:]
         points = grid.reshape(len(grid), -1, len(spatial)).astype(np.float32)
-        padded = np.pad(x.reshape(*x.shape[:2], -1), ((0, 0), (0, 0), (0, 1)))  # the last element: what is beside
+        padded = np.pad(x.reshape(*x.shape[:2], -1), ((0, 0), (0, 0), (0, 1)))  # index -1: the 0 outside of x
         index, weight = np.zeros((*points.shape[:2], 1), np.int64), np.ones((*points.shape[:2], 1))
         outside = np.zeros(index.shape, bool)
         for axis, extent in enumerate(spatial):
@@ -71,7 +71,7 @@ class GridSample(Operator):
 
 
 def _mirrored(v: np.ndarray, low: float, high: float) -> np.ndarray:
-    """v mirrored at both ends of [low, high] until it lies inside."""
+    """Reflects v at both ends of [low, high] until it is within."""
     span = np.float32(high - low)
     if span <= 0:
         return np.clip(v, low, high)
@@ -83,8 +83,8 @@ def _mirrored(v: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def _neighbours(attrs: Attrs, g: np.ndarray, extent: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the indices, -1 beside the axis, and weights of a coordinate's neighbours: [..., T]. Places in float32,
-    as in C."""
+    """Returns the indices (-1 outside of the axis) and weights of a coordinate's neighbours, [..., T]. Positions are
+    computed in float32, as in C."""
     last, half, one = np.float32(extent - 1), np.float32(0.5), np.float32(1)
     low, high = (np.float32(0), last) if attrs.align else (-half, last + half)
     with np.errstate(over="ignore", invalid="ignore"):

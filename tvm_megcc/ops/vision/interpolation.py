@@ -16,9 +16,9 @@ NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 def source_coordinates(extent: int, result: int, scale: float, coordinates: str,
                        roi: tuple[float, float] = (0.0, 1.0)) -> np.ndarray:
-    """Where on the operand's axis each element of the result's axis lies, float64[result].
+    """Returns the position on the operand's axis for each element of the result's axis, float64 [result].
 
-    roi: the part of the axis, as fractions, that tf_crop_and_resize cuts out.
+    roi: the region of the axis, as fractions, for tf_crop_and_resize.
     """
     position, length = np.arange(result, dtype=np.float64), extent * scale
     if coordinates == "asymmetric":
@@ -38,7 +38,7 @@ def source_coordinates(extent: int, result: int, scale: float, coordinates: str,
 
 
 def nearest_indices(position: np.ndarray, extent: int, rounding: str) -> np.ndarray:
-    """Returns the index of the operand that each element of the result's axis is, int64."""
+    """Returns the nearest index of the operand for each element of the result's axis, int64."""
     if rounding == "floor":
         index = np.floor(position)
     elif rounding == "ceil":
@@ -51,15 +51,15 @@ def nearest_indices(position: np.ndarray, extent: int, rounding: str) -> np.ndar
 
 
 def linear_weights(position: np.ndarray, extent: int) -> tuple[np.ndarray, np.ndarray]:
-    """The lower of the two indices each element lies between, int64, and the weight of the upper one, float32.
-    The upper index is the lower + 1, or the last."""
+    """Returns the lower neighbour of each element, int64, and the weight of the upper one, float32. The upper neighbour
+    is the lower + 1, or the last index."""
     position = np.clip(position, 0, extent - 1)
     lower = np.minimum(np.floor(position), max(extent - 2, 0))
     return lower.astype(np.int64), (position - lower).astype(np.float32)
 
 
 def tables(position: np.ndarray, extent: int, mode: str, rounding: str) -> list[np.ndarray]:
-    """Returns the operands of a resize that say, for each element of the result's axis, where it comes from."""
+    """Returns the operands of a `resize` for an axis: the indices, and for linear the weights, of each element."""
     if mode == "nearest":
         return [nearest_indices(position, extent, rounding).astype(np.int32)]
     lower, weight = linear_weights(position, extent)
@@ -68,8 +68,9 @@ def tables(position: np.ndarray, extent: int, mode: str, rounding: str) -> list[
 
 @dataclass(frozen=True)
 class Interpolation:
-    """The attributes of an interpolation beside its coordinates. cubic_a: of Keys' kernel; excludes: neighbours beside
-    the axis do not count; antialias: when an axis shrinks, the kernel widens by as much."""
+    """The attributes of an interpolation, except its coordinates. cubic_a: the parameter of Keys' kernel. excludes: if
+    true, neighbours outside of the axis have weight 0. antialias: if an axis shrinks, the kernel widens by the factor.
+    """
 
     mode: str
     rounding: str
@@ -79,11 +80,11 @@ class Interpolation:
 
     @property
     def by_tables(self) -> bool:
-        """Whether an element lies between two neighbours at most, and the border counts."""
+        """Whether each element has at most two neighbours, and those outside of the axis are clamped to its border."""
         return self.mode == "nearest" or (self.mode == "linear" and not self.excludes and not self.antialias)
 
     def reach(self, scale: float) -> int:
-        """How many neighbours each element has."""
+        """Returns the number of neighbours of each element."""
         shrink = min(scale, 1.0) if self.antialias else 1.0
         return 2 * math.ceil((2 if self.mode == "cubic" else 1) / shrink)
 

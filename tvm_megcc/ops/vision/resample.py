@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weighted sums of neighbours along one axis: cubic and antialiased interpolation, means of windows that differ."""
+"""Weighted sums of neighbours along one axis, for cubic and antialiased interpolation and adaptive average pooling."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _case(shape: tuple[int, ...], axis: int, first: list[int], taps: int) -> Cas
 class Resample(Operator):
     """y[o] = sum over t of weight[o][t] * x[first[o] + t] along `axis`.
 
-    Operands: first int32 [O], weight float32 [O, T]; first[o] + T stays on the axis.
+    Operands: first int32 [O], weight float32 [O, T]; first[o] + T must be at most the axis' extent.
     """
 
     kind = "resample"
@@ -46,11 +46,11 @@ class Resample(Operator):
 
 
 def run_tables(indices: np.ndarray, weights: np.ndarray, extent: int, taps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the tables of a resample, with this many taps, that say the same; indices beside the axis mean its
-    border.
+    """Returns the operands `first` and `weight` of a resample with this many taps, for given neighbours. Indices
+    outside of the axis are clamped to its border.
 
     Args:
-        indices: [O, T], neighbours in each row. weights: float64 [O, T].
+        indices: [O, T], consecutive in each row. weights: float64 [O, T].
     """
     first = np.clip(indices[:, 0], 0, extent - taps)
     table = np.zeros((len(indices), taps))
@@ -59,8 +59,8 @@ def run_tables(indices: np.ndarray, weights: np.ndarray, extent: int, taps: int)
 
 
 def adaptive_means(node: OnnxNode, value: str, axis: int, size: int) -> str:
-    """Returns the means of `size` windows that cover an axis as evenly as whole elements allow, overlapping where they
-    must."""
+    """Emits adaptive average pooling along an axis: the means of `size` windows that cover it as evenly as possible,
+    and may overlap."""
     extent = node.type_of(value).shape[axis]
     node.require_budget(size, -(-extent // size) + 1)
     starts = np.arange(size) * extent // size

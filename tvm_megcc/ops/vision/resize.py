@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resize: changes the size of images (and of any tensor) by nearest, linear or cubic interpolation along some axes."""
+"""Resize: nearest, linear or cubic interpolation of a tensor along some axes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..tensor.move import emit_slice
 from .interpolation import COORDINATES, MODES, NEAREST, Interpolation, nearest_indices, source_coordinates, tables
 from .resize_tables import CROP, ResizeTables
 
-#: Repeated more often than that, elements come by tables.
+#: The largest integer scale for which nearest neighbours are repeated; larger ones use tables.
 MOST_REPEATED = 16
 
 
@@ -37,10 +37,11 @@ def _case(shape: tuple[int, ...], axes: tuple[int, ...], sizes: tuple[int, ...],
 
 @register
 class Resize(Operator):
-    """Attributes `axes` (one, or two neighbours) and `mode` ("nearest" or "linear").
+    """Interpolation along attribute `axes` (one, or two neighbouring ones) by tables. Attribute `mode`: "nearest" or
+    "linear".
 
-    After x come, for each axis, the index of the (lower) neighbour of each element of the result as int32 and, for
-    linear, the weight of the upper one as float32.
+    Operands: x, then for each axis the index of the (lower) neighbour of each element of the result, int32, and for
+    linear the weight of the upper one, float32.
     """
 
     kind = "resize"
@@ -94,9 +95,9 @@ class Resize(Operator):
 
 @dataclass(frozen=True)
 class _Axis:
-    """An axis to resize: its extents in operand and result, and the result's over the operand's before rounding, which
-    is a value, float64 [1], where the run computes it. region: what tf_crop_and_resize cuts out of the axis, as shares
-    of it; a value, float64 [2], where the run says it."""
+    """An axis to resize: its extents in operand and result, and the scale between them before rounding, which is a
+    value, float64 [1], if known at run time only. region: that of tf_crop_and_resize, as fractions of the axis; a
+    value, float64 [2], if known at run time only."""
 
     axis: int
     extent: Dim
@@ -106,18 +107,18 @@ class _Axis:
 
     @property
     def idle(self) -> bool:
-        """Nothing happens to it."""
+        """Whether the axis stays unchanged."""
         same = self.size == self.extent and (self.scale == 1.0 or self.extent == 1)
         return same and self.region == (0.0, 1.0)
 
     @property
     def known(self) -> bool:
-        """Whether the tables are, when the model is compiled."""
+        """Whether the tables can be computed at compile time."""
         return not any(isinstance(part, str) for part in (self.scale, self.region)) \
             and isinstance(self.size, int) and isinstance(self.extent, int)
 
     def repeats(self, how: Interpolation, coordinates: str) -> bool:
-        """Whether each element is there so many times, whatever the extent."""
+        """Whether each element is repeated equally often, whatever the extent."""
         if how.mode != "nearest" or coordinates == CROP or isinstance(self.scale, str):
             return False
         scale = int(self.scale)
@@ -128,7 +129,7 @@ class _Axis:
 
 
 def _how(node: OnnxNode) -> tuple[Interpolation, str]:
-    """How a node interpolates, and its coordinates."""
+    """Returns the interpolation of a node, and its coordinates."""
     mode = {"bilinear": "linear"}.get(node.attr("mode", "nearest"), node.attr("mode", "nearest"))
     first = node.op_type == "Upsample" or node.opset < 11
     coordinates = node.attr("coordinate_transformation_mode", "asymmetric" if first else "half_pixel")
@@ -149,7 +150,7 @@ def _how(node: OnnxNode) -> tuple[Interpolation, str]:
 
 
 def _in_float(node: OnnxNode, how: Interpolation, interpolate: Callable[[str], str]) -> str:
-    """Interpolates in float32; integers are rounded to."""
+    """Interpolates in float32, and rounds to integers if the operand is of integers."""
     dtype = node.type(0).dtype
     if how.mode == "nearest" or dtype == "float32":
         return interpolate(node.inputs[0])
@@ -161,7 +162,7 @@ def _in_float(node: OnnxNode, how: Interpolation, interpolate: Callable[[str], s
 
 
 def _tables(node: OnnxNode, row: _Axis, how: Interpolation, coordinates: str) -> tuple[str, ...]:
-    """Returns the results of `ResizeTables` for an axis; constants where everything is known."""
+    """Returns the results of `ResizeTables` for an axis, as constants if everything is known."""
     node.require_budget(*(() if not row.known else (row.size,) if how.by_tables else
                         (row.size, how.reach(max(row.scale, 1e-9)))))
     scale = row.scale if isinstance(row.scale, str) else node.constant(np.array([row.scale]))
@@ -174,19 +175,19 @@ def _tables(node: OnnxNode, row: _Axis, how: Interpolation, coordinates: str) ->
 
 
 def _taps(row: _Axis, how: Interpolation) -> Dim:
-    """How many neighbours of an element on the axis there can be."""
+    """Returns the largest possible number of neighbours of an element on the axis."""
     if not isinstance(row.scale, str):
         return dim_min(how.reach(row.scale), row.extent)
     if not how.antialias:
         return dim_min(how.reach(1.0), row.extent)
     if not isinstance(row.size, int) or not isinstance(row.extent, int):
         return row.extent
-    least = (row.size - 0.5) / row.extent if row.size else 1.0  # of the scales that give this size
+    least = (row.size - 0.5) / row.extent if row.size else 1.0  # the smallest scale that gives this size
     return min(how.reach(least), row.extent)
 
 
 def _interpolated(node: OnnxNode, value: str, tables: list[tuple[int, tuple[str, ...]]], how: Interpolation) -> str:
-    """Returns the resize of axes by their tables, two neighbouring ones at a time where it goes between neighbours."""
+    """Emits the resize of axes by their tables; two neighbouring axes at a time if it is nearest or linear."""
     if not how.by_tables:
         for axis, operands in tables:
             (value,) = node.emit("resample", (value, *operands), axis=axis)
@@ -201,7 +202,7 @@ def _interpolated(node: OnnxNode, value: str, tables: list[tuple[int, tuple[str,
 
 
 def _outside(node: OnnxNode, rows: list[tuple[int, str]]) -> str | None:
-    """Which elements of the result come from beside the operand on some axis."""
+    """Emits which elements of the result are outside of the operand along some axis."""
     rank, outside = node.type(0).rank, None
     for axis, value in rows:
         (size,) = node.type_of(value).shape
@@ -218,7 +219,7 @@ def _extrapolated(node: OnnxNode, outside: str | None, value: str) -> str:
 
 
 def _repeated(node: OnnxNode, value: str, rows: Sequence[_Axis]) -> str:
-    """Nearest neighbours by whole scales: every element so many times."""
+    """Resizes by integer scales with nearest neighbours: repeats every element."""
     spread, repeated, result = [], [], []
     scales = {row.axis: int(row.scale) for row in rows}
     for axis, extent in enumerate(node.type(0).shape):
@@ -232,7 +233,7 @@ def _repeated(node: OnnxNode, value: str, rows: Sequence[_Axis]) -> str:
 
 
 def _rows(node: OnnxNode, coordinates: str) -> list[_Axis]:
-    """Returns the axes that the node names, each with its sizes and scale, from whichever of both it gives."""
+    """Returns the axes to resize, each with sizes and scale, from the node's sizes or scales."""
     x = node.type(0)
     axes = [axis_of(axis, x.rank) for axis in node.attr("axes", range(x.rank))]
     extents = [x.shape[axis] for axis in axes]
@@ -260,7 +261,7 @@ def _regions(node: OnnxNode, count: int) -> list[tuple[float, float] | str]:
 
 
 def _elements(node: OnnxNode, index: int, count: int, what: str) -> list[str]:
-    """Returns the numbers of an operand that a run computes, each float64 [1]."""
+    """Emits the elements of a run-time operand, each as float64 [1]."""
     if node.type(index).shape != (count,):
         raise ShapeError(f"{what} {node.type(index)} for {count} axes")
     (value,) = cast_to(node, node.inputs[index], "float64")
@@ -275,7 +276,7 @@ def _scales(node: OnnxNode, index: int, axes: Sequence[int]) -> list:
 
 
 def _from_scales(node: OnnxNode, extents: Sequence[Dim], axes: Sequence[int], scales: list) -> tuple[list[Dim], list]:
-    """Returns sizes and scales. Sizes that only the run knows are those of the shape that the model states."""
+    """Returns sizes and scales. Sizes that are known only at run time are taken from the declared shape."""
     if len(scales) != len(extents):
         raise ShapeError(f"{len(scales)} scales for {len(extents)} axes")
     for scale in scales:
@@ -286,7 +287,7 @@ def _from_scales(node: OnnxNode, extents: Sequence[Dim], axes: Sequence[int], sc
 
 
 def _scaled(node: OnnxNode, axis: int, extent: Dim, scale: float | str, half: float = 0.0) -> Dim:
-    """floor(extent * scale + half) of an axis: what the model states, where only the run knows it."""
+    """Returns floor(extent * scale + half) of an axis or, if known at run time only, the declared extent."""
     if not isinstance(scale, str):
         if isinstance(extent, int):
             return math.floor(extent * scale + half)
@@ -304,21 +305,21 @@ def _scaled(node: OnnxNode, axis: int, extent: Dim, scale: float | str, half: fl
 
 
 def _real(node: OnnxNode, extent: Dim) -> str:
-    """Returns an extent as float64 [1]."""
+    """Emits an extent as float64 [1]."""
     (value,) = cast_to(node, node.extent(extent), "float64")
     return node.emit("reshape", (value,), shape=(1,))[0]
 
 
 def _number(node: OnnxNode, kind: str, *operands: str | float) -> str:
-    """Returns an operator on float64 [1]."""
+    """Emits an operator on float64 [1]."""
     names = [operand if isinstance(operand, str) else node.constant(np.array([operand], np.float64))
              for operand in operands]
     return node.emit(kind, names)[0]
 
 
 def _from_sizes(node: OnnxNode, extents: Sequence[Dim], axes: Sequence[int]) -> tuple[list[Dim], list]:
-    """Replaces sizes that only the run knows by the shape that the model states, which leaves nothing open unless the
-    ratio of sides is kept."""
+    """Returns sizes and scales. Sizes that are known only at run time are replaced by the declared shape; then scales
+    are known too, unless the aspect ratio is kept."""
     policy = node.attr("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch" and not (node.is_known(3) and all(isinstance(dim, int) for dim in extents)):
         ratios = [_number(node, "div", size, _real(node, extent)) for size, extent in

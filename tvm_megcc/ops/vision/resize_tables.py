@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of a resize whose scale, extent or region a run computes."""
+"""The tables of a resize whose scale, extent or region is computed at run time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..base import Case, OnnxNode, Operator, register
 from .interpolation import Interpolation, source_coordinates, tables
 from .resample import run_tables
 
-#: The coordinates that look at a region of the operand.
+#: The coordinate mode that resizes a region of the operand.
 CROP = "tf_crop_and_resize"
 
 
@@ -28,16 +28,16 @@ def described(how: Interpolation) -> dict:
 
 @register
 class ResizeTables(Operator):
-    """Where the elements of a resized axis come from: the operands of a `resize`, or of a `resample`, after x.
+    """Computes the tables of a resized axis: the operands after x of a `resize` or of a `resample`.
 
-    Operands: scale, float64 [1]; extent of the axis, int64 []; of tf_crop_and_resize the region's start and end,
-    float64 [2], both as shares of the axis. Attributes: `size`, elements of the result, which differs by less than 1
-    from extent * scale; `coordinates`; the fields of an `Interpolation`; `taps`: room for the neighbours of an element
-    where they are more than two.
+    Operands: scale, float64 [1]; extent of the axis, int64 []; for tf_crop_and_resize the region's start and end,
+    float64 [2], as fractions of the axis. Attributes: `size`, elements of the result, which differs by less than 1 from
+    extent * scale; `coordinates`; the fields of an `Interpolation`; `taps`, the most neighbours of an element, if they
+    are more than two.
 
-    Results: of mode nearest the index of each element, int32 [size]; of linear between two neighbours the lower one,
-    int32 [size], and the weight of the other, float32 [size]; else the first neighbour, int32 [size], and the weights,
-    float32 [size, taps]. For tf_crop_and_resize, a last table, bool [size]: which elements lie outside the operand.
+    Results: for nearest the index of each element, int32 [size]; for linear with two neighbours the lower one, int32
+    [size], and the weight of the upper one, float32 [size]; else the first neighbour, int32 [size], and the weights,
+    float32 [size, taps]. For tf_crop_and_resize also bool [size]: which elements are outside of the operand.
     """
 
     kind = "resize_tables"

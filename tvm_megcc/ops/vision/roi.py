@@ -18,7 +18,7 @@ FAR = np.float32(2**24)
 
 
 class _Roi(Operator):
-    """Attributes: `size` (h, w) of the result; `scale`: of the regions' coordinates."""
+    """Attributes: `size` (h, w) of the result; `scale`, the factor from the regions' coordinates to pixels."""
 
     columns = 4
 
@@ -33,12 +33,12 @@ class _Roi(Operator):
 
 @register
 class RoiAlign(_Roi):
-    """The mean (`mode` "avg") or largest ("max") of bilinear samples of each bin of each region.
+    """The mean (`mode` "avg") or maximum ("max") of bilinear samples in each bin of each region.
 
-    Attributes beside `size` and `scale`: `samples` a bin along each axis, 0: as many as a bin has pixels; those beside
-    the image are 0, and only counted; `half_pixel`: pixels are points at halves of their coordinates, else regions
-    are at least one pixel large. As ONNX's reference, a maximum is of the weighted neighbours, not of samples.
-    Operands: x [N, C, H, W]; rois [R, 4], the corners x1, y1, x2, y2; image of each region, integer [R].
+    Further attributes: `samples` in a bin along each axis, 0: as many as a bin has pixels; samples outside of the image
+    are 0, and are counted; `half_pixel`: the centre of pixel i is i + 0.5; without it, regions have at least the size
+    of a pixel. As in ONNX's reference, a maximum is that of the weighted neighbours, not of samples. Operands: x [N, C,
+    H, W]; rois [R, 4], the corners x1, y1, x2, y2; image of each region, integer [R].
     """
 
     kind = "roi_align"
@@ -88,7 +88,7 @@ class RoiAlign(_Roi):
 
 
 def _pooled(mode: str, pixels: np.ndarray, rows: tuple, columns: tuple, count: int) -> np.ndarray:
-    """Pools one bin, [C]. count: of its samples, those beside the image too."""
+    """Pools one bin, [C]. count: the number of its samples, including those outside of the image."""
     parts = [pixels[:, lines][:, :, places] * np.multiply.outer(down, right)
              for lines, down in zip(rows[:2], rows[2], strict=True)
              for places, right in zip(columns[:2], columns[2], strict=True)]
@@ -99,8 +99,8 @@ def _pooled(mode: str, pixels: np.ndarray, rows: tuple, columns: tuple, count: i
 
 
 def _samples(attrs: Attrs, start: float, length: float, bin_: int, bins: int, extent: int) -> tuple[tuple, int]:
-    """Returns the samples along one axis of a bin, as the kernel has them in float32: lower and upper pixels of the
-    samples in the image, their weights [2, samples], and how many samples there are with those beside it."""
+    """Returns the samples along one axis of a bin, computed in float32 as in the kernel: lower and upper neighbours of
+    the samples in the image, their weights [2, samples], and the number of all samples."""
     size = np.float32(length) / np.float32(bins)
     count = attrs.samples or int(np.clip(np.ceil(size), 0, FAR))
     first, last = np.float32(start) + np.float32(bin_) * size, np.float32(1)
@@ -117,8 +117,8 @@ def _samples(attrs: Attrs, start: float, length: float, bin_: int, bins: int, ex
 
 @register
 class MaxRoiPool(_Roi):
-    """The largest pixel of each bin of each region, whose borders are rounded to pixels; 0 of an empty bin. Borders
-    are bounded to 2^24; NaN counts as the least.
+    """The largest pixel of each bin of each region, whose borders are rounded to pixels; 0 for an empty bin. Borders
+    are bounded to 2^24; NaN counts as the least number.
 
     Operands: x [N, C, H, W]; rois [R, 5]: image, x1, y1, x2, y2.
     """
@@ -173,7 +173,7 @@ RoiAlign.cases = (
     _align((2, 5, 6, 7), (3, 2)),
     _align((1, 33, 5, 9), (2, 2), samples=3, scale=0.75, half_pixel=False, dtype="int32"),
     _align((2, 4, 6, 7), (2, 3), half_pixel=False, mode="max"),
-    # Bins with more samples than the image has pixels, most of them beside it.
+    # Bins with more samples than the image has pixels, most of them outside of it.
     _align((2, 4, 3, 4), (1, 1), scale=5.0), _align((2, 4, 3, 4), (1, 2), scale=7.0, mode="max"),
 )
 MaxRoiPool.cases = tuple(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The passes before layouts are chosen, in order. Each takes a graph and its context and returns a new graph."""
+"""The pipeline of passes before the choice of layouts. A pass takes a graph and its context and returns a new graph."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .quantization import (
 
 Pass = Callable[[Graph, Context], Graph]
 
-#: (name in dumps, pass, why it stands here)
+#: (name in dumps, pass, reason for its position)
 PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("widen_stored", storage_types.widen_stored, "first: all other passes then see float32"),
     ("pack_int4", int4.pack_int4, "before what is dequantised becomes constants"),

@@ -14,7 +14,8 @@ from ..ops.base import operator
 
 
 class Editor:
-    """A graph under change. graph: before the pass. types, constants: of all values now; a pass may write both."""
+    """A graph that a pass changes. graph: the graph before the pass. types, constants: those of all current values; a
+    pass may write both."""
 
     def __init__(self, graph: Graph):
         self.graph = graph

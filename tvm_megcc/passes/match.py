@@ -32,7 +32,7 @@ class Match:
         return self._bound[pattern]
 
     def op(self, pattern: Operation) -> Op:
-        """Returns the operator that gives the pattern's value."""
+        """Returns the operator that the pattern matched."""
         op = self._edit.producer(self._bound[pattern])
         assert op is not None
         return op
@@ -65,8 +65,8 @@ class Constant(Pattern):
 
 
 class Operation(Pattern):
-    """The one result of an operator of one of these kinds, without an epilogue, whose operands are these patterns, no
-    more and no fewer; of a commutative one in any order. once: only one operator reads it."""
+    """Matches the only result of an operator of one of these kinds, without an epilogue, with exactly these operands,
+    in any order if it is commutative. once: it must have only one reader."""
 
     def __init__(self, kinds: Sequence[str], operands: Sequence[Pattern], once: bool = False):
         self.kinds, self.operands, self.once = tuple(kinds), tuple(operands), once
@@ -91,16 +91,16 @@ def _all(edit: Editor, patterns: Sequence[Pattern], values: Sequence[str], bound
 
 
 def wildcard() -> Pattern:
-    """Any value."""
+    """Returns a pattern that matches any value."""
     return Pattern()
 
 
 def is_const(size: int | None = None) -> Constant:
-    """Returns a constant, of so many elements."""
+    """Returns a pattern that matches a constant, with `size` elements if that is given."""
     return Constant(size)
 
 
 def is_op(kind: str | Sequence[str], *operands: Pattern, once: bool = False) -> Operation:
-    """Matches the result of an operator of this kind, or of one of several, with these operands; `once`: to a single
-    reader."""
+    """Returns a pattern that matches the result of an operator of this kind, or one of several, with these operands.
+    once: it must have only one reader."""
     return Operation((kind,) if isinstance(kind, str) else kind, operands, once)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of an imported graph before it is compiled: known shapes, and no more than the runtime takes."""
+"""Checks an imported graph before it is compiled: shapes must be known, and within the runtime's limits."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ...ir.shapes import EVERYTHING, Bucket, graph_symbols, with_likely
 from ...kernels.support import limit_exceeded
 from ..streaming.states import keep_states
 
-#: Inputs that a message shows.
+#: The most inputs that a message shows.
 _MOST_INPUTS = 5
 
 
 def checked(graph: Graph, buckets: Sequence[Bucket] = (EVERYTHING,), states: Mapping[str, str] | None = None) -> Graph:
-    """Returns the imported graph, if a program can be made of it: with its states, with copies of inputs that are
-    outputs, and with the shapes of the largest bucket as the likely ones.
+    """Checks an imported graph. Returns it with its states, with copies for outputs that are inputs, and with the
+    shapes of the largest bucket as likely values.
 
     Raises:
-        ShapeError: for shapes that are not known; ModelError: for what the runtime would refuse, and for states that
-            do not fit the model.
+        ShapeError: for shapes that are not known.
+        ModelError: for a graph that the runtime would refuse, and for states that do not fit the model.
     """
     graph = keep_states(graph, states or {})
     _require_bounds(graph, buckets)
@@ -38,13 +38,12 @@ def checked(graph: Graph, buckets: Sequence[Bucket] = (EVERYTHING,), states: Map
 
 
 def _at_largest(graph: Graph, buckets: Sequence[Bucket]) -> Graph:
-    """Returns the graph with the shapes that choices of speed are made for as its likely ones: those of the largest
-    bucket."""
+    """Returns the graph with the largest bucket's shapes as likely values, for which choices of speed are made."""
     return with_likely(graph, max((bucket.representative for bucket in buckets), key=lambda at: product(at.values())))
 
 
 def _require_bounds(graph: Graph, buckets: Sequence[Bucket]) -> None:
-    """Raises ShapeError, with a command line to copy, if an input has a dimension that no bucket gives bounds for."""
+    """Raises ShapeError, with a command line to copy, if an input has an extent without bounds in the buckets."""
     names = [name for name in graph_symbols(graph) if not all(name in bucket.limits for bucket in buckets)]
     if not names:
         return
@@ -59,7 +58,7 @@ def _require_bounds(graph: Graph, buckets: Sequence[Bucket]) -> None:
 
 
 def _require_given(graph: Graph) -> None:
-    """Raises ShapeError for symbols that shapes of inputs do not tell: the runtime solves no equations."""
+    """Raises ShapeError for symbols that are not the extent of an input axis, since the runtime solves no equations."""
     dims = [(name, dim) for name in graph.inputs for dim in graph.types[name].shape]
     unknown = [name for name in graph_symbols(graph) if Symbol(name) not in (dim for _, dim in dims)]
     if unknown:
@@ -69,8 +68,8 @@ def _require_given(graph: Graph) -> None:
 
 
 def _with_copies(graph: Graph) -> Graph:
-    """Returns the graph with a copy of each output that is an input, or is another output: a name stands for one
-    tensor in it. Outside they go on having the name that the model gives them."""
+    """Adds a copy for each output that is an input or another output, since each port needs a tensor of its own. The
+    names of ports stay those of the model."""
     inputs, taken = set(graph.inputs), set(graph.inputs)
     outputs: list[str] = []
     copies: dict[str, str] = {}
@@ -92,7 +91,7 @@ def _with_copies(graph: Graph) -> Graph:
 
 
 def _require_limits(graph: Graph) -> None:
-    """Raises ModelError for what the runtime would refuse to open, and operators that no kernel of it can be."""
+    """Raises ModelError if the runtime could not open the model, or a kernel could not represent an operator."""
     ports = len(graph.inputs) + len(graph.outputs)
     found = [f"it has {ports:,} inputs and outputs, the runtime takes {MAX_NAMES:,}"] if ports > MAX_NAMES else []
     found += [f"{op.kind} '{op.origin or op.outputs[0]}' {reason}" for op in graph.ops

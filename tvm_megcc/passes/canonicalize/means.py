@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A mean over all places of a channel is one operator, however the model spells it."""
+"""Replaces the mean over all positions of a channel by one canonical operator."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ..edit import Editor
 
 
 def spell_means(graph: Graph, context: Context) -> Graph:
-    """Over one axis `reduce_mean`, which sums rows; over those of a picture `global_avg_pool`, which also reads
-    channels in blocks. TVM's importer knows only the first, ONNX both."""
+    """Uses `reduce_mean` for one axis, since it sums rows, and `global_avg_pool` for two, since it also reads blocked
+    layouts. TVM's importer emits only the former, ONNX has both."""
     edit = Editor(graph)
     for op in graph.ops:
         x = edit.types[op.inputs[0]] if op.inputs and op.epilogue is None else None
@@ -22,7 +22,7 @@ def spell_means(graph: Graph, context: Context) -> Graph:
 
 
 def _other(op: Op, x: TensorType) -> Op | None:
-    """Returns the operator in its one spelling; None where that is how it is spelled."""
+    """Returns the operator in its canonical form; None if it has that form already."""
     if op.kind == "global_avg_pool" and x.rank == 3:
         return op.with_(kind="reduce_mean", attrs=Attrs(axes=(2,), keepdims=True))
     if op.kind == "reduce_mean" and x.rank == 4 and op.attrs.keepdims and op.attrs.axes == (2, 3):

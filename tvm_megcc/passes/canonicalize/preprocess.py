@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs as a camera or a microphone gives them: element type, order of axes and channels, mean and deviation."""
+"""Converts inputs from the form that a camera or a microphone gives: dtype, order of axes and channels, mean and
+deviation."""
 
 from __future__ import annotations
 
@@ -83,15 +84,15 @@ class Input:
 
     @property
     def given(self) -> str:
-        """The order of the given axes."""
+        """The order of the axes that the caller gives."""
         return self.layout or self.network
 
     def given_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
-        """The shape to give, from that of the network's input."""
+        """Returns the shape that the caller gives, from that of the network's input."""
         return self._permuted(shape, self.network, self.given)
 
     def network_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
-        """Returns the shape of the network's input, from that of what is given."""
+        """Returns the shape of the network's input, from that which the caller gives."""
         return self._permuted(shape, self.given, self.network)
 
     @staticmethod
@@ -102,7 +103,7 @@ class Input:
         return tuple(shape[axis] for axis in perm)
 
     def factors(self) -> tuple[np.ndarray, np.ndarray]:
-        """mean and scale in float64, both with one value or both with one a channel."""
+        """Returns mean and scale in float64, both with one value, or both with one for each channel."""
         mean, std = np.array(self.mean or (0.0,)), np.array(self.std or (1.0,))
         mean, scale = np.broadcast_arrays(mean, np.array(self.scale or 1 / std))
         return mean, scale
@@ -130,11 +131,11 @@ class Input:
 def convert_inputs(graph: Graph, inputs: Mapping[str, Input]) -> Graph:
     """Returns the graph with inputs as the caller gives them, and operators that convert them to the network's inputs.
 
-    Arithmetic goes into the weights of the convolutions after it where nothing else has to be done to the elements
-    and the pads do not stand in the way; it is part of the one pass that converts them otherwise.
+    The arithmetic is folded into the weights of the following convolutions if the elements need no other conversion and
+    pads allow it (see `_folds`). Otherwise one operator does all conversions.
 
     Raises:
-        ModelError: listing every input that is unknown or cannot be made.
+        ModelError: listing every input that is unknown or cannot be converted.
     """
     findings = []
     for name, given in inputs.items():
@@ -157,18 +158,18 @@ def convert_inputs(graph: Graph, inputs: Mapping[str, Input]) -> Graph:
 
 
 def with_network(graph: Graph, name: str, given: Input) -> Input:
-    """Returns the form with the order of axes that the network's input has."""
+    """Fills in `network`, the order of axes of the network's input."""
     return given if given.network else replace(given, network="NHWC" if _begins_transposed(graph, name) else "NCHW")
 
 
 def _begins_transposed(graph: Graph, name: str) -> bool:
-    """Whether all that the model does with an input is to bring its channels to the front."""
+    """Whether the only reader of an input is a transpose from channels last to channels first."""
     readers = graph.consumers().get(name, [])
     return bool(readers) and all(op.kind == "transpose" and op.attrs.perm == _TO_CHANNELS_FIRST for op in readers)
 
 
 def _converted(graph: Graph, name: str, given: Input) -> Graph:
-    """Returns the graph with one of its inputs as it is given."""
+    """Returns the graph with one input as the caller gives it."""
     edit = Editor(graph)
     type_, read = graph.types[name], {name}
     transposed = {op.outputs[0] for op in graph.consumers().get(name, [])}
@@ -186,7 +187,7 @@ def _converted(graph: Graph, name: str, given: Input) -> Graph:
 
 
 def _convert(edit: Editor, name: str, given: Input, wanted: TensorType) -> str:
-    """Adds what makes a tensor of the wanted type of an input."""
+    """Adds the operators that convert an input to the wanted type."""
     value = name
 
     def emit(kind: str, *operands: str, **attrs) -> None:
@@ -220,9 +221,9 @@ def _constant(edit: Editor, name: str, array: np.ndarray) -> str:
 def _folds(graph: Graph, readers: Sequence[Op], read: Container[str], type_: TensorType, given: Input) -> bool:
     """Whether the arithmetic can go into the weights of the convolutions that read the network's input.
 
-    Other element types are not folded: their conversion is a pass over the elements anyway, in which arithmetic costs
-    next to nothing, and which keeps the numbers near 0. A mean is not folded into a convolution with pads, which are
-    zeros after the arithmetic.
+    It is not folded for other dtypes than the network's: their conversion is a pass over the elements anyway, in which
+    arithmetic costs nearly nothing, and which keeps the numbers near 0. A mean is not folded into a convolution with
+    pads, since these are zeros after the arithmetic.
     """
     def takes(op: Op) -> bool:
         return (op.kind == "conv2d" and op.epilogue is None and op.inputs[0] in read
@@ -237,12 +238,12 @@ def _folds(graph: Graph, readers: Sequence[Op], read: Container[str], type_: Ten
 
 
 def _fold(edit: Editor, readers: Sequence[Op], given: Input) -> None:
-    """Puts the arithmetic into the weights of convolutions."""
+    """Folds the arithmetic into the weights of convolutions."""
     for op in readers:
         weights = edit.constants[op.inputs[1]].astype(np.float64)
         outputs, inputs = weights.shape[:2]
         mean, scale = (np.broadcast_to(values, inputs * op.attrs.groups) for values in given.factors())
-        # Row o of an operand a channel: the values of the channels that output o sees.
+        # For each output channel, the values of the input channels that it reads.
         group = np.arange(outputs) // (outputs // op.attrs.groups)
         seen = group[:, None] * inputs + np.arange(inputs)
         weights = weights * scale[seen][:, :, None, None]

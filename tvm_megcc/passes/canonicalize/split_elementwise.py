@@ -20,12 +20,13 @@ from ...kernels.support import fuses_epilogue
 from ..edit import Editor
 from ..fusion.elementwise import is_float_elementwise
 
-#: More parts are more kernel calls than a pass over the result is worth.
+#: The most parts: with more, kernel calls cost more than the saved pass over the result.
 MAX_PARTS = 4
 
 
 def split_elementwise(graph: Graph, context: Context) -> Graph:
-    """f(concat(a, b)) → concat(f(a), f(b)) for elementwise f, by the operands' slices where those are views."""
+    """f(concat(a, b)) → concat(f(a), f(b)) for elementwise f. Other operands of f are sliced, if the slices are
+    views."""
     edit = Editor(graph)
     parts: set[str] = set()
     for op in graph.ops:
@@ -37,8 +38,8 @@ def split_elementwise(graph: Graph, context: Context) -> Graph:
 
 
 def _concat_before(edit: Editor, op: Op, parts: Container[str]) -> Op | None:
-    """Returns the concat that the operator can be moved before, and should. parts: operands of concats that were
-    moved."""
+    """Returns the concat that the operator should be moved before, None if there is none. parts: operands of concats
+    that other operators were moved before."""
     if not is_float_elementwise(edit.graph, op):
         return None
     for name in op.inputs:
@@ -64,7 +65,7 @@ def _gains(edit: Editor, concat: Op, parts: Container[str]) -> bool:
 
 
 def _can_cut(edit: Editor, name: str, output: TensorType, axis: int) -> bool:
-    """Whether a range of the operand's indices on the axis is a constant, all of the operand, or a view."""
+    """Whether the slices of an operand along the axis are constants, the whole operand, or views."""
     type_ = edit.types[name]
     own = axis - (output.rank - type_.rank)
     if name in edit.constants or own < 0 or type_.shape[own] == 1:
@@ -73,7 +74,7 @@ def _can_cut(edit: Editor, name: str, output: TensorType, axis: int) -> bool:
 
 
 def _cut(edit: Editor, name: str, output: TensorType, axis: int, first: int, count: int, origin: str) -> str:
-    """Returns the operand for indices first ... first + count of the output's axis."""
+    """Returns the slice of an operand for indices first to first + count - 1 of the output's axis."""
     type_ = edit.types[name]
     own = axis - (output.rank - type_.rank)
     if own < 0 or type_.shape[own] == 1:
@@ -83,7 +84,7 @@ def _cut(edit: Editor, name: str, output: TensorType, axis: int, first: int, cou
         return edit.constant(f"{name}:{first}", np.ascontiguousarray(values))
     part = edit.value(f"{name}:{first}", type_.with_shape((*type_.shape[:own], count, *type_.shape[own + 1:])))
     attrs = Attrs(axes=(own,), starts=(first,), ends=(first + count,), steps=(1,))
-    # At once after the value, so that no reader has to move back after it.
+    # Right after the value, so that it precedes all its readers.
     edit.add_after(name, Op("slice", attrs, (name,), (part,), origin=origin))
     return part
 

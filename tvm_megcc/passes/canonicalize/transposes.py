@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removes transposes and reshapes that only bring an axis to where an operator of the framework wanted it."""
+"""Removes transposes and reshapes that only move an axis to where an operator of the source framework needs it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ ALONG_AXIS = ("softmax", "log_softmax")
 
 
 def _around(kind: str) -> tuple[Operation, Operation, Operation]:
-    """Returns an operator along one axis between two operators of a kind: the second of these, it, and the first."""
+    """Returns the patterns of an operator along one axis between two operators of a kind: of the last one, which
+    contains the others, of the operator along the axis, and of the first one."""
     before = is_op(kind, _X)
     line = is_op(ALONG_AXIS, before, once=True)
     return is_op(kind, line), line, before
@@ -30,10 +31,10 @@ _AROUND = {kind: _around(kind) for kind in ("transpose", "reshape")}
 
 
 def absorb_transposes(graph: Graph, context: Context) -> Graph:
-    """Takes operators along an axis out of operators that are undone after them:
+    """Removes pairs of inverse reshapes or transposes around an operator along an axis:
 
-    reshape(f(reshape(x), last), shape of x) → f(x, last) where the last extent stays;
-    transpose(f(transpose(x, p), axis), q) → f(x, p[axis]) where q undoes p; also of rows that are written there.
+    reshape(f(reshape(x), last), shape of x) → f(x, last) if the last extent stays;
+    transpose(f(transpose(x, p), axis), q) → f(x, p[axis]) if q is the inverse of p; also around scatter_nd.
     """
     edit = Editor(graph)
     for op in graph.ops:
@@ -60,8 +61,8 @@ def _is_undone(before: Op, op: Op) -> bool:
 
 
 def _write_where_it_lies(edit: Editor, found: Match, op: Op) -> None:
-    """transpose(scatter_nd(transpose(x, p), rows [n, 1], updates), q) → scatter_elements(x, …, axis=p[0]), as of
-    `x[:, :, rows] = updates`: x is not moved, nor copied where it is a state."""
+    """transpose(scatter_nd(transpose(x, p), rows [n, 1], updates), q) → scatter_elements(x, …, axis=p[0]), which comes
+    from `x[:, :, rows] = updates`. x is then not transposed, nor copied if it is a state."""
     x, at, updates, before, write = found[_X], found[_AT], found[_UPDATES], found.op(_TURNED), found.op(_WRITE)
     if not _is_undone(before, op) or {at, updates} & edit.constants.keys() \
             or edit.types[at].rank != 2 or edit.types[at].shape[1] != 1:
@@ -90,5 +91,5 @@ def _last_axis(graph: Graph, before: Op, line: Op, op: Op) -> int | None:
     return len(whole) - 1 if stays and graph.types[op.outputs[0]].shape == whole else None
 
 
-#: Kind of the operators on both sides -> the axis of the operator between them without these; None if they stay.
+#: Kind of the operators on both sides -> function that returns the axis without them, None if they must stay.
 _UNDONE = {"transpose": _transposed_axis, "reshape": _last_axis}

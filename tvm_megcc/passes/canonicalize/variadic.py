@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Splits operators with more operands than a kernel can have into trees of operators."""
+"""Splits variadic operators with more operands than a kernel supports into trees of operators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..edit import Editor
 
 
 def make_trees(graph: Graph, context: Context) -> Graph:
-    """f(a, b, c, d) → f(f(a, b), f(c, d)), as balanced as it goes, where an operator says that it may (`fan_in`)."""
+    """f(a, b, c, d) → f(f(a, b), f(c, d)), a balanced tree, for operators with a `fan_in`."""
     edit = Editor(graph)
     for op in graph.ops:
         most = operator(op.kind).fan_in
@@ -28,7 +28,7 @@ def make_trees(graph: Graph, context: Context) -> Graph:
 
 
 def _parts(names: tuple[str, ...], most: int) -> list[tuple[str, ...]]:
-    """Returns the names in as few runs of at most `most` as there can be, of about one length."""
+    """Splits names into as few groups of at most `most` as possible, of about equal length."""
     runs = -(-len(names) // most)
     borders = [len(names) * index // runs for index in range(runs + 1)]
     return [names[first:last] for first, last in pairwise(borders)]

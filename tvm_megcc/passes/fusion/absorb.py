@@ -13,7 +13,7 @@ from ...ops.base import operator
 from ..edit import Editor
 from ..match import is_op, wildcard
 
-#: Axis of the weights that is the output channel, from their last, for operators with operands (x, w, b?).
+#: Operators with operands (x, w, b?) -> the weights' axis of output channels, counted from the end.
 _OUTPUT_CHANNEL = {"conv2d": lambda op: -4, "matmul": lambda op: -2 if op.attrs.trans_b else -1}
 
 _X = wildcard()
@@ -31,7 +31,7 @@ def absorb_scales(graph: Graph, context: Context) -> Graph:
 
 
 def _absorb_into_producer(edit: Editor, op: Op) -> None:
-    """Lets the convolution or product before the operator do its work, if it can."""
+    """Folds a multiplication or addition into the convolution or product before it, if possible."""
     value, factor = op.inputs
     if op.kind in ("mul", "add") and value in edit.constants:
         value, factor = factor, value
@@ -66,15 +66,14 @@ def _absorb_into_producer(edit: Editor, op: Op) -> None:
 
 
 def _is_per_channel(factor: TensorType, output: TensorType, axis: int) -> bool:
-    """Whether a constant has one number for all channels or one for each, also where a result is nothing but channels:
-    there a constant of its shape is as good as one per channel."""
+    """Whether a constant has one number for all channels or one for each. If the result has one element per channel, a
+    constant of its shape counts too."""
     kind = operand_class(factor, output, axis)
     return kind in ("channel", "scalar") or (kind == "full" and output.size == output.shape[axis % output.rank])
 
 
 def absorb_pads(graph: Graph, context: Context) -> Graph:
-    """conv(pad(x)) → conv with larger pads, where only the two spatial axes are padded, and by what is 0 to the
-    convolution."""
+    """conv(pad(x)) → conv with larger pads, if only the two spatial axes are padded, with the convolution's zero."""
     edit = Editor(graph)
     for op in graph.ops:
         found = _PAD.match(edit, op.inputs[0]) if op.kind in ("conv2d", "conv2d_integer") else None
@@ -86,8 +85,7 @@ def absorb_pads(graph: Graph, context: Context) -> Graph:
 
 
 def _spatial_pads(pad: Op, value: float) -> tuple[int, int, int, int] | None:
-    """(top, left, bottom, right) of a constant pad of rank 4 by this value, all of them known; None if it is anything
-    else."""
+    """Returns (top, left, bottom, right) of a rank-4 pad with this value, if they are constants; else None."""
     before, after = pad.attrs.before, pad.attrs.after
     if pad.attrs.mode != "constant" or pad.attrs.value != value or len(before) != 4 \
             or not all(isinstance(amount, int) and amount >= 0 for amount in (*before, *after)):

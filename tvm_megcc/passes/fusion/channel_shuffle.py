@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removes channel shuffles by reordering the weights after them.
 
-A shuffle (reshape, transpose, reshape) permutes channels. Operators that treat each channel by itself do as well on
-the channels in their old order, if their constants take that order too; a convolution over all channels sums them in
-any order. So a shuffle vanishes where every path after it passes operators of the first sort and ends in one of the
-second, as in units of a grouped 1x1, a shuffle, a depthwise and a 1x1 convolution.
+A shuffle (reshape, transpose, reshape) permutes channels. Per-channel operators can work on the unpermuted channels, if
+their constants are permuted instead. A convolution over all channels can sum them in any order, if its weights are
+permuted. So a shuffle is removed if every path after it has per-channel operators only and ends in such a convolution,
+as in units of a grouped 1x1 convolution, a shuffle, a depthwise and a 1x1 convolution.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _SPLIT = is_op("reshape", _X)
 _TURN = is_op("transpose", _SPLIT)
 _SHUFFLE = is_op("reshape", _TURN)
 
-#: Operators that keep every channel where it is; all but `elementwise` read channels by operand 0 only.
+#: Per-channel operators. All except `elementwise` read channels of operand 0 only.
 _PER_CHANNEL = ("avg_pool", "max_pool", "resize", "elementwise")
 
 
 def absorb_shuffles(graph: Graph, context: Context) -> Graph:
-    """Removes channel shuffles whose permutation the weights after them can take."""
+    """Removes channel shuffles whose permutation can be folded into the weights after them."""
     edit = Editor(graph)
     readers: dict[str, list[int]] = {}
     for position, op in enumerate(graph.ops):
@@ -48,7 +48,8 @@ def absorb_shuffles(graph: Graph, context: Context) -> Graph:
 
 
 def _shuffled_order(edit: Editor, found: Match, op: Op) -> np.ndarray | None:
-    """For the reshape that ends a shuffle: channel j of its result is channel order[j] of the operand."""
+    """Returns the permutation of a shuffle that `op`, a reshape, ends: channel j of its result is channel order[j] of
+    the shuffle's operand. None if it ends no shuffle."""
     whole, parts = edit.types[found[_X]].shape, edit.types[found[_SPLIT]].shape
     if found[_X] in edit.constants or len(parts) < 4 or edit.types[op.outputs[0]].shape != whole \
             or found.op(_TURN).attrs.perm != (0, 2, 1, *range(3, len(parts))) \
@@ -58,8 +59,8 @@ def _shuffled_order(edit: Editor, found: Match, op: Op) -> np.ndarray | None:
 
 
 def _region(graph: Graph, readers: dict[str, list[int]], start: str) -> dict[int, bool] | None:
-    """Returns positions of the operators after the value that take over its permutation, and whether each ends it by a
-    sum over channels; None if some operator cannot."""
+    """Returns the positions of the operators after a value whose constants are to be permuted, with whether each sums
+    over channels, which ends the region; None if some operator does not allow it."""
     permuted, pending = {start}, [start]
     region: dict[int, bool] = {}
     while pending:
@@ -85,7 +86,7 @@ def _is_depthwise(graph: Graph, op: Op) -> bool:
 
 
 def _agrees(graph: Graph, op: Op, summed: bool, permuted: set[str]) -> bool:
-    """Whether the operator's other operands can follow the permutation, or need not."""
+    """Whether the operator's other operands can be permuted, or do not depend on channels."""
     if op.kind == "conv2d" and any(name and name not in graph.constants for name in op.own_inputs[1:]):
         return False
     if summed:
@@ -100,13 +101,13 @@ def _agrees(graph: Graph, op: Op, summed: bool, permuted: set[str]) -> bool:
 
 
 def _same_channels(operand: TensorType, output: TensorType) -> bool:
-    """Whether the elementwise operand has channels of its own rather than one for all."""
+    """Whether an elementwise operand has a channel axis that is not broadcast."""
     axis = 1 - (output.rank - operand.rank)
     return axis >= 0 and operand.shape[axis] != 1
 
 
 def _reordered(edit: Editor, op: Op, back: np.ndarray, summed: bool) -> Op:
-    """Returns the operator on channels of which number back[j] was number j."""
+    """Returns the operator on unpermuted channels, with its constants permuted. back: the inverse permutation."""
     def taken(name: str, axis: int) -> str:
         if not name or name not in edit.constants or axis < 0 or edit.types[name].shape[axis] == 1:
             return name

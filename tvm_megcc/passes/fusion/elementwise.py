@@ -19,8 +19,8 @@ MAX_OPERANDS = 8
 
 
 def fuse_elementwise(graph: Graph, context: Context) -> Graph:
-    """Rewrites float32 elementwise operators to `elementwise`, and inlines each into its only consumer; operators that
-    convert 8-bit numbers to float into all consumers."""
+    """Rewrites float32 elementwise operators to `elementwise`, and inlines each into its only consumer. Operators that
+    convert 8-bit numbers to floats are inlined into all consumers."""
     edit = Editor(graph)
     for op in graph.ops:
         if is_float_elementwise(graph, op) or is_lanes(op):

@@ -35,14 +35,14 @@ def _fused(edit: Editor, producer: Op, op: Op, context: Context) -> Op | None:
     if not edit.is_read_once(value) or graph.types[op.outputs[0]].shape != output.shape:
         return None
     if output.dtype != ("int32" if "dtype" in op.attrs else "float32"):
-        return None  # of float32 sums a vector of floats, of int32 ones what ir/lanes.py says
+        return None  # epilogues compute float32 for float32 sums, and the types of ir/lanes.py for int32 sums
     axis = operator(producer.kind).channel_axis
     others = [name for name in op.inputs if name != value]
     if any(operand_class(graph.types[name], output, axis) is None for name in others):
         return None
     if any(graph.types[name].size != 1 and name not in graph.constants
            and operand_class(graph.types[name], output, axis) == "channel" for name in others):
-        return None  # a run-time operand per channel has a layout of its own
+        return None  # a per-channel operand computed at run time has a layout of its own
     present: list[str] = list(producer.epilogue_inputs)
     inner: Expr = producer.epilogue if producer.epilogue is not None else Arg(0)
     replacement: list[Expr] = []

@@ -50,7 +50,7 @@ _NORMALISED = {"div": is_op("div", _CENTRED, is_op("sqrt", _UNDER)),
 
 
 def _normalised(edit: Editor, op: Op, readers: Readers) -> tuple[str, float] | None:
-    """Finds the value that the operator ending in (x - mean) / root normalises, and the number under the root."""
+    """Returns x and epsilon for an operator that computes (x - mean) / root; None for another operator."""
     pattern = _NORMALISED.get(op.kind)
     found = pattern.match(edit, op.outputs[0]) if pattern and edit.types[op.outputs[0]].dtype == "float32" else None
     if found is None or len(readers[found[_CENTRED]]) != 2 \
@@ -75,8 +75,8 @@ def _known(edit: Editor, name: str) -> np.ndarray | None:
 
 
 def _line(edit: Editor, readers: Readers, op: Op, kind: str, extent) -> tuple[np.ndarray | None, Op]:
-    """Returns the constant line that the only reader of the operator's result multiplies or adds, and that reader;
-    otherwise None and the operator."""
+    """Returns the constant vector by which the only reader of the operator's result multiplies it or adds to it, and
+    that reader; otherwise None and the operator itself."""
     (value,), (reader, *others) = op.outputs, readers.get(op.outputs[0]) or [None]
     if reader is None or others or reader.kind != kind or not edit.is_read_once(value):
         return None, op

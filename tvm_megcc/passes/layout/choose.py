@@ -29,9 +29,9 @@ from ..schedule import live_bytes, peak_bytes
 _SWEEPS = 8
 #: The most memory that the fastest layouts may take: a factor of the memory without relayouts, or additional bytes.
 _MEMORY, _MEMORY_BYTES = 1.125, 256 << 10
-#: Memory has to fall by at least this many times the share by which time rises.
+#: To be accepted, the relative saving of memory must be at least this many times the relative increase of time.
 _SLOWER = 2
-#: The most choices that are tried for that.
+#: The most choices that are tried in order to save memory.
 _ATTEMPTS = 8
 #: The cost of an unwanted relayout: more than any kernel's.
 _UNWANTED = 1e15
@@ -41,9 +41,9 @@ _UNWANTED = 1e15
 class Placed:
     """A graph with layouts.
 
-    choices: the kernel of each operator, by its first result. alike: the operators that are parts of one operator, by
-        their first results -> the first result of that; parts share a kernel if they differ in extents only. whole:
-        results that are computed in parts, in place.
+    choices: the kernel of each operator, by its first result. alike: first result of an operator that is a part of
+        another one -> that one's first result; parts that differ only in extents share a kernel. whole: results that
+        are computed in parts, in place.
     """
 
     graph: Graph
@@ -53,8 +53,8 @@ class Placed:
 
 
 def choose_layouts(graph: Graph, context: Context) -> Placed:
-    """Gives every value its layout, and every operator its kernel; inserts `relayout` where an operator reads another
-    layout.
+    """Chooses the layout of every value and the kernel of every operator, and inserts `relayout` where an operator
+    reads a value in another layout.
 
     Raises:
         ModelError: naming every operator that no kernel accepts, with each candidate's reason.
@@ -91,8 +91,8 @@ def choose_layouts(graph: Graph, context: Context) -> Placed:
 
 
 def relayout_cost(type_: TensorType, source: Layout, wanted: Layout, context: Context) -> float:
-    """Estimates the cost of a relayout: one vector in, one out, at a third of the speed of a copy; between plain and
-    channels last, element by element."""
+    """Estimates the cost of a relayout: a third of the speed of a copy, by vectors; between plain and channels last,
+    element by element."""
     if source == wanted:
         return 0.0
     type_ = likely_type(type_, 1)
@@ -100,7 +100,7 @@ def relayout_cost(type_: TensorType, source: Layout, wanted: Layout, context: Co
     by_vectors = "nchwc" in (source.kind, wanted.kind) and type_.dtype == "float32"
     turned = context.isa.interleaves and PLAIN in (source, wanted) and type_.shape[1] % context.isa.lanes == 0
     vector = 1.0 if turned else 3.0
-    # float16 element by element takes longer than a conversion to a type that has vectors.
+    # Moving single float16 elements takes longer than a conversion to a type with vectors.
     element = 2.0 if type_.dtype == "float16" else 0.5
     guess = 200 + (vector * moved / max(context.isa.lanes, 1) if by_vectors else element * moved)
     return priced_relayout(type_, source, wanted, context, guess)
@@ -163,8 +163,8 @@ class _Chooser:
 
 
 def _apply(graph: Graph, chosen: list[Option]) -> tuple[Graph, dict[str, int]]:
-    """Returns the graph in these layouts, and, for each operator that is no relayout, the original one by its first
-    result."""
+    """Returns the graph in these layouts, and first result -> index of the original operator, for all operators except
+    relayouts."""
     edit = Editor(graph)
     inner: dict[str, str] = {}
     copies: dict[tuple[str, Layout], str] = {}

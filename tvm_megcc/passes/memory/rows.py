@@ -16,8 +16,8 @@ from ...ops.base import operator
 
 HEIGHT = 2
 
-#: Operators that look at a window around each place, with `pads`, `strides` and `dilations`: kind -> the extent of the
-#: window's height, from attributes and operands.
+#: Operators that read a window around each position, with `pads`, `strides` and `dilations`: kind -> function that
+#: returns the window's height from attributes and operands.
 WINDOWS = {
     "conv2d": lambda attrs, types: types[1].shape[2],
     "conv2d_integer": lambda attrs, types: types[1].shape[2],
@@ -25,7 +25,7 @@ WINDOWS = {
     "sum_pool": lambda attrs, types: attrs.kernel[0],
     "sum_pool_integer": lambda attrs, types: attrs.kernel[0],
 }
-#: Operators besides expressions whose result at a place depends on the first operand there and on nothing else of it.
+#: Operators, besides expressions, whose result at a position depends only on that position of the first operand.
 POINTWISE = ("lookup", "copy")
 
 
@@ -41,13 +41,14 @@ class Strip:
         return self.end - self.first
 
     def with_(self, other: Strip) -> Strip:
-        """Returns the rows of both, and those between them."""
+        """Returns the smallest strip that contains both."""
         return Strip(min(self.first, other.first), max(self.end, other.end))
 
 
 @dataclass(frozen=True)
 class Reads:
-    """attrs: of the operator that computes the strip. operands: the rows of each; None: it is read whole."""
+    """What computes a strip. attrs: those of the operator on the strip. operands: the rows of each operand, None if it
+    is read whole."""
 
     attrs: Attrs
     operands: tuple[Strip | None, ...]
@@ -67,10 +68,10 @@ def has_rows(graph: Graph, op: Op) -> bool:
 
 
 def rows_read(graph: Graph, op: Op, strip: Strip) -> Reads | None:
-    """Returns the rows that a strip of the result is computed from; None where a strip has nothing but pads to read.
+    """Returns the rows that a strip of the result is computed from; None if it would read nothing but padding.
 
     Args:
-        op: `has_rows` of it.
+        op: an operator for which `has_rows` is true.
     """
     types = graph.input_types(op)
     y = graph.types[op.outputs[0]]
@@ -92,13 +93,13 @@ def rows_read(graph: Graph, op: Op, strip: Strip) -> Reads | None:
 
 
 def _pointwise(type_: TensorType | None, y: TensorType, strip: Strip) -> Strip | None:
-    """Returns the rows of an operand that broadcasts."""
+    """Returns the rows of a broadcast operand that a strip reads; None if it is read whole."""
     if type_ is None or type_.rank < 2 or type_.shape[-2] == 1 or y.shape[HEIGHT] == 1:
         return None
     return strip
 
 
 def strips_of(height: int, count: int) -> Sequence[Strip]:
-    """Divides rows into at most so many strips, all but the last of equal height."""
+    """Divides rows into at most `count` strips, all except the last of equal height."""
     rows = -(-height // count)
     return [Strip(first, min(first + rows, height)) for first in range(0, height, rows)]

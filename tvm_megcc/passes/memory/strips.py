@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Computes consecutive operators strip by strip, in rows of the last result, to save memory.
 
-Intermediate values have only the rows that a strip needs at a time. Where windows overlap, two strips need
-some rows between them: these are computed twice, or kept, copied to a place of their own until the next strip
-begins. Every element is computed by the same kernel from the same numbers in the same order, so results have the same
-bits. This is done last, on a graph with its layouts and order: slices of the operands are views, and the strips of the
-result are computed into their places.
+Intermediate values hold only the rows that one strip needs. If windows overlap, neighbouring strips need some of the
+same rows: these are computed twice, or kept in a buffer of their own for the next strip. Every element is computed by
+the same kernel from the same numbers in the same order, so results have the same bits. This is the last pass, on a
+graph with layouts and order: slices of operands are views, and strips of the result are computed in place.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from .views import concat_offsets, view_offset
 
 @dataclass(frozen=True)
 class Region:
-    """Operators `first` to `last` of a graph, both included, computed in `count` strips. kept: rows that two strips
-    need are kept; else they are computed twice."""
+    """Operators `first` to `last` of a graph, both included, computed in `count` strips. kept: whether rows that two
+    strips need are kept, or computed twice."""
 
     first: int
     last: int
@@ -44,8 +43,8 @@ class Region:
 class Part:
     """An operator of a region in one strip.
 
-    rows: of its result that the strip has; new: those of them that are computed, none or the last ones; the others were
-        kept. reads: the rows that the new ones depend on, if there are any.
+    rows: the rows of its result in the strip. new: the last of these, which are computed, possibly none; the others
+        were kept. reads: the rows of operands that the new ones are computed from.
     """
 
     op: Op
@@ -68,8 +67,8 @@ def is_region(graph: Graph, first: int, last: int, readers: Mapping[str, Sequenc
 
 
 def parts_of(graph: Graph, region: Region) -> list[list[Part]] | None:
-    """Returns the parts of operators to compute, strip by strip. Returns None if a strip would read padding only, or
-    rows would be kept that a strip does not need."""
+    """Returns the parts of operators to compute, for each strip. Returns None if a strip would read only padding, or
+    would have to keep rows that it does not need itself."""
     height = graph.types[graph.ops[region.last].outputs[0]].shape[HEIGHT]
     strips: list[list[Part]] = []
     for strip in strips_of(height, region.count):
@@ -83,17 +82,17 @@ def parts_of(graph: Graph, region: Region) -> list[list[Part]] | None:
 
 def _parts_of_strip(graph: Graph, ops: Sequence[Op], strip: Strip, there: Mapping[str, Strip],
                     final: bool) -> list[Part] | None:
-    """Returns the parts of one strip. there: the rows of values of the strip before, which can be kept. final: it is
-    the last strip."""
+    """Returns the parts of one strip. there: the rows of values in the previous strip, which can be kept. final:
+    whether it is the last strip."""
     inside = {op.outputs[0] for op in ops}
     wanted = {ops[-1].outputs[0]: strip}
     parts: list[Part] = []
     for op in reversed(ops):
-        # The rows of a value are all that any of its readers needs.
+        # The rows of a value are the union of those that its readers need.
         (result,) = op.outputs
         if result not in wanted:
             if there and final:
-                continue  # all that is read of it is kept further on
+                continue  # not needed: its readers' rows are kept
             return None
         rows = wanted[result]
         had = there.get(result, Strip(rows.first, rows.first))
@@ -113,7 +112,7 @@ def _parts_of_strip(graph: Graph, ops: Sequence[Op], strip: Strip, there: Mappin
 
 
 def macs_of(graph: Graph, op: Op, count: int | None = None) -> int:
-    """Returns the multiply-accumulates of an operator, or of so many rows of its result."""
+    """Returns the multiply-accumulates of an operator, or of `count` rows of its result."""
     types = graph.input_types(op)[:len(op.own_inputs)]
     y = graph.types[op.outputs[0]]
     whole = operator(op.kind).macs(op.attrs, types, (y,))
@@ -138,7 +137,7 @@ class _Cutter:
         self.types, self.constants = dict(self.graph.types), dict(self.graph.constants)
         self.choices, self.alike, self.whole = dict(placed.choices), dict(placed.alike), set(placed.whole)
         self.ops: list[Op] = []
-        self.kept: dict[str, str] = {}  # of values, what is kept of them for the next strip
+        self.kept: dict[str, str] = {}  # value -> the buffer with its rows for the next strip
 
     def run(self) -> Placed | None:
         final = self.graph.ops[self.region.last]
@@ -185,7 +184,7 @@ class _Cutter:
 
     def _new(self, part: Part, there: Mapping[str, tuple[str, Strip]], slices: dict[tuple[str, Strip], str],
              number: int) -> str:
-        """Returns the rows that are computed; "" where they cannot be."""
+        """Adds the operator that computes the new rows, and returns them; "" if that is impossible."""
         inputs = []
         assert part.reads is not None
         for name, rows in zip(part.op.inputs, part.reads.operands, strict=True):
@@ -206,14 +205,14 @@ class _Cutter:
         return own
 
     def _appended(self, kept: str, new: str, part: Part) -> str:
-        """Returns rows that were kept, followed by the new ones."""
+        """Returns the kept rows followed by the new ones."""
         (result,) = part.op.outputs
         begin = self._copy(kept, f"{result}:{part.rows.first}:begin", part.op)
         both = self._value(f"{result}:{part.rows.first}:both", _rows(self.types[result], part.rows.count))
         return both if self._concat((begin, new), both, part.op.origin) else ""
 
     def _concat(self, pieces: tuple[str, ...], whole: str, origin: str) -> bool:
-        """Places values inside one value as views. Returns False if that is not possible."""
+        """Concatenates values such that they are views of the result. Returns False if that is impossible."""
         op = Op("concat", Attrs(axis=HEIGHT), pieces, (whole,), origin=origin)
         self.ops.append(op)
         self.choices[whole] = Choice(View())
@@ -231,7 +230,7 @@ class _Cutter:
         return own
 
     def _choose(self, op: Op, part: Op) -> bool:
-        """Chooses the operator's kernel for a part of it, or another integer kernel if that refuses. Returns whether
+        """Chooses the operator's kernel for a part, or another integer kernel if that one refuses. Returns whether
         there is one."""
         choice = self.placed.choices[op.outputs[0]]
         if choice.kernel.by_place:
@@ -250,7 +249,7 @@ class _Cutter:
         return True
 
     def _slice(self, name: str, rows: Strip, begin: int, origin: str) -> str:
-        """Returns rows of a value or constant whose first existing one is `begin`; "" if that is no view."""
+        """Returns rows of a value or constant that holds the rows from `begin` on; "" if they are not a view."""
         type_ = self.types[name]
         axis = type_.rank - 2
         first, end = rows.first - begin, rows.end - begin

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory forwarding: finds values that can be views of another value's memory, so that no copy is needed.
 
-A view (reshape, contiguous slice) is a part of its operand. A concat whose operands lie one after the other needs no
-code: its operands are computed into their places in the result.
+A view (reshape, contiguous slice) is a part of its operand. A concat whose operands are contiguous in its result needs
+no code: they are computed in place.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Forwarding:
-    """The result. places: of every value that is no constant. elided: positions of operators that need no code."""
+    """The result. places: value -> its memory, except constants. elided: positions of operators that need no code."""
 
     places: dict[str, Place]
     elided: frozenset[int]
@@ -46,7 +46,7 @@ def view_offset(graph: Graph, op: Op) -> int | None:
 
 
 def concat_offsets(graph: Graph, op: Op) -> list[int] | None:
-    """Returns the byte offsets of a concat's operands in its result; None if they do not lie one after the other."""
+    """Returns the byte offsets of a concat's operands in its result; None if they are not contiguous there."""
     if op.kind != "concat" or op.epilogue is not None:
         return None
     output = graph.types[op.outputs[0]]
@@ -165,8 +165,7 @@ def _join_concat(graph: Graph, classes: _Classes, op: Op) -> bool:
 
 
 def with_copies(placed: Placed, context: Context) -> Placed:
-    """Returns the graph with a `copy` wherever a view is impossible: for an output that is part of an input, of another
-    output, or a constant."""
+    """Inserts a `copy` for each output that would be a view of an input or another output, or is a constant."""
     graph, choices, edit = placed.graph, dict(placed.choices), Editor(placed.graph)
     elided = _forward(graph, set()).elided
     for position, op in enumerate(graph.ops):

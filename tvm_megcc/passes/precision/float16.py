@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Half precision: computes operators in float16 where the CPU is faster with it, and stores their tensors as
-float16."""
+"""Half precision: computes operators in float16, and stores their tensors so, if that is estimated to be faster."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from ..edit import Editor
 
 #: Operators that begin a chain in float16: they compute more than the conversions cost.
 BEGIN = ("conv2d", "matmul")
-#: float16 halves the memory; for that, a kernel may be estimated to take this many times as long as the one of float32.
+#: The most times slower than float32 that a float16 kernel may be estimated to be, since it halves the memory.
 SLOWER = 1.6
 
 
@@ -33,7 +32,7 @@ def compute_in_float16(graph: Graph, context: Context) -> Graph:
 
 
 class _Float16:
-    """The pass at work on one graph. half: float32 values that exist as float16 (too) -> their name."""
+    """The state of the pass. half: float32 value -> the value that holds it as float16."""
 
     def __init__(self, graph: Graph, context: Context):
         self._graph, self._context, self._edit = graph, context, Editor(graph)
@@ -94,7 +93,7 @@ class _Float16:
         return self.half[name]
 
     def _result(self, name: str, op: Op) -> str:
-        """Returns the float16 value that becomes a float32 result, through a cast after the operator."""
+        """Returns a new float16 result, from which a cast after the operator computes the float32 one."""
         if name not in self._floats((name,)):
             return name
         edit = self._edit

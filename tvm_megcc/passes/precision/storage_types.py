@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inserts conversions around operators without a kernel for float16, bfloat16, floats of 8 bits or integers of 4: they
-compute in float32 or int8."""
+"""Inserts conversions around operators without a kernel for their storage dtype: float16, bfloat16 and 8-bit floats are
+computed in float32, int4 in int8."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from ...kernels.site import Site
 from ...kernels.support import realisable
 from ..edit import Editor
 
-#: Operators that are about the bits, or that others see through.
+#: Operators that move bits without computing on them, or that have their own rules for dtypes.
 OF_BITS = ("cast", "bitcast", "branch", "loop", "extern", "tir", "copy")
 
 
 def widen_stored(graph: Graph, context: Context) -> Graph:
-    """Puts `cast` operators around operators on stored types that no kernel realises.
+    """Inserts `cast` operators around operators on storage dtypes that no kernel realises.
 
-    Chains of operators on 16-bit floats stay in float32 from end to end, without rounding between them: a result is
-    rounded where its bits are asked for, by an output of the graph, a conversion that the model has, or a kernel that
-    works on them as they are. Results of other stored types are rounded one by one, as the model says.
+    A chain of operators on 16-bit floats stays in float32, without rounding in between. A result is rounded only for an
+    output of the graph, a cast of the model, or a kernel that works on 16-bit floats. Results of other storage dtypes
+    are always rounded, as in the model.
     """
     return _Widening(graph, replace(context, half=False)).finish()  # float16 is decided when chains are complete
 
 
 class _Widening:
-    """The pass at work on one graph.
+    """The state of the pass.
 
-    wide: stored values -> their float32 or int8. computed: those of 16 bits that were computed as float32 first. same:
-    float32 values -> the ones that they equal, because a conversion and its inverse cancel.
+    wide: value of a storage dtype -> its float32 or int8 value. computed: 16-bit values that were computed in float32.
+    same: float32 value -> an equal one, since a conversion and its inverse cancel.
     """
 
     def __init__(self, graph: Graph, context: Context):
@@ -56,7 +56,7 @@ class _Widening:
         return self._edit.finish()
 
     def _cancel(self, cast: Op) -> None:
-        """After a decomposed operator, a conversion and its inverse cancel."""
+        """Cancels a conversion and its inverse, which the decomposition of an operator left."""
         (source,), (to,) = cast.inputs, cast.outputs
         if self._graph.types[source].dtype == "float32":
             self._keep(to, source)
@@ -67,12 +67,12 @@ class _Widening:
         return bool(name) and bool(DTYPES[self._graph.types[name].dtype].carrier)
 
     def _stays(self, op: Op) -> bool:
-        """Whether a kernel takes the operator as it is, and its operands do not exist as float32 anyway."""
+        """Whether a kernel accepts the operator unchanged, and its operands were not computed in float32 anyway."""
         return op.kind == "bitcast" or ((op.kind in OF_BITS or self.computed.isdisjoint(op.inputs))
                                         and realisable(Site.of(self._graph, op, self._context)))
 
     def _operand(self, name: str, reader: Op) -> str:
-        """Returns an operand in the type that is computed in, from a widened constant or a cast before the operator."""
+        """Returns an operand in the wider dtype, from a converted constant or a cast before the operator."""
         if not self._is_stored(name):
             return name
         if name not in self.wide:

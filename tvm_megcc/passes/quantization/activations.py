@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantises activations of products with weights of 4 or 8 bits, where the model or the option wants that."""
+"""Quantises activations of products with 4-bit or 8-bit weights, if the model or an option asks for it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ..edit import Editor
 
 
 def quantize_activations(graph: Graph, context: Context) -> Graph:
-    """matmul_nbits as matmul_nbits_int8. Products of the same value share its quantisation. Weights whose blocks do not
-    fit those of activations keep floats."""
+    """Replaces matmul_nbits by matmul_nbits_int8. Products of the same value share its quantisation. Activations stay
+    float if the blocks of weights do not match theirs."""
     edit = Editor(graph)
     quantised: dict[tuple, tuple[str, ...]] = {}
     for op in graph.ops:

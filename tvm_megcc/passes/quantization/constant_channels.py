@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Channels whose filters are zeros, and that stay because the padding after them is another number, have one sum:
-their bias. Models give them biases of up to 2^30 with factors of next to nothing; small ones with the same result leave
-kernels room in the sums of all channels."""
+"""Replaces biases of channels whose filters are zeros, and whose sum is therefore the bias. Such channels remain if the
+padding after them is another number. Models give them biases up to 2^30 with tiny factors; a small bias with the same
+result keeps the range of sums small, which faster kernels need."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ...ir.expr import Arg, Call, Expr, evaluate
 from ...ir.graph import Graph, Op
 from ..edit import Editor
 
-#: Functions of a sum, a multiplier and a shift, that make of 8 times a number, these and any rounding that number.
+#: Functions of a sum, a multiplier and a shift. With a factor of 1/8 they give back a number exactly from 8 times it.
 _RESCALES = {"rescale_fixed", "rescale_down", "rescale_once"}
 _TIMES, _MULTIPLIER, _SHIFT = 8, 1 << 30, -2
-#: Numbers that are rescaled to at most this are kept.
+#: The largest magnitude of a requantized number for which the bias is replaced.
 _MOST = 1 << 15
 
 
 def settle_known_sums(graph: Graph, context: Context) -> Graph:
-    """Folds known sums in integer convolutions whose epilogue rescales each channel."""
+    """Replaces known sums in integer convolutions whose epilogue requantizes each channel."""
     edit = Editor(graph)
     for op in graph.ops:
         if op.kind == "conv2d_integer" and op.epilogue is not None:
@@ -54,8 +54,8 @@ def _settle(edit: Editor, op: Op) -> None:
 
 
 def _rescale(expr: Expr | None) -> Call | None:
-    """Returns the function that makes of the sum, and of two operands that nothing else reads, a number; if it is
-    so."""
+    """Returns the only call in an epilogue that requantizes the sum by two operands that nothing else reads; None if
+    there is none."""
     calls, operands = [], []
 
     def walk(expr: Expr | None) -> None:

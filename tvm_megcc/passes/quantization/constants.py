@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Folds small values that depend on dequantised constants only, such as the sum of two biases.
 
-Importers leave it to the run: they do not know yet which constants stay integers.
+Importers do not fold them, since they do not know which constants stay integers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...ops.rules import computed, require_accepted
 from ..edit import Editor
 from .requantize import DEQUANTIZE, QUANTIZE
 
-#: Numbers of a result, and multiplications in it.
+#: The most elements of a folded result, and multiply-accumulates for it.
 SMALL = 1 << 16
 
 
@@ -39,7 +39,7 @@ def fold(graph: Graph, context: Context) -> Graph:
         work = result.size, declaration.macs(op.attrs, types, (result,))
         if all(never_above(each, SMALL) for each in work) and not is_open(op.attrs):
             arrays = [_numbers(edit, name) if name else None for name in op.inputs]
-            with suppress(ShapeError, IndexError):  # indices that are off their axis are the run's to refuse
+            with suppress(ShapeError, IndexError):  # out-of-bounds indices: the run reports them
                 require_accepted(declaration, op.attrs, types, arrays)
                 edit.settle(op, *computed(declaration, op.attrs, arrays, [result.dtype]))
     return edit.finish()

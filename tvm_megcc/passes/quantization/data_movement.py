@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes data movement between dequantize_linear and quantize_linear move the integers."""
+"""Moves dequantize_linear after, and quantize_linear before data movement, so that integers are moved."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ...ops.base import operator
 from ..edit import Editor
 from .requantize import DEQUANTIZE, QUANTIZE, Parameters
 
-#: Operators whose result has elements of some operands only: of the first, or of these.
+#: Operators whose result consists of elements of some operands -> these operands.
 MOVES: dict[str, slice] = {
     **dict.fromkeys(("reshape", "transpose", "slice", "max_pool", "gather", "expand", "tile", "reverse", "pad",
                      "resize", "global_max_pool"), slice(1)),
     "concat": slice(None), "where": slice(1, 3)}
-#: Operators whose result has no more elements than the operand: they are computed on constants.
+#: Operators whose result has no more elements than the operand, so that they are folded on constants.
 PARTS = ("reshape", "transpose", "slice")
 
 
@@ -62,7 +62,7 @@ def sink(graph: Graph, context: Context) -> Graph:
 
 
 def _reshape_channels(edit: Editor, op: Op, source: Op, parameters: Parameters) -> None:
-    """Reshapes constants with several scales, if the scales are along one axis of the result too."""
+    """Folds a reshape of a constant with several scales, if they belong to one axis of the result too."""
     if source.inputs[0] not in edit.constants:
         return
     numbers, shape = edit.constants[source.inputs[0]], edit.types[op.outputs[0]].shape
@@ -81,7 +81,7 @@ def _reshape_channels(edit: Editor, op: Op, source: Op, parameters: Parameters) 
 
 
 def _each(parameter: np.ndarray, indices: np.ndarray) -> np.ndarray:
-    """Returns a scale or zero point for each index of an axis, from those at places of another."""
+    """Gathers the scales or zero points for each index of the result's axis."""
     return parameter if parameter.size == 1 else parameter.reshape(-1)[indices]
 
 
@@ -118,13 +118,13 @@ def _data(op: Op) -> tuple[str, ...]:
 
 
 def _is_computed_now(edit: Editor, op: Op, integers: Sequence[str]) -> bool:
-    """Whether a part of constants is a constant."""
+    """Whether the operator is folded because its operands are constants."""
     return op.kind in PARTS and edit.types[op.outputs[0]].is_static and not is_open(op.attrs) \
         and all(name in edit.constants for name in integers)
 
 
 def _moved(edit: Editor, op: Op, integers: Mapping[str, str], parameters: Parameters, context: Context) -> Op | None:
-    """Returns the data movement of integers instead of its operands; None where there is no kernel for it."""
+    """Returns the data movement with integers as operands; None if no kernel supports it."""
     attrs = op.attrs
     if op.kind == "resize" and attrs.mode != "nearest":
         return None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removes channels with the same number everywhere: it drops their filters, and adds their contribution to the
-following bias. A filter of zeros makes such a channel, and pools and filters of a single channel keep it one where they
-have no padding, or one of that number."""
+"""Removes channels that are constant, the same number everywhere: drops their filters, and adds their contribution to
+the following bias. A filter of zeros gives such a channel. Pools and depthwise convolutions keep it constant if they
+have no padding, or padding with the same number."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ _CHANNEL = 1
 
 @dataclass
 class _Channels:
-    """The channels of a value [N, C, H, W] or [N, C]: which channels are the same number everywhere, and the numbers;
-    then, which go."""
+    """The constant channels of a value [N, C, H, W] or [N, C]: which channels are constant, and their numbers."""
 
     same: np.ndarray
     numbers: np.ndarray
 
 
 def drop_dead_channels(graph: Graph, context: Context) -> Graph:
-    """Returns the graph without channels that are known, where whatever reads them can do without."""
+    """Removes constant channels that all their readers can do without."""
     if not any(op.kind in _CONVOLUTIONS and _dead_filters(op, _weights(graph, op)).any() for op in graph.ops):
         return graph
     known: dict[str, _Channels] = {}
@@ -43,14 +42,14 @@ def drop_dead_channels(graph: Graph, context: Context) -> Graph:
 
 
 def _weights(graph: Graph, op: Op) -> np.ndarray | None:
-    """Returns those of a convolution, if they and its bias are constants."""
+    """Returns the weights of a convolution, if they and its bias are constants; else None."""
     if op.epilogue is not None or any(name and name not in graph.constants for name in op.inputs[1:3]):
         return None
     return graph.constants[op.inputs[1]]
 
 
 def _exact(op: Op, w: np.ndarray) -> np.ndarray:
-    """Returns the weights less their zero point, as their sums hold them."""
+    """Returns the weights minus their zero point, as they enter the sums."""
     return w.astype(np.int64) - op.attrs.w_zero if op.kind == "conv2d_integer" else w.astype(np.float64)
 
 
@@ -66,12 +65,12 @@ def _bias(graph: Graph, op: Op, channels: int) -> np.ndarray:
 
 
 def _is_depthwise(op: Op, w: np.ndarray) -> bool:
-    """Whether a filter reads the channel of its own number."""
+    """Whether each filter reads only the channel of the same index."""
     return op.attrs.groups == w.shape[0] and w.shape[1] == 1
 
 
 def _padding(op: Op, numbers: np.ndarray) -> np.ndarray:
-    """Finds the channels where a window sees nothing but this number everywhere."""
+    """Returns which channels have only this number in every window, including the padding."""
     outside = op.attrs.x_zero if op.kind == "conv2d_integer" else 0
     return numbers == outside if any(pad != 0 for pad in op.attrs.pads) else np.ones(numbers.shape, bool)
 
@@ -81,7 +80,7 @@ def _centred(op: Op, numbers: np.ndarray) -> np.ndarray:
 
 
 def _known(graph: Graph, op: Op, known: dict[str, _Channels]) -> _Channels | None:
-    """Returns the known channels of an operator's result; None where none is known."""
+    """Returns the constant channels of an operator's result; None if there are none."""
     if op.epilogue is not None or len(op.outputs) != 1:
         return None
     y = graph.types[op.outputs[0]]
@@ -118,7 +117,7 @@ def _known(graph: Graph, op: Op, known: dict[str, _Channels]) -> _Channels | Non
 
 
 def _is_flattened(graph: Graph, op: Op) -> bool:
-    """Whether it makes [N, C] of [N, C, 1, 1]."""
+    """Whether the operator reshapes [N, C, 1, 1] to [N, C]."""
     if op.kind != "reshape":
         return False
     x, y = graph.types[op.inputs[0]], graph.types[op.outputs[0]]
@@ -126,7 +125,7 @@ def _is_flattened(graph: Graph, op: Op) -> bool:
 
 
 def _summed(op: Op, x: TensorType, found: _Channels) -> _Channels | None:
-    """Returns the known channels of sums over windows: those at an edge may be others, of fewer numbers."""
+    """Returns the constant channels of sums over windows. Windows at an edge may have fewer elements, so other sums."""
     if not all(isinstance(extent, int) for extent in x.shape):
         return None
     numbers = found.numbers.astype(x.dtype).reshape(1, -1, 1, 1)
@@ -136,15 +135,15 @@ def _summed(op: Op, x: TensorType, found: _Channels) -> _Channels | None:
 
 
 def _product(graph: Graph, op: Op) -> bool:
-    """Whether it is a product with a constant matrix, and a constant bias, if any."""
+    """Whether the operator is a product with a constant matrix and, if any, a constant bias."""
     return op.kind == "matmul_integer" and op.epilogue is None and not op.attrs.trans_a \
         and all(not name or name in graph.constants for name in op.inputs[1:]) \
         and graph.types[op.inputs[1]].rank == graph.types[op.inputs[0]].rank == 2
 
 
 def _operands(graph: Graph, op: Op, known: dict[str, _Channels]) -> list[tuple[str, _Channels | None]] | None:
-    """Returns the operands of an elementwise operator with what is known of them, None of constants; None of another
-    operator, and where nothing is known of one."""
+    """Returns the operands of an elementwise operator with their constant channels (None for constants). Returns None
+    for another operator, or if an operand has no constant channels."""
     if op.kind != "lookup" and operator(op.kind).expression(op.attrs) is None:
         return None
     y, found = graph.types[op.outputs[0]], []
@@ -162,7 +161,7 @@ def _operands(graph: Graph, op: Op, known: dict[str, _Channels]) -> list[tuple[s
 
 
 def _droppable(graph: Graph, known: dict[str, _Channels]) -> dict[str, np.ndarray]:
-    """Which channels of which values go: those that all readers do without."""
+    """Returns value -> which of its channels can be removed, because all readers can do without them."""
     goes = {name: found.same.copy() for name, found in known.items()}
     for name in graph.outputs:
         goes.pop(name, None)
@@ -179,7 +178,7 @@ def _droppable(graph: Graph, known: dict[str, _Channels]) -> dict[str, np.ndarra
                 continue
             if _product(graph, op):
                 continue
-            # A channel that goes from one of these goes from all.
+            # A channel is removed from all of these values, or from none.
             together = [name for name in (*op.inputs, y) if name in graph.types and name not in graph.constants]
             follows = y in known and (w is not None or op.kind in ("max_pool", "sum_pool_integer")
                                       or _is_flattened(graph, op) or _operands(graph, op, known) is not None)
@@ -192,7 +191,7 @@ def _droppable(graph: Graph, known: dict[str, _Channels]) -> dict[str, np.ndarra
                     goes[name] &= mask
         for mask in goes.values():
             if mask.all():
-                mask[0] = False  # a tensor has one channel at least
+                mask[0] = False  # a tensor keeps at least one channel
         changed = sum(int(mask.sum()) for mask in goes.values()) != before
     return goes
 
@@ -227,7 +226,7 @@ def _dropped(graph: Graph, known: dict[str, _Channels], goes: dict[str, np.ndarr
 
 
 def _convolution(edit: Editor, op: Op, known: dict[str, _Channels], goes: dict[str, np.ndarray]) -> Op:
-    """Returns the convolution without the channels of its operand and its result that go."""
+    """Returns the convolution without the removed channels of its operand and its result."""
     graph, (x, weight, *_), (y,) = edit.graph, op.inputs, op.outputs
     w = _weights(graph, op)
     assert w is not None
@@ -247,7 +246,7 @@ def _convolution(edit: Editor, op: Op, known: dict[str, _Channels], goes: dict[s
 
 
 def _matrix(edit: Editor, op: Op, known: _Channels, gone: np.ndarray) -> Op:
-    """Returns the product without the columns of its first operand that go."""
+    """Returns the product without the removed columns of its first operand."""
     graph, (x, weight, *_) = edit.graph, op.inputs
     stored, axis = graph.constants[weight], 1 if op.attrs.trans_b else 0
     lost = stored.compress(gone, axis).astype(np.int64) - op.attrs.b_zero

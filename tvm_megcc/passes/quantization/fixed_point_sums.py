@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrites sums of two numbers of 8 bits to fewer instructions. All pairs of numbers are tried, so the bits stay the
-same. Fixed-point sums, as TFLite rounds them, become sums of floats: three products of 64 bits less for each element.
-Sums of floats that are divided, as ONNX says, do without the division, or with products of integers."""
+"""Rewrites quantised sums of two 8-bit numbers to fewer instructions. Each rewrite is verified for all pairs of
+numbers, so the bits stay the same. TFLite's fixed-point sums become float sums, which saves three 64-bit products for
+each element. ONNX's float sums lose their division, or become products of integers."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from ...ir.intervals import INT32, Interval, interval
 from ...ops.quantized.lookup_table import BYTES, numbers
 from ..edit import Editor
 
-#: By how much factors may differ from the quotients of scales. Ties go away from zero where both are a bit greater.
+#: The relative changes to the exact factors that are tried. Slightly larger factors round ties away from zero.
 _NUDGES = tuple(2.0**-23 * steps for steps in (0, 1, -1, 2, -2, 4, -4))
 _AWAY = (0.0, *(2.0**power for power in (-21, -20, -19, -18, -17)))
-#: Sums this close to a half are tried first.
+#: Pairs whose sum is this close to a tie are checked first.
 _CLOSE = 2.0**-7
-#: Greatest less least integer of those whose pairs are tried.
+#: The largest range (greatest minus least) of an operand for which all pairs are checked.
 _MOST = 511
 
 
 class _Term(NamedTuple):
-    """factor * (operand - zero)."""
+    """A term factor * (operand - zero)."""
 
     factor: float
     zero: int
 
 
 def sum_in_float32(graph: Graph, context: Context) -> Graph:
-    """Rewrites sums in elementwise operators to float32; CPUs without vectors may have no unit for floats, and Helium
-    has rescaling."""
+    """Rewrites sums in elementwise operators to float32. Not on CPUs without vectors, which may lack an FPU, nor on
+    Helium, which has instructions for fixed-point multiplication."""
     edit = Editor(graph)
     for op in graph.ops if context.isa.lanes > 1 and not context.isa.helium else ():
         if op.kind != "elementwise" or "dtype" not in op.attrs or len(op.inputs) != 2:
@@ -52,8 +52,8 @@ def sum_in_float32(graph: Graph, context: Context) -> Graph:
 
 @lru_cache(maxsize=256)
 def as_float32(expr: Expr, a: str, b: str, dtype: str) -> Expr | None:
-    """Returns the same function of operands of two types with a result of `dtype`, by way of floats; None if there is
-    none."""
+    """Returns an equal expression that is computed in float32, for operands of dtypes `a` and `b` and a result of
+    `dtype`; None if none is found."""
     core, limits = expr, []
     while isinstance(core, Call) and core.fn in ("min", "max") and isinstance(core.args[1], Const):
         limits.append((core.fn, core.args[1]))
@@ -80,8 +80,9 @@ def as_float32(expr: Expr, a: str, b: str, dtype: str) -> Expr | None:
 
 def _first_equal(candidates: Iterable[Expr], wanted: Expr, pairs: tuple[np.ndarray, np.ndarray], sums: np.ndarray,
                  dtype: str) -> Expr | None:
-    """Returns the first that is an expression's equal for all pairs, whose results are near these sums. Where no half
-    is near, another candidate would not help."""
+    """Returns the first candidate that gives the wanted results for all pairs, None if there is none. sums: the exact
+    results; if a candidate fails for a pair that is not close to a tie, the search ends, since others would fail
+    too."""
     results = lanes.evaluate(wanted, pairs, dtype)
     close = np.abs(sums - np.floor(sums) - 0.5) < _CLOSE
     few = [each[close] for each in pairs]
@@ -92,7 +93,7 @@ def _first_equal(candidates: Iterable[Expr], wanted: Expr, pairs: tuple[np.ndarr
 
 
 class _Sum(NamedTuple):
-    """The nearest integer to first * a + second * b, with fn "div" or "mul" by a number."""
+    """The nearest integer to first * a + second * b, divided (fn "div") or multiplied ("mul") by a number."""
 
     first: float
     second: float
@@ -105,19 +106,19 @@ class _Sum(NamedTuple):
 
     @property
     def factors(self) -> tuple[float, float]:
-        """As if nothing were rounded."""
+        """The exact factors of both operands, without rounding."""
         whole = 1 / self.number if self.fn == "div" else self.number
         return self.first * whole, self.second * whole
 
 
 def simpler_sums(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str], in_integers: bool,
                  limits: tuple[float, float] = INT32) -> Expr:
-    """Returns the same function, with sums of two multiples of integers of a small range by fewer instructions.
+    """Returns an equal expression in which sums of multiples of two integers of small range take fewer instructions.
 
     Args:
         operands, kinds: intervals and lanes of the operands.
-        in_integers: products of integers are as fast as those of floats, and stores shift.
-        limits: that results are brought within.
+        in_integers: whether integer products are as fast as float ones, and stores shift.
+        limits: the range that results are clipped to.
     """
     if not isinstance(expr, Call):
         return expr
@@ -136,7 +137,7 @@ def simpler_sums(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str],
 
 
 def _sum_of_two(expr: Call) -> tuple[list[Expr], _Sum] | None:
-    """Returns an expression as a sum of two integers."""
+    """Returns an expression as a sum of multiples of two integers; None for another expression."""
     if expr.fn != "nearest_within":
         return None
     total, fn, number = expr.args[0], "", 1.0
@@ -158,7 +159,7 @@ def _is_by_number(expr: Expr, fn: str) -> bool:
 
 
 def _narrowed(limit: Call, limits: tuple[float, float]) -> tuple[float, float]:
-    """Limits of what is brought within a number first."""
+    """Returns the limits further narrowed by a clip."""
     assert isinstance(limit.args[1], Const)
     low, high = limits
     number = min(max(limit.args[1].value, low), high)
@@ -168,7 +169,8 @@ def _narrowed(limit: Call, limits: tuple[float, float]) -> tuple[float, float]:
 @lru_cache(maxsize=256)
 def _simpler(total: _Sum, first: tuple[float, float], second: tuple[float, float], in_integers: bool,
              limits: tuple[float, float]) -> Expr | None:
-    """Returns the same of the first two operands, integers within ranges, once it is brought within limits."""
+    """Returns an equal expression over the first two operands, integers within the given ranges, when clipped to the
+    limits; None if none is found."""
     rows, columns = (grid.ravel().astype(np.int32) for grid in np.meshgrid(
         *(np.arange(low, high + 1) for low, high in (first, second)), indexing="ij"))
     sums = total.factors[0] * rows + total.factors[1] * columns
@@ -182,7 +184,7 @@ def _simpler(total: _Sum, first: tuple[float, float], second: tuple[float, float
 
 
 def _in_integers(total: _Sum, *ranges: tuple[float, float]) -> Iterator[Expr]:
-    """Multiples of integers, shifted as stores of bytes do it: as many bits as int32 has room for."""
+    """Yields candidates in integers: multiples with as many bits as fit in int32, shifted right by the 8-bit stores."""
     most = sum(abs(factor) * max(map(abs, bounds)) for factor, bounds in zip(total.factors, ranges, strict=True))
     shift = next((16 + down for down in reversed(lanes.CLOSED_DOWN) if (most + 2) * 2.0**(16 + down) < 2**31), None)
     if shift is None:
@@ -193,7 +195,7 @@ def _in_integers(total: _Sum, *ranges: tuple[float, float]) -> Iterator[Expr]:
 
 
 def _undivided(total: _Sum) -> Iterator[Expr]:
-    """In float32, near the quotients: two factors, then three."""
+    """Yields candidates in float32 without a division, with factors near the quotients: two factors, then three."""
     integers, (first, second) = (arg(0), arg(1)), total.factors
     for a, b in product(_NUDGES, _NUDGES):
         yield _Sum(float(np.float32(first * (1 + a))), float(np.float32(second * (1 + b)))).of(integers)
@@ -203,14 +205,14 @@ def _undivided(total: _Sum) -> Iterator[Expr]:
 
 
 def _factors(terms: dict[int, _Term]) -> Iterator[tuple[float, float]]:
-    """Searches factors for both terms, in float32, near the exact ones."""
+    """Yields float32 factors for both terms, near the exact ones."""
     for away, first, second in product(_AWAY, _NUDGES, _NUDGES):
         yield (float(np.float32(terms[0].factor * (1 + away + first))),
                float(np.float32(terms[1].factor * (1 + away + second))))
 
 
 def _terms(expr: Expr) -> dict[int, _Term] | None:
-    """Returns a sum of multiples of operands, less a number each, as if nothing were rounded; None of anything else."""
+    """Returns an expression as a sum of terms factor * (operand - zero), ignoring rounding; None for others."""
     if isinstance(expr, Arg):
         return {expr.index: _Term(1.0, 0)}
     if not isinstance(expr, Call) or expr.fn not in ("add", "sub", "mul", "rescale_fixed"):

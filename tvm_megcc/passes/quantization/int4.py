@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps weights of 4 bits packed: products and gathers of the dequantised weights read the packed ones."""
+"""Keeps int4 weights packed: products and gathers read the packed weights instead of dequantised ones."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .requantize import DEQUANTIZE, Parameters
 
 
 def pack_int4(graph: Graph, context: Context) -> Graph:
-    """matmul and gather of dequantised constants of 4 bits, as matmul_nbits and dequantize_int4; what is left of
-    constants with a scale a block becomes real."""
+    """Replaces matmul and gather of dequantised int4 constants by matmul_nbits and dequantize_int4. Other constants
+    with scales for blocks are dequantised."""
     edit = Editor(graph)
     for op in graph.ops:
         if op.kind == "matmul" and not _is_product_of_bytes(edit, op):
@@ -37,14 +37,14 @@ def pack_int4(graph: Graph, context: Context) -> Graph:
 
 
 def _is_product_of_bytes(edit: Editor, op: Op) -> bool:
-    """Whether integers are multiplied instead (integers.py)."""
+    """Whether the product is lowered to 8-bit integers instead (lower_quantized.py)."""
     a, b = (edit.producer(name) for name in op.inputs[:2])
     return Parameters.of(edit, a, DEQUANTIZE) is not None and b is not None and not b.attrs.get("block")
 
 
 @dataclass(frozen=True)
 class _Weights:
-    """A matrix of numbers from 0 to 15; scale and zero have one for each `block` of axis 1."""
+    """A matrix of numbers from 0 to 15, with a scale and a zero point for each `block` elements of axis 1."""
 
     numbers: np.ndarray
     scale: np.ndarray
@@ -54,8 +54,8 @@ class _Weights:
 
     @staticmethod
     def of(edit: Editor, name: str) -> _Weights | None:
-        """Reads the contents of a dequantize_linear of constants of 4 bits, or of its transpose; None of anything else.
-        Matrices are turned so that blocks lie along axis 1."""
+        """Returns the weights of a dequantize_linear of int4 constants, or of its transpose; None for other values.
+        Matrices are transposed if necessary, so that blocks are along axis 1."""
         source, transposed = edit.producer(name), False
         if source is not None and source.kind == "transpose" and source.attrs.perm == (1, 0):
             source, transposed = edit.producer(source.inputs[0]), True
@@ -65,7 +65,7 @@ class _Weights:
         if numbers.ndim != 2 or numbers.dtype not in (np.int8, np.uint8) or scale.dtype != np.float32:
             return None
         block, axis = source.attrs.block, source.attrs.axis
-        if block == 0:  # a scale for each row or column, or one of all
+        if block == 0:  # a scale for each row or column, or one for all
             if scale.ndim > 1:
                 return None
             axis = 1 - axis if scale.size > 1 else 1
@@ -78,17 +78,17 @@ class _Weights:
         rows = numbers if axis == 1 else numbers.T
         offset = 8 if numbers.dtype == np.int8 else 0
         rows, zero = rows.astype(np.int16) + offset, zero.astype(np.int16) + offset
-        block = min(block, -(-rows.shape[1] // 2) * 2)  # one that is longer than a row ends with it
+        block = min(block, -(-rows.shape[1] // 2) * 2)  # a block is at most a row
         if block % 2 or rows.size == 0 or min(rows.min(), zero.min()) < 0 or max(rows.max(), zero.max()) > 15:
             return None
         return _Weights(rows, scale, zero, block, transposed != (axis == 0))
 
     def along_rows(self, transposed: bool) -> bool:
-        """Whether blocks lie along the sums of a product whose right operand this is, swapped or not."""
+        """Whether blocks are along the summed axis of a product with this right operand, transposed or not."""
         return self.turned != transposed
 
     def product(self, edit: Editor, op: Op) -> Op:
-        """Returns the product whose right operand this is."""
+        """Returns the product with these weights as its right operand, as matmul_nbits."""
         w, scale, _ = self.constants(edit, op)
         offset = "" if (self.zero == centre(4)).all() else edit.constant(
             f"{op.outputs[0]}.offset", -self.zero.astype(np.float32) * self.scale)
@@ -102,7 +102,7 @@ class _Weights:
 
 
 def _gather(edit: Editor, op: Op, weights: _Weights) -> None:
-    """Rows of packed numbers, of scales and of zero points, and what they stand for."""
+    """Replaces a gather of rows by gathers of packed numbers, scales and zero points, and a dequantisation."""
     rows, gathers = [], []
     for name in weights.constants(edit, op):
         value = edit.result(f"{name}.rows", "gather", op.attrs, (name, op.inputs[1]))

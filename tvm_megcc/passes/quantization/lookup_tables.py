@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces functions of one number of 8 bits by a table of their 256 results."""
+"""Replaces elementwise functions of one 8-bit number by lookup tables of their 256 results."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ...ir.graph import Attrs, Graph, Op
 from ...ops.quantized.lookup_table import BYTES, numbers
 from ..edit import Editor
 
-#: Functions of at least this cost (sqrt, exp, sigmoid, …) take longer than reading a result from memory.
+#: Functions from this cost on (sqrt, exp, sigmoid, …) take longer than a table lookup.
 COSTLY = 12
 
 
 def tabulate(graph: Graph, context: Context) -> Graph:
-    """Elementwise operators on one 8-bit operand, by way of floats, as tables where that is less work."""
+    """Replaces elementwise operators on one 8-bit operand that compute in floats by tables, if that is faster."""
     edit = Editor(graph)
     made: dict[tuple[Expr, str, str], str] = {}
     for op in graph.ops:
@@ -46,6 +46,6 @@ def _is_worth_it(graph: Graph, op: Op) -> bool:
     if not is_of_bytes(op, graph.types):
         return False
     (y,) = op.outputs
-    # Numbers of 8 bits are looked up by vectors, and the others one by one.
+    # 8-bit results are looked up with vector instructions, others one by one.
     in_floats = "real" in expressions.functions_of(op.attrs.expr) and graph.types[y].itemsize == 1
     return in_floats or is_costly(op.attrs.expr)

@@ -6,10 +6,10 @@
     dequantize, dequantize → product      → product of integers, with sums in int32, → elementwise
     dequantize → mean, sum, average pool  → sums of integers in int32 → elementwise
     dequantize → steps of a layer → quantize  → the layer, with weights and results of integers
-    what is left of both                  → elementwise
+    remaining ones of both                → elementwise
 
-All that is elementwise is then one expression between integers and floats (ir/lanes.py), which `fuse_elementwise` joins
-and `fuse_epilogues` puts into the kernel of the product.
+Elementwise operators are then expressions between integers and floats (ir/lanes.py). `fuse_elementwise` joins them, and
+`fuse_epilogues` moves them into the kernel of the product.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ from .reductions import lower_sums
 from .requantize import DEQUANTIZE, QUANTIZE, Parameters, Readers, finish_sums
 from .softmax import lower_softmax
 
-#: Products -> the kind over integers, and what it calls the zero points of its operands.
+#: Products -> the integer operator, and its attributes for the zero points of its operands.
 PRODUCTS = {"conv2d": ("conv2d_integer", "x_zero", "w_zero"), "matmul": ("matmul_integer", "a_zero", "b_zero")}
 
 
 def lower_quantised(graph: Graph, context: Context) -> Graph:
-    """Returns the graph with integer products, without dequantize_linear and quantize_linear where their parameters are
-    known.
+    """Lowers dequantize_linear and quantize_linear with known parameters, and the operators between them, to integers.
     """
     if not any(op.kind in (DEQUANTIZE, QUANTIZE, "matmul_integer", "conv2d_integer") for op in graph.ops):
         return graph
@@ -49,8 +48,8 @@ def lower_quantised(graph: Graph, context: Context) -> Graph:
 
 
 def _biases(graph: Graph, context: Context) -> Graph:
-    """Makes integers that are added to the channels of a product its bias, which initialises its sums. TVM's ONNX
-    importer writes a bias as an operator of its own."""
+    """Makes an addition of per-channel integers to a product its bias, which initialises the sums. TVM's ONNX importer
+    writes a bias as an operator of its own."""
     edit = Editor(graph)
     for op in graph.ops:
         if op.kind != "add":
@@ -75,7 +74,7 @@ def _biases(graph: Graph, context: Context) -> Graph:
 
 
 def _integer_bias(edit: Editor, name: str) -> Op | None:
-    """Finds the operator that dequantises a constant bias of int32, in whatever shape."""
+    """Returns the operator that dequantises a constant int32 bias, of any shape; None if there is none."""
     source = edit.producer(name)
     if source is not None and source.kind == "reshape":
         source = edit.producer(source.inputs[0])
@@ -141,8 +140,8 @@ def _bias(edit: Editor, op: Op, scale: np.ndarray) -> tuple[str, np.ndarray | No
 
 
 def _expressions(graph: Graph, context: Context) -> Graph:
-    """Turns the remaining dequantize_linear and quantize_linear with known parameters, and casts to floats, into
-    expressions, and those of constants into constants."""
+    """Converts the remaining dequantize_linear and quantize_linear with known parameters, and casts to floats, to
+    expressions; those of constants are folded."""
     edit = Editor(graph)
     for op in graph.ops:
         parameters = Parameters.of(edit, op, op.kind) if op.kind in (DEQUANTIZE, QUANTIZE) else None
@@ -161,13 +160,12 @@ def _expressions(graph: Graph, context: Context) -> Graph:
 
 
 def _real(op: Op) -> str:
-    """Returns the value of a dequantize_linear or quantize_linear that is no integer."""
+    """Returns the float value of a dequantize_linear (its result) or quantize_linear (its operand)."""
     return op.inputs[0] if op.kind == QUANTIZE else op.outputs[0]
 
 
 def _expression(edit: Editor, op: Op, parameters: Parameters) -> tuple[Expr, tuple[str, ...]]:
-    """Returns the operator as an expression, and its operands: the parameters are among them where there are
-    several."""
+    """Returns the operator as an expression, and its operands, which include the parameters if there are several."""
     operands: list[str] = []
 
     def value(array: np.ndarray, name: str) -> Expr:
@@ -185,11 +183,11 @@ def _expression(edit: Editor, op: Op, parameters: Parameters) -> tuple[Expr, tup
     low, high = parameters.limits
     if isinstance(zero, Const):
         return quantised(X / scale, int(parameters.zero[0]), low, high), tuple(operands)
-    # 16-bit numbers and less: no sum of these wraps.
+    # Clipped to 18 bits, so that adding a zero point of up to 16 bits cannot overflow.
     return clip(clip(call("nearest", X / scale), -2**17, 2**17) + zero, low, high), tuple(operands)
 
 
 def dequantises(op: Op, types) -> bool:
-    """Whether an elementwise operator makes floats of one 8-bit operand: as cheap to do again as to keep."""
+    """Whether an elementwise operator converts one 8-bit operand to floats, which is as cheap to repeat as to store."""
     return (op.kind == "elementwise" and op.attrs.get("dtype") == "float32"
             and [types[name].itemsize for name in op.inputs] == [1])

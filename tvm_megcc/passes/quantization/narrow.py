@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stores per-channel constants that fit in int8 as int8, such as the shifts of TFLite's rescaling."""
+"""Stores per-channel int32 constants that fit in int8 as int8, such as the shifts of TFLite's requantization."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..edit import Editor
 
 
 def narrow_numbers(graph: Graph, context: Context) -> Graph:
-    """Narrows numbers in epilogues over sums of integers. Vectors are loaded of int32: to widen bytes takes them more
-    instructions, but for Helium's."""
+    """Narrows constants in epilogues of integer sums, on CPUs without vectors and with Helium. Elsewhere widening int8
+    vectors takes additional instructions."""
     edit = Editor(graph)
     narrowed: dict[str, str] = {}
     for op in graph.ops if context.isa.lanes == 1 or context.isa.helium else ():
@@ -32,7 +32,7 @@ def narrow_numbers(graph: Graph, context: Context) -> Graph:
 
 
 def _fits(graph: Graph, name: str) -> bool:
-    """Whether it is a constant of int32 that int8 holds. One number alone takes no less room as a byte."""
+    """Whether a value is an int32 constant that fits in int8 and has several elements; one takes no less space."""
     values = graph.constants.get(name)
     limits = np.iinfo(np.int8)
     return values is not None and values.dtype == np.int32 and values.size > 1 \

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent layers between dequantize_linear and quantize_linear: recurrent weights stay bytes, which the kernel makes
-floats of in registers, and results are stored as the integers that are wanted of them."""
+"""Lowers recurrent layers between dequantize_linear and quantize_linear: recurrent weights stay 8-bit, and are
+converted to floats in registers; results are stored quantised."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .requantize import DEQUANTIZE, QUANTIZE, Parameters, Readers
 
 
 def lower_steps(graph: Graph, context: Context) -> Graph:
-    """lstm, gru and rnn with weights of one zero point, and a scale for all or one for each row."""
+    """Lowers lstm, gru and rnn whose weights have one zero point, and one scale or one for each row."""
     edit = Editor(graph)
     readers = graph.consumers()
     for op in graph.ops:
@@ -30,8 +30,7 @@ def lower_steps(graph: Graph, context: Context) -> Graph:
 
 
 def _weighed(edit: Editor, op: Op) -> Op:
-    """Returns the layer on the integers that its recurrent weights were dequantised from, as int8 where it holds them
-    less their zero point."""
+    """Returns the layer with quantised recurrent weights; as int8 without a zero point, if they fit."""
     source = edit.producer(op.inputs[1])
     of_r = Parameters.of(edit, source, DEQUANTIZE)
     if of_r is None or of_r.dtype not in BYTES or source.inputs[0] not in edit.constants \
@@ -56,7 +55,7 @@ def _weighed(edit: Editor, op: Op) -> Op:
 
 
 def _stored(edit: Editor, op: Op, readers: Readers) -> Op:
-    """Returns the layer with the results of the quantize_linear that alone read its own."""
+    """Returns the layer with quantised results, for results whose only reader is a quantize_linear."""
     outputs, stored = list(op.outputs), []
     for index, (name, value) in enumerate(zip(op.attrs.results, op.outputs, strict=True)):
         reader = readers[value][0] if edit.is_read_once(value) else None

@@ -19,10 +19,10 @@ from ...ops.quantized.conv_matmul import BYTES
 from ..edit import Editor
 from .requantize import DEQUANTIZE, Parameters, finish_sums
 
-#: Numbers of 8 bits whose sum int32 holds, whatever they are.
+#: The most 8-bit numbers whose sum fits in int32 in any case.
 MOST = 2**31 // 256
 
-#: Places whose windows are counted when the model is compiled.
+#: The most window positions whose sizes are computed at compile time.
 LARGEST = 1 << 22
 
 
@@ -53,8 +53,8 @@ _KINDS = ("avg_pool", "sum_pool", "global_avg_pool", "reduce_mean", "reduce_sum"
 
 
 def _sums_of(op: Op, x: TensorType) -> tuple[str, Attrs, np.ndarray] | None:
-    """Returns the operator over integers, its attributes, and by how much its sums are divided: one number, or one for
-    each place. None where that is not known when compiling."""
+    """Returns the integer operator, its attributes, and the divisors of its sums: one number, or one for each position;
+    None if they are not known at compile time."""
     if "pool" in op.kind and x.rank != 4:
         return None
     if op.kind in ("avg_pool", "sum_pool"):
@@ -69,8 +69,7 @@ def _sums_of(op: Op, x: TensorType) -> tuple[str, Attrs, np.ndarray] | None:
 
 
 def _window_sizes(attrs: Attrs, x: TensorType) -> np.ndarray | None:
-    """Returns elements of each window; one number where all have as many. None where that depends on shapes of the
-    run."""
+    """Returns the number of elements of each window; one number if all are equal, None if it depends on symbols."""
     if not attrs.ceil and (attrs.get("count_pads", 0) or not any(attrs.pads)):
         return np.full(1, product(attrs.kernel))
     padded = static(extent + before + after for extent, before, after

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantization parameters as passes need them, and the requantization of sums of integers."""
+"""Reads quantisation parameters, and emits the requantization of integer sums."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Readers = Mapping[str, Sequence[Op]]
 
 @dataclass(frozen=True)
 class Parameters:
-    """Those of a quantisation: real = scale * (integer - zero). scale, zero: arrays of one element, or of one for each
+    """Quantisation parameters: real = scale * (integer - zero). scale, zero: arrays of one element, or of one for each
     index of the axis."""
 
     dtype: str
@@ -31,8 +31,8 @@ class Parameters:
 
     @staticmethod
     def of(edit: Editor, op: Op | None, kind: str) -> Parameters | None:
-        """Returns the parameters of a dequantize_linear or quantize_linear; None of another operator, and where they
-        are not known, not float32, or by blocks."""
+        """Returns the parameters of a dequantize_linear or quantize_linear; None for another operator, or if they are
+        not constant, not float32, or by blocks."""
         if op is None or op.kind != kind or op.attrs.block:
             return None
         scale = edit.constants.get(op.inputs[1])
@@ -63,20 +63,20 @@ class Parameters:
 
 def finish_sums(edit: Editor, op: Op, product: Op, sums: str, scale: np.ndarray, shape: tuple[int, ...],
                 readers: Readers, addend: np.ndarray | None = None) -> None:
-    """Replaces an operator of floats, `op`, by an integer one and a rescaling.
+    """Replaces a float operator, `op`, by an integer one and a rescaling.
 
-    `product` computes the integers `sums`; an elementwise operator makes floats of them. Where only clips and a
-    quantize_linear read `op`, these go as well: the elementwise operator then gives the quantised result.
+    `product` computes the integers `sums`; an elementwise operator converts them to floats. If the only readers of `op`
+    are clips and a quantize_linear, these are replaced too: the elementwise operator gives the quantised result.
 
-    scale: of the sums, one or several; shape: how several of them, and the addend, broadcast. addend: floats that are
-    added to the result, if any.
+    scale: of the sums, one or several. shape: that in which several scales, and the addend, broadcast. addend: floats
+    to add to the result, if any.
     """
     def operand(array: np.ndarray, name: str) -> str:
         return edit.constant(f"{op.outputs[0]}.{name}", np.ascontiguousarray(array.reshape(shape)))
 
     chain = [] if addend is not None else clipped_chain(edit, op, readers)
     to = Parameters.of(edit, chain[-1], QUANTIZE) if chain else None
-    # As ONNX Runtime's integer kernels: one factor, and the activation as limits of the result.
+    # As in ONNX Runtime's integer kernels: one factor, and the activation as limits of the result.
     factor = scale if to is None else factor_of(scale, to.scale[0])
     operands = [operand(factor, "factor")] if factor.size > 1 else []
     expr = call("real", X) * (arg(1) if operands else Const(float(factor[0])))
@@ -93,7 +93,7 @@ def finish_sums(edit: Editor, op: Op, product: Op, sums: str, scale: np.ndarray,
 
 
 def clipped_chain(edit: Editor, op: Op, readers: Readers) -> list[Op]:
-    """Clips and the quantize_linear after them, each the only reader of the one before; empty where there is none."""
+    """Returns clips and the quantize_linear after them, each the only reader of the one before; [] if there is none."""
     chain, value = [], op.outputs[0]
     while edit.is_read_once(value):
         reader = readers[value][0]
@@ -108,7 +108,7 @@ def clipped_chain(edit: Editor, op: Op, readers: Readers) -> list[Op]:
 
 
 def _clip_of(op: Op) -> tuple[float, float] | None:
-    """Returns the limits of an operator that clips to constants, such as relu; None of others."""
+    """Returns the limits of an operator that clips to constants, such as relu; None for others."""
     expr = operator(op.kind).expression(op.attrs) if len(op.inputs) == 1 and "dtype" not in op.attrs else None
     low, high = -np.inf, np.inf
     while isinstance(expr, Call) and expr.fn in ("min", "max") and isinstance(expr.args[1], Const):
@@ -119,9 +119,8 @@ def _clip_of(op: Op) -> tuple[float, float] | None:
 
 
 def _limits_of(clips: list[Op], to: Parameters) -> tuple[int, int]:
-    """Returns the part of the quantised result's range that clips of floats leave; rounding is monotonous, so clips
-    commute with it.
-    """
+    """Returns the range of the quantised result after clips of the floats. Since rounding is monotone, clips commute
+    with it."""
     low, high = to.limits
     for op in clips:
         least, most = (_round(limit / to.scale[0]) + int(to.zero[0]) for limit in _clip_of(op))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaces TFLite's fixed-point requantization by one fused multiply-add of floats, where every sum that can occur
-gives the same result. Both are monotone: they are equal if they are on both sides of each step of the result, of which
-bytes have at most 255. The factor of a channel and what is added are searched until that is so."""
+"""Replaces TFLite's fixed-point requantization by one float fused multiply-add, if the results are equal for every sum
+that can occur. Both functions are monotone, so it suffices that they agree on both sides of each step of the result, of
+which an 8-bit result has at most 255. The factor and the addend of each channel are searched until they do."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ...ops.base import operator
 from ..edit import Editor
 from .step_functions import Steps, searched
 
-#: Most steps of a result.
+#: The most steps of a result.
 _STEPS = 511
-#: The least shift to the right of rescaling that this knows: sums do not wrap.
+#: Requantization functions -> the least right shift that is supported, so that sums do not overflow.
 _SHIFTS = {"rescale_fixed": 0, "rescale_down": 1, "rescale_once": 1}
 
 
 class _Found(NamedTuple):
-    """The replacement of a rescaled sum: an expression over the sum and operands of its own, these, and what biases
-    have to have more."""
+    """The replacement of a requantized sum: an expression over the sum and new operands, these operands, and numbers to
+    add to the biases."""
 
     expr: Expr
     operands: tuple[np.ndarray, ...]
@@ -34,8 +34,8 @@ class _Found(NamedTuple):
 
 
 class _Requantized(NamedTuple):
-    """A rescaled sum of `zero` more, of which only low to high matter. rescale: the function of the sum or, where it is
-    of both signs apart, of its magnitude."""
+    """A requantized sum plus `zero`, which is clipped to [low, high]. rescale: the function of the sum or, if both
+    signs are handled separately, of its magnitude."""
 
     call: Call
     rescale: Call
@@ -78,7 +78,7 @@ def _in_floats(edit: Editor, op: Op) -> Op | None:
     if numbers[0] is None or numbers[1] is None:
         return None
     if all((each == each[0]).all() for each in numbers):
-        # One function for all channels stays one: vectors of one pixel wait for what they load.
+        # One function for all channels stays one, since loading per-channel operands would take time.
         numbers, sums = [each[:1] for each in numbers], (sums[0].min(keepdims=True), sums[1].max(keepdims=True))
     found = _by_floats(inside, numbers[0], numbers[1], *sums)
     trailing = len(result.shape) - 1 - axis % len(result.shape)
@@ -86,7 +86,7 @@ def _in_floats(edit: Editor, op: Op) -> Op | None:
 
 
 def _requantized(expr: Expr, low: float, high: float) -> _Requantized | None:
-    """Returns the rescaled sum in an expression of which low to high matter; None if there is none, or several."""
+    """Returns the requantized sum in an expression that is clipped to [low, high]; None if there is none or several."""
     if not isinstance(expr, Call):
         return None
     rescale = expr if expr.fn in _SHIFTS else _of_magnitudes(expr)
@@ -107,7 +107,7 @@ def _requantized(expr: Expr, low: float, high: float) -> _Requantized | None:
 
 
 def _of_magnitudes(expr: Call) -> Call | None:
-    """Returns the rescaling that both signs have apart, as in fully connected layers."""
+    """Returns the requantization that is applied to both signs separately, as in fully connected layers; else None."""
     up, *down = expr.args
     if not isinstance(up, Call) or up.fn != "rescale_once" or expr.fn != "sub":
         return None
@@ -116,7 +116,7 @@ def _of_magnitudes(expr: Call) -> Call | None:
 
 
 def _sums(graph: Graph, op: Op) -> tuple[np.ndarray, np.ndarray] | None:
-    """Returns the least and the greatest sum of each channel; None where they are not known, or may wrap."""
+    """Returns the least and the greatest sum of each channel; None if they are not known or may overflow."""
     weights, limits = graph.constants.get(op.inputs[1]), np.iinfo(graph.types[op.inputs[0]].dtype)
     bias = op.own_inputs[2] if len(op.own_inputs) > 2 else ""
     if weights is None or weights.ndim < 2 or (bias and bias not in graph.constants):
@@ -127,7 +127,7 @@ def _sums(graph: Graph, op: Op) -> tuple[np.ndarray, np.ndarray] | None:
     else:
         zero, rows = op.attrs.a_zero, weights if op.attrs.trans_b else weights.swapaxes(-1, -2)
         of_weights = op.attrs.b_zero
-    # In a product with several matrices, a channel is a column of each.
+    # In a batched product, a channel is a column of each matrix.
     rows = rows.astype(np.int64).reshape(-1, *rows.shape[-2:]) - of_weights
     up, down = np.maximum(rows, 0).sum(axis=-1), np.minimum(rows, 0).sum(axis=-1)
     added = graph.constants[bias].astype(np.int64).reshape(-1) if bias else 0
@@ -137,7 +137,8 @@ def _sums(graph: Graph, op: Op) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _numbers(graph: Graph, op: Op, argument: Expr, channels: int) -> np.ndarray | None:
-    """Returns a number for each channel."""
+    """Returns the constant numbers of a requantization argument, one for each channel; None if they are not
+    constant."""
     if isinstance(argument, Const):
         return np.full(channels, int(argument.value), np.int64)
     is_operand = isinstance(argument, Arg) and argument.index > 0
@@ -149,9 +150,8 @@ def _numbers(graph: Graph, op: Op, argument: Expr, channels: int) -> np.ndarray 
 
 def _replaced(edit: Editor, op: Op, inside: _Requantized, found: _Found, channels: int, trailing: int) \
         -> Op | None:
-    """Returns the operator with what was found in place of the rescaled sum, and without operands that nothing reads
-    any more.
-    trailing: axes after that of the channels."""
+    """Returns the operator with `found` in place of the requantized sum, without operands that are no longer read.
+    trailing: the number of axes after that of the channels."""
     assert op.epilogue is not None
     own, operands = op.own_inputs, list(op.epilogue_inputs)
     names = [edit.constant(f"{op.outputs[0]}.rescaled", each.reshape(-1, *[1] * trailing)) for each in found.operands]
@@ -171,7 +171,7 @@ def _replaced(edit: Editor, op: Op, inside: _Requantized, found: _Found, channel
 
 
 def _put(expr: Expr, inside: _Requantized, new: Expr) -> Expr:
-    """Returns the expression with another in place of the rescaled sum and the zero point after it."""
+    """Replaces the requantized sum and its zero point in an expression by `new`."""
     if not isinstance(expr, Call):
         return expr
     if inside.zero and expr.args[0] == inside.call and expr.fn in ("add", "sub"):
@@ -188,19 +188,19 @@ def _read(expr: Expr) -> set[int]:
 
 def _by_floats(inside: _Requantized, multiplier: np.ndarray, shift: np.ndarray, least: np.ndarray, most: np.ndarray) \
         -> _Found | None:
-    """Searches float parameters that requantize the sums of each channel, least to most, to the same numbers within
-    limits."""
+    """Searches float parameters that give the same results, within the limits, for the sums of each channel from
+    `least` to `most`."""
     fn, zero = inside.rescale.fn, inside.zero
     if multiplier.min() < 0 or shift.max() > -_SHIFTS[fn] or shift.min() < -31:
         return None
     multiplier, shift = multiplier[:, None], shift[:, None]
     factor = np.maximum(multiplier, 1) * 2.0**(shift - 31)
     levels = np.arange(inside.low - zero + 1, inside.high - zero + 1)[None]
-    # The first of two roundings is to 2^shift: what is less than half of it below a step reaches it.
+    # The first of two roundings is to multiples of 2^shift, so sums up to half of that below a step reach it.
     early = np.where((fn == "rescale_once") | (shift == 0), 0, np.where(levels > 0, 1, -1) * 2.0**(shift - 1))
     steps = Steps.of(lambda sums: inside.numpy(sums, multiplier, shift), levels, (levels - 0.5 - early) / factor,
                      least[:, None], most[:, None])
-    # Ties go away from zero, so results of both signs are on two lines, and those of magnitudes on one.
+    # With ties away from zero the function is odd, so only the steps of magnitudes are searched.
     is_odd = inside.has_outer_call or (fn != "rescale_once" and inside.low < zero)
     found = searched(steps.magnitudes() if is_odd else steps, factor.astype(np.float32)) if steps else None
     if steps is None or found is None:

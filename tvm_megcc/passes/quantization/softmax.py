@@ -12,13 +12,13 @@ from ...ops.quantized.softmax import table
 from ..edit import Editor
 from .requantize import DEQUANTIZE, QUANTIZE, Parameters
 
-#: Numbers of a line, at most: with more, exponentials would have fewer than 15 bits.
+#: The longest axis; with a longer one, exponentials would have fewer than 15 bits.
 LONGEST = 1 << 15
 
 
 def lower_softmax(graph: Graph, context: Context) -> Graph:
-    """Lowers softmax with one scale before and one after; for another axis than the last, between two transposes of
-    bytes."""
+    """Lowers softmax with one scale before and one after. If its axis is not the last one, 8-bit transposes are added
+    around it."""
     edit = Editor(graph)
     for op in graph.ops:
         softmax = edit.producer(op.inputs[0]) if op.kind == QUANTIZE else None

@@ -14,19 +14,19 @@ import numpy as np
 
 from ...ir.expr import FUSED_ZERO
 
-#: Units in the last place that factors are moved by.
+#: Changes of the factors that are tried, in units in the last place.
 _NUDGES = (0, 1, -1, 2, -2)
-#: Integers that are subtracted after a product, some at a time. The number that is added before the product compensates
-#: for them up to a fraction, as small as it needs to be.
+#: Integers to subtract after the product that are tried, in chunks. The number that is added before the product
+#: compensates for them except for a fraction, which varies with them.
 _MOVES = np.array(sorted(range(-2048, 2049), key=abs), np.float64)
 _AT_A_TIME = 128
-#: The limit of results of fused products.
+#: The largest magnitude of the fused product's result.
 _MOST = 2.0**22 - 2
 
 
 class Found(NamedTuple):
-    """The result, for each channel, as arrays [C, 1]: the function is nearest(factors * (x + moves)) minus an integer,
-    which is a part of `added` (ir/expr.py)."""
+    """The result as arrays [C, 1], for each channel: the function is nearest(factors * (x + moves)) minus an integer
+    that `added` includes (ir/expr.py)."""
 
     factors: np.ndarray
     moves: np.ndarray
@@ -44,7 +44,8 @@ class Steps(NamedTuple):
     @staticmethod
     def of(function: Callable[[np.ndarray], np.ndarray], levels: np.ndarray, guess: np.ndarray, least: np.ndarray,
            most: np.ndarray) -> Steps | None:
-        """guess: as if nothing were rounded. least, most: numbers that matter, below the greatest int32."""
+        """Finds the steps of a function. guess: their positions without rounding. least, most: the range of arguments,
+        below the greatest int32."""
         first = np.clip(np.ceil(guess), least, most + 1).astype(np.int64)
         for _ in range(3):
             late = (first > least) & (function(np.maximum(first - 1, least).astype(np.int32)) >= levels)
@@ -68,8 +69,8 @@ class Steps(NamedTuple):
 
 
 def searched(steps: Steps, factors: np.ndarray) -> Found | None:
-    """Searches a function with these steps, near float32 factors [C, 1]. Returns None if a channel has none. Products
-    are not rounded before they are rounded to integers."""
+    """Searches parameters of a function with these steps, near float32 factors [C, 1]; None if a channel has none. The
+    multiply-add is fused: products are not rounded before they are rounded to integers."""
     factors, moves, taken = factors.copy(), np.zeros(factors.shape, np.float64), np.zeros(factors.shape, np.float64)
     rest = np.arange(len(factors))
     for nudge in _NUDGES:
@@ -92,7 +93,7 @@ def searched(steps: Steps, factors: np.ndarray) -> Found | None:
 
 
 def _within(steps: Steps, found: Found) -> Found | None:
-    """Nothing, if results may be too large."""
+    """Returns `found`, or None if results may be too large."""
     furthest = max(np.abs(each[np.isfinite(each)]).max(initial=0) for each in (steps.reached, steps.below))
     most = (furthest + np.abs(found.moves, dtype=np.float64)) * found.factors + np.abs(found.added - FUSED_ZERO) + 2**10
     return found if most.max() <= _MOST else None

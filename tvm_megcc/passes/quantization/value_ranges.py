@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simplifies expressions by the ranges of their operands: removes limits that nothing reaches, checks for numbers
-beyond int32, and divisions of sums with few values. On microcontrollers, rounded products without floats."""
+"""Simplifies expressions by the ranges of their operands: removes clips without effect, checks for int32 overflow, and
+divisions of sums with few values. On CPUs without an FPU, rounded products become integer functions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _changed(graph: Graph, op: Op, context: Context) -> Op | None:
     else:
         return None
     kinds = [lanes.KINDS[dtype] for dtype in dtypes]
-    # 8-bit stores of several vectors, as assembler has them, take limits over (codegen/render).
+    # With `isa.sums` clips stay, since 8-bit stores of several vectors use their limits (codegen/c_source/render.py).
     saturated = "" if context.isa.sums or lanes.kind_of(expr, kinds) != "i" else result
     bounds = [_bounds(graph, name, dtype) for name, dtype in zip(operands, dtypes, strict=True)]
     found = simpler_sums(simplified(expr, bounds, kinds, saturated), bounds, kinds, context.isa.closes)
@@ -46,7 +46,7 @@ def _changed(graph: Graph, op: Op, context: Context) -> Op | None:
 
 
 def _products(expr: Expr) -> Expr:
-    """Rounded products of an integer and a real as one function, which needs no unit for floats."""
+    """Replaces rounded products of an integer and a float constant by one integer function, which needs no FPU."""
     if not isinstance(expr, Call):
         return expr
     arguments = tuple(map(_products, expr.args))

@@ -37,10 +37,10 @@ class Refused(Exception):
 class Flow:
     """A value in blocks.
 
-    name: of the block in the new graph. axis, block: the axis along which elements follow each other, and their number.
-        delay: elements by which it is late; negative: so many precede its first block. blank: the value of those. step:
-        elements of the input between two of its own. first, last: indices of the first and the last input element on
-        which its element 0 depends; first None: all earlier ones.
+    name: that of the block in the new graph. axis, block: the streamed axis, and the elements of a block along it.
+    delay: the delay in elements; if negative, this many elements of padding precede its first block. blank: the value
+    of these. step: elements of the input for one of its own. first, last: the first and the last input element on which
+    its element 0 depends; first None: all earlier ones.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Flow:
     last: Fraction = Fraction(0)
 
     def widened(self, before: int, after: int) -> Flow:
-        """Returns the flow of a value that also depends on so many elements before and after each of its own."""
+        """Returns the flow of a value that depends on `before` and `after` more elements around each of its own."""
         first = None if self.first is None else self.first - before * self.step
         return replace(self, first=first, last=self.last + after * self.step)
 
@@ -71,11 +71,10 @@ class Dequantised:
 class Streamer:
     """Rewrites the graph operator by operator.
 
-    flows: of the values in blocks, by their names in the original graph. lost: values that cannot be streamed, because
-        the operator that computes them cannot. tall: some values of rank 3 with an axis of 1 before the last. integers:
-        of values of the new graph that were dequantised by one scale. begins, copied: by the input of a state, its
-        first value if not zero, and the bytes that a run copies for it. origin, present: source and first result of the
-        operator that is being rewritten.
+    flows: value of the original graph -> its flow. lost: values whose operator cannot be streamed. tall: value of rank
+    3 -> the same with an axis of extent 1 before the last. integers: value of the new graph -> the integers that it was
+    dequantised from by one scale. begins, copied: input of a state -> its initial value if not zero, and the bytes that
+    a run copies for it. origin, present: source and first result of the operator that is being rewritten.
     """
 
     def __init__(self, graph: Graph, stream: Stream, kept: Container[str]):
@@ -142,7 +141,7 @@ class Streamer:
         return self._finished()
 
     def _another_axis(self) -> str:
-        """Returns advice if the inputs do not look as if a sequence lay along the axis."""
+        """Returns advice if the inputs suggest that the sequence is along another axis."""
         for name in self.inputs:
             shape = self.graph.types[name].shape
             longer = [str(axis) for axis, extent in enumerate(shape) if extent != 1]
@@ -242,8 +241,8 @@ class Streamer:
         return name
 
     def moved(self, name: str, move: Callable[[str, int], str]) -> str:
-        """Applies `move` to a value; to the integers of a dequantised one, which are then dequantised again. move:
-        takes a name and the zero of its type."""
+        """Applies `move` to a value or, if it was dequantised, to its integers, which are then dequantised again. move:
+        takes a name and the number that represents zero."""
         if name not in self.integers:
             return move(name, 0)
         made = self.integers[name]
@@ -255,8 +254,8 @@ class Streamer:
         return self.result("slice", Attrs(axes=(axis,), starts=(first,), ends=(end,), steps=(1,)), (name,))
 
     def state(self, type_: TensorType, make: Callable[[str], tuple[str, str]], copies: int, blank: int = 0) -> str:
-        """Returns the value that a state is read as. make: from the state's name, returns that value and the next value
-        of the state. blank: the first value of all its elements."""
+        """Adds a state and returns the value that is computed from it. make: takes the state's name, and returns that
+        value and the state's next value. blank: the initial value of all elements."""
         target = self.value(f"stream_{len(self.states)}", type_)
         if blank:
             self.begins[target] = np.full(type_.shape, blank, type_.dtype)
@@ -265,7 +264,7 @@ class Streamer:
         return read
 
     def keep(self, source: str, target: str, copies: int) -> None:
-        """Makes a value a state. copies: how many times a run copies it."""
+        """Makes `source` the next value of the state `target`. copies: how many times a run copies it."""
         self.states.append((source, target))
         self.copied[target] = copies * self.types[target].bytes
 
@@ -284,7 +283,7 @@ class Streamer:
             if turned:
                 block, axis = self.result("transpose", Attrs(perm=_TO_LAST), (block,)), axis - 1
 
-            # A long state holds everything that is read; the next run reads its end. That saves a copy.
+            # A long state holds everything that is read, and the next run reads its end. That saves a copy.
             whole, extent = count > flow.block, flow.block + count
 
             def make(state: str) -> tuple[str, str]:
@@ -298,7 +297,7 @@ class Streamer:
         return self._made[key]
 
     def delayed(self, flow: Flow, delay: int) -> Flow:
-        """Returns the flow, delayed by so many elements."""
+        """Returns the flow with this delay, keeping elements in a state."""
         if delay == flow.delay:
             return flow
         name = self.cut(self.with_history(flow, delay - flow.delay), flow.axis, 0, flow.block)

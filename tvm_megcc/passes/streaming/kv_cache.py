@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """KV caches: states with the keys and values of a decoder's past, to which each run appends those of its new tokens.
 
-The model has inputs with an extent p (past) and outputs with p + n, which are Concat(past, new). Here such a state gets
-room for as many rows as the user says, a run writes the new ones into their place in it, and whatever read the concat
-reads the first p + n rows of the room. p is a count: an element of a state of its own, `extent`, that the session
-begins with 0 and each run makes p + n. So the runtime knows nothing of states that grow: it checks p as any number
-that a run finds, and the calls with it.
+The model has inputs with an extent p (past) and outputs with p + n, which are Concat(past, new). Here such a state has
+the capacity that the user states. A run writes the new rows into it in place, and readers of the concat read its first
+p + n rows. p is an unbacked symbol, computed from a state of its own, `extent`, which is 0 at first and p + n after a
+run. So the runtime needs no notion of growing states: it checks p like any data-dependent extent.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from ..edit import Editor
 
 @dataclass(frozen=True)
 class _KVCache:
-    """A state: output, input; the axis and symbol of its extent, how much that grows in a run; its concat."""
+    """A KV cache: output, input; the axis and symbol of its extent, the growth in a run, and its concat."""
 
     output: str
     input: str
@@ -35,15 +34,14 @@ class _KVCache:
 
 
 def capacities_of(inputs: Mapping[str, tuple], states: Mapping[str, str], bounds: Mapping[str, int]) -> dict[str, int]:
-    """Returns those of the bounds that are the room of a state: symbol -> rows. inputs: their shapes as the model has
-    them."""
+    """Returns the bounds that are capacities of states: symbol -> rows. inputs: the shapes of the model's inputs."""
     extents = {dim for name in states.values() for dim in inputs.get(name, ()) if isinstance(dim, str)}
     return {name: rows for name, rows in bounds.items() if name in extents}
 
 
 def grow_states(graph: Graph, states: Mapping[str, str], capacities: Mapping[str, int]) -> Graph:
-    """Returns the graph whose states with an extent in `rooms` have room for so many rows, and one more state for each
-    of these extents, called as it is.
+    """Gives states with an extent in `capacities` that capacity, and adds a state for each of these extents, with the
+    same name.
 
     Raises:
         ModelError: listing the states that cannot grow, and why.
@@ -92,7 +90,7 @@ def _kv_cache(graph: Graph, output: str, state: str, capacities: Mapping[str, in
 
 
 def _with_totals(graph: Graph, steps: Mapping[Symbol, Dim]) -> Graph:
-    """Replaces extents of inputs that have to be past + new, such as those of masks, by that sum."""
+    """Replaces extents of inputs that must equal past + new, such as those of masks, by that sum."""
     totals = {}
     for past, new in steps.items():
         total = past + new
@@ -109,7 +107,7 @@ def _is_equal(conditions: tuple[Condition, ...], dim: Dim, other: Dim) -> bool:
 
 
 class _Growth:
-    """A graph on its way; states, and by symbol how much it grows and the room there is."""
+    """The graph during the rewrite, its caches, and symbol -> growth in a run, and capacity."""
 
     def __init__(self, graph: Graph, found: list[_KVCache], steps: Mapping[Symbol, Dim], capacities: Mapping[str, int]):
         self.found, self.steps, self.capacities = found, steps, capacities
@@ -136,7 +134,7 @@ class _Growth:
         return self.edit.finish().with_(filled=self.filled, conditions=(*conditions, *self.graph.conditions))
 
     def _counted(self, past: Symbol, new: Dim) -> tuple[Condition, ...]:
-        """Replaces the count of a state's rows by the symbol, and computes the count after a run."""
+        """Defines the symbol `past` by a state with the number of rows, and computes that number after the run."""
         room, (after, state) = self.capacities[past.name], self.counts[past]
         self.counters[past] = self.edit.value(f"{state}.rows", self.graph.types[state])
         self.edit.add_after("", Op(EXTENT, Attrs(symbol=past, element=0, bound=room - new), (state,),
@@ -160,7 +158,7 @@ class _Growth:
             self._first_rows(cache.input, cache.axis, type_, cache.output)
 
     def _first_rows(self, name: str, axis: int, type_: TensorType, appended: str = "") -> None:
-        """Makes the readers of the value read as many rows of it as its type was before."""
+        """Makes the readers of a value read its first rows, as many as its type before had."""
         part = self.edit.value(f"{name}.rows", type_)
         attrs = Attrs(axes=(axis,), starts=(0,), ends=(type_.shape[axis],), steps=(1,))
         self.edit.redirect({name: part})
@@ -170,7 +168,7 @@ class _Growth:
         self.edit.add_after(name, Op("slice", attrs, (name,), (part,)))
 
     def _parts(self) -> Iterator[tuple[str, int, Symbol]]:
-        """Inputs that are no states and grow with them: name, axis, extent."""
+        """Yields inputs that grow with the states but are not states: (name, axis, extent)."""
         states = {cache.input for cache in self.found}
         for name in self.graph.inputs:
             for axis, dim in enumerate(self.graph.types[name].shape):
@@ -179,7 +177,7 @@ class _Growth:
                         yield name, axis, past
 
     def _fill(self, name: str, axis: int, past: Symbol) -> None:
-        """An input of p + n elements along an axis has the room's; the others are not read."""
+        """Gives an input of p + n elements along an axis the extent of the capacity; the rest of it is not read."""
         type_, new = self.graph.types[name], self.steps[past]
         room = self.capacities[past.name]
         if type_.shape[axis] != past + new or name in self.filled:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streaming rules: for each operator, the elements that it reads of earlier blocks, and the delay of its result."""
+"""Streaming rules: for each operator, which elements of earlier blocks it reads, and the delay of its result."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .flow import BYTES, Dequantised, Flow, Refused, Rule, Streamer
 
 
 def rule_of(op: Op) -> Rule:
-    """Returns the rule of an operator, of which an operand is in blocks.
+    """Returns the rule of an operator with an operand in blocks.
 
     Raises:
-        Refused: where there is none.
+        Refused: if there is none.
     """
     declaration = operator(op.kind)
     if op.kind in RULES:
@@ -37,8 +37,7 @@ def rule_of(op: Op) -> Rule:
 
 
 def _together(s: Streamer, flows: dict[str, Flow]) -> tuple[int, int]:
-    """Returns the delay of the latest of some operands that are read element by element, and how many axes from the
-    last on they flow along."""
+    """Returns the largest delay of operands that are read elementwise, and the streamed axis, counted from the end."""
     places = {s.types[flow.name].rank - flow.axis for flow in flows.values()}
     if len(places) > 1 or len({(flow.block, flow.step) for flow in flows.values()}) > 1:
         raise Refused("its operands flow along different axes, or one flows faster than the other")
@@ -46,7 +45,7 @@ def _together(s: Streamer, flows: dict[str, Flow]) -> tuple[int, int]:
 
 
 def _joined(flows: list[Flow], result: Flow) -> Flow:
-    """Returns the flow of a result that depends on several operands alike."""
+    """Returns the flow of a result that depends on the same elements of several operands."""
     first = None if any(flow.first is None for flow in flows) else min(flow.first for flow in flows)
     return replace(result, first=first, last=max(flow.last for flow in flows))
 
@@ -76,8 +75,8 @@ def _combined(s: Streamer, op: Op, flows: dict[str, Flow], delay: int, place: in
 
 
 def _is_tall(s: Streamer, flows: dict[str, Flow]) -> bool:
-    """Whether convolutions along one axis gave some operands an axis of 1 before the last: what is between two of
-    them then keeps the form that both have."""
+    """Whether some operands come from 1-D convolutions, which gave them an axis of extent 1 before the last. Operators
+    between two such convolutions keep that axis."""
     return any(name in s.tall for name in flows) \
         and all(s.types[flow.name].rank == 3 and flow.axis == 2 for flow in flows.values())
 
@@ -98,7 +97,7 @@ def _reshaped(s: Streamer, name: str, shape: tuple[int, ...]) -> str:
 
 
 def _flat(s: Streamer, name: str, tall: Flow) -> Flow:
-    """Returns a value without the axis of 1 before its last; that with it is kept in mind under the name."""
+    """Returns a value without the axis of extent 1 before its last; `tall` records the value with it."""
     shape = s.types[tall.name].shape
     s.tall[name] = tall
     return s.emit(tall, "reshape", Attrs(shape=(*shape[:2], shape[3])), (tall.name,), 2)
@@ -127,7 +126,7 @@ def transpose(s: Streamer, op: Op) -> None:
 
 
 def cut(s: Streamer, op: Op) -> None:
-    """A slice: of the stream's axis what is left out at the end is what padding has added there."""
+    """Rewrites a slice. Along the streamed axis it may drop only few elements, such as padding."""
     flow = s.flow(op)
     cuts = slice_axes(op.attrs, s.graph.types[op.inputs[0]].shape)
     start, count, step = cuts.get(flow.axis, (0, 0, 1))
@@ -207,10 +206,10 @@ def concat(s: Streamer, op: Op) -> None:
 
 
 def _spatial(op: Op, flow: Flow, axes: int) -> int:
-    """Which of an operator's axes of windows the stream is; -1 for the batch.
+    """Returns which of an operator's spatial axes is streamed; -1 for the batch axis.
 
     Raises:
-        Refused: for its channels.
+        Refused: if it is the channel axis.
     """
     if flow.axis == 1:
         raise Refused("it adds up channels, which is the axis of the stream")
@@ -268,7 +267,7 @@ def matmul(s: Streamer, op: Op) -> None:
 
 
 def along(axis_name: str) -> Rule:
-    """Returns the rule of operators that read whole lines along one axis, which may not be that of the stream."""
+    """Returns the rule of operators along one axis, which must not be the streamed one."""
     def rule(s: Streamer, op: Op) -> None:
         flow = s.settled(s.flow(op))
         rank = s.types[flow.name].rank
@@ -293,7 +292,7 @@ def unchanged(s: Streamer, op: Op) -> None:
 
 
 def quantised(s: Streamer, op: Op) -> None:
-    """Quantising and dequantising: the zero before a sequence becomes the zero point, or is one."""
+    """Rewrites quantise and dequantise. Zeros before the sequence are converted to or from the zero point."""
     if any(name not in s.constants or s.constants[name].ndim for name in op.inputs[1:] if name):
         unchanged(s, op)
         return
@@ -313,7 +312,7 @@ def quantised(s: Streamer, op: Op) -> None:
 
 
 def recurrent(s: Streamer, op: Op) -> None:
-    """A layer that runs along the sequence: its last states become its first ones."""
+    """Rewrites a recurrent layer along the sequence: its final states are the next run's initial ones."""
     flow, declaration = s.flow(op), operator(op.kind)
     names = dict(zip(declaration.operands, op.inputs, strict=False))
     if flow.axis != 0:

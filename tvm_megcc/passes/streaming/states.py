@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""States of streaming models: pairs of an output and the input that it becomes in the next run."""
+"""States of streaming models: pairs of an output and the input that it replaces in the next run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...ir.graph import Graph
 
 
 def expanded(states: Mapping[str, str], inputs: Collection[str]) -> dict[str, str]:
-    """Returns the pairs, those with a "*" in both names for each of the inputs that the second one is the form of."""
+    """Expands pairs with a "*" in both names, to one for each input that the second name matches."""
     found: dict[str, str] = {}
     for source, target in states.items():
         before, _, behind = target.partition("*")
@@ -28,7 +28,7 @@ def expanded(states: Mapping[str, str], inputs: Collection[str]) -> dict[str, st
 
 
 def keep_states(graph: Graph, states: Mapping[str, str]) -> Graph:
-    """The graph with these pairs output -> input kept from run to run, beside those that the model itself keeps.
+    """Adds the states output -> input to those that the model has itself.
 
     Raises:
         ModelError: listing every pair that does not fit the model.
@@ -46,7 +46,7 @@ def keep_states(graph: Graph, states: Mapping[str, str]) -> Graph:
 
 
 def first_states(graph: Graph) -> dict[str, np.ndarray]:
-    """Returns the states before the first run, by the names of their inputs."""
+    """Returns the initial values of the states, by the names of their inputs."""
     return {name: graph.begins.get(name, np.zeros(graph.types[name].shape, graph.types[name].dtype))
             for _, name in graph.states}
 
@@ -73,7 +73,7 @@ def _reasons(graph: Graph, source: str, target: str, taken: set[str]) -> list[st
 
 
 def _advice(graph: Graph, states: Mapping[str, str]) -> list[str]:
-    """Where outputs are longer than their inputs: which extent needs a bound, by its name."""
+    """Returns advice for outputs that are longer than their inputs: which extents need a bound."""
     names = {}
     for source, target in states.items():
         if source in graph.outputs and target in graph.inputs:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrites a network of a whole sequence into one that takes blocks along one axis and keeps the elements that it needs
-in states."""
+"""Rewrites a network for a whole sequence into one for blocks along one axis, which keeps the elements that it needs of
+earlier blocks in states."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .rules import rule_of
 
 
 def streamed(graph: Graph, stream: Stream, kept: Container[str] = ()) -> Graph:
-    """Returns the network of blocks, with states of its own and what is known of it (`Graph.stream`).
+    """Returns the network for blocks, with its states and a description of the stream (`Graph.stream`).
 
     Args:
         graph: as it was imported, for a whole sequence of a known length.
         kept: inputs that are states already.
 
     Raises:
-        ShapeError: for an axis or block that the inputs cannot have; ModelError: naming every operator that cannot be
-            streamed, and why.
+        ShapeError: for an axis or block that the inputs cannot have.
+        ModelError: naming every operator that cannot be streamed, and why.
     """
     return Streamer(graph, stream, kept).run(rule_of)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Jumps, loops and copies. Where they go was checked when the container was opened; that they end is for the session to
- * say, which counts iterations.
+ * Executes jumps, loops and copies. Jump targets were checked when the container was opened. That loops end is ensured
+ * by the session's limit of iterations.
  */
 #include "internal.h"
 
 #ifndef MEGCC_NO_DYNAMIC
 
-#define MOST_ITERATIONS 0xFFFFFFFFu /* of a run whose session says nothing else */
+#define MOST_ITERATIONS 0xFFFFFFFFu /* in a run, unless the session sets another limit */
 
-/* An operand of the instruction; memory for one that is allocated. */
+/* The address of an operand of the instruction; allocates memory for an unbounded tensor. */
 static uint8_t *operand_of(megcc_session *session, const instruction_row *row, uint32_t index, bool written)
 {
     const megcc_program *p = &session->model->program;
@@ -19,7 +19,7 @@ static uint8_t *operand_of(megcc_session *session, const instruction_row *row, u
     return address_of(session, tensor);
 }
 
-/* The next instruction is `target`; where the run counts, calls that were not checked with its extents are now. */
+/* Makes `target` the next instruction. If the run computes extents, checks the calls there, unless that was done. */
 static int32_t go_to(megcc_session *session, uint32_t target, megcc_error *error)
 {
     session->next = target - 1; /* the machine adds 1 */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Detects the features of the running CPU. Without MEGCC_NO_CPU_DETECT the CPU and the system are asked, where that is possible
- * from user code; otherwise it is what the compiler was told.
+ * from user code; otherwise the features are those that the compiler was told.
  */
 #include "internal.h"
 
@@ -26,7 +26,7 @@ uint32_t megcc_cpu(void)
     __asm__ volatile("xgetbv" : "=a"(state), "=d"(high) : "c"(0));
     if ((state & 0x06u) != 0x06u)
         return MEGCC_ISA_X86_64;
-    /* Leaf 7 says first how many parts it has. */
+    /* Leaf 7 first tells its number of subleaves. */
     more = 0;
     if (eax > 0)
         __get_cpuid_count(7, 1, &more, &unused, &unused, &edx);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Flatbuffers, as much as a container needs: tables that are found, and fields that are read, only after checking
- * that they lie inside the file. A reader that met something wrong stays not ok and answers zeros.
+ * Reads Flatbuffers, as far as a container needs it. Tables and fields are read only after a check that they are inside
+ * the file. After an error the reader stays invalid and returns zeros.
  *
- * Vectors that it reads may overlap, but not have more bytes together than the file: whoever looks at each row once
- * takes time in proportion to the file's size, whatever leads to the same rows again and again.
+ * Vectors may overlap, but their total size is limited to the file's: so visiting each row once takes time proportional
+ * to the file's size, even if many offsets lead to the same rows.
  */
 #ifndef MEGCC_FB_H
 #define MEGCC_FB_H
 
 #include "internal.h"
 
-/* Once in the program: opening a model is no matter of speed, and flash is scarce. */
+/* Not inlined: opening a model need not be fast, and flash is scarce. */
 #if defined(__GNUC__)
 #define FB_ONCE static __attribute__((noinline))
 #else
@@ -23,7 +23,7 @@ typedef struct fb_reader {
     uint32_t size;
     uint32_t table, table_bytes;    /* of the table being read */
     uint32_t fields, fields_bytes;  /* its list of field offsets */
-    uint32_t left;                  /* bytes that vectors may still have */
+    uint32_t left;                  /* bytes that further vectors may have */
     bool ok;
 } fb_reader;
 
@@ -61,7 +61,7 @@ FB_ONCE void fb_enter(fb_reader *r, uint32_t at)
     r->table = fb_follow(r, at);
     if (!r->ok)
         return;
-    const uint32_t fields = r->table - fb_32(r, r->table); /* a signed distance: wraps as it should */
+    const uint32_t fields = r->table - fb_32(r, r->table); /* the distance is signed: wrap-around is intended */
     if (fields % 2 != 0 || fields >= r->size || r->size - fields < 4) {
         r->ok = false;
         return;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Conveniences for machines with files and a heap. Nothing else in the runtime needs them.
+ * Convenience functions for machines with files and a heap. Nothing else in the runtime needs them.
  */
 #ifndef MEGCC_NO_STDIO
 
@@ -21,7 +21,7 @@
 
 #define FILE_ALIGNMENT 64
 
-/* The block of malloc() that it lies in is noted before it. */
+/* Allocates aligned memory. The pointer that malloc() returned is stored right before it, for free(). */
 void *megcc_heap_get(size_t bytes, size_t alignment)
 {
     if (alignment < sizeof(void *))
@@ -85,7 +85,7 @@ static bool read_all(megcc_file *file, FILE *stream)
     if (fseek(stream, 0, SEEK_END) != 0)
         return false;
     const long size = ftell(stream);
-    if (size < 0 || size == LONG_MAX || fseek(stream, 0, SEEK_SET) != 0) /* the latter is a folder */
+    if (size < 0 || size == LONG_MAX || fseek(stream, 0, SEEK_SET) != 0) /* LONG_MAX: a folder */
         return false;
     file->data = megcc_heap_get((size_t)size, FILE_ALIGNMENT);
     if (file->data == NULL)

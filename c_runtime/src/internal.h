@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Declarations that the files of the runtime share: rows of the container as C structs, small accessors, and the functions that
- * one file has for another. Rows are read in place; verify.c has checked them when anything else sees them.
+ * one file has for another. Rows are read in place; verify.c has checked them before other code reads them.
  */
 #ifndef MEGCC_INTERNAL_H
 #define MEGCC_INTERNAL_H
@@ -19,7 +19,7 @@ int memcmp(const void *a, const void *b, size_t size);
 #error "containers are little-endian"
 #endif
 
-/* The container may be an array of any type, read here as structs. */
+/* The container may be an array of any type; this attribute lets structs alias it. */
 #if defined(__GNUC__)
 #define MEGCC_ROW __attribute__((__may_alias__))
 #else
@@ -34,7 +34,7 @@ int memcmp(const void *a, const void *b, size_t size);
 
 #define MEGCC_ALLOCATED 0xFFFFFFFFu /* call_slot.workspace: allocated when the call runs */
 #define MEGCC_MAX_WORKERS 256u
-#define MEGCC_MAX_BYTES 2147418112u /* of a tensor: kernels count in int32_t, some of them a few vectors beyond its end */
+#define MEGCC_MAX_BYTES 2147418112u /* of a tensor: kernels use int32_t indices, up to a few vectors beyond its end */
 
 enum { STORAGE_ARENA, STORAGE_WEIGHT, STORAGE_VIEW, STORAGE_UNBOUNDED, STORAGE_STATE, STORAGE_CALLER };
 enum { OP_CALL, OP_RELEASE, OP_BRANCH, OP_LOOP, OP_EXTENT, OP_MOVE };
@@ -127,7 +127,7 @@ static inline uint32_t bases_of(const megcc_program *program)
                                    : program->rows[MEGCC_INPUTS].count + program->rows[MEGCC_OUTPUTS].count;
 }
 
-/* The tensor whose memory `tensor` lies in. */
+/* The tensor whose memory `tensor` is a view of; `tensor` itself if it is no view. */
 static inline uint32_t root_of(const megcc_program *program, uint32_t tensor)
 {
     const tensor_row *row = tensor_at(program, tensor);
@@ -160,7 +160,7 @@ static inline bool is_aligned(const void *pointer, size_t alignment)
     return ((uintptr_t)pointer & (alignment - 1)) == 0;
 }
 
-/* Where a weight begins in the weights. */
+/* The offset of a weight in the weights, in bytes. */
 static inline size_t weight_begin(const megcc_model *model, const tensor_row *row)
 {
 #if SIZE_MAX > UINT32_MAX
@@ -195,12 +195,12 @@ typedef struct call_need {
 
 #define MEGCC_MAX_NEED (MEGCC_MAX_OPERANDS + 3)
 
-/* Bytes that the dimensions of a tensor ask for, saturated at MEGCC_SIZE_LIMIT. `extents`: the program's, resolved. */
+/* The bytes of a tensor by its dimensions, saturated at MEGCC_SIZE_LIMIT. `extents`: the program's, resolved. */
 uint64_t megcc_tensor_bytes(const tensor_row *row, const int32_t *extents);
 
 uint32_t megcc_dtype_bytes(uint32_t dtype);
 
-/* Whether bytes of the arena lie in one of its blocks of memory. */
+/* Whether a range of the arena is within one of its memory regions. */
 bool megcc_in_region(const device_model *bucket, uint64_t offset, uint64_t bytes);
 
 /* The demands of a call that is verified; its extents begin at `first` of the program's. */
@@ -229,8 +229,8 @@ struct megcc_session {
     megcc_session_options options;
     device_model bucket;
     uint8_t *arena;
-    uint8_t **base;             /* of `bases_of` tensors the address, NULL for views and what is not allocated */
-    void *operands;             /* addresses, of the running call: of its inputs, then of its outputs */
+    uint8_t **base;             /* addresses of `bases_of` tensors; NULL for views and unallocated ones */
+    void *operands;             /* addresses of the running call's inputs, then outputs */
     int32_t *status;            /* of each worker */
     const int32_t *extents;     /* of the program, resolved; NULL: no shapes yet */
     uint32_t next;              /* instruction of the next step */
@@ -239,37 +239,37 @@ struct megcc_session {
     int32_t *table[2];          /* symbols, values, resolved extents: in use, and being tried */
     uint8_t *workspace;         /* of calls that allocate it */
     size_t workspace_bytes;
-    uint64_t allocated;         /* bytes that the allocator gave and has not got back */
+    uint64_t allocated;         /* bytes from the allocator that are not freed yet */
     uint64_t turns;             /* iterations of loops, in this run */
-    uint32_t checked[2];        /* instructions [0], … before [1]: checked with the extents as they are */
+    uint32_t checked[2];        /* instructions from [0] to before [1] are checked with the current extents */
 #endif
 };
 
 /* --- memory.c -------------------------------------------------------------------------------------------------- */
 
 #ifndef MEGCC_NO_DYNAMIC
-/* Makes an allocated block at least so large, contents lost; 0 gives it back. */
+/* Makes an allocated block at least this large; its contents are lost. 0 frees it. */
 int32_t megcc_grow(megcc_session *session, uint8_t **memory, size_t *capacity, uint64_t bytes);
 
-/* Memory for a tensor of STORAGE_UNBOUNDED, unless it has some. */
+/* Allocates memory for a tensor of STORAGE_UNBOUNDED, unless it has some. */
 int32_t megcc_materialise(megcc_session *session, uint32_t tensor);
 
-/* Gives it back, unless it is the caller's own. */
+/* Frees the memory of a tensor, unless it is the caller's. */
 void megcc_release(megcc_session *session, uint32_t tensor);
 
-/* Gives it back where the tensor does not fit into it any more. */
+/* Frees the memory of a tensor if it has become too small. */
 void megcc_release_small(megcc_session *session, uint32_t tensor);
 #endif
 
 /* --- place.c --------------------------------------------------------------------------------------------------- */
 
-/* An offset in the arena as an address. */
+/* The address of an offset in the arena. */
 uint8_t *megcc_session_at(const megcc_session *session, uint32_t offset);
 
-/* Where a tensor lies when it is not bound. */
+/* The address of a tensor that is not bound. */
 uint8_t *megcc_session_own_place(const megcc_session *session, uint32_t tensor);
 
-/* Where a tensor is; NULL if it has no memory yet. */
+/* The address of a tensor; NULL if it has no memory yet. */
 static inline uint8_t *address_of(const megcc_session *session, uint32_t tensor)
 {
     const megcc_program *p = &session->model->program;
@@ -279,32 +279,32 @@ static inline uint8_t *address_of(const megcc_session *session, uint32_t tensor)
     return at == NULL || row->storage != STORAGE_VIEW ? at : at + row->data;
 }
 
-/* Copies the weights that have a place in the arena there. */
+/* Copies weights that have an offset in the arena to it. */
 void megcc_session_copy_weights(megcc_session *session);
 
-/* Points every tensor to its place in the bucket: no bindings, no run that was begun, and, unless they are kept, states
- * as they begin. */
+/* Sets every tensor to its place in the bucket. Removes bindings, ends a run in progress and, unless states are kept,
+ * resets them to their initial values. */
 void megcc_session_place(megcc_session *session, bool keep);
 
-/* After a complete run: outputs become the inputs of the next. */
+/* After a complete run, copies outputs to the states that they replace. */
 void megcc_session_keep_states(megcc_session *session);
 
 /* --- shape.c --------------------------------------------------------------------------------------------------- */
 
 #ifndef MEGCC_NO_DYNAMIC
-/* Sets the shapes of a session whose inputs have no others. */
+/* Sets the shapes of a session if all inputs have static shapes. */
 int32_t megcc_session_own_shapes(megcc_session *session, megcc_error *error);
 
-/* The run has computed the symbol of this instruction: what depends on it gets its extents, and the calls up to the
- * next one are checked. */
+/* Called when the run has computed the symbol of an instruction: computes the extents that depend on it, and checks the
+ * calls up to the next such instruction. */
 int32_t megcc_session_count(megcc_session *session, uint32_t instruction, megcc_error *error);
 
-/* Checks the calls from an instruction up to the next that computes a symbol, unless they are. */
+/* Checks the calls from an instruction up to the next one that computes a symbol, unless they are checked already. */
 int32_t megcc_session_verify(megcc_session *session, uint32_t instruction, megcc_error *error);
 
 /* --- control.c ------------------------------------------------------------------------------------------------- */
 
-/* Runs a branch, a loop's beginning or end, or a move. */
+/* Executes a branch, the begin or end of a loop, or a copy. */
 int32_t megcc_session_control(megcc_session *session, const instruction_row *row, megcc_error *error);
 #endif
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory that the caller's allocator gives while the model runs: for tensors without a bound, and for workspace.
+ * Memory from the caller's allocator during a run: for tensors without an upper bound, and for workspace.
  */
 #include "internal.h"
 
@@ -39,7 +39,7 @@ int32_t megcc_grow(megcc_session *session, uint8_t **memory, size_t *capacity, u
 
 int32_t megcc_materialise(megcc_session *session, uint32_t tensor)
 {
-    if (session->base[tensor] != NULL) /* bound, or large enough since megcc_session_place() */
+    if (session->base[tensor] != NULL) /* bound to the caller's memory, or large enough since megcc_session_place() */
         return MEGCC_OK;
     const uint64_t bytes = megcc_tensor_bytes(tensor_at(&session->model->program, tensor), session->extents);
     return megcc_grow(session, &session->base[tensor], &session->capacity[tensor], bytes != 0 ? bytes : 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening a model and asking about it. Nothing here writes anywhere but to the caller's megcc_model.
+ * Opens and describes models. These functions write only to the caller's structs.
  */
 #include "internal.h"
 
@@ -23,7 +23,7 @@ int32_t megcc_model_open_version(uint32_t api, megcc_model *model, const megcc_m
 
 int32_t megcc_model_check(const megcc_model *model, megcc_error *error)
 {
-    /* CRC-32 of IEEE 802.3, half a byte at a time. */
+    /* CRC-32 of IEEE 802.3, computed 4 bits at a time. */
     static const uint32_t table[16] = {
         0x00000000, 0x1DB71064, 0x3B6E20C8, 0x26D930AC, 0x76DC4190, 0x6B6B51F4, 0x4DB26158, 0x5005713C,
         0xEDB88320, 0xF00F9344, 0xD6D6A3E8, 0xCB61B38C, 0x9B64C2B0, 0x86D3D2D4, 0xA00AE278, 0xBDBDF21C,

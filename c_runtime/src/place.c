@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the tensors of a session lie, and those that it keeps from run to run.
+ * The addresses of a session's tensors, and the states that it keeps from run to run.
  */
 #include "internal.h"
 
@@ -82,7 +82,7 @@ void megcc_session_reset(megcc_session *session)
         const tensor_row *state = tensor_at(p, input);
         const size_t bytes = (size_t)megcc_tensor_bytes(state, session->extents);
         memset(session->base[input], 0, bytes);
-        if (state->root != 0) { /* one number for all, or all of them */
+        if (state->root != 0) { /* the initial value: one number for all elements, or all of them */
             const uint8_t *first = megcc_session_own_place(session, state->root);
             for (size_t at = 0; at < bytes; at++)
                 session->base[input][at] = first[at % tensor_at(p, state->root)->bytes];
@@ -96,7 +96,7 @@ void megcc_session_keep_states(megcc_session *session)
     for (uint32_t i = 0; i < p->rows[MEGCC_STATES].count; i++) {
         const uint32_t output = number_at(p->rows[MEGCC_OUTPUTS], state_at(p, i)->output);
         const uint32_t input = number_at(p->rows[MEGCC_INPUTS], state_at(p, i)->input);
-        if (session->base[input] != session->base[output]) /* else the run has written it there */
+        if (session->base[input] != session->base[output]) /* else the output was computed in place */
             memcpy(session->base[input], session->base[output],
                    (size_t)megcc_tensor_bytes(tensor_at(p, input), session->extents));
     }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small pool of POSIX threads for megcc_session_options.parallel. The calling thread is worker 0. Every worker has a
- * share of the tasks, the same part of every instruction's, so that what it reads is mostly what it wrote; whoever is
- * done takes from the others. Which worker runs a task does not change results.
+ * A small pool of POSIX threads for megcc_session_options.parallel. The calling thread is worker 0. Every worker gets
+ * the same share of each instruction's tasks, so that it mostly reads data that it wrote itself. A worker that has
+ * finished steals tasks of the others. Results do not depend on which worker runs a task.
  *
- * After fork() the child has the pool's memory, but none of its threads, and a lock that one of them may hold. There the
- * calling thread takes all tasks, and nothing else of the pool is touched.
+ * After fork() the child has the pool's memory but none of its threads, and a lock that one of them may hold. There the
+ * calling thread runs all tasks and uses nothing else of the pool.
  */
 #if !defined(MEGCC_NO_THREADS) && (defined(__unix__) || defined(__APPLE__)) && defined(__GNUC__)
 #define _POSIX_C_SOURCE 200809L
@@ -18,8 +18,8 @@
 
 #ifdef HAVE_PTHREADS
 
-/* How often a thread looks for the next instruction, or for the end of this one, before it goes to sleep: about a
- * tenth of a millisecond. A network calls every few microseconds, and waking up takes longer. */
+/* How often a thread polls for the next instruction, or for the end of this one, before it sleeps: about a tenth of a
+ * millisecond. Instructions follow each other in a few microseconds, and waking a thread takes longer. */
 #if defined(__x86_64__) || defined(__i386__)
 #define SPINS 5000
 #define RELAX() __builtin_ia32_pause()
@@ -41,16 +41,16 @@ typedef struct worker {
     uint8_t apart[128];
 } worker;
 
-/* What LOAD() reads changes without the lock, which is only for going to sleep and waking up. The rest changes while
- * no task is left. */
+/* Fields that are read by LOAD() change without the lock, which only protects sleeping and waking. The others change
+ * only while no task is left. */
 struct megcc_pool {
     megcc_body body;
     void *context;
-    int32_t left;               /* tasks whose end was not told */
+    int32_t left;               /* tasks that are not reported as finished */
     uint32_t round;             /* counts calls of run() */
-    int32_t asleep;             /* helpers that are, or are about to be */
-    int32_t waits;              /* whether run() is */
-    int32_t workers;            /* with the calling thread */
+    int32_t asleep;             /* threads that sleep, or are about to */
+    int32_t waits;              /* whether run() sleeps */
+    int32_t workers;            /* including the calling thread */
     bool stop;
     pid_t owner;                /* the process that has the threads */
     pthread_mutex_t lock;
@@ -63,11 +63,11 @@ static int32_t take(worker *from)
 {
     for (int32_t untaken = LOAD(from->untaken); untaken > 0;)
         if (__atomic_compare_exchange_n(&from->untaken, &untaken, untaken - 1, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-            return from->end - untaken;     /* the round does not end before this task does: `end` stays */
+            return from->end - untaken;     /* `end` is stable: the round cannot end before this task */
     return -1;
 }
 
-/* Runs tasks, first of its own share, until none is left; what all workers write is written once. */
+/* Runs tasks, first those of the own share, until none is left. Shared counters are written once, at the end. */
 static void run_share(megcc_pool *pool, int32_t self)
 {
     int32_t ended = 0;
@@ -102,7 +102,7 @@ static void *help(void *argument)
     return NULL;
 }
 
-/* Wakes the threads that sleep. In a forked child there are none: it is not asked again. */
+/* Wakes the threads that sleep. In a forked child there are no threads, so it does nothing. */
 static void wake(megcc_pool *pool)
 {
     if (getpid() != pool->owner) {
@@ -117,7 +117,7 @@ static void wake(megcc_pool *pool)
 static void run(void *user, megcc_body body, void *context, int32_t tasks)
 {
     megcc_pool *pool = user;
-    __atomic_store_n(&pool->waits, 0, __ATOMIC_RELAXED); /* it is, but in a child forked while another thread ran */
+    __atomic_store_n(&pool->waits, 0, __ATOMIC_RELAXED); /* already 0, except in a child forked during run() */
     pool->body = body;
     pool->context = context;
     STORE(pool->left, tasks);

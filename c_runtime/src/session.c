@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A session: one block of the caller's memory that holds, in this order, the struct, pointers, 32-bit words, arena.
+ * A session is one block of the caller's memory with, in this order: the struct, pointers, 32-bit words, and the arena.
  */
 #include "internal.h"
 
@@ -22,7 +22,7 @@ static int32_t check_options(const megcc_model *model, const megcc_session_optio
 }
 
 #ifndef MEGCC_NO_REGIONS
-/* Whether there are the blocks of memory that the model wants besides the session's own. */
+/* Whether the caller gave the memory regions that the model needs besides the session's own block. */
 static int32_t check_regions(const megcc_model *model, const megcc_session_options *options, size_t alignment,
                              megcc_error *error)
 {
@@ -41,7 +41,7 @@ static int32_t check_regions(const megcc_model *model, const megcc_session_optio
 }
 #endif
 
-/* Divides the memory, which is large enough and zero up to the arena. */
+/* Divides the block, which is large enough and zeroed up to the arena, into its parts. */
 static void divide(megcc_session *session, size_t arena_at)
 {
     const megcc_program *p = &session->model->program;
@@ -101,7 +101,7 @@ int32_t megcc_session_open(megcc_session **result, const megcc_model *model, voi
         megcc_device_model(model, 0, &session->bucket);
         session->extents = extents_of(&model->program);
 #ifndef MEGCC_NO_REGIONS
-        megcc_session_copy_weights(session); /* first: states may begin with one */
+        megcc_session_copy_weights(session); /* first, since the initial value of a state may be a weight */
 #endif
         megcc_session_place(session, false);
     }
@@ -136,7 +136,7 @@ static const int32_t *known_extents(const megcc_session *session)
 }
 
 #ifndef MEGCC_NO_DYNAMIC
-/* An unbounded input that is not bound to the caller's memory gets some of its own. */
+/* Allocates memory for an unbounded input that is not bound to the caller's memory. */
 static bool has_own_memory(megcc_session *session, uint32_t tensor)
 {
     if (tensor_at(&session->model->program, tensor)->storage != STORAGE_UNBOUNDED)
@@ -174,7 +174,7 @@ const void *megcc_session_output(megcc_session *session, uint32_t index, megcc_t
     return session->base[output];
 }
 
-/* Bytes that an input or output may have in the next run. */
+/* The size in bytes of an input or output in the next run. */
 static uint64_t room_of_port(const megcc_session *session, uint32_t tensor)
 {
     const megcc_program *p = &session->model->program;
@@ -184,7 +184,7 @@ static uint64_t room_of_port(const megcc_session *session, uint32_t tensor)
     return tensor_at(p, tensor)->storage == STORAGE_UNBOUNDED ? UINT64_MAX : slot->bytes;
 }
 
-/* Lets a tensor lie in `data`, or again in its own place. */
+/* Binds a tensor to `data`, or, if that is NULL, to its own place again. */
 static int32_t bind(megcc_session *session, megcc_rows ports, uint32_t index, uint8_t *data, size_t bytes)
 {
     const megcc_program *p = &session->model->program;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shapes that are known only when the model runs: symbols from the inputs' dimensions, extents from symbols, and a
- * bucket that holds them.
+ * Shapes that are known only at run time: computes symbols from the inputs' dimensions, extents from symbols, and
+ * chooses a bucket that contains them.
  */
 #include "internal.h"
 
@@ -19,7 +19,7 @@ static int32_t set_static_shapes(megcc_session *session, const megcc_shape *shap
 
 #ifndef MEGCC_NO_DYNAMIC
 
-/* A table of the session: symbols, values, then the program's extents with these put in. */
+/* A table of the session: symbols, values, then the program's extents with both substituted. */
 static int32_t *resolved(const megcc_program *p, int32_t *table)
 {
     return table + p->symbols + p->values;
@@ -31,7 +31,7 @@ static void forget(const megcc_program *p, int32_t *table, uint32_t first)
         table[s] = -1;
 }
 
-/* The first dimension that is exactly a symbol says what it is; compare_inputs() sees those that do not agree. */
+/* A symbol gets the value of the first dimension that is exactly it; compare_inputs() finds contradictions. */
 static int32_t find_symbols(const megcc_program *p, const megcc_shape *shapes, int32_t *table, megcc_error *error)
 {
     forget(p, table, 0);
@@ -62,7 +62,7 @@ static int32_t resolve_extents(const megcc_program *p, int32_t *table, megcc_err
     return MEGCC_OK;
 }
 
-/* Every dimension against what the symbols make of it, which no run changes. */
+/* Compares every dimension of the inputs with its extent computed from the symbols. */
 static int32_t compare_inputs(const megcc_program *p, const megcc_shape *shapes, int32_t *table, megcc_error *error)
 {
     for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++) {
@@ -83,7 +83,7 @@ static bool holds(const device_model *bucket, uint32_t symbol, int32_t value)
     return b->lo <= value && (b->hi < 0 || value <= b->hi);
 }
 
-/* Finds the first bucket that holds all symbols, or, unless `input` is NULL, those that are dimensions of it. */
+/* Finds the first bucket that contains all symbols or, unless `input` is NULL, those that are dimensions of `input`. */
 static bool find_bucket(const megcc_model *model, const tensor_row *input, const int32_t *symbols,
                         device_model *bucket)
 {
@@ -104,7 +104,7 @@ static bool find_bucket(const megcc_model *model, const tensor_row *input, const
     return false;
 }
 
-/* No bucket holds these shapes: blames the first input that is in none by itself, or else the last. */
+/* Reports that no bucket contains these shapes: names the first input that is in none by itself, or else the last. */
 static int32_t blame_input(const megcc_model *model, const int32_t *symbols, megcc_error *error)
 {
     const megcc_rows inputs = model->program.rows[MEGCC_INPUTS];
@@ -116,7 +116,7 @@ static int32_t blame_input(const megcc_model *model, const int32_t *symbols, meg
     return megcc_fail(error, MEGCC_E_SHAPE, AT("shapes"), MEGCC_NONE, i, 0);
 }
 
-/* Whether what the session keeps lies in another bucket where it lies now, and has the same extents. */
+/* Whether the session's states have the same addresses and extents in another bucket. */
 static bool states_stay(const megcc_session *session, const device_model *other, const int32_t *extents)
 {
     const megcc_program *p = &session->model->program;
@@ -132,7 +132,7 @@ static bool states_stay(const megcc_session *session, const device_model *other,
     return stay;
 }
 
-/* keep: a failure where the states would lie elsewhere, or be larger or smaller. */
+/* keep: fail if the states would move or change their size. */
 static int32_t set_dynamic_shapes(megcc_session *session, const megcc_shape *shapes, bool keep, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;
@@ -162,7 +162,7 @@ static int32_t set_dynamic_shapes(megcc_session *session, const megcc_shape *sha
     session->extents = resolved(p, table);
     session->bucket = bucket;
     session->checked[0] = 1;
-    session->checked[1] = 0; /* what follows a jump is checked then */
+    session->checked[1] = 0; /* instructions after a jump are checked when it is executed */
     megcc_session_place(session, keep);
     return MEGCC_OK;
 }
@@ -172,14 +172,14 @@ int32_t megcc_session_own_shapes(megcc_session *session, megcc_error *error)
     return set_dynamic_shapes(session, NULL, false, error);
 }
 
-/* Reads what an instruction says the run has computed. */
+/* Reads the value of a symbol that the run has computed. */
 static int32_t read_count(const megcc_session *session, uint32_t instruction, int32_t *result, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;
     const instruction_row *row = instruction_at(p, instruction);
     const bound_row *bound = row_at(session->bucket.bounds, row->first_extent, sizeof *bound);
     const uint8_t *data = address_of(session, row->operands);
-    const uint32_t most = (uint32_t)bound->hi & INT32_MAX; /* no limit is -1 */
+    const uint32_t most = (uint32_t)bound->hi & INT32_MAX; /* -1 is no limit */
     int64_t count;
     if (data == NULL || megcc_tensor_bytes(tensor_at(p, row->operands), session->extents) / sizeof count <= row->inputs)
         return megcc_fail(error, MEGCC_E_ORDER, AT("Instruction.operands"), instruction, row->operands, 0);
@@ -215,7 +215,7 @@ int32_t megcc_session_count(megcc_session *session, uint32_t instruction, megcc_
     session->checked[1] = 0;
     if (status == MEGCC_OK)
         status = megcc_session_verify(session, instruction + 1, error);
-    if (status != MEGCC_OK) {   /* nothing keeps extents that were not checked */
+    if (status != MEGCC_OK) {   /* unchecked extents must not stay */
         forget(p, table, symbol);
         (void)resolve_extents(p, table, NULL);
     }
@@ -226,7 +226,7 @@ int32_t megcc_session_count(megcc_session *session, uint32_t instruction, megcc_
 
 #endif
 
-/* Shapes of all inputs; states stay as they are, if there are some. */
+/* Sets the shapes of all inputs. Existing states keep their values. */
 static int32_t set_shapes(megcc_session *session, const megcc_shape *shapes, uint32_t count, bool keep,
                           megcc_error *error)
 {

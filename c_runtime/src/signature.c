@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls against the signatures of their kernels, for known extents: at open where shapes are static, otherwise each
- * time that shapes are set. Afterwards kernels run blind.
+ * Checks calls against the signatures of their kernels, for known extents: when the model is opened if shapes are
+ * static, otherwise each time shapes are set. Kernels then run without checks.
  */
 #include "internal.h"
 
@@ -24,7 +24,7 @@ uint64_t megcc_tensor_bytes(const tensor_row *row, const int32_t *extents)
         if (row->layout == MEGCC_NCHWC && axis == 1)
             extent = (extent + row->block - 1) / row->block * row->block;
 #ifdef MEGCC_TRUSTED_DATA
-        bytes *= extent; /* whether it saturates is a division of 64 bits */
+        bytes *= extent; /* not saturated: that needs a 64-bit division */
 #else
         bytes = megcc_size_mul(bytes, extent);
 #endif
@@ -32,8 +32,8 @@ uint64_t megcc_tensor_bytes(const tensor_row *row, const int32_t *extents)
     return (uint64_t)bytes;
 }
 
-/* The sizes that a call asks of operands, shared workspace, scratch and tasks, in the order of megcc_need_fn. Resolved
- * extents lie after the table of symbols and values. */
+/* The sizes that a call needs: of its operands, shared workspace, scratch, and tasks, in the order of megcc_need_fn.
+ * Resolved extents are after the table of symbols and values. */
 static int32_t demands(const megcc_program *p, const megcc_kernel *kernel, const int32_t *extents, uint32_t first,
                        int64_t need[MEGCC_MAX_NEED])
 {
@@ -75,7 +75,7 @@ void megcc_call_need(const megcc_program *program, const megcc_kernel *kernel, c
 
 /* --- memory ---------------------------------------------------------------------------------------------------- */
 
-/* Where the block of memory ends that an offset lies in; one after all lies in the last. */
+/* The end of the memory region that contains an offset; offsets beyond all regions count to the last one. */
 static uint64_t end_of_region(const device_model *bucket, uint64_t offset)
 {
     uint64_t end = 0;
@@ -109,8 +109,8 @@ static bool same(const range *a, const range *b, bool any_size)
     return a->begin == b->begin && (any_size || a->end == b->end);
 }
 
-/* Bytes that are there at a tensor with memory of its own. Inputs and outputs may be bound to memory that is as large
- * as their dimensions say, so no call may count on more. */
+/* The bytes available at a tensor with memory of its own. Inputs and outputs may be bound to memory that is only as
+ * large as their dimensions, so no call may access more. */
 static uint64_t room_at_root(const megcc_program *p, const device_model *bucket, const int32_t *extents, uint32_t root)
 {
     const tensor_row *row = tensor_at(p, root);
@@ -122,7 +122,7 @@ static uint64_t room_at_root(const megcc_program *p, const device_model *bucket,
     return slot->bytes;
 }
 
-/* Bytes that are there at any tensor. */
+/* The bytes available at any tensor. */
 static uint64_t room_at(const megcc_program *p, const device_model *bucket, const int32_t *extents, uint32_t tensor)
 {
     const tensor_row *row = tensor_at(p, tensor);
@@ -188,7 +188,7 @@ static int32_t verify_call_sizes(const megcc_program *p, const device_model *buc
         const range r = range_of(p, bucket, tensor, (uint64_t)need[i]);
         if (overlap(&r, &work))
             return megcc_fail(error, status, AT("TensorSlot.offset"), index, tensor, 0);
-        /* This operand against the outputs before it, or, if it is an output, against all operands before it. */
+        /* Checks overlaps of this operand with the outputs before it or, for an output, with all operands before it. */
         for (uint32_t k = 0; i >= inputs && k < i; k++) {
             const range other = range_of(p, bucket, operand_at(p, row, k), (uint64_t)need[k]);
             const uint32_t alias = kernel->operand[i].alias;
@@ -210,7 +210,7 @@ static bool is_known(const tensor_row *row, const int32_t *extents)
     return known;
 }
 
-/* Checks that a copy fits and does not overlap its target; one of many places in a target is found when it is copied. */
+/* Checks that a copy fits and does not overlap its source. A copy to an index of its target is checked when it runs. */
 static int32_t verify_move(const megcc_program *p, const device_model *bucket, const int32_t *extents, uint32_t index,
                            int32_t status, megcc_error *error)
 {
@@ -232,7 +232,7 @@ int32_t megcc_verify_sizes(const megcc_program *p, const device_model *bucket, c
 {
     for (uint32_t i = 0; i < p->rows[MEGCC_TENSORS].count; i++) {
 #ifndef MEGCC_NO_DYNAMIC
-        /* A view may be known before what it looks into: it is checked when that is. Until then no call may use it. */
+        /* A view's extents may be known before its root's. It is checked when both are; no call uses it before. */
         if (!is_known(tensor_at(p, root_of(p, i)), extents))
             continue;
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The container is hostile, the code is trusted. Everything that the runtime will follow without looking is checked
- * here, once: where tables, vectors and strings lie, and every index, offset and enumeration in them. Checks that
- * depend on extents (sizes, overlaps) are in signature.c, because they run again when shapes change.
+ * Verifies a container, which is not trusted; the code is. Everything that the runtime will use without a check is
+ * checked here once: the bounds of tables, vectors and strings, and every index, offset and enumeration in them. Checks
+ * that depend on extents (sizes, overlaps) are in signature.c, because they run again when shapes change.
  */
 #include "fb.h"
 
-/* The newest format, and the bytes that it counts weights in: format 1 has them in a vector, format 2, which machines of
- * 64 bits read, after everything else. */
+/* The newest format, and the unit of its weight offsets in bytes. Format 1 has weights in a vector; format 2, for
+ * 64-bit machines, has them after everything else. */
 #if SIZE_MAX > UINT32_MAX
 enum { FORMAT = 2, WEIGHT_UNIT = 64 };
 #else
@@ -37,8 +37,8 @@ static int32_t corrupt(megcc_error *error, const char *where, int64_t row)
     return megcc_fail(error, MEGCC_E_CORRUPT, where, MEGCC_NONE, row, 0);
 }
 
-/* With MEGCC_TRUSTED_DATA the container is as trusted as the code: it is part of the same program, which its compiler
- * wrote. That it belongs to this code is still checked. */
+/* With MEGCC_TRUSTED_DATA the container is as trusted as the code, because it is part of the same program. Only that it
+ * belongs to this code is checked. */
 #ifdef MEGCC_TRUSTED_DATA
 enum { IS_TRUSTED = 1 };
 #else
@@ -108,7 +108,7 @@ static int32_t verify_tensor(const megcc_model *model, const megcc_program *p, u
         const tensor_row *root = tensor_at(p, t->root);
         const uint32_t element = megcc_dtype_bytes(t->dtype);
         REQUIRE(root->storage != STORAGE_VIEW, "Tensor.root", i);
-        /* The root may be bound to memory that is aligned for its own elements only. */
+        /* The root may be bound to memory that is only aligned for its own element type. */
         REQUIRE(root->dtype <= MEGCC_UINT2 && element <= megcc_dtype_bytes(root->dtype), "Tensor.dtype", i);
         REQUIRE(t->data % element == 0, "Tensor.data", i);
     } else if (t->storage == STORAGE_WEIGHT) {
@@ -126,7 +126,7 @@ static int32_t verify_tensor(const megcc_model *model, const megcc_program *p, u
 }
 
 #ifndef MEGCC_NO_DYNAMIC
-/* Whether operand `index` of an instruction is of a type, and of one element at least that is always there. */
+/* Whether operand `index` of an instruction has this type, and at least one element by static extents. */
 static bool is_number(const megcc_program *p, const instruction_row *row, uint32_t index, uint8_t dtype)
 {
     const tensor_row *t = tensor_at(p, operand_at(p, row, index));
@@ -172,7 +172,7 @@ static int32_t verify_control(const megcc_program *p, uint32_t i, megcc_error *e
 }
 #endif
 
-/* Also counts operands, unbounded tensors, and the symbols that a run computes. */
+/* Verifies the instructions. Also counts operands, unbounded tensors, and the symbols that a run computes. */
 static int32_t verify_instructions(megcc_program *p, megcc_error *error)
 {
     const uint32_t tensors = p->rows[MEGCC_TENSORS].count;
@@ -201,7 +201,7 @@ static int32_t verify_instructions(megcc_program *p, megcc_error *error)
                         && tensor_at(p, row->operands)->storage == STORAGE_UNBOUNDED, "Instruction.operands", i);
 #ifndef MEGCC_NO_DYNAMIC
         } else if (row->opcode == OP_EXTENT) {
-            /* In the order of the symbols: what depends on one that is known depends on none after it. */
+            /* Symbols are computed in their order, so an extent is known when the last symbol in it is. */
             REQUIRE(row->operands < tensors && tensor_at(p, row->operands)->dtype == MEGCC_INT64,
                     "Instruction.operands", i);
             REQUIRE(row->first_extent == counted++, "Instruction.first_extent", i);
@@ -219,8 +219,8 @@ static int32_t verify_instructions(megcc_program *p, megcc_error *error)
     return MEGCC_OK;
 }
 
-/* Inputs and outputs are the first tensors, one each, with memory of their own, so that each can be bound; and what the
- * caller was compiled for. */
+/* Checks that inputs and outputs are the first tensors, have memory of their own, so that each can be bound, and have
+ * the types that the caller was compiled for. */
 static int32_t verify_ports(const megcc_program *p, megcc_error *error)
 {
     const int32_t *known = p->code->port;
@@ -239,7 +239,7 @@ static int32_t verify_ports(const megcc_program *p, megcc_error *error)
     return MEGCC_OK;
 }
 
-/* A state is an output in the arena that becomes, after a run, an input that is kept, or one that is written there. */
+/* Checks a state: an output in the arena that is copied to an input after a run, or that is computed in place of it. */
 static int32_t verify_states(const megcc_program *p, megcc_error *error)
 {
     uint32_t updated = 0;
@@ -280,20 +280,20 @@ void megcc_device_model(const megcc_model *model, uint32_t index, device_model *
     read_bucket(&r, &model->program, index, result);
 }
 
-/* A bucket has no shapes that the code was not compiled for. */
+/* Checks that a bucket has only shapes that the code was compiled for. */
 static int32_t verify_bounds(const megcc_program *p, const device_model *bucket, megcc_error *error)
 {
     for (uint32_t i = 0; i < bucket->bounds.count; i++) {
         const bound_row *b = row_at(bucket->bounds, i, sizeof *b);
         const megcc_bound *known = &p->code->bound[i];
         REQUIRE(b->lo >= known->lo && (uint32_t)b->lo <= (uint32_t)b->hi, "Bound.lo", i);
-        REQUIRE((uint32_t)b->hi <= (uint32_t)known->hi, "Bound.hi", i); /* no limit is the largest number */
+        REQUIRE((uint32_t)b->hi <= (uint32_t)known->hi, "Bound.hi", i); /* no limit is -1, the largest uint32_t */
     }
     return MEGCC_OK;
 }
 
-/* Where the states of a bucket, which are inputs, end in the arena. All else is after: nothing writes to a state but
- * the output that it becomes. */
+/* The end of a bucket's states, which are inputs, in the arena. All other tensors are after it, so nothing writes to a
+ * state except the output that replaces it. */
 static uint64_t end_of_states(const megcc_program *p, const device_model *bucket)
 {
     uint64_t end = 0;
@@ -305,7 +305,7 @@ static uint64_t end_of_states(const megcc_program *p, const device_model *bucket
     return end;
 }
 
-/* The blocks make up the arena, and an address in one is aligned as its offset. */
+/* Checks that the memory regions make up the arena, and that addresses in them are aligned as their offsets. */
 static int32_t verify_regions(const megcc_program *p, const device_model *bucket, megcc_error *error)
 {
     const uint32_t count = bucket->regions.count;
@@ -341,7 +341,7 @@ static int32_t verify_slots(const megcc_program *p, const device_model *bucket, 
     return MEGCC_OK;
 }
 
-/* An output that is written where its state is has the same bytes. */
+/* Checks that an output that is computed in place of its state has the same size. */
 static int32_t verify_updates(const megcc_program *p, const device_model *bucket, megcc_error *error)
 {
     for (uint32_t i = 0; i < p->rows[MEGCC_STATES].count; i++) {
@@ -485,7 +485,7 @@ static int32_t read_model(fb_reader *r, megcc_model *model, size_t size, megcc_r
         model->weight_unit = WEIGHT_UNIT;
         if (begin < model->size)
             model->size = (uint32_t)begin;
-        *r = fb_open(model->data, model->size); /* nothing but weights lies in the weights */
+        *r = fb_open(model->data, model->size); /* the weights are excluded from what is parsed */
         fb_enter(r, 0);
         REQUIRE(r->ok, "Model.weights_begin", 0);
     } else

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The machine: calls kernels one after the other. Everything was checked before, so nothing is here, but what
- * callbacks do and whether memory could be allocated.
+ * The virtual machine: executes instructions in order. Everything was checked before, so only the results of callbacks
+ * and of allocations are checked here.
  */
 #include "internal.h"
 
-/* A call in pieces of tasks: what each worker needs to know. */
+/* A call that is divided into pieces of tasks, for the workers. */
 typedef struct job {
     const megcc_call *call;
     megcc_kernel_fn run;
     uint8_t *scratch;
-    uint64_t scratch_bytes;     /* a worker */
+    uint64_t scratch_bytes;     /* of each worker */
     int32_t tasks, pieces, workers;
     int32_t *status;            /* of each worker */
     bool misused;               /* the hook called for a piece or worker that does not exist */
@@ -29,15 +29,15 @@ static void run_piece(void *context, int32_t piece, int32_t worker)
     const int32_t begin = (int32_t)((int64_t)j->tasks * piece / j->pieces);
     const int32_t end = (int32_t)((int64_t)j->tasks * (piece + 1) / j->pieces);
 #else
-    const int32_t begin = 0, end = j->tasks; /* one piece; a division of 64 bits is 1 KB on a microcontroller */
+    const int32_t begin = 0, end = j->tasks; /* one piece: a 64-bit division is 1 KB of code on a microcontroller */
 #endif
     uint8_t *scratch = j->scratch_bytes != 0 ? j->scratch + (uint64_t)worker * j->scratch_bytes : NULL;
     const int32_t status = j->run(j->call, begin, end, scratch);
-    if (status != MEGCC_OK)     /* workers' lie on one cache line: it is written when it has to be */
+    if (status != MEGCC_OK)     /* all workers' statuses share a cache line, so it is written only on failure */
         j->status[worker] = status;
 }
 
-/* Runs all tasks; several pieces a worker even out their differences. */
+/* Runs all tasks, in several pieces for each worker for a better balance. */
 static int32_t run_tasks(megcc_session *session, job *j)
 {
     j->pieces = 1;
@@ -100,7 +100,7 @@ static int32_t run_call(megcc_session *session, const instruction_row *row, megc
             if (status != MEGCC_OK)
                 return megcc_fail(error, status, AT("allocator"), index, root,
                                   megcc_tensor_bytes(tensor_at(p, root), session->extents));
-            /* Memory that no iteration has written may be an operand of which nothing is read. */
+            /* An operand without memory has no elements: no iteration of a loop has written it. */
             if (session->base[root] == NULL && megcc_tensor_bytes(tensor_at(p, tensor), session->extents) != 0)
                 return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), index, root, 0);
         }
@@ -160,7 +160,7 @@ static int32_t run_instruction(megcc_session *session, megcc_error *error)
 }
 
 #ifndef MEGCC_NO_DYNAMIC
-/* An output without a bound got memory when it was written: if the container has a call that does. */
+/* Checks that unbounded outputs have memory, which they got when a call wrote them. */
 static int32_t require_outputs(const megcc_session *session, megcc_error *error)
 {
     const megcc_rows outputs = session->model->program.rows[MEGCC_OUTPUTS];
@@ -171,7 +171,7 @@ static int32_t require_outputs(const megcc_session *session, megcc_error *error)
 }
 #endif
 
-/* Inputs without a place of their own are bound before a run begins; during one nothing is. */
+/* Checks before a run that inputs without memory of their own are bound. */
 static int32_t require_inputs(const megcc_session *session, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;

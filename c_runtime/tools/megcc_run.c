@@ -91,7 +91,7 @@ static int parse_count(const char *text, long least, int32_t *result)
     return *end == '\0' && end != text && value >= least && value <= 1000000;
 }
 
-/* Returns 0 if the arguments make no sense. */
+/* Parses the arguments. Returns 0 if they are invalid. */
 static int parse(int argc, char **argv, request *r)
 {
     for (int i = 1; i < argc; i++) {
@@ -145,7 +145,7 @@ static const char *find(const named *list, size_t count, const char *name)
     return NULL;
 }
 
-/* The first name in the list that is none of the model's; NULL if there is none. */
+/* The first name in the list that the model does not have; NULL if there is none. */
 static const char *unknown_name(const megcc_model *model, const named *list, size_t count,
                                 uint32_t ports, int32_t (*describe)(const megcc_model *, uint32_t, megcc_tensor *))
 {
@@ -261,7 +261,7 @@ static int parse_shape(const char *text, megcc_shape *shape)
     return *text == '\0';
 }
 
-/* Inputs without a shape on the command line keep that of the model. */
+/* Sets the shapes of the inputs. Inputs without a shape on the command line keep the model's. */
 static int set_shapes(const request *r, const megcc_model *model, megcc_session *session)
 {
     megcc_shape shapes[MAX_PORTS];
@@ -304,7 +304,7 @@ static int load_inputs(const request *r, megcc_session *session, uint32_t count)
             return 1;
         }
         if (megcc_session_bind_input(session, i, data, (size_t)tensor.bytes) != MEGCC_OK)
-            memcpy(place, data, (size_t)tensor.bytes); /* a state: starts with these values */
+            memcpy(place, data, (size_t)tensor.bytes); /* a state, which starts with these values */
     }
     return 0;
 }

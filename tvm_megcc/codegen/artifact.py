@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of a compilation, as callers hold it: it is shown in notebooks, and saved as a folder."""
+"""The result of a compilation as callers get it, which can be shown in notebooks and saved as a folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .compiled import Compiled
 
 
 class Artifact(Compiled):
-    """A compiled model: what `Compiled` says, with a way to write it."""
+    """A compiled model (`Compiled`) with methods to write it."""
 
     def __repr__(self) -> str:
         ports = [", ".join(f"'{port['name']}': {'strings' if 'text' in port else port['dtype']}"
@@ -39,7 +39,8 @@ class Artifact(Compiled):
         return bundle.write((self,), folder, embed=embed, force=force)
 
     def save_in_cache(self) -> Path:
-        """Writes the generated folder to a place that the contents name: the same one, built once."""
+        """Writes the generated folder to the cache, in a place named after its contents, so that equal ones are built
+        once. Returns its path."""
         manifest = bundle.contents((self,))[bundle.MANIFEST]
         key = hashlib.sha256(manifest if isinstance(manifest, bytes) else b"".join(manifest.pieces())).hexdigest()[:16]
         return self.save(paths.cache("artifacts") / f"{self.name}-{key}", force=True)

@@ -15,9 +15,9 @@ class Boards:
     """The boards of one target, in packages of `megcc export`; those that `megcc run` emulates are in
     runtime/emulator/firmware.py.
 
-    zephyr: a board that Zephyr emulates. kconfig: what Zephyr's Kconfig has to say, one of them; none: any CPU.
-    cores: the processors that a CMSIS-Pack names; none: any. platformio: platform and board of an example. arduino:
-    architectures of Arduino's cores that have boards with the CPU.
+    zephyr: a board that Zephyr emulates. kconfig: Zephyr's Kconfig symbols for the CPU, of which one must be set;
+    empty: any CPU. cores: the processors that a CMSIS-Pack lists; empty: any. platformio: platform and board of an
+    example. arduino: architectures of Arduino's cores that have boards with the CPU.
     """
 
     zephyr: str = "BOARD"
@@ -28,7 +28,7 @@ class Boards:
 
     @property
     def filter(self) -> str:
-        """`kconfig` as Zephyr's twister reads it."""
+        """`kconfig` as a filter expression for Zephyr's twister."""
         words = [re.sub(r"\w+", r"CONFIG_\g<0>", option) for option in self.kconfig]
         return " or ".join(words).replace("&&", "and").replace("!", "not ")
 
@@ -54,7 +54,7 @@ _BOARDS = {
     "c": Boards("qemu_cortex_m3", platformio=("espressif32", "esp32dev")),
 }
 
-#: Systems for some CPUs only -> the targets that these run.
+#: Systems that support only some CPUs -> the targets that these run.
 ONLY = {"esp-idf": ("riscv32", "riscv32-f", "c")}
 
 

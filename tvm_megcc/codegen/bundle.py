@@ -34,13 +34,13 @@ from .manifest import MANIFEST, read_manifest
 from .quantised import Quantisation
 from .strings import strings_context
 
-#: Names a model cannot have: its header would stand before one of the runtime's or of C's.
+#: Names that a model cannot have, since its header would shadow one of the runtime or of C.
 HEADERS = {"megcc", "megcc_kernel", "megcc_simd", "megcc_math", "assert", "complex", "ctype", "errno", "fenv", "float",
            "inttypes", "limits", "locale", "math", "pthread", "setjmp", "signal", "stdarg", "stdbool", "stddef",
            "stdint", "stdio", "stdlib", "string", "tgmath", "threads", "time", "unistd", "wchar", "wctype", "windows"}
-#: Endings of the macros of an input or output, in small letters.
+#: Suffixes of the macros of an input or output, in lower case.
 ENDINGS = ("_elements", "_scale", "_zero_point")
-#: Results of a build in the folder; they are not ours and are kept when the folder is replaced.
+#: The subfolder with the results of a build, which is kept when the folder is replaced.
 BUILD = "build"
 
 
@@ -51,13 +51,13 @@ def write(artifacts: Sequence[Compiled], folder: str | Path, embed: bool | str =
     Args:
         embed: the containers become constant arrays in C instead of files that a program opens: `TEXT` (or True),
             `INCBIN`, or `AUTO`.
-        force: replace an existing folder whatever is in it.
-        others: further files that belong to it, by their names below it. A folder that has some is not replaced by one
+        force: replace an existing folder whatever it contains.
+        others: further files of the folder, by their names in it. A folder with such files is not replaced by one
             without them.
 
     Raises:
-        MegccError: if something stands there that we did not make, or that was edited since, and if it cannot be
-            written; for another `embed`; as `folders.refuse_precious`, with `force` too.
+        MegccError: if the path exists and is not a folder of ours or was edited, or cannot be written; for another
+            value of `embed`; as `folders.refuse_precious`, even with `force`.
     """
     folder = Path(folder)
     folders.refuse_precious(folder)
@@ -71,15 +71,15 @@ def write(artifacts: Sequence[Compiled], folder: str | Path, embed: bool | str =
 
 
 def require_replaceable(folder: Path, others: Iterable[str] = ()) -> None:
-    """Raises MegccError if something stands there that we did not make, that was edited since, or that has files
-    besides models that are not among `others`; OSError if it cannot be read."""
+    """Raises MegccError if the path exists and is not a folder of ours, was edited, or has files besides those of
+    models that are not among `others`; OSError if it cannot be read."""
     if folder.exists():
-        with folders.locked(folder):  # manifest and files are those of one folder
+        with folders.locked(folder):  # so that manifest and files belong together
             _refuse_if_not_ours(folder, others)
 
 
 def _require_distinct(artifacts: Sequence[Compiled], embed: bool | str) -> None:
-    """Raises MegccError for names of models that clash, and for a way to embed them that does not work."""
+    """Raises MegccError for names of models that collide, and for an impossible value of `embed`."""
     if embed not in (False, True, TEXT, INCBIN, AUTO):
         raise MegccError(f"'{printable(embed)}' is no way to embed a model: {TEXT}, {INCBIN} or {AUTO}")
     if len({a.name for a in artifacts}) != len(artifacts):
@@ -98,8 +98,8 @@ def _require_distinct(artifacts: Sequence[Compiled], embed: bool | str) -> None:
 
 def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: Mapping[str, bytes] | None = None
              ) -> dict[str, bytes | Image]:
-    """Returns the files of the folder: name below it -> bytes, containers in pieces, the manifest with the hashes of
-    all others last."""
+    """Returns the files of the folder: name -> bytes, with containers in pieces. The last one is the manifest, which
+    has the hashes of all others."""
     _require_distinct(artifacts, embed)
     written = sources(artifacts)
     models = [_View.of(a) for a in artifacts]
@@ -171,8 +171,8 @@ def _refuse_if_not_ours(folder: Path, others: Iterable[str]) -> None:
 
 
 def sources(artifacts: Sequence[Compiled]) -> dict[str, str]:
-    """Returns all generated C files and the header of their kernels; `kernels.c` gets its model's name where there are
-    several."""
+    """Returns all generated C files and the header of their kernels. If there are several models, each `kernels.c` gets
+    its model's name."""
     written: dict[str, str] = {}
     for artifact in artifacts:
         for name, text in artifact.sources.items():
@@ -186,7 +186,7 @@ def sources(artifacts: Sequence[Compiled]) -> dict[str, str]:
 
 
 def _code(text: str) -> str:
-    """Returns a source without its first comment, which says what it was generated from."""
+    """Returns a source without its first comment, which names its origins, to compare sources."""
     return re.sub(r"^/\*.*?\*/\s*", "", text, count=1, flags=re.DOTALL)
 
 
@@ -209,10 +209,11 @@ def _sha256(data: bytes | Image) -> str:
 
 @dataclass(frozen=True)
 class _Port:
-    """An input or output as the templates see it, its strings printable. macro: `<MODEL>_IN_<NAME>`; variable: a name
-    for it in C, `in_<name>`; least: the shape in which its extents that change are least; state: what it is kept as
-    or from; given: how an input is given that the model converts itself; strings: the header with the strings that its
-    numbers stand for."""
+    """An input or output as the templates see it, with printable strings. macro: `<MODEL>_IN_<NAME>`. variable: its
+    name in C, `in_<name>`. least: its smallest shape. state: the port that it becomes or comes from in another run.
+    given: the form in which the caller gives an input that the model converts. strings: the header with the strings for
+    its codes.
+    """
 
     name: str
     macro: str
@@ -229,7 +230,7 @@ class _Port:
 
     @property
     def note(self) -> str:
-        """Returns the remark that follows the type: on its numbers, on a state or on a conversion."""
+        """Returns the remark after the type: on quantisation, a state or a conversion."""
         if self.strings:
             return f", indices of strings: {self.strings}"
         text = f", real = {np.float32(self.quant.scale)} * (x - {self.quant.zero_point})" if self.quant else ""
@@ -242,7 +243,7 @@ class _Port:
 
     @property
     def scale(self) -> str:
-        """The scale of a quantised one, as a literal of C."""
+        """The scale of a quantised port, as a C literal."""
         return f"{np.float32(self.quant.scale)}f"
 
     @property
@@ -266,8 +267,8 @@ class _Port:
 
 @dataclass(frozen=True)
 class _Region:
-    """A region of memory as the templates see it. bytes: of the block in it, of the program that wants most; size: the
-    macro that says so."""
+    """A memory region as the templates see it. bytes: the size of the block in it, for the program that needs most.
+    size: the macro with it."""
 
     name: str
     bytes: int
@@ -320,7 +321,7 @@ class _View:
 
     @property
     def shapes(self) -> str:
-        """Shapes of the inputs that fit, as an initialiser of megcc_shape[]; empty where they never change."""
+        """The smallest shapes of the inputs, as an initialiser of megcc_shape[]; empty if shapes are static."""
         if not any(isinstance(dim, str) for port in self.inputs for dim in port.shape):
             return ""
         rows = (", ".join(map(str, port.least)) or "0" for port in self.inputs)
@@ -328,19 +329,19 @@ class _View:
 
     @property
     def unbounded(self) -> bool:
-        """Whether some shape has no limit, so that tensors are allocated while it runs."""
+        """Whether some extent has no limit, so that tensors are allocated during a run."""
         return any(high is None for bucket in self.manifest["buckets"] for _, high in bucket.values())
 
     @property
     def ranges(self) -> list[str]:
-        """The shapes it was compiled for, a text a bucket."""
+        """The shapes that the model was compiled for, a text for each bucket."""
         return [", ".join(f"{printable(symbol)} {low}" if low == high else
                           f"{printable(symbol)} from {low}" + (f" to {high}" if high else "")
                           for symbol, (low, high) in bucket.items()) for bucket in self.manifest["buckets"]]
 
     @property
     def caller_inputs(self) -> bool:
-        """Whether inputs have to be bound to memory of the caller's."""
+        """Whether inputs must be bound to the caller's memory."""
         return self.manifest["options"].get("caller_inputs", False)
 
     @property
@@ -360,7 +361,7 @@ class _View:
 
     @cached_property
     def parts(self) -> tuple[bytes, ...]:
-        """The containers of the machines that it can be built for."""
+        """The containers for each machine that the model can be built for."""
         return tuple(bytes(Image(part_of(self.image.model, machine.codes)))
                      for machine in machines(self.artifact.targets))
 
@@ -387,12 +388,12 @@ class _View:
 
     @property
     def container_size(self) -> str:
-        """The macro with the bytes of the container, be it a file."""
+        """The macro with the size of the container, as a file or embedded."""
         return self._macro("CONTAINER_BYTES", [f"{len(self.image)}u"])
 
     @property
     def embedded_size(self) -> str:
-        """The macro with the bytes of the container that is compiled in."""
+        """The macro with the size of the embedded container."""
         return self._macro("CONTAINER_BYTES", [f"{len(part)}u" for part in self.parts])
 
     def _macro(self, what: str, values: Sequence[str]) -> str:
@@ -400,7 +401,7 @@ class _View:
 
 
 def _unique(name: str, taken: set[str]) -> str:
-    """Returns a name that nobody has, neither by itself nor with the ending of another macro of its."""
+    """Returns a name that is not taken, neither itself nor with a suffix of `ENDINGS`."""
     candidate, count = name, 1
     while not taken.isdisjoint(own := {candidate + ending for ending in ("", *ENDINGS)}):
         count += 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of a compilation, all in memory: the container, the C code, and what is known about them."""
+"""The results of a compilation, in memory: the container, the C code, and facts about them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .container import Image
 
 @dataclass(frozen=True, repr=False)
 class Compiled:
-    """A compiled model, as the generated folder is made of it.
+    """A compiled model, from which the generated folder is written.
 
     name: a C identifier; prefix of everything this model adds to a program.
     image: the .megcc file in pieces; `container` is all of it, a copy.

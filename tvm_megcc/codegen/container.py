@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The container in Python: the rows of schema/megcc.fbs, written to bytes and read back.
+"""Writes and reads containers, by the rows of schema/megcc.fbs.
 
-Most of a container is vectors of structs, and a struct is a fixed sequence of little-endian numbers; so this file
-needs the flatbuffers builder, but no code generated from the schema.
+Most of a container is vectors of structs, which are fixed sequences of little-endian numbers. So this file needs the
+flatbuffers builder, but no code generated from the schema.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .memory.weights import Bytes, Weights
 
 IDENTIFIER = b"MGCC"
 FORMAT = 1
-#: Weights lie after everything else, and are counted in 64 bytes.
+#: The format number of containers with weights after everything else, and their offsets in units of 64 bytes.
 LARGE_FORMAT = 2
 WEIGHTS_ALIGNMENT = 64
-#: Most bytes of weights within a flatbuffer, which ends at 2 GB.
+#: The most bytes of weights within a flatbuffer, which is limited to 2 GB.
 MOST_INSIDE = 0x7fff0000
-#: CallSlot.workspace of a call whose workspace is allocated when it runs.
+#: The value of CallSlot.workspace for a call whose workspace is allocated when it runs.
 ALLOCATED = 0xFFFFFFFF
 
 DType = IntEnum("DType", list(DTYPES), start=0)
@@ -131,8 +131,8 @@ class Program:
 class ContainerModel:
     """A whole container; the format number and the checksum of the weights are added when it is written.
 
-    weights_begin: where weights begin that lie after everything else; for writing, anything but 0 asks for that, which
-        weights of 2 GB have in any case.
+    weights_begin: the offset of weights that are after everything else, 0 if they are inside. For writing, any other
+        number than 0 asks for that format; weights of 2 GB or more always have it.
     """
 
     name: str
@@ -143,9 +143,9 @@ class ContainerModel:
     weights_begin: int = 0
 
 
-# --- what the schema says about each field, in its order ---------------------------------------------------------
+# --- the fields of the schema, in order --------------------------------------------------------------------------
 
-#: The numbers of a struct as `struct` spells them.
+#: The fields of each struct, as a format of Python's `struct`.
 STRUCTS = {
     Tensor: "6BH5I", Quant: "iII", Instruction: "4BII", TensorSlot: "II", CallSlot: "II", Bound: "ii", State: "II",
 }
@@ -163,7 +163,7 @@ TABLES: dict[type, list[tuple[str, Any]]] = {
         ("format", "I"), ("flags", "I"), ("model_id", "Q"), ("weights_crc", "I"), ("name", "s"),
         ("programs", [Program]), ("weights", ["B"]), ("weights_begin", "Q")],
 }
-#: Vectors that came later: absent where they are empty, so that containers without them stay as they were.
+#: Vectors that were added to the format later. If empty they are not written, so that such containers stay unchanged.
 _LATER = {"regions"}
 _ENUMS = {Tensor: {"dtype": DType, "layout": LayoutKind, "storage": Storage}, Instruction: {"opcode": Opcode}}
 _NUMBERS = {"I": number_types.Uint32Flags, "Q": number_types.Uint64Flags}
@@ -182,7 +182,7 @@ class Image:
         self.model = model
         weights, size = _pieces(model.weights), len(model.weights)
         if model.weights_begin or is_large(model.weights):
-            head = _head(_counted_in_units(model), LARGE_FORMAT, 1)     # as long with any number but 0
+            head = _head(_counted_in_units(model), LARGE_FORMAT, 1)     # its size is the same for any number except 0
             begin = len(head) + -len(head) % WEIGHTS_ALIGNMENT
             head = _head(_counted_in_units(model), LARGE_FORMAT, begin)
             self._parts = [head, bytes(begin - len(head)), *weights]
@@ -205,12 +205,12 @@ class Image:
 
 
 def is_large(weights: Bytes | Weights) -> bool:
-    """Whether they lie after everything else."""
+    """Whether the weights are to be after everything else."""
     return len(weights) > MOST_INSIDE
 
 
 def write(model: ContainerModel) -> bytes:
-    """Returns the bytes of the container in one."""
+    """Returns the container as one bytes object."""
     return bytes(Image(model))
 
 
@@ -219,7 +219,7 @@ def _pieces(weights: Bytes | Weights) -> Sequence[Bytes]:
 
 
 def _counted_in_units(model: ContainerModel) -> ContainerModel:
-    """Returns the model as the large format has it."""
+    """Returns the model with weight offsets in the units of the large format."""
     if any(row.storage == Storage.weight and row.data % WEIGHTS_ALIGNMENT
            for program in model.programs for row in program.tensors):
         raise MegccError(f"weights after everything else begin at multiples of {WEIGHTS_ALIGNMENT} bytes")
@@ -241,7 +241,7 @@ def _head(model: ContainerModel, form: int, begin: int) -> bytes:
 
 
 def _held_back(size: int) -> int:
-    """Placeholder bytes for the weights in the builder: as many as determine the offsets of all else."""
+    """Returns the number of placeholder bytes for the weights in the builder, which give other data its alignment."""
     return WEIGHTS_ALIGNMENT if size % WEIGHTS_ALIGNMENT else 0
 
 
@@ -307,11 +307,11 @@ def _pack(layout: str, values: Sequence[Any], where: str) -> bytes:
 # --- reading -----------------------------------------------------------------------------------------------------
 
 def read(data: Bytes) -> ContainerModel:
-    """Returns the container as values, for inspection; its weights are a view of it. Its runtime meaning is checked by
-    c_runtime/src/verify.c, not here.
+    """Returns the container as values; its weights are a view of `data`. Only its form is checked here; the runtime
+    checks its meaning (c_runtime/src/verify.c).
 
     Raises:
-        MegccError: if this is no container, one of another format, or a damaged one.
+        MegccError: if `data` is not a container, is one of another format, or is damaged.
     """
     data = memoryview(data)
     if len(data) < 8 or data[4:8] != IDENTIFIER:
@@ -375,29 +375,29 @@ def _row_maker(kind: type) -> Callable[[tuple], Any]:
     return lambda numbers: kind(*(convert(n) for convert, n in zip(converters, numbers, strict=True)))
 
 
-# --- what the runtime will want ----------------------------------------------------------------------------------
+# --- the memory that the runtime needs ---------------------------------------------------------------------------
 
 def memory_expression(model: ContainerModel) -> str:
-    """Returns bytes that megcc_session_open() wants, as C: a use of the macro in megcc.h, so that it is right for the
-    size of a pointer there. It is what the program with the largest demand wants, whichever the CPU chooses."""
+    """Returns the bytes that megcc_session_open() needs, as C: a use of the macro in megcc.h, since they depend on the
+    size of a pointer. It is the maximum over all programs."""
     columns = zip(*(_memory_arguments(program) for program in model.programs), strict=True)
     return f"MEGCC_MEMORY_BYTES({', '.join(str(max(column)) + 'u' for column in columns)})"
 
 
 def session_bytes(pointer_bytes: int, alignment: int, pointers: int, words: int, arena: int) -> int:
-    """Computes MEGCC_MEMORY_BYTES of megcc.h for a pointer size in bytes."""
+    """Returns the value of MEGCC_MEMORY_BYTES in megcc.h for a pointer size in bytes."""
     alignment = max(alignment, 8)
     return -(-((48 + pointers) * pointer_bytes + 4 * words) // alignment) * alignment + arena
 
 
 def program_bytes(program: Program, pointer_bytes: int) -> int:
-    """Returns bytes of a session of this program."""
+    """Returns the size of a session of this program in bytes."""
     alignment, pointers, words, arena = _memory_arguments(program)
     return session_bytes(pointer_bytes, alignment, pointers, words, arena)
 
 
 def _memory_arguments(program: Program) -> tuple[int, ...]:
-    """alignment, pointers, words and arena bytes of the session block, as megcc_model_memory() counts them."""
+    """Returns alignment, pointers, words and arena bytes of the session block, as megcc_model_memory() counts them."""
     operands = max((i.inputs + i.outputs for i in program.instructions if i.opcode == Opcode.call), default=0)
     dynamic = program.symbols + program.values > 0
     unbounded = any(t.storage == Storage.unbounded for t in program.tensors)

@@ -47,7 +47,7 @@ class _Rows:
         return self.names.index(text) + 1
 
     def first_extent(self, dims: Sequence[Dim]) -> int:
-        """Returns the index of a run of extents; an existing run is reused."""
+        """Returns the index of the first of these extents in the list of extents; an equal sequence is reused."""
         values = list(self.shapes.references(dims))
         for start in range(len(self.extents) - len(values) + 1):
             if self.extents[start:start + len(values)] == values:
@@ -73,7 +73,7 @@ class _Rows:
         label = self.name(self.plan.graph.label(name)) if public else 0
         if place.root != name:
             root = self.tensor(place.root)
-            # A view of unknown size reaches to the end of its root; kernels read as much as its dims say.
+            # A view of symbolic size extends to the end of its root; its dims tell how much kernels access.
             size = type_.bytes if isinstance(type_.bytes, int) else 0
             return _tensor_row(type_, container.Storage.view, self.first_extent(type_.shape), label, root=root,
                                data=place.offset, size=size, quant=self._quant(name))
@@ -85,7 +85,7 @@ class _Rows:
         return _tensor_row(type_, storage, self.first_extent(type_.shape), label, quant=self._quant(name))
 
     def begin(self, state: str, first: np.ndarray) -> None:
-        """Records the first value of a state."""
+        """Records the initial value of a state."""
         data = shortest(first)
         row = self._constant(data, data.tobytes())
         self.tensors[self.index[state]] = replace(self.tensors[self.index[state]], root=len(self.tensors))
@@ -94,7 +94,7 @@ class _Rows:
             slots.append(container.TensorSlot(0, 0))
 
     def _quant(self, name: str) -> int:
-        """Returns 1 + the row of its scale and zero point; 0 if it is not quantised."""
+        """Returns 1 + the row of a value's scale and zero point; 0 if it is not quantised."""
         return 1 + list(self.quantised).index(name) if name in self.quantised else 0
 
     def quants(self) -> tuple[tuple[container.Quant, ...], tuple[int, ...]]:
@@ -125,7 +125,7 @@ def _tensor_row(type_: TensorType, storage, dims: int, name: int, root: int = 0,
 
 
 def require_limits(name: str, plan: KernelPlan) -> None:
-    """Raises ModelError, in words, for calls that the runtime would refuse."""
+    """Raises ModelError for calls that exceed limits of the runtime, with an explanation."""
     found = []
     for step in plan.steps:
         counts = [("operands and results", len(step.inputs) + len(step.outputs), limits.MAX_OPERANDS),
@@ -247,8 +247,8 @@ def _weight_alignment(codes: Collection[int]) -> int:
 
 def assemble(name: str, plans: Sequence[tuple[KernelPlan, Sequence[PlannedMemory]]], codes: Sequence[Code],
              quantised: Mapping[str, Quantisation]) -> Image:
-    """Returns the container of a model: one program for each target, with shared weights. quantised: inputs and
-    outputs."""
+    """Returns the container of a model: one program for each target, with shared weights. quantised: the quantisation
+    of inputs and outputs, by name."""
     for plan, _ in plans:
         require_limits(name, plan)
     store = Weights(_weight_alignment([plan.target.isa.code for plan, _ in plans]))
@@ -270,7 +270,7 @@ def container_part(data: bytes, codes: Collection[int]) -> bytes:
 
 
 def part_of(model: container.ContainerModel, codes: Collection[int]) -> container.ContainerModel:
-    """Returns `container_part` of a container as values; the container itself if that is all of it."""
+    """Returns the same as `container_part`, for a container as values; the container itself if nothing is dropped."""
     programs = [row for row in model.programs if row.isa in codes]
     if len(programs) == len(model.programs):
         return model
@@ -282,7 +282,7 @@ def part_of(model: container.ContainerModel, codes: Collection[int]) -> containe
 
 
 def container_text(image: Image) -> str:
-    """Returns the rows of a container as text, a line a row."""
+    """Returns the rows of a container as text, one line for each."""
     model = image.model
     lines = [f"container {model.name}: {len(image)} bytes, model {model.model_id:016x}, "
              f"weights {len(model.weights)} bytes"]

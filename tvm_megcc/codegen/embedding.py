@@ -16,28 +16,31 @@ from .c_source.render import environment
 from .machines import by_machine, machine_of
 from .manifest import read_manifest
 
-#: How a container is embedded: as text of C, or as a file that the assembler or `#embed` takes in.
-#: `AUTO` takes the file for a model of more bytes than compilers read as text in a moment.
+#: How a container is embedded: as C text, or as a file that the assembler or `#embed` includes. `AUTO` chooses the file
+#: for models that are too large to be compiled quickly as text.
 TEXT, INCBIN, AUTO = "text", "incbin", "auto"
 LARGE = 1 << 20
 
 
 def data_source(name: str, targets: Sequence[Target], parts: Sequence[bytes], declared: bool = True,
                 regions: Sequence = ()) -> str:
-    """Containers as C, one for each machine that the targets can be built for: each an array of little-endian 64-bit
-    words, zeros after its end. declared: the model's header has it, as of every model that is embedded. regions:
-    those with an array of memory."""
+    """Prints containers as C, one for each machine that the targets can be built for, each as a zero-padded array of
+    little-endian 64-bit words. declared: whether the model's header declares it, as for every embedded model. regions:
+    the memory regions that get an array."""
     return _render("data.c", {"name": name, "version": VERSION, "declared": declared, "regions": regions,
                               "arrays": by_machine(targets, [_array(name, part) for part in parts])})
 
 
 def part_files(name: str, parts: int) -> list[str]:
-    """Returns the files of a model whose containers are no text: one for each machine that it can be built for."""
+    """Returns the names of the container files that C includes: one for each machine that the model can be built
+    for."""
     return [f"{name}_data.bin"] if parts == 1 else [f"{name}_data_{index}.bin" for index in range(parts)]
 
 
 def including_source(name: str, targets: Sequence[Target], parts: Sequence[bytes], regions: Sequence = ()) -> str:
-    """Prints C with an array of a file's content. The text has the digest, so it changes with the file."""
+    """Prints C that includes a file's content as an array. The text contains a digest, so that it changes with the
+    file.
+    """
     rows = [f'#define DATA_FILE "{file}" /* sha256 {hashlib.sha256(part).hexdigest()} */'
             for file, part in zip(part_files(name, len(parts)), parts, strict=True)]
     return _render("incbin.c", {"name": name, "version": VERSION, "regions": regions,
@@ -52,8 +55,8 @@ def _array(name: str, part: bytes) -> str:
 
 
 def read_container(folder: Path, name: str, target: Target) -> bytes:
-    """Returns a model's container in a generated folder, with the program for a target: the file, which has all
-    programs, or what is embedded in C for a machine that runs it."""
+    """Returns a container with the program for a target from a generated folder: the container file, which has all
+    programs, or the embedded container for a machine that runs the target."""
     path = folder / f"{name}.megcc"
     if path.exists():
         return path.read_bytes()

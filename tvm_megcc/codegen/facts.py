@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The facts about a compiled model that its manifest keeps; `manifest.py` reads them again."""
+"""Collects the facts about a compiled model for its manifest, which `manifest.py` reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .weight_report import shared_weights, stored_bytes
 
 def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quantised: Mapping[str, Quantisation],
              by_rows: Sequence[Sequence[Rows]]) -> dict:
-    """Returns the facts about the compiled model that are no code."""
+    """Returns the manifest: facts about the compiled model besides its code."""
     least = {symbol: low for symbol, low, _ in plans[0][1][0].bucket.bounds}
 
     ranges = {**input_ranges(graph), **{name: (0, room) for name, room in graph.counters.items()}}
@@ -67,17 +67,18 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
     }
 
 
-#: Characters of an extent that is no name of an input's.
+#: The most characters of an extent in the manifest, unless it is the name of an input's symbol.
 _LONGEST = 24
 
 
 def _short(dim: Dim, longest: int = _LONGEST) -> str:
-    """Returns an extent as text; "?" where that would be long."""
+    """Returns an extent as text, "?" if that is too long."""
     return text if len(text := str(dim)) <= longest else "?"
 
 
 def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], by_rows: Sequence[Rows]) -> dict:
-    """Sizes are those of the largest bucket; multiply-accumulates those of likely shapes."""
+    """Returns the facts about a program. Sizes are those of the largest bucket, multiply-accumulates those of likely
+    shapes."""
     calls, instruction, counts = [], 0, []
 
     def controls(index: int) -> int:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fits a program into a limit of RAM: chooses operators to compute by rows, or explains why none help.
+"""Fits a program into a limit of RAM: chooses operators to compute by strips of rows, or explains why that fails.
 
-The memory of a layer, or of several in a row, does not depend on the choices for others. So the cheapest choice under a
-limit is a shortest path over the operators in their order. The memory planner finds out how much memory a choice really
-takes: the limit of the search is lowered until the plan is within the real one.
+The memory of a region of consecutive operators does not depend on the choices for others. So the cheapest choice under
+a limit is a shortest path over the operators in order. The memory planner determines how much memory a choice really
+needs; the limit of the search is lowered until the plan meets the real limit.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from .plan import KernelPlan, PlannedMemory, own_bytes, plan_kernels
 
 #: The most operators of a region.
 LONGEST = 24
-#: The most plans that are made; then the best one is taken.
+#: The most plans that are tried; then the best one is used.
 ATTEMPTS = 10
 #: The cost of a call, in multiply-accumulates.
 CALL = 500
 #: The cost of copying a byte, in multiply-accumulates.
 COPIED = 0.25
-#: An assumption: workspace does not shrink with fewer rows.
+#: Assumed bytes of workspace that do not shrink with fewer rows.
 WORKSPACE = 4 << 10
 #: The most buffers that a message lists.
 LISTED = 4
@@ -47,8 +47,8 @@ Memories = Callable[[KernelPlan], list[PlannedMemory]]
 
 @dataclass(frozen=True)
 class Rows:
-    """The operators that are computed by rows: the first and the last one, the number of strips, the
-    multiply-accumulates that are done twice, and the bytes of rows that are kept between strips instead."""
+    """A region that is computed by strips: its first and last operator, the number of strips, the multiply-accumulates
+    that are repeated, and the bytes of rows that are kept between strips instead."""
 
     first: Op
     last: Op
@@ -78,13 +78,13 @@ def _missing(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> int:
 
 def fit(placed: Placed, context: Context, workers: int, memories: Memories,
         bodies: Mapping[str, Sequence[KernelPlan]]) -> Fitted:
-    """Returns the kernels of a graph in its final order, within the context's limit of RAM if some choice of rows is.
+    """Returns the kernels of a graph in its final order, with regions in strips if the context's limit of RAM needs it.
 
     Args:
-        bodies: the plans of the graphs within operators, by their first results.
+        bodies: the plans of operators' subgraphs, by first result.
 
     Raises:
-        MegccError: if no choice is.
+        MegccError: if no choice meets the limit.
     """
     def planned(placed: Placed) -> KernelPlan:
         return inlined(plan_kernels(with_copies(placed, context), context, workers), bodies)
@@ -120,15 +120,15 @@ def fit(placed: Placed, context: Context, workers: int, memories: Memories,
 
 
 def _searched(graph: Graph, plan: KernelPlan, planned: PlannedMemory, target: int) -> Iterator[tuple[_Search, int]]:
-    """Limits of the arena to try, and what finds a choice for each: first as if kernels could do with less workspace
-    for fewer rows."""
+    """Yields limits of the arena to try, each with the search to use: first one that assumes that kernels need less
+    workspace for fewer rows."""
     for by_rows in (True, False):
         search = _Search(graph, plan, planned, by_rows)
         yield from ((search, limit) for limit in search.limits(target))
 
 
 def rows_text(by_rows: Sequence[Rows]) -> str:
-    """Lists the operators that are computed by rows, a line a region."""
+    """Lists the regions that are computed by strips, a line for each."""
     return "".join(f"{rows.strips} strips of rows from {printable(rows.first.origin)} to "
                    f"{printable(rows.last.origin)}: {rows.macs:,} multiply-accumulates are done twice, "
                    f"{rows.kept:,} bytes are kept between strips\n" for rows in by_rows)
@@ -150,7 +150,7 @@ def require_memory(name: str, image: Image, targets: Sequence[Target], ram: int 
 
 
 def _refusal(context: Context, missing: int, plan: KernelPlan, memories: Sequence[PlannedMemory]) -> str:
-    """Says which tensors do not fit, which are alive at the peak, and what would help."""
+    """Returns the error text: which tensors do not fit, which are alive at the peak, and what would help."""
     planned = max(memories, key=lambda m: m.plan.arena_bytes)
     needed = memory_bytes(plan, memories)
     of = f"RAM, there are {context.ram:,}" if context.regions is None else f"RAM, the regions are {context.regions}"
@@ -211,7 +211,7 @@ class _Search:
             cost.known[region.count, region.kept] = None
 
     def _feasible(self, target: int) -> int:
-        """Returns the least limit that this search can meet, or one that is low enough."""
+        """Returns the lowest limit that this search can meet, or one that is at most `target`."""
         low, high = 0, max(self.during)
         if self.cheapest(target) is not None:
             low, high = target // 2, target
@@ -319,7 +319,7 @@ class _Cost:
         return found is not None and found.bytes <= limit
 
     def of(self, count: int, kept: bool) -> _StripCost | None:
-        """Returns the cost of so many strips; None if the region cannot be cut so, or no rows could be kept."""
+        """Returns the cost of `count` strips; None if the region cannot be divided so, or there are no rows to keep."""
         if (count, kept) not in self.known:
             self.known[count, kept] = self._strip_cost(parts_of(self.search.graph,
                                                            Region(self.first, self.last, count, kept)), kept)
@@ -361,7 +361,7 @@ class _Cost:
             dying = [name for name in alive if last_use[name] == index]
             replaced = 0
             if index == len(parts) - 1:
-                own = 0  # in its place in the whole result
+                own = 0  # it is computed in place in the whole result
             elif call is not None and call.takes_over + call.spec.in_place and len(dying) == 1 and not part.kept.count:
                 replaced = min(own, alive[dying[0]])
             workspace = self._workspace(step, part.rows.count, part.op) if step is not None else 0

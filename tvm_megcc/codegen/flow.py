@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The control flow of a program besides its kernel calls: extents that become known, copies, jumps. Each item precedes
-a step; `plan.inlined` makes them from loops and branches."""
+"""The instructions of a program besides kernel calls: extents that become known, copies, jumps. Each item precedes a
+step; `inline.inlined` creates them from loops and branches."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Iteration:
 
 @dataclass(frozen=True)
 class Mark:
-    """A jump target; no instruction."""
+    """A jump target, which is not an instruction."""
 
     name: str
     values: tuple[str, ...] = ()

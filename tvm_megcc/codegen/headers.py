@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints `kernels.h`, which has the prototype of every kernel of a folder, and short names for linkers that cut long
+"""Prints `kernels.h`, with the prototype of every kernel of a folder, and short names for linkers that truncate long
 ones."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from ..foreign import c_name, digest
 from ..target import Isa
 
-#: Its place in the folder: beside the kernels, so that they find it whatever folders a compiler looks into.
+#: Its path in the folder: next to the kernels, so that they find it whatever the include path is.
 HEADER = "kernels/kernels.h"
 
 _TEXT = """\
@@ -31,7 +31,7 @@ _TEXT = """\
 #: Where the runtime's headers are in the folder, and those that applications include.
 INCLUDE = "runtime/include/"
 _PUBLIC = ("megcc.h", "megcc_kernel.h", "megcc_realtime.h")
-#: Level as megcc_simd.h calls it -> the headers below simd/ that it and megcc_integer.h include for it.
+#: ISA, as megcc_simd.h calls it -> the headers in simd/ that it and megcc_integer.h include for it.
 _NEON, _X86, _SCALAR = "neon_integer.h", "x86_integer.h", ("scalar.h", "lane.h")
 _SIMD = {
     "sse2": ("sse2.h", _X86), **dict.fromkeys(("avx2", "avx2_vnni"), ("avx2.h", _X86)),
@@ -62,17 +62,17 @@ def kernels_header(symbols: Iterable[str]) -> str:
 
 
 def seen_by(source: str, header: str) -> str:
-    """Returns the part of kernels.h that matters to a C file: without the rows of functions that it does not name. So a
-    kernel has not to be compiled again where another is new."""
+    """Returns kernels.h without the functions that a C file does not use, so that a kernel need not be recompiled if
+    another one is new."""
     words = set(re.findall(r"\w+", source))
     return _ROW.sub(lambda found: found[0] if (found[1] or found[2]) in words else "", header)
 
 
 def without_unneeded(files: Mapping[str, bytes], isas: Iterable[Isa]) -> dict[str, bytes]:
-    """Returns the files of a folder without those headers of the runtime that neither they nor an application includes.
+    """Removes headers of the runtime that neither the folder's files nor an application includes.
 
     Args:
-        isas: levels that there is code for.
+        isas: the ISAs that the folder has code for.
     """
     simd = {f"{INCLUDE}simd/{name}" for isa in isas for name in _SIMD.get(isa.header or isa.name, _SCALAR)}
 

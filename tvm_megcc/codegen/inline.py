@@ -18,10 +18,10 @@ Name = Callable[[str], str]
 
 
 def inlined(plan: KernelPlan, bodies: Mapping[str, Sequence[KernelPlan]]) -> KernelPlan:
-    """Returns the plan with the steps of its bodies.
+    """Returns the plan with the steps of its bodies inlined.
 
     Args:
-        bodies: the plans of an operator's bodies, by its first result; bodies in them are inlined already.
+        bodies: first result of an operator -> the plans of its bodies, in which nested bodies are inlined already.
     """
     if not any(isinstance(item, Op) for items in plan.before.values() for item in items):
         return plan
@@ -46,7 +46,7 @@ class _Inliner:
                        before=self.before, loops=tuple(self.loops))
 
     def add(self, plan: KernelPlan, name: Name) -> None:
-        """The steps of a plan under other names."""
+        """Adds the steps of a plan with its values renamed by `name`."""
         shift: dict[int, int] = {}
         for index in range(len(plan.steps) + 1):
             shift[index] = len(self.steps)
@@ -67,7 +67,7 @@ class _Inliner:
         (_loop if op.kind == "loop" else _branch)(self, op, self.bodies[op.outputs[0]])
 
     def body(self, op: Op, plan: KernelPlan, given: Sequence[str], number: int) -> list[str]:
-        """Adds the steps of a body whose inputs are these values; returns what its outputs are called."""
+        """Adds the steps of a body with these values as inputs; returns the names of its outputs."""
         known = dict(zip(plan.graph.inputs, map(self.held, given), strict=True))
         prefix = f"{op.outputs[0]}/{number}/"
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machines that a folder can be built for. The compiler's predefined macros tell them apart.
+"""The machines that a folder can be built for, which the compiler's predefined macros distinguish.
 
-Levels of one machine, such as x86-64-v3 and x86-64-v4, are in the same build, and the CPU chooses when it runs. A
-Cortex-M and an x86 never are: neither has to hold the other's data, or memory for it.
+ISA levels of one machine, such as x86-64-v3 and x86-64-v4, are in the same build, and are chosen at run time. A
+Cortex-M and an x86 are never in the same build, so neither needs the other's data or memory.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def make_commands(targets: Sequence[Target], left_out: Sequence[str]) -> list[tu
     """Returns the `make` commands for these targets, each with its purpose; the host's first.
 
     Args:
-        left_out: flags that leave out of the runtime what a microcontroller does not need.
+        left_out: flags that leave out parts of the runtime that a microcontroller does not need.
     """
     found: dict[str, tuple[str, str]] = {}
     for target in targets:
@@ -132,7 +132,7 @@ def refusal(name: str, targets: Sequence[Target]) -> list[str]:
 
 
 def _plainer(machine: Machine) -> str:
-    """Returns the targets of the machine, and the first level of it that all compilers know."""
+    """Returns the targets of the machine, and its lowest ISA level, which all compilers know."""
     level = next((target for target in TARGETS.values() if target.isa.guard == machine.guard
                   and not target.isa.compiler), None)
     return ",".join([*(target.name for target in machine.targets), level.name if level else "c"])

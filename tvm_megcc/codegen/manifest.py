@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the manifest of a generated folder and validates its form, whatever the file holds."""
+"""Reads the manifest of a generated folder and validates it; the file is not trusted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..target import TARGETS
 
 MANIFEST = "manifest.json"
 
-#: A form is a type, several of them, a list of one form, or the keys that a dictionary has at least.
+#: A form is a type, a tuple of types, a list with the form of its elements, or a dictionary of required keys.
 _PORT = {"name": str, "dtype": str, "shape": [(int, str)]}
 _FILLED = {"axis": int, "past": str, "new": (int, str)}
 _QUANT = {"scale": float, "zero_point": int}
@@ -38,7 +38,7 @@ def read_manifest(folder: Path) -> dict:
     """Returns the manifest of a generated folder.
 
     Raises:
-        MegccError: if the folder is none of ours, or its manifest is damaged.
+        MegccError: if it is not a generated folder, or its manifest is damaged.
     """
     try:
         manifest = json.loads(folders.read(folder / MANIFEST))
@@ -72,7 +72,7 @@ def _misfit(value: Any, form: Any, where: str) -> str:
 
 
 def _fills(begin: Any, port: dict | None) -> bool:
-    """Whether these are the numbers of a state, or one for all of them."""
+    """Whether the initial value of a state has as many numbers as the port, or one for all."""
     if port is None or not isinstance(begin, list) or not {type(each) for each in begin} <= {int, float, bool}:
         return False
     extents = port["shape"]
@@ -84,8 +84,8 @@ def _fills(begin: Any, port: dict | None) -> bool:
 
 
 def _contradiction(manifest: dict) -> str:
-    """Finds a contradiction in a manifest of the right form: names that lead elsewhere or that this version does not
-    have."""
+    """Returns a contradiction in a manifest of the right form, "" if there is none: names that refer to nothing, or
+    that this version does not know."""
     if not manifest["models"]:
         return "it has no models"
     if any(re.search(r"[\\:\0]", name) or not {"", ".", ".."}.isdisjoint(name.split("/"))

@@ -35,7 +35,8 @@ def plans_text(plan: KernelPlan, memories: Sequence[PlannedMemory], unordered: i
 
 
 def regions_text(plan: KernelPlan, planned: PlannedMemory) -> str:
-    """Describes the contents of each memory region, a line a region: with the session in the first, and constants."""
+    """Describes the contents of each memory region, a line for each, including the session in the first, and constants.
+    """
     assert plan.context.regions is not None
     lines, begin = [], 0
     for (name, size), used in zip(plan.context.regions.ram, planned.plan.regions, strict=True):
@@ -56,7 +57,7 @@ def plan_picture(name: str, plan: KernelPlan, planned: PlannedMemory) -> str:
 
 
 def text(buffers: Sequence[Buffer], plan: MemoryPlan, steps: Sequence[str] = ()) -> str:
-    """Returns the arena, its lower bound and what is alive at the fullest instruction.
+    """Describes the arena, its lower bound, and the buffers alive at the peak.
 
     Args:
         steps: a name for each instruction.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans a graph as kernel calls on buffers, with packed weights and memory."""
+"""Lowers a graph to kernel calls on buffers, packs weights and plans memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from .states import updated_in_place, verify_updates
 
 @dataclass(frozen=True)
 class Weight:
-    """A packed constant: `source` is the constant, `data` its flat array in the form that the kernel reads."""
+    """A packed constant. source: the constant's name. data: its elements in the order in which the kernel reads
+    them."""
 
     source: str
     data: np.ndarray
@@ -74,9 +75,9 @@ class Step:
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """A graph as kernel calls. graph: with its final operators and layouts. places: memory of each value. weights: by
-    name. before: control flow before a step, or after all steps; operators with graphs until `inlined` replaces them.
-    loops: the steps [begin, end) of each loop, inner ones first."""
+    """A graph as kernel calls. graph: with its final operators and layouts. places: the memory of each value. weights:
+    by name. before: step -> the control flow before it, or after all steps; operators with subgraphs are in it until
+    `inlined` replaces them. loops: the steps [begin, end) of each loop, inner ones first."""
 
     graph: Graph
     context: Context
@@ -130,8 +131,8 @@ class KernelPlan:
         return [item for item in self.before.get(index, ()) if not isinstance(item, (Mark, Op))]
 
     def lifetimes(self) -> dict[str, list[int]]:
-        """Returns the first and last step that touches each buffer. Control flow before a step counts as the step. A
-        loop touches in its last step all values that it does not write anew in each iteration."""
+        """Returns the first and the last step that accesses each buffer. Control flow before a step counts as the step.
+        Values that a loop does not rewrite in each iteration count as accessed by its last step."""
         ranges: dict[str, list[int]] = {}
         for index, step in enumerate(self.steps):
             for name in (*step.inputs, *step.outputs):
@@ -149,7 +150,7 @@ class KernelPlan:
 
 
 def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPlan:
-    """Binds every operator that is no view to its kernel, and packs its weights.
+    """Binds every operator except views to its kernel, and packs weights.
 
     Args:
         placed: the graph in its final order, with copies where views are impossible.
@@ -235,9 +236,9 @@ def _touch(ranges: dict[str, list[int]], memory: Mapping[str, Place], name: str,
 class PlannedMemory:
     """The memory plan of one bucket.
 
-    offsets: of the values that lie in the arena, and of weights that are copied there. sizes: bytes of their slots, for
-        their largest shape in the bucket. workspaces: offset by step, the end of the arena if it has no bytes; None if
-        it has no limit and is allocated. updated: output -> the state in whose memory it lies.
+    offsets: of the values in the arena, and of weights that are copied there. sizes: bytes of their slots, for the
+        largest shape in the bucket. workspaces: offset by step; the end of the arena if it has no bytes, None if it has
+        no limit and is allocated. updated: output -> the state that it is computed in place of.
     """
 
     bucket: Bucket
@@ -254,7 +255,7 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
     """Plans the memory of one bucket: computes live ranges, merges in-place operands, assigns offsets.
 
     Args:
-        bucket: the range of shapes that the arena has to hold. unbounded: values that do not lie in the arena.
+        bucket: the range of shapes that the arena must have space for. unbounded: values that are not in the arena.
     """
     ranges, end = plan.lifetimes(), len(plan.steps)
     kept = set(plan.graph.inputs) if keep_inputs else {name for _, name in plan.graph.states}
@@ -315,7 +316,7 @@ def own_bytes(plan: KernelPlan) -> int:
 
 
 def _regions(plan: KernelPlan, buffers: Sequence[memory.Buffer]) -> list[int]:
-    """Returns the part of each memory region that the arena can have: the session itself is in the first."""
+    """Returns the bytes of each memory region that the arena can use; the first also holds the session."""
     if plan.context.regions is None:
         return []
     sizes = [size for _, size in plan.context.regions.ram]
@@ -446,7 +447,7 @@ def _kind(graph: Graph, memory: Mapping[str, Place], root: str, merged: Mapping[
 
 
 def plan_text(plan: KernelPlan, planned: PlannedMemory) -> str:
-    """Returns the plan as text: a line a call."""
+    """Returns the plan as text, a line for each call."""
     lines = [f"plan {plan.graph.name} for {plan.target}: {len(plan.steps)} calls"]
     for index, step in enumerate(plan.steps):
         results = ", ".join(_value_text(name, planned.offsets) for name in step.outputs)
@@ -464,7 +465,7 @@ def distinct_specs(plans: Sequence[KernelPlan]) -> tuple[KernelSpec, ...]:
     """Returns the kernels of some plans, in order of first use.
 
     Raises:
-        InternalError: where two different ones have the same name.
+        InternalError: if two different kernels have the same name.
     """
     specs = tuple(dict.fromkeys(step.spec for plan in plans for step in plan.steps))
     named: dict[str, KernelSpec] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scales and zero points of integer inputs and outputs, read from the operators next to them."""
+"""Finds scales and zero points of integer inputs and outputs, from the operators next to them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..ir.graph import Graph, Op
 
-#: Operators whose result has the numbers of their first operand.
+#: Operators whose result has the elements of their first operand.
 _MOVES = ("reshape", "transpose", "copy")
 
 
@@ -21,8 +21,7 @@ class Quantisation(NamedTuple):
     zero_point: int
 
     def quantize(self, numbers: npt.ArrayLike, dtype: str) -> npt.NDArray[Any]:
-        """Returns the nearest integers of this type, ties to even, as ONNX's QuantizeLinear has them; NaN is the zero
-        point."""
+        """Quantises to this dtype, with ties to even, as ONNX's QuantizeLinear does. NaN becomes the zero point."""
         limits = np.iinfo(dtype)
         with np.errstate(over="ignore"):
             steps = np.rint(np.asarray(numbers, np.float32) / np.float32(self.scale)).astype(np.float64)
@@ -35,9 +34,9 @@ class Quantisation(NamedTuple):
 
 
 def quantised_ports(graph: Graph) -> dict[str, Quantisation]:
-    """Finds the quantisation of the inputs that only dequantize_linear with one scale reads, and of the outputs that
-    quantize_linear makes; operators that only move numbers may stand between. And of those that the graph names. Names
-    that are not here are not quantised, have several scales, or are used as integers."""
+    """Returns the quantisation of ports: of inputs that only dequantize_linear with one scale reads, of outputs that
+    quantize_linear computes (in both cases possibly through operators that only move elements), and of those that the
+    graph states. Other ports are not quantised, have several scales, or are used as integers."""
     producers, consumers = graph.producers(), graph.consumers()
     found = {name: _of_input(graph, consumers, name) for name in graph.inputs}
     found |= {name: _of_output(graph, producers, name) for name in graph.outputs if name not in found}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints the shape function: every extent and size of a program as C over the symbols of its inputs.
 
-Container and kernel table name an extent by a number. If it is not negative it is the extent itself; else it is -1 -
-index into a table with first the symbols and then the values that the shape function computes. The function is trusted
-code; a container only refers to its results. It also checks the conditions on shapes that kernels rely on.
+Container and kernel table refer to an extent by a number. If that is not negative, it is the extent itself. Otherwise
+it is -1 - index, for a table of the symbols and then the values that the shape function computes. The function is
+trusted code; a container only refers to its results. It also checks the conditions on shapes that kernels rely on.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ShapeTable:
         return {dim: index for index, dim in enumerate((*map(Symbol, self.symbols), *self.values))}
 
     def reference(self, dim: Dim) -> int:
-        """Returns the number by which an extent is named."""
+        """Returns the number that refers to an extent."""
         if not isinstance(dim, int):
             return -1 - self._entries[dim]
         if dim < 0:
@@ -69,7 +69,7 @@ class ShapeTable:
         places = {symbol: f"symbol[{index}]" for symbol, index in numbers.items()}
 
         def counted(names: Iterable[str]) -> str:
-            """Returns the last unbacked symbol among these; when it is known, all of them are."""
+            """Returns C for the last unbacked symbol among these; when it is known, all of them are."""
             last = max((numbers[name] for name in names), default=-1)
             return f"symbol[{last}]" if last >= self.given else ""
 

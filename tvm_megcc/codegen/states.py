@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds states that are updated in place: outputs that overwrite some elements of the last run's values.
+"""Finds states that can be updated in place: outputs that overwrite some elements of the last run's values.
 
-That is right only where the run can be repeated after it failed half way: what it wrote is then written again before
-anything reads it, and nothing else has changed. So the state is read by the one operator that overwrites it
-(`Operator.overwrites`), and by nothing else.
+That is correct only if a run can be repeated after it failed halfway: what it wrote must be written again before it is
+read, and nothing else may have changed. So only the operator that overwrites the state (`Operator.overwrites`) may read
+it.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 def shortest(begin: np.ndarray) -> np.ndarray:
-    """One number [1] where a state begins with the same everywhere; otherwise all of them, in one row."""
+    """Returns the initial value of a state as one number [1] if all elements are equal, else flattened."""
     row = begin.reshape(-1)
     return row[:1] if row[:1].tobytes() * row.size == row.tobytes() else row
 
 
 def updated_in_place(plan: KernelPlan, ranges: Mapping[str, Sequence[int]], buffer: Callable[[str], str]) \
         -> dict[str, str]:
-    """Output -> state, of the states whose output takes their place.
+    """Returns output -> state, for the states that are updated in place.
 
     Args:
         ranges: buffer -> its first and last step.
-        buffer: the buffer of a value, which is that of an operand where a kernel works in place.
+        buffer: returns the buffer of a value, which is an operand's if a kernel works in place.
     """
     return {source: state for source, state in plan.graph.states
             if source in plan.places and _may_update(plan, ranges, buffer, source, state)}
@@ -61,8 +61,7 @@ def _may_update(plan: KernelPlan, ranges: Mapping[str, Sequence[int]], buffer: C
 
 
 def overwritten(step: Step, output: int) -> str | None:
-    """Returns the operand some of whose elements a step overwrites where it lies, to give this output; None if it does
-    not."""
+    """Returns the operand that a step partly overwrites in place to compute this output; None if there is none."""
     op = step.op
     if op.epilogue is not None or not operator(op.kind).overwrites(op.attrs):
         return None
@@ -71,11 +70,11 @@ def overwritten(step: Step, output: int) -> str | None:
 
 def verify_updates(plan: KernelPlan, updated: Mapping[str, str], offsets: Mapping[str, int],
                    sizes: Mapping[str, int]) -> None:
-    """Checks by addresses alone that each updated state has, at the end of a run, what the output is, and that a run
-    that ends early has overwritten elements which the same run overwrites again.
+    """Checks by addresses that each updated state holds the output at the end of a run, and that a run that fails early
+    has overwritten only elements that a repetition overwrites again.
 
     Raises:
-        InternalError: naming the state and the step that reads what it must not, or writes something else there.
+        InternalError: naming the state and the step that must not read or write there.
     """
     for source, state in updated.items():
         begin, end = offsets[state], offsets[state] + sizes[state]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`<model>_strings.h`: the table of strings of a model, from which C code converts strings to indices and back."""
+"""Prints `<model>_strings.h`, the table of strings of a model, with which C code converts strings to codes and back."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from ..foreign import c_string
 
-#: A literal of more bytes than every compiler takes becomes an array.
+#: The longest string literal that all compilers accept; longer strings become arrays of numbers.
 LITERAL = 4000
 
 
 def strings_context(name: str, strings: Sequence[str]) -> dict:
-    """Returns the values that the template prints. All of a string is escaped, or is numbers."""
+    """Returns the values for the template. Strings are escaped, or given as numbers."""
     encoded = [text.encode() for text in strings]
     numbered = [number for number, text in enumerate(encoded) if len(text) > LITERAL]
     rows = [(f"{name}_string_{number}" if len(text) > LITERAL else c_string(strings[number]), len(text))

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints `kernels.c`: the kernel table of every target, with the signatures that containers are checked against.
 
-A kernel with run-time extents accepts exactly the extents of the calls that it was made for. The table lists them, in
-trusted code, with the sizes that follow from them, as numbers or as entries of the table that the shape function fills.
-Extents of a container are only looked up, so no kernel ever sees contradictory extents. The table also has the values
-of each symbol and the alignment that kernels were made for, and the types of the program's inputs and outputs: the
-runtime opens no container with others.
+A kernel with run-time extents accepts exactly the extents of the calls that it was generated for. The table lists them,
+in trusted code, with the sizes that follow from them, as numbers or as references to values of the shape function.
+Extents of a container are only looked up in it, so no kernel gets contradictory extents. The table also has the bounds
+of symbols and the alignment that kernels were generated for, and the types of the program's inputs and outputs. The
+runtime refuses containers that differ.
 """
 
 from __future__ import annotations
@@ -81,15 +81,14 @@ class Code:
 
 
 def _touched(size: Dim) -> Dim:
-    """Returns a size that is at least 0. A kernel that states its last element as an expression may give less where
-    there is none."""
+    """Returns a size clamped to at least 0, since the expression for a kernel's last element may be negative if there
+    are no elements."""
     low, _ = limits(size)
     return dim_max(size, 0) if low is None or low < 0 else size
 
 
 def _known(graph: Graph, bounds: Bucket) -> Iterable[Condition]:
-    """Returns the conditions that the shapes of a graph have to satisfy, without unbacked symbols that nothing depends
-    on any more."""
+    """Returns the conditions on the shapes of a graph, without those on unbacked symbols that are no longer used."""
     return (condition for condition in conditions(graph) if condition.symbols <= set(bounds.limits))
 
 
@@ -102,8 +101,8 @@ def _hash(text: str) -> int:
 
 
 def render_sources(name: str, plans: Sequence[KernelPlan], codes: Sequence[Code]) -> dict[str, str]:
-    """Returns the C files of a model: one below `kernels/` for every distinct kernel, the files that some bring along,
-    and `kernels.c`."""
+    """Returns the C files of a model: one in `kernels/` for every distinct kernel, further files of kernels, and
+    `kernels.c`."""
     origins: dict = {}
     for plan in plans:
         for step in plan.steps:
@@ -174,7 +173,7 @@ def _code_row(code: Code) -> str:
             f"{_name('kernels', code)}, {bounds}, {_name('ports', code)}, {function}")
 
 
-#: Rows are the extents of a call, then its sizes, each the number itself or -1 - its index in the table.
+#: The C code that looks up a call. Rows are its extents, then its sizes, each a number or -1 - an index (shapefn.py).
 _LOOK_UP = """\
 static int32_t number(const int32_t *table, int32_t reference)
 {
@@ -271,7 +270,7 @@ def _operand_row(size, dtype: str, alias: int) -> str:
 
 
 def _find(rows: list[str], block: list[str]) -> int | None:
-    """Returns where the block already is in the rows: equal signatures share them."""
+    """Returns the index at which the rows contain a block, so that equal signatures share rows; None if they do not."""
     for start in range(len(rows) - len(block) + 1):
         if rows[start:start + len(block)] == block:
             return start

@@ -9,11 +9,11 @@ from .plan import KernelPlan
 
 
 def shared_weights(plans: Sequence[KernelPlan]) -> list[dict]:
-    """Describes the weights of a container by the programs that read them: those with most bytes first.
+    """Describes the weights of a container by the programs that read them, with most bytes first.
 
     Returns:
-        [{targets: names, bytes: stored once, weights: names of the constants}]; the rows' bytes are the container's
-        but for alignment. Equal bytes are one weight, whatever their names.
+        [{targets: names, bytes: stored once, weights: names of the constants}]. The sum of bytes is the container's,
+        except for alignment. Equal bytes count as one weight, whatever their names.
     """
     readers: dict[bytes, list[str]] = {}
     weights: dict[bytes, tuple[int, list[str]]] = {}
@@ -36,8 +36,8 @@ def shared_weights(plans: Sequence[KernelPlan]) -> list[dict]:
 
 
 def stored_bytes(plan: KernelPlan) -> tuple[int, int]:
-    """Returns the bytes of the weights that a program reads, and of the model's constants that they are made of; equal
-    ones are stored once, and counted once."""
+    """Returns the bytes of the weights that a program reads, and of the model's constants that they were packed from.
+    Equal ones are counted once."""
     weights = {weight.digest: weight for weight in plan.weights.values()}
     sources = {weight.source for weight in weights.values()}
     return (sum(weight.data.nbytes for weight in weights.values()),

@@ -43,9 +43,9 @@ class KernelSpec:
     """The identity of one C function; equal specs are the same kernel.
 
     extents: (name, value) in order; the value is None if the extent is an argument of the call. tasks, shared, scratch:
-        over the run-time extents. lanes: the element type of the epilogue's vectors, as in `Kernel`. reproducible: the
-        same bits on every CPU: the file defines MEGCC_REPRODUCIBLE. half: floats are computed in float16
-        (megcc_halves.h). compact: constants remove unreachable code, and never add any: loops stay loops.
+        over the run-time extents. lanes: the dtype of the epilogue's vectors, as in `Kernel`. reproducible: the same
+        bits on every CPU; the file defines MEGCC_REPRODUCIBLE. half: floats are computed in float16 (megcc_halves.h).
+        compact: constants may only remove code: loops are not unrolled.
     """
 
     template: str
@@ -69,7 +69,7 @@ class KernelSpec:
 
     @cached_property
     def symbol(self) -> str:
-        # Known extents of 1 need no name unless all are 1. Run-time extents need none if all are.
+        # Known extents of 1 are left out unless all are 1. Run-time extents are left out if all are at run time.
         values = {value for _, value in self.extents}
         silent = () if values == {1} else (None,) if values == {None} else (1,)
         known = [f"{name.lower()}{'x' if value is None else value}" for name, value in self.extents
@@ -93,8 +93,8 @@ class Bound:
     """An operator as a call of its chosen kernel.
 
     inputs: for each input parameter of the spec, the operand of the operator that it reads and its packing. extents:
-        values of the run-time extents. apart: outputs do not take over the memory of inputs, even if the kernel allows
-        it.
+        values of the run-time extents. apart: outputs must not take over the memory of inputs, even if the kernel
+        allows it.
     """
 
     op: Op
@@ -193,8 +193,8 @@ def _epilogue_operands(site: Site, lowered: Lowered, extents: dict[str, Dim]) \
 
 
 def _in_place(lowered: Lowered, kinds: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
-    """Whether an epilogue operand may be the memory of output 0: each of its elements is read just before the same
-    element of the output is written."""
+    """Returns the in-place pairs (output, operand) of a kernel. An epilogue operand may share the memory of output 0,
+    since each of its elements is read just before the same element of the output is written."""
     if not lowered.epilogue_in_place:
         return lowered.in_place
     return lowered.in_place + tuple((0, i) for i, kind in enumerate(kinds) if kind == "full")

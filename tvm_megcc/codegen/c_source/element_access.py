@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads and stores in templates, for operands that are float32 or float16 in memory and vectors of floats in
-registers."""
+"""Loads and stores in templates, for operands that are float32 or float16 in memory and float vectors in registers."""
 
 from __future__ import annotations
 
@@ -11,10 +10,10 @@ from ...ir.types import DTYPES
 
 @dataclass(frozen=True)
 class ElementAccess:
-    """The functions of C for one element type: `{{ stored.x.load }}(p)`, `{{ stored.y.store }}(p, v)`;
-    both also with `_n`.
+    """The C functions for one dtype: `{{ stored.x.load }}(p)`, `{{ stored.y.store }}(p, v)`; with `_n` for a partial
+    vector.
 
-    type: of an element. set1: a vector with one element in all lanes.
+    type: the C type of an element. set1: the function that broadcasts an element to all lanes.
     """
 
     type: str

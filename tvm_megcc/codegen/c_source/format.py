@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formats generated C: indents it and breaks long lines, so that templates need not."""
+"""Formats generated C: indents it and breaks long lines, so that templates need not care."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ _QUIET = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|/\*.*?\*/|//.*')
 
 
 def reindent(text: str) -> str:
-    """Returns the lines indented by their nesting; those that are too long are broken after commas. Blank lines are
-    kept between functions only, one at a time. Block comments over several lines keep their inner alignment.
-    Preprocessor lines are not indented."""
+    """Indents lines by their nesting and breaks long ones after commas. Single blank lines are kept, only between
+    functions. Block comments over several lines keep their inner alignment. Preprocessor lines are not indented."""
     result: list[str] = []
     depth, parens, pending = 0, 0, 0
     statement = ""
@@ -66,8 +65,7 @@ def _facts(line: str) -> tuple[str, int, int, int]:
 
 
 def _broken(line: str, column: int) -> list[str]:
-    """Returns a line at this column; what does not fit follows on lines of its own, broken after the outermost
-    commas."""
+    """Indents a line to a column, and breaks it after the outermost commas if it is too long."""
     lines, inner = [], column + len(INDENT)
     while column + len(line) > WIDTH and not line.startswith(("/*", "*", "for")):
         quiet = _QUIET.sub(lambda match: "." * len(match[0]), line)

@@ -26,7 +26,7 @@ from .element_access import ElementAccess
 from .format import WIDTH, reindent
 from .simplify import simplified
 
-#: The most characters of a parameter in the head of a kernel.
+#: The most characters of a parameter in the head comment of a kernel.
 LONGEST_FACT = 2000
 
 
@@ -37,9 +37,9 @@ _INT32X4 = {"add", "sub", "mul", "min", "max", "rescale_fixed", "rescale_down"}
 class Known:
     """Extents by name.
 
-    `fixed.OW` is an int if it is a constant in the code, None if it is an argument of the call. `known.OW` is the same
-    at `-O speed`, where templates unroll loops over known extents, as tiles and their remainders. At `-O size` it is
-    always None: constants there remove code, and never add any.
+    `fixed.OW` is an int if the extent is a constant in the code, None if it is an argument of the call. `known.OW` is
+    the same at `-O speed`, where templates unroll loops over known extents, such as tiles and remainders. At `-O size`
+    it is always None, since constants may only remove code there.
     """
 
     def __init__(self, spec: KernelSpec, hidden: bool = False):
@@ -69,8 +69,8 @@ class Epilogue:
         self.args = "".join(f", {p.name}" for p in self.operands)
 
     def held(self, channel: str, suffix: str, n: str = "") -> list[str]:
-        """Declares the operands that a vector of channels needs, whichever element it is of; their names get a
-        suffix."""
+        """Returns declarations that load the per-channel operands of a vector of channels, with a suffix on their
+        names, to be used for several results."""
         types = {"f": "mgc_v", "i": "mgc_i"}
         return [f"const {types[lanes.KINDS.get(p.dtype, '')]} {p.name}{suffix} = {self._load(p, channel, '', n, False)}"
                 for p in self.operands if p.kind in ("scalar", "channel")]
@@ -80,9 +80,9 @@ class Epilogue:
         """Returns the expression applied to a vector.
 
         Args:
-            channel: C expression of its first channel; `one_channel`: all its lanes are of that channel. at: C
-                expression of its element offset in output 0. n: C expression of the number of valid lanes; empty: all.
-                held: suffix of operands that `held` declared.
+            channel: C expression of its first channel. one_channel: all lanes are of that channel. at: C expression of
+                its element offset in output 0. n: C expression of the number of valid lanes; empty: all. held: the
+                suffix of operands that `held` declared.
         """
         return self._applied("epilogue", value, channel, at, n, one_channel, held)
 
@@ -96,7 +96,7 @@ class Epilogue:
         return f"{function}({', '.join(values)})"
 
     def store(self, pointer: str, at: str, value: str, channel: str = "", n: str = "", held: str = "") -> str:
-        """Returns the result of a vector of sums stored at `pointer + at` of output 0, in its element type."""
+        """Returns the statement that stores the result for a vector of sums at `pointer + at` of output 0."""
         kind = lanes.kind_of(self.expression, self.lanes) if self.present else self.lanes[0]
         function = "mgc_store" if kind == "f" else f"mgc_istore_{DTYPES[self.result].short}"
         result = self(value, channel=channel, at=at, n=n, held=held)
@@ -122,7 +122,7 @@ class Epilogue:
 
     @property
     def has_int32x4(self) -> bool:
-        """Whether `store_four` is possible: for an expression of int8 and int32 whose result is int8."""
+        """Whether `store_four` is possible: the expression is over int8 and int32, and its result is int8."""
         kinds = all(p.dtype == "int8" or (p.dtype == "int32" and p.kind != "full") for p in self.operands)
         return self.present and self.result == "int8" and kinds and lanes.functions(self.expression) <= _INT32X4
 
@@ -162,8 +162,7 @@ class Epilogue:
         return statements
 
     def _loaded(self, place: str, count: int) -> tuple[dict[str, str], list[str]]:
-        """Returns 8-bit operands that have an element for each of the result's, loaded at once: names, and
-        declarations."""
+        """Loads 8-bit operands of the result's shape for several vectors at once. Returns names and declarations."""
         wide = [p for p in self.operands if p.kind == "full" and p.dtype in lanes.LIMITS]
         names = {p.name: f"{p.name}_{self._loads + i}" for i, p in enumerate(wide)}
         self._loads += len(wide)
@@ -212,8 +211,8 @@ class Epilogue:
 
 
 class _Folders(jinja2.FileSystemLoader):
-    """A loader of templates from some folders. It reloads a file that changed, or that a file of an earlier folder now
-    shadows."""
+    """A template loader for several folders. It reloads a file that changed, or that is now shadowed by a file of an
+    earlier folder."""
 
     def get_source(self, environment: jinja2.Environment, template: str):
         source, filename, unchanged = super().get_source(environment, template)
@@ -227,13 +226,13 @@ class _Folders(jinja2.FileSystemLoader):
 
 
 class _Bytecode(jinja2.FileSystemBytecodeCache):
-    """Keeps compiled templates in the cache, because compiling them takes as long as compiling a network. If the cache
-    cannot be read or written, nothing fails."""
+    """Caches compiled templates on disk, because compiling them takes as long as compiling a network. A cache that
+    cannot be read or written is ignored."""
 
     def load_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
         try:
             super().load_bytecode(bucket)
-        except Exception:  # a file that is damaged can raise any
+        except Exception:  # a damaged file can raise any exception
             bucket.reset()
 
     def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
@@ -304,10 +303,10 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
     ))
 
 
-#: Header functions that kernels of a program share at `-O size`: a linker merges equal ones.
+#: Header functions that are not inlined at `-O size`, so that the kernels of a program share them.
 SHARED = ("mgc_tile_3x2", "mgc_joined_3x2")
 
-#: Conversions between vectors of floats and of integers.
+#: Functions of integer vectors, which need megcc_integer.h.
 _INTEGER = re.compile(r"\bmgc_(i(load|store)|pairs\b)")
 _HALF = re.compile(r"\bmgc_\w+_f16")
 _BLOCKS = re.compile(r"\bmgc_dots_")
@@ -333,7 +332,7 @@ MGC_END
 
 
 def _include_half(spec: KernelSpec, text: str) -> str:
-    """Includes the headers for kernels that compute in, read or write float16."""
+    """Adds the includes for kernels that compute in, read or write float16."""
     if spec.isa.is_half:
         return '#include "megcc_halves.h"\n'
     return '#include "megcc_half.h"\n' if _HALF.search(text) else ""
@@ -362,7 +361,7 @@ def _wrapped(facts: Iterable[str]) -> list[str]:
 
 
 def _provenance(template: jinja2.Template) -> str:
-    """Returns a line that names a template which is not one of ours."""
+    """Returns a line with the path of a template that is not one of ours; "" for ours."""
     ours = Path(template.filename or "").is_relative_to(paths.PACKAGE)
     return "" if ours else f" * template {printable(template.name)} from MEGCC_TEMPLATES\n"
 

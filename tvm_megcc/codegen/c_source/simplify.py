@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simplifies integer arithmetic in generated C: `(C + 0) / 1 * 1` becomes `C`.
 
-Templates are written for any number of lanes, stride and dilation, and print each as a number. Where it is 1 or 0, the
-term is dropped here, so that no template has to care.
+Templates are written for any number of lanes, stride and dilation, and print each as a number. Terms that are neutral
+because it is 1 or 0 are dropped here, so that templates need not care.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _TOKEN = re.compile(r"""
     (?P<space>\s+) | (?P<quiet>/\*.*?\*/ | //[^\n]* | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*')
   | (?P<word>[A-Za-z_]\w*) | (?P<number>\.?[0-9](?:[eEpP][+-]|[\w.])*)
   | (?P<sign>->|\+\+|--|<<=|>>=|<<|>>|[-+*/%&|^<>=!]=|&&|\|\||.)""", re.VERBOSE | re.DOTALL)
-#: A line without one of these has nothing to drop; most lines have none. The rarest characters are looked for first.
+#: A line without a match has nothing to drop, which is true for most lines. The rarest characters are tested first.
 _HINT = re.compile(r" [01]\b(?<=[*/+-] .)(?!\.)|[01] [*+] (?<=\b....)|\(\d+\) [*+]")
 _TYPE = re.compile(r"(?:const|unsigned|signed|char|short|int|long|float|double|void|mgc_v|\w+_t|\*)$")
-#: A product does not begin after these; and a sum does after those.
+#: Tokens after which an operand does not begin a product, and tokens after which it begins a sum.
 _TIGHTER = ("*", "/", "%", "&", "!", "~")
 _STARTS = ("(", "[", ",", "=", "return", "?", ":", "+=", "-=")
 _KEYWORDS = {"return", "case", "sizeof", "if", "while", "for", "switch", "else", "do"}
@@ -53,14 +53,14 @@ class _Tokens:
         return self.strings[index] if 0 <= index < len(self.strings) else ""
 
     def drop(self, start: int, end: int, leading: bool = False) -> None:
-        """Removes tokens. leading: what follows takes their place, and the space before them."""
+        """Removes tokens. leading: the next token gets the space before the first removed one."""
         space = self.spaces[start]
         del self.strings[start:end], self.spaces[start:end]
         if leading and start < len(self.spaces):
             self.spaces[start] = space
 
     def opening(self, close: int) -> int:
-        """Where the parenthesis opens that closes here; -1: on another line."""
+        """Returns the index of the matching opening parenthesis; -1 if it is on another line."""
         depth = 0
         for index in range(close, -1, -1):
             depth += (self.strings[index] == ")") - (self.strings[index] == "(")
@@ -69,7 +69,7 @@ class _Tokens:
         return -1
 
     def closing(self, opening: int) -> int:
-        """Where the parenthesis closes that opens here; -1: on another line."""
+        """Returns the index of the matching closing parenthesis; -1 if it is on another line."""
         depth = 0
         for index in range(opening, len(self.strings)):
             depth += (self.strings[index] == "(") - (self.strings[index] == ")")
@@ -78,7 +78,7 @@ class _Tokens:
         return -1
 
     def is_cast(self, close: int) -> bool:
-        """Whether the parenthesis that closes here is around a type."""
+        """Whether the parenthesis that closes here encloses a type."""
         opening = self.opening(close)
         inside = self.strings[opening + 1:close]
         return opening >= 0 and bool(inside) and all(map(_TYPE.match, inside))
@@ -94,7 +94,8 @@ class _Tokens:
         return self.at(index)[:1].isalnum() or self.at(index)[:1] in ("_", "(", '"')
 
     def factor_end(self, index: int) -> int:
-        """After a name, a number or a parenthesis, casts before it included, that nothing is applied to; -1: none."""
+        """Returns the index after a factor: a name, number or parenthesis, with casts before it and without calls or
+        subscripts; -1 if there is none."""
         while self.at(index) == "(" and (close := self.closing(index)) > 0 and self.is_cast(close):
             index = close + 1
         end = self.closing(index) + 1 if self.at(index) == "(" else index + 1
@@ -114,7 +115,7 @@ def _line(line: str) -> str:
 
 
 def _dropped(tokens: _Tokens, i: int) -> bool:
-    """Drops what is neutral at a token; whether there was something."""
+    """Drops a neutral term at a token; returns whether there was one."""
     at = tokens.at
     before, here, after = at(i - 1), at(i), at(i + 1)
     if here in ("*", "/") and after == "1" and tokens.ends_operand(i - 1):
@@ -137,7 +138,7 @@ def _dropped(tokens: _Tokens, i: int) -> bool:
 
 
 def _is_bare(tokens: _Tokens, opening: int) -> bool:
-    """Whether a parenthesis that is no call is around a single name or number, or a whole expression."""
+    """Whether a parenthesis, not of a call, is redundant: it encloses a name or number, or a whole expression."""
     close, before, inside = tokens.closing(opening), tokens.at(opening - 1), tokens.at(opening + 1)
     if close < 0 or tokens.is_cast(close):
         return False

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of kernels: `<operation>_<extents>_<types>[_<epilogue>]__<algorithm>_<isa>`.
 
-Left of the double underscore stands what is computed, right of it how and for whom. Two kernels of one name are
-the same code; where a name cannot hold everything, a digest of the rest ends its left part.
+The part before the double underscore tells what is computed, the part after it how and for which ISA. Kernels of the
+same name are the same code. If a name would be too long, its first part ends in a digest of the rest.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from ...foreign import digest
 from ...ir.expr import Arg, Call, Const, Expr, X, arg, call, clip, maximum
 
-#: Elementwise tails that have a name of their own; the rest is spelled out or digested.
+#: Epilogues with a name of their own; others are spelled out or digested.
 NAMED_EXPRESSIONS = {
     maximum(X, 0): "relu",
     clip(X, 0, 6): "relu6",
@@ -25,13 +25,13 @@ NAMED_EXPRESSIONS = {
 }
 
 
-#: Characters of the name of a kernel's file: with a few folders before it, it has to fit where paths have 260.
+#: The most characters of a kernel's file name, so that its path fits in 260 characters, the limit of Windows.
 LONGEST_FILE = 60
 
 
 def kernel_file(symbol: str) -> str:
-    """Returns the file of a kernel in the generated folder: its symbol; of a long one the first words, a digest and the
-    last."""
+    """Returns the file name of a kernel: its symbol or, if that is long, its first words, a digest and its last
+    part."""
     if len(symbol) + 2 > LONGEST_FILE:
         first = _first_words(symbol, LONGEST_FILE - 32)
         last = _first_words(symbol[::-1], 20)[::-1]
@@ -40,7 +40,7 @@ def kernel_file(symbol: str) -> str:
 
 
 def _first_words(symbol: str, longest: int) -> str:
-    """Returns the words that so many characters have room for; of a longer word its beginning."""
+    """Returns as many first words as fit in `longest` characters; a longer first word is cut."""
     part = symbol[:longest]
     if symbol[longest:longest + 1] not in ("", "_") and "_" in part.strip("_"):
         part = part[:part.rindex("_")]

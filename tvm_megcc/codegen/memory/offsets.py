@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans the offsets of buffers in the arena from their live ranges. A pure function; `verify` checks its result
-separately.
+"""Plans the offsets of buffers in the arena from their live ranges. It is a pure function; `verify` checks its result
+independently.
 
-A buffer lives from the instruction that writes it (`first`) to the last one that touches it (`last`), both included:
-two buffers may share an address only if no instruction touches both. All algorithms but the last place buffers one
-after the other, each at the best address among those already placed; they differ in the order. The local search then
-permutes the best order found. Algorithms run from the cheapest on, until one meets the lower bound.
+A buffer is alive from the instruction that writes it (`first`) to the last one that accesses it (`last`), both
+included: two buffers may share an address only if no instruction accesses both. All algorithms except the last one
+place buffers one after the other, each at the best address given those already placed; they differ in the order. The
+local search then permutes the best order found. Algorithms run from the cheapest on, until one meets the lower bound.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...errors import InternalError
 
 #: The budget of the local search: comparisons of two buffers that are alive together.
 SEARCH_STEPS = 12_000_000
-#: The most moves that it tries.
+#: The most moves that the local search tries.
 SEARCH_MOVES = 4_000
 
 
@@ -50,8 +50,7 @@ class MemoryPlan:
     """Offsets by buffer name.
 
     lower_bound: the largest sum of sizes alive at once, padding included. regions: bytes of the memory regions that the
-        arena consists of, in order; empty: one. missing: bytes that the given regions lack; the arena ends so far
-        beyond them.
+        arena consists of, in order; empty: one. missing: the bytes by which the arena exceeds the given regions.
     """
 
     arena_bytes: int
@@ -75,9 +74,9 @@ def plan(buffers: Sequence[Buffer], alignment: int = 16, regions: Sequence[int] 
     """Returns the smallest arena that the algorithms find. Every offset and the arena's size are multiples of
     `alignment`.
 
-    regions: largest sizes of memory regions. No buffer lies across two of them. The plan with the least traffic beyond
-        the first region is chosen among those that fit, then beyond the second, and so on. States, which live for ever,
-        lie below all other buffers: so the runtime compares one address to know that nothing else is written there.
+    regions: largest sizes of memory regions. No buffer spans two of them. Among the plans that fit, the one with the
+        least traffic beyond the first region is chosen, then beyond the second, and so on. States, which are always
+        alive, are below all other buffers: so the runtime compares one address to know that nothing overwrites them.
 
     Raises:
         InternalError: if two buffers have one name, a live range ends before it begins, or a buffer takes over the
@@ -111,14 +110,14 @@ def plan(buffers: Sequence[Buffer], alignment: int = 16, regions: Sequence[int] 
     offsets |= {name: states + best.offsets[place] for name, place in problem.place_of.items()}
     arena = states + best.arena
     missing = max(arena - ends[-1], 0) if regions else 0
-    # Buffers that do not fit lie after the last region, which is as large as it would have to be then.
+    # Buffers that do not fit are after the last region, which is enlarged to the size that would be needed.
     regions = (*regions[:-1], regions[-1] + missing) if regions else ()
     return MemoryPlan(arena, offsets, states + bound, best.name, alignment, regions, missing)
 
 
 def with_constants(buffers: Sequence[Buffer], constants: Sequence[Buffer], plan: MemoryPlan, hot: int) -> MemoryPlan:
-    """Returns a plan in which the most frequently read constants are in the rest of the first `hot` regions, and in
-    which no region has more bytes than are used. Constants that do not fit have no offset."""
+    """Adds the most frequently read constants to the free space of the first `hot` regions, and shrinks regions to the
+    bytes that are used. Constants that do not fit have no offset."""
     ends = list(accumulate(plan.regions))
     begins = [0, *ends[:-1]]
     tops = [max((plan.offsets[b.name] + b.bytes for b in buffers if begin <= plan.offsets[b.name] < end), default=begin)
@@ -143,8 +142,8 @@ def with_constants(buffers: Sequence[Buffer], constants: Sequence[Buffer], plan:
 
 
 def live_bytes(buffers: Sequence[Buffer], alignment: int = 1, steps: int = 0) -> list[int]:
-    """Returns the bytes alive at each instruction, padded to `alignment`. steps: least length of the list; instructions
-    after the last use of a buffer have 0."""
+    """Returns the bytes alive at each instruction, padded to `alignment`. steps: the least length of the list, which is
+    filled with 0."""
     change = [0] * (max((b.last + 1 for b in buffers), default=0) + 1)
     change += [0] * (steps + 1 - len(change))
     named = {b.name: b for b in buffers}
@@ -223,14 +222,14 @@ def _members(buffers: Sequence[Buffer]) -> list[list[Buffer]]:
 
 
 def _span(group: Sequence[Buffer]) -> Buffer:
-    """Returns one buffer as large and as long-lived as all of them."""
+    """Returns one buffer with the largest size and the whole live range of a group."""
     return replace(group[0], bytes=max(b.bytes for b in group), last=group[-1].last,
                    alignment=max(b.alignment for b in group), traffic=sum(b.traffic for b in group))
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """A placement by index, and the order that led to it."""
+    """Offsets by buffer index, and the order in which buffers were placed."""
 
     arena: int
     offsets: tuple[int, ...]
@@ -239,11 +238,11 @@ class _Layout:
 
 
 class _Problem:
-    """The problem by index; buffers that take over each other's memory are one.
+    """The problem with buffers by index; buffers that take over each other's memory count as one.
 
-    buffers: the first of each group, as large and as long-lived as the whole group. sizes, alignments: padded. rivals:
-        for each, the others that are alive at the same time, with the bytes of both at that time. borders: offsets of
-        the ends of regions, which no buffer lies across.
+    buffers: the first of each group, with the size and live range of the whole group. sizes, alignments: padded.
+        rivals: for each buffer, the others that are alive at the same time, with the bytes of both at that time.
+        borders: the ends of regions, which no buffer spans.
     """
 
     def __init__(self, buffers: Sequence[Buffer], alignment: int, borders: Sequence[int] = ()):
@@ -274,7 +273,7 @@ class _Problem:
         ends = [0] * len(self.sizes)
         for i in order:
             size, align = self.sizes[i], self.alignments[i]
-            # Where it may not begin: from the first address after a rival below to before the rival's end.
+            # The intervals of offsets at which it would overlap a rival.
             taken = sorted([*((offsets[j] - own, offsets[j] + other)
                               for j, own, other in self.rivals[i] if offsets[j] >= 0),
                             *((border - size, border) for border in self.borders)])
@@ -332,7 +331,7 @@ def _by_all_traffic(problem: _Problem, best, bound) -> _Layout:
 
 
 def _by_breadth(problem: _Problem, best, bound) -> _Layout:
-    """Places buffers of the instruction with most bytes alive first, then those of the next one."""
+    """Places the buffers of the instruction with most bytes alive first, then those of the next one, and so on."""
     live = live_bytes(problem.buffers, problem.alignment)
     fullest = [max(live[b.first:b.last + 1]) for b in problem.buffers]
     return problem.place(problem.sorted(lambda i: (-fullest[i], -problem.sizes[i])))

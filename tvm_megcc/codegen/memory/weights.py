@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The weights of a container in pieces, so that a model of gigabytes is in memory once."""
+"""The weights of a container as a list of pieces, so that a model of gigabytes is in memory only once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Bytes = bytes | bytearray | memoryview
 
 
 class Weights:
-    """Pieces at multiples of an alignment. Equal bytes are stored once, and no piece is copied."""
+    """Pieces at aligned offsets. Equal bytes are stored once, and no piece is copied."""
 
     def __init__(self, alignment: int = 64):
         self.alignment = alignment
@@ -21,7 +21,7 @@ class Weights:
         self._size = 0
 
     def add(self, data: Bytes, digest: bytes | None = None) -> int:
-        """Byte offset of `data` among the weights. digest: its SHA-256, where that is known."""
+        """Adds `data` unless equal bytes are there, and returns its byte offset. digest: its SHA-256, if known."""
         key = digest or hashlib.sha256(data).digest()
         if key not in self._offsets:
             begin = self._size + -self._size % self.alignment
@@ -40,7 +40,7 @@ class Weights:
         return self._pieces[index][place.start - begin:place.stop - begin]
 
     def pieces(self) -> Iterator[Bytes]:
-        """Yields all of them in order, with the zeros between them."""
+        """Yields all pieces in order, with the zeros between them."""
         end = 0
         for begin, piece in zip(self._begins, self._pieces, strict=True):
             if begin != end:

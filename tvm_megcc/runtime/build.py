@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds a generated folder for one target as a library, a program or firmware. Any C compiler will do."""
+"""Builds a generated folder for one target as a library, a program or firmware, with any C compiler."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .toolchain import Compiler, find_compiler, runs_here
 
 logger = logging.getLogger(__name__)
 
-#: Flags of every C file. No contraction: gcc and clang, this build and a user's own then agree bit by bit.
+#: Flags of every C file. Without contraction of multiply-adds, all compilers and builds give the same bits.
 CFLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
-#: Flags of the files of a firmware that are not kernels: it takes no time worth its bytes.
+#: The flag for files of a firmware that are not kernels: they take little time, so size matters more.
 SMALL = "-Os"
 
 
@@ -34,8 +34,8 @@ SMALL = "-Os"
 class Build:
     """A compiled folder.
 
-    library: for ctypes, where this machine runs it. program: a command, or a firmware image, for other machines.
-    model: which of the folder's models; "" where all are in it, or there is only one.
+    library: a shared library for ctypes, if this machine runs the target. program: otherwise a program or a firmware
+    image. model: which of the folder's models; "" if all are in it, or there is only one.
     """
 
     folder: Path
@@ -98,7 +98,7 @@ def build(folder: str | Path, target: Target | str | None = None, cc: str | None
 
 def build_all(folder: Path, target: Target | str | None = None, cc: str | None = None,
               limits: Mapping[str, int] | None = None) -> list[Build]:
-    """As `build`, of every model of the folder: one firmware with all of them, or something for each to run."""
+    """Builds all models of a folder: one firmware with all of them, or a library or program for each."""
     manifest = read_manifest(folder)
     if target_of(manifest, target, folder).bare_metal:
         return [build(folder, target, cc, limits=limits)]
@@ -135,7 +135,7 @@ def building_in(folder: Path) -> Iterator[None]:
 
 def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Objects, flags: Sequence[str],
               image: Path, limits: Mapping[str, int]) -> Path:
-    """Returns the models with the example board's start-up, in one image; their containers lie in flash."""
+    """Links the models with the example board's start-up code into one image, with their containers in flash."""
     image.parent.mkdir(parents=True, exist_ok=True)
     embedded = {model for model in models if (folder / f"{model}_data.c").exists()}
     containers = {model: read_container(folder, model, target) for model in models}
@@ -161,7 +161,7 @@ def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Obje
         path.with_suffix(calls.ENDING).read_text() for path in compiled if path.with_suffix(calls.ENDING).exists()))
     try:
         linked = firmware.link_flags(target, limits, sum(given[model] for model in models))
-        linked += ["-Xlinker", f"-Map={image.with_suffix('.map').resolve()}"]  # of -Wl a comma is the end
+        linked += ["-Xlinker", f"-Map={image.with_suffix('.map').resolve()}"]  # -Wl would split at commas
         return link(objects.compiler, (*flags, *linked), compiled, image)
     except ToolError as error:
         raise firmware.refusal(target, models, error, limits) from None
@@ -169,7 +169,7 @@ def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Obje
 
 def compile_objects(folder: str | Path, target: Target | str | None = None, cc: str | None = None,
                     cflags: Sequence[str] = ()) -> tuple[Build, list[tuple[Path, Path]]]:
-    """Only compiles; returns (source below the folder, object file) for every C file of the folder but main.c."""
+    """Compiles without linking. Returns (source, object file) for every C file of the folder except main.c."""
     folder = Path(folder)
     with building_in(folder):
         target = target_of(read_manifest(folder), target, folder)
@@ -182,13 +182,13 @@ def compile_objects(folder: str | Path, target: Target | str | None = None, cc: 
 
 
 def c_sources(folder: Path) -> list[Path]:
-    """Returns the C files of a generated folder but main.c."""
+    """Returns the C files of a generated folder except main.c."""
     return [source for pattern in ("*.c", "kernels/*.c", "runtime/src/*.c")
             for source in sorted(folder.glob(pattern)) if source.name != "main.c"]
 
 
 def generated_folder(path: Path) -> tuple[Path, str | None]:
-    """Returns the folder that a path stands for, and the model if the path says which.
+    """Returns the folder for a path, which may be a .megcc file in it, and the name of that model or None.
 
     Raises:
         MegccError: if there is nothing at this path, or a model that has to be compiled first.

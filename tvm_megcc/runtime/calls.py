@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts about a firmware from the tools that built it: the deepest stack that it can need, and which file takes what
-memory.
+"""Reads facts about a firmware from the output of the tools that built it: the maximum stack, and the memory of each
+file.
 
-gcc says of each function its stack and what it calls (-fcallgraph-info=su). A call through a pointer may be one of any
-kernel or function of their table: the runtime has no others, but those that an application gives it.
+gcc writes for each function its stack and its callees (-fcallgraph-info=su). A call through a pointer may be one of any
+kernel or function of a kernel table; the runtime has no other pointers, except callbacks of the application.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: The option of a compiler, and the ending of the file that it writes beside an object.
+#: The compiler's option, and the suffix of the file that it writes next to an object file.
 FLAG, ENDING = "-fcallgraph-info=su", ".ci"
 _NODE = re.compile(r'^node: \{ title: "([^"]*)" label: "([^"]*)"', re.MULTILINE)
 _EDGE = re.compile(r'^edge: \{ sourcename: "([^"]*)" targetname: "([^"]*)"', re.MULTILINE)
@@ -23,8 +23,8 @@ _INDIRECT = "__indirect_call"
 
 @dataclass(frozen=True)
 class Deepest:
-    """path: the functions of the deepest chain of calls. unknown: called functions of libraries, which are not in it.
-    unbounded: functions whose stack has no limit that the compiler knows, and recursion."""
+    """The deepest stack. path: the functions of the deepest call chain. unknown: library functions that are called,
+    whose stack is not included. unbounded: functions whose stack the compiler cannot bound, and recursive ones."""
 
     bytes: int
     path: tuple[str, ...]
@@ -62,7 +62,7 @@ def deepest(text: str, root: str = "reset") -> Deepest:
 
 def _below(name: str, found: _Calls, known: dict[str, tuple[int, tuple[str, ...]]], unknown: set[str],
            above: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
-    """Returns bytes from a function on, and the chain that takes them."""
+    """Returns the stack bytes of a function with its callees, and the call chain that needs them."""
     if name in above:
         found.unbounded.add(name)
         return 0, ()
@@ -78,7 +78,7 @@ def _below(name: str, found: _Calls, known: dict[str, tuple[int, tuple[str, ...]
     return known[name]
 
 
-# --- what lies where, by the linker's map ---------------------------------------------------------------------------
+# --- memory by file, from the linker's map --------------------------------------------------------------------------
 
 _PLACED = re.compile(r"^ (\.[\w.$+-]+|COMMON)\s+0x[0-9a-f]+\s+0x([0-9a-f]+)\s(\S+)$", re.MULTILINE)
 
@@ -96,7 +96,7 @@ def placed(text: str) -> Mapping[str, dict[str, int]]:
             for kind, files in result.items()}
 
 
-#: Which memory a section is in, by its first word; initialised data is in both.
+#: The first word of a section's name -> the memories that it takes; initialised data takes both.
 _KINDS = {"text": ("flash",), "rodata": ("flash",), "vectors": ("flash",), "data": ("flash", "ram"), "bss": ("ram",)}
 
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measurements that a model offers: its distinct calls, and for each every kernel, tile and layout it could
-have."""
+"""Enumerates what can be measured for a model: its distinct calls, with all candidate kernels, tiles and layouts."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from .timing import Measurement
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel for a call, in the layouts that it works on. bound: None for a view."""
+    """A kernel for a call, with its layouts. bound: the call of the kernel, None for a view."""
 
     kernel: Kernel
     bound: Bound | None
@@ -46,7 +45,7 @@ class Candidate:
 
 @dataclass
 class Call:
-    """A call of a model. op: the first operator that makes it, `graph`'s values are its operands and results."""
+    """A distinct call of a model. op: the first operator with this call. graph: has its operands and results."""
 
     text: str
     op: Op
@@ -54,7 +53,8 @@ class Call:
     candidates: list[Candidate] = field(default_factory=list)
 
     def measurement(self, candidate: Candidate, values: Mapping[str, np.ndarray], network_bytes: int) -> Measurement:
-        """values: computed operands and results, by name. network_bytes: of the network's weights."""
+        """Returns the measurement of a candidate. values: operands and reference results, by name. network_bytes: the
+        size of the network's weights."""
         known = {**self.graph.constants, **values}
         operands = [known[name] if name else None for name in self.op.inputs]
         expected = operands if self.op.kind == "relayout" else [known[name] for name in self.op.outputs]
@@ -64,8 +64,7 @@ class Call:
 
 
 def calls_of(graph: Graph, context: Context) -> list[Call]:
-    """Returns the distinct calls of a graph that `before_layouts` gave, with their candidates; those with a choice
-    only."""
+    """Returns the distinct calls with several candidates, for a graph from `before_layouts`."""
     calls: dict[str, Call] = {}
     made: dict[str, set[Layout]] = {name: {PLAIN} for name in graph.inputs}
     read: dict[str, set[Layout]] = {name: {PLAIN} for name in graph.outputs}
@@ -104,7 +103,7 @@ def _add_relayout(calls: dict[str, Call], graph: Graph, name: str, source: Layou
 
 
 def candidates_of(site: Site) -> Iterator[Candidate]:
-    """Every kernel, tile and combination of layouts that realises an operator; views too."""
+    """Yields every kernel, tile and combination of layouts that realises an operator, including views."""
     for kernel in candidates(site.kind):
         for placed in placements(site, kernel):
             if refusal(placed, kernel) is None:

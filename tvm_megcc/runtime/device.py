@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model that is timed where it runs: in this process, or on a board reached through TVM's RPC.
+"""Runs and times a model in this process, or on a board reached through TVM's RPC.
 
-The C side is device.c: three functions over blocks of bytes. A link calls them; `LocalLink` does in this process,
+The C side is device.c, with functions over blocks of bytes. A link calls them: `LocalLink` in this process,
 `remote.RpcLink` on a board.
 """
 
@@ -37,19 +37,19 @@ class Link(Protocol):
     where: str
 
     def keep(self, array: np.ndarray) -> object:
-        """Copies the array to where the functions can read it, for many calls."""
+        """Copies an array to memory that the functions can read, to be used in many calls."""
 
     def close(self) -> None:
         """Frees the device."""
 
     def call(self, name: str, inputs: Sequence, outputs: Sequence[np.ndarray]) -> int:
-        """Returns the calls `megcc_device_<name>` with arrays or what `keep` gave, then with outputs, which it
-        fills."""
+        """Calls `megcc_device_<name>` with inputs (arrays or results of `keep`) and outputs, which it fills. Returns
+        its status."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """seconds: of each run. calls: of each kernel call, the median over the runs that were watched."""
+    """Measured times. seconds: of each run. calls: of each kernel call, the median over the watched runs."""
 
     seconds: tuple[float, ...]
     calls: tuple[float, ...]
@@ -79,7 +79,7 @@ def build_library(folder: str | Path, target: Target | str | None = None, cc: st
 
 
 class DeviceSession(Session):
-    """A session after a link."""
+    """A session whose model runs behind a link."""
 
     def __init__(self, built: Build, link: Link):
         super().__init__(built)
@@ -112,7 +112,7 @@ class DeviceSession(Session):
                 for call, seconds in zip(self.calls, self.times(inputs, 0, 1).calls, strict=True)]
 
     def times(self, inputs: Mapping[str, np.ndarray], runs: int, watched: int) -> Times:
-        """Times so many runs, then `watched` more with each kernel call timed."""
+        """Times `runs` runs, then `watched` more with each kernel call timed."""
         _, seconds, calls = self._run(inputs, runs, watched)
         per_call = [statistics.median(column) for column in calls.T.tolist()] if watched else []
         return Times(tuple(seconds.tolist()),
@@ -120,7 +120,8 @@ class DeviceSession(Session):
                      if watched else ())
 
     def idle(self, seconds: float, iterations: int) -> tuple[float, ...]:
-        """Measures iterations that only wait for so many seconds."""
+        """Measures iterations of an empty loop, each of which waits for `seconds`; shows disturbances of the
+        machine."""
         taken = np.zeros(iterations)
         self._call("idle", [np.array([seconds])], [taken])
         return tuple(taken.tolist())
@@ -186,7 +187,7 @@ def _size(arrays: Iterable[np.ndarray]) -> int:
 
 
 def _parted(whole: np.ndarray, like: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """Yields the arrays in what `_joined` gave, or the C side wrote."""
+    """Yields the arrays in a block of bytes from `_joined` or the C side. like: arrays of their shapes and dtypes."""
     position = 0
     for array in like:
         yield whole[position:position + array.nbytes].view(array.dtype).reshape(array.shape)
@@ -194,7 +195,7 @@ def _parted(whole: np.ndarray, like: Iterable[np.ndarray]) -> Iterator[np.ndarra
 
 
 def _joined(arrays: Iterable[np.ndarray]) -> np.ndarray:
-    """Returns the arrays one after the other, each at a multiple of the alignment."""
+    """Concatenates the bytes of arrays, each at a multiple of the alignment."""
     arrays = list(arrays)
     whole = np.zeros(_size(arrays), np.uint8)
     position = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A generated folder as a session: in this process, in an engine for WebAssembly, or in an emulator."""
+"""Loads a generated folder as a session: in this process, in a WebAssembly engine, or in an emulator."""
 
 from __future__ import annotations
 

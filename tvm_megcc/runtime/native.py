@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a compiled model in this process: the shared library of a build, through the functions of megcc_py.c.
 
-A run of a small network takes a microsecond, so what Python does around it is kept short: everything that does not
-change from run to run is prepared, C compares types and shapes, and arrays are handed over by numpy's array interface
-(`__array_struct__`), which costs a tenth of `array.ctypes`. Arrays that do not match take a slow path, which
-converts them if it can and explains why if it cannot.
+A run of a small network takes a microsecond, so the Python code around it is short: everything that is the same in all
+runs is prepared, C code compares dtypes and shapes, and arrays are passed by numpy's array interface
+(`__array_struct__`), which costs a tenth of `array.ctypes`. Arrays that do not match take a slow path, which converts
+them if possible and otherwise explains why not.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .build import Build
 from .session import Array, Arrays, Given, Port, Session
 
 _TEXT_BYTES, _MAX_RANK = 512, 8
-#: megcc_py_run: an array is not what the input wants.
+#: The result of megcc_py_run if an array does not match the input.
 _MISFIT = -1
 
 
@@ -46,7 +46,7 @@ class _Port(ctypes.Structure):
         return tuple(self.dims[:self.rank])
 
     def is_of(self, port: Port) -> bool:
-        """Whether it is what the manifest says; before shapes are set, those that change are -1."""
+        """Whether the runtime's port equals the manifest's. Before shapes are set, extents that change are -1."""
         return (self.name.decode(errors="replace") in ("", port.name) and self.rank == len(port.shape)
                 and container.DType(self.dtype).name == port.dtype
                 and all(dim == (-1 if isinstance(said, str) else said)
@@ -99,19 +99,20 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "input": (ctypes.c_void_p, (_HANDLE, ctypes.c_uint32)),
 }
 
-#: The address of the PyArrayInterface in an `__array_struct__`, which has to outlive the address.
+#: Returns the address of the PyArrayInterface in an `__array_struct__`, which must outlive the address.
 _interface = ctypes.pythonapi.PyCapsule_GetPointer
 _interface.restype, _interface.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
 
 
 def _known(array: Array) -> Array:
-    """Returns an array whose type has been compared, under a type of numpy's own: ELEMENTS of megcc_py.c."""
+    """Returns a view of an array, whose dtype has been checked, with a dtype that numpy itself has (see ELEMENTS in
+    megcc_py.c)."""
     return array.view(f"S{array.dtype.itemsize}") if array.dtype.name in DTYPES and array.dtype.name not in ORDINARY \
         else array
 
 
 class NativeSession(Session):
-    """The shared library of a build, in this process. Other threads of Python go on while it runs.
+    """A session that runs the shared library of a build in this process. The GIL is released during a run.
 
     One run at a time: threads that share a session wait for each other. In a child of `os.fork` the session is a copy
     that works by itself, states included, unless another thread was running it at that moment. The .megcc file is
@@ -126,9 +127,9 @@ class NativeSession(Session):
         self._lock = threading.Lock()
         self._bound: Bound | None = None
         self._shapes: tuple[tuple[int | str, ...], ...] = ()
-        self._waiting: dict[str, Array] = {}    # states that have no place yet
+        self._waiting: dict[str, Array] = {}    # states that have no memory yet
         try:
-            with folders.locked(built.folder):  # or what was built is away while another process replaces the folder
+            with folders.locked(built.folder):  # so that no other process replaces the folder meanwhile
                 library = _open_library(built.library.resolve())  # type: ignore[union-attr]
                 for name, (result, arguments) in _FUNCTIONS.items():
                     function = getattr(library, f"megcc_py_{name}")
@@ -218,7 +219,7 @@ class NativeSession(Session):
                 interface = inputs[name].__array_struct__
                 row.array = _interface(interface, None)
                 interfaces.append(interface)
-        except (KeyError, AttributeError, ValueError):      # the careful way says what is wrong
+        except (KeyError, AttributeError, ValueError):      # the slow path explains what is wrong
             return False
         status = self._c_run(self._handle)
         if status and status != _MISFIT:
@@ -234,7 +235,7 @@ class NativeSession(Session):
         return self._text.value.decode(errors="replace")
 
     def _view(self, index: int) -> Array:
-        """Returns an output where it lies in the session; only for copying while the lock is held."""
+        """Returns a view of an output in the session's memory; only for copying while the lock is held."""
         row, port = self._output_rows[index], self._all_outputs[index]
         dtype = np.dtype(port.dtype)
         size = int(np.prod(row.port.shape, dtype=np.int64)) * dtype.itemsize
@@ -343,7 +344,7 @@ class NativeSession(Session):
 
     @contextmanager
     def _live(self):
-        """Holds the lock; the handle."""
+        """Holds the lock and yields the handle; raises if the session is closed."""
         with self._lock:
             if self._handle is None:
                 self._refuse_to_run()
@@ -353,7 +354,8 @@ class NativeSession(Session):
         raise MegccError(f"{self.name}: the session {self._gone}; tvm_megcc.load({str(self.folder)!r}) makes another")
 
     def _after_fork(self) -> None:
-        """In the child. A lock that another thread held will never be given back, and what it guards is half done."""
+        """Called in a forked child. If another thread held the lock, it will never be released and the session's state
+        is incomplete, so the session becomes unusable."""
         was_running, self._lock = self._lock.locked(), threading.Lock()
         if was_running:
             self._end("was running in another thread when this process was forked", free=False)
@@ -407,7 +409,7 @@ class Bound:
                 self._bind()
             if self._run(session._handle):
                 session._fail()
-            for name, index in self._counted:   # how large they are is known now
+            for name, index in self._counted:   # outputs whose size only the run finds
                 self.outputs[name] = session._view(index).copy()
         return self.outputs
 
@@ -423,7 +425,7 @@ class Bound:
         session._bound = self
 
 
-#: All that live, for children of os.fork.
+#: All live sessions, for `_after_fork`.
 _sessions: weakref.WeakSet[NativeSession] = weakref.WeakSet()
 
 
@@ -440,8 +442,7 @@ _loaded: dict[Path, int] = {}
 
 
 def _open_library(path: Path) -> ctypes.CDLL:
-    """Returns the library at this path as it is now: dlopen would give again the one that lay there when it was first
-    asked."""
+    """Loads the current library at a path. dlopen would return the earlier one if the file was replaced since."""
     inode = path.stat().st_ino
     if _loaded.setdefault(path, inode) == inode:
         return ctypes.CDLL(str(path))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Object files by what they are made of: those of a folder, and a store of all that this user's builds made.
+"""Caches object files by a digest of their sources and flags: in a folder, and in a store for all builds of this user.
 
-Models share kernels, and every folder has the same runtime: what one build compiled, the next copies.
+Models share kernels, and every folder has the same runtime, so a build can copy what an earlier one compiled.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from .toolchain import Compiler
 
 logger = logging.getLogger(__name__)
 
-#: C compilers at work at a time.
+#: The number of C compilers that run in parallel.
 JOBS = os.cpu_count() or 2
-#: Bytes that the store has at most. Beyond them, those that were not used for the longest time are removed.
+#: The largest size of the store in bytes. Beyond it, the least recently used files are removed.
 STORE_BYTES = 1 << 30
-#: Flags by which an object file knows its folder or this machine: such are not shared.
+#: Flags that make an object file depend on its folder or this machine; such files are not shared.
 _PRIVATE = re.compile(r"-g(?!no)|-f(profile|test-coverage|file-prefix|debug)|--coverage|.*=native$")
 _INCLUDE = re.compile(rb"^[ \t]*#[ \t]*include[ \t]+(\S+)", re.MULTILINE)
 
@@ -88,8 +88,8 @@ class Objects:
             made.replace(result)
 
     def _included(self, source: Path, more: Sequence[Path]) -> Mapping[str, bytes] | None:
-        """Returns the contents of the file and of all that it includes of these folders, by name; None where a macro
-        says what it includes."""
+        """Returns the contents of a file and of the files that it includes from these folders, by name; None if a macro
+        determines an include."""
         search = (*(Path(flag[2:]) for flag in self.include), *more)
         found: dict[str, bytes] = {}
         seen, left = set(), [source]
@@ -115,7 +115,7 @@ class Objects:
 
 
 def link(compiler: Compiler, flags: Sequence[str], objects: Sequence[Path], output: Path) -> Path:
-    """Links unless the same objects were linked to the same file before."""
+    """Links objects, unless the same ones were linked to the same file before."""
     stamp = output.with_name(output.name + ".from")
     key = _digest([str(compiler).encode(), *(str(item).encode() for item in (*flags, *objects))]).hex()
     if not (output.exists() and stamp.exists() and stamp.read_text() == key):
@@ -146,12 +146,12 @@ def _digest(parts: Sequence[bytes]) -> bytes:
 
 
 def _code(text: bytes) -> bytes:
-    """Returns a C file without the comment that it begins with, which says where in a model a kernel is used."""
+    """Returns a C file without its head comment, which tells where in a model a kernel is used."""
     return text.partition(b"*/")[2] if text.startswith(b"/*") else text
 
 
 def _store() -> Path | None:
-    """Returns the folder of object files that all builds share; None where there is no place for it."""
+    """Returns the folder of object files that all builds share; None if it cannot be created."""
     try:
         store = paths.cache("objects")
     except MegccError:
@@ -160,10 +160,10 @@ def _store() -> Path | None:
 
 
 def _copied(path: Path, to: Path) -> bool:
-    """Copies an object file, and what the compiler wrote beside it, each in one step, whoever else does the same;
-    whether it was there and could be."""
+    """Copies an object file and the file that the compiler wrote next to it, each atomically. Returns whether that
+    succeeded."""
     try:
-        for ending in (calls.ENDING, path.suffix):  # the object file last: where it is, the other one is, too
+        for ending in (calls.ENDING, path.suffix):  # the object file last: if it exists, the other one does too
             if path.with_suffix(ending).exists() or ending == path.suffix:
                 _copy(path.with_suffix(ending), to.with_suffix(ending))
         with suppress(OSError):
@@ -189,7 +189,7 @@ _lock = Lock()
 
 
 def _limit(store: Path) -> None:
-    """Removes what was not used for the longest time where the store has grown too large; once in a process."""
+    """Removes the least recently used files if the store is too large; once in a process."""
     with _lock:
         if store in _limited:
             return

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Precompiles the compiler's header of intrinsics. Reading it takes four fifths of the time that gcc needs for a
-kernel.
+"""Precompiles the compiler's header of intrinsics, which takes four fifths of the time that gcc needs for a kernel.
 
-Object files are the same with and without it. A user's own build of a generated folder does not know of it.
+Object files are the same with and without it. A user's own build of a generated folder does not use it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ HEADER = """\
 #include <arm_neon.h>
 #endif
 """
-#: In the text of a kernel that includes that header.
+#: Matches in the text of a kernel that includes that header.
 _VECTORS = re.compile("^#define MGC_ISA_({})$".format("|".join(
     isa.name.upper() for isa in ISAS.values() if isa.lanes > 1 and isa.name not in ("neon_armv7", "cortex_m55"))),
     re.MULTILINE)
@@ -37,13 +36,13 @@ _made: dict[tuple[Compiler, tuple[str, ...], Path], tuple[str, ...]] = {}
 
 
 def intrinsics(compiler: Compiler, flags: Sequence[str], source: str) -> tuple[str, ...]:
-    """Flags that include the precompiled header before anything else; none where it does not help.
+    """Returns flags that include the precompiled header before anything else; () if it does not help.
 
-    clang is left out: it reads the header three times as fast, and takes a precompiled one that does not fit any more
-    for an error, where gcc reads the header itself.
+    It is not used with clang, which reads the header three times as fast, and fails on an outdated precompiled header,
+    where gcc falls back to the header itself.
 
     Args:
-        flags: all that `source`, the text of a C file, is compiled with, but for the folders of headers.
+        flags: the flags that `source`, the text of a C file, is compiled with, except include folders.
     """
     if not _VECTORS.search(source) or "clang" in compiler.version or "zig" in str(compiler):
         return ()
@@ -56,7 +55,7 @@ def intrinsics(compiler: Compiler, flags: Sequence[str], source: str) -> tuple[s
 
 
 def _make(compiler: Compiler, flags: tuple[str, ...], cache: Path) -> tuple[str, ...]:
-    """Precompiles unless that was done before; in a cache that cannot be written nothing is lost but time."""
+    """Precompiles the header unless that was done before. If the cache is not writable, returns no flags."""
     digest = hashlib.sha256(repr((str(compiler), flags, HEADER)).encode()).hexdigest()[:24]
     header = cache / digest / "intrinsics.h"
     made = Path(f"{header}.gch")

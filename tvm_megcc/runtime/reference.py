@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numpy interpreter of graphs at any stage, the reference for everything else."""
+"""The numpy interpreter for graphs at any stage of compilation, which is the reference for tests and tuning."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _branch(op: Op, operands: list, symbols: dict[str, int]) -> list[np.ndarray]
     return _part(op.attrs.no.graph, values[op.attrs.reads:], symbols)
 
 
-#: Operators with graphs in them.
+#: Operators with subgraphs -> their interpreters.
 _CONTROL = {"loop": _loop, "branch": _branch}
 
 
@@ -122,7 +122,7 @@ def _results(graph: Graph, op: Op, operands: list, symbols: Mapping[str, int]) -
 
 
 def _fused(op: Op, operands: list[np.ndarray], dtype: str) -> np.ndarray:
-    """Returns the epilogue over the operator's own result and its other operands."""
+    """Evaluates the epilogue on the operator's own result and the epilogue's operands."""
     if operands[0].dtype.kind != "f":
         return lanes.evaluate(op.epilogue, operands, dtype)
     with np.errstate(all="ignore"):
@@ -130,7 +130,7 @@ def _fused(op: Op, operands: list[np.ndarray], dtype: str) -> np.ndarray:
 
 
 def _aligned(operand: np.ndarray, result: np.ndarray, channel_axis: int | None) -> np.ndarray:
-    """Returns an epilogue operand so that it broadcasts: a flat one of several values has one a channel."""
+    """Reshapes an epilogue operand so that it broadcasts; a vector has one value for each channel."""
     if operand.ndim == 1 and operand.size > 1 and channel_axis is not None and result.ndim > 1:
         axis = channel_axis % result.ndim
         return operand.reshape([-1 if index == axis else 1 for index in range(result.ndim)])
@@ -138,7 +138,7 @@ def _aligned(operand: np.ndarray, result: np.ndarray, channel_axis: int | None) 
 
 
 def _bind(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """Checks the inputs; the value of each shape symbol."""
+    """Checks the inputs and returns the value of each shape symbol."""
     if set(inputs) != set(graph.inputs):
         raise ShapeError(f"inputs are {', '.join(inputs) or 'none'}; the graph wants "
                          + ", ".join(f"{name}: {graph.types[name]}" for name in graph.inputs))
@@ -162,7 +162,7 @@ def _matches(type_: TensorType, shape: tuple[int, ...], symbols: dict[str, int])
 
 
 def _attrs(attrs: Attrs, symbols: Mapping[str, int]) -> Attrs:
-    """Attributes with the extents that they mention replaced by their values."""
+    """Substitutes the values of symbols in attributes."""
     if not symbols:
         return attrs
 

@@ -18,9 +18,9 @@ from ..target import Target
 from .device import DeviceSession, build_library
 from .timing import Library, Lost, Measurement, Sample
 
-#: Seconds that we wait for a device to be free, while others of its key are registered.
+#: The seconds to wait for a free device while some are registered with the key.
 PATIENCE = 30.0
-#: Devices that may be lost in a row while they get the library.
+#: The most devices that may be lost in a row while the library is sent.
 ATTEMPTS = 2
 
 
@@ -61,10 +61,10 @@ class Tracker:
                              f"'python -m tvm.exec.rpc_tracker --host 0.0.0.0 --port {self._place[1]}'") from None
 
     def registered(self) -> int:
-        """Devices with the key.
+        """Returns the number of devices with the key.
 
         Raises:
-            MegccError: if there is none, with the keys that there are.
+            MegccError: if there is none, listing the existing keys.
         """
         keys = [server["key"].partition(":")[2] for server in self._summary()["server_info"]]
         if self.key not in keys:
@@ -74,7 +74,7 @@ class Tracker:
         return keys.count(self.key)
 
     def _connect(self, seconds: float):
-        """Connects as TVM's `TrackerSession.request` does, which does not tell the device that it got."""
+        """Connects like TVM's `TrackerSession.request`, which does not return the name of the device."""
         base = self._rpc.base
         tracker = self._rpc.connect_tracker(*self._place)
         try:
@@ -88,11 +88,10 @@ class Tracker:
         return self._rpc.connect(host, port, match, session_timeout=seconds), f"{self.key} ({host}:{port})"
 
     def request(self, seconds: float):
-        """Returns a session of TVM's on the next free device, which it keeps for so long at most; and the device's
-        name.
+        """Returns an RPC session on the next free device, and the device's name. The session ends after `seconds`.
 
         Raises:
-            Lost: if there is no device any more, or none gets free.
+            Lost: if no device is left, or none becomes free.
         """
         until = time.monotonic() + PATIENCE
         while True:
@@ -148,7 +147,7 @@ class _Loaded:
         return self._tvm.runtime.tensor(np.ascontiguousarray(array).reshape(-1).view(np.uint8), self._cpu)
 
     def call(self, name: str, inputs: Sequence, outputs: Sequence[np.ndarray]) -> int:
-        """Arguments are arrays or what `put` gave; outputs are filled."""
+        """Calls a function with inputs (arrays or results of `put`) and outputs, which it fills. Returns its status."""
         try:
             given = [self.put(item) if isinstance(item, np.ndarray) else item for item in inputs]
             results = [self.put(output) for output in outputs]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs and outputs that are strings: C code has their numbers, which are places in the model's list of strings.
-Strings that are not in it are negative, each another number, in one run."""
+"""Converts string inputs and outputs to codes and back: indices in the model's list of strings. A string that is not in
+the list gets a negative code of its own for one run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array = npt.NDArray[Any]
 
 
 class StringTable:
-    """The strings that a model knows."""
+    """The list of strings of a model."""
 
     def __init__(self, known: Sequence[str]):
         self.known = tuple(known)
@@ -22,16 +22,16 @@ class StringTable:
 
     @staticmethod
     def are(value: object) -> bool:
-        """Whether a value is strings, not their numbers already."""
+        """Whether a value consists of strings, not of codes."""
         array = value if isinstance(value, np.ndarray) else np.asarray(value)
         return array.dtype.kind in "OUST"
 
     def numbers(self, value: npt.ArrayLike, others: dict[str, int]) -> Array:
-        """Strings (str, or bytes of UTF-8) as numbers, int64. others: those that the model does not know, with their
-        numbers; gets more.
+        """Converts strings (str, or bytes of UTF-8) to codes, int64. others: unknown string -> its negative code; new
+        ones are added.
 
         Raises:
-            TypeError: for an element that is no string.
+            TypeError: for an element that is not a string.
         """
         array = np.asarray(value, dtype=object)
         return np.array([self._number(text, others) for text in array.reshape(-1)], np.int64).reshape(array.shape)
@@ -45,7 +45,7 @@ class StringTable:
         return others.setdefault(text, -1 - len(others)) if place is None else place
 
     def strings(self, numbers: Array, others: dict[str, int]) -> Array:
-        """Returns the strings with these numbers, an array of str; "" for a number that none has."""
+        """Converts codes to strings, an array of str; "" for an unknown code."""
         unknown = {number: text for text, number in others.items()}
         found = [self.known[number] if 0 <= number < len(self.known) else unknown.get(number, "")
                  for number in numbers.reshape(-1).tolist()]

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times kernel candidates: builds a library of some of them, runs a job for each and checks the results.
 
-The C side is measure.c. The same source is a shared library for RPC servers and a program for this machine, where
-every job is a process of its own: a kernel that goes wrong harms nobody.
+The C side is measure.c, which is compiled as a shared library for RPC servers, and as a program for this machine. There
+every job is a process of its own, so that a crashing kernel does no harm.
 
-A network reads all its weights before it reads one of them again, so they come from a cache that holds them all, or
-from memory. A kernel that is timed reads another copy of its weights in each call, of so many copies that they are as
-large as the network's weights.
+A network reads all its weights before it reads one of them again, so they come from memory or from a cache that holds
+all of them. Therefore a timed kernel reads another copy of its weights in each call; all copies together are as large
+as the network's weights.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from .build import CFLAGS
 from .objects import JOBS, Objects, run_tool
 from .toolchain import Compiler, find_compiler, runs_here
 
-#: A measurement: its repeats, the least microseconds that a repeat takes, the microseconds after which no repeat is
-#: begun, and those of the warm-up before the first: the last-level cache takes some ten milliseconds to settle.
+#: A measurement: its repeats, the least microseconds of a repeat, the microseconds after which no repeat is started,
+#: and those of the warm-up: the last-level cache needs some ten milliseconds to reach a steady state.
 REPEATS, LEAST_US, MOST_US, WARM_US = 7, 1000, 200_000, 30_000
 #: Seconds after which a measurement is given up.
 PATIENCE = 60
-#: Bytes that the copies of a call's weights are to take at most; last caches hold less.
+#: The most bytes of the copies of a call's weights; last-level caches are smaller.
 MOST_COPIED = 128 << 20
-#: Bytes that each of them begins at a multiple of, as in measure.c.
+#: The alignment of each copy in bytes, as in measure.c.
 ALIGNMENT = 64
 #: Largest difference from the numpy reference, relative to the result's largest magnitude.
 TOLERANCE = 1e-4
@@ -53,19 +53,19 @@ _HEAD, _TAIL = struct.Struct("<10i2q"), struct.Struct("<4i")
 
 
 class Lost(Exception):
-    """The device does not answer any more."""
+    """Raised if a device does not answer any more."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The result of a measurement: nanoseconds of a call in each repeat, or why there are none."""
+    """The result of a measurement: nanoseconds of a call in each repeat, or the reason why there are none."""
 
     ns: tuple[float, ...] = ()
     error: str = ""
 
 
 def copies(weight_bytes: int, network_bytes: int) -> int:
-    """How many copies of a call's weights are as large together as those of the network; at least one."""
+    """Returns the number of copies of a call's weights that are as large as the network's weights; at least 1."""
     return -(-min(network_bytes, MOST_COPIED) // weight_bytes) if 0 < weight_bytes < network_bytes else 1
 
 
@@ -97,7 +97,7 @@ class Measurement:
         return self._size(parameter.size) * DTYPES[parameter.dtype].bytes
 
     def job(self, kernel: int) -> bytes:
-        """For the kernel of this number in its library."""
+        """Returns the job as bytes for measure.c. kernel: the kernel's index in the library."""
         spec, data = self.spec, []
         for operand, parameter in zip(self.bound.inputs, spec.inputs, strict=True):
             array = self.operands[operand.index]
@@ -119,7 +119,7 @@ class Measurement:
         return _TAIL.size + 8 * REPEATS + sum(map(self._bytes, self.spec.outputs))
 
     def sample(self, status: int, result: bytes) -> Sample:
-        """Returns the measured sample, once its outputs are found to be right."""
+        """Returns the measured sample, or the error if the outputs are wrong."""
         if status:
             return Sample(error=STATUS.get(status, f"status {status}"))
         kernel_status, repeats, overrun, _ = _TAIL.unpack_from(result)
@@ -139,9 +139,9 @@ class Measurement:
 
 
 def difference(actual: np.ndarray, expected: np.ndarray) -> str:
-    """Explains the mistake in a result; empty if there is none.
+    """Explains how a result differs from the expected one; "" if it is right.
 
-    Small integers may be off by one: they were rounded from floats, which kernels add up in another order.
+    Small integers may be off by one, since they are rounded from floats, which kernels sum in another order.
     """
     if actual.dtype.name in DTYPES and actual.dtype.name not in ORDINARY:
         wrong = int((actual.view(f"u{actual.itemsize}") != expected.view(f"u{actual.itemsize}")).sum())
@@ -160,7 +160,7 @@ def difference(actual: np.ndarray, expected: np.ndarray) -> str:
 
 @dataclass(frozen=True)
 class Library:
-    """Compiled kernels. index: the number of each in it. failed: what the compiler said of the others."""
+    """A library of compiled kernels. index: kernel -> its index. failed: kernel -> the compiler's error."""
 
     path: Path
     index: Mapping[KernelSpec, int]
@@ -170,7 +170,8 @@ class Library:
 @contextmanager
 def compiled_kernels(specs: Sequence[KernelSpec], target: Target, cc: str | None = None) \
         -> Iterator[tuple[Path, Objects, Mapping[KernelSpec, Path | str]]]:
-    """Each kernel as an object file, or what the compiler said of it; with a folder to go on in, and how to compile."""
+    """Compiles each kernel. Yields the object files or the compiler's errors, a temporary folder, and the compiler with
+    its flags."""
     flags = (*CFLAGS, *target.cflags, "-fPIC")
     with tempfile.TemporaryDirectory(prefix="megcc-tune-") as name:
         folder = Path(name)
@@ -196,7 +197,7 @@ def compiled_kernels(specs: Sequence[KernelSpec], target: Target, cc: str | None
 
 @contextmanager
 def library(specs: Sequence[KernelSpec], target: Target, program: bool, cc: str | None = None) -> Iterator[Library]:
-    """Compiles kernels into a shared library, or into a program, which lives as long as the context."""
+    """Compiles kernels into a shared library or a program, which exists as long as the context."""
     with compiled_kernels(specs, target, cc) as (folder, objects, made):
         good = [spec for spec in specs if isinstance(made[spec], Path)]
         kernels = ", ".join(spec.symbol for spec in good) or "0"
@@ -213,8 +214,8 @@ def library(specs: Sequence[KernelSpec], target: Target, program: bool, cc: str 
 
 
 def library_compiler(target: Target, cc: str | None = None) -> Compiler:
-    """Returns the compiler for libraries that other processes load. Zig's own default makes programs with musl; an RPC
-    server runs on the system's C library, which is glibc's nearly everywhere."""
+    """Returns the compiler for libraries that other processes load. Zig uses musl by default, but RPC servers nearly
+    always run with glibc."""
     compiler = find_compiler(target, cc)
     return replace(compiler, command=tuple(word.replace("-linux-musl", "-linux-gnu") for word in compiler.command))
 

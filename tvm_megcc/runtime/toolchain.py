@@ -17,7 +17,7 @@ from pathlib import Path
 from ..errors import MissingTool, ToolError
 from ..target import Target, machine, native, runs
 
-#: Debian's packages of a compiler and an emulator, by machine; other systems name them much the same.
+#: Machine -> Debian's packages of a compiler and an emulator; other systems have similar names.
 PACKAGES = {
     "any": ("gcc libc6-dev", ""),
     "x86_64": ("gcc-x86-64-linux-gnu libc6-dev-amd64-cross", "qemu-user"),
@@ -32,10 +32,10 @@ PACKAGES = {
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C compiler with what selects the target.
+    """A C compiler with the arguments that select the target.
 
-    command: program and arguments. version: first line of what it says about itself.
-    static: link programs statically, so that an emulator needs no libraries of the target.
+    command: program and arguments. version: the first line of its version text.
+    static: whether to link programs statically, so that an emulator needs no libraries of the target.
     """
 
     command: tuple[str, ...]
@@ -47,7 +47,7 @@ class Compiler:
 
 
 def is_local(target: Target) -> bool:
-    """Whether this machine's own compiler makes code for the target."""
+    """Whether this machine's own compiler generates code for the target."""
     return not target.bare_metal and target.machine in (machine(), "any")
 
 
@@ -84,7 +84,7 @@ def find_compiler(target: Target, cc: str | None = None) -> Compiler:
             return Compiler(command, version, not local)
     zig = zig_command()
     if zig and not target.bare_metal:
-        # Its default is to trap on undefined behaviour, and to use every feature of the machine it runs on.
+        # zig's defaults are to trap on undefined behaviour and to use all features of the host.
         command = (*zig, "cc", *(() if local else ("-target", target.zig)), f"-mcpu={target.zig_cpu}",
                    "-fno-sanitize=all")
         return Compiler(command, _version((*zig, "cc")) or "zig cc", not local)
@@ -95,7 +95,7 @@ def find_compiler(target: Target, cc: str | None = None) -> Compiler:
 
 
 def find_emulator(target: Target) -> tuple[str, ...]:
-    """Returns the command that runs a program of the target; empty where this CPU does.
+    """Returns the command that runs a program of the target; () if this CPU runs it directly.
 
     Raises:
         MissingTool: if it is not installed, saying what to install, or if there is none.
@@ -131,7 +131,7 @@ def _find_wasi() -> tuple[str, ...]:
     """Finds a runner of WebAssembly programs: node, else PyPI's wasmtime; empty if there is neither."""
     node = _version(("node",))
     if node is not None:
-        # Versions before 21 have relaxed SIMD, but ask for a word.
+        # Versions before 21 support relaxed SIMD only with a flag.
         old = int(node.lstrip("v").split(".")[0]) < 21
         return ("node", "--no-warnings", *(["--experimental-wasm-relaxed-simd"] * old),
                 str(Path(__file__).parent / "wasm" / "wasi.mjs"))
@@ -140,10 +140,10 @@ def _find_wasi() -> tuple[str, ...]:
     return ()
 
 
-#: The oldest that knows the vectors of RISC-V by name is 18.
+#: clang 18 is the oldest that supports the RISC-V vector intrinsics.
 _CLANGS = ("clang", *(f"clang-{version}" for version in range(25, 17, -1)))
 
-#: A program that a compiler has to accept. clang 14 has the option for relaxed SIMD, but not the instructions.
+#: A program that a compiler must accept. clang 14 has the option for relaxed SIMD but lacks the instructions.
 _PROGRAM = """
 #if defined(__riscv) && (!defined(__clang__) || __clang_major__ < 18)
 #error

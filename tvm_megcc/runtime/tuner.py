@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tuner: times every candidate of every distinct call of some graphs on one target, into a log.
+"""The tuner: times all candidates of all distinct calls of some graphs on one target, and writes the times into a log.
 
-Candidates are compiled in batches, a library each. A batch is a unit of work: a device loads its library and runs its
-jobs. The unfinished jobs of a lost device go back into the queue; every result is in the log as soon as it is there.
+Candidates are compiled in batches, a library for each. A device loads the library of a batch and runs its jobs. The
+unfinished jobs of a lost device go back into the queue. Every result is written to the log at once.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from . import reference
 from .candidates import Call, Candidate, calls_of
 from .timing import Library, LocalRunner, Lost, Measurement, Sample, library
 
-#: Candidates in a library.
+#: The number of candidates in a library.
 BATCH = 16
-#: Devices that a candidate may be lost with before it is given up.
+#: A candidate is given up after this many devices were lost while running it.
 ATTEMPTS = 2
-#: Seconds that a device gets for the connection, and for each candidate, before it counts as lost.
+#: The seconds for the connection, and for each candidate, after which a device counts as lost.
 CONNECT_SECONDS, JOB_SECONDS = 90, 90
 
 
 @dataclass(frozen=True)
 class Job:
-    """Candidates of a call that are one and the same piece of code on the same memory, measured once.
+    """Candidates of a call with the same code on the same memory, which are measured once.
 
-    network_bytes: of the weights of the network that the call is in.
+    network_bytes: the size of the weights of the call's network.
     """
 
     call: Call
@@ -66,7 +66,8 @@ class Job:
 
 @dataclass
 class Summary:
-    """A summary of a tuning. known: candidates that the log had; failed: candidates without a time, and why."""
+    """A summary of a tuning run. known: the number of candidates that were in the log. failed: candidate -> the reason
+    why it has no time."""
 
     calls: int = 0
     candidates: int = 0
@@ -80,15 +81,15 @@ class Summary:
 def tune(graphs: Sequence[Graph], target: Target, log: str | Path, *, optimize: str = "speed",
          trials: int | None = None, runner=None, cc: str | None = None,
          progress: Callable[[int], Iterable] | None = None, weights: int | None = None) -> Summary:
-    """Measures what the log does not have yet.
+    """Measures all candidates that are not in the log.
 
     Args:
         graphs: imported, with static shapes.
         log: file that results are appended to; made where it is missing.
-        trials: at most so many candidates of a call, those first that the cost model likes; None: all.
+        trials: the most candidates of each call, in the order of the cost model; None: all.
         runner: where to measure: `timing.LocalRunner` (the default) or `remote.RpcRunner`.
         progress: called with the number of measurements; gives an object with `update(n)` and `close()`.
-        weights: bytes of them that an inference reads, where graphs are parts of a network; None: each is a network.
+        weights: bytes of weights that an inference reads, if graphs are parts of a network; None: each is a network.
 
     Raises:
         MegccError: for a log with a line that is no row; if this machine does not run the target and no runner is
@@ -125,7 +126,7 @@ def tune(graphs: Sequence[Graph], target: Target, log: str | Path, *, optimize: 
 
 
 def progress_bar(quiet: bool = False) -> Callable[[int], object]:
-    """Returns a bar on stderr, where that is a terminal."""
+    """Returns a function that shows a progress bar on stderr, if that is a terminal."""
     def start(total: int):
         from tqdm import tqdm
 
@@ -155,13 +156,13 @@ def _jobs(call: Call, context: Context, trials: int | None, known: TuningLog, su
 
 
 def code_of(spec: KernelSpec) -> str:
-    """Returns digest of a kernel's C, its head comment apart."""
+    """Returns a digest of a kernel's C code without its head comment."""
     return hashlib.sha256(render_kernel(spec).partition("*/")[2].encode()).hexdigest()[:12]
 
 
 def _values(jobs: Sequence[Job]) -> dict[str, np.ndarray]:
-    """Returns the operands and results of the jobs' calls, in one run of the reference on seeded inputs: normally
-    distributed floats, and integers of 0 and 1, which are indices of nearly everything."""
+    """Returns the operands and results of the jobs' calls, from the reference interpreter on seeded inputs: normally
+    distributed floats, and integers 0 and 1, which are valid indices nearly everywhere."""
     graph = jobs[0].call.graph
     generator = np.random.default_rng(0)
     feeds = {}
@@ -178,7 +179,7 @@ def _values(jobs: Sequence[Job]) -> dict[str, np.ndarray]:
 
 @dataclass
 class _Unit:
-    """Jobs with the library that their kernels are in."""
+    """A batch of jobs with the library of their kernels."""
 
     jobs: list[Job]
     made: Library
@@ -186,9 +187,9 @@ class _Unit:
 
 @dataclass
 class _Report:
-    """A report of a device's thread: the sample of a job; else why it failed, with the unit it has not finished.
+    """A message from a device's thread: the sample of a job or, after a failure, the reason and the unfinished unit.
 
-    device: its name; empty while there was no session. ended: the thread takes no further unit.
+    device: its name, "" without a session. ended: whether the thread takes no further unit.
     """
 
     thread: _Device
@@ -200,9 +201,9 @@ class _Report:
 
 
 class _Device(threading.Thread):
-    """One device's thread: takes units until there are none. A lost device's place is taken by another one.
+    """The thread of one device, which takes units until none are left. If the device is lost, another one replaces it.
 
-    working: on which unit, with which device; deadline: when it should have said something.
+    working: the current unit and device. deadline: the time by which it must report.
     """
 
     def __init__(self, tuning: _Tuning):
@@ -242,7 +243,7 @@ class _Device(threading.Thread):
 
 
 class _Tuning:
-    """One run: batches are compiled here, measured by one thread for each device."""
+    """A tuning run: compiles batches, which one thread for each device measures."""
 
     def __init__(self, jobs, values, target, optimize, runner, cc, writer, summary, progress):
         self.jobs, self.values, self.target, self.optimize, self.runner = jobs, values, target, optimize, runner
@@ -295,7 +296,7 @@ class _Tuning:
         return job.call.measurement(job.candidates[0], self.values[id(job.call.graph)], job.network_bytes)
 
     def _take(self) -> int:
-        """Handles one report; returns how many jobs are done with it."""
+        """Handles one report; returns the number of jobs that it finishes."""
         report = self._next_report()
         if report.job is not None:
             if report.device not in self.summary.devices:
@@ -307,8 +308,8 @@ class _Tuning:
         return self._lose(report)
 
     def _next_report(self) -> _Report:
-        """Waits for the next report of a thread that still counts; one that is late is said to have lost its device,
-        and counts no more."""
+        """Waits for the next report. A thread that misses its deadline counts as having lost its device, and is ignored
+        from then on."""
         while True:
             try:
                 report = self.reports.get(timeout=1)
@@ -323,7 +324,7 @@ class _Tuning:
                 return report
 
     def _lose(self, report: _Report) -> int:
-        """Puts back what a lost device left, but for a job that took several devices with it."""
+        """Requeues the unfinished jobs of a lost device, except a job that lost several devices."""
         unit, done = report.unit, 0
         if report.ended:
             self.devices.remove(report.thread)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Regions of a TVM module as one object file: kernels, runtime, containers, and an entry for each region.
+"""Compiles the regions of a TVM module into one object file: kernels, runtime, containers, and an entry for each
+region.
 
-The object is relocatable and exports the entries only, so that it links into any library, beside any other of ours.
+The object is relocatable and exports only the entries, so that several can be linked into any library.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from .build import CFLAGS
 from .objects import Objects, run_tool
 from .toolchain import Compiler, find_compiler
 
-#: How TVM's runtime calls compiled code, by the template that has it, and what it puts before the C symbols:
-#: the FFI of today, the C API of the versions that have Relay.
+#: The ABIs by which TVM's runtime calls compiled code -> the prefix of C symbols: the current FFI, and the C API of
+#: versions with Relay. The names are those of templates.
 ABIS = {"ffi": "__tvm_ffi_", "packed": ""}
-#: The suffix of the function that runs a region and returns the times of its kernels, as a text of JSON.
+#: The suffix of the function that runs a region and returns the times of its kernels as JSON.
 PROFILE = "_profile"
 #: Characters of the ranges of shapes in an error message.
 MOST_TEXT = 240
@@ -65,13 +66,13 @@ def compile_regions(regions: Mapping[str, Artifact], target: Target, abi: str = 
 
 
 def _functions(region: str, abi: str) -> list[str]:
-    """Returns the functions by which a region is called: itself, and where TVM's FFI returns strings its profile."""
+    """Returns the entry functions of a region: itself and, if the ABI can return strings, its profile."""
     return [region, region + PROFILE] if abi == "ffi" else [region]
 
 
 @contextmanager
 def compile_failing(symbol: str, message: str, target: Target) -> Iterator[Path]:
-    """Compiles a function for TVM's C API that does nothing but fail, into an object file.
+    """Compiles a function for TVM's C API that always fails into an object file.
 
     message: "<type of error>: <text>", as TVM takes it.
 
@@ -133,7 +134,7 @@ def _ranges(artifact: Artifact) -> str:
 
 
 def find_objcopy(compiler: Compiler) -> tuple[str, ...]:
-    """Returns the objcopy beside a compiler: binutils' of the same triple, or LLVM's.
+    """Returns the objcopy of a compiler: binutils' of the same triple, or LLVM's.
 
     Raises:
         ToolError: if there is none.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts a firmware's instructions in qemu exactly, by the model's calls, with a plugin (counting.c)."""
+"""Counts a firmware's instructions exactly, for each call of the model, by a qemu plugin (counting.c)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...errors import MissingTool, ToolError
 from ...target import native
 from ..toolchain import Compiler, find_compiler
 
-#: Where a call begins, and what comes after the last: functions of vm.c and of the port.
+#: The function of vm.c that begins a call, and the port's function that runs after the last call.
 BEGIN, END = "megcc_session_step", "board_stack_used"
 _LINE = re.compile(r"^ *([0-9a-f]+):\t(\S+)(?:\t([^\n;@]*))?", re.MULTILINE)
 _FUNCTION = re.compile(r"^([0-9a-f]+) <([^>]+)>:$", re.MULTILINE)
@@ -25,7 +25,7 @@ _FUNCTION = re.compile(r"^([0-9a-f]+) <([^>]+)>:$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Block:
-    """A basic block that ran so many times; `jumps` of these executions ended in a taken branch."""
+    """A basic block with its number of executions; `jumps` of them ended in a taken branch."""
 
     begin: int
     instructions: int
@@ -62,7 +62,7 @@ def disassembly(firmware: Path, compiler: Compiler, helium: bool = False) -> Dis
 
 @cache
 def plugin(qemu: str) -> Path:
-    """Returns the plugin, built for this machine's qemu where it has not been.
+    """Returns the plugin, building it for this machine's qemu if necessary.
 
     Raises:
         ToolError: if qemu does not say its version, or there is no compiler for this machine.
@@ -101,5 +101,5 @@ def read(text: str) -> list[list[Block]]:
 
 
 def instructions(calls: Sequence[Sequence[Block]]) -> list[int]:
-    """Instructions of each call."""
+    """Returns the number of instructions of each call."""
     return [sum(block.instructions * block.times for block in blocks) for blocks in calls]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cycle model of Cortex-M: a table of the costs of instruction classes on each core, applied to exact counts.
 
-A model, no measurement: memories have no wait states, no cache misses, nothing else is on the bus, and branches are
-predicted as each core's row says. The figures of the cores come from:
+It is a model, not a measurement: memories have no wait states, there are no cache misses and no other bus traffic, and
+branches are predicted as each core's row states. The figures of the cores come from:
 
 * Cortex-M4: the table of instructions in its Technical Reference Manual (Arm DDI 0439, "Processor instruction timings",
   and "FPU instruction set" for floating point), with 2 cycles for what it calls P, the refill of the pipeline (1 to 3).
@@ -25,8 +25,8 @@ from types import MappingProxyType
 
 from .counting import Block, Disassembly
 
-#: Classes of instructions: the first whose pattern is the whole mnemonic, without its width. `q`: only with a vector of
-#: Helium among the operands.
+#: Classes of instructions (name, pattern, q): the first whose pattern matches the whole mnemonic without its width. q:
+#: only with a Helium vector among the operands.
 CLASSES: tuple[tuple[str, str, bool], ...] = (
     ("loop", r"(le|letp|wls|wlstp|dls|dlstp|lctp)", False),
     ("branch", r"(b|bl|bx|blx|bxns|blxns|cbz|cbnz|tbb|tbh|b(eq|ne|lt|gt|le|ge|hi|ls|cs|cc|mi|pl|hs|lo|vs|vc))", False),
@@ -57,10 +57,10 @@ _ISSUED = {"load": "memory", "store": "memory", "float load": "memory", "float s
 
 @dataclass(frozen=True)
 class Core:
-    """costs: cycles of a class, 1 where it has none. jump: cycles that a jump costs besides. pipelined: a load after
-    a load or store costs one cycle less. dual: two instructions may go together. late: cycles until a loaded value can
-    be used, of cores where that is not in the cost. wide: registers that are loaded or stored in a cycle where there
-    are several. measured: where its figures come from, in a word."""
+    """The cycle model of a core. costs: class -> cycles; 1 for others. jump: additional cycles of a taken branch.
+    pipelined: a load after a load or store costs one cycle less. dual: whether it issues two instructions in a cycle.
+    late: cycles until a loaded value can be used, if not included in the cost. wide: registers that multiple loads and
+    stores transfer in a cycle. measured: the source of its figures, in a word."""
 
     costs: Mapping[str, int]
     jump: int = 2
@@ -86,7 +86,7 @@ CORES: Mapping[str, Core] = MappingProxyType({
 
 
 def cycles(core: Core, code: Disassembly, blocks: Sequence[Block]) -> int:
-    """Modelled cycles of what ran."""
+    """Returns the modelled cycles of executed blocks."""
     total = 0
     for block in blocks:
         at = bisect_left(code.addresses, block.begin)
@@ -105,7 +105,7 @@ def classes(mnemonic: str, operands: str) -> str:
 
 
 def _straight(core: Core, lines: Sequence[tuple[str, str]]) -> int:
-    """Returns cycles of instructions in a row, without a jump at their end."""
+    """Returns the cycles of a sequence of instructions, without a taken branch at its end."""
     total, before, written, paired = 0, "", frozenset[str](), True
     for mnemonic, operands in lines:
         kind = classes(mnemonic, operands)
@@ -134,7 +134,7 @@ def _together(first: str, second: str) -> bool:
 
 
 def _count(operands: str) -> int:
-    """Registers of a list in braces."""
+    """Returns the number of registers in a list in braces."""
     found = re.search(r"\{([^}]*)\}", operands)
     return len(_registers(found[1])) if found else 1
 
@@ -143,7 +143,7 @@ _NAMED = {"sb": 9, "sl": 10, "fp": 11, "ip": 12, "sp": 13, "lr": 14, "pc": 15}
 
 
 def _registers(operands: str) -> list[str]:
-    """Returns the registers among operands; those of a range, too."""
+    """Returns the registers among operands, including those of ranges."""
     found = []
     for first, last in re.findall(r"\b([rsdq]\d+|sb|sl|fp|ip|sp|lr|pc)\b(?:\s*-\s*([rsdq]\d+|sb|sl|fp|ip|sp|lr))?",
                                   operands):
@@ -163,7 +163,7 @@ _NO_RESULT = re.compile(r"(cmp|cmn|tst|teq|b|bl|bx|blx|cb.*|it.*|nop|str.*|vstr.
 
 
 def _written(kind: str, mnemonic: str, operands: str) -> frozenset[str]:
-    """Returns the registers that the next instruction would have to wait for."""
+    """Returns the registers that an instruction writes, for which the next one may have to wait."""
     name = mnemonic.partition(".")[0]
     if _NO_RESULT.match(name) or kind == "branch":
         return frozenset()

@@ -14,7 +14,7 @@ SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS = 1, 2, 4, 8
 
 @dataclass(frozen=True)
 class Sections:
-    """Bytes by what they become: code, constants, initialised data, zeroed data."""
+    """Bytes by kind: code, constants, initialised data, zeroed data."""
 
     text: int = 0
     rodata: int = 0
@@ -26,10 +26,10 @@ class Sections:
 
 
 def sections(path: Path) -> dict[str, Sections]:
-    """Allocated sections by name; those of one name are added up. 32 or 64 bit, little-endian.
+    """Returns the allocated sections of a 32-bit or 64-bit little-endian ELF file by name; equal names are added.
 
     Raises:
-        ToolError: if the compiler made something else.
+        ToolError: if it is another kind of file.
     """
     elf = path.read_bytes()
     if elf[:4] != b"\x7fELF" or elf[5] != 1:

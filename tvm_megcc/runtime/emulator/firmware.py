@@ -28,7 +28,7 @@ LIMITS = {"flash": 4 << 20, "ram": 4 << 20, "stack": 4 << 10}
 class Board:
     """A board that qemu emulates.
 
-    name: qemu's. vectors, flash, ram, other: begin addresses; regions of memory after a model's first are in the last.
+    name: qemu's. vectors, flash, ram, other: start addresses; `other` is for memory regions after a model's first.
         limits: if they are not `LIMITS`. options: of qemu. libraries: of the linker.
     """
 
@@ -112,7 +112,7 @@ def _bytes_of(region: Mapping) -> int:
 
 
 def link_flags(target: Target, limits: Mapping[str, int], given: int = 0) -> list[str]:
-    """given: bytes of inputs, which are not counted as the model's RAM."""
+    """Returns the linker's options. given: bytes of inputs, which are not counted as the model's RAM."""
     board = BOARDS[target.name]
     places = {"VECTORS_AT": board.vectors, "FLASH_AT": board.flash, "RAM_AT": board.ram, "OTHER_AT": board.other}
     limits = {**limits, "ram": limits["ram"] + given} if "ram" in limits else limits
@@ -126,8 +126,7 @@ def _limits(target: Target, limits: Mapping[str, int]) -> dict[str, int]:
 
 
 def refusal(target: Target, models: Sequence[str], error: ToolError, limits: Mapping[str, int]) -> MegccError:
-    """Returns the linker's words about memories that are too small, as ours; the error itself if it is about something
-    else."""
+    """Converts a linker error about exceeded memories to ours; returns other errors unchanged."""
     sizes = _limits(target, limits)
     needs = [f"{region.lower()} {sizes[region.lower()] + int(over):,} bytes, there are {sizes[region.lower()]:,}"
              for region, over in re.findall(r"region `(\w+)' overflowed by (\d+) bytes", str(error))]
@@ -140,8 +139,8 @@ def refusal(target: Target, models: Sequence[str], error: ToolError, limits: Map
 
 
 def sizes(firmware: Path) -> dict[str, int]:
-    """Returns bytes of flash and RAM that the image takes; `stack` is the part of `ram` that is reserved for it.
-    `given`, inputs in memory of the application's, comes on top where there are some."""
+    """Returns the bytes of flash and RAM of an image. `stack` is the part of `ram` that is reserved for it; `given`, if
+    there, is additional: inputs in the application's memory."""
     sections = elf.sections(firmware)
     given = sections.pop(".given", elf.Sections()).bss
     stack = sections.pop(".stack").bss
@@ -156,17 +155,17 @@ def needs_text(needs: Mapping[str, int]) -> str:
     return f"RAM {needs['ram']:,} bytes ({needs['stack']:,} of them stack){given}"
 
 
-#: Instructions of the loop that run.c measures its clock by.
+#: The number of instructions of the loop by which run.c calibrates its clock.
 MEASURED = 200_000
 
 
 def instructions(ticks: Sequence[int]) -> list[int]:
-    """Returns the instructions of each of the model's calls, as far as the board's clock tells: some 40 more or less.
-    ticks: of the loop, then of the calls."""
+    """Returns the instructions of each of the model's calls from ticks of the board's clock, accurate to about 40.
+    ticks: those of the calibration loop, then of the calls."""
     return [round(MEASURED * tick / ticks[0]) for tick in ticks[1:]]
 
 
-#: The board's clock goes on by a nanosecond with each instruction.
+#: qemu's options that advance the board's clock by a nanosecond for each instruction.
 CLOCK = ("-icount", "shift=0,sleep=off")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compiled model under an emulator: the code of a CPU that this machine is not."""
+"""Runs a compiled model in an emulator, for a CPU that this machine does not have."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from .cycles import CORES, cycles
 
 
 class EmulatedSession(Session):
-    """The program of a build under an emulator; every run is a process, which begins with the states of the last.
+    """A session that runs the program of a build in an emulator. Every run is a process, which starts with the states
+    of the last one.
 
-    stack_bytes: deepest stack of the last run, where the target is a microcontroller; instructions, cycles: of each
-    call, if they are `counted`; cycles are modelled (`cycles.py`), None where there is no model. uncounted: why
-    instructions are those of the emulator's clock only, some 40 more or less, and there are no cycles.
+    stack_bytes: the deepest stack of the last run on a microcontroller. instructions, cycles: of each call, if
+    `counted`; cycles are modelled (`cycles.py`), None without a model. uncounted: why instructions are only those of
+    the emulator's clock, accurate to about 40, and there are no cycles.
     """
 
     emulated = True
@@ -85,7 +86,7 @@ class EmulatedSession(Session):
         return self._with_strings(outputs)
 
     def _counting(self) -> tuple[str, ...]:
-        """Returns options of the emulator that make it count; by its clock where it does not take the plugin."""
+        """Returns the emulator's options for counting; by its clock if it does not support the plugin."""
         try:
             helium = self.target.isa.helium
             self._code = counting.disassembly(self._program, self._compiler, helium)
@@ -117,7 +118,7 @@ class EmulatedSession(Session):
         return data.reshape(shape)
 
     def _execute(self, folder: Path, arrays: Sequence[Array]) -> str:
-        """Runs the program on in<i>.bin of the folder; it leaves out<i>.bin there. Returns what it prints."""
+        """Runs the program, which reads in<i>.bin in the folder and writes out<i>.bin. Returns its output text."""
         if self.target.bare_metal:
             command = firmware.emulation(*self._emulator, self.target, self._program,
                                          self._counting() if self.counted else ())

@@ -14,12 +14,12 @@ from ..device import Times
 from ..emulator.run import EmulatedSession
 from ..session import Given
 
-#: Runs before those that are timed: engines translate a program twice, the second time while it runs.
+#: Warm-up runs: engines compile a program twice, the second time while it runs.
 WARM = 20
 
 
 class WebSession(EmulatedSession):
-    """The program of a build in node or wasmtime. where: which one."""
+    """A session that runs the program of a build in node or wasmtime. where: the engine's name."""
 
     emulated = False
 
@@ -28,7 +28,7 @@ class WebSession(EmulatedSession):
         self.where = _name(engine)
 
     def times(self, inputs: Given, runs: int, watched: int) -> Times:
-        """So many runs, then as many again as `watched` says with a look at the clock around each kernel call."""
+        """Times `runs` runs, then `watched` more with each kernel call timed."""
         seconds, calls = (), ()
         if runs:
             said = self._printed_lines(inputs, ("--repeat", str(runs), "--warmup", str(WARM), "--times"))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a WebAssembly program for WASI by PyPI's wasmtime, with the current folder: wasi.py PROGRAM ARGUMENTS…
 
-Where there is no node. A file of its own, run as a program: nothing of the package is imported.
+It is used if there is no node. It is run as a program and imports nothing of the package.
 """
 
 import os

@@ -170,8 +170,8 @@ class Library:
 @contextmanager
 def compiled_kernels(specs: Sequence[KernelSpec], target: Target, cc: str | None = None) \
         -> Iterator[tuple[Path, Objects, Mapping[KernelSpec, Path | str]]]:
-    """Compiles each kernel. Yields the object files or the compiler's errors, a temporary folder, and the compiler with
-    its flags."""
+    """Compiles each kernel. Yields a temporary folder, the builder of its object files, and kernel -> object file, or
+    the compiler's error."""
     flags = (*CFLAGS, *target.cflags, "-fPIC")
     with tempfile.TemporaryDirectory(prefix="megcc-tune-") as name:
         folder = Path(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`megcc compare`: the built C against ONNX Runtime, its optimiser off, LiteRT or the numpy reference."""
+"""`megcc compare`: compares the compiled C with ONNX Runtime without optimisation, LiteRT, or the numpy reference."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def compare(model: str | Path, args) -> dict:
     """Compares every output, and with `args.layers` the result of every kernel call, in order.
 
     Raises:
-        MegccError: if `model` is a compiled one, and for ONNX Runtime as the reference of what is no ONNX file.
+        MegccError: if `model` is a compiled one, or if ONNX Runtime is the reference and it is not an ONNX file.
     """
     model = Path(model)
     if model.is_dir() or model.suffix == ".megcc":
@@ -93,7 +93,7 @@ def compare(model: str | Path, args) -> dict:
 
 
 def _require_its_inputs(model: Path, names: Sequence[str], args) -> None:
-    """Refuses a folder whose model takes other inputs: it was made from another file."""
+    """Raises MegccError if the folder's model has other inputs, since it was compiled from another file."""
     graph, _ = import_model(model, args.options)
     if missing := sorted(set(names) - set(graph.inputs)):
         raise MegccError(f"{args.folder} takes {', '.join(names)}, and {model} has no input {', '.join(missing)} but "
@@ -101,8 +101,8 @@ def _require_its_inputs(model: Path, names: Sequence[str], args) -> None:
 
 
 def _note_its_own_differences(rows: Sequence[dict], plain: Arrays, optimised: Arrays) -> None:
-    """Adds to rows of outputs that differ how far ONNX Runtime's optimised result is from its plain one: a difference
-    in the last bit can move a quantised intermediate value to the next quantum."""
+    """Adds to rows of outputs that differ the difference between ONNX Runtime's results with and without optimisation.
+    A difference in the last bit can change a quantised intermediate value by one quantum."""
     for row in rows:
         if not row["equal"] and row["name"] in optimised:
             row["reference_itself"] = judge.difference(optimised[row["name"]], plain[row["name"]], 0.0, 0.0)
@@ -126,10 +126,10 @@ def network_inputs(model: Path, feeds: Arrays, args) -> Arrays:
 
 
 def constant_inputs(model: Path, constants: Mapping[str, object]) -> Arrays:
-    """Returns the inputs of the model that were compiled as constants, for a reference that wants them all."""
+    """Returns the model's inputs that were compiled as constants, since the reference needs all inputs."""
     if not constants:
         return {}
-    seed = onnx.helper.make_tensor_type_proto(onnx.TensorProto.INT64, []).tensor_type  # not in the file
+    seed = onnx.helper.make_tensor_type_proto(onnx.TensorProto.INT64, []).tensor_type  # not an input of the file
     types = {value.name: value.type.tensor_type for value in onnx.load(model, load_external_data=False).graph.input}
     types = {name: types.get(name, seed) for name in constants}
     dtypes = {name: onnx.helper.tensor_dtype_to_np_dtype(type_.elem_type) for name, type_ in types.items()}
@@ -139,9 +139,9 @@ def constant_inputs(model: Path, constants: Mapping[str, object]) -> Arrays:
 
 
 def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expected_of, args) -> list[dict]:
-    """Returns a row a kernel call whose result the source model names too.
+    """Returns a row for each kernel call whose result has a name of the source model.
 
-    feeds: what the session wants. everything: all inputs of the model.
+    feeds: the inputs of the session. everything: all inputs of the model.
     """
     graph, buckets = import_model(model, args.options)
     named = {name for op in graph.ops for name in op.outputs}
@@ -153,7 +153,7 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
     types = {name: type_.with_shape(substitute(dim, sizes) for dim in type_.shape)
              for name, type_ in plan.graph.types.items()}
     calls = session.calls
-    # Where dead channels are removed, a value has its name but another shape.
+    # A value without its dead channels has the same name but another shape.
     whole = {name for name in named & plan.graph.types.keys()
              if plan.graph.types[name].shape == graph.types[name].shape}
     wanted = [call["output"] for call in calls if call["output"] in whole]
@@ -162,7 +162,7 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
     rows = []
     for call, raw in zip(calls, session.trace(feeds), strict=True):
         name = call["output"]
-        if name in expected and expected[name].dtype != object:  # strings are indices here and objects there
+        if name in expected and expected[name].dtype != object:  # strings are codes here, objects in the reference
             type_ = types[name]
             value = from_layout(np.frombuffer(raw, np.dtype(type_.dtype)), type_)
             rows.append({"kernel": call["kernel"], "origin": call["origin"],
@@ -198,7 +198,7 @@ def text(report: dict) -> str:
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits within which results are equal: largest error, of the largest magnitude, and least cosine."""
+    """The limits for equal results: the largest error relative to the largest magnitude, and the least cosine."""
 
     tolerance: float
     cosine: float = COSINE
@@ -222,7 +222,7 @@ def _row(row: Mapping) -> str:
 
 
 def default_reference(model: Path, extern: Externs | None = None, signature: str = "") -> str:
-    """ONNX Runtime or LiteRT where it is installed and reads the model."""
+    """Returns ONNX Runtime or LiteRT if it is installed and can read the model, else the numpy reference."""
     if is_tflite(model):
         from ..frontends.tflite import only_micro
 
@@ -238,7 +238,7 @@ def is_onnx(model: Path) -> bool:
 
 def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequence[str] = (),
                        extern: Externs | None = None, optimised: bool = False, signature: str = "") -> Arrays:
-    """Returns values of these names by ONNX Runtime on one thread; the whole model, wherever it is cut."""
+    """Returns values of these names by ONNX Runtime on one thread, which always runs the whole model."""
     if not is_onnx(model):
         raise MegccError(f"{model} is no ONNX file: compare it with --reference numpy")
     if extern:
@@ -250,7 +250,7 @@ def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], outputs
 
 def litert_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Sequence[str] = (),
                   extern: Externs | None = None, signature: str = "") -> Arrays:
-    """Returns values of these names by LiteRT's reference kernels; of a signature its outputs only."""
+    """Returns values of these names by LiteRT's reference kernels; with a signature only its outputs."""
     if not is_tflite(model):
         raise MegccError(f"{model} is no TFLite file: compare it with --reference onnxruntime or numpy")
     if extern:
@@ -265,7 +265,7 @@ def litert_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Seq
 
 
 def _in_subprocess(engine: str, function: str, model: Path, *given: Any) -> Arrays:
-    """Runs an engine in a process of its own, which it may crash."""
+    """Runs an engine in a subprocess, since it may crash."""
     try:
         found: Arrays = in_subprocess.call(references.__name__, function, model.resolve(), *given)
     except in_subprocess.Refused as error:

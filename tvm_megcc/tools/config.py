@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`megcc compile --config FILE`: several models and their options from one description, JSON or TOML.
 
-The description has keys for all models and, in `models`, a row for each, whose keys go before those for all. Options
-of the command line override both. Paths are relative to the file.
+The description has keys for all models and, in `models`, a table for each one, whose keys override those for all.
+Options of the command line override both. Paths are relative to the file.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ..errors import MegccError
 from ..foreign import printable
 from ..options import CompileOptions, each_option
 
-#: Key -> name, and kind of value (`options.Option`). Those of a model and of all models.
+#: Key -> (name, kind of value (`options.Option`)), for keys of a model or of all models.
 OPTIONS: dict[str, tuple[str, str | tuple[str, ...]]] = {
     option.key: (name, option.kind) for name, option in each_option()}
-#: Those of a row of `models` besides.
+#: Further keys of a table in `models`.
 OF_MODEL: dict[str, tuple[str, str | tuple[str, ...]]] = {"path": ("path", "path"), "name": ("name", "string")}
-#: Those of the file besides.
+#: Further keys of the file.
 OF_FILE: dict[str, tuple[str, str | tuple[str, ...]]] = {
     "output": ("output", "path"), "target": ("target", "string"), "embed": ("embed", "flag"),
     "weights": ("weights", ("file", "text", "incbin")), "force": ("force", "flag")}
 
 
 class Model(NamedTuple):
-    """options: fields of `CompileOptions` that the description has for the model."""
+    """A model of a description. options: the fields of `CompileOptions` that the description gives for it."""
 
     path: str
     name: str
@@ -39,10 +39,10 @@ class Model(NamedTuple):
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], list[Model]]:
-    """Reads a description: of the folder, by the names in `OF_FILE`, and of each model.
+    """Reads a description. Returns the settings of the folder, by the names in `OF_FILE`, and the models.
 
     Raises:
-        MegccError: if the file cannot be read, has a key that is none or a value that does not fit it, or no models.
+        MegccError: if the file cannot be read, has an unknown key or an invalid value, or no models.
     """
     path = Path(path)
     found = _parsed(path)
@@ -82,7 +82,7 @@ def _parsed(path: Path) -> Any:
 
 def _checked(row: Mapping[str, Any], keys: Mapping[str, tuple[str, str | tuple[str, ...]]], where: str,
              base: Path) -> dict[str, Any]:
-    """Returns the values by their names."""
+    """Checks keys and values of a table. Returns the values by name."""
     values: dict[str, Any] = {}
     for key, value in row.items():
         if key not in keys:
@@ -99,9 +99,9 @@ def _checked(row: Mapping[str, Any], keys: Mapping[str, tuple[str, str | tuple[s
     return values
 
 
-#: The keys of a description.
+#: The largest size of a description in bytes.
 MOST_BYTES = 1 << 24
-#: Characters that JSON can spell, and that no file, name or command line has.
+#: Characters that are possible in JSON, but not in file names or command lines.
 _UNUSABLE = re.compile("[\0\ud800-\udfff]")
 
 

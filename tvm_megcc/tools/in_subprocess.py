@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls in a process of their own: an engine that is not ours may end it, and we say so.
+"""Calls functions in a subprocess, since other engines may crash it; the crash is then reported.
 
-The process is started once and waits for calls until ours ends. A call and its answer are pickles after their length,
-over pipes that nobody else has.
+The subprocess is started once, and waits for calls until this process ends. A call and its answer are pickles, each
+after its length, over private pipes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..errors import InternalError, shortened
 
 
 class Refused(Exception):
-    """An engine does not do what it was asked for: its words, and what it calls itself."""
+    """Raised if an engine refuses a call, with its message and its name."""
 
     def __init__(self, words: str, engine: str = ""):
         super().__init__(words, engine)
@@ -37,21 +37,23 @@ class Refused(Exception):
 
 
 class Ended(Exception):
-    """The process ended: how, and what it said last."""
+    """Raised if the subprocess ended, with its exit status and last output."""
 
 
 def call(module: str, function: str, *given: Any) -> Any:
-    """Returns the calls a function of a module and returns its result.
+    """Calls a function of a module in the subprocess and returns its result.
 
     Raises:
-        Refused: as the function does; Ended: if the process ended; InternalError: for any other exception.
+        Refused: if the function raises it.
+        Ended: if the subprocess ended.
+        InternalError: for any other exception.
     """
     with _lock:
         try:
             return _process().call(module, function, given)
         except (Refused, InternalError):
             raise
-        except BaseException:  # ended, or we are interrupted: the next call has a new one
+        except BaseException:  # it ended, or this process is interrupted: the next call starts a new one
             _close()
             raise
 
@@ -98,7 +100,7 @@ _started: list[_Process] = []
 
 
 def _process() -> _Process:
-    """Returns the one that runs, which another process that we were forked from does not share."""
+    """Returns the running subprocess, starting it if necessary. A forked process gets one of its own."""
     if _started and _started[0].owner != os.getpid():
         _started.clear()
     if not _started:
@@ -131,10 +133,10 @@ def _read(file: IO[bytes]) -> Any:
 
 
 def main() -> None:
-    """The other process: answers calls until there are no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one that asked ends this one
+    """The main function of the subprocess, which answers calls until there are no more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     calls, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # engines print
+    os.dup2(2, 1)  # engines print to stdout, which carries answers
     while True:
         try:
             module, function, given = _read(calls)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether an array is the result it should be: what `compare` and `bench --against` mean by equal."""
+"""Decides whether an array equals an expected result, for `compare` and `bench --against`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ import numpy as np
 
 from ..runtime.session import Array
 
-#: Integers of so many bytes are quantised floats; wider ones, and booleans, are indices, labels, counts and masks.
+#: Integers of at most this many bytes count as quantised floats; wider ones, and booleans, as indices, labels or masks.
 QUANTISED = 2
 
 
 def difference(value: Array, expected: Array, tolerance: float, least_cosine: float = -1.0) -> dict[str, Any]:
-    """How far `value` is from `expected`, and whether that makes it another result.
+    """Returns how far `value` is from `expected`, and whether it counts as equal.
 
-    The type of `expected` says what is measured. NaN equals NaN, an infinity itself.
-        floats: the largest error is at most `tolerance` of the largest magnitude, the cosine at least `least_cosine`.
-        quantised integers: likewise; or they are off by one quantum, for each engine rounds in its own way, at no more
-            than half of the values, for a mask is no matter of rounding.
-        other integers, strings: at most the share `tolerance` of them differ; by how much has no meaning.
+    The criterion depends on the dtype of `expected`. NaN equals NaN, and an infinity equals itself.
+        floats: the largest error is at most `tolerance` times the largest magnitude, the cosine at least
+        `least_cosine`. quantised integers: the same; or at most half of the values are off by one quantum, since
+        engines round
+            differently. More than half would not be rounding.
+        other integers, strings: at most the share `tolerance` of them differ, by whatever amount.
 
     Returns:
         equal; max_error: the largest where both are finite, in quanta for integers; largest: the largest magnitude
@@ -56,7 +57,7 @@ def difference(value: Array, expected: Array, tolerance: float, least_cosine: fl
 
 
 def uninformative(expected: Array) -> str:
-    """Why it says nothing about a model that its result equals this one; "" where it does say something."""
+    """Returns why a comparison with this result is not informative, such as all zeros; "" if it is."""
     if not expected.size:
         return "is empty"
     if expected.dtype.kind in "fc" and np.isnan(expected).all():

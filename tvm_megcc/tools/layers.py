@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The time of each layer: largest first, and what each kind of operator takes in all."""
+"""Formats the time of each layer, largest first, and the total of each kind of operator."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ NAME, KERNEL = 44, 56
 
 
 def layers(calls: Sequence[Mapping], seconds: Sequence[float]) -> list[dict]:
-    """Returns a row a call, in the order of execution: {name, kind, kernel, seconds, share, gflops}.
+    """Returns a row for each call, in the order of execution: {name, kind, kernel, seconds, share, gflops}.
 
-    calls: of a manifest's program. gflops: two to a multiply-add; None where nothing is multiplied.
+    calls: of a manifest's program. gflops: two operations for each multiply-add; None if there are none.
     """
     whole = sum(seconds) or 1.0
     return [{"name": call["origin"] or call["kind"], "kind": call["kind"], "kernel": call["kernel"],
@@ -24,7 +24,7 @@ def layers(calls: Sequence[Mapping], seconds: Sequence[float]) -> list[dict]:
 
 
 def kinds(rows: Sequence[Mapping]) -> list[dict]:
-    """{kind, calls, seconds, share}, largest first."""
+    """Returns {kind, calls, seconds, share} for each kind of operator, largest first."""
     found: dict[str, dict] = {}
     for row in rows:
         total = found.setdefault(row["kind"], {"kind": row["kind"], "calls": 0, "seconds": 0.0, "share": 0.0})
@@ -35,7 +35,7 @@ def kinds(rows: Sequence[Mapping]) -> list[dict]:
 
 
 def text(rows: Sequence[Mapping]) -> list[str]:
-    """Both tables; `#` is the place in the order of execution."""
+    """Returns the lines of both tables; `#` is the index in the order of execution."""
     if not rows:
         return []
     names = [shortened(row["name"], NAME) for row in rows]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other engines on a model, for `megcc compare`. Runs in a process of its own (`apart`): engines may end it."""
+"""Runs other engines on a model, for `megcc compare`, in a subprocess (`in_subprocess`), since they may crash it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Arrays = dict[str, np.ndarray]
 
 
 def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], optimised: bool) -> Arrays:
-    """Returns values of these names by ONNX Runtime on one thread, its optimiser off.
+    """Returns values of these names by ONNX Runtime on one thread, by default without optimisation.
 
-    It gives what ZipMap makes as dictionaries, in the order of their keys; the scores before it are asked for instead.
+    Instead of a ZipMap's result, which is dictionaries in the order of their keys, the scores before it are returned.
     """
     import onnxruntime
 
@@ -42,7 +42,7 @@ def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], optimis
 
 def litert_values(model: Path, feeds: Arrays, names: Sequence[str], ports: Mapping[int, str],
                   signature: str) -> Arrays:
-    """Returns values of these names by LiteRT's reference kernels; of a signature its outputs only.
+    """Returns values of these names by LiteRT's reference kernels; with a signature only its outputs.
 
     ports: names of tensors that are inputs or outputs."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
@@ -57,7 +57,7 @@ def litert_values(model: Path, feeds: Arrays, names: Sequence[str], ports: Mappi
             called = {ports[detail["index"]]: results[key] for key, detail in runner.get_output_details().items()}
             return {name: value for name, value in called.items() if name in names}
         indices = {ports[detail["index"]]: detail["index"] for detail in interpreter.get_input_details()}
-        feeds = {name: array for name, array in feeds.items() if name in indices}  # others are states it keeps itself
+        feeds = {name: array for name, array in feeds.items() if name in indices}  # LiteRT keeps states itself
         for name, array in feeds.items():
             interpreter.resize_tensor_input(indices[name], array.shape)
         interpreter.allocate_tensors()

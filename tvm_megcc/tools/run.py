@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`megcc run`: a model on given or seeded inputs; shapes, largest values and times."""
+"""`megcc run`: runs a model on given or seeded random inputs, and shows shapes, largest values and times."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from ..runtime.session import Port
 from ..runtime.wasm.browser import WebSession
 from . import layers
 
-#: Sessions that say where they run, and read the clock there.
+#: Sessions that measure times where the model runs.
 TIMED = (DeviceSession, WebSession)
-#: In the names of inputs that are masks, as exporters write them.
+#: A part of the names that exporters give to inputs that are masks.
 _MASK = "mask"
-#: Errors of such a call (c_runtime/src/status.c, runtime/session.py).
+#: Parts of error messages of runs that refuse random inputs (c_runtime/src/status.c, runtime/session.py).
 _REFUSED = ("a kernel refused the values of its operands", "the run found more, or less, of", "asks for the branch")
 
 
@@ -89,7 +89,7 @@ def split(feeds: Mapping[str, np.ndarray], path: str | None) -> list[dict[str, n
 
 
 def timed_steps(session, steps: Sequence[Mapping[str, np.ndarray]]) -> tuple[list[float], dict[str, np.ndarray]]:
-    """Seconds of each run, and the outputs of all of them along a new first axis."""
+    """Runs the steps of a stream. Returns the seconds of each, and the outputs stacked along a new first axis."""
     times, results = [], []
     for feeds in steps:
         begin = time.perf_counter()
@@ -133,7 +133,7 @@ def text(report: dict) -> str:
 
 
 def _place(index: int, shape: Sequence[int]) -> str:
-    """Returns the index of an element as numpy has it; of the only axis that has several elements alone."""
+    """Returns the index of an element as numpy writes it; only that of one axis if the others have extent 1."""
     return ",".join(map(str, np.unravel_index(index, shape))) if sum(dim > 1 for dim in shape) > 1 else str(index)
 
 
@@ -143,8 +143,9 @@ def _port(port: Mapping) -> str:
 
 def seeded(ports, seed: int = 0, shapes: Mapping[str, Sequence[int] | int] = MappingProxyType({})
            ) -> dict[str, np.ndarray]:
-    """Inputs for a model, by name: what it is known to take where that is some integers (indices), 0 and 1 for masks,
-    else normally distributed floats, integers of 8 bits (quantised, pixels) from all of them, others from [0, 10).
+    """Returns random inputs for a model, by name: valid indices if a range of integers is known, 0 and 1 for masks,
+    else normally distributed floats, 8-bit integers (quantised, pixels) over their whole range, other integers in [0,
+    10).
 
     shapes: of inputs whose shape may change, or sizes of dimensions by name.
     """
@@ -167,11 +168,11 @@ def seeded(ports, seed: int = 0, shapes: Mapping[str, Sequence[int] | int] = Map
 
 
 def shapes_of(ports: Sequence[Port], given: Mapping[str, Sequence[int] | int]) -> list[tuple[int, ...]]:
-    """The shapes of the inputs of a run. given: by input, or the size of a dimension by its name; what a shape says of
-    a dimension holds for all inputs.
+    """Returns the shapes of the inputs of a run. given: shape by input, or size by name of a dimension. A dimension
+    that a shape determines has that size in all inputs.
 
     Raises:
-        ShapeError: for what is neither an input nor a dimension, and for dimensions that are not known, by their names.
+        ShapeError: for a name that is neither an input nor a dimension, and for dimensions that are not known.
     """
     inputs = {port.name: port for port in ports}
     shapes = {name: tuple(size) for name, size in given.items() if not isinstance(size, int)}
@@ -205,17 +206,19 @@ def _extent(dim: int | str, sizes: Mapping[str, int]) -> int | str:
 
 
 def random_mask(rng: np.random.Generator, shape: Sequence[int]) -> np.ndarray:
-    """0 and 1, the first of each row 1: a softmax over nothing is no number, and a causal one begins with the first."""
+    """Returns a random mask of 0 and 1 whose rows begin with 1, since a softmax over no elements is NaN, also for the
+    first query of a causal one."""
     mask = rng.integers(0, 2, shape)
     mask[..., :1] = 1
     return mask
 
 
 def with_values(feeds: Mapping[str, np.ndarray], values: Mapping[str, object]) -> dict[str, np.ndarray]:
-    """Returns the inputs, some of them of these numbers instead: one for all elements, or each in row-major order.
+    """Replaces some inputs by these numbers: one for all elements, or all of them in row-major order.
 
     Raises:
-        MegccError: for what is no input; ShapeError: for another number of them, or numbers that its type cannot hold.
+        MegccError: for a name that is not an input.
+        ShapeError: for a wrong number of values, or values that the dtype cannot represent.
     """
     result = dict(feeds)
     for name, value in values.items():
@@ -233,10 +236,10 @@ def with_values(feeds: Mapping[str, np.ndarray], values: Mapping[str, object]) -
 
 @contextmanager
 def asking_for_inputs(ports: Sequence[Port], inputs: object) -> Iterator[None]:
-    """Within it a model runs on seeded inputs, unless `inputs` are given.
+    """Explains errors of a run on random inputs within the block, unless `inputs` are given.
 
     Raises:
-        MegccError: where a kernel refuses values that were drawn, with the inputs that have to be given.
+        MegccError: if a kernel refuses random values, naming the inputs that must be given.
     """
     try:
         yield
@@ -251,7 +254,7 @@ def asking_for_inputs(ports: Sequence[Port], inputs: object) -> Iterator[None]:
 
 def read_npz(path: str | Path | Mapping[str, np.ndarray], names: Sequence[str],
              prefix: str = "in:") -> dict[str, np.ndarray]:
-    """Returns arrays by name from a .npz file, or from a mapping; the prefix may stand before the names in it.
+    """Returns arrays by name from a .npz file or a mapping, in which names may have the prefix.
 
     Raises:
         MegccError: if the file cannot be read or lacks one of the names.
@@ -284,7 +287,7 @@ def read_npz(path: str | Path | Mapping[str, np.ndarray], names: Sequence[str],
 
 
 def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """As numpy.savez, which has arguments whose names an output cannot have."""
+    """Writes arrays like numpy.savez, in which some names are impossible because they are its parameters."""
     if Path(path).is_dir():
         raise MegccError(f"{path} is a folder; give the file to write, such as {Path(path) / 'out.npz'}")
     path = str(path) if str(path).endswith(".npz") else f"{path}.npz"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The meaning of a PATH on the command line: a generated folder, its .megcc file, or an ONNX model to compile."""
+"""Interprets PATH on the command line: a generated folder, its .megcc file, or a model to compile."""
 
 from __future__ import annotations
 
@@ -50,22 +50,22 @@ def folder_of(path: str | Path, args, embed: bool | str = False, name: str | Non
         return path
     artifact = api.compile(path, args.target or "native", args.options,
                            name=identifier(name.rpartition("/")[2]) if name else "")
-    # Compiling takes a moment, building takes longer: the folder stays, so that only what changed is built again.
+    # The folder is kept, so that only changed files are built again; building takes longer than compiling.
     where = [str(path.resolve()), args.target, name, args.options, *[f"embed {embed}"] * bool(embed)]
     key = hashlib.sha256(repr(where).encode()).hexdigest()[:16]
     folder = artifact.save(paths.cache("models") / f"{artifact.name}-{key}", embed, force=True)
-    args.compiled = folder, path  # what messages say of the folder they say of the model (`cli.main`)
+    args.compiled = folder, path  # so that messages name the model instead of the folder (`cli.main`)
     return folder
 
 
 def model_of(path: str | Path, args) -> str | None:
-    """Which of the folder's models is meant: the one of --model, or the one whose .megcc file is given."""
+    """Returns which of the folder's models is meant: that of --model, or the one whose .megcc file is given."""
     return args.which or (Path(path).stem if Path(path).suffix == ".megcc" else None)
 
 
 def described(path: str, args) -> tuple[argparse.Namespace, list[tuple[str, str, CompileOptions]]]:
-    """Returns the command line with what a description of several models (`tools.config`) says of the folder, and
-    `each_model` of the description. Options of the command line override it.
+    """Returns the command line merged with the folder's settings in a description of several models (`tools.config`),
+    and the description's models as from `each_model`. Options of the command line override it.
 
     Raises:
         MegccError: as `config.read`, and if two models have the same name.
@@ -89,7 +89,7 @@ def _refuse_same_names(names: Sequence[str]) -> None:
 
 
 def each_model(args) -> list[tuple[str, str, CompileOptions]]:
-    """Path, name and options of the models of `megcc compile`; --name and --input-shapes tell them apart.
+    """Returns path, name and options of each model of `megcc compile`; --name and --input-shapes may differ for each.
 
     Raises:
         MegccError: if there are more or fewer names than models, or the same for two, or a shape is for none of them.
@@ -107,7 +107,8 @@ def each_model(args) -> list[tuple[str, str, CompileOptions]]:
 
 
 def session_of(path: str | Path, args) -> Session:
-    """Returns a session on it, built if need be; in an emulator where this machine does not run the target."""
+    """Returns a session on a model, building it if necessary; in an emulator if this machine does not run the
+    target."""
     from ..runtime.load import load
 
     return load(folder_of(path, args), args.target or None, args.cc, model_of(path, args))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`megcc verify`: one hash of what a model computes of inputs that anybody can make, on every target of its folder.
+"""`megcc verify`: computes a hash of a model's results on reproducible inputs, on every target of its folder.
 
-Inputs are not drawn by numpy, so that a device can make them too: element i of input k in run r is made of
-`mixed(i + 2^20 * k + 2^28 * r)`, see `test_input`. The hash is SHA-256 over the outputs of all runs, in their order, as
-little-endian bytes; every NaN counts as 0x7fc00000, for CPUs differ in its bits.
+Inputs do not depend on numpy's generators, so that a device can compute them too: element i of input k in run r is
+computed from `mixed(i + 2^20 * k + 2^28 * r)`, see `test_input`. The hash is SHA-256 over the outputs of all runs, in
+order, as little-endian bytes. Every NaN counts as 0x7fc00000, since CPUs differ in its bits.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ..runtime.load import load
 from ..runtime.session import Port, Session
 from ..target import TARGETS, Target
 
-#: Runs of a model that keeps states, so that they count.
+#: The number of runs of a model with states, so that these affect the hash.
 RUNS = 3
 
 
 def mixed(index: np.ndarray) -> np.ndarray:
-    """32 bits of each index: the finaliser of MurmurHash3."""
+    """Hashes each index to 32 bits, by the finaliser of MurmurHash3."""
     x = index.astype(np.uint32)
     for shift, factor in ((16, 0x85ebca6b), (13, 0xc2b2ae35)):
         x = (x ^ x >> np.uint32(shift)) * np.uint32(factor)
@@ -35,8 +35,8 @@ def mixed(index: np.ndarray) -> np.ndarray:
 
 
 def test_input(port: Port, input_index: int, run: int) -> np.ndarray:
-    """Returns an input: floats are multiples of 2^-7 in [-1, 1), bool the lowest bit, integers what the model is known
-    to take, else of 8 bits all of them, of more those from 0 to 9.
+    """Returns an input: floats are multiples of 2^-7 in [-1, 1), bool is the lowest bit, integers are in the range that
+    is known to be valid, else over the whole range for 8 bits, and from 0 to 9 for wider ones.
 
     Raises:
         MegccError: if its shape changes from run to run.
@@ -61,7 +61,7 @@ def test_input(port: Port, input_index: int, run: int) -> np.ndarray:
 
 
 def digest(session: Session) -> str:
-    """Returns the hash of what it computes, from the first states; they are these again after it."""
+    """Returns the hash of a session's results, starting from its initial states, to which it is reset afterwards."""
     found = hashlib.sha256()
     session.reset()
     for run in range(RUNS if session.kept else 1):
@@ -85,12 +85,13 @@ def verify(folder: Path, targets: Sequence[Target] = (), cc: str | None = None, 
         record: write the hashes into the manifest.
 
     Returns:
-        With `equal`: False where a hash is not the one that the manifest has for this target, or, of a model without
-        floats or compiled to be reproducible, for any.
+        A report with `equal`: whether each hash is the manifest's for this target or, for a model without floats or
+        compiled to be reproducible, that of any target.
 
     Raises:
-        MegccError: if the folder is none of ours, is not for a target, or the model's shapes change from run to run.
-        MissingTool: if none of the targets runs here; ToolError: if a build of one fails.
+        MegccError: if it is not a generated folder, is not for a target, or the model's shapes are dynamic.
+        MissingTool: if none of the targets runs here.
+        ToolError: if a build fails.
     """
     row = model_of(read_manifest(folder), model, folder)
     name, asked = row["name"], targets or [TARGETS[target] for target in row["targets"]]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`megcc bench --against`: models beside other inference engines, all of them in turn in one run.
+"""`megcc bench --against`: compares the speed of models with that of other inference engines.
 
-Every engine has a process of its own on the same processors. A round is one burst of each, the first one another each
-time, so that whatever else the machine does meets all alike; speeds are ratios inside a round.
+Every engine has a process of its own on the same processors. A round is one burst of each, in rotating order, so that
+other load of the machine affects all equally. Speeds are ratios within a round.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from .peers import ENGINES, OURS, PEERS, REFERENCE
 
 logger = logging.getLogger(__name__)
 
-#: Seconds of a burst; seconds after which a conversion, and the answer of a process, is given up.
+#: The seconds of a burst, and the timeouts of a conversion and of the answer of a process in seconds.
 BURST, CONVERSION, PATIENCE = 0.06, 900, 300
-#: A result further off than this, relative to its largest magnitude, is no result of the same model. It leaves room for
-#: quantised models, which round differently everywhere; what the error is stands in the report.
+#: The largest error, relative to the largest magnitude, of a result that counts as right. It allows for quantised
+#: models, which each engine rounds differently. The report states the errors.
 TOLERANCE = 0.1
-#: Starts peers.py without its folder as the first place where modules are looked for: ours have common names.
+#: Starts peers.py without its folder on sys.path, since our modules have common names.
 START = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
 #: Options of the command line that change what a model computes, or its interface: peers run the model as it is.
 OTHER_MODEL = ("dispatch", "inputs", "output_names", "constants", "states", "extern", "signature")
@@ -56,11 +56,11 @@ def against(models: Sequence[str | Path], args) -> dict:
 
     Args:
         args: those of the command line: against, rounds, processor, python, inputs, seed, target, cc, and `options` of
-            compiling, whose `threads` is meant for every engine.
+            compiling, whose `threads` applies to every engine.
 
     Raises:
-        MegccError: for an engine that nobody knows, for what is no ONNX file, and for options that peers do not have.
-            A failure of a single engine is no error but a gap with a reason.
+        MegccError: for an unknown engine, a model that is not an ONNX file, and options that peers lack. A failure of a
+            single engine is not an error but a gap in the report, with its reason.
     """
     models = [Path(model) for model in models]
     engines = parse_engines(args.against)
@@ -83,10 +83,10 @@ def against(models: Sequence[str | Path], args) -> dict:
 
 
 def parse_engines(text: str) -> dict[str, str]:
-    """`"onnxruntime,mine=engine.py"` as {name: the file of an engine of one's own, else ""}.
+    """Parses `"onnxruntime,mine=engine.py"` to {name: the file of a user's engine, or ""}.
 
     Raises:
-        MegccError: for an engine that nobody knows, naming those there are.
+        MegccError: for an unknown engine, listing the known ones.
     """
     engines: dict[str, str] = {}
     for word in filter(None, (word.strip() for word in text.split(","))):
@@ -105,10 +105,10 @@ def parse_engines(text: str) -> dict[str, str]:
 
 
 def parse_pythons(strings: Sequence[str], engines: Mapping[str, str]) -> dict[str, str]:
-    """`["PATH", "tvm=PATH"]` as the interpreter of each engine: this one, if nothing is said.
+    """Parses `["PATH", "tvm=PATH"]` to the Python interpreter of each engine; by default this one.
 
     Raises:
-        MegccError: for an engine that is not asked for, and a path where no program is.
+        MegccError: for an engine that is not measured, and a path that is not a program.
     """
     usual = os.environ.get("MEGCC_BENCH_PYTHON") or sys.executable
     own: dict[str, str] = {}
@@ -128,10 +128,10 @@ def parse_pythons(strings: Sequence[str], engines: Mapping[str, str]) -> dict[st
 
 
 def processors_of(args) -> list[int]:
-    """Returns those that the engines are bound to; none where the system does not bind processes.
+    """Returns the processors that the engines are bound to; [] if the system does not support that.
 
     Raises:
-        MegccError: for one that this process must not use.
+        MegccError: for a processor that this process must not use.
     """
     if not hasattr(os, "sched_getaffinity"):
         return []
@@ -145,7 +145,7 @@ def processors_of(args) -> list[int]:
 
 
 class Row:
-    """One model: its files, the processes of its engines, what they found."""
+    """The measurement of one model: its files, the processes of its engines, and their results."""
 
     def __init__(self, model: Path, name: str, args, engines: Mapping[str, str], pythons: Mapping[str, str],
                  processors: Sequence[int], scratch: Path):
@@ -175,7 +175,7 @@ class Row:
         return {**row, **standing(self.found)}
 
     def compiled(self) -> tuple[Build, int, list[Port]]:
-        """Our library of the model; the multiplications that the model has, whatever we make of it; its inputs."""
+        """Returns our library of the model, the multiply-accumulates of the unoptimised model, and its inputs."""
         graph, _ = import_model(self.model, input_shapes=self.args.options.input_shapes,
                                 dims=self.args.options.dims)
         folder = source.folder_of(self.model, self.args)
@@ -186,7 +186,7 @@ class Row:
         return built, int(macs(graph)), list(map(Port.of, model["inputs"]))
 
     def job(self, built: Build, ports: Sequence[Port]) -> dict:
-        """Makes the part of a job that is the same for all engines."""
+        """Returns the part of a job that is the same for all engines."""
         feeds = self.inputs(ports)
         np.savez(self.scratch / "inputs.npz", **feeds)
         beside = self.model.resolve().with_suffix("")
@@ -205,7 +205,7 @@ class Row:
                 "folder": str(built.folder.resolve()), "library": str(built.library.resolve())}
 
     def inputs(self, ports: Sequence[Port]) -> dict[str, np.ndarray]:
-        """Returns those of --inputs, of the file beside the model, else seeded ones."""
+        """Returns the inputs of --inputs, else of the file next to the model, else random ones by the seed."""
         beside = self.model.with_suffix(".npz")
         path = self.args.inputs or (beside if beside.exists() else None)
         if path:
@@ -213,7 +213,7 @@ class Row:
         return run.seeded(ports, self.args.seed)
 
     def workers(self, job: dict, processes: contextlib.ExitStack) -> dict[str, Process]:
-        """Returns the engines that have the model loaded and run once, with the right result."""
+        """Starts the engines. Returns those that loaded the model and ran it once with the right result."""
         right, workers = None, {}
         for name in (REFERENCE, OURS, *self.engines):
             logger.info("%s: %s", self.model, name)
@@ -231,7 +231,7 @@ class Row:
         return workers
 
     def started(self, name: str, job: dict, processes: contextlib.ExitStack) -> tuple[Process, dict]:
-        """Returns a process that has the model loaded and run once, and what it found."""
+        """Starts a process that loads the model and runs it once. Returns it and its answer."""
         job = {**job, "engine": name, "file": self.engines.get(name, ""), "result": str(self.scratch / f"{name}.npy")}
         python = self.pythons.get(name, sys.executable)
         with contextlib.closing(Process(python, "convert", job, self.scratch)) as converter:
@@ -240,7 +240,7 @@ class Row:
         return process, {**process.answer(PATIENCE), "conversion": converted["seconds"], "rounds": [], "alone": True}
 
     def round(self, workers: dict[str, Process], order: Sequence[str]) -> None:
-        """One burst of each engine."""
+        """Runs one burst of each engine."""
         for name in order:
             try:
                 said = workers[name].ask(BURST)
@@ -254,7 +254,7 @@ class Row:
 
 
 def checked(result: np.ndarray, right: np.ndarray) -> dict:
-    """Applies `judge.difference`. Gone if that is a result of something else."""
+    """Returns `judge.difference` of a result. Raises Gone if it is not a result of the same model."""
     if result.shape != right.shape and result.ndim > 2:     # channels last
         result = np.moveaxis(result, -1, 1)
     if result.size != right.size:
@@ -266,14 +266,12 @@ def checked(result: np.ndarray, right: np.ndarray) -> dict:
 
 
 def errors(found: Mapping) -> dict:
-    """Summarises the findings of `judge.difference` for the report: `error` relative to the largest, of integers
-    `share`."""
+    """Returns the part of `judge.difference` for the report: the relative `error` or, for integers, `share`."""
     return {"error": found["relative"]} if found["kind"] == "real" else {"error": None, "share": found["share"]}
 
 
 def distinct_names(models: Sequence[Path]) -> list[str]:
-    """Returns the file names without what they end in; with as much of the folders before them as tells the models
-    apart."""
+    """Returns the file names without suffixes, with as many parent folders as are needed to distinguish them."""
     resolved = [model.resolve().with_suffix("") for model in models]
 
     def name(path: Path, parts: int) -> str:
@@ -295,8 +293,8 @@ def rotated(names: Sequence[str], by: int) -> list[str]:
 
 
 def plain(model: Path, proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray], cache: Path) -> Path:
-    """Returns the model as every engine reads it: extents of inputs known, and no weights among the inputs, where old
-    files list them and nothing of them could be folded. The file itself, if it is like that."""
+    """Returns a file of the model with static input shapes and without weights among the inputs, where old files list
+    them, which prevents folding; the original file if it has neither."""
     weights = {value.name for value in proto.graph.initializer}
     weights |= {value.values.name for value in proto.graph.sparse_initializer}
     inputs = [value for value in proto.graph.input if value.name not in weights]
@@ -317,16 +315,16 @@ def plain(model: Path, proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray], 
 
 
 def level(target: str) -> str:
-    """Returns the level that an engine has to be held to; "" where it is the machine's own."""
+    """Returns the x86 level that engines are limited to, "" if it is the machine's own."""
     return "" if target in ("", "native", str(native())) else target
 
 
 class Gone(Exception):
-    """A process that will not go on: why."""
+    """Raised if the process of an engine ended or failed; the message says why."""
 
 
 class Process:
-    """One engine in a process. Its output goes to a log, the end of which explains a crash."""
+    """The process of one engine. Its output goes to a log, whose end explains a crash."""
 
     def __init__(self, python: str, what: str, job: dict, scratch: Path):
         self.log = scratch / f"{job['engine']}.{what}.log"
@@ -344,11 +342,11 @@ class Process:
             self._process.stdin.write(f"{seconds}\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass        # the answer says why
+            pass        # `answer` reports why
         return self.answer(PATIENCE)
 
     def answer(self, patience: float) -> dict:
-        """Returns the next line. Raises Gone with the engine's own reason, or with how the process ended."""
+        """Returns the next answer. Raises Gone with the engine's own reason, or with how the process ended."""
         late, begin = threading.Timer(patience, self._process.kill), time.monotonic()
         late.start()
         line = self._process.stdout.readline()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A summary of the times of `against.py`: who is the best peer, how much faster we are, the tables."""
+"""Summarises the times of `against.py`: the best peer, our relative speed, and tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .peers import OURS, REFERENCE
 
 
 def standing(engines: Mapping[str, Mapping]) -> dict:
-    """Returns the best peer by its median, and our speed relative to it: the median, least and most of the rounds'
+    """Returns the peer with the best median, and our speed relative to it: median, minimum and maximum of the rounds'
     ratios.
 
     Args:
@@ -42,7 +42,8 @@ class Table:
 
 
 def tables(report: Mapping) -> list[Table]:
-    """Latency with our speed, then errors, memory and start-up, by model and engine. Blank: nothing to say."""
+    """Returns tables by model and engine: latency with our speed, errors, memory, and start-up. Cells without data are
+    blank."""
     engines = report["engines"]
 
     def by_engine(title: str, cell: Callable[[Mapping], str]) -> Table:
@@ -72,7 +73,7 @@ def error_text(found: Mapping) -> str:
 
 
 def milliseconds(seconds: float) -> str:
-    """Three digits."""
+    """Formats seconds as milliseconds with three digits."""
     value = 1e3 * seconds
     return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}" if value > 0 else "0"
 
@@ -82,7 +83,7 @@ def speed_text(speed: Mapping | None) -> str:
 
 
 def remarks(report: Mapping) -> list[str]:
-    """Why there are gaps, a line each, and what a reader of the figures has to know."""
+    """Returns a line for each gap with its reason, and notes on the figures."""
     rows = report["rows"]
     lines = [f"{row['model']}: no {'error, for no reference' if name == REFERENCE else name}: {reason}"
              for row in rows for name, reason in row["absent"].items()]
@@ -120,7 +121,7 @@ def text(report: Mapping) -> str:
 
 
 def aligned(table: Table) -> list[str]:
-    """Columns under their heads, numbers to the right."""
+    """Formats a table in columns, with numbers aligned right."""
     cells = [table.columns, *table.rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return ["  " + "  ".join([row[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in
@@ -129,7 +130,7 @@ def aligned(table: Table) -> list[str]:
 
 
 def machine() -> str:
-    """Returns the CPU's own name, where it says it."""
+    """Returns the CPU's model name, if the system tells it."""
     info = Path("/proc/cpuinfo")
     for line in info.read_text().splitlines() if info.exists() else ():
         if line.startswith("model name"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`megcc bench`: how long a model takes, in all and by operator. The clock is read where the model runs."""
+"""`megcc bench`: times a model, in total and by operator. The clock is read where the model runs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ...runtime.wasm.browser import WebSession
 from .. import layers
 from ..run import asking_for_inputs, read_npz, seeded
 
-#: Without a number of runs: so many seconds of them, within these bounds.
+#: If no number of runs is given: the seconds to run, and the bounds of the number of runs.
 SECONDS, LEAST, MOST = 1.0, 10, 1000
-#: Runs with a look at the clock around each kernel call, at most.
+#: The most runs in which each kernel call is timed.
 WATCHED = 50
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`megcc list kernels --op`: what could realise one operator on given shapes, at which cost, and how fast it is."""
+"""`megcc list kernels --op`: the candidate kernels of one operator on given shapes, with their costs and times."""
 
 from __future__ import annotations
 
@@ -86,7 +86,8 @@ def _declaration(kind: str) -> type[Operator]:
 
 
 def _attributes(declaration: type[Operator], text: str) -> Attrs:
-    """Returns the operator's attributes with what the text changes, each of the kind that test cases have."""
+    """Returns the attributes of the operator's first test case, changed by the text; values have the types of test
+    cases."""
     known: dict[str, list] = {}
     for case in declaration.cases:
         for name, value in case.attrs.items():
@@ -103,8 +104,8 @@ def _attributes(declaration: type[Operator], text: str) -> Attrs:
 
 
 def _value(name: str, text: str, used: Sequence) -> object:
-    """Returns a value of the same type, and length if all have the same, as those that are used in the operator's
-    cases."""
+    """Parses a value to the type of those used in the operator's test cases, and to their length if all have the same.
+    """
     like = next((value for value in used if value is not None), None)
     try:
         if isinstance(like, (tuple, list)):
@@ -125,7 +126,7 @@ def _written(value: object) -> str:
 
 
 def _graph(declaration: type[Operator], shapes: Sequence[str], weights: Sequence[str], attrs: Attrs) -> Graph:
-    """One operator; operands that are weights hold seeded random numbers."""
+    """Returns a graph of one operator; operands that are weights are seeded random constants."""
     names = [operand.rstrip("?*") for operand in declaration.operands]
     fewest = sum(not operand.endswith(("?", "*")) for operand in declaration.operands)
     given = [*shapes, *weights]
@@ -158,7 +159,7 @@ def _type(text: str, dtype: str) -> TensorType:
 
 
 def _random(types: Mapping[str, TensorType]) -> dict[str, np.ndarray]:
-    """Normally distributed floats, and integers of 0 and 1, which are indices of nearly everything."""
+    """Returns normally distributed floats, and integers 0 and 1, which are valid indices nearly everywhere."""
     generator, arrays = np.random.default_rng(len(types)), {}
     for name, type_ in types.items():
         dtype = np.dtype(type_.dtype)
@@ -168,7 +169,7 @@ def _random(types: Mapping[str, TensorType]) -> dict[str, np.ndarray]:
 
 
 def _refused(site: Site, accepted: set[str]) -> dict[str, str]:
-    """Why the other kernels of the operator are no candidates, in the first of their layouts."""
+    """Returns why the operator's other kernels are not candidates, in the first of their layouts."""
     found = {}
     for kernel in kernels_of(site.kind):
         if kernel.name not in accepted:
@@ -178,7 +179,7 @@ def _refused(site: Site, accepted: set[str]) -> dict[str, str]:
 
 
 def _code_bytes(specs: Sequence[KernelSpec], target, cc: str | None, needed: bool) -> dict[KernelSpec, int]:
-    """Returns bytes of the machine code; none without a compiler for the target, unless one is needed."""
+    """Returns the bytes of machine code by kernel; {} without a compiler for the target, unless it is needed."""
     try:
         with compiled_kernels(specs, target, cc) as (_, _, made):
             return {spec: elf.total(path).text for spec, path in made.items() if isinstance(path, Path)}
@@ -189,15 +190,16 @@ def _code_bytes(specs: Sequence[KernelSpec], target, cc: str | None, needed: boo
 
 
 def network_around(graph: Graph, target) -> int:
-    """Returns bytes of weights of a network that has this operator. Weights that the second cache does not hold are
-    taken for those of a large one, so that they come from memory; smaller ones stay in the caches."""
+    """Returns the bytes of weights to assume for a network with this operator. If its weights exceed the L2 cache, a
+    large network is assumed, so that they come from memory; smaller weights stay in the caches."""
     own = network_bytes(graph)
     return MOST_COPIED if own > target.l2 else own
 
 
 def _times(graph: Graph, op: Op, found: Sequence[Candidate], target, cc: str | None,
            network: int) -> dict[KernelSpec, float | str]:
-    """Microseconds of a call, or why there is no time, by kernel. Each result is compared with numpy's."""
+    """Returns kernel -> microseconds of a call, or the reason why there is no time. Results are compared with
+    numpy's."""
     runner = LocalRunner()
     runner.require(target)
     values = _random({name: graph.types[name] for name in graph.inputs})
@@ -238,7 +240,7 @@ def _row(candidate: Candidate, code: Mapping, times: Mapping, chosen: bool) -> d
 
 
 def _pack_name(pack: tuple) -> str:
-    """`conv_oihw(16,1)`: the packer (kernels/packing.py) and its arguments."""
+    """Returns the packer (kernels/packing.py) and its arguments as text, such as `conv_oihw(16,1)`."""
     return f"{pack[0]}({','.join(map(str, pack[1:]))})" if len(pack) > 1 else pack[0]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inference engines after three methods, and the process that one of them is measured in.
+"""Adapters for other inference engines with a common interface, and the process in which one of them is measured.
 
     python peers.py convert JOB     makes the engine's own file of the model, where it has a format of its own
     python peers.py measure JOB     loads that, runs it once; then a burst for each line on stdin: seconds of it
@@ -29,7 +29,7 @@ import numpy as np
 
 
 class Absent(Exception):
-    """The engine is not installed, or does not take this model: why."""
+    """Raised if the engine is not installed, or does not support the model; the message says why."""
 
 
 class Engine:
@@ -61,7 +61,7 @@ class Engine:
             raise Absent(f"not installed: pip install {self.package}") from None
 
     def is_held(self) -> bool:
-        """Whether it keeps to the level that is asked for."""
+        """Whether the engine is limited to the requested x86 level."""
         return not self.job.level or self.job.level in self.held
 
     def environment(self) -> dict[str, str]:
@@ -69,14 +69,14 @@ class Engine:
         return self.held.get(self.job.level, {})
 
     def convert(self, folder: Path) -> None:
-        """Makes the engine's own files in an empty folder; afterwards they are in `self.folder`."""
+        """Writes the engine's own files into an empty folder, which is `self.folder` later."""
 
     def load(self) -> Callable[[], object]:
-        """Returns the model ready to run, its inputs bound; returns what runs it once."""
+        """Loads the model and binds its inputs. Returns the function that runs it once."""
         raise NotImplementedError
 
     def output(self) -> np.ndarray:
-        """The first output of the last run."""
+        """Returns the first output of the last run."""
         raise NotImplementedError
 
 
@@ -104,8 +104,8 @@ class OnnxRuntime(Engine):
 
 
 class Reference(OnnxRuntime):
-    """The reference for results. With its optimiser on, ONNX Runtime is not always right: it folds pads of zeros into
-    maximum pools."""
+    """ONNX Runtime without optimisation, the reference for results. With its optimiser it is not always right: it folds
+    zero padding into max pools."""
 
     optimised = False
 
@@ -129,7 +129,8 @@ class OpenVino(Engine):
 
 
 class Ncnn(Engine):
-    """Converted by pnnx from TorchScript where that lies beside the model (.pt): it reads that best; else from ONNX."""
+    """ncnn, with the model converted by pnnx: from TorchScript, which it supports best, if a .pt file is next to the
+    model; else from ONNX."""
 
     package = module = "ncnn"
 
@@ -176,7 +177,7 @@ class Ncnn(Engine):
 
 
 class LiteRt(Engine):
-    """There is no light converter from ONNX: the user's own .tflite beside the model is taken."""
+    """LiteRT. There is no light converter from ONNX, so the user's .tflite file next to the model is used."""
 
     package, module = "ai-edge-litert", "ai_edge_litert.interpreter"
 
@@ -203,7 +204,7 @@ class Mnn(Engine):
     held = {"x86-64-v3": {}}        # its wheels have no code for AVX-512
 
     def convert(self, folder):
-        # Not by the command mnnconvert: that installs a package for telemetry and reports what is converted.
+        # Not the command mnnconvert, which installs a telemetry package and reports conversions.
         run_tool([sys.executable, "-c", "import sys, _tools; _tools.mnnconvert(sys.argv)", "-f", "ONNX",
                   "--modelFile", str(Path(self.job.model).resolve()), "--MNNModel", "model.mnn", "--bizCode", "MNN"],
                  folder)
@@ -234,7 +235,7 @@ class Mnn(Engine):
 
 
 class Tvm(Engine):
-    """TVM's own default build: what a user of it has without tuning."""
+    """TVM's default build, without tuning."""
 
     package, module = "apache-tvm", "tvm"
 
@@ -269,7 +270,7 @@ class Tvm(Engine):
 
 
 class Megcc(Engine):
-    """Ours: the library `job.library` that was built of `job.folder` for `job.target`, as any program loads it."""
+    """Our engine: the library `job.library` that was built from `job.folder` for `job.target`."""
 
     module = "tvm_megcc.runtime.native"
 
@@ -295,8 +296,8 @@ ENGINES = {**PEERS, OURS: Megcc, REFERENCE: Reference}
 
 
 def engine_class(name: str, file: str) -> type[Engine]:
-    """Returns the engine of this name, or the class `Engine` of a file that somebody wrote; to that we are the module
-    peers."""
+    """Returns the engine of this name, or the class `Engine` of a user's file, which can import this module as
+    `peers`."""
     if not file:
         return ENGINES[name]
     sys.modules["peers"] = sys.modules[__name__]
@@ -307,7 +308,7 @@ def engine_class(name: str, file: str) -> type[Engine]:
 
 
 def program(name: str) -> str:
-    """Returns a command of the environment of this interpreter, else of the PATH."""
+    """Returns the path of a command, from this interpreter's environment or else from PATH."""
     found = shutil.which(name, path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if not found:
         raise Absent(f"there is no {name}: pip install {name}")
@@ -315,7 +316,9 @@ def program(name: str) -> str:
 
 
 def run_tool(command: list[str], folder: Path) -> None:
-    """Runs a converter. Its output goes to the log. Its exit status is ignored: some crash when all is written."""
+    """Runs a converter. Its output goes to the log. Its exit status is ignored, since some crash after writing all
+    files.
+    """
     done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
     print(f"{Path(command[0]).name} ended with {done.returncode}", file=sys.stderr, flush=True)
 
@@ -328,7 +331,7 @@ def _digest(data: bytes) -> str:
 
 
 def convert(engine: Engine) -> dict:
-    """Conversions are kept: they take from a second to a minute."""
+    """Converts the model. The result is cached, since a conversion takes from a second to a minute."""
     if engine.folder.exists() or type(engine).convert is Engine.convert:
         return {"seconds": 0.0}
     started = time.perf_counter()
@@ -343,7 +346,8 @@ def convert(engine: Engine) -> dict:
 
 
 def measure(engine: Engine) -> tuple[dict, Callable[[], object]]:
-    """Load time, time to the first result, memory over what the interpreter has with the engine imported."""
+    """Returns load time, time to the first result, and memory in addition to the interpreter with the engine imported;
+    and the function that runs the model."""
     importlib.import_module(engine.module or "numpy")
     bare = resident("VmRSS")
     started = time.perf_counter()
@@ -357,7 +361,7 @@ def measure(engine: Engine) -> tuple[dict, Callable[[], object]]:
 
 
 def resident(what: str) -> int | None:
-    """Returns bytes of memory: VmRSS now, VmHWM at most since it was last asked for VmRSS. None where there is no
+    """Returns bytes of memory: VmRSS, the current ones, or VmHWM, the peak since the last query of VmRSS. None without
     /proc."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
@@ -369,8 +373,7 @@ def resident(what: str) -> int | None:
 
 
 def burst(run: Callable[[], object], seconds: float, most: int = 5000) -> list[float]:
-    """Returns the seconds of each inference, after one that warms up. At least three, but of those that take for
-    ever."""
+    """Returns the seconds of each inference, after one warm-up: at least three, fewer if one takes very long."""
     times: list[float] = []
     clock = time.perf_counter
     begin = clock()
@@ -386,8 +389,8 @@ def burst(run: Callable[[], object], seconds: float, most: int = 5000) -> list[f
 
 @contextmanager
 def undisturbed() -> Iterator[bool]:
-    """Puts all threads of this process into a real-time class, before which other programs wait; yields whether that
-    is permitted."""
+    """Puts all threads of this process into a real-time scheduling class, which has priority over other programs.
+    Yields whether that is permitted."""
     try:
         _schedule("SCHED_FIFO", 1)
     except (OSError, AttributeError):

@@ -20,11 +20,12 @@ from ...ir.streams import Streamed
 from ...runtime.device import DeviceSession
 from ..run import asking_for_inputs, read_npz, seeded
 
-#: Seconds of blocks without a pause, and seconds of the pause: Linux stops real-time threads that never sleep.
+#: The seconds of blocks without a pause, and those of the pause, since Linux throttles real-time threads that never
+#: sleep.
 BURST, PAUSE = 0.1, 0.02
 #: Priority in the class SCHED_FIFO.
 PRIORITY = 50
-#: The goal: a block takes at most so many times the median. And the sample rate that is assumed for audio, in Hz.
+#: The goal for the slowest block, as a multiple of the median; the sample rate that is assumed for audio, in Hz.
 GOAL, RATE = 1.3, 48_000
 _MCL_CURRENT_FUTURE = 3
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`megcc bench` of a microcontroller: what a run takes in the emulator. Instructions, no time: an emulator has none."""
+"""`megcc bench` for a microcontroller: counts the instructions of a run in the emulator, which has no meaningful
+time."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from ...runtime.emulator.run import EmulatedSession
 from ..layers import KERNEL, NAME
 from ..run import asking_for_inputs, read_npz, seeded
 
-#: Files that the text lists.
+#: The most files that the text lists.
 FILES = 8
 
 
@@ -47,7 +48,7 @@ def bench(session: EmulatedSession, inputs: str | None = None, seed: int = 0) ->
 
 
 def stack_of(image: Path) -> calls.Deepest | None:
-    """Returns the compiler's figures for the stack; None if it says nothing."""
+    """Returns the compiler's figures for the stack; None if there are none."""
     graph = image.with_suffix(calls.ENDING)
     said = graph.read_text() if graph.exists() else ""
     return calls.deepest(said) if said else None

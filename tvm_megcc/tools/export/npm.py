@@ -22,9 +22,9 @@ from ...runtime.toolchain import find_compiler
 from ...target import TARGETS, Target
 from ...version import VERSION
 
-#: The names that npm takes: https://docs.npmjs.com/cli/configuring-npm/package-json#name
+#: Valid npm names: https://docs.npmjs.com/cli/configuring-npm/package-json#name
 _NAME = re.compile(r"(@[a-z0-9-][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*", re.ASCII)
-#: Names that npm gives to no new package: those of node's own modules, and two of files.
+#: Names that npm does not allow for new packages: those of node's own modules, and two file names.
 _RESERVED = set("""node_modules favicon.ico assert async_hooks buffer child_process cluster console constants crypto
     dgram diagnostics_channel dns domain events fs http http2 https inspector module net os path perf_hooks process
     punycode querystring readline repl stream string_decoder sys timers tls trace_events tty url util v8 vm wasi
@@ -91,8 +91,8 @@ def _target(folder: Path, row: Mapping, asked: str | None) -> Target:
 
 def _module(folder: Path, row: Mapping, target: Target, cc: str | None, source: str,
             functions: Sequence[str]) -> bytes:
-    """Returns the module: the folder's C and `source`, without a C library, and so without imports; it exports
-    `functions`."""
+    """Compiles the folder's C code and `source` to a WebAssembly module, without a C library and therefore without
+    imports, that exports `functions`."""
     with building_in(folder), tempfile.TemporaryDirectory() as aside:
         compiler, name = find_compiler(target, cc), row["name"]
         shim = Path(aside) / "web.c"
@@ -102,7 +102,7 @@ def _module(folder: Path, row: Mapping, target: Target, cc: str | None, source: 
         made = objects.compile_all([*c_sources(folder), shim], flags)
         exported = [f"-Wl,--export={name}_block_{function}" for function in functions]
         output = Path(aside) / f"{name}.wasm"
-        # Below the data, the stack cannot grow into it. Zig does so by itself, and refuses to be told.
+        # With the stack below the data it cannot overwrite them. Zig does so by default and rejects the option.
         stack = ("-Wl,-z,stack-size=65536", *(() if "zig" in str(compiler) else ("-Wl,--stack-first",)))
         link(compiler, (*target.cflags, "-nostdlib", "-Wl,--no-entry", "-Wl,--gc-sections", "-Wl,--strip-all",
                         *stack, "-Wl,--export=__heap_base", *exported), made, output)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`megcc export`: a generated folder as a package of a build system or a language."""
+"""`megcc export`: writes a generated folder as a package for a build system or a language."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from ...errors import MegccError, refused_by_system
 from ...target import machine
 from . import npm, tvm_ffi, wheel
 
-#: Systems whose packages have something built in them, and what `megcc export` writes for them.
+#: Systems whose packages contain compiled code -> what `megcc export` writes for them.
 BUILT = {"npm": "an ES module with the network in WebAssembly",
          "wheel": "a Python package with the network compiled in",
          "tvm-ffi": "a library of functions for TVM's FFI"}
 SYSTEMS = {**sources.SYSTEMS, **BUILT}
-#: The default target of a system; portable where the system has many CPUs.
+#: The default target of a system; portable C if the system supports many CPUs.
 TARGETS = {"zephyr": "c", "esp-idf": "c", "arduino": "c", "platformio": "c", "cmake": "c", "cmsis-pack": "cortex-m4",
            "stm32cube": "cortex-m4", "mlperf-tiny": "cortex-m4",
            "npm": "wasm32-simd128", "rust": "x86-64-v3,arm64,c", "cpp": "x86-64-v3,arm64,c",
            "go": "x86-64-v3,arm64,c", "android": "arm64,arm64-v82,armv7,x86-64",
            "swift": "arm64,arm64-v82,x86-64,x86-64-v3", "wheel": wheel.TARGETS_OF.get(machine(), "native"),
            "tvm-ffi": wheel.TARGETS_OF.get(machine(), "native")}
-#: Those that have the weights in a file of their own.
+#: Systems whose packages have the weights in a separate file.
 BESIDE = {"wheel"}
 
 
 def embedding(system: str, asked: str | None) -> bool | str:
-    """How a model that is compiled for the system is embedded (`codegen.bundle`), where nothing else is asked for."""
+    """Returns how a model for the system is embedded (`codegen.bundle`), by default or as asked for."""
     if system in BESIDE:
         return False
     return asked or (TEXT if system in (*sources.TEXT_ONLY, "npm", "mlperf-tiny") else AUTO)

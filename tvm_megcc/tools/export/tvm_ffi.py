@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`megcc export --for tvm-ffi`: a generated folder as a shared library that `tvm_ffi.load_module` takes, with examples
+"""`megcc export --for tvm-ffi`: writes a generated folder as a shared library for `tvm_ffi.load_module`, with examples
 in Python, C++ and Rust."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...runtime.toolchain import find_compiler
 from ...target import TARGETS, Target
 from ...version import VERSION
 
-#: Machines that TVM's FFI is published for, and that have an operating system with shared libraries in ELF.
+#: Machines for which TVM's FFI is published, and whose shared libraries are ELF files.
 MACHINES = ("x86_64", "aarch64")
 #: DLPack's codes of element types, by numpy's kind.
 CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
@@ -78,14 +78,15 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: s
 
 
 def _description(row: Mapping) -> str:
-    """JSON: what the function `describe` says."""
+    """Returns the JSON text that the function `describe` returns."""
     return json.dumps({"name": row["name"], "generator": f"tvm_megcc {VERSION}", "targets": row["targets"], **{
         end: [{key: port[key] for key in ("name", "dtype", "shape", "quant") if key in port} for port in row[end]]
         for end in ("inputs", "outputs")}}, ensure_ascii=True)
 
 
 def _library(folder: Path, row: Mapping, target: Target, cc: str | None, both: tuple[list[Port], list[Port]]) -> bytes:
-    """Returns the folder's C and what TVM's FFI calls, linked; libtvm_ffi is in the process that loads it."""
+    """Compiles the folder's C code and the entry for TVM's FFI to a shared library. It does not link libtvm_ffi, which
+    the loading process has."""
     name, container = row["name"], read_container(folder, row["name"], target)
     model = {"name": name, "size": len(container), "ranges": "", "digest": hashlib.sha256(container).hexdigest()}
     functions = [{"symbol": "run", "name": name, "profile": "profile", "model": 0}]

@@ -28,8 +28,8 @@ from ...runtime.toolchain import find_compiler
 from ...target import TARGETS, Target
 from ...version import VERSION
 
-#: Machines, and the tags of systems whose Python takes the package. The library asks nothing of the C library but
-#: memcpy and its kin, of no particular version, so that the oldest will do, and musl too.
+#: Machines -> the platform tags of the wheel. The library needs only memcpy and similar functions of the C library, in
+#: any version, so it works with the oldest glibc and with musl.
 _TAGS = {"x86_64": "manylinux_2_17_x86_64.manylinux2014_x86_64.musllinux_1_1_x86_64",
          "aarch64": "manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64",
          "arm": "manylinux_2_17_armv7l.manylinux2014_armv7l.musllinux_1_1_armv7l",
@@ -89,13 +89,14 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: s
 
 
 def _library(folder: Path, row: Mapping, target: Target, cc: str | None, source: str) -> bytes:
-    """Returns the folder's C and `source`, linked without a C library: the process that loads it has one."""
+    """Compiles the folder's C code and `source` to a shared library. It does not link a C library, since the loading
+    process has one."""
     with building_in(folder), tempfile.TemporaryDirectory() as aside:
         compiler = find_compiler(target, cc)
         shim = Path(aside) / "wheel.c"
         shim.write_text(source)
         objects = Objects(folder, folder / "build" / target.name / "wheel", compiler)
-        # The container lies beside the library.
+        # The container is a separate file next to the library.
         sources = [path for path in c_sources(folder) if path.name != f"{row['name']}_data.c"]
         made = objects.compile_all([*sources, shim], (*CFLAGS, *target.cflags, *profile([row], embedded=True), "-fPIC"))
         output = Path(aside) / "network.so"

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Language models: compiled with their tokenizer, asked for text."""
+"""Language models: compilation with their tokenizer, and text generation."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast a compiled language model is: tokens a second of a prompt and of a text, memory, and what loading takes."""
+"""Measures a compiled language model: tokens per second of prefill and decoding, memory, and load time."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .model import LanguageModel
 class Speed:
     """Figures of a language model on this machine.
 
-    threads: workers of a run, those it was compiled for where nobody says how many. load: seconds from a built folder
-    to a model that can be asked, tokenizer included. prefill, decode: tokens a second, medians of some sequences: of a
-    prompt of `prompt` tokens, and of `tokens` after it, one by one. weights, arena: bytes of the network. resident:
-    bytes of memory of the process after the last token; None where the system does not say.
+    threads: workers of a run; by default those it was compiled for. load: seconds to load a built folder, tokenizer
+    included. prefill, decode: tokens per second, medians of some sequences: for a prompt of `prompt` tokens, and for
+    `tokens` after it, one by one. weights, arena: bytes of the network. resident: bytes of memory of the process after
+    the last token; None if the system does not tell.
     """
 
     threads: int
@@ -39,16 +39,16 @@ class Speed:
 
 def measure(folder: str | Path, target: str | None = None, threads: int | None = None, prompt: int = 128,
             tokens: int = 64, repeats: int = 3) -> Speed:
-    """Reads prompts of drawn tokens with a model, and generates the likeliest text after them.
+    """Measures a model with prompts of random tokens, after which the most likely tokens are generated.
 
     Args:
         threads: of a run, as of `tvm_megcc.load`.
         prompt, tokens: of a sequence; repeats: sequences, after a short one that is not counted.
 
     Raises:
-        MegccError: where there is no room for so many tokens, and as `LanguageModel`.
+        MegccError: if the context is too short for so many tokens, and as `LanguageModel`.
     """
-    LanguageModel(folder, target, threads).session.close()  # builds it, if it is not yet
+    LanguageModel(folder, target, threads).session.close()  # so that it is built already
     begin = time.perf_counter()
     model = LanguageModel(folder, target, threads)
     load = time.perf_counter() - begin

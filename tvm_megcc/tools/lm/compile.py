@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GGUF file compiled into a folder of C with its tokenizer beside it."""
+"""Compiles a GGUF file into a generated folder, with its tokenizer."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ...options import CompileOptions
 from .model import SETTINGS, TOKENIZER, Settings
 from .tokenizer import tokenizer_of
 
-#: New tokens that a run takes at most, where nobody says how many.
+#: The default of the most new tokens in a run.
 PROMPT = 64
-#: Control tokens that end what a model says in a conversation.
+#: Control tokens that end an answer in a conversation.
 _ENDS = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>")
 
 
@@ -33,10 +33,10 @@ def compile_model(path: str | Path, output: str | Path = "", target: str = "nati
     Args:
         path: a GGUF file.
         output: the folder; default is the file's name with `_megcc`.
-        options: how it is compiled, but for its dimensions and bounds.
-        context: tokens there is room for; default is what the model was trained for, 2048 at most.
-        prompt: new tokens of a run at most: a prompt is read so many at a time; default is 64, the context at most.
-        force: replace an existing folder whatever is in it.
+        options: options of compilation, except dimensions and bounds.
+        context: capacity of the KV cache in tokens; default is the model's trained context, at most 2048.
+        prompt: the most new tokens in a run, in which a prompt is read; default is 64, at most the context.
+        force: replace an existing folder whatever it contains.
 
     Raises:
         MegccError: for another file, a tokenizer that is not supported, and as `tvm_megcc.compile`.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compiled language model: text in, text out, a piece at a time."""
+"""Runs a compiled language model, and generates text piece by piece."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from ...frontends.contents import is_gguf
 from ...frontends.gguf.transformer import LOGITS, TOKENS
 from .sampling import Sampling, choose
 
-#: Files of a generated folder that a language model has besides.
+#: The additional files in the generated folder of a language model.
 TOKENIZER, SETTINGS = "language_model/tokenizer.json", "language_model/settings.json"
-#: A character of which some bytes are still to come, as the decoder shows it.
+#: The character that the decoder shows if some bytes of a character are still missing.
 _INCOMPLETE = "\ufffd"
 
 
 @dataclass
 class Figures:
-    """Tokens and seconds of an answer: of reading the prompt, and of generating."""
+    """Tokens and seconds of an answer, for reading the prompt and for generating."""
 
     prompt_tokens: int = 0
     prompt_seconds: float = 0.0
@@ -40,10 +40,10 @@ class Figures:
 
 @dataclass(frozen=True)
 class Settings:
-    """Facts about a language model that its network does not have.
+    """Settings of a language model besides its network.
 
-    context: tokens there is room for. prompt: new tokens that a run takes at most. bos: token before every text,
-    -1 for none. ends: tokens that end a text. chat_template: in Jinja, "" for none.
+    context: capacity of the KV cache in tokens. prompt: the most new tokens in a run. bos: token before every text, -1
+    for none. ends: tokens that end a text. chat_template: in Jinja, "" for none.
     """
 
     context: int
@@ -64,7 +64,7 @@ class LanguageModel:
     ...     print(piece, end="")
 
     Raises:
-        MegccError: where the folder has no language model, or a tool is missing.
+        MegccError: if the folder has no language model, or a tool is missing.
     """
 
     def __init__(self, folder: str | Path, target: str | None = None, threads: int | None = None):
@@ -75,38 +75,38 @@ class LanguageModel:
         self.figures = Figures()
 
     def reset(self) -> None:
-        """Begins anew: the next text has nothing before it."""
+        """Resets the KV cache, so that the next text has nothing before it."""
         self.session.reset()
         self.tokens = []
 
     def encode(self, text: str) -> list[int]:
-        """Tokens of a text, the model's first one in front where there is nothing before it."""
+        """Returns the tokens of a text, after the model's first token (bos) if nothing was read before."""
         first = [self.settings.bos] if self.settings.bos >= 0 and not self.tokens else []
         found = self.tokenizer.encode(text, add_special_tokens=False).ids
         return found if found[:1] == first else first + found
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """Returns the text that a conversation is to the model, ready for its answer.
+        """Formats a conversation by the model's chat template, ready for the model's answer.
 
         Args:
             messages: dictionaries with `role` ("system", "user", "assistant") and `content`.
 
         Raises:
-            MegccError: where the model has no chat template, or that refuses the messages.
+            MegccError: if the model has no chat template, or it refuses the messages.
         """
         return _rendered(self.settings.chat_template, messages)
 
     def generate(self, prompt: str, max_tokens: int = 256, sampling: Sampling | None = None,
                  stop: Sequence[str] = ()) -> Iterator[str]:
-        """Goes on after what the model has read so far with the prompt, and gives what it says, a piece at a time.
+        """Reads the prompt after everything read so far, and yields the generated text piece by piece.
 
         Args:
-            max_tokens: how many tokens are generated at most; the end of the context ends it too.
-            sampling: how tokens are chosen; the likeliest ones by default.
-            stop: strings that end it; they are not part of it.
+            max_tokens: the most tokens to generate; the end of the context ends the text too.
+            sampling: how tokens are chosen; by default always the most likely one.
+            stop: strings that end the text and are not part of it.
 
         Raises:
-            MegccError: where there is no room for the prompt.
+            MegccError: if the prompt does not fit in the context.
         """
         sampling = sampling or Sampling()
         generator, found, given, text = sampling.generator(), [], "", ""
@@ -135,10 +135,10 @@ class LanguageModel:
             yield text[len(given):]
 
     def read(self, tokens: Sequence[int]) -> np.ndarray:
-        """Logits [vocabulary] of the token after these, which the model reads after what it has read so far.
+        """Reads tokens after everything read so far. Returns the logits [vocabulary] of the next token.
 
         Raises:
-            MegccError: for no tokens, and for more than there is room for.
+            MegccError: for no tokens, and for more than fit in the context.
         """
         room = self.settings.context - len(self.tokens)
         if not tokens:
@@ -156,15 +156,15 @@ class LanguageModel:
 
 
 def _begun(text: str, stop: Sequence[str]) -> int:
-    """How many characters at the end of a text may become one of `stop`."""
+    """Returns the number of characters at the end of a text that may be the beginning of one of `stop`."""
     return max((count for each in stop for count in range(1, len(each)) if text.endswith(each[:count])), default=0)
 
 
 def _read(folder: Path):
-    """Settings and tokenizer of a folder, which is as hostile as any file.
+    """Reads settings and tokenizer of a folder; the files are not trusted.
 
     Raises:
-        MegccError: where they are missing or damaged.
+        MegccError: if they are missing or damaged.
     """
     if not (folder / SETTINGS).is_file():
         if is_gguf(folder):
@@ -189,7 +189,7 @@ def _read(folder: Path):
 
 
 def _rendered(template: str, messages: Sequence[Mapping[str, str]]) -> str:
-    """The template comes with the model: it runs in a sandbox."""
+    """Renders a chat template, in a sandbox, since it comes with the model."""
     import jinja2
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The choice of the next token from logits."""
+"""Chooses the next token from logits."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ...errors import MegccError
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen. With a temperature of 0 it is the likeliest one.
+    """How the next token is chosen. With a temperature of 0 it is the most likely one.
 
-    temperature: logits are divided by it. top_k: only so many of the likeliest tokens, 0 for all. top_p: only the
-    likeliest ones that have this probability together ("The Curious Case of Neural Text Degeneration", Holtzman et
-    al., 2020). min_p: only those that have this part of the likeliest one's probability. repetition_penalty: logits of
-    tokens that were there are divided by it, negative ones multiplied ("CTRL", Keskar et al., 2019). seed: of the
-    draws; the generator counts (Philox), so the same logits and seed give the same tokens on every machine.
+    temperature: logits are divided by it. top_k: the number of most likely tokens to choose from, 0 for all. top_p:
+    only the most likely tokens with this total probability ("The Curious Case of Neural Text Degeneration", Holtzman et
+    al., 2020). min_p: only tokens with at least this fraction of the highest probability. repetition_penalty: positive
+    logits of earlier tokens are divided by it, negative ones multiplied ("CTRL", Keskar et al., 2019). seed: of the
+    random generator, which is counter-based (Philox): the same logits and seed give the same tokens on every machine.
 
     Raises:
         MegccError: for a number out of its range.
@@ -49,7 +49,7 @@ def choose(logits: np.ndarray, before: Sequence[int], sampling: Sampling, genera
 
     Args:
         logits: float [vocabulary].
-        before: tokens that were there, for the penalty.
+        before: earlier tokens, for the repetition penalty.
     """
     logits = logits.astype(np.float64)
     if sampling.repetition_penalty != 1 and before:

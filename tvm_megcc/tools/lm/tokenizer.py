@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tokenizer of a GGUF file, made with the package tokenizers."""
+"""Builds the tokenizer of a GGUF file with the package tokenizers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 _APOSTROPHES = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _WORDS = r"|[^\r\n\p{L}\p{N}]?\p{L}+|"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-#: How a text is split before pairs are merged (tokenizer.ggml.pre): a regular expression, "" for GPT-2's.
+#: Pre-tokenizer (tokenizer.ggml.pre) -> the regular expression that splits a text before merging, "" for GPT-2's.
 SPLITS = {
     "default": "", "gpt-2": "", "phi-2": "",
     "llama-bpe": _APOSTROPHES + _WORDS + r"\p{N}{1,3}" + _REST,
     "qwen2": _APOSTROPHES + _WORDS + r"\p{N}" + _REST,
 }
-#: GPT-2's, digits one by one.
+#: Pre-tokenizers that are GPT-2's with single digits.
 _SINGLE_DIGITS = ("smollm", "refact", "starcoder", "command-r")
 _CONTROL, _USER_DEFINED = 3, 4
 
@@ -31,7 +31,7 @@ def tokenizer_of(metadata: Mapping[str, object]) -> Tokenizer:
     """Returns the tokenizer that a file's metadata describe.
 
     Raises:
-        MegccError: where they describe none, or a kind that is not supported.
+        MegccError: if they describe none, or a kind that is not supported.
     """
     try:
         import tokenizers
@@ -53,10 +53,10 @@ def tokenizer_of(metadata: Mapping[str, object]) -> Tokenizer:
 
 
 def _list(metadata: Mapping[str, object], name: str, kind: type) -> list[Any]:
-    """Returns an array of the tokenizer's.
+    """Returns an array of the tokenizer's metadata. kind: the type of its elements.
 
     Raises:
-        MegccError: where it is none of strings or of numbers.
+        MegccError: if it is missing or of another type.
     """
     value = metadata.get(f"tokenizer.ggml.{name}")
     items = value.tolist() if isinstance(value, np.ndarray) else value
@@ -67,7 +67,7 @@ def _list(metadata: Mapping[str, object], name: str, kind: type) -> list[Any]:
 
 
 def _byte_level(tokens: Sequence[str], metadata: Mapping[str, object]) -> Tokenizer:
-    """Returns the pairs of bytes, as GPT-2 has them."""
+    """Returns a byte-level BPE tokenizer, as GPT-2's."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
     split = metadata.get("tokenizer.ggml.pre", "default")
@@ -94,8 +94,8 @@ def _byte_level(tokens: Sequence[str], metadata: Mapping[str, object]) -> Tokeni
 
 
 def _sentence_piece(tokens: Sequence[str], metadata: Mapping[str, object]) -> Tokenizer:
-    """SentencePiece's BPE: of all pairs that make a token, the one with the best score is merged first; what is no
-    token becomes its bytes."""
+    """Returns SentencePiece's BPE: among all pairs that form a token, the one with the best score is merged first.
+    Characters without a token become bytes."""
     from tokenizers import Tokenizer, decoders, models, normalizers
 
     scores = _list(metadata, "scores", float)

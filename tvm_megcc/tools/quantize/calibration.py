@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples for `megcc quantize`: a .npz file, arrays or a folder of images, as the network takes them."""
+"""Reads samples for `megcc quantize` from a .npz file, arrays or a folder of images, and converts them to inputs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ...passes.canonicalize.preprocess import Input, convert_inputs
 from ...runtime import reference
 from ..run import read_npz
 
-#: Endings of the images of a folder.
+#: Suffixes of images.
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
-#: Arrays beside the inputs that hold the class of each sample.
+#: Names of arrays with the class of each sample.
 LABELS = ("labels", "label")
 
 Arrays = dict[str, np.ndarray]
@@ -26,7 +26,8 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Samples:
-    """feeds: inputs of the network, a dictionary a sample. labels: the class of each, where they were given."""
+    """Samples. feeds: the network's inputs, a dictionary for each sample. labels: the class of each, None if not
+    given."""
 
     feeds: tuple[Arrays, ...]
     labels: np.ndarray | None = None
@@ -34,7 +35,7 @@ class Samples:
 
 def read_samples(source: str | Path | Mapping[str, np.ndarray], shapes: Mapping[str, Sequence],
                  given: Mapping[str, Input], dtypes: Mapping[str, str], most: int) -> Samples:
-    """At most so many samples, evenly from all there are.
+    """Returns at most `most` samples, evenly spaced over all.
 
     Args:
         source: a .npz file or arrays by input name, whose first axis counts samples: either an axis of its own or the
@@ -43,7 +44,7 @@ def read_samples(source: str | Path | Mapping[str, np.ndarray], shapes: Mapping[
         given: how samples are given (`--input`): images are uint8, NHWC, RGB.
 
     Raises:
-        MegccError: where there are no samples, or they do not fit.
+        MegccError: if there are no samples, or they do not fit the inputs.
     """
     if not isinstance(source, Mapping) and Path(source).is_dir():
         arrays: Arrays = _images(Path(source), shapes, given, most)
@@ -80,7 +81,7 @@ def _split(name: str, array: np.ndarray, shape: Sequence) -> list[np.ndarray]:
 
 
 def _fits(name: str, sample: tuple[int, ...], shape: Sequence) -> None:
-    """Refuses a sample that the network's input does not take."""
+    """Raises MegccError if a sample does not fit the network's input."""
     if len(sample) != len(shape) or any(isinstance(extent, int) and size != extent
                                         for size, extent in zip(sample, shape, strict=True)):
         wanted = ",".join(str(extent) if isinstance(extent, int) else "N" for extent in shape)
@@ -100,7 +101,7 @@ def _labels(source: str | Path | Mapping[str, np.ndarray], number: int) -> np.nd
 
 
 def _converted(name: str, array: np.ndarray, given: Input | None, shape: Sequence) -> np.ndarray:
-    """Returns a sample as the network's own input takes it."""
+    """Converts a sample from the form that the caller gives to the network's own input."""
     if given is None:
         return array
     type_ = TensorType("float32", given.network_shape(array.shape))
@@ -110,7 +111,7 @@ def _converted(name: str, array: np.ndarray, given: Input | None, shape: Sequenc
 
 
 def _images(folder: Path, shapes: Mapping[str, Sequence], given: Mapping[str, Input], most: int) -> Arrays:
-    """[images, height, width, channels] of bytes, resized to what the network takes."""
+    """Returns images, uint8 [images, height, width, channels], resized to the network's input."""
     try:
         from PIL import Image
         bilinear = Image.Resampling.BILINEAR

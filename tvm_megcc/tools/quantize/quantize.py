@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`megcc quantize`: an ONNX model of int8 from one of floats, by calibration with ONNX Runtime's quantiser; what that
-costs in accuracy, and what it gains in time and bytes, layer by layer."""
+"""`megcc quantize`: quantises a float ONNX model to int8, by calibration with ONNX Runtime's quantiser. Reports the
+loss of accuracy, and the gain in time and bytes, for each layer."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from . import timing
 from .calibration import Arrays, Samples, read_samples
 
 METHODS = ("minmax", "percentile", "entropy")
-#: Operators that are quantised: those that become cheaper in integers, and those between them.
+#: Operators that are quantised: those that are cheaper in integers, and those between them.
 KINDS = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Add", "Mul", "AveragePool", "GlobalAveragePool", "MaxPool",
          "Concat", "Relu", "Clip", "LeakyRelu", "Sigmoid", "Resize", "Reshape", "Transpose", "Squeeze", "Unsqueeze",
          "Flatten", "Pad", "Split", "Slice", "ReduceMean")
-#: Those with weights: what may be kept in float for accuracy.
+#: Operators with weights, which may stay float for accuracy.
 LAYERS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
-#: dB of signal to noise of the outputs that are enough; and the share of layers that may stay float for it, or one.
+#: The sufficient signal-to-noise ratio of the outputs in dB; the largest share of layers that may stay float for it.
 ENOUGH, SHARE = 20.0, 0.25
-#: The quantiser's name for the floats of a quantised value.
+#: The suffix of the quantiser's names for dequantised values.
 _REAL = "_DequantizeLinear_Output"
-#: Samples whose intermediate values are looked at.
+#: The most samples whose intermediate values are compared.
 WATCHED = 16
 
 
 def _signal_to_noise(signal: float, noise: float) -> float:
-    """dB; of no noise 120, which is beyond float32."""
+    """Returns the signal-to-noise ratio in dB; 120, which exceeds float32's precision, for no noise."""
     return min(120.0, 10 * float(np.log10(max(signal, 1e-30) / max(noise, 1e-30))))
 
 
@@ -71,12 +71,12 @@ class _Network:
             session = onnxruntime.InferenceSession(proto.SerializeToString(), options,
                                                    providers=["CPUExecutionProvider"])
             return [session.run(None, feed) for feed in feeds]
-        except Exception as error:  # its own classes, which have no base but this
+        except Exception as error:  # ONNX Runtime's exceptions have no other common base
             raise MegccError(f"ONNX Runtime does not run the model: {shortened(str(error), 300)}") from None
 
 
 class _Quantiser:
-    """The float model, prepared, with the ranges that each method finds."""
+    """The prepared float model, with the ranges that each calibration method finds."""
 
     def __init__(self, model: Path, samples: Samples, folder: Path):
         from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -104,10 +104,10 @@ class _Quantiser:
         return node.input[1] in {tensor.name for tensor in self.proto.graph.initializer}
 
     def calibrate(self, method: str) -> None:
-        """Finds the ranges of all values by a method, and keeps them.
+        """Finds the ranges of all values by a calibration method, and keeps them.
 
         Raises:
-            MegccError: where a value has none, for it is infinite or no number.
+            MegccError: if a value is infinite or NaN.
         """
         from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod
         from onnxruntime.quantization.calibrate import create_calibrator
@@ -150,8 +150,8 @@ class _Quantiser:
 
 
 def _fold_weights(graph: onnx.GraphProto) -> None:
-    """Weights that are kept as integers already, without the arithmetic being so, become floats, and are quantised anew
-    with the rest."""
+    """Dequantises weights that are stored as integers in a model with float arithmetic; they are quantised again with
+    the rest."""
     from onnx.reference import ReferenceEvaluator
 
     known = {tensor.name: tensor for tensor in graph.initializer}
@@ -166,7 +166,7 @@ def _fold_weights(graph: onnx.GraphProto) -> None:
 
 
 def _without_unread(graph: onnx.GraphProto) -> None:
-    """Removes constants that nothing reads: ONNX Runtime would warn of each."""
+    """Removes constants that nothing reads, since ONNX Runtime would warn of each."""
     read = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
     unread = {tensor.name for tensor in graph.initializer} - read
     for rows in (graph.initializer, graph.input):  # files of old versions list constants among the inputs
@@ -175,8 +175,8 @@ def _without_unread(graph: onnx.GraphProto) -> None:
 
 
 def _bias_per_channel(graph: onnx.GraphProto) -> None:
-    """A Gemm adds anything that broadcasts to its result; ONNX Runtime's quantiser takes one number for each column.
-    An operand that is constant along the rows becomes that, any other an Add after the Gemm."""
+    """Converts the operand C of each Gemm to one number per column, which ONNX Runtime's quantiser requires, if it is
+    constant along the rows; any other C becomes an Add after the Gemm."""
     known = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
     for index, node in reversed(list(enumerate(graph.node))):
         weights = known.get(node.input[1]) if node.op_type == "Gemm" and len(node.input) > 2 else None
@@ -203,13 +203,13 @@ def _bias_per_channel(graph: onnx.GraphProto) -> None:
 
 @dataclass(frozen=True)
 class _Judge:
-    """Compares the results of others with those of the float model for the samples."""
+    """Compares results of quantised models with those of the float model, on the samples."""
 
     expected: list[list[np.ndarray]]
     feeds: Sequence[Arrays]
 
     def noise(self, network: _Network) -> float:
-        """Signal to noise of the worst output, in dB."""
+        """Returns the signal-to-noise ratio of the worst output in dB."""
         return _noise(self.expected, network.run(self.feeds))
 
 
@@ -232,15 +232,16 @@ def quantize(model: str | Path, samples: str | Path | Mapping[str, np.ndarray], 
 
     Args:
         samples: as `calibration.read_samples` reads them; `labels` among the arrays are classes.
-        method: one of METHODS, or "auto": that whose outputs have the least noise on the samples.
-        keep_float: names of nodes, or kinds of operators, that stay float whatever they cost.
-        enough: dB of signal to noise of the outputs; below it the layers that cost most stay float, a quarter at most.
-        inputs: how samples are given, by input. evaluate: other samples, for accuracy.
-        most: samples that are used. time: compiles both models for the target and times them.
-        dims: sizes of dimensions that the model leaves open, as of `compile`, where samples do not say them.
+        method: one of METHODS, or "auto": the one whose outputs have the least noise on the samples.
+        keep_float: names of nodes, or kinds of operators, that always stay float.
+        enough: signal-to-noise ratio of the outputs in dB; below it, the layers with the most noise stay float, at most
+            a quarter of them.
+        inputs: the form in which samples are given, by input. evaluate: other samples, for accuracy.
+        most: the most samples to use. time: whether to compile both models for the target and time them.
+        dims: values of symbolic extents, as for `compile`, if samples do not tell them.
 
     Raises:
-        MegccError: where the quantiser is not installed, or the model or samples are not right.
+        MegccError: if the quantiser is not installed, or the model or samples are invalid.
     """
     require_onnxruntime()
     path = Path(model)
@@ -297,7 +298,7 @@ def quantize(model: str | Path, samples: str | Path | Mapping[str, np.ndarray], 
 
 def _facts_of(path: Path, inputs: Mapping[str, Input], dims: Mapping[str, Any]) \
         -> tuple[dict, dict[str, Input], dict[str, str]]:
-    """Returns shapes of the model's inputs, how samples of them are given, and their element types."""
+    """Returns the shapes of the model's inputs, the form in which samples are given, and their dtypes."""
     from ...frontends.models import import_model
 
     graph, _ = import_model(path, dims=dims)
@@ -310,15 +311,16 @@ def _facts_of(path: Path, inputs: Mapping[str, Input], dims: Mapping[str, Any]) 
 
 
 def _alone(quantiser: _Quantiser, method: str, layers: Sequence[str], judge: _Judge) -> dict[str, float]:
-    """Signal to noise of the outputs where this layer alone is in integers, on a few samples."""
+    """Returns for each layer the signal-to-noise ratio of the outputs if only this layer is quantised, on few
+    samples."""
     few = _Judge(judge.expected[:WATCHED], judge.feeds[:WATCHED])
     return {name: few.noise(quantiser.quantised(method, [name])) for name in layers}
 
 
 def _kept(quantiser: _Quantiser, method: str, nodes: Sequence[str], alone: Mapping[str, float], judge: _Judge,
           reached: float, enough: float) -> tuple[list[str], float]:
-    """Returns the fewest of the costliest layers without which there is little enough noise, and the signal to noise
-    then; none where not even a quarter of them would do, or helps by less than a dB."""
+    """Returns the fewest layers, those with the most noise first, that must stay float for a sufficient signal-to-noise
+    ratio, and that ratio; none if a quarter of the layers is not enough and gains less than a dB."""
     if reached >= enough:
         return [], reached
     order = sorted(alone, key=alone.__getitem__)[:max(1, int(SHARE * len(alone)))]
@@ -331,11 +333,11 @@ def _kept(quantiser: _Quantiser, method: str, nodes: Sequence[str], alone: Mappi
 
 def _rows(quantiser: _Quantiser, before: _Network, after: _Network, alone: Mapping[str, float], integers: set[str],
           feeds: Sequence[Arrays]) -> list[dict]:
-    """Returns a row a layer, in the order of execution."""
+    """Returns a row for each layer, in the order of execution."""
     sizes = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in quantiser.proto.graph.initializer}
     made = {name for node in after.proto.graph.node for name in node.output}
     nodes = [node for node in quantiser.proto.graph.node if node.name in quantiser.layers]
-    # An activation that is part of the quantised range is left out by the quantiser: its result is the layer's.
+    # The quantiser removes an activation that the quantised range includes; its result is then the layer's.
     behind = {node.input[0]: node.output[0] for node in quantiser.proto.graph.node if node.op_type in ("Relu", "Clip")}
     results = {node.name: node.output[0] if node.output[0] in made else behind.get(node.output[0], "")
                for node in nodes}
@@ -357,7 +359,8 @@ def _rows(quantiser: _Quantiser, before: _Network, after: _Network, alone: Mappi
 
 
 def _accuracy(before: list[list[np.ndarray]], after: list[list[np.ndarray]], labels: np.ndarray | None) -> dict | None:
-    """How often both models name the same class and, with labels, the right one; None of what is no classifier."""
+    """Returns how often both models predict the same class and, with labels, the right one; None if the model is not a
+    classifier."""
     if before[0][0].ndim != 2 or before[0][0].shape[1] < 2 or before[0][0].dtype.kind != "f":
         return None
     first, second = (np.concatenate([run[0].argmax(1) for run in runs]) for runs in (before, after))

@@ -64,14 +64,14 @@ def _stream(row: dict) -> list[str]:
 
 
 def _unpacked(program: dict) -> str:
-    """Says how much speed costs."""
+    """Returns a text on the bytes that packing adds to the weights."""
     grown = program["weight_bytes"] > 1.1 * program.get("unpacked_bytes", program["weight_bytes"])
     return f" ({program['unpacked_bytes']:,} in the model: -O size keeps them so)" if grown else ""
 
 
 def _weights(row: dict, programs: int) -> str:
-    """Describes the weights that some programs read. Weights that not all of them share are named: each such layout
-    costs bytes."""
+    """Describes the weights that some programs read. Weights that not all programs share are named, since each further
+    layout costs bytes."""
     if len(row["targets"]) == programs:
         return f"{row['bytes']:,} bytes of weights that all targets read"
     names = ", ".join(map(shortened, row["weights"][:4])) + (", …" if len(row["weights"]) > 4 else "")
@@ -80,7 +80,7 @@ def _weights(row: dict, programs: int) -> str:
 
 
 def build(builds: Sequence[Build]) -> dict:
-    """Describes a build of a folder: for each of its models something, or one firmware."""
+    """Describes a build of a folder: a library or program for each model, or one firmware."""
     first = builds[0]
     products = [path for built in builds for path in (built.library, built.program) if path is not None]
     report = {"folder": str(first.folder), "target": str(first.target), "compiler": str(first.compiler),
@@ -100,7 +100,7 @@ def build_text(report: dict) -> str:
 
 
 def _port(port: dict) -> str:
-    """Its type, and what its elements are where the type does not say so."""
+    """Returns a port's type, and the meaning of its elements if the type does not tell."""
     text = f"{port['name']}  {port['dtype']}[{','.join(map(str, port['shape']))}]"
     if port.get("text"):
         text += ", strings: indices in the table of the model"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`megcc explain`: which kernel realises each operator, why, and what the others were refused for."""
+"""`megcc explain`: shows which kernel realises each operator, why, and why the others were refused."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from ...passes.canonicalize.check import checked
 from ...passes.canonicalize.preprocess import convert_inputs
 from ...target import parse_targets
 
-#: Characters of a value's name in an operator's text.
+#: The most characters of a value's name in an operator's text.
 NAME = 60
 
 
 def explain(model: str | Path, target: str = "native", options: CompileOptions | None = None) -> dict:
     """Returns the choice for every operator of a model, or every reason why it cannot be compiled.
 
-    Where shapes change, costs and multiply-adds are those of the largest. With a tuning log costs are nanoseconds.
+    For dynamic shapes, costs and multiply-adds are those of the largest shapes. With a tuning log, costs are
+    nanoseconds.
     """
     options = options or CompileOptions()
     if Path(model).is_dir():
@@ -42,7 +43,7 @@ def explain(model: str | Path, target: str = "native", options: CompileOptions |
 
 
 def calls_of(plan: KernelPlan) -> list[dict]:
-    """{operator, kind, origin, outputs, kernel, algorithm, cost, macs, refused}, a row a call."""
+    """Returns {operator, kind, origin, outputs, kernel, algorithm, cost, macs, refused} for each call."""
     rows = []
     for step in plan.steps:
         op = step.op

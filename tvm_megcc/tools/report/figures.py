@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of a report by Bokeh: bars of the slowest layers, memory over time. Import it where Bokeh is there."""
+"""Draws the pictures of a report with Bokeh: bars of the slowest layers, and memory over time. It imports Bokeh."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BAR = 22  # pixels
 
 
 def slowest(calls: Sequence[Mapping], colours: Mapping[str, str], unit: str):
-    """Returns a bar a call, in their order from the top."""
+    """Returns a bar chart of calls, in their order from the top."""
     bars = [{"label": row["name"], "kind": row["kind"], "kernel": row["kernel"], "time": row["time"],
              "share": row["share"], "colour": colours[row["kind"]], "type": ", ".join(row["types"])} for row in calls]
     places = [-index for index in range(len(bars))]
@@ -47,7 +47,8 @@ def slowest(calls: Sequence[Mapping], colours: Mapping[str, str], unit: str):
 
 
 def memory(facts: Mapping, names: Sequence[str]):
-    """Returns the arena: calls to the right, addresses upwards, a rectangle a buffer, a line for what is alive."""
+    """Returns a picture of the arena: calls to the right, addresses upwards, a rectangle for each buffer, and a line
+    for the bytes alive."""
     last = max([len(names) - 1, *(buffer["last"] for buffer in facts["buffers"])])
     plot = _figure(height=420, x_axis_label="call", y_axis_label="address", tools="pan,wheel_zoom,box_zoom,reset",
                    x_range=(-0.5, last + 0.5), y_range=(0, 1.04 * max(facts["arena"], 1)))

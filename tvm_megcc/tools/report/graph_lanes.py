@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the nodes of a graph stand when each has a row: beside each other only if values pass by, as version control
-systems draw their history."""
+"""Lays out a graph with one node in each row, in lanes, as version control systems draw their history: a further lane
+is used only if a value passes a row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Lanes:
-    """lane: of each row. edges: (row, lane, row, lane) from what makes a value to what reads it. width: lanes."""
+    """A layout. lane: that of each row. edges: (row, lane, row, lane) from the producer of a value to its reader.
+    width: the number of lanes."""
 
     lane: tuple[int, ...]
     edges: tuple[tuple[int, int, int, int], ...]
@@ -18,9 +19,9 @@ class Lanes:
 
 
 def lanes(rows: Sequence[tuple[Collection[str], Collection[str]]]) -> Lanes:
-    """Lanes for rows (values read, values made), in the order of execution.
+    """Assigns lanes to rows (values read, values computed), in the order of execution.
 
-    A lane belongs to a row until the last one that reads what it makes, so that the line down from it meets no other.
+    A lane belongs to a row until the last reader of its values, so that lines do not cross nodes.
     """
     maker = {value: index for index, (_, makes) in enumerate(rows) for value in makes}
     last = list(range(len(rows)))

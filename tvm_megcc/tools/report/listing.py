@@ -12,7 +12,7 @@ from ...target import TARGETS, native
 
 
 def targets() -> dict:
-    """Every target, whether this machine can build for it, and how it runs it."""
+    """Returns every target, with whether this machine can build for it, and how it runs it."""
     rows = []
     for target in TARGETS.values():
         rows.append({"name": target.name, "isa": target.isa.name, "description": target.description,
@@ -22,7 +22,7 @@ def targets() -> dict:
 
 
 def kernels() -> dict:
-    """Every candidate of every operator."""
+    """Returns every candidate kernel of every operator."""
     rows = [{"operator": kind, "kernel": kernel.name, "fuses epilogue": "yes" if kernel.fuses_epilogue else "",
              "about": (type(kernel).__doc__ or "").strip().splitlines()[0] if type(kernel).__doc__ else ""}
             for kind, declaration in sorted(OPERATORS.items()) for kernel in declaration.kernels]
@@ -30,7 +30,7 @@ def kernels() -> dict:
 
 
 def ops() -> dict:
-    """Every operator with the names it is imported from."""
+    """Returns every operator with the names it is imported from."""
     rows = [{"operator": kind, "operands": ", ".join(declaration.operands), "onnx": ", ".join(declaration.onnx),
              "relax": ", ".join(declaration.relax), "kernels": len(declaration.kernels)}
             for kind, declaration in sorted(OPERATORS.items())]

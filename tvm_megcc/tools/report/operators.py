@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/operators.md: what is supported, read from the declarations and asked of the kernels.
+"""Prints docs/operators.md, the supported operators, from their declarations and the checks of kernels.
 
     python -m tvm_megcc.tools.report.operators > docs/operators.md
 """
@@ -26,7 +26,7 @@ from ...ops.base import DECOMPOSITIONS, OPERATORS, Case, Operator
 from ...ops.elementwise import Elementwise
 from ...target import TARGETS, Target
 
-#: The target whose kernels are asked: it has vectors and blocked layouts, as most have.
+#: The target whose kernels are checked; like most, it has vectors and blocked layouts.
 TARGET = "x86-64-v3"
 
 
@@ -73,7 +73,8 @@ def markdown() -> str:
 
 
 def _versions(name: str) -> str:
-    """`Add (6, 7, 13, 14)`: the operator sets from the oldest that is imported. Other domains have names only."""
+    """Returns an operator with its operator sets from the oldest supported one on, such as `Add (6, 7, 13, 14)`; for
+    other domains only the name."""
     if "::" in name:
         return name
     schemas = [schema for schema in onnx.defs.get_all_schemas_with_history()
@@ -91,7 +92,7 @@ def _functions(imported: set[str]) -> list[str]:
 
 
 def _dtypes(declaration: type[Operator], target: Target) -> str:
-    """Returns the element types of the first operand, or else of the result, that some kernel takes."""
+    """Returns the dtypes of the first operand, or else of the result, that some kernel supports."""
     if not candidates(declaration.kind):
         return "folded by the compiler"
     found = []
@@ -121,7 +122,7 @@ def _images(declaration: type[Operator]) -> list[Case]:
 
 
 def _retyped(case: Case, dtype: str) -> Case:
-    """Returns the case with operands of another element type, where they had that of the first one."""
+    """Returns the case with another dtype for all operands that have the dtype of the first one."""
     first = next((spec[1] for spec in case.inputs if spec is not None), None)
     inputs = tuple(spec and (spec[0], dtype if spec[1] == first else spec[1]) for spec in case.inputs)
     attrs = dict(case.attrs) if case.inputs else {**case.attrs, "dtype": dtype}
@@ -129,7 +130,7 @@ def _retyped(case: Case, dtype: str) -> Case:
 
 
 def _realised(declaration: type[Operator], case: Case, target: Target) -> Iterator[tuple[str, str]]:
-    """(kernel, layout of its result) for each that takes the case."""
+    """Yields (kernel, layout of its result) for each kernel that accepts the case."""
     inputs = [spec and TensorType(spec[1], tuple(spec[0])) for spec in case.inputs]
     attrs = Attrs(case.attrs)
     try:

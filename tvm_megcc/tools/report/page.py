@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The facts of `report` as one page that needs nothing else: pictures by Bokeh, its script in the page.
+"""Writes the facts of `report` as one self-contained HTML page, with pictures by Bokeh, whose script is in the page.
 
-Every text of a model is escaped by jinja2 or Bokeh, and the page's own policy lets no other script run and nothing be
-fetched.
+Every text from a model is escaped by jinja2 or Bokeh. The page's Content-Security-Policy allows no other script and no
+requests.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from ...errors import MissingTool, shortened
 from .. import layers
 from .graph_lanes import Lanes, lanes
 
-#: Bars of the slowest layers.
+#: The most bars in the chart of the slowest layers.
 MOST_BARS = 24
 #: Pixels of the layer table and the lines beside it.
 ROW, LANE, DOT, MARGIN = 30, 16, 5, 14
-#: Colours of kinds of operators, in the order of their time; by Okabe and Ito, whom every eye tells apart.
+#: Colours of kinds of operators, in the order of their time: the palette of Okabe and Ito, which is safe for the colour
+#: blind.
 PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c00", "#7f7f7f")
 
 
@@ -71,18 +72,19 @@ def _port(port: Mapping, kind: str) -> dict:
 
 
 def require_bokeh() -> None:
-    """Raises ToolError without it, saying what to install: `report` takes a while, so ask before."""
+    """Raises ToolError without Bokeh, saying what to install. Called before `report`, which takes a while."""
     if not importlib.util.find_spec("bokeh"):
         raise MissingTool("the report is drawn by Bokeh, which is not installed: pip install 'tvm_megcc[report]'")
 
 
 def kinds_of(calls: Sequence[Mapping]) -> list[dict]:
-    """Sums by kind; `seconds` are of the report's unit."""
+    """Returns sums by kind of operator; `seconds` are in the report's unit."""
     return layers.kinds([{**row, "seconds": row["time"]} for row in calls])
 
 
 def drawing(where: Lanes, nodes: Sequence[Mapping], colours: Mapping[str, str]) -> str:
-    """Returns the graph beside its table: a dot a row, lines along lanes. The picture holds no text of the model."""
+    """Returns the picture of the graph next to its table: a dot for each row, and lines along lanes. It contains no
+    text of the model."""
     def x(lane: int) -> int:
         return MARGIN + lane * LANE
 
@@ -104,7 +106,7 @@ def drawing(where: Lanes, nodes: Sequence[Mapping], colours: Mapping[str, str]) 
 
 
 def size_text(count: int | None) -> str:
-    """Returns the bytes as people say them."""
+    """Formats a number of bytes for people."""
     if count is None:
         return "–"
     for unit, factor in (("MB", 1 << 20), ("KB", 1 << 10)):
@@ -127,5 +129,5 @@ def time_text(time: float, unit: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """How a page's policy names a script."""
+    """Returns the hash by which the page's Content-Security-Policy allows a script."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`megcc report`: what became of a model, for one CPU, as facts; `report_page` makes a page of them."""
+"""`megcc report`: collects facts about a compiled model for one CPU; `page.py` makes a page of them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def refuse_compiled(path: str | Path) -> None:
 
 
 def rows_of(plan: KernelPlan) -> list[dict]:
-    """Returns the operators in the order of execution, with their calls where they have one."""
+    """Returns the operators in the order of execution, with their call if they have one."""
     calls = dict(zip((step.op for step in plan.steps), calls_of(plan), strict=True))
     nothing = {"kernel": "", "algorithm": "", "cost": 0.0, "macs": 0, "refused": {}}
     return [{"name": op.origin or op.outputs[0], "kind": op.kind, "time": None, "share": 0.0,
@@ -137,7 +137,7 @@ def _measured(plan: KernelPlan, graph: Graph, folder: Path, args) -> tuple[dict,
 
 
 def _counted(plan: KernelPlan, folder: Path, args) -> tuple[dict, list[float]]:
-    """Returns the same of a microcontroller, as `megcc bench` counts it.
+    """Returns the same as `_measured` for a microcontroller, as `megcc bench` counts it.
 
     Raises:
         MissingTool: if there is no compiler or no emulator for it.

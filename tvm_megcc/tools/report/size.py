@@ -10,7 +10,7 @@ from ...errors import shortened
 from ...runtime.build import compile_objects
 from ...runtime.emulator import elf
 
-#: Smallest code, linked to fixed addresses.
+#: Compiler flags for the smallest code, linked to fixed addresses.
 FLAGS = ("-Os", "-fno-pie", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", *STATIC_PROFILE)
 
 

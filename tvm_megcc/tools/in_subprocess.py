@@ -136,7 +136,7 @@ def main() -> None:
     """The main function of the subprocess, which answers calls until there are no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     calls, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # engines print to stdout, which carries answers
+    os.dup2(2, 1)  # what engines print to stdout goes to stderr
     while True:
         try:
             module, function, given = _read(calls)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packages a generated folder for an embedded build system. All packages have one layout of the sources; the files of
-each system are the templates below `templates/export/<system>/`, which see `context` of `package`; a test in
+"""Packages a generated folder for a build system or language. All packages have the same layout of sources. The files
+of each system are the templates in `templates/export/<system>/`, which get `context` of `package`; a test in
 tests/compiled/packages/test_export.py builds the example as the system would. To add one: its templates, rows in
 `SYSTEMS` here, in `SYSTEMS` of cli/options.py and in `TARGETS` of tools/export/packages.py, and docs/packages.md.
 
@@ -56,24 +56,24 @@ SYSTEMS = {
     "mlperf-tiny": "the functions that the harness of MLPerf Tiny calls",
     **LANGUAGES,
 }
-#: Files of the runtime that want an operating system, or check containers that come by themselves.
+#: Files of the runtime that need an operating system, or that verify separate containers.
 _LEFT_OUT = {"runtime/src/pool.c", "runtime/src/host.c", "runtime/signed/megcc_signed.c",
              "runtime/signed/megcc_signed.h"}
-#: Systems that take a model as text of C only, and why.
+#: Systems that need the model as C text -> the reason, for messages.
 TEXT_ONLY = {"go": "cgo neither copies nor watches", "swift": "Swift's package manager does not find",
              "cmsis-pack": "compilers other than gcc and clang do not find"}
-#: Systems whose packages share one runtime where a program has several.
+#: Systems in which several packages of a program share one runtime.
 SHARED = {"rust", "cpp"}
-#: The header that all sources include first, and the line after which it includes the configuration.
+#: The header that all sources include first, and the line in it after which the configuration is included.
 _FIRST, _AFTER = "runtime/include/megcc_kernel.h", "#define MEGCC_KERNEL_H\n"
-#: Where the configuration is, and the line that asks for it.
+#: The path of the configuration, and the line that includes it.
 _CONFIG, _INCLUDE = "src/megcc_config.h", '\n#include "megcc_config.h"\n'
 
 
 @dataclass(frozen=True)
 class _Benchmark:
-    """A network of MLPerf Tiny as the templates see it. version: as the harness spells it. elements: of the input;
-    bytes: that the runner sends."""
+    """A network of MLPerf Tiny as the templates see it. version: its name in the harness. elements: of the input.
+    bytes: of the data that the runner sends."""
 
     name: str
     version: str
@@ -107,9 +107,9 @@ class _Tensor:
 
 @dataclass(frozen=True)
 class _Model:
-    """A model as the templates see it. macro: what its macros begin with; shapes: the smallest ones of the inputs, as
-    an initialiser of megcc_shape[], where some change; ranges: what extents that change may be; keeps_states: whether
-    other shapes leave states as they are; states: inputs that a session keeps."""
+    """A model as the templates see it. macro: the prefix of its macros. shapes: the smallest shapes of the inputs, as
+    an initialiser of megcc_shape[], if some are dynamic. ranges: the ranges of symbolic extents. keeps_states: whether
+    states survive a change of shapes. states: inputs that a session keeps."""
 
     name: str
     macro: str
@@ -134,8 +134,8 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
         place: name of the folder that the package will be in, which README.md says; by default that of the package.
 
     Raises:
-        MegccError: if the folder is none of ours, has its model beside its C or shapes without an upper bound, is for
-            no microcontroller, was changed, or the name, the version or the address is none.
+        MegccError: if it is not a generated folder, was edited, is not for a microcontroller, has a separate container
+            or shapes without an upper bound, or if the name, the version or the address is invalid.
     """
     package_version(version)
     web = package_address(url)
@@ -174,7 +174,7 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
 
 
 def package_name(name: str, system: str) -> str:
-    """Returns the name, of which all systems make file names and parts of C and Kconfig; refuses what is none."""
+    """Checks a package's name, from which file names and identifiers of C and Kconfig are made, and returns it."""
     if system in LANGUAGES and name in words(system):
         raise MegccError(f"'{name}' is no name of a package, but a word of the language: give another with --name")
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,199}", name, re.ASCII):
@@ -183,13 +183,13 @@ def package_name(name: str, system: str) -> str:
 
 
 def package_version(version: str) -> None:
-    """Refuses what is no version."""
+    """Raises MegccError if a version is invalid."""
     if not re.fullmatch(r"\d{1,9}(\.\d{1,9}){2}", version, re.ASCII):
         raise MegccError(f"'{printable(version)}' is no version of a package: three numbers, such as 1.0.0")
 
 
 def package_address(url: str) -> tuple[str, str]:
-    """Scheme and the rest of an address; refuses what is none."""
+    """Returns scheme and rest of an address; raises MegccError if it is invalid."""
     word = "[A-Za-z0-9._~:?#@!$()+,;=%-]+"
     web = re.fullmatch(f"(https?)://({word}(?:/{word})*/?)", url or "http://localhost", re.ASCII)
     if not web or len(url) > 200:
@@ -216,8 +216,8 @@ def _targets(folder: Path, manifest: dict, system: str) -> list[Target]:
 
 
 def _language(folder: Path, models: Sequence[dict], sources: Mapping[str, bytes], language: str) -> dict:
-    """Adds the values that only the templates of languages need: ports, and the memory of a session. head: pointers, no
-    fewer than the C structs of a model have; align: of all machines."""
+    """Returns the values that only templates of languages need: ports, and the memory of a session. head: the size of a
+    model's C structs in pointers, at most; align: the largest alignment of all machines."""
     if len(models) != 1:
         raise MegccError(f"{folder} has {len(models)} models, of which each is a package of its own: compile them into "
                          "folders of their own")
@@ -229,7 +229,7 @@ def _language(folder: Path, models: Sequence[dict], sources: Mapping[str, bytes]
 
 
 def known_strings(row: Mapping) -> list[str] | None:
-    """Returns the strings that numbers of inputs and outputs stand for, of a model of a manifest that has such."""
+    """Returns the list of strings of a model in a manifest; None if it has no string ports."""
     return list(row["texts"]) if any(port.get("text") for port in (*row["inputs"], *row["outputs"])) else None
 
 
@@ -246,7 +246,7 @@ def _benchmark(folder: Path, models: Sequence[dict]) -> _Benchmark:
 
 
 def _sources(folder: Path, manifest: dict, system: str) -> dict[str, bytes]:
-    """C files and headers, and what they take in, where they are in the package."""
+    """Returns the C files, headers and included data by their paths in the package."""
     found: dict[str, bytes] = {}
     for model in manifest["models"]:
         if f"{model['name']}_data.c" not in manifest["files"]:
@@ -270,7 +270,8 @@ def _sources(folder: Path, manifest: dict, system: str) -> dict[str, bytes]:
 
 
 def _place(name: str) -> str:
-    """Where a file of the generated folder is in the package: headers where all find them, C by folders."""
+    """Returns the path in the package of a file of the generated folder: headers in one folder, C files in
+    subfolders."""
     for old, new in (("runtime/include/", "src/"), ("runtime/src/", "src/runtime/")):
         if name.startswith(old):
             return new + name.removeprefix(old)
@@ -278,7 +279,7 @@ def _place(name: str) -> str:
 
 
 def model_view(row: Mapping) -> _Model:
-    """Returns a model of a manifest as the templates see it."""
+    """Returns the view of a manifest's model for the templates."""
     macro = c_name(row["name"]).upper()
     names = [port["name"] for port in row["inputs"]]
     outputs = tuple(_Tensor(index, DTYPES[port["dtype"]].c_type, np.dtype(port["dtype"]).kind == "f",
@@ -300,7 +301,7 @@ def _render(name: str, context: Mapping) -> bytes:
 
 
 def zipped(files: Mapping[str, bytes]) -> bytes:
-    """Returns the files as an archive; the same files give the same bytes."""
+    """Returns the files as a reproducible ZIP archive."""
     result = io.BytesIO()
     with zipfile.ZipFile(result, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators on images as C functions for one CPU: resizing, turning, warping, colours, blur (`templates/cv/`)."""
+"""Prints image operators as C functions for one CPU: resizing, rotating, warping, colours, blur (`templates/cv/`)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from ...target import Target
 from ...version import VERSION
 from ..c_source.render import environment
 
-#: Element types: the suffix of functions, and the C type.
+#: Element types as (suffix of functions, C type).
 TYPES = (("u8", "uint8_t"), ("f32", "float"))
 #: Headers of the C runtime that the files include, directly or not.
 HEADERS = ("megcc_simd.h", "megcc_math.h", "megcc_double.h", "megcc_small.h", "megcc_integer.h", "simd/*.h")
 
 
 def files(target: Target) -> dict[str, bytes]:
-    """Path in the folder -> content: C files, their header, and what that needs below `include/`."""
+    """Returns path -> content: C files, their header, and the headers that they need in `include/`."""
     isa, templates = target.isa, environment()
     facts = {"version": VERSION, "target": target.name, "isa": isa.name.upper(), "guard": isa.guard, "types": TYPES,
              "flags": "".join(f"{flag} " for flag in target.cflags)}

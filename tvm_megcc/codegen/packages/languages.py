@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model as the packages of programming languages see it: names that are identifiers there, types, and the memory
-that its session needs."""
+"""Describes a model for packages of programming languages: identifiers, types, and the memory of a session."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from ...errors import MegccError
 from ...foreign import identifier, printable
 from ...ir.types import DTYPES
 
-#: Languages, and what `megcc export` writes for them.
+#: Languages -> what `megcc export` writes for them.
 LANGUAGES = {
     "rust": "a Rust crate, no_std and without dependencies",
     "cpp": "a C++17 header with the C sources and CMake",
@@ -23,7 +22,7 @@ LANGUAGES = {
     "android": "a Java class with the C sources, and CMake presets for the NDK",
     "swift": "a Swift package, with a script that makes an XCFramework",
 }
-#: Words that are no names in one of them, beside those of ours.
+#: Reserved words of any of the languages, which are avoided in all.
 WORDS = set("""abstract alignas alignof and and_eq as asm async atomic auto await become bitand bitor bool box break
     case catch char class compl concept const constexpr const_cast continue crate decltype default delete do double dyn
     dynamic_cast else enum explicit export extern false final float fn for friend gen goto if impl import in inline int
@@ -32,8 +31,8 @@ WORDS = set("""abstract alignas alignof and and_eq as asm async atomic auto awai
     static static_assert static_cast struct super switch template this thread_local throw trait true try type typedef
     typeid typename typeof union unsafe unsigned unsized use using virtual void volatile wchar_t where while xor xor_eq
     yield arena model outputs reset run ok status block main std core""".split())
-#: Words of some languages besides, which are no names of a package or of its ports; of Java also Kotlin's, and names
-#: of packages and modules that its systems have already.
+#: Further reserved words of some languages, for names of packages and ports. Java's include Kotlin's, and existing
+#: names of packages and modules.
 WORDS_OF = {
     "cpp": {"reshape"},
     "go": set("chan defer fallthrough func go init interface internal map package range select var vendor".split()),
@@ -47,7 +46,7 @@ WORDS_OF = {
 
 @lru_cache(maxsize=1)
 def statuses() -> dict[int, str]:
-    """Statuses of the runtime and what they mean, as its own functions say it: packages leave these out."""
+    """Returns the runtime's statuses with their texts from status.c, since packages omit the functions for them."""
     header, source = ((paths.c_runtime() / name).read_text() for name in ("include/megcc.h", "src/status.c"))
     numbers = re.findall(r"(MEGCC_E_\w+) = (0x\w+)", header)
     texts = dict(re.findall(r'case (MEGCC_E_\w+): return "([^"]+)"', source))
@@ -56,7 +55,8 @@ def statuses() -> dict[int, str]:
 
 @dataclass(frozen=True)
 class Element:
-    """A type of C in other languages. array: JavaScript's typed array. Java has no unsigned integers: the bits."""
+    """The equivalents of a C type in other languages. array: JavaScript's typed array. Java lacks unsigned integers, so
+    the signed type with the same bits is used."""
 
     array: str
     rust: str
@@ -65,7 +65,7 @@ class Element:
     swift: str
 
 
-#: Elements as C has them -> as others have them.
+#: C types of elements -> their equivalents.
 ELEMENTS = {
     "float": Element("Float32Array", "f32", "float32", "float", "Float"),
     "double": Element("Float64Array", "f64", "float64", "double", "Double"),
@@ -82,8 +82,8 @@ ELEMENTS = {
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output. word: its name as an identifier; least: of an input, its smallest shape; kept: the session
-    keeps it from run to run; is_string: its numbers are places in the model's list of strings."""
+    """An input or output. word: its name as an identifier. least: the smallest shape of an input. kept: whether the
+    session keeps it from run to run. is_string: whether its numbers are codes of strings."""
 
     index: int
     name: str
@@ -107,7 +107,7 @@ class Port:
 
     @property
     def count(self) -> int:
-        """Elements of its smallest shape."""
+        """The number of elements of its smallest shape."""
         return math.prod(self.least)
 
     @property
@@ -124,7 +124,7 @@ class Port:
 
     @property
     def field(self) -> str:
-        """Its name in Go, where names with a capital are those that others see."""
+        """Its exported name in Go, which begins with a capital."""
         return self.word[0].upper() + self.word[1:]
 
     @property
@@ -153,15 +153,15 @@ class Port:
 
 
 def words(language: str) -> set[str]:
-    """Words that must not be the name of a package in the language, or of anything in it."""
+    """Returns the words that must not be names in the language."""
     return WORDS | WORDS_OF.get(language, set())
 
 
 def ports(row: Mapping, language: str = "") -> tuple[list[Port], list[Port]]:
-    """Inputs and outputs of a model of a manifest, with words that differ from each other, and from the language's.
+    """Returns the inputs and outputs of a manifest's model, with distinct identifiers that are not reserved.
 
     Raises:
-        MegccError: for shapes that have no upper bound, and for a state whose shape changes.
+        MegccError: for shapes without an upper bound, and for a state with a dynamic shape.
     """
     check_bounds(row)
     taken = words(language)
@@ -184,7 +184,7 @@ def ports(row: Mapping, language: str = "") -> tuple[list[Port], list[Port]]:
 
 
 def check_bounds(row: Mapping) -> None:
-    """Refuses a model of a manifest that wants memory of an allocator, which packages do not have."""
+    """Raises MegccError if a manifest's model needs an allocator, which packages do not have."""
     for bucket in row["buckets"]:
         for symbol, (_, high) in bucket.items():
             if high is None:
@@ -196,13 +196,13 @@ def check_bounds(row: Mapping) -> None:
 
 
 def counted(row: Mapping) -> set[str]:
-    """Returns the symbols of a model of a manifest that a run finds: those of no input."""
+    """Returns the unbacked symbols of a manifest's model."""
     given = {word for port in row["inputs"] for extent in port["shape"] for word in re.findall(r"\w+", str(extent))}
     return {symbol for bucket in row["buckets"] for symbol in bucket} - given
 
 
 def initial_shapes(row: Mapping) -> str:
-    """Smallest shapes of the inputs, as an initialiser of megcc_shape[]; empty where no input's shape changes."""
+    """Returns the smallest shapes of the inputs, as an initialiser of megcc_shape[]; "" if all shapes are static."""
     shapes = [port.get("least", port["shape"]) for port in row["inputs"]]
     if not any("least" in port for port in row["inputs"]):
         return ""
@@ -210,7 +210,7 @@ def initial_shapes(row: Mapping) -> str:
 
 
 def ranges(row: Mapping) -> str:
-    """Returns the ranges of the extents that change, from the manifest of a model; empty where there are none."""
+    """Returns the ranges of symbolic extents, from a manifest's model; "" if there are none."""
     return "; or ".join(", ".join(
         f"{printable(symbol)} {low}" if low == high else f"{printable(symbol)} from {low} to {high}"
         for symbol, (low, high) in bucket.items()) for bucket in row["buckets"] if bucket)
@@ -218,7 +218,7 @@ def ranges(row: Mapping) -> str:
 
 @dataclass(frozen=True)
 class Memory:
-    """Arguments of MEGCC_MEMORY_BYTES in a model's header: the largest, of all machines."""
+    """The arguments of MEGCC_MEMORY_BYTES in a model's header: the maximum over all machines."""
 
     alignment: int
     pointers: int
@@ -235,9 +235,9 @@ class Memory:
 
 
 def in_one_folder(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    """C files and headers of `src/` side by side, as cgo wants them: `src/runtime/vm.c` becomes `runtime_vm_.c`, and
-    includes follow. The last `_` is there because Go leaves out files for other machines by how their names end, such
-    as `_arm64.c`.
+    """Moves the C files and headers of `src/` into one folder, as cgo requires: `src/runtime/vm.c` becomes
+    `runtime_vm_.c`, and includes are changed. The last `_` is needed because Go skips files for other machines by their
+    suffix, such as `_arm64.c`.
 
     Raises:
         MegccError: if two files get the same name.
@@ -257,6 +257,5 @@ def in_one_folder(files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def go_module(name: str, rest: str) -> str:
-    """Returns the path of a module: that of the address where it will be (`rest`, after the scheme), or the package's
-    name."""
+    """Returns the path of a Go module: its address without the scheme (`rest`), or else the package's name."""
     return rest if re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)+(/[A-Za-z0-9_][A-Za-z0-9_-]*)*", rest) else name

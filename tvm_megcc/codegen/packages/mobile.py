@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds of a folder for phones: ABIs of Android, slices of an XCFramework."""
+"""The builds of a folder for phones: Android ABIs and slices of an XCFramework."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from ...target import Target
 
 @dataclass(frozen=True)
 class Abi:
-    """An ABI of Android's. level: the oldest API that the package asks for; cflags: what targets want besides what the
-    NDK gives the compiler."""
+    """An Android ABI. level: the oldest API level that the package supports. cflags: flags in addition to the NDK's."""
 
     name: str
     machine: str
@@ -21,16 +20,16 @@ class Abi:
     cflags: tuple[str, ...] = ()
 
 
-#: https://developer.android.com/ndk/guides/abis. API 21 is the oldest with 64 bits; the runtime's question to the CPU,
-#: getauxval(), is there since 18.
+#: See https://developer.android.com/ndk/guides/abis. API 21 is the oldest with 64 bits; getauxval(), by which the
+#: runtime detects the CPU, exists since API 18.
 _ABIS = (Abi("arm64-v8a", "aarch64"), Abi("armeabi-v7a", "arm"), Abi("x86_64", "x86_64"),
          Abi("riscv64", "riscv64", 35))
 
 
 @dataclass(frozen=True)
 class Slice:
-    """A library of an XCFramework. triples: of clang, one for each architecture; sdk: as `xcrun` calls it; variant:
-    "simulator" or none."""
+    """A library of an XCFramework. triples: clang's, one for each architecture. sdk: its name for `xcrun`. variant:
+    "simulator" or ""."""
 
     platform: str
     variant: str
@@ -43,7 +42,7 @@ class Slice:
         return "-".join([self.platform, "_".join(self.architectures), *([self.variant] if self.variant else [])])
 
 
-#: Platform, variant, SDK, and what triples end with; devices are arm64, Macs and the simulators on them of two kinds.
+#: (platform, variant, SDK, end of triples). Devices are arm64; Macs and their simulators have two architectures.
 _PLATFORMS = (("ios", "", "iphoneos", "ios13.0"), ("ios", "simulator", "iphonesimulator", "ios13.0-simulator"),
               ("macos", "", "macosx", "macos11.0"))
 _ARCHITECTURES = {"aarch64": "arm64", "x86_64": "x86_64"}
@@ -64,8 +63,9 @@ def abis(targets: Sequence[Target]) -> list[Abi]:
 
 
 def check_parameters(count: int) -> None:
-    """Refuses more inputs and outputs, shapes of inputs counted, than a method of Java has parameters besides
-    `this`."""
+    """Raises MegccError for more inputs and outputs, including shapes of inputs, than a Java method can have
+    parameters.
+    """
     if count > 254:
         raise MegccError(f"{count} inputs and outputs: methods of Java have no more than 254 parameters; take the "
                          "folder as it is, or 'megcc export --for cpp'")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command `megcc`: results on stdout, progress and errors on stderr.
 
-Exit codes: 0 done; 1 the model, the folder or a tool is not right, or a comparison failed; 2 wrong usage; 70 a bug
-of ours.
+Exit codes: 0 success; 1 an error of the model, the folder or a tool, or a failed comparison; 2 wrong usage; 70 a bug of
+tvm_megcc.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _complete(parser)
     args = parser.parse_args(argv)
     for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError):  # a stream of a program that calls this
+        with suppress(AttributeError):  # the caller replaced the stream
             stream.reconfigure(errors="backslashreplace")
     try:
         with logged(logging.getLogger("tvm_megcc"), logging.DEBUG) if args.verbose else nullcontext():
@@ -60,7 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _refused(error: MegccError, folder: Path | None = None, given: Path | None = None) -> int:
-    """Says what is wrong. folder, given: what was compiled for this command, and of what; only this the user knows."""
+    """Prints an error. folder, given: the folder that was compiled for this command, and the model it was compiled
+    from, which messages name instead."""
     message = str(error)
     if folder is not None:
         message = re.sub(rf"{re.escape(str(folder))}(?![\\/\w])", lambda found: str(given), message)
@@ -69,29 +70,29 @@ def _refused(error: MegccError, folder: Path | None = None, given: Path | None =
 
 
 def _leave_stdout() -> None:
-    """Discards pending output: Python would try again when it ends, and complain."""
+    """Discards pending output, since Python would retry at exit and print an error."""
     with suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def parsed(argv: Sequence[str]) -> argparse.Namespace:
-    """Returns a command line as the tools take it.
+    """Parses a command line to the arguments that the tools take.
 
     Raises:
-        MegccError: for an option of compiling that is not understood.
+        MegccError: for an invalid compile option.
     """
     return with_options(command_line().parse_args(argv))
 
 
 def with_options(args: argparse.Namespace) -> argparse.Namespace:
-    """Returns the parsed command line, with the options of compiling where the verb has some; raises as `parsed`."""
+    """Adds the compile options, if the verb has some, to a parsed command line. Raises as `parsed`."""
     if "compiles" in args:
         args.options = compile_options(args)
     return args
 
 
 def _complete(parser: argparse.ArgumentParser) -> None:
-    """Answers a shell that asks how a line may go on, and ends the process then; argcomplete is optional."""
+    """Answers a shell's completion request by the optional package argcomplete, which then ends the process."""
     if "_ARGCOMPLETE" in os.environ:
         with suppress(ImportError):
             import argcomplete

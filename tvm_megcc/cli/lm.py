@@ -23,7 +23,7 @@ def compile_(args: argparse.Namespace) -> int:
 
 
 def generate_(args: argparse.Namespace) -> int:
-    """Goes on with a text, on stdout."""
+    """Generates text after a prompt, on stdout."""
     model = _model(args)
     prompt = model.chat([{"role": "user", "content": args.text}]) if args.chat else args.text
     _say(model.generate(prompt, args.max_tokens, _sampling(args), args.stop))
@@ -32,7 +32,8 @@ def generate_(args: argparse.Namespace) -> int:
 
 
 def chat_(args: argparse.Namespace) -> int:
-    """Holds a conversation: lines of stdin, answers on stdout. Ctrl-C ends an answer, the end of stdin the program."""
+    """Holds a conversation: reads lines from stdin and prints answers to stdout. Ctrl-C ends an answer, the end of
+    stdin the program."""
     model = _model(args)
     messages = [{"role": "system", "content": args.system}] if args.system else []
     while (line := _line()) is not None:
@@ -51,7 +52,7 @@ def chat_(args: argparse.Namespace) -> int:
 
 
 def bench_(args: argparse.Namespace) -> int:
-    """Tokens a second for each number of threads, on stdout."""
+    """Prints tokens per second for each number of threads, on stdout."""
     from ..tools.lm import bench
     from .verbs import _print, _progress
 
@@ -92,6 +93,6 @@ def _say(pieces: Iterator[str], answer: list[str] | None = None) -> None:
 
 
 def _figures(args: argparse.Namespace, model) -> None:
-    """Prints tokens a second of the last answer, on stderr."""
+    """Prints the tokens per second of the last answer, on stderr."""
     if not args.quiet:
         print(f"megcc: {model.figures}", file=sys.stderr, flush=True)

@@ -18,14 +18,14 @@ from . import verbs as run
 if TYPE_CHECKING:
     _Verbs = argparse._SubParsersAction["_Verb"]
 
-#: Build systems that `megcc export` writes packages for; what each gets is in codegen/packages/base.py, which would
-#: take longer to import than to print the help.
+#: Systems that `megcc export` writes packages for. They are repeated here because importing codegen/packages/base.py,
+#: which describes them, takes longer than printing the help.
 SYSTEMS = ("zephyr", "esp-idf", "arduino", "platformio", "cmsis-pack", "stm32cube", "cmake", "mlperf-tiny",
            "rust", "cpp", "go", "android", "swift", "npm", "wheel", "tvm-ffi")
 
 
 class _Verb(argparse.ArgumentParser):
-    """Says itself what is wrong with a verb's options: argparse would show the usage of the whole command."""
+    """The parser of a verb. It reports errors itself, since argparse would show the usage of the whole command."""
 
     def parse_known_args(self, args=None, namespace=None):
         found, unknown = super().parse_known_args(self._renamed(args), namespace)
@@ -35,7 +35,7 @@ class _Verb(argparse.ArgumentParser):
         return found, unknown
 
     def _renamed(self, args):
-        """Replaces old names of this verb's options by their new ones, and says so."""
+        """Replaces deprecated names of this verb's options by the new ones, with a warning."""
         renamed = []
         for word in sys.argv[1:] if args is None else args:
             old, *value = word.split("=", 1)
@@ -50,7 +50,7 @@ class _Verb(argparse.ArgumentParser):
         super().error(message + self._choices(message))
 
     def _choices(self, message: str) -> str:
-        """Says which values there are where argparse names only what is missing, and which was meant by another."""
+        """Adds the possible values to argparse's message, and the one that was probably meant."""
         given = re.search(r"invalid choice: '([^']*)'", message)
         for action in self._actions:
             names = [*action.option_strings, action.metavar or action.dest] if action.choices else []
@@ -400,7 +400,7 @@ def _count(text: str) -> int:
 
 
 def _bytes(text: str) -> int:
-    """`256K` as a number of bytes."""
+    """Parses a number of bytes such as `256K`."""
     from ..context import bytes_of
 
     count = bytes_of(text)
@@ -433,9 +433,9 @@ def _rpc_options(verb: argparse.ArgumentParser) -> None:
     group.add_argument("--key", metavar="KEY", help="name under which it is registered")
 
 
-#: Where the parsed command line has an option of compiling: other options have names of their own.
+#: The attribute of a compile option in the parsed command line, which cannot collide with other options.
 _COMPILING = "compiling {}"
-#: How argparse reads a kind of option.
+#: Kind of option -> argparse's arguments for it.
 _KINDS: dict[str, dict] = {"string": {}, "path": {}, "strings": {"action": "append"}, "paths": {"action": "append"},
                            "flag": {"action": "store_true"}, "count": {"type": int}, "bytes": {"type": _bytes}}
 
@@ -454,10 +454,10 @@ def _compile_options(verb: argparse.ArgumentParser, limits: bool = True) -> None
 
 
 def compile_options(args: argparse.Namespace) -> CompileOptions:
-    """Returns the options of compiling that a command line has.
+    """Returns the compile options of a command line.
 
     Raises:
-        MegccError: for a value that is not understood.
+        MegccError: for an invalid value.
     """
     given = {name: vars(args)[key] for name, _ in each_option() if (key := _COMPILING.format(name)) in args}
     return CompileOptions(**given)

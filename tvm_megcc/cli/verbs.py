@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs. Each imports what it needs: `megcc list` must not wait for the compiler."""
+"""Implements the verbs. Each imports only what it needs, so that `megcc list` need not wait for the compiler."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from ..errors import MegccError, MegccWarning, report_text
 
 REFUSED = 1
-#: Seconds after which the command says what it is doing.
+#: The seconds after which the command prints what it is doing.
 PATIENCE = 2.0
 
 
@@ -210,7 +210,7 @@ def report_(args: argparse.Namespace) -> int:
 
 
 def _require_writable(file: Path) -> None:
-    """Raises MegccError where no file can be written, before the time that it takes to find its contents."""
+    """Raises MegccError if a file cannot be written, before its contents are computed, which takes time."""
     if file.is_dir():
         raise MegccError(f"{file} is a folder: -o names the file to write")
     if not file.parent.is_dir():
@@ -312,7 +312,7 @@ def _print(args: argparse.Namespace, report, text: Callable[[dict], str]) -> Non
 
 @contextmanager
 def warnings_on_stderr() -> Iterator[None]:
-    """Our warnings as messages of the command; those of libraries stay what Python makes of them."""
+    """Shows our warnings as messages of the command; those of libraries are shown as usual."""
     before = warnings.showwarning
 
     def show(message, category, *where, **options) -> None:
@@ -343,7 +343,7 @@ def logged(logger: logging.Logger, level: int) -> Iterator[None]:
 
 @contextmanager
 def _progress(args: argparse.Namespace, what: str) -> Iterator[None]:
-    """Says what is being done if it takes longer than `PATIENCE`."""
+    """Prints what is being done if it takes longer than `PATIENCE`."""
     timer = threading.Timer(PATIENCE, lambda: print(f"megcc: {what} …", file=sys.stderr, flush=True))
     timer.daemon = True
     if not args.quiet:

@@ -1,29 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expressions of C as text, with the parentheses that their meaning wants and no others."""
+"""Prints C expressions as text with only the necessary parentheses."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-#: How tightly operators of C bind.
+#: Levels of C's operator precedence, ascending.
 COMMA, CHOICE, OR, AND, EQUAL, LESS, SHIFT, SUM, PRODUCT, UNARY, ATOM = range(11)
 _LEVELS = {"+": SUM, "-": SUM, "*": PRODUCT, "/": PRODUCT, "<": LESS}
 
 
 class Text(NamedTuple):
-    """An expression in C. level: how tightly its outermost operator binds."""
+    """An expression in C. level: the precedence of its outermost operator."""
 
     text: str
     level: int = ATOM
 
     def at(self, level: int) -> str:
-        """Returns the text as an operand of something that binds this tightly."""
+        """Returns the text as an operand of an operator of this precedence, in parentheses if necessary."""
         return self.text if self.level >= level else f"({self.text})"
 
 
 def infix(left: Text, sign: str, right: Text) -> Text:
-    """Two operands of an operator, computed in this order: `a + (b + c)` keeps its parentheses. A sign on the right has
-    some too, for readers."""
+    """Returns a binary expression. The order of evaluation is kept: `a + (b + c)` has its parentheses. So has a
+    negative right operand, for readability."""
     level = _LEVELS[sign]
     return Text(f"{left.at(level)} {sign} {right.at(ATOM if right.text.startswith('-') else level + 1)}", level)
 

@@ -63,7 +63,7 @@ _recorded: ContextVar[list[Condition] | None] = ContextVar("conditions", default
 
 @contextmanager
 def recording(origin: str = "") -> Iterator[list[Condition]]:
-    """Collects the conditions that shape rules state within the block; those inside an inner block are the inner's."""
+    """Collects the conditions that shape rules state within the block, except those within an inner block."""
     found: list[Condition] = []
     token = _recorded.set(found)
     try:
@@ -74,33 +74,33 @@ def recording(origin: str = "") -> Iterator[list[Condition]]:
 
 
 def distinct(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
-    """Removes equal conditions and keeps the words of the first."""
+    """Removes duplicate conditions, keeping the first one's text."""
     return tuple(dict.fromkeys(conditions))
 
 
 def require_at_most(lhs: Dim, rhs: Dim, why: str) -> None:
-    """States `lhs <= rhs`.
+    """Requires `lhs <= rhs`.
 
     Raises:
-        ShapeError: with `why`, where it cannot be.
+        ShapeError: with `why`, if it is impossible.
     """
     _require(Condition(lhs, "<=", rhs, why))
 
 
 def require_equal(lhs: Dim, rhs: Dim, why: str) -> None:
-    """States `lhs == rhs`.
+    """Requires `lhs == rhs`.
 
     Raises:
-        ShapeError: with `why`, where it cannot be.
+        ShapeError: with `why`, if it is impossible.
     """
     _require(Condition(lhs, "==", rhs, why))
 
 
 def require_shape(shape: Sequence[Dim], wanted: Sequence[Dim], why: str) -> None:
-    """States that a shape is another.
+    """Requires that two shapes are equal.
 
     Raises:
-        ShapeError: with `why`, where it cannot be.
+        ShapeError: with `why`, if it is impossible.
     """
     if len(shape) != len(wanted):
         raise ShapeError(why)

@@ -10,21 +10,21 @@ from collections.abc import Container, Iterable
 from ..errors import ShapeError
 from .dims import Dim, Symbol, floordiv
 
-#: Placeholders for numbers, and dimensions that are mostly 1.
+#: The placeholder for a size in messages, and a pattern of dimensions that are mostly 1.
 SIZE, _IS_BATCH = "SIZE", re.compile("batch")
-#: Characters of a text that is read; longer ones are names.
+#: The longest text that is parsed; longer ones are treated as names.
 _LONGEST = 200
 _TOKEN = re.compile(r"\s*(?:(\d{1,9})(?![\w.])|([A-Za-z_][\w.]*)|(//|[-+*()]))")
 
 
 def sizes_wanted(names: Iterable[str], size: str = "") -> str:
-    """Returns options that give the sizes of dimensions, for a message; `size` stands for the number to fill in."""
+    """Returns the command-line options that set these dimensions, for a message. size: the placeholder for numbers."""
     return " ".join(f"--dim {shlex.quote(f'{name}={size or (1 if _IS_BATCH.search(name.lower()) else SIZE)}')}"
                     for name in names)
 
 
 def parse_dim(text: str, names: Container[str]) -> Dim | None:
-    """Parses an expression of sums, differences, products and whole quotients over numbers and these dimensions.
+    """Parses an expression of sums, differences, products and integer quotients over numbers and these dimensions.
     Returns None for anything else, such as a name."""
     tokens, place = [], 0
     while place < len(text.rstrip()):
@@ -42,7 +42,7 @@ def parse_dim(text: str, names: Container[str]) -> Dim | None:
 
 
 class _Reader:
-    """A recursive-descent parser. Raises ValueError for tokens that form no extent."""
+    """A recursive-descent parser. Raises ValueError for a syntax error."""
 
     def __init__(self, tokens: list[str]):
         self.tokens = tokens[::-1]

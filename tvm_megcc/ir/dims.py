@@ -15,8 +15,8 @@ from typing import Union
 
 from ..errors import ShapeError
 
-#: The most leaves of an expression, and its deepest nesting. Networks have up to some tens; a hostile model, which
-#: multiplies extents with themselves or nests `min` and `+`, could have any number.
+#: The most leaves of an expression, and its deepest nesting. Real networks have up to some tens; a malicious model
+#: could have any number, by multiplying extents with themselves or nesting `min` and `+`.
 MOST_LEAVES, DEEPEST = 1000, 60
 _TOO_LARGE = "an extent depends on the input shapes in too long a formula; give fixed input shapes"
 
@@ -28,7 +28,7 @@ class SymbolicDim:
     depth = 1
 
     def _measure(self, leaves: int, parts: Iterable[Dim]) -> None:
-        """Raises ShapeError for an expression of these parts that is too large to work with."""
+        """Sets the size of an expression from its parts. Raises ShapeError if it is too large."""
         depth = 0
         for part in parts:
             if isinstance(part, SymbolicDim):
@@ -180,7 +180,7 @@ def _mul(lhs: Dim, rhs: Dim) -> Dim:
 
 
 def floordiv(numerator: Dim, denominator: Dim) -> Dim:
-    """`numerator // denominator`; divides exactly where every coefficient allows it."""
+    """Returns `numerator // denominator`, divided exactly if all coefficients allow it."""
     if isinstance(numerator, int) and isinstance(denominator, int):
         return numerator // denominator
     if denominator == 1:
@@ -209,7 +209,7 @@ def floordiv(numerator: Dim, denominator: Dim) -> Dim:
 
 
 def _nested_quotient(terms: dict, constant: int, denominator: Dim) -> Dim | None:
-    """(a//b + c) // d is (a + b*c) // (b*d) for positive b and d: windows on windows."""
+    """Rewrites (a//b + c) // d, as nested windows give, to (a + b*c) // (b*d), for positive b and d."""
     if len(terms) != 1 or not isinstance(denominator, int) or denominator < 1:
         return None
     ((factors, coefficient),) = terms.items()
@@ -221,7 +221,7 @@ def _nested_quotient(terms: dict, constant: int, denominator: Dim) -> Dim | None
 
 
 def _exact_quotient(terms: dict, constant: int, denominator: SymbolicDim) -> Dim | None:
-    """Cancels a product of symbols, as in (batch*heads*64) // (batch*heads), and what is a multiple of the whole
+    """Cancels a common product of symbols, as in (batch*heads*64) // (batch*heads), and a multiple of the whole
     denominator, as in (512*batch*frames - 3072*batch) // (batch*frames - 6*batch)."""
     d_terms, d_constant = _terms(denominator)
     if terms.keys() == d_terms.keys():
@@ -268,16 +268,16 @@ COMBINED = {"max": dim_max, "min": dim_min}
 
 
 def static(dims: Iterable[Dim]) -> tuple[int, ...] | None:
-    """Returns the extents as numbers, or None if one of them is an expression. Only numbers can be compared."""
+    """Returns the extents as numbers, or None if one of them is symbolic."""
     known = tuple(dims)
     return known if all(isinstance(dim, int) for dim in known) else None  # type: ignore[return-value]
 
 
 def number(dim: Dim) -> int:
-    """Returns an extent that has to be known at compile time.
+    """Returns an extent that must be known at compile time.
 
     Raises:
-        ShapeError: it is an expression.
+        ShapeError: if it is symbolic.
     """
     if isinstance(dim, SymbolicDim):
         raise ShapeError(f"the extent {dim} has to be known when compiling; give the input a shape")
@@ -325,9 +325,9 @@ def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
 def differ(a: Dim, b: Dim) -> bool:
     """Whether two extents differ for some sample values of their symbols.
 
-    Equal expressions mostly, but not always, have the same normal form. The samples are large multiples of many
-    numbers, because some expressions are equal only where a model can be used at all, as for multiples of 32. Nothing
-    is known of unbacked symbols: they never differ.
+    Equal expressions mostly, but not always, have the same normal form. The samples have many divisors, since some
+    expressions are equal only for valid inputs, such as multiples of 32. Extents with unbacked symbols never count as
+    different.
     """
     if a == b or counted(a, b):
         return False

@@ -62,8 +62,8 @@ class Call(_Operators):
 
 Expr = Union[Arg, Const, Call]
 X = Arg(0)
-#: Passes join expressions up to so many calls. A value that is used twice doubles what reads it, so that without a
-#: limit n additions make 2^n calls; and C99 promises 63 parentheses within each other, no more.
+#: The most calls of an expression that passes create. A value that is used twice is duplicated, so without a limit n
+#: additions could give 2^n calls; and C99 only guarantees 63 nested parentheses.
 MOST_CALLS = 60
 
 
@@ -79,10 +79,10 @@ def call(fn: str, *args) -> Call:
 
 @dataclass(frozen=True)
 class Function:
-    """One elementwise function: its numpy meaning and how C spells it (mgc_<name> where no infix fits).
+    """An elementwise function: its numpy implementation and its form in C (mgc_<name> if it is not an infix operator).
 
-    cost: vector instructions, for the cost model. takes, gives: of those between integers and floats, the kinds of
-    lanes (ir/lanes.py) of the arguments and of the result; "" where all are of one kind.
+    cost: vector instructions, for the cost model. takes, gives: the kinds of lanes (ir/lanes.py) of the arguments and
+    of the result, for functions between integers and floats; "" if all are of the same kind.
     """
 
     numpy: Callable
@@ -110,7 +110,7 @@ def _rescale_fixed(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> 
     """Returns x * multiplier * 2^(shift - 31) as TFLite's `MultiplyByQuantizedMultiplier` rounds it: the doubled high
     half of the product, ties up, then a division by a power of two, ties away from zero. Arrays of int32; the
     multiplier is not negative. Shifts end at -31 and 30."""
-    shift = np.clip(shift, -31, 30).astype(np.int64)  # before numpy 2 its type would be that of the sums
+    shift = np.clip(shift, -31, 30).astype(np.int64)  # before numpy 2 the dtype of the sums would be used
     wide = (x << np.maximum(shift, 0)).astype(np.int32).astype(np.int64)
     high = (wide * multiplier + (1 << 30)) >> 31
     right = np.maximum(-shift, 0)
@@ -141,13 +141,13 @@ def _nearest(x: np.ndarray) -> np.ndarray:
     return np.clip(np.rint(np.nan_to_num(x.astype(np.float64), nan=0.0)), limits.min, limits.max).astype(np.int32)
 
 
-#: The number that results of fused products are added to: from here on to 2^24 a float32 has the steps of an integer.
+#: The offset that is added to fused products, so that float32 rounds them to integers: up to 2^24 its spacing is 1.
 FUSED_ZERO = 1.5 * 2**23
 
 
 def _nearest_fused(x: np.ndarray, factor: np.ndarray, added: np.ndarray) -> np.ndarray:
-    """real(x) * factor + added - FUSED_ZERO to the nearest integer, ties to even: the sum is what is rounded, not the
-    product. `added` is whole, and the result less than 2^22."""
+    """Returns real(x) * factor + added - FUSED_ZERO, rounded to the nearest integer, ties to even. Only the sum is
+    rounded, not the product. `added` is an integer, and the result less than 2^22."""
     product = x.astype(np.float32).astype(np.float64) * factor
     whole = np.floor(product)
     left, behind = product - whole, whole + (added.astype(np.float64) - FUSED_ZERO)
@@ -164,7 +164,7 @@ FUNCTIONS = {
     "mul": Function(np.multiply, "*"), "div": Function(np.divide, "/", 8),
     "neg": Function(np.negative), "abs": Function(np.abs),
     "min": Function(np.minimum), "max": Function(np.maximum),
-    # In C, min and max of vectors are as `vector_call` has them.
+    # In C, vector min and max have the operand order of `vector_call`.
     "minimum": Function(np.minimum, cost=3), "maximum": Function(np.maximum, cost=3),
     "sqrt": Function(np.sqrt, cost=12), "exp": Function(np.exp, cost=14), "log": Function(np.log, cost=16),
     "tanh": Function(np.tanh, cost=18), "sigmoid": Function(_sigmoid, cost=20), "erf": Function(_erf, cost=20),
@@ -177,16 +177,16 @@ FUNCTIONS = {
     "if_lt": Function(lambda a, b, x, y: np.where(a < b, x, y).astype(x.dtype), cost=2),
     "rescale_fixed": Function(_rescale_fixed, cost=12, takes="iii", gives="i"),
     "rescale_positive": Function(_rescale_positive, cost=9, takes="iii", gives="i"),
-    # The same of shifts that are negative.
+    # rescale_fixed for negative shifts.
     "rescale_down": Function(_rescale_fixed, cost=10, takes="iii", gives="i"),
     "rescale_down_positive": Function(_rescale_positive, cost=8, takes="iii", gives="i"),
     "rescale_once": Function(_rescale_once, cost=12, takes="iii", gives="i"),
     "shift_down": Function(_shift_down, takes="ii", gives="i"),
     "real": Function(lambda x: x.astype(np.float32), takes="i", gives="f"),
     "nearest": Function(_nearest, cost=2, takes="f", gives="i"),
-    # The same of what is known to be within int32, and a number.
+    # nearest for operands that are known to be within int32 and not NaN.
     "nearest_within": Function(_nearest, takes="f", gives="i"),
-    # For a product: nearest_within(real(x) * f).
+    # nearest_within(real(x) * f).
     "nearest_product": Function(lambda x, f: _nearest(x.astype(np.float32) * f), cost=3, takes="if", gives="i"),
     "nearest_fused": Function(_nearest_fused, cost=3, takes="iff", gives="i"),
     "nearest_odd": Function(_nearest_odd, cost=6, takes="iiff", gives="i"),

@@ -57,7 +57,7 @@ def _attr_text(value) -> str:
 
 
 class Body:
-    """A graph within an operator, such as the body of a loop. It is equal only to itself. Its inputs and outputs are in
+    """A subgraph of an operator, such as the body of a loop. It is equal only to itself. Its inputs and outputs are in
     the order that the operator declares."""
 
     def __init__(self, graph: Graph):
@@ -105,8 +105,8 @@ def bodies_of(op: Op) -> tuple[Body, ...]:
 
 
 class Filled(NamedTuple):
-    """An input of which a run reads only the first elements along an axis. Their number is the value of the state
-    `past` plus `new`, which is a number or the name of an extent of an input."""
+    """An input of which a run reads only the first elements along an axis: as many as the value of state `past` plus
+    `new`, a number or the name of an input's symbol."""
 
     axis: int
     past: str
@@ -185,19 +185,19 @@ def unused(name: str, *taken: Container[str]) -> str:
 
 
 def network_bytes(graph: Graph) -> int:
-    """Returns the bytes of weights that an inference reads: all constants except tables of which `gather` takes some
-    rows."""
+    """Returns the bytes of weights that an inference reads: all constants except tables from which only `gather` reads.
+    """
     read = {name for op in graph.ops for index, name in enumerate(op.inputs)
             if name in graph.constants and not (op.kind.startswith("gather") and index == 0)}
     return sum(graph.constants[name].nbytes for name in read)
 
 
-#: The operator that makes its operand, a number that the run computes, the value of an unbacked symbol.
+#: The operator that defines an unbacked symbol: its operand, computed at run time, is the symbol's value.
 EXTENT = "extent"
 
 
 def waits_for(ops: Sequence[Op], types: Mapping[str, TensorType]) -> list[tuple[str, ...]]:
-    """Maps each operator to those that it has to follow: the producers of its operands, and those of unbacked symbols
+    """Returns for each operator the values that it waits for: its operands, and the definitions of unbacked symbols
     that its extents depend on."""
     counts = {op.attrs.symbol.name: op.outputs[0] for op in ops if op.kind == EXTENT}
     if not counts:

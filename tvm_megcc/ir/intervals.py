@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Intervals of the values that an expression over integers and floats (ir/lanes.py) can have, and simplifications that
-follow from them."""
+"""Computes the intervals of expressions over integers and floats (ir/lanes.py), and simplifies expressions by them."""
 
 from __future__ import annotations
 
@@ -11,12 +10,12 @@ from typing import Union
 from . import lanes
 from .expr import Arg, Call, Const, Expr, call
 
-#: Least and greatest value; None: not known, or perhaps no number.
+#: The least and the greatest value; None if they are not known, or the value may be NaN.
 Interval = Union[tuple[float, float], None]
 INT32 = (-2.0**31, 2.0**31 - 1)
-#: Limits of types that stores saturate to.
+#: The limits of dtypes to which stores saturate.
 SATURATED = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-2**15, 2**15 - 1), "uint16": (0, 2**16 - 1)}
-#: Floats have 24 bits: what an operation may add to a bound by rounding it, with room to spare.
+#: An upper bound of the relative rounding error of a float32 operation, by which bounds are widened.
 _ROUNDED = 2.0**-20
 
 
@@ -101,7 +100,7 @@ def _added(expr: Expr, value: float) -> Expr:
 
 def _unlimited(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str], low: int, high: int,
                added: float = 0.0) -> Expr:
-    """Removes clips to the limits of the type: saturation is enough."""
+    """Removes clips to the limits of the dtype, which the saturation of stores does."""
     if isinstance(expr, Call) and len(expr.args) == 2 and isinstance(expr.args[1], Const) \
             and lanes.kind_of(expr, kinds) == "i":
         inner, value = expr.args[0], expr.args[1].value

@@ -19,7 +19,7 @@ from .expr import FUNCTIONS, Arg, Call, Const, Expr, c_float, vector_call
 KINDS = {**dict.fromkeys(("int8", "uint8", "int16", "uint16", "int32"), "i"), "float32": "f"}
 #: Functions of int32 lanes, as C spells them.
 _INTEGER = {"add": "mgc_iadd", "sub": "mgc_isub", "mul": "mgc_imul", "min": "mgc_imin", "max": "mgc_imax"}
-#: Functions -> those that round positive numbers as they do, and give others nothing above 0.
+#: Functions -> cheaper ones with the same results where these are positive, and results ≤ 0 elsewhere.
 _POSITIVE = {"rescale_fixed": "rescale_positive", "rescale_down": "rescale_down_positive"}
 _LANES = {"i": np.int32, "f": np.float32}
 
@@ -125,9 +125,8 @@ def _limited(expr: Expr, kinds: Sequence[str], least: int | None) -> Expr:
 
 
 def _reached(fn: str, constant: int, least: int | None) -> int | None:
-    """Returns the number below which the first operand does not matter, if the result does not matter below `least`.
-    Rescaled numbers whose roundings differ were shifted to the right: they are so far within int32 that they do not
-    wrap here."""
+    """Returns the number below which the first operand's exact value does not matter, if the result's does not matter
+    below `least`; None if there is none. Requantized numbers were shifted right, so they are far from overflow here."""
     if fn == "max":
         return constant if least is None else max(least, constant)
     if least is None or abs(constant) >= 2**16:
@@ -141,7 +140,7 @@ def functions(expr: Expr) -> set[str]:
 
 
 def _cancelled(expr: Expr, kinds: Sequence[str]) -> Expr:
-    """Cancels zero points that are added and subtracted again. Integers wrap, so nothing is lost."""
+    """Cancels zero points that are added and subtracted again, which is exact, since integers wrap."""
     if not isinstance(expr, Call):
         return expr
     expr = Call(expr.fn, tuple(_cancelled(argument, kinds) for argument in expr.args))
@@ -152,18 +151,18 @@ def _cancelled(expr: Expr, kinds: Sequence[str]) -> Expr:
     return expr
 
 
-#: Functions of bytes.
+#: The limits of 8-bit dtypes.
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
 
 
-#: Bits that stores of bytes take off the upper halves of int32 (mgc_iclose4 in simd/neon_integer.h).
+#: The right shifts that 8-bit stores can apply to the upper halves of int32 (mgc_iclose4 in simd/neon_integer.h).
 CLOSED_DOWN = range(3, 7)
 
 
 class Closed(NamedTuple):
-    """An expression in integers that ends in `max(min(inner, …), …) + zero`, which stores of bytes can take over.
-    low, high: its limits with the zero point added, within those of the type. down: with inner shifted down by 16 bits
-    more than this, unless it is 0."""
+    """An integer expression that ends in `max(min(inner, …), …) + zero`, which 8-bit stores can do themselves. low,
+    high: its limits with the zero point added, within those of the dtype. down: if not 0, inner is still to be shifted
+    right by 16 bits more than this."""
 
     inner: Expr
     down: int
@@ -173,12 +172,13 @@ class Closed(NamedTuple):
 
     @property
     def least(self) -> int | None:
-        """Where `inner` is less than this, how much does not matter."""
+        """The number below which the exact value of `inner` does not matter."""
         return None if self.down else self.low - self.zero
 
 
 def closed(expr: Expr, kinds: Sequence[str], dtype: str) -> Closed | None:
-    """None where the expression does not end like that, or `dtype` is none of bytes. A limit may be the type's."""
+    """Returns an expression in this form; None if it does not end so, or `dtype` is not 8-bit. A missing limit is the
+    dtype's."""
     zero = 0
     if isinstance(expr, Call) and expr.fn == "add" and isinstance(expr.args[1], Const):
         zero, expr = int(expr.args[1].value), expr.args[0]
@@ -191,7 +191,7 @@ def closed(expr: Expr, kinds: Sequence[str], dtype: str) -> Closed | None:
             del missing[name]
     if kind_of(expr, kinds) != "i" or not least <= limits["max"] <= limits["min"] <= most or abs(zero) > 255:
         return None
-    # Without a limit, the zero point may have wrapped.
+    # Without a limit, adding the zero point may have overflowed.
     is_far = not (isinstance(expr, Call) and expr.fn in ("nearest_within", "shift_down"))
     if is_far and any(zero * sign > 0 for sign in missing.values()):
         return None

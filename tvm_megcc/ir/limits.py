@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The limits of the runtime. The compiler checks them, so that whatever compiles also opens. A test compares the
-numbers with it."""
+"""The limits of the runtime, which the compiler checks, so that every compiled model can be opened. A test compares the
+numbers with the runtime's."""
 
 # Limits of the runtime's headers, under the same names with MEGCC_ in front.
 
@@ -11,7 +11,7 @@ MAX_RANK = 8
 MAX_WORKERS = 256
 #: Blocks of memory that a session has.
 MAX_REGIONS = 4
-#: Bytes of a tensor: counters of kernels are int32_t, and may go a few vectors beyond its end.
+#: Bytes of a tensor: indices of kernels are int32_t, and may be a few vectors beyond its end.
 MAX_BYTES = 2**31 - 2**16
 
 # Limits of the narrow fields of schema/megcc.fbs.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Element types that only store numbers: what they are computed in, and the way there and back in numpy.
+"""Storage-only dtypes, such as 8-bit floats and int4: the dtypes that they are computed in, and conversions in numpy.
 
-Arrays of them have the types of ml_dtypes; one of fewer than 8 bits has a byte for each number, in its low bits.
+Their arrays have dtypes of ml_dtypes. A dtype of fewer than 8 bits takes a byte for each number, in the low bits.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from .types import DTYPES
 class SmallFloat(NamedTuple):
     """A float of 8 or fewer bits: sign, exponent, fraction.
 
-    least: exponent of the smallest normal number. top: the code of the largest one; over: of what is larger where it is
-    not saturated; nan: of NaN. signed_nan: zero, NaN and what is too large have a sign.
+    least: exponent of the smallest normal number. top: the code of the largest number. over: the code for larger
+    numbers without saturation. nan: the code of NaN. signed_nan: whether zero, NaN and too large numbers have a sign.
     """
 
     bits: int
@@ -37,43 +37,43 @@ SMALL_FLOATS = {
     "float8_e5m2fnuz": SmallFloat(8, 2, -15, 0x7f, 0x80, 0x80, False),
     "float4_e2m1fn": SmallFloat(4, 1, 0, 0x7, 0x7, 0x0),
 }
-#: Floats that chains of operators are not rounded to one by one (passes/precision/storage_types.py).
+#: 16-bit floats, to which chains of operators are not rounded after each one (passes/precision/storage_types.py).
 SIXTEEN_BITS = ("float16", "bfloat16")
-#: Bits of the integers that have fewer than 8.
+#: The bits of integer dtypes of fewer than 8 bits.
 SMALL_INTEGERS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
 
 
 def carrier(dtype: str) -> str:
-    """Returns the element type that numbers of this one are computed in."""
+    """Returns the dtype that numbers of this one are computed in."""
     return DTYPES[dtype].carrier or dtype
 
 
 def is_real(dtype: str) -> bool:
-    """Whether its numbers are floats."""
+    """Whether a dtype is a float type."""
     return carrier(dtype).startswith("float")
 
 
 def bits_of(dtype: str) -> int:
-    """Returns the bits of a number as files pack them."""
+    """Returns the bits of a number when packed, as in files."""
     small = SMALL_FLOATS.get(dtype)
     return small.bits if small else SMALL_INTEGERS.get(dtype, 8 * DTYPES[dtype].bytes)
 
 
 def widened(array: np.ndarray) -> np.ndarray:
-    """Returns the numbers in the element type that they are computed in."""
+    """Converts an array to the dtype that its numbers are computed in."""
     return array.astype(np.dtype(carrier(array.dtype.name))) if array.dtype.name in DTYPES else array
 
 
 def limits(dtype: str) -> tuple[int, int]:
-    """Returns the least and the largest number of a type of integers."""
+    """Returns the least and the largest number of an integer dtype."""
     info = ml_dtypes.iinfo(np.dtype(dtype))
     return int(info.min), int(info.max)
 
 
 def narrowed(numbers: np.ndarray, dtype: str, saturate: bool = True, rounding: str = "up") -> np.ndarray:
-    """Returns the numbers as ONNX's Cast stores them. Floats of 8 bits saturate, or else become infinite or NaN;
-    integers of fewer than 8 bits lose their upper ones; `rounding` ("up", "down", "nearest") is that of powers of
-    two."""
+    """Converts numbers to a storage-only dtype as ONNX's Cast does. 8-bit floats saturate or, without `saturate`,
+    become infinite or NaN; integers of fewer than 8 bits lose their upper bits. rounding: "up", "down" or "nearest",
+    for powers of two (float8e8m0)."""
     result = np.dtype(dtype)
     if dtype in SMALL_INTEGERS:
         if numbers.dtype.kind == "f":
@@ -91,7 +91,7 @@ def narrowed(numbers: np.ndarray, dtype: str, saturate: bool = True, rounding: s
 
 
 def _power_of_two(numbers: np.ndarray, saturate: bool, rounding: str) -> np.ndarray:
-    """Exponents of float32, moved up by what the fraction says; 255 is NaN."""
+    """Returns the exponents of float32 numbers, rounded up by their fractions as `rounding` says; 255 is NaN."""
     bits = numbers.astype(np.float32).view(np.uint32)
     exponent, fraction = (bits >> 23 & 255).astype(np.int64), bits & 0x7fffff
     half = 0x400000

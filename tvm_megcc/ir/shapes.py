@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs whose shapes are not all known: their symbols, buckets of values for these, and substitution."""
+"""Symbols of graphs with dynamic shapes, buckets of their values, and substitution."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class Bucket:
 
     @property
     def representative(self) -> dict[str, int]:
-        """The shape that speed is optimised for: the largest, or a little more than the least."""
+        """Returns the values of symbols that speed is optimised for: the largest or, without a limit, a little more
+        than the least."""
         return {name: 2 * max(low, 1) if high is None else high for name, low, high in self.bounds}
 
     def largest(self, dim: Dim) -> int | None:
@@ -46,7 +47,7 @@ class Bucket:
 
 
 def hull(buckets: Sequence[Bucket]) -> Bucket:
-    """Returns the least bucket that holds all of these, which have the same symbols in the same order."""
+    """Returns the smallest bucket that contains all of these, which have the same symbols in the same order."""
     def union(name: str) -> tuple[str, int, int | None]:
         lows, highs = zip(*(bucket.limits[name] for bucket in buckets), strict=True)
         return name, min(lows), None if None in highs else max(highs)
@@ -99,7 +100,7 @@ class Count:
 
 
 def unbacked_symbols(graph: Graph) -> tuple[Count, ...]:
-    """Returns the unbacked symbols of a graph and of those in it, in the order in which they are computed."""
+    """Returns the unbacked symbols of a graph and its subgraphs, in the order in which they are computed."""
     found: list[Count] = []
     for op in graph.ops:
         if op.kind == EXTENT:
@@ -111,7 +112,7 @@ def unbacked_symbols(graph: Graph) -> tuple[Count, ...]:
 
 
 def with_unbacked_symbols(bucket: Bucket, symbols: Sequence[Count]) -> Bucket:
-    """Returns the bucket with bounds for unbacked symbols, too."""
+    """Adds bounds of unbacked symbols to a bucket."""
     for count in symbols:
         high = None if count.bound is None else bucket.largest(count.bound)
         bucket = Bucket((*bucket.bounds, (count.symbol, 0, high)))
@@ -119,8 +120,9 @@ def with_unbacked_symbols(bucket: Bucket, symbols: Sequence[Count]) -> Bucket:
 
 
 def with_likely(graph: Graph, values: Mapping[str, int]) -> Graph:
-    """Returns the graph with these as the likely values of the symbols of its inputs; unbacked symbols have a share of
-    their bounds."""
+    """Sets the likely values of the symbols of a graph's inputs. Those of unbacked symbols are a fraction of their
+    bounds.
+    """
     least = free(*(dim for name in graph.inputs for dim in graph.types[name].shape))
     found = {name: Symbol(name, value, least[name][0]) for name, value in values.items()}
     for count in unbacked_symbols(graph):

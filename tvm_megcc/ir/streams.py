@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts about a network that takes a sequence in blocks. `passes/streaming/streams.py` makes them, the manifest records
-them."""
+"""Describes a network that takes a sequence in blocks. `passes/streaming/streams.py` creates the description, and the
+manifest records it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class StreamedOutput:
     """An output in blocks: element i of the k-th block (both from 0) is element k * block + i - latency of the result
     for the whole sequence.
 
-    axis, block: of the output. latency: in its elements; the first so many elements of a stream mean nothing.
+    axis, block: of the output. latency: in its elements; as many elements at the beginning of a stream are meaningless.
         receptive_field: elements of the input that an element depends on; None for all earlier ones.
     """
 
@@ -65,8 +65,8 @@ class StreamedOutput:
 
 @dataclass(frozen=True)
 class Streamed:
-    """A network that takes blocks. inputs: those that come in blocks. state_bytes: bytes of states between runs.
-    copied_bytes: bytes of states that a run copies."""
+    """A network that takes blocks. inputs: those that are given in blocks. state_bytes: the size of states.
+    copied_bytes: the bytes of states that a run copies."""
 
     axis: int
     block: int
@@ -78,7 +78,7 @@ class Streamed:
 
     @classmethod
     def of(cls, facts: Mapping) -> Streamed:
-        """Reads it from the value of `facts`."""
+        """Creates the description from the value of `facts`."""
         outputs = tuple(StreamedOutput(**{field.name: row[field.name] for field in fields(StreamedOutput)})
                         for row in facts["outputs"])
         return cls(**{field.name: facts[field.name] for field in fields(cls)

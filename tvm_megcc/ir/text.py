@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A graph as text: what `--dump` writes, what golden tests compare, what errors quote."""
+"""Prints a graph as text, for `--dump`, golden tests and error messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from .graph import Graph, Op
 
 
 def op_text(graph: Graph, op: Op, longest: int = sys.maxsize) -> str:
-    """`%y: float32[1,8] = relu(%x)  # node`; names longer than `longest` lose their middle."""
+    """Returns an operator as text, such as `%y: float32[1,8] = relu(%x)  # node`. Names longer than `longest` are
+    shortened in the middle."""
     outputs = ", ".join(f"%{shortened(name, longest)}: {graph.types[name]}" for name in op.outputs)
     inputs = ", ".join(_operand(graph, name, longest) for name in op.own_inputs)
     text = f"{outputs} = {op.kind}({inputs})"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of tensors: element type, logical shape, layout in memory."""
+"""Tensor types: dtype, logical shape and layout in memory."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .dims import Dim, ceildiv, product, static
 
 
 class ElementType(NamedTuple):
-    """An element type: how C writes it, its size, and its names in kernels and helpers. carrier: for a type that only
-    stores numbers, the type in which they are computed (ir/narrow.py)."""
+    """A dtype: its C type, its size, and its names in kernels and helpers. carrier: for a storage-only dtype, the dtype
+    in which its numbers are computed (ir/narrow.py)."""
 
     c_type: str
     bytes: int
@@ -148,7 +148,7 @@ class TensorType:
 
 
 def to_layout(array: np.ndarray, layout: Layout) -> np.ndarray:
-    """Returns the bytes of a logical array as they lie in memory, flat."""
+    """Returns the elements of a logical array in memory order, flat."""
     if layout.kind == "plain":
         return np.ascontiguousarray(array).reshape(-1)
     if layout.kind == "nhwc":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks a graph between stages; a finding is a bug of a pass, not of the model."""
+"""Checks a graph between passes. An error is a bug of a pass, not of the model."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chooses the order of execution: the topological order with the smallest peak of live bytes.
 
-Few operators are ready at a time in a real network, so the sets of operators that can have run ("states") are few,
-and a shortest-path search over them, with the peak so far as the distance, finds the best order outright. Where
-there are too many states, a greedy order stands in. The model's own order is kept unless another is better.
+In real networks few operators are ready at a time, so there are few sets of executed operators ("states"). A
+shortest-path search over states, with the peak so far as the distance, finds the best order. If there are too many
+states, a greedy order is used. The model's own order is kept unless another one is better.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ..ir.dims import likely
 from ..ir.graph import Graph, waits_for
 from ..ops.base import OPERATORS
 
-#: The search gives up after looking at so many operators in so many states.
+#: The search gives up after this many steps, each of one ready operator in one state.
 MAX_LOOKS = 1_000_000
 
 
 def reorder(graph: Graph) -> Graph:
-    """Returns the graph with its operators in the best order found; itself where none is better."""
+    """Returns the graph with its operators in the best order found, or itself if none is better."""
     problem = _Problem(graph)
     own = range(len(graph.ops))
     least = problem.peak(own)
@@ -35,13 +35,13 @@ def reorder(graph: Graph) -> Graph:
 
 
 def peak_bytes(graph: Graph) -> int:
-    """Returns bytes of values alive at once at most, in the graph's order; views count as what they look into."""
+    """Returns the peak of live bytes in the graph's order. A view counts as the value that it is a view of."""
     return _Problem(graph).peak(range(len(graph.ops)))
 
 
 def live_bytes(graph: Graph) -> list[int]:
-    """Returns the bytes of values alive while each operator runs, in the graph's order; views count as what they look
-    into."""
+    """Returns the live bytes while each operator runs, in the graph's order. A view counts as the value that it is a
+    view of."""
     return _Problem(graph).during(range(len(graph.ops)))
 
 
@@ -73,7 +73,7 @@ class _Problem:
                 if name and name not in graph.constants:
                     readers[root.get(name, name)] = readers.get(root.get(name, name), 0) | 1 << i
         self.start = sum(likely(graph.types[name].bytes) for name in graph.inputs)
-        # Operator -> (all operators that touch a value, its bytes) for each value that may die with the operator.
+        # Operator -> (all operators that access a value, its bytes) for each value that may die after the operator.
         self.frees: list[list[tuple[int, int]]] = [[] for _ in graph.ops]
         for name, touched in readers.items():
             if name not in kept:
@@ -81,7 +81,7 @@ class _Problem:
                     self.frees[i].append((touched, likely(graph.types[name].bytes)))
 
     def run(self, done: int, live: int, i: int) -> tuple[int, int, int]:
-        """(operators done, bytes alive after, bytes alive during) operator i."""
+        """Returns (operators done, live bytes after, live bytes during) for running operator i."""
         during = live + self.allocates[i]
         done |= 1 << i
         freed = sum(size for touched, size in self.frees[i] if touched & ~done == 0)
@@ -101,7 +101,8 @@ class _Problem:
         return max([self.start, *self.during(order)])
 
     def greedy(self) -> list[int]:
-        """Always takes the ready operator that leaves least alive, then needs least, then comes first."""
+        """Returns a greedy order: always the ready operator after which fewest bytes are live; ties by the bytes during
+        it, then by the model's order."""
         order, done, live = [], 0, self.start
         while len(order) < len(self.after):
             _, _, i = min((*self.run(done, live, i)[1:], i) for i in self.ready(done))
@@ -110,8 +111,7 @@ class _Problem:
         return order
 
     def search(self, bound: int) -> list[int] | None:
-        """Returns the order with the smallest peak, if it is below `bound` and few enough states had to be looked
-        at."""
+        """Returns the order with the smallest peak; None if that is not below `bound`, or the search gave up."""
         full = (1 << len(self.after)) - 1
         previous: dict[int, tuple[int, int]] = {}
         distance = {0: self.start}

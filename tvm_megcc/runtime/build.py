@@ -58,7 +58,7 @@ def build(folder: str | Path, target: Target | str | None = None, cc: str | None
         model: which one of several in the folder; without, all of them are in the firmware of a microcontroller.
 
     Raises:
-        MegccError: if the folder is none of ours, was made for other targets or has other models, or does not fit the
+        MegccError: if it is not a generated folder, was made for other targets or has other models, or exceeds the
             limits.
         ToolError: if there is no compiler or it fails.
     """

@@ -120,7 +120,7 @@ class NativeSession(Session):
     """
 
     def __init__(self, built: Build, threads: int | None = None):
-        """threads: at most so many; None: as many as it was compiled for."""
+        """threads: the number of workers; None: as many as the model was compiled for."""
         super().__init__(built)
         self._handle: int | None = None
         self._gone = "is not open"

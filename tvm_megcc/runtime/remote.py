@@ -31,7 +31,8 @@ class Tracker:
         address: "host:port".
 
     Raises:
-        MegccError: if the address makes no sense or nobody answers there; ImportError without TVM.
+        MegccError: if the address is invalid or nobody answers there.
+        ImportError: without TVM.
     """
 
     def __init__(self, address: str, key: str):
@@ -137,7 +138,7 @@ class _Loaded:
         return True
 
     def close(self) -> None:
-        """Ends the session, so that the device is free for others, whoever still refers to it."""
+        """Ends the session, so that the device is free for others, even if references to it are left."""
         try:
             self._session._sess["CloseRPCConnection"]()
         except Exception:

@@ -46,7 +46,7 @@ WORDS_OF = {
 
 @lru_cache(maxsize=1)
 def statuses() -> dict[int, str]:
-    """Returns the runtime's statuses with their texts from status.c, since packages omit the functions for them."""
+    """Returns the runtime's statuses with their strings from status.c, since packages omit the functions for them."""
     header, source = ((paths.c_runtime() / name).read_text() for name in ("include/megcc.h", "src/status.c"))
     numbers = re.findall(r"(MEGCC_E_\w+) = (0x\w+)", header)
     texts = dict(re.findall(r'case (MEGCC_E_\w+): return "([^"]+)"', source))

@@ -45,7 +45,7 @@ class Node:
         self.intermediates, self.states = intermediates, states
 
     def option(self, name: str, default: Any = None) -> Any:
-        """Returns an option of the operator. Raises ShapeError if it has none of that name and there is no default."""
+        """Returns an option of the operator, or `default`. Raises ShapeError if there is neither."""
         value = self.operator.options.get(name, default)
         if value is None:
             raise ShapeError(f"has no option {name}: its options are those of another operator, or missing")

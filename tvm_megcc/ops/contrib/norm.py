@@ -51,7 +51,8 @@ contrib("SimplifiedLayerNormalization")(simplified_layer_norm)
 
 @contrib("SkipSimplifiedLayerNormalization")
 def skip_simplified_layer_norm(node: OnnxNode) -> tuple[str, ...]:
-    """Normalises input + skip + bias by the root mean square. There is no mean: the second result is the third one."""
+    """Normalises input + skip + bias by the root mean square. The second result, for the mean, is a copy of the
+    third."""
     total = _added(node, node.inputs[0], node.inputs[1], given(node, 3))
     value, inverse = _rms(node, total, node.inputs[2], -1, 1e-12)
     return value, inverse, inverse, total

@@ -83,7 +83,7 @@ class ScatterElements(Scatter):
 
 
 def _written(result: np.ndarray, positions: tuple, updates: np.ndarray, reduction: str) -> np.ndarray:
-    """Applies updates at positions. Of several updates of the same element the last wins or, with a reduction, all are
+    """Applies updates at positions. If several update the same element, the last wins or, with a reduction, all are
     combined."""
     join = REDUCTIONS[reduction][1]
     if join is None:

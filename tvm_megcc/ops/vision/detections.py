@@ -26,7 +26,7 @@ class Detections(Operator):
     count * classes); `per_class`: if not 0, suppression is done for each class separately with at most this many boxes,
     and at most `count` results, each a box and a class; `background`, the number of leading columns of scores that are
     not classes; `least`, the lowest score of a result; `overlap`, the IoU above which the worse box is dropped.
-    Of equal scores the first is better; NaN is the lowest score.
+    The first of equal scores is better; NaN is the lowest score.
     """
 
     kind = "detections"

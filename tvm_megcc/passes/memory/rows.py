@@ -47,8 +47,8 @@ class Strip:
 
 @dataclass(frozen=True)
 class Reads:
-    """What computes a strip. attrs: those of the operator on the strip. operands: the rows of each operand, None if it
-    is read whole."""
+    """The operands of a strip. attrs: those of the operator on the strip. operands: the rows of each operand, None if
+    it is read whole."""
 
     attrs: Attrs
     operands: tuple[Strip | None, ...]

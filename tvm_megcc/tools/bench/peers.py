@@ -35,11 +35,11 @@ class Absent(Exception):
 class Engine:
     """One engine on one model, on `job.threads` threads.
 
-    package: what pip installs, module: what is imported. held: environment that holds the engine to a level of x86, for
-    those that can be; without one it uses what the CPU has.
-    job: model (an ONNX file with fixed shapes), beside (the user's model without its suffix: files with another one may
-    lie there), inputs (.npz, in the model's order), output (name of the first one), cache (folder of this model's
-    conversions), threads, level ("" for what the machine has).
+    package: the name for pip. module: the name to import. held: x86 level -> environment variables that limit the
+    engine to it, if that is possible; without them it uses all features of the CPU. job: model (an ONNX file with
+    static shapes), beside (the path of the user's model without its suffix, next to which other formats may be), inputs
+    (.npz, in the model's order), output (name of the first one), cache (folder of this model's conversions), threads,
+    level ("" for the machine's own).
     """
 
     package = module = ""

@@ -121,7 +121,7 @@ def unpack(path: str | Path, key: str | Path, output: str | Path | None = None, 
         product: what it has to be for; by default anything.
 
     Raises:
-        MegccError: if it is none, is damaged, is not signed with this key or for another product.
+        MegccError: if it is not a signed container, is damaged, or is signed with another key or for another product.
         MissingTool: without the package cryptography.
     """
     _require()

@@ -65,7 +65,7 @@ def measure(folder: str | Path, target: str | None = None, threads: int | None =
 
 
 def _sequence(model: LanguageModel, given: Sequence[int], tokens: int) -> tuple[float, float]:
-    """Returns the seconds of a prompt, and of so many tokens after it."""
+    """Returns the seconds for reading a prompt, and for generating `tokens` tokens after it."""
     model.reset()
     begin = time.perf_counter()
     logits = model.read(given)

@@ -153,7 +153,7 @@ def _counted(plan: KernelPlan, folder: Path, args) -> tuple[dict, list[float]]:
 
 
 def _sizes(plan: KernelPlan, planned: PlannedMemory, folder: Path, cpu: Target, cc: str | None) -> dict:
-    """Returns the bytes. code: by kind of operator, with the runtime; None where there is no compiler for the
+    """Returns the bytes. code: by kind of operator, with the runtime; None without a compiler for the
     target."""
     kinds = {Path(kernel_file(step.spec.symbol)).stem: step.op.kind for step in plan.steps}
     weights, unpacked = stored_bytes(plan)

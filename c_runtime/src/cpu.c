@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Detects the features of the running CPU. Without MEGCC_NO_CPU_DETECT the CPU and the system are asked, where that is possible
- * from user code; otherwise the features are those that the compiler was told.
+ * Detects the features of the running CPU. Without MEGCC_NO_CPU_DETECT the CPU and the system are asked, where that is
+ * possible from user code; otherwise the features are those that the compiler was told.
  */
 #include "internal.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Declarations that the files of the runtime share: rows of the container as C structs, small accessors, and the functions that
- * one file has for another. Rows are read in place; verify.c has checked them before other code reads them.
+ * Declarations that the files of the runtime share: rows of the container as C structs, small accessors, and the
+ * functions that one file has for another. Rows are read in place; verify.c has checked them before other code reads
+ * them.
  */
 #ifndef MEGCC_INTERNAL_H
 #define MEGCC_INTERNAL_H

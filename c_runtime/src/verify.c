@@ -143,7 +143,8 @@ static bool is_written(const megcc_program *p, const instruction_row *row, uint3
     return tensor_at(p, root)->storage != STORAGE_WEIGHT && !is_input(p, root);
 }
 
-/* Branches go forward; loops go forward from their beginning, and back from their end, so that iterations can be counted. */
+/* Branches go forward; loops go forward from their beginning, and back from their end, so that iterations can be
+ * counted. */
 static int32_t verify_control(const megcc_program *p, uint32_t i, megcc_error *error)
 {
     const instruction_row *row = instruction_at(p, i);

@@ -58,11 +58,11 @@ LONG = {
     "compiled/packages/test_languages.py": ("test_two_crates_in_one_program",),
     "compiled/packages/test_mobile.py": ("test_presets", "test_java"),
     "compiled/packages/test_objects.py": ("test_builds_without_a_store",),
-    "compiled/packages/test_wheel.py": ("test_wheel_without_the_checkout",),
     "compiled/packages/test_tvm_ffi.py": ("test_resnet8",),
+    "compiled/packages/test_wheel.py": ("test_wheel_without_the_checkout",),
     "compiled/packages/test_wheels.py": ("test_states_are_kept_and_names_are_no_code",),
     "compiled/packages/test_windows.py": ("test_clang_cl_has_all_levels",),
-    "compiled/runtime/test_hostile_data.py": ("test_extreme_floats_run[x86-64-v3]",),
+    "compiled/runtime/test_hostile_data.py": ("test_extreme_floats_run[x86-64-v3]", "test_extreme_floats_run[c]"),
     "compiled/runtime/test_realtime.py": tuple(f"[{name}]" for name in ("wavenet", "late lstm", "wide", "strided")),
     "compiled/runtime/test_reproducible.py": tuple(f"as_written[{name}]" for name in ("x86-64-v4", "x86-64-v3")),
     "compiled/runtime/test_runtime.py": ("test_memory_macro", "test_behaviour[large]",
@@ -81,16 +81,22 @@ LONG = {
     "compiled/tools/test_tutorials.py": tuple(f"[{name}]" for name in (
         "08_quantise", "06_changing_shapes", "05_a_faster_kernel", "09_bring_your_own_codegen")),
     "kernels/test_helium.py": ("test_kernels_as_c",),
+    "kernels/test_nbits.py": tuple(f"test_products[{name}]" for name in (
+        "x86-64", "riscv64-v", "x86-64-v3", "x86-64-v3-vnni", "wasm32-simd128", "arm64-v86")),
     "models/test_collection.py": ("test_verdicts_of_a_comparison",),
-    "models/test_dynamic.py": tuple(f"find_nothing[{name}]" for name in (
-        "minilm_l1_f32", "vespa_tiny_transformer", "yunet_n_dynamic")),
+    "models/test_dynamic.py": (*(f"find_nothing[{name}]" for name in (
+        "minilm_l1_f32", "vespa_tiny_transformer", "yunet_n_dynamic", "silero_vad_op18_ifless")),
+        "test_emulated[yunet_n_dynamic]", "test_emulated[minilm_l1_f32]", "test_random_shapes[yunet_n_dynamic-5]"),
     "models/test_reference.py": tuple(f"[light_{name}]" for name in (
         "vgg19", "zfnet512", "densenet121", "inception_v2", "bvlc_alexnet")),
+    "models/test_targets.py": tuple(f"[resnet8_cifar10_f32-{name}]" for name in (
+        "armv7", "riscv64", "riscv64-v", "arm64-v82", "wasm32-simd128")),
     "relax/test_dispatch.py": ("test_resnet_in_a_container", "test_eighty_one_cells_of_a_network"),
     "relax/test_files.py": ("test_tflite_networks[deeplab_v3_257]",),
     "relax/test_models.py": tuple(f"[{name}]" for name in (
         "sinet_portrait_seg", "kwt1_keyword_transformer", "yunet_n_dynamic", "mobilenet_v1_025_224_uint8")),
-    "relax/test_random.py": tuple(f"[{seed}]" for seed in range(20, 100)),
+    "relax/test_random.py": tuple(f"[{seed}]" for seed in range(12, 100)),
+    "relax/test_tir.py": ("test_kernels[operators-x86-64-v3-size]",),
     "unit/codegen/test_c_braces.py": tuple(f"[{name}-speed]" for name in ("arm64", "arm64-v86", "cortex-m4")),
     "unit/project/test_typing.py": ("test_extents_are_compared_only_where_they_are_numbers",),
 }

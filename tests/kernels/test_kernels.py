@@ -99,8 +99,8 @@ ALIKE = {"add", "div", "mod", "pow", "shift_right", "sign", "equal", "sin", "sil
          "quantize_linear"}
 FIRST = {kernels: kind for kind in reversed(KINDS) for kernels in [OPERATORS[kind].kernels]}
 
-#: Target and mode -> which third of the operators `make test` makes for it, and which sixth of the parts of those with
-#: many. Plain C has all operators, and a third of such parts.
+#: Target and mode -> which third of the operators `make test` makes for it, and which of the parts of those with many.
+#: Plain C has all operators, and a third of such parts.
 THIRD_OF = {("x86-64-v3", "open"): 0, ("x86-64-v4", "speed"): 1, ("arm64", "speed"): 2,
             ("x86-64-v4-vnni", "speed"): 0, ("x86-64-v4-vnni", "size"): 1, ("x86-64-v3-vnni", "speed"): 2}
 
@@ -118,7 +118,7 @@ def is_in_third(kind: str, part: int, name: str, optimize: str) -> bool:
     parts, third = PARTS.get(kind, 1), THIRD_OF.get((name, optimize))
     if third is None:
         return parts <= 3 or part % 3 == KINDS.index(kind) % 3
-    return (KINDS.index(kind) + part) % (6 if parts >= 6 else 3) == third
+    return (KINDS.index(kind) + part) % max(3, parts) == third
 
 
 def marks(kind: str, part: int, name: str, optimize: str) -> list:

@@ -14,7 +14,7 @@ import pytest
 import tvm_megcc
 from fuzz import run
 
-from ..models.test_counts import counting, expanding, nested, turning
+from ..shapes.test_counts import counting, expanding, nested, turning
 from .test_runtime import FLAGS, SOURCES, TEST_SOURCES, call, write_containers
 
 #: File of the runtime -> share of its branches.

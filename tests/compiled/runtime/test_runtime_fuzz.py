@@ -14,7 +14,7 @@ from fuzz import fields, run
 from tvm_megcc import paths
 from tvm_megcc.codegen import container
 
-from ..models.test_counts import counting, nested
+from ..shapes.test_counts import counting, nested
 from .runtime_models import MODELS
 from .test_runtime import CC, has_flags
 

@@ -11,6 +11,7 @@ from tvm_megcc import paths
 from tvm_megcc.cli import main, parsed
 from tvm_megcc.codegen.manifest import read_manifest
 from tvm_megcc.errors import MegccError
+from tvm_megcc.option_values import parse_bounds
 from tvm_megcc.tools import config, source
 
 DIGITS = str(paths.examples() / "digits.onnx")
@@ -94,3 +95,10 @@ def test_other_mistakes(tmp_path, capsys):
 def test_the_table_of_the_page():
     page = (Path(__file__).parents[3] / "docs" / "command.md").read_text()
     assert config.page() in page
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "\u0663", "", "-1", "2147483648"])
+def test_bounds_that_are_no_extent(number: str):
+    """More digits than Python converts, and digits of another script, are refused as words are."""
+    with pytest.raises(MegccError, match="expected NAME=NUMBER"):
+        parse_bounds(f"boxes={number}")

@@ -40,8 +40,8 @@ class Text(Vectors):
 
     def name(self, hint: str) -> str:
         """Returns an identifier that is unused in the current scope."""
-        base = re.sub(r"\W+", "_", hint, flags=re.ASCII).strip("_")
-        base = re.sub(r"^(mg[cd]_)+", "", base)  # prefixes of the runtime's headers
+        base = re.sub(r"\W+", "_", hint, flags=re.ASCII)
+        base = re.sub(r"^_*(mg[cd]_+)*", "", base).rstrip("_")  # prefixes of the runtime's headers
         base = f"v{base}" if re.match(r"\d|megcc|MG|$", base) else base
         name, count = base, 1
         while name in self.names or name in RESERVED or name in self.helpers:

@@ -59,7 +59,7 @@ def test_weights_that_stay_in_the_first_cache(tmp_path):
     given = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
     found = session("wasm32-simd128", tmp_path, model)
     text = "".join(path.read_text() for path in (found.folder / "kernels").glob("*.c"))
-    assert text.count("stay in the first cache") == 2
+    assert text.count("for (int32_t kept = from;") == 2
     wanted = {"y": np.einsum("ncij,oc->noij", given["x"], constants["w"][..., 0, 0]) + constants["b"][:, None, None],
               "c": given["a"].astype(float) @ constants["m"]}
     for name, value in found.run(given).items():

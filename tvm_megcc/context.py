@@ -27,9 +27,9 @@ def bytes_of(text: str) -> int | None:
 class Regions:
     """The memory regions that a session may use, in order of preference.
 
-    ram: name and size of each region that can be written; the session's own block is in the first. hot: how many of the
-        first regions are preferred to flash: constants go there as far as there is room. flash: most bytes of the
-        model's data; None: no limit.
+    ram: name and size of each region that can be written; the session's own block is in the first.
+    hot: how many of the first regions are preferred to flash: constants go there as far as there is room.
+    flash: most bytes of the model's data; None: no limit.
     """
 
     ram: tuple[tuple[str, int], ...]
@@ -78,13 +78,16 @@ class Context:
     """The context that kernels are chosen for.
 
     optimize: "speed" prints known extents as constants; "size" shares kernels between layers, and weights take no more
-        bytes than the model's. weight_bytes: of the whole model; 0: not known. times: of kernels on this CPU, from a
-        tuning log; None: use the cost model. ram: most bytes that a session may need; None: no limit. caller_inputs:
-        inputs are in the caller's memory, not in the arena. regions: memory regions that a session may use, instead of
-        `ram`; None: one. activations: dtype of activations in products with block-quantised weights of 4 or 8 bits:
-        "int8", quantised at run time, "float32", or "model", the model's. half: computes and stores floats as float16
-        where the CPU has it. reproducible: floats have the same bits on every CPU; kernels with a summation order of
-        their own are refused.
+        bytes than the model's.
+    weight_bytes: of the whole model; 0: not known.
+    times: of kernels on this CPU, from a tuning log; None: use the cost model.
+    ram: most bytes that a session may need; None: no limit.
+    caller_inputs: inputs are in the caller's memory, not in the arena.
+    regions: memory regions that a session may use, instead of `ram`; None: one.
+    activations: dtype of activations in products with block-quantised weights of 4 or 8 bits: "int8", quantised at run
+        time, "float32", or "model", the model's.
+    half: computes and stores floats as float16 where the CPU has it.
+    reproducible: floats have the same bits on every CPU; kernels with a summation order of their own are refused.
     """
 
     target: Target

@@ -22,9 +22,11 @@ from .errors import MegccError
 class Pairs:
     """How products of two pixels are computed in one word.
 
-    bits: of the word. columns: output channels in a tile of four pixels, as many as registers hold (MGC_COLUMNS). line:
-        output channels in a tile of one pixel (MGC_LINE). apart: weights of the latter are stored channel by channel,
-        not interleaved. folded: there, a word has two weights of two channels.
+    bits: of the word.
+    columns: output channels in a tile of four pixels, as many as registers hold (MGC_COLUMNS).
+    line: output channels in a tile of one pixel (MGC_LINE).
+    apart: weights of the latter are stored channel by channel, not interleaved.
+    folded: there, a word has two weights of two channels.
     """
 
     bits: int
@@ -38,31 +40,40 @@ class Pairs:
 class Isa:
     """An instruction set level.
 
-    name: also the suffix of kernel symbols and of template overrides. code: MEGCC_ISA_* in megcc_kernel.h. lanes:
-        float32 lanes of a vector; 1 is scalar code. registers: vector registers that a kernel may keep live. alignment:
-        of weights and arena, in bytes. guard: preprocessor condition under which a kernel file is compiled at all; it
-        asks for the machine only, because the file raises its ISA by itself (megcc_simd.h). compiler: preprocessor
-        condition for compilers that support the level, if not all of the machine do, and compiler_name, in words;
-        others leave the level out. fallback: the ISA whose template overrides apply if this one has none. lane_fma:
-        multiply-add takes one lane of a vector as an operand (NEON), so activations are loaded as vectors. interleaves:
-        loads and stores transpose four vectors (ld4, st4). assembler: the loop over input channels of a tile is in
-        assembler (`conv2d/neon_lanes.py`). int16_step: products of int16 that one instruction adds to a lane
-        (megcc_integer.h). laid: element type of packed activations for products with int8 weights; "" if the ISA has no
-        8-bit products, and operands become int16. laid_step: products that one instruction adds to a lane, and the
-        multiple that runs are padded to. closes: 8-bit stores take two or four vectors, their limits and zero point
-        (mgc_iclose4 in megcc_integer.h). sums: the class of `integer/neon_sums.py` whose assembler sums 8-bit products
-        in tiles of integer/dot; "" if they are summed in C. ahead: tiles of conv2d/direct prefetch the weights of the
-        next tile, if a tile has at most so many bytes of them; 0: no prefetch. dsp: one instruction adds two products
-        of int16 to a sum, as Arm's DSP extension does (simd/dsp_integer.h). pairs: how one multiplication computes
-        products of two pixels, on CPUs without vectors (simd/pairs_integer.h). helium: vectors of Helium: multiply-add
-        takes a number from a general register as an operand (simd/helium.h), and instructions sum 8-bit products over a
-        vector (simd/helium_integer.h). wide: vectors may be several registers; one instruction adds 8-bit products to
-        int16 (RISC-V). float16_isa: the row of the same CPU whose vectors are of float16, for operators that are
-        computed in float16 (megcc_halves.h). header: megcc_simd.h's name of the level, if it differs. hoists: an engine
-        compiles kernels once more, and moves all loads of a stretch of code without jumps to its begin (V8): a tile
-        needs registers for every operand of a step, and steps must not be unrolled. saturates: instructions add pairs
-        of 8-bit products in int16, and saturate (kernels/integer/pmaddubsw.py). fused_rounding: rounding by a fused
-        multiply-add of floats takes fewer instructions than by 64-bit products.
+    name: also the suffix of kernel symbols and of template overrides.
+    code: MEGCC_ISA_* in megcc_kernel.h.
+    lanes: float32 lanes of a vector; 1 is scalar code.
+    registers: vector registers that a kernel may keep live.
+    alignment: of weights and arena, in bytes.
+    guard: preprocessor condition under which a kernel file is compiled at all; it asks for the machine only, because
+        the file raises its ISA by itself (megcc_simd.h).
+    compiler: preprocessor condition for compilers that support the level, if not all of the machine do, and
+        compiler_name, in words; others leave the level out.
+    fallback: the ISA whose template overrides apply if this one has none.
+    lane_fma: multiply-add takes one lane of a vector as an operand (NEON), so activations are loaded as vectors.
+    interleaves: loads and stores transpose four vectors (ld4, st4).
+    assembler: the loop over input channels of a tile is in assembler (`conv2d/neon_lanes.py`).
+    int16_step: products of int16 that one instruction adds to a lane (megcc_integer.h).
+    laid: element type of packed activations for products with int8 weights; "" if the ISA has no 8-bit products, and
+        operands become int16.
+    laid_step: products that one instruction adds to a lane, and the multiple that runs are padded to.
+    closes: 8-bit stores take two or four vectors, their limits and zero point (mgc_iclose4 in megcc_integer.h).
+    sums: the class of `integer/neon_sums.py` whose assembler sums 8-bit products in tiles of integer/dot; "" if they
+        are summed in C.
+    ahead: tiles of conv2d/direct prefetch the weights of the next tile, if a tile has at most so many bytes of them; 0:
+        no prefetch.
+    dsp: one instruction adds two products of int16 to a sum, as Arm's DSP extension does (simd/dsp_integer.h).
+    pairs: how one multiplication computes products of two pixels, on CPUs without vectors (simd/pairs_integer.h).
+    helium: vectors of Helium: multiply-add takes a number from a general register as an operand (simd/helium.h), and
+        instructions sum 8-bit products over a vector (simd/helium_integer.h).
+    wide: vectors may be several registers; one instruction adds 8-bit products to int16 (RISC-V).
+    float16_isa: the row of the same CPU whose vectors are of float16, for operators that are computed in float16
+        (megcc_halves.h).
+    header: megcc_simd.h's name of the level, if it differs.
+    hoists: an engine compiles kernels once more, and moves all loads of a stretch of code without jumps to its begin
+        (V8): a tile needs registers for every operand of a step, and steps must not be unrolled.
+    saturates: instructions add pairs of 8-bit products in int16, and saturate (kernels/integer/pmaddubsw.py).
+    fused_rounding: rounding by a fused multiply-add of floats takes fewer instructions than by 64-bit products.
     """
 
     name: str

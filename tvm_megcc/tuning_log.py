@@ -35,11 +35,14 @@ _LONGEST = 1e30
 class Row:
     """One candidate, measured.
 
-    call, layouts: as `call_text` and `layouts_text` give them. tile: empty for the one that the kernel takes itself.
+    call, layouts: as `call_text` and `layouts_text` give them.
+    tile: empty for the one that the kernel takes itself.
     ns: nanoseconds of the fastest of several repeats, one thread; None where `error` says why there is no time.
-    cost: what the cost model had guessed. code: digest of the kernel's C. device: where it was measured.
+    cost: what the cost model had guessed.
+    code: digest of the kernel's C.
+    device: where it was measured.
     network_bytes: of the weights that were read from one call to the next; None in logs from before they were, where
-    the weights lay in the caches.
+        the weights lay in the caches.
     """
 
     target: str

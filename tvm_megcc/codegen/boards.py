@@ -15,9 +15,11 @@ class Boards:
     """The boards of one target, in packages of `megcc export`; those that `megcc run` emulates are in
     runtime/emulator/firmware.py.
 
-    zephyr: a board that Zephyr emulates. kconfig: Zephyr's Kconfig symbols for the CPU, of which one must be set;
-    empty: any CPU. cores: the processors that a CMSIS-Pack lists; empty: any. platformio: platform and board of an
-    example. arduino: architectures of Arduino's cores that have boards with the CPU.
+    zephyr: a board that Zephyr emulates.
+    kconfig: Zephyr's Kconfig symbols for the CPU, of which one must be set; empty: any CPU.
+    cores: the processors that a CMSIS-Pack lists; empty: any.
+    platformio: platform and board of an example.
+    arduino: architectures of Arduino's cores that have boards with the CPU.
     """
 
     zephyr: str = "BOARD"

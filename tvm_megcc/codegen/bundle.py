@@ -209,10 +209,14 @@ def _sha256(data: bytes | Image) -> str:
 
 @dataclass(frozen=True)
 class _Port:
-    """An input or output as the templates see it, with printable strings. macro: `<MODEL>_IN_<NAME>`. variable: its
-    name in C, `in_<name>`. least: its smallest shape. state: the port that it becomes or comes from in another run.
-    given: the form in which the caller gives an input that the model converts. strings: the header with the strings for
-    its codes.
+    """An input or output as the templates see it, with printable strings.
+
+    macro: `<MODEL>_IN_<NAME>`.
+    variable: its name in C, `in_<name>`.
+    least: its smallest shape.
+    state: the port that it becomes or comes from in another run.
+    given: the form in which the caller gives an input that the model converts.
+    strings: the header with the strings for its codes.
     """
 
     name: str

@@ -277,8 +277,10 @@ class _Search:
 class _StripCost:
     """The cost of one choice of strips.
 
-    bytes: an upper bound. macs: multiply-accumulates that are repeated. calls: of kernels. kept, copied: bytes of rows
-        that are kept between two strips, and that are copied for them in total.
+    bytes: an upper bound.
+    macs: multiply-accumulates that are repeated.
+    calls: of kernels.
+    kept, copied: bytes of rows that are kept between two strips, and that are copied for them in total.
     """
 
     bytes: int

@@ -75,9 +75,15 @@ class Step:
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """A graph as kernel calls. graph: with its final operators and layouts. places: the memory of each value. weights:
-    by name. before: step -> the control flow before it, or after all steps; operators with subgraphs are in it until
-    `inlined` replaces them. loops: the steps [begin, end) of each loop, inner ones first."""
+    """A graph as kernel calls.
+
+    graph: with its final operators and layouts.
+    places: the memory of each value.
+    weights: by name.
+    before: step -> the control flow before it, or after all steps; operators with subgraphs are in it until `inlined`
+        replaces them.
+    loops: the steps [begin, end) of each loop, inner ones first.
+    """
 
     graph: Graph
     context: Context
@@ -236,9 +242,10 @@ def _touch(ranges: dict[str, list[int]], memory: Mapping[str, Place], name: str,
 class PlannedMemory:
     """The memory plan of one bucket.
 
-    offsets: of the values in the arena, and of weights that are copied there. sizes: bytes of their slots, for the
-        largest shape in the bucket. workspaces: offset by step; the end of the arena if it has no bytes, None if it has
-        no limit and is allocated. updated: output -> the state that it is computed in place of.
+    offsets: of the values in the arena, and of weights that are copied there.
+    sizes: bytes of their slots, for the largest shape in the bucket.
+    workspaces: offset by step; the end of the arena if it has no bytes, None if it has no limit and is allocated.
+    updated: output -> the state that it is computed in place of.
     """
 
     bucket: Bucket

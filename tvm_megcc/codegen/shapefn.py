@@ -25,8 +25,9 @@ class ShapeTable:
     """The symbols and values of a shape function.
 
     symbols: names, in order: first `given`, those of input shapes, then unbacked symbols, which are -1 until the run
-        has computed them. values: the distinct expressions that are neither numbers nor symbols. conditions: on the
-        symbols.
+        has computed them.
+    values: the distinct expressions that are neither numbers nor symbols.
+    conditions: on the symbols.
     """
 
     symbols: tuple[str, ...]

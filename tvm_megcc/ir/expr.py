@@ -81,8 +81,9 @@ def call(fn: str, *args) -> Call:
 class Function:
     """An elementwise function: its numpy implementation and its form in C (mgc_<name> if it is not an infix operator).
 
-    cost: vector instructions, for the cost model. takes, gives: the kinds of lanes (ir/lanes.py) of the arguments and
-    of the result, for functions between integers and floats; "" if all are of the same kind.
+    cost: vector instructions, for the cost model.
+    takes, gives: the kinds of lanes (ir/lanes.py) of the arguments and of the result, for functions between integers
+        and floats; "" if all are of the same kind.
     """
 
     numpy: Callable

@@ -117,14 +117,18 @@ class Filled(NamedTuple):
 class Graph:
     """Operators in topological order over named values.
 
-    types: of every value, constants included. constants: value name -> logical (ONNX order) array. states: (output,
-        input): after a run the output's value becomes the input's. begins: first values of these inputs; zeros if there
-        is none. conditions: of operators on symbols, recorded at import; operators that remain state theirs again.
-        quantised: (scale, zero point) of integer inputs and outputs that no quantisation operator determines. stream:
-        of a network that takes a sequence in blocks. strings: the table of strings; string_ports: the string inputs and
-        outputs, whose values (int64) are indices in it, or negative numbers for other strings. labels: public names of
-        outputs that differ from these: those of inputs that are outputs. filled: inputs that grow with a state; they
-        have its full capacity. counters: states that hold the number of rows of states that grow -> the largest number.
+    types: of every value, constants included.
+    constants: value name -> logical (ONNX order) array.
+    states: (output, input): after a run the output's value becomes the input's.
+    begins: first values of these inputs; zeros if there is none.
+    conditions: of operators on symbols, recorded at import; operators that remain state theirs again.
+    quantised: (scale, zero point) of integer inputs and outputs that no quantisation operator determines.
+    stream: of a network that takes a sequence in blocks.
+    strings: the table of strings; string_ports: the string inputs and outputs, whose values (int64) are indices in it,
+        or negative numbers for other strings.
+    labels: public names of outputs that differ from these: those of inputs that are outputs.
+    filled: inputs that grow with a state; they have its full capacity.
+    counters: states that hold the number of rows of states that grow -> the largest number.
     """
 
     name: str

@@ -17,8 +17,11 @@ from .types import DTYPES
 class SmallFloat(NamedTuple):
     """A float of 8 or fewer bits: sign, exponent, fraction.
 
-    least: exponent of the smallest normal number. top: the code of the largest number. over: the code for larger
-    numbers without saturation. nan: the code of NaN. signed_nan: whether zero, NaN and too large numbers have a sign.
+    least: exponent of the smallest normal number.
+    top: the code of the largest number.
+    over: the code for larger numbers without saturation.
+    nan: the code of NaN.
+    signed_nan: whether zero, NaN and too large numbers have a sign.
     """
 
     bits: int

@@ -84,9 +84,12 @@ def with_symbols(graph: Graph, values: Mapping[str, Dim]) -> Graph:
 
 @dataclass(frozen=True)
 class Count:
-    """An unbacked symbol. value, element: the int64 tensor that holds its value, and the index in it. bound: the
-    largest value, over symbols of inputs and earlier unbacked symbols; None for no limit. required: the value is
-    computed even if no extent depends on it."""
+    """An unbacked symbol.
+
+    value, element: the int64 tensor that holds its value, and the index in it.
+    bound: the largest value, over symbols of inputs and earlier unbacked symbols; None for no limit.
+    required: the value is computed even if no extent depends on it.
+    """
 
     symbol: str
     value: str

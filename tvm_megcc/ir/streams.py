@@ -17,8 +17,9 @@ _GRAMMAR = "expected axis=N, and if wanted block=N and input=NAME, with ',' betw
 class Stream:
     """The options of streaming.
 
-    axis: the axis of the inputs along which blocks follow each other. block: elements of a block; 0: the extent of the
-        inputs. inputs: those that come in blocks; () for all.
+    axis: the axis of the inputs along which blocks follow each other.
+    block: elements of a block; 0: the extent of the inputs.
+    inputs: those that come in blocks; () for all.
     """
 
     axis: int
@@ -52,8 +53,9 @@ class StreamedOutput:
     """An output in blocks: element i of the k-th block (both from 0) is element k * block + i - latency of the result
     for the whole sequence.
 
-    axis, block: of the output. latency: in its elements; as many elements at the beginning of a stream are meaningless.
-        receptive_field: elements of the input that an element depends on; None for all earlier ones.
+    axis, block: of the output.
+    latency: in its elements; as many elements at the beginning of a stream are meaningless.
+    receptive_field: elements of the input that an element depends on; None for all earlier ones.
     """
 
     name: str
@@ -65,8 +67,12 @@ class StreamedOutput:
 
 @dataclass(frozen=True)
 class Streamed:
-    """A network that takes blocks. inputs: those that are given in blocks. state_bytes: the size of states.
-    copied_bytes: the bytes of states that a run copies."""
+    """A network that takes blocks.
+
+    inputs: those that are given in blocks.
+    state_bytes: the size of states.
+    copied_bytes: the bytes of states that a run copies.
+    """
 
     axis: int
     block: int

@@ -40,18 +40,20 @@ class Operand:
 class Lowered:
     """An operator as a call of one kernel.
 
-    template: "<family>/<algorithm>" below kernels/. params: constants of the kernel's code (tile, strides, flags), part
-        of its identity and symbol. extents: name -> value of each extent. At `-O speed` known extents are constants in
-        the code, at `-O size` they are arguments of the call. Sizes, tasks and workspace are expressions over
-        `Symbol(name)` of these. tasks: number of tasks; workers compute any ranges of them. shared, scratch: bytes of
-        workspace, common and per worker. in_place: (output, input) operand positions that may be the same memory.
-        takes_over: (output, input) positions where the output may begin at the input's address, whichever is larger.
-        apart: takes_over is not allowed in this call, though it is in others that share the kernel.
-        epilogue_in_place: a full operand of the epilogue may be the same memory as output 0; False if partial results
-        are stored to the output before the epilogue. channels: least elements of a per-channel operand of the epilogue,
-        over the extents; None: the channels of the output as an extent of their own, which the kernel's own extents do
-        not bound. operation: left part of the symbol, such as "conv2d_3x3_s2"; algorithm: right part, such as
-        "packed_4v".
+    template: "<family>/<algorithm>" below kernels/.
+    params: constants of the kernel's code (tile, strides, flags), part of its identity and symbol.
+    extents: name -> value of each extent. At `-O speed` known extents are constants in the code, at `-O size` they are
+        arguments of the call. Sizes, tasks and workspace are expressions over `Symbol(name)` of these.
+    tasks: number of tasks; workers compute any ranges of them.
+    shared, scratch: bytes of workspace, common and per worker.
+    in_place: (output, input) operand positions that may be the same memory.
+    takes_over: (output, input) positions where the output may begin at the input's address, whichever is larger.
+    apart: takes_over is not allowed in this call, though it is in others that share the kernel.
+    epilogue_in_place: a full operand of the epilogue may be the same memory as output 0; False if partial results are
+        stored to the output before the epilogue.
+    channels: least elements of a per-channel operand of the epilogue, over the extents; None: the channels of the
+        output as an extent of their own, which the kernel's own extents do not bound.
+    operation: left part of the symbol, such as "conv2d_3x3_s2"; algorithm: right part, such as "packed_4v".
     """
 
     template: str
@@ -106,7 +108,6 @@ class Kernel:
     fuses_epilogue: the template applies `op.epilogue` to each result before it stores it.
     float16: computes in float16 too: where it takes float32 it takes float16, if `Site.is_half`.
     lanes: vectors that its epilogue works on: "f" of float32, "i" of int32 (ir/lanes.py).
-    epilogue_math: False where only cheap expressions (no exp, tanh, …) should be fused.
     constants: positions of the operands that must be constants (packed weights).
     by_place: a result's rounding depends on its position in the tensor: parts of a tensor cannot be computed alone.
     """

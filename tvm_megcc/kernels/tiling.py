@@ -23,8 +23,10 @@ ANY_PIXELS = 1024
 class Group:
     """Neighbouring output channels that tiles of one width cover.
 
-    vectors: of a tile. start, end: range of channels; tiles begin every `vectors * lanes`. width: channels in a block
-    of weights. tiles: (pixels, how many in a row), in order; 0: decided at run time, when the row's length is known.
+    vectors: of a tile.
+    start, end: range of channels; tiles begin every `vectors * lanes`.
+    width: channels in a block of weights.
+    tiles: (pixels, how many in a row), in order; 0: decided at run time, when the row's length is known.
     """
 
     vectors: int

@@ -47,11 +47,12 @@ def f32(*shape: int) -> tuple[tuple[int, ...], str]:
 class Operator:
     """Declaration of one operator; subclass, then decorate with `@register`.
 
-    kind: the name in our graphs. operands: names of the inputs, "?" after optional ones, "*" after a variadic one.
+    kind: the name in our graphs.
+    operands: names of the inputs, "?" after optional ones, "*" after a variadic one.
     onnx, relax, relay: the names it is imported from. Those of other domains of ONNX have the domain before them:
         "com.microsoft::Inverse".
     channel_axis: axis of the output that per-channel epilogue operands follow, None where there is none.
-    commutative: operands may be swapped.
+    commutative: whether the operands may be swapped; only elementwise operators declare it.
     fan_in: of an operator with f(a, b, c) = f(f(a, b), c): the operands that one kernel takes; more become a tree
         (passes/canonicalize/variadic.py). 0 for all others.
     folds: whether the importer folds it on constants. If not, it is left for a later pass, or for the run.

@@ -183,9 +183,11 @@ class Fused(Elementwise):
 class Row:
     """A row of the tables below, which declares an elementwise operator.
 
-    onnx: its ONNX names; with the domain if that is another one, such as "com.microsoft::Inverse". arity: the number of
-    operands. case_dtypes: dtypes of its test cases, besides float64 if it has a formula. relax, relay: its names in
-    TVM, by default the kind. in_tvm: whether TVM has it with these operands.
+    onnx: its ONNX names; with the domain if that is another one, such as "com.microsoft::Inverse".
+    arity: the number of operands.
+    case_dtypes: dtypes of its test cases, besides float64 if it has a formula.
+    relax, relay: its names in TVM, by default the kind.
+    in_tvm: whether TVM has it with these operands.
     """
 
     kind: str

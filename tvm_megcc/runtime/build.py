@@ -34,8 +34,9 @@ SMALL = "-Os"
 class Build:
     """A compiled folder.
 
-    library: a shared library for ctypes, if this machine runs the target. program: otherwise a program or a firmware
-    image. model: which of the folder's models; "" if all are in it, or there is only one.
+    library: a shared library for ctypes, if this machine runs the target.
+    program: otherwise a program or a firmware image.
+    model: which of the folder's models; "" if all are in it, or there is only one.
     """
 
     folder: Path

@@ -23,8 +23,12 @@ _INDIRECT = "__indirect_call"
 
 @dataclass(frozen=True)
 class Deepest:
-    """The deepest stack. path: the functions of the deepest call chain. unknown: library functions that are called,
-    whose stack is not included. unbounded: functions whose stack the compiler cannot bound, and recursive ones."""
+    """The deepest stack.
+
+    path: the functions of the deepest call chain.
+    unknown: library functions that are called, whose stack is not included.
+    unbounded: functions whose stack the compiler cannot bound, and recursive ones.
+    """
 
     bytes: int
     path: tuple[str, ...]

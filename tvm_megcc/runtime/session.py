@@ -35,12 +35,14 @@ _ONNX_NAMES = {"float32": "float", "float64": "double"}
 class Port:
     """An input or output of a model.
 
-    shape: extents; a string if the extent changes from call to call. range: the least and largest value that is known
-        to be valid for an input, such as the ids of a vocabulary. quant: scale and zero point, if it is quantised.
-        counted: whether the shape of an output is known only after a run. strings: the model's table of strings, if it
-        is a string tensor. filled: of an input that grows with a state: a run reads the first elements of it. mask:
-        whether an input is an attention mask of 1 and 0, as far as the model tells. least: the smallest shape of an
-        input whose shape changes.
+    shape: extents; a string if the extent changes from call to call.
+    range: the least and largest value that is known to be valid for an input, such as the ids of a vocabulary.
+    quant: scale and zero point, if it is quantised.
+    counted: whether the shape of an output is known only after a run.
+    strings: the model's table of strings, if it is a string tensor.
+    filled: of an input that grows with a state: a run reads the first elements of it.
+    mask: whether an input is an attention mask of 1 and 0, as far as the model tells.
+    least: the smallest shape of an input whose shape changes.
     """
 
     name: str

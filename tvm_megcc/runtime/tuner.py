@@ -189,7 +189,8 @@ class _Unit:
 class _Report:
     """A message from a device's thread: the sample of a job or, after a failure, the reason and the unfinished unit.
 
-    device: its name, "" without a session. ended: whether the thread takes no further unit.
+    device: its name, "" without a session.
+    ended: whether the thread takes no further unit.
     """
 
     thread: _Device

@@ -42,10 +42,12 @@ class Parameter:
 class KernelSpec:
     """The identity of one C function; equal specs are the same kernel.
 
-    extents: (name, value) in order; the value is None if the extent is an argument of the call. tasks, shared, scratch:
-        over the run-time extents. lanes: the dtype of the epilogue's vectors, as in `Kernel`. reproducible: the same
-        bits on every CPU; the file defines MEGCC_REPRODUCIBLE. half: floats are computed in float16 (megcc_halves.h).
-        compact: constants may only remove code: loops are not unrolled.
+    extents: (name, value) in order; the value is None if the extent is an argument of the call.
+    tasks, shared, scratch: over the run-time extents.
+    lanes: the dtype of the epilogue's vectors, as in `Kernel`.
+    reproducible: the same bits on every CPU; the file defines MEGCC_REPRODUCIBLE.
+    half: floats are computed in float16 (megcc_halves.h).
+    compact: constants may only remove code: loops are not unrolled.
     """
 
     template: str

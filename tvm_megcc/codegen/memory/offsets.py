@@ -28,11 +28,13 @@ SEARCH_MOVES = 4_000
 class Buffer:
     """Memory that a tensor or workspace needs for a while.
 
-    bytes: size without padding. first, last: instruction indices, both included. alignment: of this buffer alone, if it
-        is more than the plan's; a power of two. kind: "activation", "input", "output", "workspace" or "state"; states
-        come first, the others are for reports. on: the buffer whose memory it takes over: it begins at the same
-        address, in the last instruction that reads the other one, and overwrites it while that is read. traffic: an
-        estimate of how often a run reads or writes a byte of it.
+    bytes: size without padding.
+    first, last: instruction indices, both included.
+    alignment: of this buffer alone, if it is more than the plan's; a power of two.
+    kind: "activation", "input", "output", "workspace" or "state"; states come first, the others are for reports.
+    on: the buffer whose memory it takes over: it begins at the same address, in the last instruction that reads the
+        other one, and overwrites it while that is read.
+    traffic: an estimate of how often a run reads or writes a byte of it.
     """
 
     name: str
@@ -49,8 +51,9 @@ class Buffer:
 class MemoryPlan:
     """Offsets by buffer name.
 
-    lower_bound: the largest sum of sizes alive at once, padding included. regions: bytes of the memory regions that the
-        arena consists of, in order; empty: one. missing: the bytes by which the arena exceeds the given regions.
+    lower_bound: the largest sum of sizes alive at once, padding included.
+    regions: bytes of the memory regions that the arena consists of, in order; empty: one.
+    missing: the bytes by which the arena exceeds the given regions.
     """
 
     arena_bytes: int

@@ -107,9 +107,14 @@ class _Tensor:
 
 @dataclass(frozen=True)
 class _Model:
-    """A model as the templates see it. macro: the prefix of its macros. shapes: the smallest shapes of the inputs, as
-    an initialiser of megcc_shape[], if some are dynamic. ranges: the ranges of symbolic extents. keeps_states: whether
-    states survive a change of shapes. states: inputs that a session keeps."""
+    """A model as the templates see it.
+
+    macro: the prefix of its macros.
+    shapes: the smallest shapes of the inputs, as an initialiser of megcc_shape[], if some are dynamic.
+    ranges: the ranges of symbolic extents.
+    keeps_states: whether states survive a change of shapes.
+    states: inputs that a session keeps.
+    """
 
     name: str
     macro: str

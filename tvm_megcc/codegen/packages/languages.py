@@ -82,8 +82,13 @@ ELEMENTS = {
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output. word: its name as an identifier. least: the smallest shape of an input. kept: whether the
-    session keeps it from run to run. is_string: whether its numbers are codes of strings."""
+    """An input or output.
+
+    word: its name as an identifier.
+    least: the smallest shape of an input.
+    kept: whether the session keeps it from run to run.
+    is_string: whether its numbers are codes of strings.
+    """
 
     index: int
     name: str

@@ -15,9 +15,11 @@ from .file import File
 class Architecture:
     """How decoders of one family differ from Llama.
 
-    interleaved: rotary embeddings rotate neighbouring elements, not elements half a head apart. gelu: the gate is GELU
-    (tanh), not SiLU. scaled_embedding: embeddings are multiplied by sqrt(width). window_period: every n-th layer
-    attends to all keys, the others to a sliding window; 0: all layers have the window, if there is one.
+    interleaved: rotary embeddings rotate neighbouring elements, not elements half a head apart.
+    gelu: the gate is GELU (tanh), not SiLU.
+    scaled_embedding: embeddings are multiplied by sqrt(width).
+    window_period: every n-th layer attends to all keys, the others to a sliding window; 0: all layers have the window,
+        if there is one.
     """
 
     interleaved: bool = False
@@ -46,10 +48,14 @@ _NOT_READ = {"expert_count": 0, "attention.clamp_kqv": 0.0, "attention.max_alibi
 class Decoder:
     """Hyperparameters of a decoder-only transformer.
 
-    width: the size of the residual stream. heads, groups: the numbers of query heads and of key/value heads. head: the
-    size of a head. pairs: the pairs of a head that rotary embeddings rotate. context: the number of tokens the model
-    was trained for. epsilon: that of the norms. theta: base of the rotary embeddings; theta_window: the same in layers
-    with a window. window: the size of the sliding window in keys, 0 for all.
+    width: the size of the residual stream.
+    heads, groups: the numbers of query heads and of key/value heads.
+    head: the size of a head.
+    pairs: the pairs of a head that rotary embeddings rotate.
+    context: the number of tokens the model was trained for.
+    epsilon: that of the norms.
+    theta: base of the rotary embeddings; theta_window: the same in layers with a window.
+    window: the size of the sliding window in keys, 0 for all.
     """
 
     name: str

@@ -32,7 +32,8 @@ class Looped:
     """A loop that is being imported, as ONNX's Loop.
 
     names: names of the iteration number, of the condition, and of the results for the loop-carried values.
-    inside: names of the loop-carried values in the body. carried: their initial values.
+    inside: names of the loop-carried values in the body.
+    carried: their initial values.
     most, going: the operands M (greatest trip count) and cond.
     room: the capacity of the stacked scan outputs in iterations; None if there are none, or without a limit.
     exact: whether the trip count equals `room`.

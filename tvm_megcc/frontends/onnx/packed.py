@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 class Packed:
     """How a value is packed.
 
-    name: the value's name, from which the symbols of its extents are named. like: its type, in which the changing
-    extents are ignored. room: the largest value of each changing extent, by axis.
+    name: the value's name, from which the symbols of its extents are named.
+    like: its type, in which the changing extents are ignored.
+    room: the largest value of each changing extent, by axis.
     """
 
     name: str

@@ -17,8 +17,9 @@ OPSET = 22
 class SpelledNode(Node):
     """An operator of another framework as an ONNX node, which `Operator.from_onnx` reads.
 
-    name: the operator in the source model, for messages. inputs: values of the builder. attrs: attributes by their ONNX
-    names.
+    name: the operator in the source model, for messages.
+    inputs: values of the builder.
+    attrs: attributes by their ONNX names.
     """
 
     def __init__(self, builder: Builder, op_type: str, name: str, inputs: Sequence[str], attrs: Mapping,

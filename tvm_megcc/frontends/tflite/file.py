@@ -46,8 +46,10 @@ class Quantization:
 class Tensor:
     """A tensor of the file.
 
-    shape: the default shape. signature: the same shape with -1 for dynamic extents, empty if there are none. dtype: our
-    name or, if we lack the type, the format's in lower case. data: the bytes of a constant, None for others.
+    shape: the default shape.
+    signature: the same shape with -1 for dynamic extents, empty if there are none.
+    dtype: our name or, if we lack the type, the format's in lower case.
+    data: the bytes of a constant, None for others.
     """
 
     name: str
@@ -69,7 +71,8 @@ class Tensor:
 class Operator:
     """An operator of the file.
 
-    inputs, outputs: indices of tensors, -1 for an absent input. options: by the names of the package's accessors.
+    inputs, outputs: indices of tensors, -1 for an absent input.
+    options: by the names of the package's accessors.
     intermediates: indices of tensors that only hold the quantisation of intermediate results.
     """
 

@@ -33,8 +33,10 @@ class Unsupported(MegccError):
 class Node:
     """An operator of the file whose operands have been imported.
 
-    operands: its inputs, None for absent ones. results: the file's tensors for its outputs. intermediates: the file's
-        tensors for intermediate values. states: the variables that are kept from run to run.
+    operands: its inputs, None for absent ones.
+    results: the file's tensors for its outputs.
+    intermediates: the file's tensors for intermediate values.
+    states: the variables that are kept from run to run.
     """
 
     def __init__(self, builder: Builder, operator: Operator, name: str, operands: Sequence[Value | None],

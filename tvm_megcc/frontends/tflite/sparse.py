@@ -16,8 +16,11 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Level:
-    """A level of the tree. size: the number of coordinates of a dense level. segments, indices: those of a sparse
-    level, None for a dense one."""
+    """A level of the tree.
+
+    size: the number of coordinates of a dense level.
+    segments, indices: those of a sparse level, None for a dense one.
+    """
 
     size: int
     segments: np.ndarray | None = None

@@ -30,10 +30,12 @@ class States:
     """The variables of a file.
 
     asked: input -> output, for states of recurrent layers that the user keeps; others begin with 0 in each run.
-    pairs: input -> the value that replaces it after the run. begins: input -> its initial value, if not 0.
-    handles: tensor -> the variable that it names. current: the current values of variables. first: the initial value of
-    each variable, if the file has one. active: a bool value, whether this run executes the following operators; "" if
-    all runs do.
+    pairs: input -> the value that replaces it after the run.
+    begins: input -> its initial value, if not 0.
+    handles: tensor -> the variable that it names.
+    current: the current values of variables.
+    first: the initial value of each variable, if the file has one.
+    active: a bool value, whether this run executes the following operators; "" if all runs do.
     """
 
     builder: Builder

@@ -21,8 +21,13 @@ _PART = re.compile(r"(?<!\w)\(\x01(\d+)\x02\)|\x01(\d+)\x02")
 
 @dataclass(frozen=True)
 class _Part:
-    """A subexpression. text: its C, with placeholders for the parts in it. is_call: it needs no parentheses anywhere.
-    length: of the text with all parts expanded. loads: numbers of the loads in it, or its own if it is a load."""
+    """A subexpression.
+
+    text: its C, with placeholders for the parts in it.
+    is_call: it needs no parentheses anywhere.
+    length: of the text with all parts expanded.
+    loads: numbers of the loads in it, or its own if it is a load.
+    """
 
     text: str
     dtype: str

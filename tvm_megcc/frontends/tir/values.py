@@ -37,8 +37,9 @@ class Value:
 class Memory:
     """A buffer in C.
 
-    name: of the pointer, the array, or the variable if `single`. shape: TIR's extents. dropped: axes that are not in
-    memory.
+    name: of the pointer, the array, or the variable if `single`.
+    shape: TIR's extents.
+    dropped: axes that are not in memory.
     """
 
     name: str

@@ -15,8 +15,11 @@ LOCAL = 128
 
 @dataclass
 class Temporary:
-    """A temporary buffer. size: elements, an expression over the extents. first, last: the first and the last statement
-    that use it."""
+    """A temporary buffer.
+
+    size: elements, an expression over the extents.
+    first, last: the first and the last statement that use it.
+    """
 
     name: str
     dtype: str

@@ -19,10 +19,12 @@ SYMBOLIC = 64
 class Report:
     """The report on a module.
 
-    regions: name → number of operators. ours, theirs: operator → number of calls. reasons: why calls stayed with TVM.
+    regions: name → number of operators.
+    ours, theirs: operator → number of calls.
+    reasons: why calls stayed with TVM.
     our_macs, their_macs: multiply-accumulates, with symbolic extents at `SYMBOLIC`; None if shapes are not known.
-    tir, tir_macs: those of ours whose kernels are printed from TVM's loops. dispatched: a text for each function with
-    clones for ranges of shapes.
+    tir, tir_macs: those of ours whose kernels are printed from TVM's loops.
+    dispatched: a text for each function with clones for ranges of shapes.
     """
 
     regions: dict[str, int] = field(default_factory=dict)

@@ -21,11 +21,16 @@ KEYS = 256
 class AttentionParameters(Parameters):
     """Parameters of `lines.c.j2`.
 
-    scale: C literal. mask: "" if there is none; else the mask row of query i: "shared" row 0, "rows" row i, "repeated"
-        row i modulo P. mask_b, mask_n: the mask differs between batch elements, between heads. mask_row: C expression
-        for the elements from one mask matrix to the next. shared: heads that share keys and values. room: buffers of
-        keys and values have more rows than are in use. blind: a query that sees no key has zeros as its result.
-        keys: most keys with scores in workspace. rows: queries of a tile. columns: vectors of values in a tile.
+    scale: C literal.
+    mask: "" if there is none; else the mask row of query i: "shared" row 0, "rows" row i, "repeated" row i modulo P.
+    mask_b, mask_n: the mask differs between batch elements, between heads.
+    mask_row: C expression for the elements from one mask matrix to the next.
+    shared: heads that share keys and values.
+    room: buffers of keys and values have more rows than are in use.
+    blind: a query that sees no key has zeros as its result.
+    keys: most keys with scores in workspace.
+    rows: queries of a tile.
+    columns: vectors of values in a tile.
     """
 
     q_axes: str

@@ -21,8 +21,11 @@ from .neon_lanes import NeonLanes
 class DirectParameters(ConvParameters):
     """Parameters of `direct.c.j2`, also of matrix products, which are 1x1 convolutions.
 
-    x_layout, y_layout: kinds of layouts. block: output channels in a block of packed weights. vpad, hpad: some window
-    leaves the input above or below, left or right. grouped: there are several groups. kept: weights that stay in L1.
+    x_layout, y_layout: kinds of layouts.
+    block: output channels in a block of packed weights.
+    vpad, hpad: some window leaves the input above or below, left or right.
+    grouped: there are several groups.
+    kept: weights that stay in L1.
     chunks_first: all chunks of weights pass for a row of pixels before the next row.
     """
 

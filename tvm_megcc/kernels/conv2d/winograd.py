@@ -48,8 +48,11 @@ def kernel_transform(taps: int) -> np.ndarray:
 class WinogradParameters(Parameters):
     """Parameters of `winograd.c.j2`.
 
-    ic, oc: channels. size: rows and columns of y in a tile. vectors, pixels, tiles, depth, raw: as in `Blocking`.
-    kernel: the transform of raw weights, [WINDOW][kernel rows]. near, far: points.
+    ic, oc: channels.
+    size: rows and columns of y in a tile.
+    vectors, pixels, tiles, depth, raw: as in `Blocking`.
+    kernel: the transform of raw weights, [WINDOW][kernel rows].
+    near, far: points.
     """
 
     ic: int
@@ -152,9 +155,13 @@ class WinogradConv(Kernel):
 class Blocking:
     """How a task is divided into tiles and channels.
 
-    vectors, pixels: vectors of output channels and tiles in a register tile of the product. tiles: of a task. depth:
-        input channels whose weights are transformed and multiplied at a time; all if weights are packed transformed.
-        chunks: parts of the output channels. scratch: bytes. l2: bytes of L2. weight_bytes: of the whole model.
+    vectors, pixels: vectors of output channels and tiles in a register tile of the product.
+    tiles: of a task.
+    depth: input channels whose weights are transformed and multiplied at a time; all if weights are packed transformed.
+    chunks: parts of the output channels.
+    scratch: bytes.
+    l2: bytes of L2.
+    weight_bytes: of the whole model.
     """
 
     tiling: Tiling

@@ -13,8 +13,11 @@ from ..parameters import Parameters
 
 @dataclass(frozen=True)
 class RowsParameters(Parameters):
-    """Parameters of `rows.c.j2`. kernel, strides, dilations: of the window, for each axis. channels: output channels
-    that share loads of inputs."""
+    """Parameters of `rows.c.j2`.
+
+    kernel, strides, dilations: of the window, for each axis.
+    channels: output channels that share loads of inputs.
+    """
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]

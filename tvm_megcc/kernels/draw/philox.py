@@ -15,8 +15,12 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class PhiloxParameters(UnitParameters):
-    """Parameters of `philox.c.j2`. law: attribute of the operator. each: elements made of a block of four words.
-    kept: the leading bits of a word that are used, scaled by step."""
+    """Parameters of `philox.c.j2`.
+
+    law: attribute of the operator.
+    each: elements made of a block of four words.
+    kept: the leading bits of a word that are used, scaled by step.
+    """
 
     law: str
     each: int

@@ -23,11 +23,20 @@ _DEEPEST = 1 << 15
 
 @dataclass(frozen=True)
 class PairsParameters(ByteParameters):
-    """Parameters of `pairs.c.j2`. result: C type of an element of y. short: suffix of x's type in mgc functions, such
-    as "i8". single: one pixel at a time. skewed: packed weights have a zero point. less: number that products subtract
-    from x. flat: 1x1 windows without padding. down: runs from the last pixel to the first, so that the output can begin
-    where x does. deep: a window's length is rounded up to a multiple of this. width: channels in a block of weights.
-    block: channels at a time. close: the epilogue."""
+    """Parameters of `pairs.c.j2`.
+
+    result: C type of an element of y.
+    short: suffix of x's type in mgc functions, such as "i8".
+    single: one pixel at a time.
+    skewed: packed weights have a zero point.
+    less: number that products subtract from x.
+    flat: 1x1 windows without padding.
+    down: runs from the last pixel to the first, so that the output can begin where x does.
+    deep: a window's length is rounded up to a multiple of this.
+    width: channels in a block of weights.
+    block: channels at a time.
+    close: the epilogue.
+    """
 
     result: str
     short: str

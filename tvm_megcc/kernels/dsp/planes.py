@@ -28,10 +28,14 @@ _ROOM = 1 << 10
 class PlanesParameters(ByteParameters):
     """Parameters of `planes.c.j2`.
 
-    result: C type of an element of y. short: suffix of x's type in mgc functions. pairs: neighbouring weights of a row
-        of the window that form one operand; the second may be missing (-1). steps: products of a row of the window:
-        (output, suffix of the product function, word of x, pair of weights). words: of x in a row that these read.
-        held: all weights stay in variables. skewed: packed weights have a zero point. close: the epilogue.
+    result: C type of an element of y.
+    short: suffix of x's type in mgc functions.
+    pairs: neighbouring weights of a row of the window that form one operand; the second may be missing (-1).
+    steps: products of a row of the window: (output, suffix of the product function, word of x, pair of weights).
+    words: of x in a row that these read.
+    held: all weights stay in variables.
+    skewed: packed weights have a zero point.
+    close: the epilogue.
     """
 
     result: str

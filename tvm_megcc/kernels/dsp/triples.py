@@ -25,10 +25,18 @@ _JOINED_LIMIT = 1 << 23
 
 @dataclass(frozen=True)
 class TriplesParameters(ByteParameters):
-    """Parameters of `triples.c.j2`. result: C type of an element of y. short: suffix of x's type in mgc functions.
-    single: one pixel and four channels at a time. flat: 1x1 windows without padding. down: C condition for running from
-    the last pixel to the first, so that the output can begin where x does; "1" always, "" never. skewed: packed weights
-    have a zero point. joined: an int16 holds two weights, and sums are 256 times as large. close: the epilogue."""
+    """Parameters of `triples.c.j2`.
+
+    result: C type of an element of y.
+    short: suffix of x's type in mgc functions.
+    single: one pixel and four channels at a time.
+    flat: 1x1 windows without padding.
+    down: C condition for running from the last pixel to the first, so that the output can begin where x does; "1"
+        always, "" never.
+    skewed: packed weights have a zero point.
+    joined: an int16 holds two weights, and sums are 256 times as large.
+    close: the epilogue.
+    """
 
     result: str
     short: str

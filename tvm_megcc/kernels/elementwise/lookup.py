@@ -17,8 +17,13 @@ CHUNK = 4096
 
 @dataclass(frozen=True)
 class LookupParameters(UnitParameters):
-    """Parameters of `lookup.c.j2`. signed: indices are int8. result: C type of the table's elements. result_bytes: size
-    of one. chunk: elements of a task."""
+    """Parameters of `lookup.c.j2`.
+
+    signed: indices are int8.
+    result: C type of the table's elements.
+    result_bytes: size of one.
+    chunk: elements of a task.
+    """
 
     signed: bool
     result: str

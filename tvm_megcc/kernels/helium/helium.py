@@ -23,9 +23,15 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class HeliumParameters(ConvParameters):
-    """Parameters of `helium.c.j2`. x_zero: zero point of x. skew: zero point of packed weights. unsigned: both are
-    uint8; to_unsigned: the result is. single: one pixel and eight channels at a time. flat: 1x1 windows without padding
-    or strides; direct: the same with strides. close: the epilogue."""
+    """Parameters of `helium.c.j2`.
+
+    x_zero: zero point of x.
+    skew: zero point of packed weights.
+    unsigned: both are uint8; to_unsigned: the result is.
+    single: one pixel and eight channels at a time.
+    flat: 1x1 windows without padding or strides; direct: the same with strides.
+    close: the epilogue.
+    """
 
     x_zero: int
     skew: int
@@ -109,10 +115,16 @@ class HeliumMatMul(HeliumProducts, PixelMatMul):
 
 @dataclass(frozen=True)
 class HeliumDepthwiseParameters(ConvParameters):
-    """Parameters of `helium_depthwise.c.j2`. x_zero: value of padding, as int8. to_unsigned: the result is uint8. row:
-    vectors of 16 bytes hold neighbouring pixels. nine: each of nine taps has a register; else pairs: number of pairs of
-    taps, or if `apart`, of a tap and a zero. wide: suffix of x's type in mgc functions if weights are int16, in blocks
-    of eight channels, and pairs counts taps; else "". close: the epilogue."""
+    """Parameters of `helium_depthwise.c.j2`.
+
+    x_zero: value of padding, as int8.
+    to_unsigned: the result is uint8.
+    row: vectors of 16 bytes hold neighbouring pixels.
+    nine: each of nine taps has a register; else pairs: number of pairs of taps, or if `apart`, of a tap and a zero.
+    wide: suffix of x's type in mgc functions if weights are int16, in blocks of eight channels, and pairs counts taps;
+        else "".
+    close: the epilogue.
+    """
 
     x_zero: int
     to_unsigned: bool

@@ -19,9 +19,11 @@ RUN = 512
 class ConvertParameters(UnitParameters):
     """Parameters of `convert.c.j2`.
 
-    channels_last, reverse: order of the input's axes, and of its channels. per_channel: each channel has its own mean
-    and scale. run: pixels of a task. to, block: kind of the result's layout, and the channels in a block of it. half:
-    the input is float16.
+    channels_last, reverse: order of the input's axes, and of its channels.
+    per_channel: each channel has its own mean and scale.
+    run: pixels of a task.
+    to, block: kind of the result's layout, and the channels in a block of it.
+    half: the input is float16.
     """
 
     channels_last: bool

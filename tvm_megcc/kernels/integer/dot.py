@@ -23,8 +23,11 @@ from .tiles import Tile, block
 
 @dataclass(frozen=True)
 class ByteParameters(ConvParameters):
-    """Parameters that the templates of 8-bit convolutions share. unit, weight: C types of an element of x and of a
-    weight. x_zero: the zero point of x."""
+    """Parameters that the templates of 8-bit convolutions share.
+
+    unit, weight: C types of an element of x and of a weight.
+    x_zero: the zero point of x.
+    """
 
     unit: str
     weight: str
@@ -35,14 +38,20 @@ class ByteParameters(ConvParameters):
 class DotParameters(ByteParameters):
     """Parameters of `dot.c.j2`.
 
-    x_zero: subtracted from x when it is packed. laid: C type of packed x; step: elements of it in one dot product;
-        fill: the value of padding. laid_short, x_short, weight_short: suffixes of types in mgc functions, such as "i8".
-        result: C type of an element of y. vectors: of output channels in a tile; rest: of those after the last whole
-        tile, 0 if there are none. heights, even: as in `Tile`. flat: windows are 1x1 without padding. copied: if flat,
-        a task packs its part of x; else products read x itself. sums: as in `Isa`, if the ISA's products are of these
-        types. narrow: no weight is -128. skewed: packed weights have a zero point. ahead: weights that tiles prefetch:
-        "tile" those of the next tile's channels, "page" those 4 KB later. listed: weights are lists of entries
-        (`pmaddubsw.py`).
+    x_zero: subtracted from x when it is packed.
+
+    laid: C type of packed x; step: elements of it in one dot product; fill: the value of padding.
+    laid_short, x_short, weight_short: suffixes of types in mgc functions, such as "i8".
+    result: C type of an element of y.
+    vectors: of output channels in a tile; rest: of those after the last whole tile, 0 if there are none.
+    heights, even: as in `Tile`.
+    flat: windows are 1x1 without padding.
+    copied: if flat, a task packs its part of x; else products read x itself.
+    sums: as in `Isa`, if the ISA's products are of these types.
+    narrow: no weight is -128.
+    skewed: packed weights have a zero point.
+    ahead: weights that tiles prefetch: "tile" those of the next tile's channels, "page" those 4 KB later.
+    listed: weights are lists of entries (`pmaddubsw.py`).
     """
 
     laid: str

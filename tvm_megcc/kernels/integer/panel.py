@@ -19,9 +19,14 @@ EXACT = 256
 
 @dataclass(frozen=True)
 class BytePanelParameters(PlainMatMulParameters):
-    """Parameters of `panel.c.j2`. left_short, right_short: suffixes of a's and b's types in mgc functions. result: C
-    type of an element of y. vectors: of columns in a panel. rows: of a tile. exact: products that are summed in
-    float32."""
+    """Parameters of `panel.c.j2`.
+
+    left_short, right_short: suffixes of a's and b's types in mgc functions.
+    result: C type of an element of y.
+    vectors: of columns in a panel.
+    rows: of a tile.
+    exact: products that are summed in float32.
+    """
 
     left_short: str
     right_short: str

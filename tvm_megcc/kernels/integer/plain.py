@@ -46,8 +46,11 @@ class PlainBytesConv(Kernel):
 
 @dataclass(frozen=True)
 class PlainMatMulParameters(ProductParameters):
-    """Parameters of `plain_matmul.c.j2`. left, right: C types of elements of a and b. a_zero, b_zero: their zero
-    points."""
+    """Parameters of `plain_matmul.c.j2`.
+
+    left, right: C types of elements of a and b.
+    a_zero, b_zero: their zero points.
+    """
 
     left: str
     right: str

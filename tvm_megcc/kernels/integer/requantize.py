@@ -18,9 +18,11 @@ from ..site import Site
 class Closing(Parameters):
     """The requantization of sums to 8 bits.
 
-    kind: "fixed" or "once", as in mgc_rescale_fixed and mgc_rescale_once; "" for any other epilogue. multiplier, shift:
-        C expressions for channel `c`. narrow: shifts are int8. zero: zero point that is added; low, high: limits of the
-        result. apart: the zero point is added separately, because it does not fit in 32 bits with the sum's scale.
+    kind: "fixed" or "once", as in mgc_rescale_fixed and mgc_rescale_once; "" for any other epilogue.
+    multiplier, shift: C expressions for channel `c`.
+    narrow: shifts are int8.
+    zero: zero point that is added; low, high: limits of the result.
+    apart: the zero point is added separately, because it does not fit in 32 bits with the sum's scale.
     """
 
     kind: str = ""

@@ -23,9 +23,12 @@ _WIDEST = {"pmaddubsw": 1, "by_dot4": 6, "by_mmla": 4, "by_sixteens": 2, "by_six
 
 @dataclass(frozen=True)
 class Tile:
-    """A register tile. vectors: of channels; rest: of those after the last whole tile, 0 if there are none. heights:
-    pixels of the tiles, tallest first. even: there are two heights, h and h - 1; a row uses the lower one as rarely as
-    possible."""
+    """A register tile.
+
+    vectors: of channels; rest: of those after the last whole tile, 0 if there are none.
+    heights: pixels of the tiles, tallest first.
+    even: there are two heights, h and h - 1; a row uses the lower one as rarely as possible.
+    """
 
     vectors: int
     rest: int

@@ -48,11 +48,18 @@ _LANED = ("neon", "neon_armv7")
 
 @dataclass(frozen=True)
 class WinogradBytesParameters(Parameters):
-    """Parameters of `winograd.c.j2`. unit, result: C types of an element of x and of y. x_short: suffix of x's type in
-    mgc functions. x_zero: its zero point. depth: input channels, rounded up. step: products that are added in a lane.
-    pixels: tiles that are multiplied at a time. vectors: of output channels in a block; rest: of those after the last
-    whole block, 0 if there are none. laned: weights are multiplied by a lane of a vector. apart: elements of padding
-    after each position."""
+    """Parameters of `winograd.c.j2`.
+
+    unit, result: C types of an element of x and of y.
+    x_short: suffix of x's type in mgc functions.
+    x_zero: its zero point.
+    depth: input channels, rounded up.
+    step: products that are added in a lane.
+    pixels: tiles that are multiplied at a time.
+    vectors: of output channels in a block; rest: of those after the last whole block, 0 if there are none.
+    laned: weights are multiplied by a lane of a vector.
+    apart: elements of padding after each position.
+    """
 
     unit: str
     result: str

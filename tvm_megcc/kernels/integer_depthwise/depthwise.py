@@ -20,8 +20,12 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class DepthwiseParameters(ByteParameters):
-    """Parameters of `depthwise.c.j2`. x_short: suffix of x's type in mgc functions. held: all taps stay in registers.
-    pixels_at_once: pixels that are summed together."""
+    """Parameters of `depthwise.c.j2`.
+
+    x_short: suffix of x's type in mgc functions.
+    held: all taps stay in registers.
+    pixels_at_once: pixels that are summed together.
+    """
 
     x_short: str
     held: bool
@@ -65,7 +69,11 @@ class QuadsParameters(_RowsByFour):
 
 @dataclass(frozen=True)
 class Int16Parameters(ByteParameters):
-    """Parameters of `depthwise_int16.c.j2`. result: C type of y. held, pixels_at_once: as in `DepthwiseParameters`."""
+    """Parameters of `depthwise_int16.c.j2`.
+
+    result: C type of y.
+    held, pixels_at_once: as in `DepthwiseParameters`.
+    """
 
     result: str
     held: bool
@@ -82,9 +90,13 @@ class LinesParameters(ByteParameters):
 
 @dataclass(frozen=True)
 class WideParameters(ConvParameters):
-    """Parameters of `depthwise_wide.c.j2`. unit: C type of an element of x; flip: its highest bit is inverted. fill:
-    value of padding after that. together: taps whose products are added in int16. block: channels that are computed at
-    once."""
+    """Parameters of `depthwise_wide.c.j2`.
+
+    unit: C type of an element of x; flip: its highest bit is inverted.
+    fill: value of padding after that.
+    together: taps whose products are added in int16.
+    block: channels that are computed at once.
+    """
 
     unit: str
     flip: bool

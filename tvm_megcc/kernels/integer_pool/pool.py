@@ -18,8 +18,12 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class SumPoolParameters(WindowParameters):
-    """Parameters of `sum_pool.c.j2`. unit: C type of an element of x. x_short: its suffix in mgc functions. x_zero: its
-    zero point."""
+    """Parameters of `sum_pool.c.j2`.
+
+    unit: C type of an element of x.
+    x_short: its suffix in mgc functions.
+    x_zero: its zero point.
+    """
 
     unit: str
     x_short: str
@@ -88,8 +92,11 @@ class MaxPoolBytes(PoolBytes):
 
 @dataclass(frozen=True)
 class ReduceSumParameters(Parameters):
-    """Parameters of `reduce_sum.c.j2`. unit, x_short, x_zero: as in `SumPoolParameters`. across: the reduced axis is
-    not the last in memory."""
+    """Parameters of `reduce_sum.c.j2`.
+
+    unit, x_short, x_zero: as in `SumPoolParameters`.
+    across: the reduced axis is not the last in memory.
+    """
 
     unit: str
     x_short: str

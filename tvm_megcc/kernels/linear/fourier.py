@@ -15,8 +15,12 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class FourierParameters(UnitParameters):
-    """Parameters of `fourier.c.j2`. n: elements of a line. factors: of n, in the order of the passes. pairs: as in the
-    operator `Fourier`."""
+    """Parameters of `fourier.c.j2`.
+
+    n: elements of a line.
+    factors: of n, in the order of the passes.
+    pairs: as in the operator `Fourier`.
+    """
 
     n: int
     factors: tuple[int, ...]

@@ -50,8 +50,12 @@ def _offset(site: Site, scale: int, offset: int) -> str:
 
 @dataclass(frozen=True)
 class NBitsParameters(Parameters):
-    """Parameters of `nbits.c.j2`. block: elements of a row that share a scale. offset: "real", or "zero" if they are
-    stored as zero points. vectors: of columns in a panel. rows: of a tile.
+    """Parameters of `nbits.c.j2`.
+
+    block: elements of a row that share a scale.
+    offset: "real", or "zero" if they are stored as zero points.
+    vectors: of columns in a panel.
+    rows: of a tile.
     """
 
     bits: int
@@ -125,10 +129,13 @@ def pack_stream(w: np.ndarray, scale: np.ndarray, *given) -> np.ndarray:
 class NBitsInt8Parameters(Parameters):
     """Parameters of `nbits_int8.c.j2`.
 
-    block: elements of a row that share a scale; part: those that are summed as integers. offset: "real", or "zero" if
-    they are stored as zero points. half: scales and offsets are stored as float16. less: what stored elements exceed
-    the weights by; less times the sum of a part of x is subtracted. vectors: of columns in a panel. rows: of the
-    tallest tile. pairs: rows are multiplied two at a time.
+    block: elements of a row that share a scale; part: those that are summed as integers.
+    offset: "real", or "zero" if they are stored as zero points.
+    half: scales and offsets are stored as float16.
+    less: what stored elements exceed the weights by; less times the sum of a part of x is subtracted.
+    vectors: of columns in a panel.
+    rows: of the tallest tile.
+    pairs: rows are multiplied two at a time.
     """
 
     bits: int

@@ -87,8 +87,12 @@ class ProductParameters(Parameters):
 
 @dataclass(frozen=True)
 class PanelParameters(ProductParameters):
-    """Parameters of `panel.c.j2`. vectors: of columns in a panel of b. rows: of a tile. depth: rows of b that are
-    copied at a time."""
+    """Parameters of `panel.c.j2`.
+
+    vectors: of columns in a panel of b.
+    rows: of a tile.
+    depth: rows of b that are copied at a time.
+    """
 
     vectors: int
     rows: int

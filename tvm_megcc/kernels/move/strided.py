@@ -21,8 +21,9 @@ from .copies import CHUNK, copy_cost
 class StridedParameters(UnitParameters):
     """Parameters of `strided.c.j2`.
 
-    backwards: for each axis, whether its stride is negative. run: neighbours along the last axis are neighbours in the
-        operand too. chunk: elements of a task, if there is one axis only.
+    backwards: for each axis, whether its stride is negative.
+    run: neighbours along the last axis are neighbours in the operand too.
+    chunk: elements of a task, if there is one axis only.
     """
 
     axes: int

@@ -14,8 +14,12 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class L2Parameters(UnitParameters):
-    """Parameters of `l2.c.j2`. zero: the zero point. low, high: limits of the element type. steps, half_root: of
-    1 / sqrt, as in ops/quantized/rsqrt.py."""
+    """Parameters of `l2.c.j2`.
+
+    zero: the zero point.
+    low, high: limits of the element type.
+    steps, half_root: of 1 / sqrt, as in ops/quantized/rsqrt.py.
+    """
 
     zero: int
     low: int

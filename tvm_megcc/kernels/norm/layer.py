@@ -19,7 +19,11 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class LayerNormParameters(Parameters):
-    """Parameters of `layer.c.j2`. epsilon: C literal. weight, bias: the operator has one."""
+    """Parameters of `layer.c.j2`.
+
+    epsilon: C literal.
+    weight, bias: the operator has one.
+    """
 
     epsilon: str
     weight: bool
@@ -47,8 +51,11 @@ class LayerNormRows(Kernel):
 
 @dataclass(frozen=True)
 class LayerNormBytesParameters(LayerNormParameters):
-    """Parameters of `layer_bytes.c.j2`. unit, result_unit: C types of elements; their suffixes in mgc functions follow.
-    x_zero, zero: zero points of x and of the result; low, high: limits of the result's type."""
+    """Parameters of `layer_bytes.c.j2`.
+
+    unit, result_unit: C types of elements; their suffixes in mgc functions follow.
+    x_zero, zero: zero points of x and of the result; low, high: limits of the result's type.
+    """
 
     unit: str
     short: str

@@ -16,8 +16,12 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class LrnParameters(Parameters):
-    """Parameters of `lrn.c.j2`. size: channels whose squares are summed. before: how many of these precede the channel.
-    beta, bias, share: C literals."""
+    """Parameters of `lrn.c.j2`.
+
+    size: channels whose squares are summed.
+    before: how many of these precede the channel.
+    beta, bias, share: C literals.
+    """
 
     size: int
     before: int

@@ -33,9 +33,11 @@ class WindowPoolParameters(WindowParameters):
 class PlainPoolParameters(GlobalParameters):
     """Parameters of `plain.c.j2`.
 
-    count_pads: an average counts pads as elements. windows: for each axis its letter, and extent, stride and dilation
-    of the window. order: how the indices of maxima count, "row" or "column"; "" if they are no result. unit: C type of
-    an element. least: the C constant that no maximum is less than.
+    count_pads: an average counts pads as elements.
+    windows: for each axis its letter, and extent, stride and dilation of the window.
+    order: how the indices of maxima count, "row" or "column"; "" if they are no result.
+    unit: C type of an element.
+    least: the C constant that no maximum is less than.
     """
 
     count_pads: bool

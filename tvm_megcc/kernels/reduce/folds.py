@@ -18,10 +18,11 @@ from ..site import Site
 class Fold:
     """A reduction in C.
 
-    start: the result for no elements. step: combines accumulator `a` and element `v`, vectors. join: combines scalars
-    `a` and `v`; "" if missing lanes may count as 0 and mgc_sum() joins them. finish: computes the result from vector
-    `a` of reduced values; `count` is the number of elements in each. In the tables for scalars, all of these are
-    scalars.
+    start: the result for no elements.
+    step: combines accumulator `a` and element `v`, vectors.
+    join: combines scalars `a` and `v`; "" if missing lanes may count as 0 and mgc_sum() joins them.
+    finish: computes the result from vector `a` of reduced values; `count` is the number of elements in each. In the
+        tables for scalars, all of these are scalars.
     """
 
     start: str

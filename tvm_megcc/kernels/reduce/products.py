@@ -15,8 +15,11 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class ProductParameters(Parameters):
-    """Parameters of `products.c.j2`. unit: C type of an element. low, high: its limits. Other parameters: as in
-    ops/quantized/reduce_prod.py."""
+    """Parameters of `products.c.j2`.
+
+    unit: C type of an element.
+    low, high: its limits. Other parameters: as in ops/quantized/reduce_prod.py.
+    """
 
     unit: str
     low: int

@@ -53,8 +53,11 @@ def cell_of(op: Op) -> Cell:
 
 @dataclass(frozen=True)
 class Stored:
-    """How a result is stored. unit: C type of an element. For integers, short: the type's suffix in mgc functions;
-    formula: a C expression of x; zero: the value that 0 becomes."""
+    """How a result is stored.
+
+    unit: C type of an element. For integers, short: the type's suffix in mgc functions; formula: a C expression of x;
+        zero: the value that 0 becomes.
+    """
 
     unit: str = "float"
     short: str = ""
@@ -75,12 +78,18 @@ class Stored:
 class StepsParameters(Parameters):
     """Parameters of `steps.c.j2`.
 
-    cell: kind of the layer. gates: of a unit. products, scratch_vectors: as in `Cell`. packed: the recurrent weights
-    are packed. weight: their C type. For 8-bit weights, weight_short is its suffix in mgc functions, weight_zero the
-    zero point, and scale "one" or "each" (row); widened: a task converts them to floats before its first step.
-    sequences, vectors: of a tile. parts: independent partial sums of one gate. operands, results: names of those that
-    exist. f, g, h: activations, C over x; "" if the cell has no such one. cell_clip: C literal, bound of an LSTM's cell
-    state; "" for none. y, y_h, y_c: how results are stored.
+    cell: kind of the layer.
+    gates: of a unit.
+    products, scratch_vectors: as in `Cell`.
+    packed: the recurrent weights are packed.
+    weight: their C type. For 8-bit weights, weight_short is its suffix in mgc functions, weight_zero the zero point,
+        and scale "one" or "each" (row); widened: a task converts them to floats before its first step.
+    sequences, vectors: of a tile.
+    parts: independent partial sums of one gate.
+    operands, results: names of those that exist.
+    f, g, h: activations, C over x; "" if the cell has no such one.
+    cell_clip: C literal, bound of an LSTM's cell state; "" for none.
+    y, y_h, y_c: how results are stored.
     """
 
     cell: str

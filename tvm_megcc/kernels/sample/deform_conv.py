@@ -12,8 +12,12 @@ from ..conv2d.geometry import ConvParameters, window_name
 
 @dataclass(frozen=True)
 class DeformParameters(ConvParameters):
-    """Parameters of `deform_conv.c.j2`. groups: of channels. offset_groups: of channels that share offsets. mask: there
-    is a mask."""
+    """Parameters of `deform_conv.c.j2`.
+
+    groups: of channels.
+    offset_groups: of channels that share offsets.
+    mask: there is a mask.
+    """
 
     groups: int
     offset_groups: int

@@ -15,8 +15,12 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class GridParameters(Parameters):
-    """Parameters of `grid.c.j2`. axes: letters of the image's axes. mode, padding, align: as in the operator. blocked:
-    the image has a blocked layout."""
+    """Parameters of `grid.c.j2`.
+
+    axes: letters of the image's axes.
+    mode, padding, align: as in the operator.
+    blocked: the image has a blocked layout.
+    """
 
     axes: str
     mode: str

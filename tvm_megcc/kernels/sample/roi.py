@@ -22,8 +22,12 @@ class RoiParameters(Parameters):
 
 @dataclass(frozen=True)
 class RoiAlignParameters(RoiParameters):
-    """Parameters of `roi_align.c.j2`. mode: avg or max. half_pixel: coordinates refer to the centres of pixels.
-    samples: of a bin along an axis; 0: as many as the bin has pixels."""
+    """Parameters of `roi_align.c.j2`.
+
+    mode: avg or max.
+    half_pixel: coordinates refer to the centres of pixels.
+    samples: of a bin along an axis; 0: as many as the bin has pixels.
+    """
 
     mode: str
     half_pixel: bool

@@ -15,8 +15,13 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class FixedParameters(UnitParameters):
-    """Parameters of `fixed.c.j2`. least: least value of the operand's type. result, bits, low, high: the result's type
-    and its limits. sum_bits: integer bits of sums. length: of the table."""
+    """Parameters of `fixed.c.j2`.
+
+    least: least value of the operand's type.
+    result, bits, low, high: the result's type and its limits.
+    sum_bits: integer bits of sums.
+    length: of the table.
+    """
 
     least: int
     result: str
@@ -55,7 +60,11 @@ class SoftmaxFixedLines(AlongAxis):
 
 @dataclass(frozen=True)
 class WideParameters(Parameters):
-    """Parameters of `wide.c.j2`. significand, shift: fixed-point factor on differences. points: of a table."""
+    """Parameters of `wide.c.j2`.
+
+    significand, shift: fixed-point factor on differences.
+    points: of a table.
+    """
 
     significand: int
     shift: int

@@ -13,8 +13,11 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class DetectionsParameters(Parameters):
-    """Parameters of `detections.c.j2`. count, classes, per_class, background: as in the operator. least, overlap: C
-    literals of the score and overlap thresholds."""
+    """Parameters of `detections.c.j2`.
+
+    count, classes, per_class, background: as in the operator.
+    least, overlap: C literals of the score and overlap thresholds.
+    """
 
     count: int
     classes: int

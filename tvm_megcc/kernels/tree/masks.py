@@ -28,8 +28,10 @@ TOGETHER = 16
 class Forest:
     """Trees in which each node and each leaf is reached once.
 
-    leaves: numbers of the leaves, tree by tree, each from left to right. base: where each tree's leaves begin, and the
-        end. tree: of each inner node. masks: for each inner node, bits of the leaves outside its first branch.
+    leaves: numbers of the leaves, tree by tree, each from left to right.
+    base: where each tree's leaves begin, and the end.
+    tree: of each inner node.
+    masks: for each inner node, bits of the leaves outside its first branch.
     """
 
     leaves: np.ndarray
@@ -115,8 +117,15 @@ def weights(values: np.ndarray, nodes: np.ndarray, roots: np.ndarray, first: np.
 
 @dataclass(frozen=True)
 class MaskParameters(Parameters):
-    """Parameters of `masks.c.j2`. unit: C type of a feature. bits: of a mask. together: rows. fold: as in the operator.
-    start: C literal, initial value of the fold. single: each leaf has one weight, and there is one target."""
+    """Parameters of `masks.c.j2`.
+
+    unit: C type of a feature.
+    bits: of a mask.
+    together: rows.
+    fold: as in the operator.
+    start: C literal, initial value of the fold.
+    single: each leaf has one weight, and there is one target.
+    """
 
     unit: str
     bits: int

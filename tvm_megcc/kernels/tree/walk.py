@@ -27,8 +27,14 @@ def with_leaves(nodes: np.ndarray, first: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class TreeParameters(Parameters):
-    """Parameters of `walk.c.j2`. unit: C type of a feature. words: of a node. walks: at a time. fold: as in the
-    operator. start: C literal, initial value of the fold."""
+    """Parameters of `walk.c.j2`.
+
+    unit: C type of a feature.
+    words: of a node.
+    walks: at a time.
+    fold: as in the operator.
+    start: C literal, initial value of the fold.
+    """
 
     unit: str
     words: int

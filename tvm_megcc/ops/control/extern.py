@@ -22,8 +22,11 @@ Shape = tuple[Dim, ...]
 class Function:
     """A declaration of `tvm_megcc.extern.Operator`, with its files read.
 
-    label: domain and name. symbol: the name of the C function. inputs, outputs: (name, dtype). attributes: (name,
-    default), or a type if the model must give the attribute. files: (name, text) of C files to compile.
+    label: domain and name.
+    symbol: the name of the C function.
+    inputs, outputs: (name, dtype).
+    attributes: (name, default), or a type if the model must give the attribute.
+    files: (name, text) of C files to compile.
     """
 
     label: str

@@ -21,11 +21,13 @@ from ..base import Case, Operator, Types, f32, register
 class Program:
     """Loops over operands, as C.
 
-    name: what it computes, a C identifier. digest: distinguishes programs of the same name.
+    name: what it computes, a C identifier.
+    digest: distinguishes programs of the same name.
     inputs, outputs: name in the C code and type of each operand, with its shape over the extents.
     extents: (name, operand, axis) of each extent that is an axis of an input.
     given: names of the extents that the operator's attributes give.
-    helpers: definitions before the kernel. body: of the kernel; it computes tasks [begin, end).
+    helpers: definitions before the kernel.
+    body: of the kernel; it computes tasks [begin, end).
     tasks, shared, scratch, macs: as in `Lowered` and `Operator.macs`, over the extents.
     evaluate: computes the results on arrays; ignored when programs are compared.
     """

@@ -19,7 +19,8 @@ MOST = 1 << 26
 class Branch:
     """An inner node: a test of a feature, and the nodes after either answer.
 
-    true, false: an index of a branch, or ~index of a leaf. missing: whether NaN takes the branch `true`.
+    true, false: an index of a branch, or ~index of a leaf.
+    missing: whether NaN takes the branch `true`.
     """
 
     mode: str
@@ -32,7 +33,12 @@ class Branch:
 
 @dataclass
 class Ensemble:
-    """Trees. branches: all inner nodes. leaves: targets and weights of each leaf. roots: indices as in `Branch`."""
+    """Trees.
+
+    branches: all inner nodes.
+    leaves: targets and weights of each leaf.
+    roots: indices as in `Branch`.
+    """
 
     branches: list[Branch]
     leaves: list[list[tuple[int, float]]]

@@ -18,7 +18,9 @@ from .nbits import centre
 class Blocks:
     """Weights with value = scale * number + offset.
 
-    numbers: uint8 [rows, K], less than 1 << bits. scale, offset: float32 [rows, K / block]. bits: 4 or 8.
+    numbers: uint8 [rows, K], less than 1 << bits.
+    scale, offset: float32 [rows, K / block].
+    bits: 4 or 8.
     """
 
     bits: int

@@ -13,8 +13,11 @@ from ..base import OnnxNode
 
 @dataclass(frozen=True)
 class Activation:
-    """An activation function. formula: returns it, given alpha and beta. alpha, beta: the defaults, None for a
-    parameter that it does not have."""
+    """An activation function.
+
+    formula: returns it, given alpha and beta.
+    alpha, beta: the defaults, None for a parameter that it does not have.
+    """
 
     formula: Callable[[float, float], Expr]
     alpha: float | None = None

@@ -37,9 +37,11 @@ class Recurrent(Operator):
     there are; `quantised`: (result, dtype, expression of it) for results that are stored as integers.
     After the end of a sequence Y is zero. For an empty sequence Y_h and Y_c are zero too, as in ONNX Runtime.
 
-    gates: their number. default_activations: names, for one direction. clipped: the number of activations, from the
-    first, whose argument ONNX's attribute `clip` bounds (not that of an LSTM's cell, as in ONNX Runtime). states: the
-    results after Y; their initial values are the first operands from initial_h on.
+    gates: their number.
+    default_activations: names, for one direction.
+    clipped: the number of activations, from the first, whose argument ONNX's attribute `clip` bounds (not that of an
+        LSTM's cell, as in ONNX Runtime).
+    states: the results after Y; their initial values are the first operands from initial_h on.
     """
 
     gates: int

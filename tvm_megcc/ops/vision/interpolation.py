@@ -68,8 +68,11 @@ def tables(position: np.ndarray, extent: int, mode: str, rounding: str) -> list[
 
 @dataclass(frozen=True)
 class Interpolation:
-    """The attributes of an interpolation, except its coordinates. cubic_a: the parameter of Keys' kernel. excludes: if
-    true, neighbours outside of the axis have weight 0. antialias: if an axis shrinks, the kernel widens by the factor.
+    """The attributes of an interpolation, except its coordinates.
+
+    cubic_a: the parameter of Keys' kernel.
+    excludes: if true, neighbours outside of the axis have weight 0.
+    antialias: if an axis shrinks, the kernel widens by the factor.
     """
 
     mode: str

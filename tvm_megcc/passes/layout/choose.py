@@ -41,9 +41,10 @@ _UNWANTED = 1e15
 class Placed:
     """A graph with layouts.
 
-    choices: the kernel of each operator, by its first result. alike: first result of an operator that is a part of
-        another one -> that one's first result; parts that differ only in extents share a kernel. whole: results that
-        are computed in parts, in place.
+    choices: the kernel of each operator, by its first result.
+    alike: first result of an operator that is a part of another one -> that one's first result; parts that differ only
+        in extents share a kernel.
+    whole: results that are computed in parts, in place.
     """
 
     graph: Graph

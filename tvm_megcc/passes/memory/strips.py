@@ -43,8 +43,9 @@ class Region:
 class Part:
     """An operator of a region in one strip.
 
-    rows: the rows of its result in the strip. new: the last of these, which are computed, possibly none; the others
-        were kept. reads: the rows of operands that the new ones are computed from.
+    rows: the rows of its result in the strip.
+    new: the last of these, which are computed, possibly none; the others were kept.
+    reads: the rows of operands that the new ones are computed from.
     """
 
     op: Op

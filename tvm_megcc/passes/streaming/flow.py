@@ -37,10 +37,12 @@ class Refused(Exception):
 class Flow:
     """A value in blocks.
 
-    name: that of the block in the new graph. axis, block: the streamed axis, and the elements of a block along it.
-    delay: the delay in elements; if negative, this many elements of padding precede its first block. blank: the value
-    of these. step: elements of the input for one of its own. first, last: the first and the last input element on which
-    its element 0 depends; first None: all earlier ones.
+    name: that of the block in the new graph.
+    axis, block: the streamed axis, and the elements of a block along it.
+    delay: the delay in elements; if negative, this many elements of padding precede its first block.
+    blank: the value of these.
+    step: elements of the input for one of its own.
+    first, last: the first and the last input element on which its element 0 depends; first None: all earlier ones.
     """
 
     name: str

@@ -57,10 +57,16 @@ _ISSUED = {"load": "memory", "store": "memory", "float load": "memory", "float s
 
 @dataclass(frozen=True)
 class Core:
-    """The cycle model of a core. costs: class -> cycles; 1 for others. jump: additional cycles of a taken branch.
-    pipelined: a load after a load or store costs one cycle less. dual: whether it issues two instructions in a cycle.
-    late: cycles until a loaded value can be used, if not included in the cost. wide: registers that multiple loads and
-    stores transfer in a cycle. measured: the source of its figures, in a word."""
+    """The cycle model of a core.
+
+    costs: class -> cycles; 1 for others.
+    jump: additional cycles of a taken branch.
+    pipelined: a load after a load or store costs one cycle less.
+    dual: whether it issues two instructions in a cycle.
+    late: cycles until a loaded value can be used, if not included in the cost.
+    wide: registers that multiple loads and stores transfer in a cycle.
+    source: where its figures are from, for reports.
+    """
 
     costs: Mapping[str, int]
     jump: int = 2

@@ -28,8 +28,11 @@ LIMITS = {"flash": 4 << 20, "ram": 4 << 20, "stack": 4 << 10}
 class Board:
     """A board that qemu emulates.
 
-    name: qemu's. vectors, flash, ram, other: start addresses; `other` is for memory regions after a model's first.
-        limits: if they are not `LIMITS`. options: of qemu. libraries: of the linker.
+    name: qemu's.
+    vectors, flash, ram, other: start addresses; `other` is for memory regions after a model's first.
+    limits: if they are not `LIMITS`.
+    options: of qemu.
+    libraries: of the linker.
     """
 
     name: str

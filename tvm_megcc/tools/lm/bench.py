@@ -20,10 +20,12 @@ from .model import LanguageModel
 class Speed:
     """Figures of a language model on this machine.
 
-    threads: workers of a run; by default those it was compiled for. load: seconds to load a built folder, tokenizer
-    included. prefill, decode: tokens per second, medians of some sequences: for a prompt of `prompt` tokens, and for
-    `tokens` after it, one by one. weights, arena: bytes of the network. resident: bytes of memory of the process after
-    the last token; None if the system does not tell.
+    threads: workers of a run; by default those it was compiled for.
+    load: seconds to load a built folder, tokenizer included.
+    prefill, decode: tokens per second, medians of some sequences: for a prompt of `prompt` tokens, and for `tokens`
+        after it, one by one.
+    weights, arena: bytes of the network.
+    resident: bytes of memory of the process after the last token; None if the system does not tell.
     """
 
     threads: int

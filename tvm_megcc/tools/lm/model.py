@@ -42,8 +42,11 @@ class Figures:
 class Settings:
     """Settings of a language model besides its network.
 
-    context: capacity of the KV cache in tokens. prompt: the most new tokens in a run. bos: token before every text, -1
-    for none. ends: tokens that end a text. chat_template: in Jinja, "" for none.
+    context: capacity of the KV cache in tokens.
+    prompt: the most new tokens in a run.
+    bos: token before every text, -1 for none.
+    ends: tokens that end a text.
+    chat_template: in Jinja, "" for none.
     """
 
     context: int

@@ -10,8 +10,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Lanes:
-    """A layout. lane: that of each row. edges: (row, lane, row, lane) from the producer of a value to its reader.
-    width: the number of lanes."""
+    """A layout.
+
+    lane: that of each row.
+    edges: (row, lane, row, lane) from the producer of a value to its reader.
+    width: the number of lanes.
+    """
 
     lane: tuple[int, ...]
     edges: tuple[tuple[int, int, int, int], ...]

@@ -10,6 +10,8 @@ import pytest
 from tvm_megcc.runtime import objects
 
 TESTS = Path(__file__).parent
+#: What earlier runs compiled, found by a digest of all that went into it. Empty it to see what a first run takes.
+KEPT = Path(os.environ.get("MEGCC_TEST_CACHE") or Path.home() / ".cache" / "tvm_megcc-tests")
 
 #: File -> part of the test's name that stays quick; all other tests of the file are slow. "" keeps none.
 QUICK_PART = {
@@ -124,13 +126,14 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True, scope="session")
 def caches(tmp_path_factory):
-    """A cache for each process, and object files that all processes share."""
+    """A cache for each process, and object files that all processes share, those of the next run too."""
     own = tmp_path_factory.getbasetemp()
-    store = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "objects"
-    store.mkdir(exist_ok=True)
     (own / "cache").mkdir()
-    (own / "cache" / "objects").symlink_to(store)
+    for kept in ("objects", "precompiled"):
+        (KEPT / kept).mkdir(parents=True, exist_ok=True)
+        (own / "cache" / kept).symlink_to(KEPT / kept)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(objects, "STORE_BYTES", 8 << 30)
         patch.setenv("MEGCC_CACHE", str(own / "cache"))
         yield
 

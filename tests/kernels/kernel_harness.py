@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import os
+import hashlib
 import re
 import subprocess
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
@@ -34,7 +33,7 @@ from tvm_megcc.kernels.choice import Choice
 from tvm_megcc.kernels.site import Site
 from tvm_megcc.kernels.support import placements, refusal
 from tvm_megcc.ops.base import Case, operator
-from tvm_megcc.runtime.precompiled import intrinsics
+from tvm_megcc.runtime.objects import Objects
 from tvm_megcc.runtime.toolchain import Compiler
 from tvm_megcc.target import Target
 
@@ -317,23 +316,16 @@ class Program:
                          f"const megcc_kernel_fn kernels_under_test[] = {{ {', '.join(names)} }};\n")
         include = ["-I", str(C_RUNTIME / "include")]
         strict = [*flags, "-std=c99", "-ffp-contract=off", *WARNINGS]
-        commands = []
-        for number, text in enumerate(self.strings(specs)):
-            source = folder / f"k{number}.c"
+        built = Objects(folder, folder / "objects", compiler)
+        texts = [*self.strings(specs), *dict(file for spec in specs for file in spec.params.files).values()]
+        # A name by the text: programs share the object files of equal kernels.
+        sources = [folder / f"k{hashlib.sha256(text.encode()).hexdigest()[:16]}.c" for text in texts]
+        for source, text in zip(sources, texts, strict=True):
             source.write_text(text)
-            commands.append([*compiler.command, *strict, *intrinsics(compiler, strict, text), *include,
-                             "-c", str(source), "-o", str(source.with_suffix(".o"))])
-        for path, text in dict(file for spec in specs for file in spec.params.files).items():
-            source = folder / Path(path).name
-            source.write_text(text)
-            commands.append([*compiler.command, *strict, "-c", str(source), "-o", str(source.with_suffix(".o"))])
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            failures = [f for f in pool.map(_compile, commands) if f]
-        assert not failures, "\n".join(failures[:3])
+        objects = built.compile_all(sources, [*strict, f"-I{C_RUNTIME / 'include'}"])
         self.binary = folder / "harness"
-        objects = [command[-1] for command in commands]
         error = _compile([*compiler.command, *flags, *include, *self.linked(), str(table),
-                          *self.harness(compiler, flags), *objects, "-o", str(self.binary)])
+                          *self.harness(compiler, flags), *map(str, objects), "-o", str(self.binary)])
         assert not error, error
 
     def strings(self, specs: list[KernelSpec]) -> list[str]:

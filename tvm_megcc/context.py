@@ -11,14 +11,14 @@ from .ir.limits import MAX_REGIONS
 from .target import Isa, Target
 from .tuning_log import Measured
 
-#: Bytes, of which K are 1024 and M 1024 K.
+#: A number of bytes, such as 4096, 64K (1024 bytes each) or 1MiB.
 _BYTES = re.compile(r"\s*(\d{1,15})([KM]?)(?:i?B)?\s*", re.ASCII | re.IGNORECASE)
 #: The region that holds constants; all others can be written.
 FLASH = "flash"
 
 
 def bytes_of(text: str) -> int | None:
-    """Returns the number of bytes of a string such as 4096, 64K or 1MiB; None if it is none."""
+    """Returns the number of bytes of a string such as 4096, 64K or 1MiB; None for any other string."""
     found = _BYTES.fullmatch(text)
     return int(found[1]) << {"": 0, "K": 10, "M": 20}[found[2].upper()] if found else None
 
@@ -28,8 +28,8 @@ class Regions:
     """The memory regions that a session may use, in order of preference.
 
     ram: name and size of each region that can be written; the session's own block is in the first.
-    hot: how many of the first regions are preferred to flash: constants go there as far as there is room.
-    flash: most bytes of the model's data; None: no limit.
+    hot: the number of leading regions that are faster than flash: constants are copied there while they fit.
+    flash: the most bytes that the model's data may have; None: no limit.
     """
 
     ram: tuple[tuple[str, int], ...]
@@ -50,8 +50,8 @@ class Regions:
         """Parses `dtcm=64K,sram=256K,flash=1M`. Without flash, flash is the last region and has no limit.
 
         Raises:
-            MegccError: for a name or a number of bytes that is none, for a name that occurs twice, and for no region or
-                too many.
+            MegccError: for an invalid name or number of bytes, for a name that occurs twice, and for no region or too
+                many.
         """
         found: dict[str, int] = {}
         for part in text.split(","):
@@ -79,15 +79,15 @@ class Context:
 
     optimize: "speed" prints known extents as constants; "size" shares kernels between layers, and weights take no more
         bytes than the model's.
-    weight_bytes: of the whole model; 0: not known.
-    times: of kernels on this CPU, from a tuning log; None: use the cost model.
-    ram: most bytes that a session may need; None: no limit.
+    weight_bytes: bytes of the whole model's weights; 0 if they are not known.
+    times: measured times of kernels on this CPU, from a tuning log; None: the cost model decides.
+    ram: the most bytes that a session may need; None: no limit.
     caller_inputs: inputs are in the caller's memory, not in the arena.
-    regions: memory regions that a session may use, instead of `ram`; None: one.
+    regions: the memory regions that a session may use, instead of `ram`; None: a single one.
     activations: dtype of activations in products with block-quantised weights of 4 or 8 bits: "int8", quantised at run
-        time, "float32", or "model", the model's.
-    half: computes and stores floats as float16 where the CPU has it.
-    reproducible: floats have the same bits on every CPU; kernels with a summation order of their own are refused.
+        time, "float32", or "model", as the model says.
+    half: computes and stores floats as float16 if the CPU has float16 arithmetic.
+    reproducible: results have the same bits on every CPU; kernels that sum floats in another order are refused.
     """
 
     target: Target

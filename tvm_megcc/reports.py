@@ -91,7 +91,7 @@ def compare(model: Model, target: str = "native", *, arrays: Feeds = None,
     Args:
         model: a model or a file of one.
         target: the CPU to compile for, as `tvm_megcc.compile` takes it.
-        seed: of the random inputs.
+        seed: seed of the random inputs.
         cc: the C compiler; by default the one that the target names.
         arrays: inputs by name, or a .npz file of them; by default seeded random numbers.
         shapes: of seeded inputs whose shape may change, and sizes of dimensions by name: {"batch": 2}.
@@ -135,7 +135,7 @@ def bench(model: Model | Sequence[Model], target: str = "native", *, arrays: Fee
     Args:
         model: a model, a file of one, or a generated folder; of a folder with several models, the .megcc file of one.
         target: the CPU to compile for, as `tvm_megcc.compile` takes it.
-        seed: of the random inputs.
+        seed: seed of the random inputs.
         cc: the C compiler; by default the one that the target names.
         arrays: inputs by name, or a .npz file of them; by default seeded random numbers.
         shapes: as `compare` takes them.

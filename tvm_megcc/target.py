@@ -22,7 +22,7 @@ from .errors import MegccError
 class Pairs:
     """How products of two pixels are computed in one word.
 
-    bits: of the word.
+    bits: number of bits of the word.
     columns: output channels in a tile of four pixels, as many as registers hold (MGC_COLUMNS).
     line: output channels in a tile of one pixel (MGC_LINE).
     apart: weights of the latter are stored channel by channel, not interleaved.
@@ -44,7 +44,7 @@ class Isa:
     code: MEGCC_ISA_* in megcc_kernel.h.
     lanes: float32 lanes of a vector; 1 is scalar code.
     registers: vector registers that a kernel may keep live.
-    alignment: of weights and arena, in bytes.
+    alignment: alignment of weights and arena, in bytes.
     guard: preprocessor condition under which a kernel file is compiled at all; it asks for the machine only, because
         the file raises its ISA by itself (megcc_simd.h).
     compiler: preprocessor condition for compilers that support the level, if not all of the machine do, and

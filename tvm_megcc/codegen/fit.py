@@ -279,7 +279,7 @@ class _StripCost:
 
     bytes: an upper bound.
     macs: multiply-accumulates that are repeated.
-    calls: of kernels.
+    calls: number of kernel calls.
     kept, copied: bytes of rows that are kept between two strips, and that are copied for them in total.
     """
 

@@ -242,7 +242,7 @@ def _touch(ranges: dict[str, list[int]], memory: Mapping[str, Place], name: str,
 class PlannedMemory:
     """The memory plan of one bucket.
 
-    offsets: of the values in the arena, and of weights that are copied there.
+    offsets: offsets of the values in the arena, and of weights that are copied there.
     sizes: bytes of their slots, for the largest shape in the bucket.
     workspaces: offset by step; the end of the arena if it has no bytes, None if it has no limit and is allocated.
     updated: output -> the state that it is computed in place of.

@@ -38,7 +38,7 @@ class Code:
     """The kernels of one target, in the order of their ids.
 
     calls: for each kernel with run-time extents, extents -> sizes, as `need` gives them, by their numbers in `shapes`.
-    bounds: of the symbols of `shapes`, in order.
+    bounds: bounds of the symbols of `shapes`, in order.
     inputs, outputs: their types.
     """
 

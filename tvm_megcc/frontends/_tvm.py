@@ -80,7 +80,7 @@ def attribute(name: str, module: str = ""):
     """Returns one of `LAZY`, or an attribute of another module of the front end.
 
     Args:
-        name: of the attribute.
+        name: name of the attribute.
         module: the module in the front end's package: "dispatch" is `relax.dispatch` or `relay.dispatch`.
 
     Raises:

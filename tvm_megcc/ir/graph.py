@@ -117,18 +117,20 @@ class Filled(NamedTuple):
 class Graph:
     """Operators in topological order over named values.
 
-    types: of every value, constants included.
-    constants: value name -> logical (ONNX order) array.
+    types: the type of every value, constants included.
+    constants: value name -> array, with the axes in ONNX's order.
     states: (output, input): after a run the output's value becomes the input's.
-    begins: first values of these inputs; zeros if there is none.
-    conditions: of operators on symbols, recorded at import; operators that remain state theirs again.
+    begins: initial values of states (inputs); a state without one begins with zeros.
+    conditions: what operators require of symbols, recorded at import. Operators that remain after the passes state
+        their conditions again.
     quantised: (scale, zero point) of integer inputs and outputs that no quantisation operator determines.
-    stream: of a network that takes a sequence in blocks.
-    strings: the table of strings; string_ports: the string inputs and outputs, whose values (int64) are indices in it,
-        or negative numbers for other strings.
-    labels: public names of outputs that differ from these: those of inputs that are outputs.
-    filled: inputs that grow with a state; they have its full capacity.
-    counters: states that hold the number of rows of states that grow -> the largest number.
+    stream: block sizes and latencies, if the network takes a sequence in blocks (streaming).
+    strings: the table of strings.
+    string_ports: the string inputs and outputs. Their values are int64, indices in `strings`, or negative numbers for
+        strings that are not in the table.
+    labels: value name -> public name, for outputs that are copies of inputs or of other outputs.
+    filled: inputs that grow with a KV cache, such as attention masks; their tensors have the cache's full capacity.
+    counters: states that hold the number of rows in a KV cache -> the cache's capacity.
     """
 
     name: str
@@ -219,7 +221,7 @@ def _symbols_of(op: Op, types: Mapping[str, TensorType]) -> frozenset[str]:
 
 
 def is_open(attrs: Attrs) -> bool:
-    """Whether attributes depend on symbols."""
+    """Whether attributes depend on symbols, so that their values are not known when the model is compiled."""
     return any(map(_symbols_in, attrs.values()))
 
 
@@ -263,7 +265,7 @@ def _with_results(op: Op, needed: Container[str]) -> Op:
 
 def in_order(reads: Sequence[Iterable[str]], makes: Sequence[Iterable[str]]) -> tuple[list[int], list[int]]:
     """Sorts nodes topologically and stably, as indices of a list. Also returns the nodes on a cycle or after one. Names
-    that no node produces count as known."""
+    that no node produces are available from the beginning."""
     made = {name for names in makes for name in names}
     wanted = [{name for name in names if name in made} for names in reads]
     readers: dict[str, list[int]] = {}

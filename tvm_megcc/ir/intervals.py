@@ -20,7 +20,7 @@ _ROUNDED = 2.0**-20
 
 
 def interval(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str]) -> Interval:
-    """Returns the interval of an expression. kinds: of the operands' lanes."""
+    """Returns the interval of an expression. kinds: kinds of the operands' lanes."""
     if isinstance(expr, Const):
         return expr.value, expr.value
     if isinstance(expr, Arg):

@@ -25,7 +25,7 @@ _LANES = {"i": np.int32, "f": np.float32}
 
 
 def kind_of(expr: Expr, kinds: Sequence[str]) -> str:
-    """Returns the kind of an expression, "i" or "f"; "" if it has constants only. kinds: of the operands."""
+    """Returns the kind of an expression, "i" or "f"; "" if it has constants only. kinds: kinds of the operands."""
     if isinstance(expr, Arg):
         return kinds[expr.index]
     if isinstance(expr, Const):

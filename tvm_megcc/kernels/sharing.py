@@ -40,7 +40,7 @@ class TaskGrid:
         """Returns the grid of least cost.
 
         Args:
-            depth: weights of an output channel. channels: of one group. images: images times groups.
+            depth: weights of an output channel. channels: channels of one group. images: images times groups.
             any_rows: the shape of the image does not matter, so its rows may have any length.
         """
         target = context.target
@@ -90,7 +90,7 @@ def chunks_of(depth: int, channels: int, step: int, rows: Dim, pixels: Dim, targ
 
     Args:
         depth: weights of an output channel. step: output channels of a tile. rows: tasks for one chunk.
-        pixels: of a row.
+        pixels: pixels of a row.
     """
     if not target.l2:
         return 1
@@ -109,7 +109,7 @@ def load_imbalance(channels: int, step: int, chunks: int, rows: int, pixels: flo
 
     Args:
         step: output channels of a tile. chunks: parts of whole steps, as equal as possible. rows: tasks of a part.
-        pixels: of a row; by default, stealing a task costs nothing.
+        pixels: pixels of a row; by default, stealing a task costs nothing.
     """
     if rows * chunks > 8 * TASKS:
         return 1.0

@@ -23,7 +23,7 @@ T = TypeVar("T")
 class Site:
     """An operator with the types, including layouts, of its operands and results.
 
-    types: of all operands, including those of its epilogue; None for absent ones.
+    types: types of all operands, including those of its epilogue; None for absent ones.
     constants: positions of the operands that are constants.
     values: the values of those whose values matter, by position.
     """

@@ -23,7 +23,7 @@ ANY_PIXELS = 1024
 class Group:
     """Neighbouring output channels that tiles of one width cover.
 
-    vectors: of a tile.
+    vectors: vectors of a tile.
     start, end: range of channels; tiles begin every `vectors * lanes`.
     width: channels in a block of weights.
     tiles: (pixels, how many in a row), in order; 0: decided at run time, when the row's length is known.
@@ -64,7 +64,7 @@ class Tiling:
 
     lane_fma: inputs are loaded as vectors, and weights are multiplied by their lanes.
     by_number: inputs are scalars in general registers.
-    vectors: of the main tile; 0: chosen for the shape.
+    vectors: of channels in the main tile; 0: chosen for the shape.
     assembler: the loop over input channels is in assembler, which uses every register.
     hoists: the compiler loads all operands of a step before the first product (`Isa.hoists`).
     joined: vectors of neighbouring channels, in four registers, that one instruction takes (RISC-V); 0: none.

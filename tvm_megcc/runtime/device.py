@@ -49,7 +49,7 @@ class Link(Protocol):
 
 @dataclass(frozen=True)
 class Times:
-    """Measured times. seconds: of each run. calls: of each kernel call, the median over the watched runs."""
+    """Measured times. seconds: of each run. calls: seconds of each kernel call, the median over the watched runs."""
 
     seconds: tuple[float, ...]
     calls: tuple[float, ...]

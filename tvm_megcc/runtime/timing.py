@@ -73,7 +73,8 @@ def copies(weight_bytes: int, network_bytes: int) -> int:
 class Measurement:
     """One call of one kernel with its operands.
 
-    operands: of the operator, logical arrays, None for absent ones; types: theirs and `results`', with layouts.
+    operands: arrays of the operator's inputs with ONNX's axes, None for absent ones.
+    types: types of operands and results, with layouts.
     expected: the results by the numpy reference.
     constant: indices of the operands that are weights.
     network_bytes: of the weights that are read from one call to the next, this call's included.

@@ -14,7 +14,7 @@ NAME, KERNEL = 44, 56
 def layers(calls: Sequence[Mapping], seconds: Sequence[float]) -> list[dict]:
     """Returns a row for each call, in the order of execution: {name, kind, kernel, seconds, share, gflops}.
 
-    calls: of a manifest's program. gflops: two operations for each multiply-add; None if there are none.
+    calls: those of a manifest's program. gflops: two operations for each multiply-add; None if there are none.
     """
     whole = sum(seconds) or 1.0
     return [{"name": call["origin"] or call["kind"], "kind": call["kind"], "kernel": call["kernel"],

@@ -30,7 +30,7 @@ class Buffer:
 
     bytes: size without padding.
     first, last: instruction indices, both included.
-    alignment: of this buffer alone, if it is more than the plan's; a power of two.
+    alignment: alignment of this buffer alone, if it is more than the plan's; a power of two.
     kind: "activation", "input", "output", "workspace" or "state"; states come first, the others are for reports.
     on: the buffer whose memory it takes over: it begins at the same address, in the last instruction that reads the
         other one, and overwrites it while that is read.

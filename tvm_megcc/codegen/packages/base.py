@@ -72,8 +72,12 @@ _CONFIG, _INCLUDE = "src/megcc_config.h", '\n#include "megcc_config.h"\n'
 
 @dataclass(frozen=True)
 class _Benchmark:
-    """A network of MLPerf Tiny as the templates see it. version: its name in the harness. elements: of the input.
-    bytes: of the data that the runner sends."""
+    """A network of MLPerf Tiny as the templates see it.
+
+    version: its name in the harness.
+    elements: number of elements of the input.
+    data: a sentence about the input data that the runner sends.
+    """
 
     name: str
     version: str
@@ -133,9 +137,9 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
     Args:
         folder: as `megcc compile --embed` writes it, for a microcontroller or for portable C.
         system: one of `SYSTEMS`.
-        version: of the package, three numbers.
+        version: version of the package, three numbers.
         url: where the package will be; registries ask for it.
-        name: of the package, by default those of the models.
+        name: name of the package, by default those of the models.
         place: name of the folder that the package will be in, which README.md says; by default that of the package.
 
     Raises:

@@ -53,7 +53,7 @@ class Function:
 
 def function_of(model: onnx.ModelProto, node: onnx.NodeProto, domain: str, opset: int,
                 types: Sequence[TensorType | None] | None) -> Function | None:
-    """Returns the function body of a node's operator, None if it has none. types: of the operands, None if unknown."""
+    """Returns the function body of a node's operator, None if it has none. types: of the operands; None if unknown."""
     name = node.name or next(filter(None, node.output), node.op_type)
     for local in model.functions:
         if (local.domain, local.name) == (node.domain, node.op_type):

@@ -48,7 +48,7 @@ def one(node: TvmNode, index: int) -> np.ndarray:
 
 
 def typed(node: TvmNode, expr: Expr, *names: str, dtype: str = "") -> str:
-    """Emits an expression over integers and floats. dtype: of the result, by default that of the call."""
+    """Emits an expression over integers and floats. dtype: dtype of the result, by default that of the call."""
     return emit_broadcast(node.spelled(), "elementwise", names, expr=expr, dtype=dtype or node.types[0].dtype)[0]
 
 
@@ -63,7 +63,7 @@ class Lines:
         self.node, self.names = node, list(names)
 
     def of(self, values: np.ndarray, axis: int) -> Expr | int:
-        """Returns an expression for these constants; axis: of the channels in the first operand."""
+        """Returns an expression for these constants; axis: axis of the channels in the first operand."""
         if (values == values[0]).all():
             return values[0].item()
         rank = self.node.type_of(self.names[0]).rank

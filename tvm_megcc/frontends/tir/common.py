@@ -25,7 +25,7 @@ class _Part:
 
     text: its C, with placeholders for the parts in it.
     is_call: it needs no parentheses anywhere.
-    length: of the text with all parts expanded.
+    length: length of the text with all parts expanded.
     loads: numbers of the loads in it, or its own if it is a load.
     """
 

@@ -37,7 +37,7 @@ class Value:
 class Memory:
     """A buffer in C.
 
-    name: of the pointer, the array, or the variable if `single`.
+    name: name of the pointer, the array, or the variable if `single`.
     shape: TIR's extents.
     dropped: axes that are not in memory.
     """

@@ -65,7 +65,11 @@ class AttentionParameters(Parameters):
 
 @dataclass(frozen=True)
 class ColumnsParameters(AttentionParameters):
-    """Parameters of `columns.c.j2`. vectors: of queries. by_lane: tiles load four elements of a key at once."""
+    """Parameters of `columns.c.j2`.
+
+    vectors: vectors of queries in a task.
+    by_lane: tiles load four elements of a key at once.
+    """
 
     vectors: int
     by_lane: bool

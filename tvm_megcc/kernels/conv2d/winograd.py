@@ -156,12 +156,12 @@ class Blocking:
     """How a task is divided into tiles and channels.
 
     vectors, pixels: vectors of output channels and tiles in a register tile of the product.
-    tiles: of a task.
+    tiles: tiles of a task.
     depth: input channels whose weights are transformed and multiplied at a time; all if weights are packed transformed.
     chunks: parts of the output channels.
     scratch: bytes.
     l2: bytes of L2.
-    weight_bytes: of the whole model.
+    weight_bytes: bytes of the whole model's weights.
     """
 
     tiling: Tiling

@@ -32,7 +32,7 @@ class PlanesParameters(ByteParameters):
     short: suffix of x's type in mgc functions.
     pairs: neighbouring weights of a row of the window that form one operand; the second may be missing (-1).
     steps: products of a row of the window: (output, suffix of the product function, word of x, pair of weights).
-    words: of x in a row that these read.
+    words: words of x in a row that these read.
     held: all weights stay in variables.
     skewed: packed weights have a zero point.
     close: the epilogue.

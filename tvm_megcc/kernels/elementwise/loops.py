@@ -29,7 +29,7 @@ CHUNK = 2048
 class LoopParameters(Parameters):
     """Parameters of `loops.c.j2` and `vector.c.j2`.
 
-    names: of the operands.
+    names: names of the operands.
     varies: for each axis, outermost first, which operands vary along it.
     chunk: elements of a task, if there is one axis only.
     formula: C expression over a0, a1, …

@@ -43,7 +43,8 @@ class DotParameters(ByteParameters):
     laid: C type of packed x; step: elements of it in one dot product; fill: the value of padding.
     laid_short, x_short, weight_short: suffixes of types in mgc functions, such as "i8".
     result: C type of an element of y.
-    vectors: of output channels in a tile; rest: of those after the last whole tile, 0 if there are none.
+    vectors: vectors of output channels in a tile.
+    rest: vectors of output channels after the last whole tile, 0 if there are none.
     heights, even: as in `Tile`.
     flat: windows are 1x1 without padding.
     copied: if flat, a task packs its part of x; else products read x itself.

@@ -23,8 +23,8 @@ class BytePanelParameters(PlainMatMulParameters):
 
     left_short, right_short: suffixes of a's and b's types in mgc functions.
     result: C type of an element of y.
-    vectors: of columns in a panel.
-    rows: of a tile.
+    vectors: vectors of columns in a panel.
+    rows: rows of a tile.
     exact: products that are summed in float32.
     """
 

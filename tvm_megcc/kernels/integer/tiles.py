@@ -25,7 +25,8 @@ _WIDEST = {"pmaddubsw": 1, "by_dot4": 6, "by_mmla": 4, "by_sixteens": 2, "by_six
 class Tile:
     """A register tile.
 
-    vectors: of channels; rest: of those after the last whole tile, 0 if there are none.
+    vectors: vectors of channels in a tile.
+    rest: vectors of channels after the last whole tile, 0 if there are none.
     heights: pixels of the tiles, tallest first.
     even: there are two heights, h and h - 1; a row uses the lower one as rarely as possible.
     """
@@ -42,7 +43,7 @@ class Tile:
 
     @staticmethod
     def of(site: Site, sums: str, steps: int, channels: int, pixels: Dim, even: bool = True) -> Tile:
-        """Returns the tile for rows of pixels. steps: steps of the reduction. channels: of a group. sums: as in `Isa`.
+        """Returns the tile for rows of pixels. steps: of the reduction. channels: of a group. sums: as in `Isa`.
         even: whether `Tile.even` is allowed."""
         isa, needed = site.isa, -(-channels // site.isa.lanes)
         if site.compact or not isinstance(pixels, int):

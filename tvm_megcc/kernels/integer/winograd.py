@@ -56,7 +56,8 @@ class WinogradBytesParameters(Parameters):
     depth: input channels, rounded up.
     step: products that are added in a lane.
     pixels: tiles that are multiplied at a time.
-    vectors: of output channels in a block; rest: of those after the last whole block, 0 if there are none.
+    vectors: vectors of output channels in a block.
+    rest: vectors of output channels after the last whole block, 0 if there are none.
     laned: weights are multiplied by a lane of a vector.
     apart: elements of padding after each position.
     """

@@ -18,7 +18,7 @@ class FourierParameters(UnitParameters):
     """Parameters of `fourier.c.j2`.
 
     n: elements of a line.
-    factors: of n, in the order of the passes.
+    factors: factors of n, in the order of the passes.
     pairs: as in the operator `Fourier`.
     """
 

@@ -54,8 +54,8 @@ class NBitsParameters(Parameters):
 
     block: elements of a row that share a scale.
     offset: "real", or "zero" if they are stored as zero points.
-    vectors: of columns in a panel.
-    rows: of a tile.
+    vectors: vectors of columns in a panel.
+    rows: rows of a tile.
     """
 
     bits: int
@@ -133,8 +133,8 @@ class NBitsInt8Parameters(Parameters):
     offset: "real", or "zero" if they are stored as zero points.
     half: scales and offsets are stored as float16.
     less: what stored elements exceed the weights by; less times the sum of a part of x is subtracted.
-    vectors: of columns in a panel.
-    rows: of the tallest tile.
+    vectors: vectors of columns in a panel.
+    rows: rows of the tallest tile.
     pairs: rows are multiplied two at a time.
     """
 

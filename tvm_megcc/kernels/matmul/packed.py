@@ -89,8 +89,8 @@ class ProductParameters(Parameters):
 class PanelParameters(ProductParameters):
     """Parameters of `panel.c.j2`.
 
-    vectors: of columns in a panel of b.
-    rows: of a tile.
+    vectors: vectors of columns in a panel of b.
+    rows: rows of a tile.
     depth: rows of b that are copied at a time.
     """
 

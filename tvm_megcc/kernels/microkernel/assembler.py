@@ -52,7 +52,7 @@ class Assembler:
 
 
 def written(name: str, kind: str = "w") -> str:
-    """Returns the operand of a C variable that instructions set. kind: of register, w for vectors of Arm."""
+    """Returns the operand of a C variable that instructions set. kind: kind of register, w for vectors of Arm."""
     return f'[{name}] "=&{kind}"({name})'
 
 

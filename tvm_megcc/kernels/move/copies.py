@@ -22,7 +22,7 @@ CHUNK = 2048
 
 @dataclass(frozen=True)
 class ConcatParameters(UnitParameters):
-    """Parameters of `concat.c.j2`. names: of the operands. parts: tasks that share a row."""
+    """Parameters of `concat.c.j2`. names: names of the operands. parts: tasks that share a row."""
 
     names: tuple[str, ...]
     parts: int

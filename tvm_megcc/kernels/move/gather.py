@@ -21,7 +21,7 @@ class PointParameters(Parameters):
 
 @dataclass(frozen=True)
 class PartParameters(UnitParameters):
-    """Parameters of `gather_parts.c.j2`. axis: the axis that is indexed. rank: of the tensor."""
+    """Parameters of `gather_parts.c.j2`. axis: the axis that is indexed. rank: rank of the tensor."""
 
     axis: int
     rank: int

@@ -17,7 +17,7 @@ from .strided import TransposeMatrix
 
 @dataclass(frozen=True)
 class BlocksParameters(Parameters):
-    """Parameters of `relayout.c.j2`. to_blocks: from plain or nhwc to blocks; else back. pixels: of a task."""
+    """Parameters of `relayout.c.j2`. to_blocks: from plain or nhwc to blocks; else back. pixels: pixels of a task."""
 
     to_blocks: bool
     other: str

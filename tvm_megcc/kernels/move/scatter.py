@@ -28,7 +28,7 @@ class CombineParameters(UnitParameters):
 
 @dataclass(frozen=True)
 class LineParameters(CombineParameters):
-    """Parameters of `scatter_elements.c.j2`. axis: the axis that is indexed. rank: of the tensor."""
+    """Parameters of `scatter_elements.c.j2`. axis: the axis that is indexed. rank: rank of the tensor."""
 
     axis: int
     rank: int

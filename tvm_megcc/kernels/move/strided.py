@@ -34,7 +34,7 @@ class StridedParameters(UnitParameters):
 
 @dataclass(frozen=True)
 class TransposeParameters(UnitParameters):
-    """Parameters of `transpose.c.j2`. columns: of a task."""
+    """Parameters of `transpose.c.j2`. columns: columns of a task."""
 
     columns: int
 

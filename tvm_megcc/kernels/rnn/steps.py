@@ -79,7 +79,7 @@ class StepsParameters(Parameters):
     """Parameters of `steps.c.j2`.
 
     cell: kind of the layer.
-    gates: of a unit.
+    gates: number of gates of a unit.
     products, scratch_vectors: as in `Cell`.
     packed: the recurrent weights are packed.
     weight: their C type. For 8-bit weights, weight_short is its suffix in mgc functions, weight_zero the zero point,

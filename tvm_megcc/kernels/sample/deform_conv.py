@@ -14,8 +14,8 @@ from ..conv2d.geometry import ConvParameters, window_name
 class DeformParameters(ConvParameters):
     """Parameters of `deform_conv.c.j2`.
 
-    groups: of channels.
-    offset_groups: of channels that share offsets.
+    groups: groups of channels.
+    offset_groups: groups of channels that share offsets.
     mask: there is a mask.
     """
 

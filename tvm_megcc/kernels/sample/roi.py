@@ -26,7 +26,7 @@ class RoiAlignParameters(RoiParameters):
 
     mode: avg or max.
     half_pixel: coordinates refer to the centres of pixels.
-    samples: of a bin along an axis; 0: as many as the bin has pixels.
+    samples: samples of a bin along an axis; 0: as many as the bin has pixels.
     """
 
     mode: str

@@ -20,7 +20,7 @@ class FixedParameters(UnitParameters):
     least: least value of the operand's type.
     result, bits, low, high: the result's type and its limits.
     sum_bits: integer bits of sums.
-    length: of the table.
+    length: number of elements of the table.
     """
 
     least: int
@@ -63,7 +63,7 @@ class WideParameters(Parameters):
     """Parameters of `wide.c.j2`.
 
     significand, shift: fixed-point factor on differences.
-    points: of a table.
+    points: number of points of a table.
     """
 
     significand: int

@@ -29,8 +29,8 @@ class Forest:
     """Trees in which each node and each leaf is reached once.
 
     leaves: numbers of the leaves, tree by tree, each from left to right.
-    base: where each tree's leaves begin, and the end.
-    tree: of each inner node.
+    base: index of each tree's first leaf, and the number of leaves.
+    tree: for each inner node, the index of its tree.
     masks: for each inner node, bits of the leaves outside its first branch.
     """
 
@@ -120,8 +120,8 @@ class MaskParameters(Parameters):
     """Parameters of `masks.c.j2`.
 
     unit: C type of a feature.
-    bits: of a mask.
-    together: rows.
+    bits: number of bits of a mask.
+    together: rows that are evaluated together.
     fold: as in the operator.
     start: C literal, initial value of the fold.
     single: each leaf has one weight, and there is one target.

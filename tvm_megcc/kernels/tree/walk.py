@@ -30,8 +30,8 @@ class TreeParameters(Parameters):
     """Parameters of `walk.c.j2`.
 
     unit: C type of a feature.
-    words: of a node.
-    walks: at a time.
+    words: int32 words of a node.
+    walks: rows that are evaluated at the same time.
     fold: as in the operator.
     start: C literal, initial value of the fold.
     """

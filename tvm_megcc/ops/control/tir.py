@@ -27,7 +27,7 @@ class Program:
     extents: (name, operand, axis) of each extent that is an axis of an input.
     given: names of the extents that the operator's attributes give.
     helpers: definitions before the kernel.
-    body: of the kernel; it computes tasks [begin, end).
+    body: body of the kernel; it computes tasks [begin, end).
     tasks, shared, scratch, macs: as in `Lowered` and `Operator.macs`, over the extents.
     evaluate: computes the results on arrays; ignored when programs are compared.
     """

@@ -56,7 +56,7 @@ def _function(name: str, x: np.ndarray) -> np.ndarray:
 
 
 def _product(rows: np.ndarray, weights: np.ndarray, scale: np.ndarray | float, asymmetric: bool) -> np.ndarray:
-    """Multiplies rows [N,K] by the transpose of weights [R,K]. scale: of 8-bit weights, one or one for each of R."""
+    """Multiplies rows [N,K] by the transpose of weights [R,K]. scale: of 8-bit weights, one or R."""
     if weights.dtype == np.float32:
         return rows @ weights.T
     centred, own = measured(rows, asymmetric)

@@ -31,8 +31,8 @@ class Board:
     name: qemu's.
     vectors, flash, ram, other: start addresses; `other` is for memory regions after a model's first.
     limits: if they are not `LIMITS`.
-    options: of qemu.
-    libraries: of the linker.
+    options: command-line options of qemu.
+    libraries: libraries of the linker.
     """
 
     name: str

@@ -39,7 +39,7 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: 
     Args:
         folder: as `megcc compile` writes it, for a target of WebAssembly. The weights of an embedded model are in the
             module, those of others in a separate file.
-        name: of the package, by default the model's.
+        name: name of the package, by default the model's.
         cc: the compiler, by default one that is found.
         target: which of the folder's; by default the one with the most instructions.
         place: name of the folder that the package will be in, which README.md says; by default that of the package.

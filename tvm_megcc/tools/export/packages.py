@@ -43,7 +43,7 @@ def export(folder: Path, system: str, output: str | Path | None, version: str = 
     Args:
         output: its folder, by default the models' names and the system's.
         force: replace an existing folder whatever is in it.
-        name: of the package, by default the models'.
+        name: name of the package, by default the models'.
         cc: the compiler, where something is built.
 
     Raises:

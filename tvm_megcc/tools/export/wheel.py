@@ -43,7 +43,7 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: s
 
     Args:
         folder: as `megcc compile` writes it, for levels of one machine that runs Linux.
-        name: of the package and its module, by default the model's.
+        name: name of the package and its module, by default the model's.
         cc: the compiler, by default one that is found.
 
     Raises:

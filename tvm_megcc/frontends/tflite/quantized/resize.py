@@ -62,7 +62,7 @@ def _wide(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool)
 
 def _between(node: Node, value: str, axis: int, below, above, share, expr: Expr, dtype: str) -> str:
     """Emits `expr` over the elements below and above each position along an axis, and the fraction of the way between
-    them. dtype: of the result, "" for that of the operands."""
+    them. dtype: dtype of the result, "" for that of the operands."""
     constant = node.spelled().constant
     ends = [node.emit("gather", value, constant(index.astype(np.int32)), axis=axis) for index in (below, above)]
     shares = constant(share.reshape(-1, *(1,) * (3 - axis)))

@@ -40,6 +40,7 @@ class Option(NamedTuple):
     metavar, help: of the command.
     context: kernels are chosen for it: a field of `Context`.
     recorded: the manifest has the value where it is not the default.
+    region: regions inside TVM have it too: a keyword of `partition_for_megcc` and an option of the code generator.
     parse: the function of `option_values` that makes the field's value of what is given.
     """
 
@@ -49,6 +50,7 @@ class Option(NamedTuple):
     help: str
     context: bool = False
     recorded: bool = False
+    region: bool = False
     own_key: str = ""
     parse: str = ""
 
@@ -116,7 +118,7 @@ class CompileOptions:
 
     optimize: str = field(default="speed", metadata=_row(
         "-O", OPTIMIZE, "", "speed: known extents are constants; size: layers share kernels (default: speed)",
-        context=True, own_key="optimize"))
+        context=True, region=True, own_key="optimize"))
     input_shapes: str | Shapes | Sequence[Shapes] | None = field(default=None, metadata=_row(
         "--input-shapes", "string", "SHAPES",
         'such as "data=(1,3,224,224)"; several inputs are separated by ";", several sets of shapes by ":"; '
@@ -157,16 +159,16 @@ class CompileOptions:
         context=True, recorded=True))
     reproducible: bool = field(default=False, metadata=_row(
         "--reproducible", "flag", "", "floats have the same bits on every CPU (docs/reproducible.md)",
-        context=True, recorded=True))
+        context=True, recorded=True, region=True))
     activations: str = field(default="model", metadata=_row(
         "--activations", ACTIVATIONS, "",
         "dtype of activations in products with block-quantised weights of 4 or 8 bits: int8, quantised in blocks at "
         "run time; float32; or model, int8 for GGUF files and MatMulNBits with accuracy_level 4 (default: model)",
-        context=True, recorded=True))
+        context=True, recorded=True, region=True))
     half: bool = field(default=False, metadata=_row(
         "--half", "flag", "",
         "compute and store floats as float16 where the CPU has it: arm64-v82 and -v86, cortex-m55 and -m85 "
-        "(docs/half.md)", context=True, recorded=True))
+        "(docs/half.md)", context=True, recorded=True, region=True))
     regions: Regions | None = field(default=None, metadata=_row(
         "--region", "string", "NAME=SIZE,…",
         "memory regions of a microcontroller, in order of preference, such as dtcm=64K,sram=256K,flash=1M "

@@ -24,8 +24,9 @@ from .errors import MegccError, MegccWarning, refused_by_system
 from .ir.graph import Op
 from .ir.types import PLAIN, TensorType
 
-FORMAT = 1
 #: The format of a log.
+FORMAT = 1
+#: A longer file is not read.
 MOST_BYTES = 1 << 28
 #: No time and no cost is longer.
 _LONGEST = 1e30

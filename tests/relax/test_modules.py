@@ -20,8 +20,10 @@ from tests.qdq_models import random_model
 from tvm_megcc.compiler import compile_graph
 from tvm_megcc.context import Context
 from tvm_megcc.frontends.models import import_model
+from tvm_megcc.frontends.relax import backend
 from tvm_megcc.frontends.relax.importer import import_region
 from tvm_megcc.frontends.tvm_versions import RelaxTensor, Tuple, type_of
+from tvm_megcc.options import CompileOptions
 from tvm_megcc.passes import before_layouts
 from tvm_megcc.runtime import reference
 from tvm_megcc.target import TARGETS
@@ -331,6 +333,26 @@ def test_the_picture_shows_regions_and_what_is_not_ours():
     mod = module(lambda emit, x: emit(op.sort(emit(op.nn.relu(x)))), f32(2, 4))
     svg = megcc.picture(megcc.partition_for_megcc(mod))
     assert "megcc_region0" in svg and "relax.nn.relu" in svg and "relax.sort" in svg
+
+
+def test_regions_have_the_options_of_kernels(monkeypatch):
+    """From keywords, as attributes of the regions; those of the code generator count more."""
+    found = []
+    original = backend.compile_graph
+    monkeypatch.setattr(backend, "compile_graph", lambda graph, targets, options, **more: (
+        found.append(options), original(graph, targets, options, **more))[1])
+    mod = module(lambda emit, x: emit(op.nn.softmax(x)), f32(2, 8))
+    parted = megcc.partition_for_megcc(mod, reproducible=True, optimize="size", activations="int8")
+    megcc.build_megcc_kernels(parted)
+    tvm.relax.transform.RunCodegen({"megcc": {"reproducible": "0", "activations": "model"}})(parted)
+    assert found == [CompileOptions(reproducible=True, optimize="size", activations="int8"),
+                     CompileOptions(optimize="size")]
+    with pytest.raises(megcc.MegccError, match="either half or reproducible"):
+        megcc.partition_for_megcc(mod, half=True, reproducible=True)
+    with pytest.raises(megcc.MegccError, match="half is True or False, not 'yes'"):
+        megcc.partition_for_megcc(mod, half="yes")
+    with pytest.raises(megcc.MegccError, match="has no option 'ram'; it has target, tir, optimize, repro"):
+        megcc.partition_for_megcc(mod, ram="64K")
 
 
 def test_options_are_checked():

@@ -18,11 +18,13 @@ from tvm import relax
 
 from ...compiler import compile_graph
 from ...errors import MegccError
+from ...options import CompileOptions
 from ...runtime import tvm_module
 from ...tuning_log import TuningLog
 from .. import tvm_backends
 from ..tvm_common import target as tvm_target
 from ..tvm_common.link import MARK
+from ..tvm_common.options import from_attributes, region_options, to_attributes
 from ..tvm_common.target import our_target
 from . import patterns as relax_patterns
 from .importer import import_region, region_bucket
@@ -31,9 +33,8 @@ from .recursion import Cut, Joined
 from .regions import PARTITIONED, digest_of, is_ours, merge, went_through
 from .tune import LOG, log_of, tune_regions, with_log
 
-#: Options of the code generator, stored as attributes of partitioned functions -> the values that each may have.
-OPTIONS = {"optimize": ("speed", "size")}
-_TARGET, _OPTION = "megcc_target", "megcc_{}"
+#: The attribute of a region with the name of our target.
+_TARGET = "megcc_target"
 
 
 def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target=None, *, tir: bool = False,
@@ -47,7 +48,7 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
             the target of the context, else this machine.
         tir: whether operators without a hand-written kernel, and `call_tir` of TIR functions, become C kernels printed
             from TVM's loops, if these can be printed. Otherwise they stay with TVM, whose own code for some is faster.
-        optimize: "speed" or "size", as in `tvm_megcc.compile`.
+        options: `optimize`, `reproducible`, `activations` and `half`, as in `tvm_megcc.compile`.
 
     Returns:
         The module, in which each region is a function with the attribute Codegen = "megcc". `report(mod)` lists the
@@ -57,11 +58,7 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
         MegccError: for unknown parameters or options.
     """
     _require_module(mod, "partition_for_megcc")
-    for name, value in options.items():
-        if name not in OPTIONS:
-            raise MegccError(f"partition_for_megcc has no option '{name}'; it has target, tir, {', '.join(OPTIONS)}")
-        if value not in OPTIONS[name]:
-            raise MegccError(f"{name} is one of {', '.join(OPTIONS[name])}, not '{value}'")
+    chosen = region_options(options, "partition_for_megcc", "target, tir")
     if not isinstance(tir, bool):
         raise MegccError(f"tir is True or False, not {tir!r:.40}")
     cpu = our_target(target)
@@ -69,8 +66,7 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
     patterns = relax_patterns.registered() + (relax_patterns.loops_table(mod) if tir else [])
     with relax_patterns.checking_for(cpu, mod):
         mod = relax.transform.FuseOpsByPattern(patterns, bind_constants=True)(mod)
-    attrs = {_TARGET: cpu.name, **{_OPTION.format(name): value for name, value in options.items()}}
-    return merge(mod, attrs).with_attr(PARTITIONED, True)
+    return merge(mod, {_TARGET: cpu.name, **to_attributes(chosen)}).with_attr(PARTITIONED, True)
 
 
 def _require_module(mod, function: str) -> None:
@@ -112,7 +108,7 @@ def tune_megcc_kernels(mod: tvm.IRModule, target=None, trials: int | None = None
     if not regions:
         return mod
     cpu = our_target(target if target is not None else str(regions[0].attrs[_TARGET]))
-    return tune_regions(mod, cpu, _optimize(regions[0]), trials, log, runner)
+    return tune_regions(mod, cpu, _options(regions[0]).optimize, trials, log, runner)
 
 
 def build_megcc_kernels(mod: tvm.IRModule, target=None, log: str | Path | None = None) -> tvm.IRModule:
@@ -131,15 +127,15 @@ def build_megcc_kernels(mod: tvm.IRModule, target=None, log: str | Path | None =
         return mod
     cpu = our_target(target if target is not None else str(regions[0].attrs[_TARGET]))
     if log is not None:
-        mod = with_log(mod, TuningLog.read(log), cpu, _optimize(regions[0]))
+        mod = with_log(mod, TuningLog.read(log), cpu, _options(regions[0]).optimize)
     # TVM's pass does not terminate on recursive functions; `Cut` hides their calls, and each function is an entry.
     cut = rewrite(mod, Cut) if relax.analysis.detect_recursion(mod) else mod
     made = relax.transform.RunCodegen({"megcc": {"target": cpu.name}}, _entries(mod))(cut)
     return rewrite(made, Joined) if cut is not mod else made
 
 
-def _optimize(region) -> str:
-    return str(region.attrs.get(_OPTION.format("optimize"), "speed"))
+def _options(region, generator: Mapping | None = None) -> CompileOptions:
+    return from_attributes(region.attrs.get, generator)
 
 
 def codegen(functions, options, _constant_names) -> list[tvm.runtime.Module]:
@@ -150,16 +146,16 @@ def codegen(functions, options, _constant_names) -> list[tvm.runtime.Module]:
     """
     if not functions:
         return []
-    options = dict(options or {})
-    target = our_target(options.get("target", functions[0].attrs.get(_TARGET)))
+    given = dict(options or {})
+    target = our_target(given.pop("target", functions[0].attrs.get(_TARGET)))
     alike: dict[str, list[relax.Function]] = {}
     for function in functions:
-        others = {"optimize": _optimize(function), LOG: function.attrs.get(LOG, "")}
+        others = {**to_attributes(_options(function, given)), LOG: function.attrs.get(LOG, "")}
         alike.setdefault(digest_of(function, others), []).append(function)
     regions = {}
     for index, same in enumerate(alike.values()):
         artifact = compile_graph(import_region(same[0], str(same[0].attrs["global_symbol"])), [target],
-                                 name=f"region{index}", optimize=_optimize(same[0]), log=log_of(same[0]),
+                                 _options(same[0], given), name=f"region{index}", log=log_of(same[0]),
                                  buckets=tuple(dict.fromkeys(map(region_bucket, same))))
         regions.update({str(function.attrs["global_symbol"]): artifact for function in same})
     with tvm_module.compile_regions(regions, target) as (path, symbols):

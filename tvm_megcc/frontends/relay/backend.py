@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 
 import tvm
 from tvm import relay
@@ -22,6 +23,7 @@ from ...errors import MegccError
 from ...runtime import tvm_module
 from ..tvm_common import target as tvm_target
 from ..tvm_common.link import linker_of, targets_of
+from ..tvm_common.options import from_attributes, region_options, to_attributes
 from ..tvm_common.target import our_target
 from . import in_memory
 from . import patterns as relay_patterns
@@ -32,10 +34,6 @@ from .prepare import prepare
 from .regions import OUTSIDE, TARGET, attr, buckets_of, finished, is_ours
 
 logger = logging.getLogger(__name__)
-
-#: Options of the code generator, stored as attributes of partitioned functions -> the values that each may have.
-OPTIONS = {"optimize": ("speed", "size")}
-_OPTION = "megcc_{}"
 
 
 def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target=None, mod_name: str = "default",
@@ -48,7 +46,7 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
         target: what to compile for: "megcc-arm64", a `tvm.target.Target` or a `tvm_megcc.Target`; by default the target
             of the context, else this machine. It is fixed here, since TVM does not pass it to the code generator.
         mod_name: part of the names of regions, for several modules in one library.
-        optimize: "speed" or "size", as in `tvm_megcc.compile`.
+        options: `optimize`, `reproducible`, `activations` and `half`, as in `tvm_megcc.compile`.
 
     Returns:
         The module, in which each region is a function with the attribute Compiler = "megcc". `report(mod)` lists the
@@ -57,11 +55,7 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
     Raises:
         MegccError: for unknown parameters or options.
     """
-    for name, value in options.items():
-        if name not in OPTIONS:
-            raise MegccError(f"partition_for_megcc has no option '{name}'; it has target, {', '.join(OPTIONS)}")
-        if value not in OPTIONS[name]:
-            raise MegccError(f"{name} is one of {', '.join(OPTIONS[name])}, not '{value}'")
+    chosen = region_options(options, "partition_for_megcc")
     cpu = our_target(target)
     mod = prepare(mod, params)
     referring = with_references(mod)
@@ -74,7 +68,7 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
             relay.transform.MergeComposite(relay_patterns.registered()),
             relay.transform.AnnotateTarget(COMPILER), relay.transform.MergeCompilerRegions(),
             relay.transform.PartitionGraph(mod_name if name == "main" else f"{mod_name}_{name}")]))
-    return finished(mod, {TARGET: cpu.name, **{_OPTION.format(name): value for name, value in options.items()}})
+    return finished(mod, {TARGET: cpu.name, **to_attributes(chosen)})
 
 
 def codegen(function: relay.Function) -> tvm.runtime.Module:
@@ -83,8 +77,8 @@ def codegen(function: relay.Function) -> tvm.runtime.Module:
     if attr(function, OUTSIDE) is not None:
         with tvm_module.compile_failing(symbol, f"ValueError: {attr(function, OUTSIDE)}", cpu) as path:
             return in_memory.loaded(path, [symbol], cpu)
-    artifact = compile_graph(import_region(function, symbol), [cpu], name="region0", buckets=buckets_of(function),
-                             optimize=str(attr(function, _OPTION.format("optimize"), "speed")))
+    artifact = compile_graph(import_region(function, symbol), [cpu], from_attributes(partial(attr, function)),
+                             name="region0", buckets=buckets_of(function))
     with tvm_module.compile_regions({symbol: artifact}, cpu, "packed") as (path, symbols):
         return in_memory.loaded(path, symbols, cpu)
 

@@ -18,7 +18,8 @@ def partition(mod, params: Mapping | None = None, mod_name: str = "default", **o
     Args:
         options: `arch`, one of our targets, and the options of `partition_for_megcc`.
     """
-    from .backend import OPTIONS, partition_for_megcc
+    from ..tvm_common.options import OPTIONS
+    from .backend import partition_for_megcc
 
     unknown = sorted(set(options) - {"arch", *OPTIONS})
     if unknown:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Detects the features of the running CPU. Without MEGCC_NO_CPU_DETECT the CPU and the system are asked, where that is
- * possible from user code; otherwise the features are those that the compiler was told.
+ * Detects the features of the running CPU. Where user code can ask the CPU or the system, it does, unless
+ * MEGCC_NO_CPU_DETECT is defined; everywhere else the answer is what this file is compiled for.
  */
 #include "internal.h"
 
@@ -14,7 +14,7 @@
 #define V4_EBX (bit_AVX512F | bit_AVX512DQ | bit_AVX512CD | bit_AVX512BW | bit_AVX512VL)
 #define VNNI_ECX (1u << 11)         /* AVX512_VNNI */
 #define AVX_VNNI_EAX (1u << 4)      /* AVX-VNNI, in leaf 7.1 */
-#define AVX_VNNI (MEGCC_ISA_X86_64_V3_VNNI & 0xff00u)
+#define AVX_VNNI (MEGCC_ISA_X86_64_V3_VNNI & 0xff00u)   /* its bit, without those of the level */
 
 uint32_t megcc_cpu(void)
 {
@@ -22,11 +22,11 @@ uint32_t megcc_cpu(void)
     if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || (ecx & V3_ECX) != V3_ECX
         || !__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || (ebx & V3_EBX) != V3_EBX)
         return MEGCC_ISA_X86_64;
-    /* Registers that the system saves: 2, 4: SSE, AVX; 0x20, 0x40, 0x80: masks and both halves of AVX-512. */
+    /* XCR0 says which registers the system saves on a context switch: bit 1 SSE, bit 2 AVX, bits 5 to 7 AVX-512. */
     __asm__ volatile("xgetbv" : "=a"(state), "=d"(high) : "c"(0));
     if ((state & 0x06u) != 0x06u)
         return MEGCC_ISA_X86_64;
-    /* Leaf 7 first tells its number of subleaves. */
+    /* EAX of leaf 7 is its last subleaf. */
     more = 0;
     if (eax > 0)
         __get_cpuid_count(7, 1, &more, &unused, &unused, &edx);

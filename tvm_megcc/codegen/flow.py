@@ -17,11 +17,11 @@ class Move:
 
     source: str
     target: str
-    turn: str = ""
+    iteration: str = ""
 
     @property
     def values(self) -> tuple[str, ...]:
-        return tuple(filter(None, (self.source, self.target, self.turn)))
+        return tuple(filter(None, (self.source, self.target, self.iteration)))
 
 
 @dataclass(frozen=True)
@@ -41,21 +41,21 @@ class Jump:
 class Iteration:
     """The begin or the end of a loop.
 
-    The begin (`first`) sets the iteration to 0. If that is not less than `most`, or `going` is false, it jumps to
-    `mark`, after the loop. The end adds 1 to the iteration. If that is less than `most` and `going` is true, it jumps
-    to `mark`, the first step of the body. stacks: tensors that the iterations fill.
+    The begin (`first`) sets the iteration to 0. If that is not less than `trip_count`, or `condition` is false, it
+    jumps to `mark`, after the loop. The end adds 1 to the iteration. If that is less than `trip_count` and `condition`
+    is true, it jumps to `mark`, the first step of the body. stacks: tensors that the iterations fill.
     """
 
-    turn: str
-    most: str
-    going: str
+    iteration: str
+    trip_count: str
+    condition: str
     first: bool
     mark: str
     stacks: tuple[str, ...] = ()
 
     @property
     def values(self) -> tuple[str, ...]:
-        return self.turn, self.most, self.going, *self.stacks
+        return self.iteration, self.trip_count, self.condition, *self.stacks
 
 
 @dataclass(frozen=True)

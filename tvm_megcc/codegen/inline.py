@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lowers loops and branches to jumps: the steps of their bodies are inlined into the plan."""
+"""Lowers loops and branches to jumps: the steps of their bodies are inlined into the plan.
+
+Until then, `KernelPlan.before` has the operator (`loop` or `branch`) before the step that follows it; `bodies` has the
+plans of its subgraphs. Control flow (flow.py) consists of copies of values (Move), labels (Mark), conditional jumps
+(Jump) and the head and the end of a loop (Iteration).
+"""
 
 from __future__ import annotations
 
@@ -29,6 +34,8 @@ def inlined(plan: KernelPlan, bodies: Mapping[str, Sequence[KernelPlan]]) -> Ker
 
 
 class _Inliner:
+    """The plan under construction: the given plan's steps and those of inlined bodies, and what precedes each step."""
+
     def __init__(self, plan: KernelPlan, bodies: Mapping[str, Sequence[KernelPlan]]):
         self.plan, self.bodies = plan, bodies
         self.steps: list[Step] = []
@@ -60,6 +67,7 @@ class _Inliner:
         self.loops += [(shift[begin], shift[end]) for begin, end in plan.loops]
 
     def control(self, *items: Control) -> None:
+        """Adds control flow before the next step."""
         at = len(self.steps)
         self.before[at] = (*self.before.get(at, ()), *items)
 
@@ -67,7 +75,10 @@ class _Inliner:
         (_loop if op.kind == "loop" else _branch)(self, op, self.bodies[op.outputs[0]])
 
     def body(self, op: Op, plan: KernelPlan, given: Sequence[str], number: int) -> list[str]:
-        """Adds the steps of a body with these values as inputs; returns the names of its outputs."""
+        """Adds the steps of a body with these values as inputs; returns the names of its outputs.
+
+        number: distinguishes the operator's bodies in the names of their values.
+        """
         known = dict(zip(plan.graph.inputs, map(self.held, given), strict=True))
         prefix = f"{op.outputs[0]}/{number}/"
 
@@ -92,30 +103,41 @@ class _Inliner:
 
 
 def _loop(flat: _Inliner, op: Op, plans: Sequence[KernelPlan]) -> None:
+    """Adds a loop: copies of the initial values, the head of the loop, its body, copies of the results, the jump back.
+
+    As in ONNX's Loop, its operands are the trip count, the condition, loop-carried values and values from outside; the
+    body's inputs are the iteration's number and the condition before the carried values, its outputs the condition, the
+    carried values and the scan outputs. Each iteration copies its row of a scan output into the stacked result.
+    """
     (plan,), carried = plans, op.attrs.carried
-    (most, going, *values), (turn, goes, *results) = op.inputs, op.outputs
-    begin, first, behind = len(flat.steps), Mark(f"{turn} first"), Mark(f"{turn} behind")
-    most = flat.held(most)
-    starts = zip((going, *values[:carried]), (goes, *results[:carried]), strict=True)
+    (trip_count, condition, *values), (iteration, next_condition, *results) = op.inputs, op.outputs
+    begin, first, after = len(flat.steps), Mark(f"{iteration} first"), Mark(f"{iteration} after")
+    trip_count = flat.held(trip_count)
+    starts = zip((condition, *values[:carried]), (next_condition, *results[:carried]), strict=True)
     flat.control(*(Move(flat.held(source), target) for source, target in starts),
-                 Iteration(turn, most, goes, True, behind.name, tuple(results[carried:])), first)
-    made = flat.body(op, plan, (turn, goes, *results[:carried], *values[carried:]), 0)
-    round_ = results[:carried] if op.attrs.counted else (goes, *results[:carried])
-    rows = (Move(row, target, turn) for row, target in zip(made[len(round_):], results[carried:], strict=True))
-    kept = (Move(row, target) for row, target in zip(made, round_, strict=False))
-    flat.control(*rows, *kept, Iteration(turn, most, goes, False, first.name), behind)
+                 Iteration(iteration, trip_count, next_condition, True, after.name, tuple(results[carried:])), first)
+    body_outputs = flat.body(op, plan, (iteration, next_condition, *results[:carried], *values[carried:]), 0)
+    carried_results = results[:carried] if op.attrs.counted else (next_condition, *results[:carried])
+    rows = (Move(row, target, iteration)
+            for row, target in zip(body_outputs[len(carried_results):], results[carried:], strict=True))
+    kept = (Move(row, target) for row, target in zip(body_outputs, carried_results, strict=False))
+    flat.control(*rows, *kept, Iteration(iteration, trip_count, next_condition, False, first.name), after)
     flat.loops.append((begin, len(flat.steps)))
 
 
 def _branch(flat: _Inliner, op: Op, plans: Sequence[KernelPlan]) -> None:
+    """Adds a branch: a jump over the steps of `yes` if the condition is false, these, and a jump over those of `no`.
+
+    The first `reads` values are the inputs of `yes`, the others those of `no`.
+    """
     (condition, *values), reads = op.inputs, op.attrs.reads
-    other, behind = Mark(f"{op.outputs[0]} other"), Mark(f"{op.outputs[0]} behind")
+    other, after = Mark(f"{op.outputs[0]} other"), Mark(f"{op.outputs[0]} after")
     yes, no = (plans[list(bodies_of(op)).index(op.attrs[name])] for name in ("yes", "no"))
     flat.control(Jump(flat.held(condition), False, other.name))
-    made = flat.body(op, yes, values[:reads], 1)
-    flat.control(*map(Move, made, op.outputs), Jump(condition, True, behind.name), other)
-    made = flat.body(op, no, values[reads:], 2)
-    flat.control(*map(Move, made, op.outputs), behind)
+    body_outputs = flat.body(op, yes, values[:reads], 1)
+    flat.control(*map(Move, body_outputs, op.outputs), Jump(condition, True, after.name), other)
+    body_outputs = flat.body(op, no, values[reads:], 2)
+    flat.control(*map(Move, body_outputs, op.outputs), after)
 
 
 def _renamed_step(step: Step, name: Name) -> Step:

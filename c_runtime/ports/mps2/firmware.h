@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The models of a firmware, as `megcc build` lists them for run.c.
+ * The models of a firmware. `megcc build` generates the table `firmware_models`; run.c, in this folder, runs them.
  */
 #ifndef FIRMWARE_H
 #define FIRMWARE_H
@@ -8,14 +8,14 @@
 #include "megcc.h"
 
 typedef struct firmware_model {
-    const char *prefix;             /* of the names of its files: "" of the only model, "NAME_" of one of several */
+    const char *prefix;             /* begins the model's file names: "" if there is one model, else "NAME_" */
     const megcc_module *module;
     const void *data;
     size_t data_bytes;
     void *memory;
     size_t memory_bytes;
-    megcc_region region[MEGCC_MAX_REGIONS - 1]; /* memory of other kinds */
-    unsigned char *given;           /* memory for inputs that have none in the session */
+    megcc_region region[MEGCC_MAX_REGIONS - 1]; /* memory regions after the first, such as a TCM */
+    unsigned char *given;           /* memory for inputs that the caller owns (--caller-inputs) */
 } firmware_model;
 
 extern const firmware_model firmware_models[];

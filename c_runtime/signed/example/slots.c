@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: 0BSD */
+/* SPDX-License-Identifier: 0BSD
+ *
+ * Opens the newer of two signed models (A/B slots): an update writes the slot that is not in use, so that the other one
+ * still opens if power fails or the new model is damaged. A model whose counter is less than `least` is refused, which
+ * prevents a rollback to an older version.
+ */
 #include "slots.h"
 
 static int32_t open_one(megcc_model *model, const megcc_module *module, const slot *s, const uint8_t key[32],

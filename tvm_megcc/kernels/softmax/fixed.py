@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of softmax in integers."""
+"""The kernels of softmax in integers: TFLite's for 8-bit operands (ops/quantized/softmax_int8.py) and for int16
+(ops/quantized/softmax_int16.py)."""
 
 from __future__ import annotations
 
@@ -33,7 +34,10 @@ class FixedParameters(UnitParameters):
 
 
 class SoftmaxFixedLines(AlongAxis):
-    """Computes softmax of one line in a task, element by element, with the same bits on every CPU."""
+    """Computes softmax of one line of 8-bit numbers in a task, element by element, with the same bits on every CPU.
+
+    Operand 1 is the table of exponentials, one for each difference to the maximum.
+    """
 
     name = "fixed"
     dtypes = (("int8", "uint8"), ("int32",))
@@ -72,7 +76,10 @@ class WideParameters(Parameters):
 
 
 class SoftmaxWideLines(AlongAxis):
-    """Computes softmax of one line of int16 in a task, element by element, with the same bits on every CPU."""
+    """Computes softmax of one line of int16 in a task, element by element, with the same bits on every CPU.
+
+    Operand 1 holds two tables to interpolate in: of exponentials and of reciprocals.
+    """
 
     name = "wide"
     dtypes = (("int16",), ("int16",))

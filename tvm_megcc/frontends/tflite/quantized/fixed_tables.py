@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tabulates functions of one 8-bit number that LiteRT computes in fixed point, without a table."""
+"""Tabulates functions of one 8-bit number. LiteRT's reference kernels compute them in fixed point, and the tables hold
+the same results, bit for bit."""
 
 from __future__ import annotations
 
@@ -16,15 +17,17 @@ def _saturated(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def sizes(x: Quantization, dtype: str) -> np.ndarray:
-    """Returns the absolute value of each number."""
+    """Returns |code - zero point| for each code of the dtype, in units of the scale of x."""
     return np.abs(_centred(x, dtype))
 
 
 def _centred(x: Quantization, dtype: str) -> np.ndarray:
+    """Returns code - zero point for each code of the dtype."""
     return codes(dtype) - np.int32(x.zero_point[0])
 
 
 def absolute(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
+    """Returns the table of |x|, requantized to the result's scale."""
     size = np.abs(_centred(x, dtype))
     if x.scale[0] != result.scale[0]:
         size = rescale(size, multiplier(float(x.scale[0] / result.scale[0])))
@@ -32,7 +35,8 @@ def absolute(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
 
 
 def reciprocal_root(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
-    """Returns the table of 1 / sqrt(x); numbers ≤ 0 give the largest result."""
+    """Returns the table of 1 / sqrt(x); numbers ≤ 0 give the largest result. Between its two multiplications the root
+    has 20 fractional bits."""
     up, (low, high) = 20, limits(dtype)
     factor = multiplier(1.0 / float(np.sqrt(x.scale[0]) * result.scale[0]))
     table = []
@@ -48,30 +52,35 @@ def reciprocal_root(x: Quantization, dtype: str, result: Quantization) -> np.nda
 
 
 def hard_swish(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
-    """Returns the table of x * relu6(x + 3) / 6, computed in 16-bit fixed point.
+    """Returns the table of x * relu6(x + 3) / 6, computed in 16-bit fixed point as LiteRT's reference kernel HardSwish.
+
+    x is first taken in units of 1 / 128 of its scale. From there it is multiplied twice: to the result's scale, and to
+    units in which [-2^15, 2^15] is [-3, 3], where saturation makes it relu6(x + 3) / 6 after a shift by a constant.
 
     Raises:
         ValueError: if the result's scale is more than 128 times finer than that of x.
     """
-    fine = np.float32(1 / 128) * x.scale[0]
-    out = multiplier(float(fine / result.scale[0]))
-    bend = multiplier(float(fine / np.float32(3 / 32768)))
-    if out.shift > 0:
+    hires_scale = np.float32(1 / 128) * x.scale[0]
+    output_multiplier = multiplier(float(hires_scale / result.scale[0]))
+    reluish_multiplier = multiplier(float(hires_scale / np.float32(3 / 32768)))
+    if output_multiplier.shift > 0:
         raise ValueError("the result's scale is too fine")
 
-    def half(a: np.ndarray, b: int) -> np.ndarray:
+    def doubling_high16(a: np.ndarray, b: int) -> np.ndarray:
         return np.minimum((a * b + (1 << 14)) >> 15, 2**15 - 1)
 
-    def left(a: np.ndarray, bits: int) -> np.ndarray:
+    def saturating_left_shift(a: np.ndarray, bits: int) -> np.ndarray:
         return np.clip(a << bits, -2**15, 2**15 - 1)
 
-    wide = _centred(x, dtype).astype(np.int64) * 128
-    scaled = half(wide, _short(out.significand))
-    bent = half(left(wide, bend.shift - 1) if bend.shift > 0 else wide, _short(bend.significand))
-    bent = left(bent, 1) if bend.shift > 0 else rounding_shift(bent, -bend.shift)
-    share = (bent + 2**15) >> 1
-    product = np.sign(scaled) * ((np.abs(scaled) * share) >> 15)
-    return _saturated(rounding_shift(product, -out.shift) + int(result.zero_point[0]), dtype)
+    hires = _centred(x, dtype).astype(np.int64) * 128
+    rescaled = doubling_high16(hires, _short(output_multiplier.significand))
+    reluish = doubling_high16(saturating_left_shift(hires, reluish_multiplier.shift - 1)
+                              if reluish_multiplier.shift > 0 else hires, _short(reluish_multiplier.significand))
+    reluish = saturating_left_shift(reluish, 1) if reluish_multiplier.shift > 0 \
+        else rounding_shift(reluish, -reluish_multiplier.shift)
+    relu6_share = (reluish + 2**15) >> 1
+    product = np.sign(rescaled) * ((np.abs(rescaled) * relu6_share) >> 15)
+    return _saturated(rounding_shift(product, -output_multiplier.shift) + int(result.zero_point[0]), dtype)
 
 
 def _short(significand: int) -> int:
@@ -80,7 +89,11 @@ def _short(significand: int) -> int:
 
 
 def reciprocals(size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns significands and shifts of 1 / size, for sizes ≥ 0; 0 gives the reciprocal of 1."""
+    """Returns significands (31 bits) and shifts of 1 / size, for sizes ≥ 0; 0 gives the reciprocal of 1.
+
+    Three steps of Newton's method as in gemmlowp: for a denominator d in [0.5, 1) it begins with 48 / 17 - 32 / 17 * d,
+    and numbers are Q2.29.
+    """
     size = np.maximum(size, 1).astype(np.int64)
     bits = np.frexp(size.astype(np.float64))[1].astype(np.int64)
     half = (((size << (32 - bits)) - 2**31) + 2**31) // 2
@@ -91,7 +104,8 @@ def reciprocals(size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def leading(most: int) -> np.ndarray:
-    """Returns for each number from -most to most how often it can be doubled without overflow of int32."""
+    """Returns the number of redundant sign bits of each int32 from -most to most, as Arm's instruction CLS counts them:
+    a left shift by as many bits does not overflow."""
     values = np.arange(-most, most + 1)
     size = np.where(values < 0, ~values, values)
     return (31 - np.where(size > 0, np.frexp(size.astype(np.float64))[1], 0)).astype(np.int32)

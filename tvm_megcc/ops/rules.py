@@ -121,7 +121,7 @@ def shape_text(shape: Sequence[Dim]) -> str:
 def saturate(array: np.ndarray, dtype: str, stored_saturates: bool = True, rounding: str = "up") -> np.ndarray:
     """Converts as the C code does: floats to integers saturate and NaN becomes 0, integers wrap.
 
-    stored_saturates, rounding: for storage-only dtypes, such as 8-bit floats (ir/narrow.py).
+    stored_saturates, rounding: as in `narrowed` (ir/narrow.py), for storage-only dtypes, such as 8-bit floats.
     """
     array = widened(array)
     if DTYPES[dtype].carrier:
@@ -183,7 +183,8 @@ def slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]
 
 
 def counted_ends(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
-    """Clamps start and end if they or the extent depend on unbacked symbols, which may be small or 0."""
+    """Returns start and end of a slice, clamped to the axis where that matters at run time: if they or the extent
+    depend on unbacked symbols, which may be small or 0."""
     if not counted(extent, start, end):
         return _last(extent, start, end) if step == 1 else (start, end)
 
@@ -209,7 +210,8 @@ def counted_ends(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim
 
 
 def _last(extent: Dim, start: Dim, end: Dim) -> tuple[Dim, Dim]:
-    """Returns start and end of a slice of step 1 that counts from the end. It begins at 0 if the axis is shorter."""
+    """Returns start and end of a slice of step 1, made non-negative if start counts from the end, such as the last 5
+    elements. The slice begins at 0 if the axis has fewer."""
     if not isinstance(start, int) or not isinstance(end, int) or not -FAR < start < 0 or never_above(-start, extent):
         return start, end
     first = dim_max(extent + start, 0)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packages a generated folder for a build system or language. All packages have the same layout of sources. The files
 of each system are the templates in `templates/export/<system>/`, which get `context` of `package`; a test in
-tests/compiled/packages/test_export.py builds the example as the system would. To add one: its templates, rows in
-`SYSTEMS` here, in `SYSTEMS` of cli/options.py and in `TARGETS` of tools/export/packages.py, and docs/packages.md.
+tests/compiled/packages/test_export.py builds the example as the system would. Another system needs its templates, rows
+in `SYSTEMS` here, in `SYSTEMS` of cli/options.py and in `TARGETS` of tools/export/packages.py, and a section of
+docs/packages.md.
 
 The sources have one include folder, `src`, and need no flags: what a microcontroller leaves out of the runtime is in
 `src/megcc_config.h`. So they also build where flags cannot be given, as in an Arduino library.
@@ -225,8 +226,8 @@ def _targets(folder: Path, manifest: dict, system: str) -> list[Target]:
 
 
 def _language(folder: Path, models: Sequence[dict], sources: Mapping[str, bytes], language: str) -> dict:
-    """Returns the values that only templates of languages need: ports, and the memory of a session. head: the size of a
-    model's C structs in pointers, at most; align: the largest alignment of all machines."""
+    """Returns the values that only templates of languages need: ports, and the memory of a session. head: an upper
+    bound of the size of a model's C structs, in pointers. align: the largest alignment of all machines."""
     if len(models) != 1:
         raise MegccError(f"{folder} has {len(models)} models, of which each is a package of its own: compile them into "
                          "folders of their own")

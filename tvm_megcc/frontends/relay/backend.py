@@ -72,7 +72,8 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
 
 
 def codegen(function: relay.Function) -> tvm.runtime.Module:
-    """Compiles one region into an object file; registered as `relay.ext.megcc`."""
+    """Compiles one region into an object file; registered as `relay.ext.megcc`. A function with the attribute `OUTSIDE`
+    is the one that dispatch calls for shapes in no bucket: its object raises an error with that message."""
     symbol, cpu = str(function.attrs["global_symbol"]), our_target(attr(function, TARGET, "native"))
     if attr(function, OUTSIDE) is not None:
         with tvm_module.compile_failing(symbol, f"ValueError: {attr(function, OUTSIDE)}", cpu) as path:

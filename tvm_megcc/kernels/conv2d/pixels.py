@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolution of vectors of neighbouring pixels."""
+"""Convolution with vectors along the row of an image: each lane is a pixel, and weights are scalars.
+
+A 1x1 convolution reads its pixels in place. Others copy the input rows that a task needs, with padding, and with the
+columns of each stride phase (column modulo stride) next to each other, so that all loads are of neighbours.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +33,13 @@ class PixelParameters(ConvParameters):
 
 
 class PixelConv(Kernel):
-    """Vectors of neighbouring pixels in plain layout, for any number of groups and channels."""
+    """Convolution in plain layout, for any number of groups and channels, vectorised over pixels."""
 
     name = "pixels"
     dtypes = (FLOAT32,)
     fuses_epilogue = True
     constants = (1, 2)
-    #: Bytes of the rows that a task copies: where it has a choice, and at most.
+    #: Bytes of the rows that a task copies: the aim for several output rows, and the limit for one.
     COPY, MOST_COPY = 32 << 10, 128 << 10
 
     def refuse(self, site):
@@ -69,7 +73,8 @@ class PixelConv(Kernel):
                     + 2 * target.isa.lanes)
 
     def _split(self, site: Site) -> tuple[Dim, Dim, int]:
-        """Returns (rows, pixels of a row, rows of a task) of the output; a shape that does not matter is chosen."""
+        """Returns (rows, pixels of a row, rows of a task) of the output. For 1x1 convolutions the image's shape does
+        not matter, so its pixels are divided into rows as is best for the kernel."""
         s = Geometry.of(site)
         if not isinstance(s.oh, int) or not isinstance(s.ow, int):
             return (1, s.oh * s.ow, 1) if s.is_pointwise else (s.oh, s.ow, 1)
@@ -121,7 +126,7 @@ class PixelConv(Kernel):
 
 @lru_cache(maxsize=1024)
 def _pixel_rows(tiling: Tiling, pixels: int, channels: int, depth: int, target: Target) -> tuple[int, int]:
-    """Returns (rows, pixels of a row) for an image whose shape does not matter: it fills vectors, tiles and workers."""
+    """Returns (rows, pixels of a row) of least cost for an image of this many pixels whose shape does not matter."""
     options = [(rows, pixels // rows) for rows in range(1, pixels + 1) if pixels % rows == 0]
     short = [option for option in options if option[1] <= 1024] or options[-1:]
 

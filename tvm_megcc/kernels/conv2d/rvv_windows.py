@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pixels of depthwise tiles in assembler for RISC-V, whose vectors take several registers. Compilers load all that
-a tile reads before they compute, and spill it: two to three instructions for each load.
+"""The pixels of depthwise tiles in assembler for RISC-V's vectors (RVV), with register groups (LMUL > 1). Compilers
+load all that a tile reads before they compute, and spill it: two to three instructions for each load.
 
 Registers, in vectors: the sums; the weights (all, or those of a row of the window); the columns of x in turn. Each
 column is loaded once for all pixels that it reaches. Products are added tap by tap, row by row."""
@@ -15,19 +15,22 @@ from ..tiling import Run, Tiling
 
 
 class RvvWindows:
-    """A depthwise window and its tiles. held: all weights stay in registers; else those of one row of the window."""
+    """A depthwise window and its tiles.
+
+    group: registers of a vector (LMUL). room: register groups that a tile may use.
+    held: all weights stay in registers; else those of one row of the window. kept: the number of weights that do.
+    """
 
     def __init__(self, window: Window, isa: Isa, tiling: Tiling, bias: bool):
         self.rows, self.columns, self.lanes, self.bias = window.rows, window.columns, isa.lanes, bias
         self.kh, self.kw, self.group = self.rows.count, self.columns.count, 32 // isa.registers
-        #: Vectors of registers that a tile may use.
         self.room = tiling.registers
         self.held = tiling.holds(self.kh * self.kw)
         self.kept = self.kh * self.kw if self.held else self.kw
 
     def tiles(self, run: Run, down: bool) -> str:
-        """Prints `count` tiles of a run. They read from x0, x1, … on and write from `to` on. down: repeats this for
-        `rows` rows, which are x_row and y_row floats apart."""
+        """Prints a loop over `count` tiles of a run. They read rows of the window from x0, x1, … and write to `to`.
+        down: repeats this for `rows` output rows, which are x_row and y_row floats apart."""
         c, asm = Printer(), Assembler(is_volatile=True)
         c("const float *at = w;", "ptrdiff_t left = count;")
         if down:

@@ -22,7 +22,7 @@ class StridedParameters(UnitParameters):
     """Parameters of `strided.c.j2`.
 
     backwards: for each axis, whether its stride is negative.
-    run: neighbours along the last axis are neighbours in the operand too.
+    run: the last axis has stride 1, so that its elements are copied as one block.
     chunk: elements of a task, if there is one axis only.
     """
 
@@ -41,7 +41,8 @@ class TransposeParameters(UnitParameters):
 
 @dataclass(frozen=True)
 class Walk:
-    """An axis of the result in memory: extent, stride in the operand in elements, whether that is negative."""
+    """An axis of the result in memory: its extent, the distance in the operand from one index to the next (in
+    elements), and whether the operand is read backwards (a negative stride)."""
 
     extent: Dim
     stride: Dim
@@ -49,7 +50,8 @@ class Walk:
 
 
 def merged(walks: Sequence[Walk]) -> list[Walk]:
-    """Returns the axes without those of one element; neighbours that are contiguous together are merged."""
+    """Returns the axes without those of extent 1. Neighbouring axes that are contiguous in the operand become one
+    axis."""
     result: list[Walk] = []
     for walk in walks:
         if walk.extent == 1:
@@ -110,7 +112,7 @@ class Strided(Kernel):
 
 
 class StridedTranspose(Strided):
-    """Transposes between layouts whose lanes are full, or remain the lanes."""
+    """Transposes from any layout to any other, except blocked ones, whose lanes a stride cannot reach."""
 
     def layouts(self, site: Site):
         for source in possible_layouts(site.x, site.target):

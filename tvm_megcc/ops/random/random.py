@@ -42,8 +42,8 @@ def _reference(node: OnnxNode, shape: tuple[Dim, ...]) -> np.random.RandomState 
 
 
 def _random_numbers(node: OnnxNode, law: str, shape: tuple[Dim, ...], dtype: str) -> str:
-    """Emits numbers of a law of `philox.Draw` with the precision of `dtype`: as float64, or as float32 for other
-    dtypes."""
+    """Emits random numbers of the distribution `law` (as in `philox.Draw`) with the precision of `dtype`: as float64,
+    or as float32 for other dtypes."""
     seed = _seed(node)
     key, operator = node.key() if seed is None else (number(node, seed, "int64"), 0)
     made = "float64" if dtype == "float64" else "float32"

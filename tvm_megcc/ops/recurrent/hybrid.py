@@ -16,6 +16,7 @@ from ..base import Case, Operator, Types, register
 RESULTS = ("Y", "Y_h", "Y_c")
 #: The epsilon that is added to a variance before its root is taken.
 EPSILON = np.float32(1e-8)
+#: The largest numbers less than 0.5: floor(x + 0.5) would round 0.49999997 up.
 _HALF, _HALF64 = np.float32(0.49999997), 0.49999999999999994
 
 
@@ -28,8 +29,8 @@ def _nearest(values: np.ndarray, low: int, high: int) -> np.ndarray:
 
 
 def measured(rows: np.ndarray, asymmetric: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Quantises each row of floats [N,K] by its own range. Returns 8-bit numbers minus their zero point, and scales
-    [N,1].
+    """Quantises each row of floats [N,K] dynamically, by its own range, as LiteRT's PortableSymmetricQuantizeFloats and
+    PortableAsymmetricQuantizeFloats do. Returns 8-bit numbers minus their zero point, and scales [N,1].
     """
     if not asymmetric:
         size = np.abs(rows).max(1, keepdims=True)

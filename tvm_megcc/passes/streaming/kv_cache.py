@@ -107,7 +107,15 @@ def _is_equal(conditions: tuple[Condition, ...], dim: Dim, other: Dim) -> bool:
 
 
 class _Growth:
-    """The graph during the rewrite, its caches, and symbol -> growth in a run, and capacity."""
+    """The graph during the rewrite.
+
+    found: the caches.
+    steps: symbol of a cache's extent -> the rows that a run appends.
+    capacities: name of that symbol -> the most rows.
+    counts: symbol -> (output, input) of the state that holds the number of rows.
+    counters: symbol -> the value of that state in a run, once `Extent` has defined the symbol by it.
+    filled: other inputs that grow with a cache.
+    """
 
     def __init__(self, graph: Graph, found: list[_KVCache], steps: Mapping[Symbol, Dim], capacities: Mapping[str, int]):
         self.found, self.steps, self.capacities = found, steps, capacities
@@ -145,6 +153,7 @@ class _Growth:
         return tuple(found)
 
     def _append(self, cache: _KVCache) -> None:
+        """Replaces the Concat of a cache by an operator that appends to it in place."""
         edit, type_ = self.edit, self.graph.types[cache.input]
         whole = type_.with_shape(self.capacities[cache.past.name] if axis == cache.axis else dim
                                  for axis, dim in enumerate(type_.shape))

@@ -26,11 +26,13 @@ class HeliumParameters(ConvParameters):
     """Parameters of `helium.c.j2`.
 
     x_zero: zero point of x.
-    skew: zero point of packed weights.
-    unsigned: both are uint8; to_unsigned: the result is.
+    skew: zero point that packed weights still have.
+    unsigned: both operands are uint8.
+    to_unsigned: the result is uint8.
     single: one pixel and eight channels at a time.
-    flat: 1x1 windows without padding or strides; direct: the same with strides.
-    close: the epilogue.
+    flat: 1x1 windows without padding or strides.
+    direct: 1x1 windows without padding, with strides.
+    close: the requantization at the end.
     """
 
     x_zero: int
@@ -119,10 +121,11 @@ class HeliumDepthwiseParameters(ConvParameters):
 
     x_zero: value of padding, as int8.
     to_unsigned: the result is uint8.
-    row: vectors of 16 bytes hold neighbouring pixels.
-    nine: each of nine taps has a register; else pairs: number of pairs of taps, or if `apart`, of a tap and a zero.
-    wide: suffix of x's type in mgc functions if weights are int16, in blocks of eight channels, and pairs counts taps;
-        else "".
+    row: vectors of 16 bytes hold several neighbouring pixels, since there are few channels (helium_rows.c.j2).
+    nine: the window has nine taps, whose addresses stay in registers.
+    pairs: number of pairs of taps; of taps if `apart` or `wide`.
+    apart: a weight may be -128, so each tap is paired with a zero weight: two products might overflow int16.
+    wide: suffix of x's type in mgc functions if weights are int16, in blocks of eight channels; else "".
     close: the epilogue.
     """
 

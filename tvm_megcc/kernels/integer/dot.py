@@ -39,18 +39,19 @@ class DotParameters(ByteParameters):
     """Parameters of `dot.c.j2`.
 
     x_zero: subtracted from x when it is packed.
-
-    laid: C type of packed x; step: elements of it in one dot product; fill: the value of padding.
+    laid: C type of an element of packed x.
+    step: elements of packed x in one dot product.
+    fill: the value of padding in packed x.
     laid_short, x_short, weight_short: suffixes of types in mgc functions, such as "i8".
     result: C type of an element of y.
     vectors: vectors of output channels in a tile.
     rest: vectors of output channels after the last whole tile, 0 if there are none.
     heights, even: as in `Tile`.
     flat: windows are 1x1 without padding.
-    copied: if flat, a task packs its part of x; else products read x itself.
+    copied: whether a task packs its part of x; if not (only if flat), products read x itself.
     sums: as in `Isa`, if the ISA's products are of these types.
     narrow: no weight is -128.
-    skewed: packed weights have a zero point.
+    skewed: packed weights still have a zero point, because int8 cannot hold weights minus their zero point.
     ahead: weights that tiles prefetch: "tile" those of the next tile's channels, "page" those 4 KB later.
     listed: weights are lists of entries (`pmaddubsw.py`).
     """

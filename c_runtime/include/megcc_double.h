@@ -275,14 +275,14 @@ static inline double mgd_cos_near(double high, double low)
     return rest + (tail - high * low);
 }
 
-static inline double mgd_sine(double x, uint32_t turned)
+static inline double mgd_sine(double x, uint32_t quadrants)
 {
     double high, low;
     if (!(mgd_abs(x) < MGD_INF))
         return MGD_NAN;
-    if (mgd_abs(x) < 1e-9 && turned == 0)
+    if (mgd_abs(x) < 1e-9 && quadrants == 0)
         return x;
-    const uint32_t quadrant = mgd_reduce(x, &high, &low) + turned;
+    const uint32_t quadrant = mgd_reduce(x, &high, &low) + quadrants;
     const double result = quadrant & 1u ? mgd_cos_near(high, low) : mgd_sin_near(high, low);
     return quadrant & 2u ? -result : result;
 }

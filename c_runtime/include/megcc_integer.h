@@ -864,8 +864,8 @@ static MGC_INLINE mgc_i mgc_imixed(const void *p, const void *q, const void *r, 
     rows = _mm512_inserti32x4(rows, _mm_loadu_si128((const __m128i *)s), 3);
     /* Gathers four channels of all rows in 128 bits, then the rows of each channel in 32. */
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    const __m128i turned = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    return (mgc_i)_mm512_shuffle_epi8(_mm512_permutexvar_epi32(order, rows), _mm512_broadcast_i32x4(turned));
+    const __m128i transpose = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return (mgc_i)_mm512_shuffle_epi8(_mm512_permutexvar_epi32(order, rows), _mm512_broadcast_i32x4(transpose));
 }
 #else
 static MGC_INLINE mgc_i mgc_imixed(const void *p, const void *q, const void *r, const void *s)

@@ -30,23 +30,23 @@ static int32_t move(megcc_session *session, const instruction_row *row, megcc_er
 {
     const megcc_program *p = &session->model->program;
     const uint64_t bytes = megcc_tensor_bytes(tensor_at(p, operand_at(p, row, 0)), session->extents);
-    const uint64_t room = megcc_tensor_bytes(tensor_at(p, operand_at(p, row, 1)), session->extents);
+    const uint64_t capacity = megcc_tensor_bytes(tensor_at(p, operand_at(p, row, 1)), session->extents);
     const uint8_t *from = operand_of(session, row, 0, false);
     uint8_t *to = operand_of(session, row, 1, true);
-    int64_t turn = 0;
+    int64_t iteration = 0;
     if (row->inputs == 3) {
         const uint8_t *number = operand_of(session, row, 2, false);
         if (number == NULL)
             return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), session->next, row->operands, 0);
-        memcpy(&turn, number, sizeof turn);
+        memcpy(&iteration, number, sizeof iteration);
     }
     if (bytes == 0)
         return MEGCC_OK;
     if (from == NULL || to == NULL)
         return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), session->next, row->operands, 0);
-    if (turn < 0 || (uint64_t)turn >= room / bytes)
-        return megcc_fail(error, MEGCC_E_SHAPE, AT("Tensor.dims"), session->next, turn, room / bytes);
-    memcpy(to + (uint64_t)turn * bytes, from, (size_t)bytes);
+    if (iteration < 0 || (uint64_t)iteration >= capacity / bytes)
+        return megcc_fail(error, MEGCC_E_SHAPE, AT("Tensor.dims"), session->next, iteration, capacity / bytes);
+    memcpy(to + (uint64_t)iteration * bytes, from, (size_t)bytes);
     return MEGCC_OK;
 }
 
@@ -54,20 +54,20 @@ static int32_t move(megcc_session *session, const instruction_row *row, megcc_er
 static int32_t loop(megcc_session *session, const instruction_row *row, megcc_error *error)
 {
     const uint64_t limit = session->options.turn_limit != 0 ? session->options.turn_limit : MOST_ITERATIONS;
-    uint8_t *turn = operand_of(session, row, 0, true);
-    const uint8_t *most = operand_of(session, row, 1, false), *going = operand_of(session, row, 2, false);
+    uint8_t *iteration = operand_of(session, row, 0, true);
+    const uint8_t *trip_count = operand_of(session, row, 1, false), *condition = operand_of(session, row, 2, false);
     int64_t number = 0, end;
-    if (turn == NULL || most == NULL || going == NULL)
+    if (iteration == NULL || trip_count == NULL || condition == NULL)
         return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), session->next, row->operands, 0);
     if (row->inputs != 0) {
-        memcpy(&number, turn, sizeof number);
+        memcpy(&number, iteration, sizeof number);
         number += number < INT64_MAX;
     }
-    memcpy(turn, &number, sizeof number);
-    memcpy(&end, most, sizeof end);
-    if ((number < end && *going != 0) != (row->inputs != 0))
+    memcpy(iteration, &number, sizeof number);
+    memcpy(&end, trip_count, sizeof end);
+    if ((number < end && *condition != 0) != (row->inputs != 0))
         return MEGCC_OK;
-    if (row->inputs != 0 && session->turns++ == limit)
+    if (row->inputs != 0 && session->iterations++ == limit)
         return megcc_fail(error, MEGCC_E_CANCELLED, AT("turn_limit"), session->next, (int64_t)limit, 0);
     return go_to(session, row->first_extent, error);
 }

@@ -241,7 +241,7 @@ struct megcc_session {
     uint8_t *workspace;         /* of calls that allocate it */
     size_t workspace_bytes;
     uint64_t allocated;         /* bytes from the allocator that are not freed yet */
-    uint64_t turns;             /* iterations of loops, in this run */
+    uint64_t iterations;        /* iterations of loops, in this run */
     uint32_t checked[2];        /* instructions from [0] to before [1] are checked with the current extents */
 #endif
 };

@@ -190,7 +190,7 @@ int32_t megcc_session_step(megcc_session *session, megcc_error *error)
         return MEGCC_E_ORDER;
 #ifndef MEGCC_NO_DYNAMIC
     if (session->next == 0)
-        session->turns = 0;
+        session->iterations = 0;
 #endif
     if (session->next < count) {
         const int32_t status = run_instruction(session, error);

@@ -3,11 +3,11 @@
 pass reads them.
 
     x = wildcard()
-    turned = is_op("transpose", x)
-    undone = is_op("transpose", is_op("softmax", turned))
+    transpose = is_op("transpose", x)
+    undone = is_op("transpose", is_op("softmax", transpose))
     found = undone.match(edit, op.outputs[0])
     if found is not None:
-        found[x], found.op(turned).attrs.perm
+        found[x], found.op(transpose).attrs.perm
 """
 
 from __future__ import annotations

@@ -210,17 +210,17 @@ static int32_t states(const ffi_span *arguments)
     return MEGCC_OK;
 }
 
-/* (double; seconds of each iteration, text) -> status. Iterations that wait so long and do nothing else: what is above it, the
- * machine took. */
+/* (double seconds; measured times) -> status. Waits repeatedly for that time and does nothing else: the machine took what
+ * a measured time has above it. */
 static int32_t idle(const ffi_span *arguments)
 {
-    double least, *turns = (double *)(void *)arguments[1].data;
+    double least, *waits = (double *)(void *)arguments[1].data;
     memcpy(&least, arguments[0].data, sizeof least);
-    for (uint64_t i = 0; i < arguments[1].bytes / sizeof *turns; i++) {
+    for (uint64_t i = 0; i < arguments[1].bytes / sizeof *waits; i++) {
         const double start = now();
         do
-            turns[i] = now() - start;
-        while (turns[i] < least);
+            waits[i] = now() - start;
+        while (waits[i] < least);
     }
     return MEGCC_OK;
 }

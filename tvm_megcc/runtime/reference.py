@@ -58,21 +58,21 @@ def _part(graph: Graph, operands: list, symbols: dict[str, int]) -> list[np.ndar
 
 
 def _loop(op: Op, operands: list, symbols: dict[str, int]) -> list[np.ndarray]:
-    (most, going), count = operands[:2], op.attrs.carried
-    carried, captured, turn = operands[2:2 + count], operands[2 + count:], 0
+    (trip_count, condition), count = operands[:2], op.attrs.carried
+    carried, captured, iteration = operands[2:2 + count], operands[2 + count:], 0
     stacks = [np.zeros([substitute(dim, symbols) for dim in type_.shape], np.dtype(type_.dtype))
               for type_ in op.attrs.types[2 + count:]]
-    while turn < most and going:
-        values = _part(op.attrs.body.graph, [np.array(turn), np.asarray(going), *carried, *captured], symbols)
+    while iteration < trip_count and condition:
+        values = _part(op.attrs.body.graph, [np.array(iteration), np.asarray(condition), *carried, *captured], symbols)
         if not op.attrs.counted:
-            going, *values = values
+            condition, *values = values
         carried = values[:count]
         for stack, row in zip(stacks, values[count:], strict=True):
-            if turn >= len(stack):
+            if iteration >= len(stack):
                 raise ShapeError(f"{op.origin} has more than {len(stack)} iterations")
-            stack[turn] = row
-        turn += 1
-    return [np.array(turn), np.asarray(going), *carried, *stacks]
+            stack[iteration] = row
+        iteration += 1
+    return [np.array(iteration), np.asarray(condition), *carried, *stacks]
 
 
 def _branch(op: Op, operands: list, symbols: dict[str, int]) -> list[np.ndarray]:
@@ -89,12 +89,12 @@ _CONTROL = {"loop": _loop, "branch": _branch}
 def _count(op: Op, values: np.ndarray, symbols: Mapping[str, int]) -> int:
     """Returns the value that the run found for a symbol."""
     found = int(values.reshape(-1)[op.attrs.element])
-    most = 2**31 - 1 if op.attrs.bound is None else number(substitute(op.attrs.bound, symbols))
+    bound = 2**31 - 1 if op.attrs.bound is None else number(substitute(op.attrs.bound, symbols))
     if found and op.attrs.get("required"):
         raise ShapeError(f"the {op.attrs.symbol} asks for the branch that was left out, because the shapes of the "
                          "inputs make it impossible")
-    if not 0 <= found <= most:
-        raise ShapeError(f"'{op.attrs.symbol}' is {found}, and has to lie between 0 and {most}")
+    if not 0 <= found <= bound:
+        raise ShapeError(f"'{op.attrs.symbol}' is {found}, and has to lie between 0 and {bound}")
     return found
 
 

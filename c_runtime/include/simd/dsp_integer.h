@@ -188,25 +188,25 @@ static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_
         __asm__(extend " %0, %1, %2, ror #8" : "=r"(w) : "r"(z), "r"(w)); \
         return w; \
     }
-#define MGC_JOIN3(name, type, turned) \
+#define MGC_JOIN3(name, type, flipped_bits) \
     static MGC_INLINE void mgc_join3_##name(uint32_t *to, const type *p, const type *q, const type *r, int32_t n) \
     { \
         const type *last = p + 4 * n; \
         __asm__ volatile("1:\n\t" \
                          "ldr r8, [%1], #4\n\tldr r9, [%2], #4\n\tldr r10, [%3], #4\n\t" \
-                         "eor r8, r8, #" turned "\n\teor r9, r9, #" turned "\n\teor r10, r10, #" turned "\n\t" \
+                         "eor r8, r8, #" flipped_bits "\n\teor r9, r9, #" flipped_bits "\n\teor r10, r10, #" flipped_bits "\n\t" \
                          "stmia %0!, {r8, r9, r10}\n\tcmp %1, %4\n\tbne 1b" \
                          : "+&r"(to), "+&r"(p), "+&r"(q), "+&r"(r) : "r"(last) : "r8", "r9", "r10", "cc", "memory"); \
     }
-#define MGC_LAY_ROWS(name, type, extend, turned) MGC_EXTEND(name, extend) MGC_LAY3(name, type, extend) MGC_JOIN3(name, type, turned)
+#define MGC_LAY_ROWS(name, type, extend, flipped_bits) MGC_EXTEND(name, extend) MGC_LAY3(name, type, extend) MGC_JOIN3(name, type, flipped_bits)
 MGC_LAY_ROWS(i8, int8_t, "sxtab16", MGC_TURNED_I8)
 MGC_LAY_ROWS(u8, uint8_t, "uxtab16", MGC_TURNED_U8)
 #else
-#define MGC_LAY_ROWS(name, type, turned) \
+#define MGC_LAY_ROWS(name, type, flipped_bits) \
     static MGC_INLINE void mgc_join3_##name(uint32_t *to, const type *p, const type *q, const type *r, int32_t n) \
     { \
         for (int32_t i = 0; i < 4 * n; i += 4, to += 3) { \
-            to[0] = mgc_word(p + i) ^ turned, to[1] = mgc_word(q + i) ^ turned, to[2] = mgc_word(r + i) ^ turned; \
+            to[0] = mgc_word(p + i) ^ flipped_bits, to[1] = mgc_word(q + i) ^ flipped_bits, to[2] = mgc_word(r + i) ^ flipped_bits; \
         } \
     } \
     static MGC_INLINE void mgc_lay3_##name(int16_t *to, const type *p, const type *q, const type *r, int32_t n, int32_t zero) \
@@ -311,8 +311,8 @@ MGC_TILE_FUNCTION(MGC_LINKAGE_JOINED, mgc_joined_3x2, uint32_t)
                      "pop {r4, r5, r6, r7, r8, r9, r10, r11, pc}" ::: "memory");
 }
 #define MGC_COLUMN_JOINED(w, sum) "smlsdx " sum ", r9, " w ", " sum "\n\tsxtb16 " w ", " w "\n\tsmlsd " sum ", r8, " w ", " sum "\n\t"
-#define MGC_STEP_JOINED_1X4(turned) \
-    "ldmia r1!, {r2, r3, r10, r11}\n\tldr r8, [r0], #4\n\teor r8, r8, #" turned "\n\tuxtb16 r9, r8, ror #16\n\t" \
+#define MGC_STEP_JOINED_1X4(flipped_bits) \
+    "ldmia r1!, {r2, r3, r10, r11}\n\tldr r8, [r0], #4\n\teor r8, r8, #" flipped_bits "\n\tuxtb16 r9, r8, ror #16\n\t" \
     MGC_COLUMN_JOINED("r2", "r4") MGC_COLUMN_JOINED("r3", "r5") MGC_COLUMN_JOINED("r10", "r6") MGC_COLUMN_JOINED("r11", "r7")
 #define MGC_JOINED_1X4(name, type, step) \
     MGC_TILE_FUNCTION(MGC_OWN, mgc_joined_1x4_##name, type) \
@@ -372,12 +372,12 @@ static MGC_INLINE void mgc_joined_3x2(const uint32_t *x, const int8_t *w, int32_
         }
     }
 }
-#define MGC_JOINED_1X4(name, type, turned) \
+#define MGC_JOINED_1X4(name, type, flipped_bits) \
     static MGC_INLINE void mgc_joined_1x4_##name(const type *x, const int8_t *w, int32_t n, int32_t *s) \
     { \
         for (int32_t k = 0; k < n; k++) { \
             for (int32_t i = 0; i < 4; i++) { \
-                s[i] = mgc_joined(s[i], mgc_word(x + 4 * k) ^ turned, mgc_word(w + 16 * k + 4 * i)); \
+                s[i] = mgc_joined(s[i], mgc_word(x + 4 * k) ^ flipped_bits, mgc_word(w + 16 * k + 4 * i)); \
             } \
         } \
     }

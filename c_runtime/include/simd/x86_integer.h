@@ -425,9 +425,9 @@ static MGC_INLINE void mgc_lay_twice(uint16_t *to, const void *from, int32_t n, 
     int32_t i = 0;
     for (; i + 16 <= n; i += 16) {
         const __m128i v = _mm_xor_si128(_mm_loadu_si128((const __m128i *)(const void *)(bytes + i)), every);
-        const __m128i turned = _mm_xor_si128(v, second);
-        _mm_storeu_si128((__m128i *)(void *)(to + i), _mm_unpacklo_epi32(v, turned));
-        _mm_storeu_si128((__m128i *)(void *)(to + i + 8), _mm_unpackhi_epi32(v, turned));
+        const __m128i inverted = _mm_xor_si128(v, second);
+        _mm_storeu_si128((__m128i *)(void *)(to + i), _mm_unpacklo_epi32(v, inverted));
+        _mm_storeu_si128((__m128i *)(void *)(to + i + 8), _mm_unpackhi_epi32(v, inverted));
     }
     for (; i + 4 <= n; i += 4) {
         int32_t four;

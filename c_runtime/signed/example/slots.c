@@ -31,8 +31,8 @@ int slots_open(megcc_model *model, const megcc_module *module, const slot slots[
     const int has_b = megcc_signed_peek(&b, slots[1].data, slots[1].size, NULL) == MEGCC_OK;
     const int first = has_b && (!has_a || b.counter > a.counter) ? 1 : 0;
 
-    for (int turn = 0; turn < 2; turn++) {
-        const int index = turn == 0 ? first : slots_other(first);
+    for (int attempt = 0; attempt < 2; attempt++) {
+        const int index = attempt == 0 ? first : slots_other(first);
         if (open_one(model, module, &slots[index], key, product, least, counter, error) == MEGCC_OK)
             return index;
     }

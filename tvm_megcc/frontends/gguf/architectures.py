@@ -96,16 +96,16 @@ def decoder(file: File) -> Decoder:
     head = metadata.whole("attention.key_length", width // heads)
     if metadata.whole("attention.value_length", head) != head:
         metadata.findings.append("heads of keys and of values differ in length")
-    turned = metadata.whole("rope.dimension_count", head)
+    rotary_size = metadata.whole("rope.dimension_count", head)
     scaling = metadata.text("rope.scaling.type", "none")
     if scaling not in ("none", "linear"):
         metadata.findings.append(f"rope.scaling.type is {quoted(scaling)}; none and linear are supported")
-    if head % 2 or turned % 2 or turned > head:
-        metadata.findings.append(f"rotary embeddings turn {turned} of {head} numbers")
+    if head % 2 or rotary_size % 2 or rotary_size > head:
+        metadata.findings.append(f"rotary embeddings turn {rotary_size} of {head} numbers")
     theta, real = metadata.real("rope.freq_base", 10000.0), metadata.real
     found = Decoder(
         name, row, metadata.whole("block_count"), width, heads, metadata.whole("attention.head_count_kv", heads), head,
-        turned // 2, metadata.whole("context_length"), real("attention.layer_norm_rms_epsilon", 1e-5), theta,
+        rotary_size // 2, metadata.whole("context_length"), real("attention.layer_norm_rms_epsilon", 1e-5), theta,
         10000.0 if row.window_period else theta,
         real("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0,
         metadata.whole("attention.sliding_window", 0, least=0), real("attention.scale", 1 / math.sqrt(head)),

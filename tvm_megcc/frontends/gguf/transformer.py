@@ -137,10 +137,10 @@ class _Transformer:
         """Returns cosines and sines of the rotary angles of the new tokens, [1, 1, S, pairs] each."""
         what, scale = self.what, self.what.rotary_scale if all_keys else 1.0
         theta = what.theta if all_keys else what.theta_window
-        turns = theta ** (-np.arange(what.pairs) / what.pairs) / scale
+        inverse_frequencies = theta ** (-np.arange(what.pairs) / what.pairs) / scale
         if "rope_freqs.weight" in self.file.tensors:
-            turns = turns / floats(self._tensor("rope_freqs.weight", what.pairs))
-        table = np.outer(np.arange(self.context), turns)
+            inverse_frequencies = inverse_frequencies / floats(self._tensor("rope_freqs.weight", what.pairs))
+        table = np.outer(np.arange(self.context), inverse_frequencies)
         return [angles(self.node, self.node.constant(each(table).astype(np.float32)), self.positions)
                 for each in (np.cos, np.sin)]
 

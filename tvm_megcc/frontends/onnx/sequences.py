@@ -292,8 +292,8 @@ def mapped(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope,
     sequences = importer.sequences
     body = next(each.g for each in proto.attribute if each.name == "body")
     rows = []
-    for turn in range(len(sequences.parts(node))):
-        given = [sequences.parts(node, index)[turn] if name in sequences else name
+    for item in range(len(sequences.parts(node))):
+        given = [sequences.parts(node, index)[item] if name in sequences else name
                  for index, name in enumerate(node.inputs)]
         names = [value.name for value in body.input]
         rows.append(importer.inlined(body, scope, opsets, dict(zip(names, given, strict=True))))

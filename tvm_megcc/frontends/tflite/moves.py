@@ -299,9 +299,10 @@ def _cut(node: Node, bit: int, begins, ends, steps, has, extent: Dim) -> tuple[t
 def reverse(node: Node) -> Results:
     value = node.value(0)
     axes = node.axes(1, len(value.order))
-    turned = [axis in axes for axis in range(len(value.order))]
-    return [sliced(node, value, [FAR if turn else 0 for turn in turned], [-FAR if turn else FAR for turn in turned],
-                   [-1 if turn else 1 for turn in turned])]
+    reversed_axes = [axis in axes for axis in range(len(value.order))]
+    return [sliced(node, value, [FAR if is_reversed else 0 for is_reversed in reversed_axes],
+                   [-FAR if is_reversed else FAR for is_reversed in reversed_axes],
+                   [-1 if is_reversed else 1 for is_reversed in reversed_axes])]
 
 
 @imports("REVERSE_SEQUENCE")

@@ -55,8 +55,8 @@ def _forms(grouped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     there are two entries."""
     first, second = grouped[..., 0], grouped[..., 1]
     plain = (np.abs(first + second) > MOST).any(axis=3)
-    turned = ((np.abs(first - second) > MOST) | (second == -128)).any(axis=3)
-    fails = np.stack([np.where(kind, turned, plain).any(axis=-1) for kind in np.array(_TURNED)])
+    inverted = ((np.abs(first - second) > MOST) | (second == -128)).any(axis=3)
+    fails = np.stack([np.where(kind, inverted, plain).any(axis=-1) for kind in np.array(_TURNED)])
     return fails.argmin(axis=0), fails.all(axis=0)
 
 
@@ -110,9 +110,9 @@ def pack_pmaddubsw_sums(array: np.ndarray, outputs_first: bool, zero: int, group
                      x_zero: int) -> np.ndarray:
     """Returns int32 [O]: the correction of sums for inverted bytes and the zero point of x."""
     grouped = _grouped(array, outputs_first, zero, groups, runs, lanes)
-    turned = np.where(_is_inverted(_forms(grouped)[0]), grouped[..., 1], 0).sum(axis=(1, 2, 4), dtype=np.int32)
+    inverted = np.where(_is_inverted(_forms(grouped)[0]), grouped[..., 1], 0).sum(axis=(1, 2, 4), dtype=np.int32)
     sums = pack_sums(array, outputs_first, zero, x_zero)
-    return sums + 255 * turned.reshape(groups, -1)[:, :sums.size // groups].reshape(-1)
+    return sums + 255 * inverted.reshape(groups, -1)[:, :sums.size // groups].reshape(-1)
 
 
 @packer("pmaddubsw_bias")

@@ -177,8 +177,8 @@ def group_query_attention(node: OnnxNode) -> tuple[str, ...]:
     (places,) = emit_broadcast(node, "add", (before, count_up(node, length, 1, length)))
     if node.attr("do_rotary", 0):
         positions = given(node, 9) or places
-        turn = [angles(node, node.inputs[index], positions) for index in (7, 8)]
-        q, k = (rotated(node, value, *turn, bool(node.attr("rotary_interleaved", 0))) for value in (q, k))
+        cos_sin = [angles(node, node.inputs[index], positions) for index in (7, 8)]
+        q, k = (rotated(node, value, *cos_sin, bool(node.attr("rotary_interleaved", 0))) for value in (q, k))
     k, v = (_append_to_past(node, given(node, index), value, before) for index, value in ((3, k), (4, v)))
     total = node.type_of(k).shape[2]
     masks = [given(node, 10)]

@@ -37,8 +37,8 @@ def dft_matrix(length: int, parts: int, inverse: bool, onesided: bool) -> np.nda
         weight = np.where((np.arange(half) == 0) | (2 * np.arange(half) == length), 1.0, 2.0)[:, None] / length
         return np.stack([weight * np.cos(angle), -weight * np.sin(angle)], 1).reshape(2 * half, length)
     columns = half if onesided else length
-    turns = np.outer(np.arange(length), np.arange(columns)) % length
-    angle = (2 if inverse else -2) * np.pi * turns / length
+    phases = np.outer(np.arange(length), np.arange(columns)) % length
+    angle = (2 if inverse else -2) * np.pi * phases / length
     scale = 1 / length if inverse else 1.0
     real, imaginary = scale * np.cos(angle), scale * np.sin(angle)
     rows = [np.stack([real, imaginary], -1), np.stack([-imaginary, real], -1)][:parts]
@@ -50,9 +50,9 @@ def run_time_matrix(node: OnnxNode, length: Dim, columns: Dim, dtype: str) -> st
     rows, lines = (node.emit("reshape", (ramp(node, extent, "int64"),), shape=shape)[0]
                    for extent, shape in ((length, (length, 1)), (columns, (1, columns))))
     extent = node.extent(length)
-    (turns,) = node.emit("mod", (*emit_broadcast(node, "mul", (rows, lines)), extent))
-    turns, extent = (cast_to(node, value, "float64")[0] for value in (turns, extent))
-    (angle,) = node.emit("mul", (*node.emit("div", (turns, extent)), node.constant(np.array(-2 * np.pi))))
+    (phases,) = node.emit("mod", (*emit_broadcast(node, "mul", (rows, lines)), extent))
+    phases, extent = (cast_to(node, value, "float64")[0] for value in (phases, extent))
+    (angle,) = node.emit("mul", (*node.emit("div", (phases, extent)), node.constant(np.array(-2 * np.pi))))
     parts = [node.emit("reshape", node.emit(part, (angle,)), shape=(length, columns, 1))[0] for part in ("cos", "sin")]
     (matrix,) = node.emit("reshape", node.emit("concat", parts, axis=2), shape=(length, columns * 2))
     return cast_to(node, matrix, dtype)[0]

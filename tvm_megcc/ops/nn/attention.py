@@ -164,19 +164,19 @@ def rotated(node: OnnxNode, x: str, cos: str, sin: str, interleaved: bool) -> st
     these cosines and sines [B, 1, S, pairs]."""
     *outer, width = node.type_of(x).shape
     pairs = node.type_of(cos).shape[3]
-    turned, *rest = parts(node, x, 3, (2 * pairs, width - 2 * pairs)) if 2 * pairs != width else [x]
+    rotary_part, *rest = parts(node, x, 3, (2 * pairs, width - 2 * pairs)) if 2 * pairs != width else [x]
     if interleaved:
-        (turned,) = node.emit("reshape", (turned,), shape=(*outer, pairs, 2))
-        a, b = (node.emit("reshape", (part,), shape=(*outer, pairs))[0] for part in parts(node, turned, 4, (1, 1)))
+        (rotary_part,) = node.emit("reshape", (rotary_part,), shape=(*outer, pairs, 2))
+        a, b = (node.emit("reshape", (part,), shape=(*outer, pairs))[0] for part in parts(node, rotary_part, 4, (1, 1)))
     else:
-        a, b = parts(node, turned, 3, (pairs, pairs))
+        a, b = parts(node, rotary_part, 3, (pairs, pairs))
     (first,) = node.emit("sub", (*node.emit("mul", (a, cos)), *node.emit("mul", (b, sin))))
     (second,) = node.emit("add", (*node.emit("mul", (a, sin)), *node.emit("mul", (b, cos))))
     if interleaved:
         pair = [node.emit("reshape", (part,), shape=(*outer, pairs, 1))[0] for part in (first, second)]
-        (turned,) = node.emit("concat", pair, axis=4)
-        (turned,) = node.emit("reshape", (turned,), shape=(*outer, 2 * pairs))
-        return node.emit("concat", (turned, *rest), axis=3)[0] if rest else turned
+        (rotary_part,) = node.emit("concat", pair, axis=4)
+        (rotary_part,) = node.emit("reshape", (rotary_part,), shape=(*outer, 2 * pairs))
+        return node.emit("concat", (rotary_part, *rest), axis=3)[0] if rest else rotary_part
     return node.emit("concat", (first, second, *rest), axis=3)[0]
 
 

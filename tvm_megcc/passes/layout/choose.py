@@ -99,8 +99,8 @@ def relayout_cost(type_: TensorType, source: Layout, wanted: Layout, context: Co
     type_ = likely_type(type_, 1)
     moved = type_.with_layout(source).stored + type_.with_layout(wanted).stored
     by_vectors = "nchwc" in (source.kind, wanted.kind) and type_.dtype == "float32"
-    turned = context.isa.interleaves and PLAIN in (source, wanted) and type_.shape[1] % context.isa.lanes == 0
-    vector = 1.0 if turned else 3.0
+    interleaved = context.isa.interleaves and PLAIN in (source, wanted) and type_.shape[1] % context.isa.lanes == 0
+    vector = 1.0 if interleaved else 3.0
     # Moving single float16 elements takes longer than a conversion to a type with vectors.
     element = 2.0 if type_.dtype == "float16" else 0.5
     guess = 200 + (vector * moved / max(context.isa.lanes, 1) if by_vectors else element * moved)

@@ -50,7 +50,7 @@ class _Weights:
     scale: np.ndarray
     zero: np.ndarray
     block: int
-    turned: bool
+    is_transposed: bool
 
     @staticmethod
     def of(edit: Editor, name: str) -> _Weights | None:
@@ -85,7 +85,7 @@ class _Weights:
 
     def along_rows(self, transposed: bool) -> bool:
         """Whether blocks are along the summed axis of a product with this right operand, transposed or not."""
-        return self.turned != transposed
+        return self.is_transposed != transposed
 
     def product(self, edit: Editor, op: Op) -> Op:
         """Returns the product with these weights as its right operand, as matmul_nbits."""

@@ -35,18 +35,18 @@ def lower_softmax(graph: Graph, context: Context) -> Graph:
             continue
         perm = [*range(len(shape))]
         perm[axis], perm[-1] = perm[-1], perm[axis]
-        turned = Attrs(perm=tuple(perm)) if axis != perm[axis] else None
+        transpose_attrs = Attrs(perm=tuple(perm)) if axis != perm[axis] else None
         powers = edit.constant(f"{op.outputs[0]}.powers", table(float(before.scale[0]), length))
         inverse = edit.constant(f"{op.outputs[0]}.inverse", np.float32(1) / after.scale)
         attrs, (y,) = Attrs(dtype=after.dtype, zero=int(after.zero[0])), op.outputs
         edit.replace(softmax)
-        if turned is None:
+        if transpose_attrs is None:
             edit.replace(op, Op("softmax_quantised", attrs, (source.inputs[0], powers, inverse), (y,),
                                 origin=softmax.origin))
             continue
-        x = edit.result(f"{y}.turned", "transpose", turned, source.inputs[:1])
+        x = edit.result(f"{y}.turned", "transpose", transpose_attrs, source.inputs[:1])
         line = edit.result(f"{y}.line", "softmax_quantised", attrs, (x, powers, inverse))
-        edit.replace(op, Op("transpose", turned, source.inputs[:1], (x,), origin=softmax.origin),
+        edit.replace(op, Op("transpose", transpose_attrs, source.inputs[:1], (x,), origin=softmax.origin),
                      Op("softmax_quantised", attrs, (x, powers, inverse), (line,), origin=softmax.origin),
-                     Op("transpose", turned, (line,), (y,), origin=softmax.origin))
+                     Op("transpose", transpose_attrs, (line,), (y,), origin=softmax.origin))
     return edit.finish()

@@ -281,8 +281,8 @@ class Streamer:
                 replace(flow, name=source, blank=zero), count))
         if key not in self._made:
             type_, axis, block = self.types[flow.name], flow.axis, flow.name
-            turned = type_.rank == 4 and axis >= 2 and type_.shape[0] == 1 and type_.shape[5 - axis] == 1
-            if turned:
+            is_transposed = type_.rank == 4 and axis >= 2 and type_.shape[0] == 1 and type_.shape[5 - axis] == 1
+            if is_transposed:
                 block, axis = self.result("transpose", Attrs(perm=_TO_LAST), (block,)), axis - 1
 
             # A long state holds everything that is read, and the next run reads its end. That saves a copy.
@@ -295,7 +295,7 @@ class Streamer:
 
             kept = _along(self.types[block], axis, extent if whole else count)
             both = self.state(kept, make, 2 if whole else 3, flow.blank)
-            self._made[key] = self.result("transpose", Attrs(perm=_TO_FIRST), (both,)) if turned else both
+            self._made[key] = self.result("transpose", Attrs(perm=_TO_FIRST), (both,)) if is_transposed else both
         return self._made[key]
 
     def delayed(self, flow: Flow, delay: int) -> Flow:

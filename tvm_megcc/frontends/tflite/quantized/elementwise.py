@@ -143,11 +143,11 @@ _COMPARISONS = {"EQUAL": ("equal", False), "NOT_EQUAL": ("equal", True), "LESS":
 @wide("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
 def raw_comparison(node: Node) -> Results:
     """Compares int16 numbers without rescaling, since LiteRT ignores their scales."""
-    kind, turned = _COMPARISONS[node.kind]
+    kind, is_negated = _COMPARISONS[node.kind]
 
     def make(names: list[str], order: Order) -> str:
         (found,) = emit_broadcast(node.spelled(), kind, names)
-        return node.emit("logical_not", found) if turned else found
+        return node.emit("logical_not", found) if is_negated else found
 
     return [node.in_common_order(node.values, make)]
 
@@ -156,7 +156,7 @@ def raw_comparison(node: Node) -> Results:
 @quantised(*_COMPARISONS)
 def comparison(node: Node) -> Results:
     """Compares both operands after rescaling them to multiples of 1 / 256."""
-    kind, turned = _COMPARISONS[node.kind]
+    kind, is_negated = _COMPARISONS[node.kind]
     terms = [requantize((X - zero(each)) * 2**8, fixed_point.multiplier(fixed_point.scale(each)))
              for each in (operand(node, 0), operand(node, 1))]
 
@@ -164,7 +164,7 @@ def comparison(node: Node) -> Results:
         wide = [emit_broadcast(node.spelled(), "elementwise", (name,), expr=term, dtype="int32")[0]
                 for name, term in zip(names, terms, strict=True)]
         (found,) = emit_broadcast(node.spelled(), kind, wide)
-        return node.emit("logical_not", found) if turned else found
+        return node.emit("logical_not", found) if is_negated else found
 
     return [node.in_common_order(node.values, make)]
 

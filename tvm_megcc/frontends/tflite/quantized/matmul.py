@@ -22,16 +22,16 @@ def batch_matmul(node: Node) -> Results:
     types = node.type(0).dtype, node.type(1).dtype, node.results[0].dtype
     if types[0] != "int16" or types[1] not in ("int8", "int16") or types[2] != "int16" or zero(b):
         raise Unsupported(f"a product of {types[0]} and {types[1]} in {types[2]} is not supported")
-    turned = {"trans_a": int(bool(node.option("AdjX"))), "trans_b": int(bool(node.option("AdjY")))}
+    transposed = {"trans_a": int(bool(node.option("AdjX"))), "trans_b": int(bool(node.option("AdjY")))}
     if node.type(0).rank < 2:
         raise ShapeError(f"{node.type(0)} is no matrix")
-    depth = node.type(0).shape[-2 if turned["trans_a"] else -1]
+    depth = node.type(0).shape[-2 if transposed["trans_a"] else -1]
     if not isinstance(depth, int) or depth >= _MOST:
         raise Unsupported(f"sums of {depth} products of 16 bits are not supported")
     total = None
     for left, upper in _bytes_of_int16(node, node.plain(0)):
         for right, more in _bytes_of_int16(node, node.plain(1)) if types[1] == "int16" else [(node.plain(1), 0)]:
-            sums = node.emit("matmul_integer", left, right, **turned, a_zero=0, b_zero=0)
+            sums = node.emit("matmul_integer", left, right, **transposed, a_zero=0, b_zero=0)
             part = node.compute(X * 2.0**(upper + more), node.emit("cast", sums, dtype="float64"))
             total = part if total is None else node.compute(X + arg(1), total, part)
     (factor,) = fixed_point.products(a, b, y, False)

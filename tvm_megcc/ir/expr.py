@@ -151,8 +151,8 @@ def _nearest_fused(x: np.ndarray, factor: np.ndarray, added: np.ndarray) -> np.n
     rounded, not the product. `added` is an integer, and the result less than 2^22."""
     product = x.astype(np.float32).astype(np.float64) * factor
     whole = np.floor(product)
-    left, behind = product - whole, whole + (added.astype(np.float64) - FUSED_ZERO)
-    return (behind + ((left > 0.5) | ((left == 0.5) & (behind % 2 == 1)))).astype(np.int32)
+    left, rounded_down = product - whole, whole + (added.astype(np.float64) - FUSED_ZERO)
+    return (rounded_down + ((left > 0.5) | ((left == 0.5) & (rounded_down % 2 == 1)))).astype(np.int32)
 
 
 def _nearest_odd(x: np.ndarray, moved: np.ndarray, factor: np.ndarray, added: np.ndarray) -> np.ndarray:

@@ -71,10 +71,10 @@ def operands(node: OnnxNode) -> Sequence[str]:
     if node.opset >= 7 or not node.attr("broadcast", 0) or node.attr("axis") is None:
         return node.inputs
     a, b = node.type(0), node.type(1)
-    behind = a.rank - axis_of(node.attr("axis"), a.rank) - b.rank
-    if behind < 0:
+    trailing = a.rank - axis_of(node.attr("axis"), a.rank) - b.rank
+    if trailing < 0:
         raise ShapeError(f"axes of {b} from axis {node.attr('axis')} of {a} on")
-    return node.inputs[0], *node.emit("reshape", node.inputs[1:2], shape=(*b.shape, *(1,) * behind))
+    return node.inputs[0], *node.emit("reshape", node.inputs[1:2], shape=(*b.shape, *(1,) * trailing))
 
 
 def emit_broadcast(node: OnnxNode, kind: str, inputs, **attrs) -> tuple[str, ...]:

@@ -102,5 +102,5 @@ class Editor:
     def finish(self) -> Graph:
         """Returns the edited graph in topological order, without unneeded operators."""
         places = zip(self._before, self._places, self._behind, strict=True)
-        ops = [op for before, place, behind in places for op in (*before, *place, *behind)]
+        ops = [op for before, place, after in places for op in (*before, *place, *after)]
         return prune(self.graph.with_(ops=toposort(ops, self.types), types=self.types, constants=self.constants))

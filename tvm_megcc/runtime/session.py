@@ -360,7 +360,7 @@ class Session:
                 given = f"{array.dtype}[{','.join(map(str, array.shape))}]"
                 advice = "; run_float takes floats" if port.quant and array.dtype.kind == "f" else ""
                 if port.filled:
-                    advice = f"; '{port.filled.past}' is {self._rows(port.filled.past)}, and the new ones come behind"
+                    advice = f"; '{port.filled.past}' is {self._rows(port.filled.past)}; new ones come after them"
                 raise ShapeError(f"{self.name} expects {port}, and was given {given}{advice}")
             arrays.append(array)
         return [self._padded(port, array, arrays) for port, array in zip(self.inputs, arrays, strict=True)]

@@ -296,9 +296,9 @@ class _Problem:
     def cost(self, layout: _Layout) -> tuple:
         """Returns the value to minimise: bytes after all regions, traffic after the first, after the second, the
         arena."""
-        behind = tuple(sum(b.traffic * b.bytes for b, offset in zip(self.buffers, layout.offsets, strict=True)
+        slow_traffic = tuple(sum(b.traffic * b.bytes for b, offset in zip(self.buffers, layout.offsets, strict=True)
                            if offset >= border) for border in self.borders)
-        return (*(max(layout.arena - border, 0) for border in self.borders[-1:]), *behind, layout.arena)
+        return (*(max(layout.arena - border, 0) for border in self.borders[-1:]), *slow_traffic, layout.arena)
 
     def sorted(self, key: Callable[[int], tuple]) -> list[int]:
         """Returns indices by a key; ties keep the order of the buffers, so that a plan is reproducible."""

@@ -199,8 +199,8 @@ def _erased(sequences: Sequences, node: Node) -> list[str]:
 
     def positions_of(at: str) -> str:
         rows = node.constant(np.arange(left))
-        (behind,) = node.emit("greater_equal", (rows, _from_front(node, at, len(parts))))
-        return node.emit("add", (rows, *node.emit("cast", (behind,), dtype="int64")))[0]
+        (is_after,) = node.emit("greater_equal", (rows, _from_front(node, at, len(parts))))
+        return node.emit("add", (rows, *node.emit("cast", (is_after,), dtype="int64")))[0]
     return [sequences.of(_picked(node, parts, 1, positions_of, left) if left else ())]
 
 

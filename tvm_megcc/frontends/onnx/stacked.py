@@ -89,8 +89,8 @@ def _erased(sequences: Sequences, node: Node, stack: str) -> list[str]:
         return [sequences.of_stack(emit_slice(node, stack, 0, 0, left))]
     rows = arange_along(node, left, 0, 1)
     at = _from_front(node, stack, 1)
-    (behind,) = node.emit("cast", node.emit("greater_equal", (rows, at)), dtype="int64")
-    (rows,) = node.emit("add", (rows, behind))
+    (is_after,) = node.emit("cast", node.emit("greater_equal", (rows, at)), dtype="int64")
+    (rows,) = node.emit("add", (rows, is_after))
     return [sequences.of_stack(_gathered(node, stack, _on_axis(node, rows, at, left)))]
 
 

@@ -249,7 +249,7 @@ class _Reader:
         start, size = buffer.Offset(), buffer.Size()
         if start > 1:  # the data of files beyond 2 GB follow the tables
             if start + size > len(self.data):
-                raise _Damaged("a constant lies behind its end")
+                raise _Damaged("a constant lies after its end")
             return np.frombuffer(self.data, np.uint8, size, start)
         return self.numbers(buffer, "Data", 1).view(np.uint8)
 

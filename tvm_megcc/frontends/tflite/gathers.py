@@ -25,16 +25,16 @@ def gather(node: Node) -> Results:
     batch += indices.rank if batch < 0 else 0
     if not 0 < batch <= min(axis, indices.rank):
         raise ShapeError(f"has {batch} axes of batches, indices {indices} and axis {axis}")
-    rank, behind = len(node.type(0).shape), indices.rank - batch
+    rank, index_rank = len(node.type(0).shape), indices.rank - batch
     between = range(batch, axis)  # axes between the batch and `axis`; in the result they precede the indices' axes
     x = node.in_order(node.value(0), (*range(batch), axis, *between, *range(axis + 1, rank)))
     points = node.emit("reshape", node.plain(1), shape=(*indices.shape, 1))
     found = node.emit("gather_nd", x, points, batch=batch)
     if not between:
         return [found]
-    own = range(batch, batch + behind)
+    own = range(batch, batch + index_rank)
     moved = range(own.stop, own.stop + len(between))
-    perm = (*range(batch), *moved, *own, *range(moved.stop, rank + behind - 1))
+    perm = (*range(batch), *moved, *own, *range(moved.stop, rank + index_rank - 1))
     return [node.emit("transpose", found, perm=perm)]
 
 

@@ -138,10 +138,10 @@ def _transposed(node: Node, x: str, shape: Sequence[Dim], strides: Sequence[int]
             raise MegccError(f"an extent of {node.type_of(x)}, {shape} or {node.type(1)} is not known")
         total = max((ceildiv(result, stride) - 1) * stride + kernel - result, 0)
         before = total // 2 if same else 0
-        behind = (extent - 1) * stride + kernel - before - result
+        after = (extent - 1) * stride + kernel - before - result
         pads.append(before)
-        ends.append(max(behind, 0))
-        added.append(max(-behind, 0))
+        ends.append(max(after, 0))
+        added.append(max(-after, 0))
     (y,) = node.onnx("ConvTranspose", x, w, bias, strides=list(strides), pads=[*pads, *ends], output_padding=added)
     return node.made(y, IMAGES[4])
 

@@ -69,8 +69,8 @@ def declared(found: Sequence[Slot], memory: str, size_text) -> tuple[list[str], 
         if before is None:
             start = f"({c_type} *){memory}"
         else:
-            behind = f"{before.users[0].name} + {size_text(before.size)}"
-            start = behind if before.dtype == slot.dtype else f"({c_type} *)({behind})"
+            after = f"{before.users[0].name} + {size_text(before.size)}"
+            start = after if before.dtype == slot.dtype else f"({c_type} *)({after})"
         lines.append(f"{c_type} *const {first} = {start};")
         lines += [f"{c_type} *const {user.name} = {first};" for user in slot.users[1:]]
         total = total + product((slot.size, DTYPES[slot.dtype].bytes))

@@ -23,8 +23,8 @@ class ResampleRuns(Kernel):
                 yield around(site, layout)
 
     def lower(self, site: Site) -> Lowered:
-        before, along, behind = split_at(site.x, site.attrs.axis)
-        extents = {"OUTER": before, "EXTENT": along, "OUT": site.y.shape[site.attrs.axis], "INNER": behind,
+        before, along, after = split_at(site.x, site.attrs.axis)
+        extents = {"OUTER": before, "EXTENT": along, "OUT": site.y.shape[site.attrs.axis], "INNER": after,
                    "TAPS": site.inputs[2].shape[1]}
         outer, extent, out, inner, taps = extent_symbols(*extents)
         return Lowered("resize/resample", Parameters(), extents,

@@ -224,11 +224,11 @@ def _append_to_past(node: OnnxNode, past: str, new: str, before: str) -> str:
         return put_rows(node, past, place, new, 2)
     (both,) = node.emit("concat", (past, new), axis=2)
     place = count_up(node, total)
-    (behind,) = emit_broadcast(node, "sub", (place, before))
-    (moved,) = emit_broadcast(node, "add", (behind, _number_of(node, room)))
+    (distance,) = emit_broadcast(node, "sub", (place, before))
+    (moved,) = emit_broadcast(node, "add", (distance, _number_of(node, room)))
     (new_ones,) = node.emit("logical_and", (
-        *emit_broadcast(node, "greater_equal", (behind, number(node, 0, "int32"))),
-        *emit_broadcast(node, "less", (behind, _number_of(node, length)))))
+        *emit_broadcast(node, "greater_equal", (distance, number(node, 0, "int32"))),
+        *emit_broadcast(node, "less", (distance, _number_of(node, length)))))
     (place,) = emit_broadcast(node, "where", (new_ones, moved, place))
     (place,) = emit_broadcast(node, "min", (place, _number_of(node, room + length - 1)))
     (place,) = node.emit("reshape", (place,), shape=(batch, 1, total))

@@ -203,8 +203,8 @@ def conv_transpose(node: OnnxNode) -> tuple[str, ...]:
     y = onnx_operator(node, "ConvTranspose", *operands, **attributes | {"pads": [0] * 2 * axes})
     zero, middle, end = (node.constant(np.array([place])) for place in (0, axes, 2 * axes))
     first = onnx_operator(node, "Slice", node.inputs[2], zero, middle)
-    behind = onnx_operator(node, "Slice", node.inputs[2], middle, end)
-    last = onnx_operator(node, "Sub", onnx_operator(node, "Shape", y, start=2), behind)
+    end_pads = onnx_operator(node, "Slice", node.inputs[2], middle, end)
+    last = onnx_operator(node, "Sub", onnx_operator(node, "Shape", y, start=2), end_pads)
     return (onnx_operator(node, "Slice", y, first, last, node.constant(np.arange(2, 2 + axes))),)
 
 

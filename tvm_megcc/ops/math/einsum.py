@@ -57,11 +57,11 @@ def _labels(node: OnnxNode) -> tuple[list[str], str]:
     inputs, widest = [], 0
     for index, term in enumerate(terms):
         rank = node.type(index).rank
-        behind = rank - len(term.replace("...", ""))
-        if behind < 0 or (behind and "..." not in term) or behind > len(_ELLIPSIS):
+        ellipsis_rank = rank - len(term.replace("...", ""))
+        if ellipsis_rank < 0 or (ellipsis_rank and "..." not in term) or ellipsis_rank > len(_ELLIPSIS):
             raise ShapeError(f"term '{term}' of equation '{equation}' for an operand of {rank} axes")
-        inputs.append(term.replace("...", _ELLIPSIS[:behind][::-1]))
-        widest = max(widest, behind)
+        inputs.append(term.replace("...", _ELLIPSIS[:ellipsis_rank][::-1]))
+        widest = max(widest, ellipsis_rank)
     if not arrow:
         once = sorted(label for label in set("".join(terms)) - {"."} if "".join(terms).count(label) == 1)
         right = "..." * ("..." in left) + "".join(once)

@@ -170,8 +170,8 @@ def _frames(node: OnnxNode, extent: Dim, length: Dim) -> str:
         return emit_broadcast(node, "add", (node.emit("reshape", (starts,), shape=(frames, 1))[0], along))[0]
     stated = node.stated(1)
     (step,) = node.emit("reshape", cast_to(node, node.inputs[1], "int64"), shape=())
-    first, behind = (node.extent(place) for place in (0, extent - length + 1))
-    frames = counted_steps(node, first, behind, step, extent) if stated is None else stated[1]
+    first, stop = (node.extent(place) for place in (0, extent - length + 1))
+    frames = counted_steps(node, first, stop, step, extent) if stated is None else stated[1]
     (starts,) = node.emit("mul", (ramp(node, frames, "int64"), step))
     (starts,) = node.emit("reshape", (starts,), shape=(frames, 1))
     return emit_broadcast(node, "add", (starts, along))[0]

@@ -111,8 +111,8 @@ class QuantizeBlocks(Operator):
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
-        behind = [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % attrs.multiple)]
-        blocks = np.pad(x, behind).reshape(*x.shape[:-1], -1, BLOCK)
+        padding = [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % attrs.multiple)]
+        blocks = np.pad(x, padding).reshape(*x.shape[:-1], -1, BLOCK)
         with np.errstate(all="ignore"):
             largest = np.abs(blocks).max(-1)
             known = np.isfinite(largest)
@@ -155,8 +155,8 @@ class MatMulNBitsInt8(Operator):
     @staticmethod
     def compute(attrs: Attrs, a, a_scale, a_sum, w, scale, offset=None, bias=None) -> tuple[np.ndarray, ...]:
         part, depth = min(attrs.block, BLOCK), a.shape[-1]
-        behind = (0, 0), (0, depth // attrs.block - scale.shape[1])
-        scale, offset = np.pad(scale, behind), None if offset is None else np.pad(offset, behind)
+        padding = (0, 0), (0, depth // attrs.block - scale.shape[1])
+        scale, offset = np.pad(scale, padding), None if offset is None else np.pad(offset, padding)
         numbers = np.zeros((len(w), depth), np.int64)
         numbers[:, :attrs.depth] = unpacked(w, attrs.bits, attrs.depth)
         if offset is None:

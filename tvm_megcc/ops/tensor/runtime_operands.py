@@ -57,8 +57,8 @@ def sliced_at_run_time(node: OnnxNode) -> str:
         ends = []
         for operand, otherwise, low in ((1, zero, zero), (2, extent, front)):
             index = chosen(operand, axis, otherwise)
-            (behind,) = node.emit("add", node.emit("max", (index, node.constant(np.array(-FAR)))) + (extent,))
-            (index,) = node.emit("where", (*node.emit("less", (index, zero)), behind, index))
+            (from_front,) = node.emit("add", node.emit("max", (index, node.constant(np.array(-FAR)))) + (extent,))
+            (index,) = node.emit("where", (*node.emit("less", (index, zero)), from_front, index))
             ends += node.emit("min", (*node.emit("max", (index, low)), high))
         start, end = ends
         count = counted_steps(node, start, end, step, type_.shape[axis])

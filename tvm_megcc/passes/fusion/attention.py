@@ -127,17 +127,17 @@ def _attention(edit: Editor, readers: dict[str, list[Op]], softmax: Op) -> _Foun
             or axis_of(softmax.attrs.axis, len(shape)) != len(shape) - 1:
         return None
     flat, rank = edit.types[scores.product.outputs[0]].shape, len(edit.types[scores.product.outputs[0]].shape)
-    behind, blind = [softmax], False
+    following, blind = [softmax], False
     for choice in _reader(edit, readers, softmax, "where"):
         blind = _is_for_the_blind(edit, softmax, choice, scores.added)
-        behind += [choice] if blind or _is_unmoved(edit, softmax, choice) else []
+        following += [choice] if blind or _is_unmoved(edit, softmax, choice) else []
     if guard := _guard(edit, readers, softmax):
-        blind, behind = True, [softmax, *guard]
+        blind, following = True, [softmax, *guard]
     if flat != shape:
-        behind += _reader(edit, readers, behind[-1], "reshape")
-    behind += _reader(edit, readers, behind[-1], "matmul")
-    last = behind[-1]
-    if last.kind != "matmul" or last.inputs[0] != behind[-2].outputs[0] or edit.types[last.inputs[0]].shape != flat \
+        following += _reader(edit, readers, following[-1], "reshape")
+    following += _reader(edit, readers, following[-1], "matmul")
+    last = following[-1]
+    if last.kind != "matmul" or last.inputs[0] != following[-2].outputs[0] or edit.types[last.inputs[0]].shape != flat \
             or not _plain(last) or not 2 <= rank <= 4:
         return None
     groups = _groups(flat, shape)
@@ -152,7 +152,7 @@ def _attention(edit: Editor, readers: dict[str, list[Op]], softmax: Op) -> _Foun
     transposed = _reader(edit, readers, last, "transpose") if groups == 1 else []
     if transposed and transposed[0].attrs.perm[-1] == rank - 1:
         axes, last = "".join(axes[axis] for axis in transposed[0].attrs.perm), transposed[0]
-        behind.append(last)
+        following.append(last)
     masks, causal = _simplified(edit, scores.added, shape if groups == 1 else ())
     mask = _mask_shape([edit.types[each.value].shape for each in masks], shape, flat, groups)
     if mask is None:
@@ -162,7 +162,7 @@ def _attention(edit: Editor, readers: dict[str, list[Op]], softmax: Op) -> _Foun
         return None
     attrs = Attrs(scale=scale, causal=causal, groups=groups, y_axes=axes, q_axes=q.axes, k_axes=k.axes, v_axes=v.axes,
                   q_at=q.at, k_at=k.at, v_at=v.at, shared=k.shared, seen=k.keys, blind=blind)
-    return _Found(attrs, (q.value, k.value, v.value), last, (*scores.ops, *behind, *q.ops, *k.ops, *v.ops), masks,
+    return _Found(attrs, (q.value, k.value, v.value), last, (*scores.ops, *following, *q.ops, *k.ops, *v.ops), masks,
                   (TensorType("float32", mask),) if masks else ())
 
 
@@ -328,10 +328,10 @@ def _kept(edit: Editor, op: Op, at: _Placed) -> _Placed | None:
         return None
     place, (narrow, single, wide, whole) = at.axes.index("n"), (
         edit.types[name].shape for name in (found[_X], found[_SINGLE], found[_WIDE], at.value))
-    front, heads, behind = narrow[:place], narrow[place:place + 1], narrow[place + 1:]
+    front, heads, following = narrow[:place], narrow[place:place + 1], narrow[place + 1:]
     shared = wide[place + 1] if len(wide) == len(narrow) + 1 else 0
-    if not isinstance(shared, int) or single != (*front, *heads, 1, *behind) \
-            or wide != (*front, *heads, shared, *behind) or whole != (*front, heads[0] * shared, *behind):
+    if not isinstance(shared, int) or single != (*front, *heads, 1, *following) \
+            or wide != (*front, *heads, shared, *following) or whole != (*front, heads[0] * shared, *following):
         return None
     return replace(at, value=found[_X], shared=shared)
 

@@ -148,7 +148,7 @@ class _Cutter:
             return None
         pieces = []
         for index, parts in enumerate(strips):
-            following = {part.op.outputs[0]: part.kept for behind in strips[index + 1:index + 2] for part in behind}
+            following = {part.op.outputs[0]: part.kept for strip in strips[index + 1:index + 2] for part in strip}
             piece = self._strip(parts, following, index)
             if not piece:
                 return None

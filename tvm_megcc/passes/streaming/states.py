@@ -17,9 +17,9 @@ def expanded(states: Mapping[str, str], inputs: Collection[str]) -> dict[str, st
     """Expands pairs with a "*" in both names, to one for each input that the second name matches."""
     found: dict[str, str] = {}
     for source, target in states.items():
-        before, _, behind = target.partition("*")
-        middles = [name[len(before):len(name) - len(behind)] for name in inputs
-                   if name.startswith(before) and name.endswith(behind) and len(name) >= len(target) - 1]
+        before, _, after = target.partition("*")
+        middles = [name[len(before):len(name) - len(after)] for name in inputs
+                   if name.startswith(before) and name.endswith(after) and len(name) >= len(target) - 1]
         if source.count("*") == target.count("*") == 1 and target not in inputs and middles:
             found |= {source.replace("*", middle): target.replace("*", middle) for middle in middles}
         else:

@@ -56,7 +56,7 @@ def measure(folder: str | Path, target: str | None = None, threads: int | None =
     load = time.perf_counter() - begin
     context = model.settings.context
     if prompt + tokens > context:
-        raise MegccError(f"{prompt} tokens of a prompt and {tokens} behind it are more than the context of {context}")
+        raise MegccError(f"{prompt} tokens of a prompt and {tokens} after it are more than the context of {context}")
     given = np.random.default_rng(0).integers(0, model.tokenizer.get_vocab_size(), prompt).tolist()
     _sequence(model, given[:model.settings.prompt], 1)
     times = [_sequence(model, given, tokens) for _ in range(repeats)]

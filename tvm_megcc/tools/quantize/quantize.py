@@ -338,8 +338,9 @@ def _rows(quantiser: _Quantiser, before: _Network, after: _Network, alone: Mappi
     made = {name for node in after.proto.graph.node for name in node.output}
     nodes = [node for node in quantiser.proto.graph.node if node.name in quantiser.layers]
     # The quantiser removes an activation that the quantised range includes; its result is then the layer's.
-    behind = {node.input[0]: node.output[0] for node in quantiser.proto.graph.node if node.op_type in ("Relu", "Clip")}
-    results = {node.name: node.output[0] if node.output[0] in made else behind.get(node.output[0], "")
+    activation_results = {node.input[0]: node.output[0] for node in quantiser.proto.graph.node
+                          if node.op_type in ("Relu", "Clip")}
+    results = {node.name: node.output[0] if node.output[0] in made else activation_results.get(node.output[0], "")
                for node in nodes}
     watched = {name: value for name, value in results.items() if value in made}
     there = [f"{value}{_REAL}" if f"{value}{_REAL}" in made else value for value in watched.values()]

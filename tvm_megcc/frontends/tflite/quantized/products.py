@@ -134,9 +134,9 @@ def spread(node: Node, fill: int) -> tuple[str, np.ndarray, dict]:
             raise Unsupported(f"a result of {shape}, which is not known, is not supported")
         total = max((-(-wanted // stride) - 1) * stride + kernel - wanted, 0)
         before = kernel - 1 - (total // 2 if attrs["auto_pad"] == "SAME_UPPER" else 0)
-        behind = wanted - ends[axis] - before + kernel - 1
-        pads[axis] = max(before, 0), max(behind, 0)
-        starts[axis], ends[axis] = max(-before, 0), ends[axis] + min(behind, 0)
+        after = wanted - ends[axis] - before + kernel - 1
+        pads[axis] = max(before, 0), max(after, 0)
+        starts[axis], ends[axis] = max(-before, 0), ends[axis] + min(after, 0)
         if ends[axis] <= starts[axis] or pads.max() >= 2**20:
             raise ShapeError(f"a result of {shape} for {node.type(2)}")
     rows = node.type_of(value).shape

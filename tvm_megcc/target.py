@@ -296,6 +296,8 @@ TARGETS = {target.name: target for target in (
               "-mcpu=cortex-m33", "-mfpu=fpv5-sp-d16"),
     _cortex_m("cortex-m55", "cortex_m55", "Cortex-M55 microcontrollers (Helium)", "-mcpu=cortex-m55",
               "-mfpu=auto"),
+    _cortex_m("cortex-m52", "cortex_m55", "Cortex-M52 microcontrollers (Helium)", "-march=armv8.1-m.main+mve.fp+fp.dp",
+              "-mfpu=auto"),
     _cortex_m("cortex-m85", "cortex_m55", "Cortex-M85 microcontrollers (Helium)", "-march=armv8.1-m.main+mve.fp+fp.dp",
               "-mfpu=auto"),
     _riscv32("riscv32", "imc", "ilp32"),
@@ -315,8 +317,9 @@ _CALLED = tuple((re.compile(pattern), name) for pattern, name in (
     (r"rv32.*", "riscv32"), (r"wasm.*|web.*", "wasm32-simd128"), (r"(cortex-?)?m(0|0\+|1)", "cortex-m0plus"),
     (r"(cortex-?)?m3", "cortex-m3"), (r"(cortex-?)?m4.*", "cortex-m4"), (r"(cortex-?)?m7.*", "cortex-m7"),
     (r"(cortex-?)?m3[35]p?", "cortex-m33"), (r"(cortex-?)?m55.*|helium|mve", "cortex-m55"),
-    (r"(cortex-?)?m85.*", "cortex-m85"), (r"stm32[fgl]0.*|rp2040|pico|samd21.*", "cortex-m0plus"),
-    (r"stm32(f1|f2|l1).*", "cortex-m3"), (r"stm32(f3|f4|g4|l4).*|nrf52.*|samd51.*", "cortex-m4"),
+    (r"(cortex-?)?m52.*", "cortex-m52"), (r"(cortex-?)?m85.*", "cortex-m85"),
+    (r"stm32[fgl]0.*|rp2040|pico|samd21.*", "cortex-m0plus"), (r"stm32(f1|f2|l1).*", "cortex-m3"),
+    (r"stm32(f3|f4|g4|l4).*|nrf52.*|samd51.*", "cortex-m4"),
     (r"stm32[fh]7.*|teensy.*", "cortex-m7"), (r"stm32[hlu]5.*|nrf53.*|nrf91.*|rp2350|pico2", "cortex-m33"),
     (r"esp32.*|esp8266|avr.*|(cortex-?)?m\d+|portable|generic|any", "c")))
 

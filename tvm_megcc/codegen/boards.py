@@ -49,6 +49,7 @@ _BOARDS = {
                         ("mbed_giga", "mbed_opta", "mbed_portenta", "stm32")),
     "cortex-m33": Boards("mps2/an521/cpu0", ("CPU_CORTEX_M33",), ("Cortex-M33",), ("ststm32", "nucleo_l552ze_q"),
                          ("renesas_portenta", "rp2040", "silabs", "stm32")),
+    "cortex-m52": Boards(kconfig=("CPU_CORTEX_M52 && FPU",), cores=("Cortex-M52",)),
     "cortex-m55": Boards("mps3/corstone300/an547", ("CPU_CORTEX_M55 && FPU",), ("Cortex-M55",)),
     "cortex-m85": Boards(kconfig=("CPU_CORTEX_M85 && FPU",), cores=("Cortex-M85",)),
     "riscv32": _C3,

@@ -48,8 +48,9 @@ class Board:
 _VIRT = Board("virt", 0x80000000, 0x80000000, 0x80400000, 0x80800000, options=("-bios", "none"),
               libraries=("-nostdlib", "-lgcc"))
 _AN505 = Board("mps2-an505", 0x10000000, 0x10000000, 0x38000000, 0x80000000)
-#: The board of each target. A Cortex-M3 runs the code of a Cortex-M0+, and a Cortex-M33 that of a
-#: Cortex-M23, neither of which qemu 7.2 knows.
+_AN547 = Board("mps3-an547", 0, 0x01000000, 0x21000000, 0x60000000, {"flash": 2 << 20})
+#: The board of each target. A Cortex-M3 runs the code of a Cortex-M0+, a Cortex-M33 that of a Cortex-M23, and a
+#: Cortex-M55 those of a Cortex-M52 and of a Cortex-M85, none of which qemu 7.2 knows.
 BOARDS = {
     "cortex-m0plus": Board("mps2-an385"),
     "cortex-m3": Board("mps2-an385"),
@@ -58,8 +59,9 @@ BOARDS = {
     "cortex-m4-soft": Board("mps2-an386"),
     "cortex-m7": Board("mps2-an500", other=0x60000000),
     "cortex-m33": _AN505,
-    "cortex-m55": Board("mps3-an547", 0, 0x01000000, 0x21000000, 0x60000000, {"flash": 2 << 20}),
-    "cortex-m85": Board("mps3-an547", 0, 0x01000000, 0x21000000, 0x60000000, {"flash": 2 << 20}),
+    "cortex-m55": _AN547,
+    "cortex-m52": _AN547,
+    "cortex-m85": _AN547,
     "riscv32": _VIRT,
     "riscv32-f": _VIRT,
 }

@@ -12,6 +12,7 @@ import pytest
 from tests.tflite_files import Quantized, written
 from tests.tflite_networks import Network
 from tvm_megcc import api, paths
+from tvm_megcc.codegen.boards import boards_of
 from tvm_megcc.compiler import compile_graph
 from tvm_megcc.errors import MissingTool
 from tvm_megcc.frontends.tflite import import_tflite
@@ -26,6 +27,13 @@ BARE = [name for name, target in TARGETS.items() if target.bare_metal]
 
 def test_every_microcontroller_has_a_board():
     assert set(firmware.BOARDS) == set(BARE)
+
+
+def test_packages_are_for_this_core_and_no_other():
+    """Without a row of its own a target would be for any CPU."""
+    for name in BARE:
+        boards = boards_of([TARGETS[name]])
+        assert boards.kconfig and (boards.cores or TARGETS[name].machine != "thumb"), name
 
 
 class Separable(Network):

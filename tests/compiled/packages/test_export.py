@@ -281,9 +281,12 @@ def test_what_is_said_of_the_cpu(folders, tmp_path):
     assert b"architectures=*\n" in c["arduino"]["library.properties"]
     assert b"depends" not in c["zephyr"]["zephyr/Kconfig"]
     assert b"<url></url>" in c["cmsis-pack"]["tvm_megcc.digits.pdsc"]
-    m55, riscv = (tvm_megcc.compile(DIGITS, target).save(tmp_path / target, embed=True)
-                  for target in ("cortex-m55", "riscv32"))
+    m52, m55, riscv = (tvm_megcc.compile(DIGITS, target).save(tmp_path / target, embed=True)
+                       for target in ("cortex-m52", "cortex-m55", "riscv32"))
     assert b"CONFIG_FPU=y" in package.package(m55, "zephyr")["samples/digits/prj.conf"]
+    versions = {folder.name: ElementTree.fromstring(package.package(folder, "cmsis-pack")["tvm_megcc.digits.pdsc"])
+                .get("schemaVersion") for folder in (m52, m55)}
+    assert versions == {"cortex-m52": "1.7.31", "cortex-m55": "1.7.7"}
     sample = package.package(riscv, "zephyr")["samples/digits/sample.yaml"]
     assert b"filter: CONFIG_RISCV and not CONFIG_64BIT\n" in sample
     assert b"board = esp32-c3-devkitm-1" in package.package(riscv, "platformio")["examples/digits/platformio.ini"]

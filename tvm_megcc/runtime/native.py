@@ -253,15 +253,15 @@ class NativeSession(Session):
             self._run(inputs)
         return [{**call, "seconds": seconds[call["instruction"]]} for call in self.calls]
 
-    def trace(self, inputs: Given) -> list[bytes]:
-        results: list[bytes] = []
-        observer = _OBSERVER(lambda index, address, size: results.append(ctypes.string_at(address, size)))
+    def trace(self, inputs: Given) -> list[bytes | None]:
+        results: dict[int, bytes] = {}
+        observer = _OBSERVER(lambda index, address, size: results.update({index: ctypes.string_at(address, size)}))
         program = next(p for p in container.read(self._container.data).programs
                        if p.isa == self.target.isa.code)
         first_outputs = [instruction.inputs for instruction in program.instructions]
         with self._watched(None, observer, (ctypes.c_uint32 * max(len(first_outputs), 1))(*first_outputs)):
             self._run(inputs)
-        return results
+        return [results.get(call["instruction"]) for call in self.calls]
 
     @contextmanager
     def _watched(self, seconds, observer, operand):

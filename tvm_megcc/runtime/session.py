@@ -266,8 +266,9 @@ class Session:
         """
         raise MegccError(f"there is no profile of {self.target} in an emulator: it would not be that of the CPU")
 
-    def trace(self, inputs: Given) -> list[bytes]:
-        """Runs once and returns the first result of each kernel call, as bytes in the call's layout.
+    def trace(self, inputs: Given) -> list[bytes | None]:
+        """Runs once and returns the first result of each of `calls`, as bytes in the call's layout: of a call in a loop
+        the last one, and None of a call that did not run, such as those of a branch that was not taken.
 
         Args:
             inputs: as `run` takes them.

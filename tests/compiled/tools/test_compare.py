@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 import tvm_megcc
-from tests.onnx_models import model, node, saved
+from tests.onnx_models import graph_proto, model, node, saved
 from tvm_megcc import paths
 from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.errors import InternalError
@@ -40,6 +40,50 @@ def network(tmp_path, monkeypatch):
 def test_layers_at_some_shape(count: int, capsys):
     command = ["compare", "net.onnx", "--layers", "--reference", "numpy", "--shape", f"words=({count})"]
     assert main([*command, *RANGES]) == 0
+    text = capsys.readouterr().out
+    assert "no layer differs" in text and " product: max error" in text
+
+
+def test_layers_around_a_loop(capsys):
+    """A call in the loop runs several times; those before and after it keep their own results."""
+    body = graph_proto([node("Add", "v v", "twice"), node("Identity", "go", "on")],
+                       {"i": ("int64", []), "go": ("bool", []), "v": [4, 3]}, {"on": ("bool", []), "twice": [4, 3]})
+    nodes = [node("Sqrt", "x", "begin"), node("Loop", "count  begin", "looped", body=body),
+             node("MatMul", "looped w", "product"), node("Softmax", "product", "y")]
+    saved(model(nodes, {"x": [4, 3], "count": ("int64", [])}, {"y": [4, 5]},
+                {"w": np.linspace(-1, 1, 15, dtype=np.float32).reshape(3, 5)}), "loop.onnx")
+    np.savez("in.npz", x=np.arange(12, dtype=np.float32).reshape(4, 3) / 99, count=np.int64(3))
+    assert main(["compare", "loop.onnx", "--layers", "--reference", "numpy", "--inputs", "in.npz", "--target",
+                 "c"]) == 0
+    text = capsys.readouterr().out
+    assert "no layer differs" in text and " begin: max error" in text and " product: max error" in text
+
+
+@pytest.mark.parametrize("above", [True, False])
+def test_layers_around_a_branch(above: bool, capsys):
+    """Calls of the branch that is not taken have no result."""
+    branches = {f"{name}_branch": graph_proto([node(kind, "begin", f"{name}_h"), node(kind, f"{name}_h", name)], [],
+                                              {name: [4, 3]}) for name, kind in (("then", "Exp"), ("else", "Neg"))}
+    nodes = [node("Sqrt", "x", "begin"), node("If", "above", "chosen", **branches),
+             node("MatMul", "chosen w", "product"), node("Softmax", "product", "y")]
+    saved(model(nodes, {"x": [4, 3], "above": ("bool", [])}, {"y": [4, 5]},
+                {"w": np.linspace(-1, 1, 15, dtype=np.float32).reshape(3, 5)}), "branch.onnx")
+    np.savez("in.npz", x=np.arange(12, dtype=np.float32).reshape(4, 3), above=np.bool_(above))
+    assert main(["compare", "branch.onnx", "--layers", "--reference", "numpy", "--inputs", "in.npz", "--target",
+                 "c"]) == 0
+    text = capsys.readouterr().out
+    assert "no layer differs" in text and " begin: max error" in text and " product: max error" in text
+
+
+def test_layers_of_shapes_that_the_run_finds(capsys):
+    nodes = [node("NonZero", "x", "places"), node("Transpose", "places", "rows", perm=[1, 0]),
+             node("Cast", "rows", "floats", to=1), node("MatMul", "floats w", "product"),
+             node("Softmax", "product", "y")]
+    saved(model(nodes, {"x": [4, 3]}, {"y": ["n", 5]},
+                {"w": np.linspace(-1, 1, 10, dtype=np.float32).reshape(2, 5)}), "places.onnx")
+    np.savez("in.npz", x=np.arange(12, dtype=np.float32).reshape(4, 3) % 4)
+    assert main(["compare", "places.onnx", "--layers", "--reference", "numpy", "--inputs", "in.npz", "--target",
+                 "c"]) == 0
     text = capsys.readouterr().out
     assert "no layer differs" in text and " product: max error" in text
 

@@ -17,14 +17,16 @@ NAVIGATION = (
                 "docs/from-tflite-micro", "docs/from-stm32cube-ai", "docs/from-microtvm", "docs/packages",
                 "docs/updates", "docs/web", "docs/rust", "docs/go", "docs/mobile", "docs/windows", "docs/limitations",
                 "docs/onnx-tests")),
-    ("Trust", ("docs/errors", "docs/reproducible", "docs/half", "docs/seven-machines", "docs/threat-model")),
+    ("Trust", ("docs/errors", "docs/reproducible", "docs/half", "docs/seven-machines", "docs/threat-model",
+               "SECURITY")),
     ("Speed", ("docs/performance", "docs/kernels", "docs/tuning")),
     ("Notebooks", tuple(f"tutorials/{name}" for name in (
         "01_compile_and_run", "02_from_c", "03_inside_tvm", "04_add_an_operator", "05_a_faster_kernel",
         "06_changing_shapes", "07_relay", "08_quantise", "09_bring_your_own_codegen",
         "10_microcontroller_from_tvm"))),
     ("Work on it", ("ARCHITECTURE", "docs/design", "docs/adding-an-operator", "docs/extern", "docs/porting",
-                    "docs/debugging", "docs/coverage", "docs/glossary", "CONTRIBUTING", "CHANGELOG")),
+                    "docs/debugging", "docs/coverage", "docs/glossary", "CONTRIBUTING", "CODE_OF_CONDUCT",
+                    "docs/versioning", "CHANGELOG")),
 )
 
 project = "tvm_megcc"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ import pytest
 import tvm_megcc
 from tests.rows_graphs import Bytes
 from tvm_megcc import paths
+from tvm_megcc.cli import main as command
 from tvm_megcc.compiler import compile_graph
 from tvm_megcc.runtime.build import c_sources
 from tvm_megcc.target import TARGETS
@@ -99,6 +101,31 @@ def test_clang_cl_has_all_levels(folders, cl):
         for source in all_of(folder):
             done = said([*cl, "/W3", "/WX", "-fsyntax-only", "/c", source], folder)
             assert not done.returncode, f"{source}\n{done.stderr}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["", "cpp"])
+def test_clang_cl_fuses_no_product_and_sum(system, tmp_path):
+    """CMake for clang-cl, which takes options of clang with /clang: only, and passes over others with a warning."""
+    tools = {name: shutil.which(name) for name in ("cmake", "clang", "llvm-rc", "llvm-mt")}
+    if missing := [name for name, path in tools.items() if not path]:
+        pytest.skip(f"no {missing[0]} on this machine")
+    folder = tmp_path / "folder"
+    way = ["export", "--for", system] if system else ["compile"]
+    assert command([*way, "-q", str(DIGITS), "--target", "x86-64-v3", "-o", str(folder)]) == 0
+    clang_cl = tmp_path / "clang-cl"
+    clang_cl.symlink_to(tools["clang"])
+    made = said(["cmake", "-S", folder, "-B", "made", "-G", "Unix Makefiles", "-DCMAKE_SYSTEM_NAME=Windows",
+                 f"-DCMAKE_C_COMPILER={clang_cl}", f"-DCMAKE_CXX_COMPILER={clang_cl}", "-DCMAKE_C_COMPILER_WORKS=1",
+                 "-DCMAKE_CXX_COMPILER_WORKS=1", "-DCMAKE_C_COMPILE_FEATURES=c_std_99",
+                 "-DCMAKE_CXX_COMPILE_FEATURES=cxx_std_17", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
+                 f"-DCMAKE_MT={tools['llvm-mt']}", f"-DCMAKE_RC_COMPILER={tools['llvm-rc']}",
+                 "-DCMAKE_C_FLAGS=--target=x86_64-pc-windows-msvc",
+                 "-DCMAKE_CXX_FLAGS=--target=x86_64-pc-windows-msvc"], tmp_path)
+    assert not made.returncode, made.stderr
+    rows = json.loads((tmp_path / "made" / "compile_commands.json").read_text())
+    kernels = [row["command"].split() for row in rows if "/kernels/" in row["file"] or "__" in Path(row["file"]).name]
+    assert kernels and all("/clang:-ffp-contract=off" in row and "-ffp-contract=off" not in row for row in kernels)
 
 
 @pytest.mark.long

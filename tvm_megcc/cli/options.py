@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ..codegen.packages.systems import SYSTEMS
 from ..deprecated import FLAGS
 from ..options import ACTIVATIONS, MEMORY, CompileOptions, each_option
 from ..version import VERSION
@@ -17,11 +18,6 @@ from . import verbs as run
 
 if TYPE_CHECKING:
     _Verbs = argparse._SubParsersAction["_Verb"]
-
-#: Systems that `megcc export` writes packages for. They are repeated here because importing codegen/packages/base.py,
-#: which describes them, takes longer than printing the help.
-SYSTEMS = ("zephyr", "esp-idf", "arduino", "platformio", "cmsis-pack", "stm32cube", "cmake", "mlperf-tiny",
-           "rust", "cpp", "go", "android", "swift", "npm", "wheel", "tvm-ffi")
 
 
 class _Verb(argparse.ArgumentParser):

@@ -244,7 +244,7 @@ def export_(args: argparse.Namespace) -> int:
     if args.output:
         folders.refuse_precious(Path(args.output), [args.path])
     with _progress(args, f"compiling {args.path}"):
-        args.target = args.target or packages.TARGETS.get(args.system)
+        args.target = args.target or packages.default_target(args.system)
         folder = source.folder_of(args.path, args, embed=not args.beside and packages.embedding(
             args.system, args.weights), name=args.name)
         report = packages.export(folder, args.system, args.output, version=args.package_version, url=args.url,

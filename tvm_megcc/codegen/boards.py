@@ -57,9 +57,6 @@ _BOARDS = {
     "c": Boards("qemu_cortex_m3", platformio=("espressif32", "esp32dev")),
 }
 
-#: Systems that support only some CPUs -> the targets that these run.
-ONLY = {"esp-idf": ("riscv32", "riscv32-f", "c")}
-
 
 def boards_of(targets: Sequence[Target]) -> Boards:
     """Returns the boards that suit any of these targets; boards are those of the first that has one."""

@@ -10,11 +10,9 @@ import pytest
 from tests.onnx_models import model, node, saved
 from tvm_megcc import paths
 from tvm_megcc.cli import main
-from tvm_megcc.cli.options import SYSTEMS
+from tvm_megcc.codegen.packages.systems import SYSTEMS
 
 DIGITS = paths.examples() / "digits.onnx"
-#: Packages that are built while they are written.
-BUILT = ("npm", "wheel", "tvm-ffi")
 #: How words of a README begin that are of the user's project, of the system or of what the commands make.
 OTHERS = ("build/", "libraries/", "components/", "lib/", "Middlewares/", "jniLibs/", "build.gradle", "api/",
           "benchmark/api", "proguard-android-optimize.txt", "libtvm_ffi.so", "$", "digits.xcframework",
@@ -71,8 +69,8 @@ def test_what_the_readme_of_a_compiled_folder_names_is_there(tmp_path):
     assert len(named(readme)) > 10 and missing(readme, made) == []
 
 
-@pytest.mark.parametrize("system", [pytest.param(name, marks=pytest.mark.slow) if name in BUILT else name
-                                    for name in SYSTEMS])
+@pytest.mark.parametrize("system", [pytest.param(name, marks=pytest.mark.slow) if row.built else name
+                                    for name, row in SYSTEMS.items()])
 def test_what_a_readme_names_is_there(system, tmp_path):
     path = DIGITS
     if system == "mlperf-tiny":

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packages a generated folder for a build system or language. All packages have the same layout of sources. The files
 of each system are the templates in `templates/export/<system>/`, which get `context` of `package`; a test in
-tests/compiled/packages/test_export.py builds the example as the system would. Another system needs its templates, rows
-in `SYSTEMS` here, in `SYSTEMS` of cli/options.py and in `TARGETS` of tools/export/packages.py, and a section of
-docs/packages.md.
+tests/compiled/packages/test_export.py builds the example as the system would. Another system needs its templates, a row
+in `SYSTEMS` of systems.py, and one in docs/packages.md.
 
 The sources have one include folder, `src`, and need no flags: what a microcontroller leaves out of the runtime is in
 `src/megcc_config.h`. So they also build where flags cannot be given, as in an Arduino library.
@@ -26,13 +25,12 @@ from ...foreign import c_name, printable
 from ...ir.types import DTYPES
 from ...target import TARGETS, Target
 from ...version import VERSION
-from ..boards import ONLY, boards_of
+from ..boards import boards_of
 from ..c_source.render import environment
 from ..machines import profile
 from ..manifest import read_manifest
 from ..quantised import Quantisation
 from .languages import (
-    LANGUAGES,
     Memory,
     check_bounds,
     go_module,
@@ -44,27 +42,11 @@ from .languages import (
     words,
 )
 from .mobile import abis, check_parameters, slices
+from .systems import SYSTEMS
 
-#: Build systems, and what `megcc export` writes for them.
-SYSTEMS = {
-    "zephyr": "a Zephyr module with a sample",
-    "esp-idf": "an ESP-IDF component with an example",
-    "arduino": "an Arduino library with an example sketch",
-    "platformio": "a PlatformIO library with an example project",
-    "cmsis-pack": "a CMSIS-Pack",
-    "stm32cube": "a folder for Middlewares/Third_Party of an STM32Cube project",
-    "cmake": "a CMake project with a toolchain file and presets",
-    "mlperf-tiny": "the functions that the harness of MLPerf Tiny calls",
-    **LANGUAGES,
-}
 #: Files of the runtime that need an operating system, or that verify separate containers.
 _LEFT_OUT = {"runtime/src/pool.c", "runtime/src/host.c", "runtime/signed/megcc_signed.c",
              "runtime/signed/megcc_signed.h"}
-#: Systems that need the model as C text -> the reason, for messages.
-TEXT_ONLY = {"go": "cgo neither copies nor watches", "swift": "Swift's package manager does not find",
-             "cmsis-pack": "compilers other than gcc and clang do not find"}
-#: Systems in which several packages of a program share one runtime.
-SHARED = {"rust", "cpp"}
 #: The header that all sources include first, and the line in it after which the configuration is included.
 _FIRST, _AFTER = "runtime/include/megcc_kernel.h", "#define MEGCC_KERNEL_H\n"
 #: The path of the configuration, and the line that includes it.
@@ -158,11 +140,11 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
                "macro": c_name(name).upper(), "version": version, "generator": f"tvm_megcc {VERSION}",
                "models": [model_view(row) for row in models], "model": model_view(models[0]), "targets": targets,
                "target": targets[0], "sources": sorted(sources),
-               "profile": [flag[2:] for flag in profile(models, embedded=True, shared=system in SHARED)],
+               "profile": [flag[2:] for flag in profile(models, embedded=True, shared=SYSTEMS[system].shares)],
                "folders": sorted({str(PurePosixPath(path).parent) for path in sources if path.endswith(".c")}),
                "boards": boards_of(targets), "helium": any(target.isa.helium for target in targets),
                "web": web, "url": bool(url)}
-    if system in LANGUAGES:
+    if SYSTEMS[system].language:
         context |= _language(folder, models, sources, system)
     if system == "go":
         context["module"] = go_module(name, web[1].rstrip("/") if url else "")
@@ -185,7 +167,7 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
 
 def package_name(name: str, system: str) -> str:
     """Checks a package's name, from which file names and identifiers of C and Kconfig are made, and returns it."""
-    if system in LANGUAGES and name in words(system):
+    if SYSTEMS[system].language and name in words(system):
         raise MegccError(f"'{name}' is no name of a package, but a word of the language: give another with --name")
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,199}", name, re.ASCII):
         raise MegccError(f"'{printable(name)}' is no name of a package: small letters, digits and '_', a letter first")
@@ -209,13 +191,13 @@ def package_address(url: str) -> tuple[str, str]:
 
 def _targets(folder: Path, manifest: dict, system: str) -> list[Target]:
     targets = [TARGETS[name] for name in manifest["models"][0]["targets"]]
-    if system in LANGUAGES:
+    if SYSTEMS[system].hosted:
         return targets
-    if system in ONLY:
-        fitting = [target for target in targets if target.name in ONLY[system]]
+    if only := SYSTEMS[system].only:
+        fitting = [target for target in targets if target.name in only]
         if not fitting:
             raise MegccError(f"{folder} is for {', '.join(map(str, targets))}, none of which {system} has: compile the "
-                             f"model again, with --target {' or '.join(ONLY[system])} (any of its CPUs)")
+                             f"model again, with --target {' or '.join(only)} (any of its CPUs)")
         return fitting
     fitting = [target for target in targets if target.bare_metal or target.machine == "any"]
     if not fitting:
@@ -263,10 +245,11 @@ def _sources(folder: Path, manifest: dict, system: str) -> dict[str, bytes]:
             raise MegccError(f"{folder} has its model in a file, {model['name']}.megcc, and a package of {system} has "
                              "it in the code: compile it again with --weights text")
         check_bounds(model)
-        if system in TEXT_ONLY and f"{model['name']}_data.c" in manifest["files"] and any(
+        reason = SYSTEMS[system].text_only
+        if reason and f"{model['name']}_data.c" in manifest["files"] and any(
                 name.startswith(f"{model['name']}_data") and name.endswith(".bin") for name in manifest["files"]):
             raise MegccError(f"{folder} has its model in a file that the assembler takes in, which "
-                             f"{TEXT_ONLY[system]}: compile it again with --weights text")
+                             f"{reason}: compile it again with --weights text")
     for name in manifest["files"]:
         if name.endswith((".c", ".h", ".bin")) and name != "main.c" and name not in _LEFT_OUT:
             try:

@@ -14,14 +14,6 @@ from ...errors import MegccError
 from ...foreign import identifier, printable
 from ...ir.types import DTYPES
 
-#: Languages -> what `megcc export` writes for them.
-LANGUAGES = {
-    "rust": "a Rust crate, no_std and without dependencies",
-    "cpp": "a C++17 header with the C sources and CMake",
-    "go": "a Go package, with cgo",
-    "android": "a Java class with the C sources, and CMake presets for the NDK",
-    "swift": "a Swift package, with a script that makes an XCFramework",
-}
 #: Reserved words of any of the languages, which are avoided in all.
 WORDS = set("""abstract alignas alignof and and_eq as asm async atomic auto await become bitand bitor bool box break
     case catch char class compl concept const constexpr const_cast continue crate decltype default delete do double dyn

@@ -9,31 +9,24 @@ from ... import folders
 from ...codegen.embedding import AUTO, TEXT
 from ...codegen.manifest import read_manifest
 from ...codegen.packages import base as sources
+from ...codegen.packages.systems import SYSTEMS
 from ...errors import MegccError, refused_by_system
 from ...target import machine
 from . import npm, tvm_ffi, wheel
 
-#: Systems whose packages contain compiled code -> what `megcc export` writes for them.
-BUILT = {"npm": "an ES module with the network in WebAssembly",
-         "wheel": "a Python package with the network compiled in",
-         "tvm-ffi": "a library of functions for TVM's FFI"}
-SYSTEMS = {**sources.SYSTEMS, **BUILT}
-#: The default target of a system; portable C if the system supports many CPUs.
-TARGETS = {"zephyr": "c", "esp-idf": "c", "arduino": "c", "platformio": "c", "cmake": "c", "cmsis-pack": "cortex-m4",
-           "stm32cube": "cortex-m4", "mlperf-tiny": "cortex-m4",
-           "npm": "wasm32-simd128", "rust": "x86-64-v3,arm64,c", "cpp": "x86-64-v3,arm64,c",
-           "go": "x86-64-v3,arm64,c", "android": "arm64,arm64-v82,armv7,x86-64",
-           "swift": "arm64,arm64-v82,x86-64,x86-64-v3", "wheel": wheel.TARGETS_OF.get(machine(), "native"),
-           "tvm-ffi": wheel.TARGETS_OF.get(machine(), "native")}
-#: Systems whose packages have the weights in a separate file.
-BESIDE = {"wheel"}
+
+def default_target(system: str) -> str:
+    """Returns the targets that a model is compiled for where none is given; portable C if the system supports many
+    CPUs."""
+    return SYSTEMS[system].target or wheel.TARGETS_OF.get(machine(), "native")
 
 
 def embedding(system: str, asked: str | None) -> bool | str:
     """Returns how a model for the system is embedded (`codegen.bundle`), by default or as asked for."""
-    if system in BESIDE:
+    row = SYSTEMS[system]
+    if row.beside:
         return False
-    return asked or (TEXT if system in (*sources.TEXT_ONLY, "npm", "mlperf-tiny") else AUTO)
+    return asked or (TEXT if row.text or row.text_only else AUTO)
 
 
 def export(folder: Path, system: str, output: str | Path | None, version: str = "1.0.0", url: str = "",
@@ -64,7 +57,7 @@ def export(folder: Path, system: str, output: str | Path | None, version: str = 
     place = output.resolve().name
     if system == "npm":
         files = npm.package(folder, name, version, url, cc, place=place)
-    elif system in BUILT:
+    elif SYSTEMS[system].built:
         files = {"wheel": wheel, "tvm-ffi": tvm_ffi}[system].package(folder, name, version, cc)
     else:
         files = sources.package(folder, system, version, url, name, place)
@@ -74,7 +67,7 @@ def export(folder: Path, system: str, output: str | Path | None, version: str = 
         folders.replace(output, files, keep="build")
     except OSError as error:
         raise refused_by_system(error, f"{output} cannot be written") from None
-    return {"package": str(output), "system": system, "what": SYSTEMS[system], "version": version,
+    return {"package": str(output), "system": system, "what": SYSTEMS[system].what, "version": version,
             "files": len(files), "bytes": sum(map(len, files.values()))}
 
 

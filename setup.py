@@ -9,7 +9,8 @@ from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
-DATA = ("c_runtime/include", "c_runtime/src", "c_runtime/signed", "c_runtime/tools", "c_runtime/ports", "schema")
+DATA = ("c_runtime/include", "c_runtime/src", "c_runtime/signed", "c_runtime/lm", "c_runtime/tools",
+        "c_runtime/ports", "schema")
 
 
 class BuildWithData(build_py):

@@ -11,7 +11,7 @@ import pytest
 from tvm_megcc.errors import MegccError
 from tvm_megcc.tools.lm.model import _rendered
 from tvm_megcc.tools.lm.sampling import Sampling, choose
-from tvm_megcc.tools.lm.tokenizer import SPLITS, tokenizer_of
+from tvm_megcc.tools.lm.tokenizer import SPLITS, Vocabulary, tokenizer_of
 
 TEXTS = ["", "Hello world", "  two  spaces\n\nand lines", "1234 and 5.6", "naïve café, 日本語 🙂", "it's we'll DON'T",
          "<|end|>a<|end|>", "\x00\x7f\ttab", "ﬀ e\u0301"]
@@ -37,27 +37,31 @@ def sentence_piece(**others) -> dict:
             "tokenizer.ggml.token_type": types, "tokenizer.ggml.unknown_token_id": 0, **others}
 
 
+def made(metadata: dict):
+    return tokenizer_of(Vocabulary.of(metadata))
+
+
 @pytest.mark.parametrize("split", [*SPLITS, "smollm"])
 @pytest.mark.parametrize("text", TEXTS)
 def test_bytes_come_back(split, text):
-    made = tokenizer_of(byte_level(split))
-    assert made.decode(made.encode(text).ids, skip_special_tokens=False) == text
+    built = made(byte_level(split))
+    assert built.decode(built.encode(text).ids, skip_special_tokens=False) == text
 
 
 def test_pairs_are_merged_within_parts():
     """Digits are parts of their own, or of three, or one part."""
-    assert tokenizer_of(byte_level()).encode("hello 123").tokens == ["hello", "Ġ", "123"]
-    assert tokenizer_of(byte_level("llama-bpe")).encode("hello 1234").tokens == ["hello", "Ġ", "123", "4"]
-    assert tokenizer_of(byte_level("qwen2")).encode("hello 123").tokens == ["hello", "Ġ", "1", "2", "3"]
-    assert tokenizer_of(byte_level("smollm")).encode("hello 123").tokens == ["hello", "Ġ", "1", "2", "3"]
-    assert tokenizer_of(byte_level()).encode("<|end|>he").tokens == ["<|end|>", "he"]
+    assert made(byte_level()).encode("hello 123").tokens == ["hello", "Ġ", "123"]
+    assert made(byte_level("llama-bpe")).encode("hello 1234").tokens == ["hello", "Ġ", "123", "4"]
+    assert made(byte_level("qwen2")).encode("hello 123").tokens == ["hello", "Ġ", "1", "2", "3"]
+    assert made(byte_level("smollm")).encode("hello 123").tokens == ["hello", "Ġ", "1", "2", "3"]
+    assert made(byte_level()).encode("<|end|>he").tokens == ["<|end|>", "he"]
 
 
 def test_the_best_pair_first():
-    made = tokenizer_of(sentence_piece())
-    assert made.encode("ab ab").tokens == ["▁ab", "▁ab"]
-    assert made.encode("é").tokens == ["▁", "<0xC3>", "<0xA9>"] and made.decode(made.encode("é a").ids) == "é a"
-    assert tokenizer_of(sentence_piece(**{"tokenizer.ggml.add_space_prefix": False})).encode("ab").tokens == ["ab"]
+    built = made(sentence_piece())
+    assert built.encode("ab ab").tokens == ["▁ab", "▁ab"]
+    assert built.encode("é").tokens == ["▁", "<0xC3>", "<0xA9>"] and built.decode(built.encode("é a").ids) == "é a"
+    assert made(sentence_piece(**{"tokenizer.ggml.add_space_prefix": False})).encode("ab").tokens == ["ab"]
 
 
 @pytest.mark.parametrize("change, reason", [
@@ -72,7 +76,7 @@ def test_the_best_pair_first():
 ])
 def test_metadata_without_a_tokenizer(change, reason):
     with pytest.raises(MegccError) as raised:
-        tokenizer_of(byte_level(**change))
+        made(byte_level(**change))
     assert reason in str(raised.value)
 
 

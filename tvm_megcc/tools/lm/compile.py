@@ -17,7 +17,7 @@ from ...frontends.gguf.importer import CONTEXT
 from ...frontends.gguf.transformer import LENGTH, PAST
 from ...options import CompileOptions
 from .model import SETTINGS, TOKENIZER, Settings
-from .tokenizer import tokenizer_of
+from .tokenizer import Vocabulary, tokenizer_of
 
 #: The default of the most new tokens in a run.
 PROMPT = 64
@@ -50,7 +50,8 @@ def compile_model(path: str | Path, output: str | Path = "", target: str = "nati
     prompt = prompt or min(PROMPT, context)
     if not 1 <= prompt <= context:
         raise MegccError(f"--prompt {prompt} is no number of tokens from 1 to {context}, the context")
-    tokenizer = tokenizer_of(file.metadata)
+    vocabulary = Vocabulary.of(file.metadata)
+    tokenizer = tokenizer_of(vocabulary)
     settings = _settings(file.metadata, context, prompt)
     lengths = f"{LENGTH}=1" + f",2..{prompt}" * (prompt > 1)
     artifact = api.compile(path, target, options, name=Path(path).stem, dims=lengths, bounds={PAST: context})

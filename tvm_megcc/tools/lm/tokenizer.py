@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the tokenizer of a GGUF file with the package tokenizers."""
+"""Reads the vocabulary of a GGUF file, and builds its tokenizer with the package tokenizers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,33 +24,94 @@ SPLITS = {
     "qwen2": _APOSTROPHES + _WORDS + r"\p{N}" + _REST,
 }
 #: Pre-tokenizers that are GPT-2's with single digits.
-_SINGLE_DIGITS = ("smollm", "refact", "starcoder", "command-r")
+SINGLE_DIGITS = ("smollm", "refact", "starcoder", "command-r")
+#: Pre-tokenizers after which a word that is a token needs no merges.
+WHOLE_WORDS = ("llama-bpe",)
 _CONTROL, _USER_DEFINED = 3, 4
 
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokens of a model, and how a text becomes tokens.
 
-def tokenizer_of(metadata: Mapping[str, object]) -> Tokenizer:
-    """Returns the tokenizer that a file's metadata describe.
+    pieces: whether tokens are SentencePiece's; otherwise they are bytes in the alphabet of GPT-2.
+    split: the pre-tokenizer's name in the file; "" for pieces.
+    tokens: texts; of equal ones the last is used.
+    pairs: those that are merged, in this order.
+    special: tokens that are found in a text before anything else, and whether each is a control token.
+    unknown: the token of a character that is none; -1 for bytes.
+    prefix: whether a text begins with a space that is not shown.
+    """
+
+    pieces: bool
+    split: str
+    tokens: tuple[str, ...]
+    pairs: tuple[tuple[str, str], ...]
+    special: tuple[tuple[str, bool], ...]
+    unknown: int = -1
+    prefix: bool = False
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, object]) -> Vocabulary:
+        """Reads a GGUF file's metadata.
+
+        Raises:
+            MegccError: if they describe no tokenizer, or a kind that is not supported.
+        """
+        tokens = _list(metadata, "tokens", str)
+        kind = metadata.get("tokenizer.ggml.model")
+        if kind not in ("gpt2", "llama"):
+            raise MegccError(f"the tokenizer is {quoted(kind)}; gpt2 and llama are supported")
+        made = cls._of_bytes(tokens, metadata) if kind == "gpt2" else cls._of_pieces(tokens, metadata)
+        types = list(zip(tokens, _list(metadata, "token_type", int), strict=False))
+        return replace(made, special=tuple(
+            (token, which == _CONTROL) for which in (_CONTROL, _USER_DEFINED)
+            for token, type_ in types if type_ == which and token))
+
+    @classmethod
+    def _of_bytes(cls, tokens: Sequence[str], metadata: Mapping[str, object]) -> Vocabulary:
+        split = metadata.get("tokenizer.ggml.pre", "default")
+        pairs, known = [tuple(pair.split(" ", 1)) for pair in _list(metadata, "merges", str)], set(tokens)
+        if any(len(pair) != 2 or pair[0] not in known or pair[1] not in known or "".join(pair) not in known
+               for pair in pairs):
+            raise MegccError("tokenizer.ggml.merges has pairs that are no tokens")
+        if split not in SPLITS and split not in SINGLE_DIGITS:
+            raise MegccError(f"the tokenizer splits texts as {quoted(split)}; "
+                             f"{', '.join([*SPLITS, *SINGLE_DIGITS])} are supported")
+        return cls(False, str(split), tuple(tokens), tuple(pairs), ())
+
+    @classmethod
+    def _of_pieces(cls, tokens: Sequence[str], metadata: Mapping[str, object]) -> Vocabulary:
+        """Among all pairs that form a token, the one with the best score is merged first."""
+        number = {token: index for index, token in enumerate(tokens)}
+        pairs = [(-score, number[token[:at]], number[token[at:]], token[:at], token[at:])
+                 for token, score in zip(tokens, _list(metadata, "scores", float), strict=False)
+                 for at in range(1, len(token)) if token[:at] in number and token[at:] in number]
+        unknown = metadata.get("tokenizer.ggml.unknown_token_id", 0)
+        return cls(True, "", tuple(tokens), tuple(pair[3:] for pair in sorted(pairs)), (),
+                   unknown if isinstance(unknown, int) and 0 <= unknown < len(tokens) else 0,
+                   bool(metadata.get("tokenizer.ggml.add_space_prefix", True)))
+
+
+def tokenizer_of(vocabulary: Vocabulary) -> Tokenizer:
+    """Returns the tokenizer of the package tokenizers."""
+    tokenizers = required()
+    made = _of_pieces(vocabulary) if vocabulary.pieces else _of_bytes(vocabulary)
+    made.add_special_tokens([tokenizers.AddedToken(token, special=special, normalized=False)
+                             for token, special in vocabulary.special])
+    return made
+
+
+def required():
+    """Returns the package tokenizers.
 
     Raises:
-        MegccError: if they describe none, or a kind that is not supported.
+        MissingTool: if it is not installed.
     """
     try:
         import tokenizers
     except ImportError:
         raise MissingTool("language models need the package tokenizers: pip install 'tvm_megcc[llm]'") from None
-    tokens = _list(metadata, "tokens", str)
-    kind = metadata.get("tokenizer.ggml.model")
-    if kind == "gpt2":
-        made = _byte_level(tokens, metadata)
-    elif kind == "llama":
-        made = _sentence_piece(tokens, metadata)
-    else:
-        raise MegccError(f"the tokenizer is {quoted(kind)}; gpt2 and llama are supported")
-    types = _list(metadata, "token_type", int)
-    for which, special in ((_CONTROL, True), (_USER_DEFINED, False)):
-        made.add_special_tokens([tokenizers.AddedToken(token, special=special, normalized=False)
-                                 for token, type_ in zip(tokens, types, strict=False) if type_ == which and token])
-    return made
+    return tokenizers
 
 
 def _list(metadata: Mapping[str, object], name: str, kind: type) -> list[Any]:
@@ -66,48 +128,34 @@ def _list(metadata: Mapping[str, object], name: str, kind: type) -> list[Any]:
         else items
 
 
-def _byte_level(tokens: Sequence[str], metadata: Mapping[str, object]) -> Tokenizer:
-    """Returns a byte-level BPE tokenizer, as GPT-2's."""
+def _of_bytes(vocabulary: Vocabulary) -> Tokenizer:
+    """Byte-level BPE, as GPT-2's."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
-    split = metadata.get("tokenizer.ggml.pre", "default")
-    pairs = [tuple(pair.split(" ", 1)) for pair in _list(metadata, "merges", str)]
-    vocabulary = {token: number for number, token in enumerate(tokens)}
-    if any(len(pair) != 2 or pair[0] not in vocabulary or pair[1] not in vocabulary or "".join(pair) not in vocabulary
-           for pair in pairs):
-        raise MegccError("tokenizer.ggml.merges has pairs that are no tokens")
-    made = Tokenizer(models.BPE(vocabulary, pairs, ignore_merges=split == "llama-bpe"))
-    whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    if split in _SINGLE_DIGITS:
-        made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), whole])
-    elif SPLITS.get(str(split)):
+    split = vocabulary.split
+    made = Tokenizer(models.BPE({token: number for number, token in enumerate(vocabulary.tokens)},
+                                list(vocabulary.pairs), ignore_merges=split in WHOLE_WORDS))
+    if split in SINGLE_DIGITS:
         made.pre_tokenizer = pre_tokenizers.Sequence([
-            pre_tokenizers.Split(Regex(SPLITS[str(split)]), "isolated"),
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
+    elif SPLITS[split]:
+        made.pre_tokenizer = pre_tokenizers.Sequence([
+            pre_tokenizers.Split(Regex(SPLITS[split]), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-    elif split in SPLITS:
-        made.pre_tokenizer = whole
     else:
-        raise MegccError(f"the tokenizer splits texts as {quoted(split)}; "
-                         f"{', '.join([*SPLITS, *_SINGLE_DIGITS])} are supported")
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     made.decoder = decoders.ByteLevel()
     return made
 
 
-def _sentence_piece(tokens: Sequence[str], metadata: Mapping[str, object]) -> Tokenizer:
-    """Returns SentencePiece's BPE: among all pairs that form a token, the one with the best score is merged first.
-    Characters without a token become bytes."""
+def _of_pieces(vocabulary: Vocabulary) -> Tokenizer:
+    """SentencePiece's BPE. Characters without a token become bytes."""
     from tokenizers import Tokenizer, decoders, models, normalizers
 
-    scores = _list(metadata, "scores", float)
-    vocabulary = {token: number for number, token in enumerate(tokens)}
-    pairs = [(-score, vocabulary[token[:at]], vocabulary[token[at:]], token[:at], token[at:])
-             for token, score in zip(tokens, scores, strict=False) for at in range(1, len(token))
-             if token[:at] in vocabulary and token[at:] in vocabulary]
-    unknown = metadata.get("tokenizer.ggml.unknown_token_id", 0)
-    unknown = tokens[unknown] if isinstance(unknown, int) and 0 <= unknown < len(tokens) else tokens[0]
-    made = Tokenizer(models.BPE(vocabulary, [pair[3:] for pair in sorted(pairs)], unk_token=unknown, fuse_unk=True,
-                                byte_fallback=True))
-    prefix = bool(metadata.get("tokenizer.ggml.add_space_prefix", True))
+    tokens, prefix = vocabulary.tokens, vocabulary.prefix
+    made = Tokenizer(models.BPE({token: number for number, token in enumerate(tokens)}, list(vocabulary.pairs),
+                                unk_token=tokens[vocabulary.unknown], fuse_unk=True, byte_fallback=True))
     made.normalizer = normalizers.Sequence([normalizers.Prepend("▁")] * prefix + [normalizers.Replace(" ", "▁")])
     made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
                                      + [decoders.Strip(" ", 1, 0)] * prefix)

@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Byte pair encoding. A text is cut at special tokens, these parts into words, and in each word the neighbours that
+ * were merged first in training are merged, the leftmost ones of several, until no two neighbours are a merge.
+ */
+#include "megcc_tokenizer.h"
+
+/* --- characters ------------------------------------------------------------------------------------------------ */
+
+/* Classes of characters, the bits of `class_`. NUMERIC is what splits of single digits take for one. */
+enum { LETTER = 1, NUMBER = 2, SPACE = 4, NUMERIC = 8 };
+enum { REPLACEMENT = 0xfffd, LOWER_LINE = 0x2581 /* SentencePiece's space */ };
+
+/* The number of bytes of a character that begins with this one; 0: none does. */
+static uint32_t character_bytes(uint8_t byte)
+{
+    return byte < 0x80u ? 1u : byte < 0xc2u ? 0u : byte < 0xe0u ? 2u : byte < 0xf0u ? 3u : byte < 0xf5u ? 4u : 0u;
+}
+
+/* Whether a byte may follow `before`, `count` bytes of a character that are right so far. */
+static int32_t continues(const uint8_t *before, uint32_t count, uint8_t byte)
+{
+    const uint8_t lead = before[0];
+    uint8_t low = 0x80, high = 0xbf;
+    if (count == 1u) { /* neither longer forms than needed, nor surrogates, nor more than U+10FFFF */
+        low = lead == 0xe0u ? 0xa0u : lead == 0xf0u ? 0x90u : 0x80u;
+        high = lead == 0xedu ? 0x9fu : lead == 0xf4u ? 0x8fu : 0xbfu;
+    }
+    return byte >= low && byte <= high;
+}
+
+/* The character at a place, which moves behind it. */
+static uint32_t character(const uint8_t *text, size_t *at, size_t end)
+{
+    const uint8_t *begin = text + *at;
+    const uint32_t count = character_bytes(*begin);
+    uint32_t code = count < 2u ? *begin : *begin & (0xffu >> (count + 1u));
+    for (uint32_t i = 1; i < count; i++) {
+        if (i >= end - *at || !continues(begin, i, begin[i])) {
+            *at += 1;
+            return REPLACEMENT;
+        }
+        code = code << 6 | (begin[i] & 0x3fu);
+    }
+    *at += count ? count : 1u;
+    return count ? code : REPLACEMENT;
+}
+
+/* The class of the character at a place, which moves behind it. */
+static uint32_t class_at(const megcc_tokenizer *t, const uint8_t *text, size_t *at, size_t end)
+{
+    const uint32_t code = character(text, at, end);
+    uint32_t low = 0, high = t->classes; /* class_[low] is the last that is not above, since the first one is of 0 */
+    while (high - low > 1u) {
+        const uint32_t middle = (low + high) / 2u;
+        if (t->class_[middle] >> 4 <= code)
+            low = middle;
+        else
+            high = middle;
+    }
+    return t->class_[low] & 15u;
+}
+
+/* --- words ----------------------------------------------------------------------------------------------------- */
+
+/* Where the characters of a class end, at most so many; `class` 0 is what is neither letter nor number nor space. */
+static size_t run_end(const megcc_tokenizer *t, const uint8_t *text, size_t at, size_t end, uint32_t class_,
+                      size_t most)
+{
+    for (size_t next = at; at < end && most > 0u; at = next, most--)
+        if ((class_at(t, text, &next, end) & (LETTER | NUMBER | SPACE)) != class_)
+            break;
+    return at;
+}
+
+/* The bytes of 's 't 're 've 'm 'll 'd at a place, or 0. any_case: with capital letters too, and U+017F for s. */
+static size_t contraction(const uint8_t *text, size_t size, int32_t any_case)
+{
+    if (size < 2u || text[0] != '\'')
+        return 0;
+    const uint8_t ignored = any_case ? 0x20u : 0u, first = text[1] | ignored;
+    if (first == 's' || first == 't' || first == 'm' || first == 'd')
+        return 2;
+    if (size < 3u)
+        return 0;
+    if (any_case && text[1] == 0xc5u && text[2] == 0xbfu)
+        return 3;
+    const uint8_t second = text[2] | ignored;
+    return (first == 'r' && second == 'e') || (first == 'v' && second == 'e') || (first == 'l' && second == 'l') ? 3
+                                                                                                                 : 0;
+}
+
+/* \s+(?!\S)|\s+ : spaces without the last one if something follows, except if there is no other one. */
+static size_t spaces_end(const megcc_tokenizer *t, const uint8_t *text, size_t at, size_t end)
+{
+    const size_t stop = run_end(t, text, at, end, SPACE, SIZE_MAX);
+    size_t last = at;
+    for (size_t next = at; next < stop; class_at(t, text, &next, end))
+        last = next;
+    return stop < end && last > at ? last : stop;
+}
+
+/* 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
+static size_t word_of_gpt2(const megcc_tokenizer *t, const uint8_t *text, size_t at, size_t end)
+{
+    const size_t contracted = contraction(text + at, end - at, 0);
+    if (contracted)
+        return at + contracted;
+    size_t begin = at + (text[at] == ' ' && at + 1u < end), next = begin;
+    const uint32_t class_ = class_at(t, text, &next, end) & (LETTER | NUMBER | SPACE);
+    return class_ == SPACE ? spaces_end(t, text, at, end) : run_end(t, text, begin, end, class_, SIZE_MAX);
+}
+
+static int32_t is_line_end(uint8_t byte)
+{
+    return byte == '\r' || byte == '\n';
+}
+
+/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ */
+static size_t word_of_llama3(const megcc_tokenizer *t, const uint8_t *text, size_t at, size_t end, size_t digits)
+{
+    const size_t contracted = contraction(text + at, end - at, 1);
+    if (contracted)
+        return at + contracted;
+    size_t next = at;
+    const uint32_t class_ = class_at(t, text, &next, end) & (LETTER | NUMBER | SPACE);
+    if (class_ == NUMBER)
+        return run_end(t, text, at, end, NUMBER, digits);
+    if (!is_line_end(text[at])) {
+        const size_t begin = class_ == LETTER ? at : next, stop = run_end(t, text, begin, end, LETTER, SIZE_MAX);
+        if (stop > begin)
+            return stop;
+    }
+    const size_t begin = text[at] == ' ' ? next : at;
+    size_t stop = run_end(t, text, begin, end, 0, SIZE_MAX);
+    if (stop > begin) {
+        while (stop < end && is_line_end(text[stop]))
+            stop++;
+        return stop;
+    }
+    stop = run_end(t, text, at, end, SPACE, SIZE_MAX);
+    while (stop > at && !is_line_end(text[stop - 1u]))
+        stop--;
+    return stop > at ? stop : spaces_end(t, text, at, end);
+}
+
+/* --- tables ---------------------------------------------------------------------------------------------------- */
+
+static uint32_t number(const megcc_tokenizer *t, const void *table, uint32_t index)
+{
+    return t->wide ? ((const uint32_t *)table)[index] : ((const uint16_t *)table)[index];
+}
+
+/* The merge of two tokens, or MEGCC_NO_TOKEN. */
+static uint32_t merge_of(const megcc_tokenizer *t, uint32_t left, uint32_t right)
+{
+    uint32_t low = t->first[left], high = t->first[left + 1u];
+    while (low < high) {
+        const uint32_t middle = (low + high) / 2u, found = number(t, t->right, middle);
+        if (found == right)
+            return middle;
+        if (found < right)
+            low = middle + 1u;
+        else
+            high = middle;
+    }
+    return MEGCC_NO_TOKEN;
+}
+
+/* Entry `index` of a list of texts that are sorted: of `list`, or of the special tokens if that is NULL. */
+static const uint8_t *entry(const megcc_tokenizer *t, const uint32_t *list, uint32_t index, size_t *size)
+{
+    const uint32_t text = list ? list[index] : t->tokens + index;
+    *size = t->text[text + 1u] - t->text[text];
+    return t->bytes + t->text[text];
+}
+
+/* The first entry from `low` on whose byte at `depth` is not below; all are longer than that. */
+static uint32_t lower_bound(const megcc_tokenizer *t, const uint32_t *list, uint32_t low, uint32_t high, size_t depth,
+                            uint32_t byte)
+{
+    while (low < high) {
+        const uint32_t middle = (low + high) / 2u;
+        size_t size;
+        if (entry(t, list, middle, &size)[depth] < byte)
+            low = middle + 1u;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The bytes of the longest entry that a text begins with, or 0; `found` is its index. */
+static size_t longest(const megcc_tokenizer *t, const uint32_t *list, uint32_t count, const uint8_t *text, size_t size,
+                      uint32_t *found)
+{
+    uint32_t low = 0, high = count;
+    size_t best = 0;
+    for (size_t depth = 0; low < high; depth++) { /* entries in [low, high) begin with `depth` bytes of the text */
+        size_t length;
+        entry(t, list, low, &length);
+        if (length == depth) {
+            best = depth;
+            *found = low++;
+        }
+        if (depth == size)
+            break;
+        low = lower_bound(t, list, low, high, depth, text[depth]);
+        high = lower_bound(t, list, low, high, depth, text[depth] + 1u);
+    }
+    return best;
+}
+
+/* --- merging --------------------------------------------------------------------------------------------------- */
+
+/* Tokens that are written, and the word at hand: a list of `count` symbols, of which some are linked by `next` and
+ * `before`. rank: of the merge of a symbol and the next one. tree: a tournament; node k has the best symbol below its
+ * nodes 2k and 2k + 1, of which node count + i is symbol i. */
+typedef struct encoder {
+    const megcc_tokenizer *t;
+    uint32_t *tokens;
+    int32_t room, written;
+    uint32_t *token, *next, *before, *rank, *tree;
+    uint32_t most, count;
+    int32_t full;
+} encoder;
+
+static void put(encoder *e, uint32_t token)
+{
+    if (e->written < e->room)
+        e->tokens[e->written] = token;
+    e->written++;
+}
+
+static void symbol(encoder *e, uint32_t token)
+{
+    if (e->count == e->most)
+        e->full = 1;
+    else
+        e->token[e->count++] = token;
+}
+
+static void play(encoder *e, uint32_t node)
+{
+    const uint32_t a = 2u * node, b = a + 1u;
+    const uint32_t left = a < e->count ? e->tree[a] : a - e->count, right = b < e->count ? e->tree[b] : b - e->count;
+    const uint32_t x = e->rank[left], y = e->rank[right];
+    e->tree[node] = x < y || (x == y && left < right) ? left : right;
+}
+
+/* Looks up the merge of a symbol and the next one. */
+static void rate(encoder *e, uint32_t at)
+{
+    const uint32_t next = e->next[at];
+    const uint32_t merge = next < e->count ? merge_of(e->t, e->token[at], e->token[next]) : MEGCC_NO_TOKEN;
+    e->rank[at] = merge == MEGCC_NO_TOKEN ? merge : number(e->t, e->t->rank, merge);
+}
+
+static void replay(encoder *e, uint32_t at)
+{
+    for (uint32_t node = (at + e->count) / 2u; node > 0u; node /= 2u)
+        play(e, node);
+}
+
+/* Merges the symbols, and writes what is left. */
+static void merge_word(encoder *e)
+{
+    const uint32_t count = e->count;
+    for (uint32_t i = 0; i < count; i++) {
+        e->next[i] = i + 1u;
+        e->before[i] = i - 1u; /* of the first one none: a large number */
+        rate(e, i);
+    }
+    for (uint32_t node = count; node-- > 1u;)
+        play(e, node);
+    while (count > 1u && e->rank[e->tree[1]] != MEGCC_NO_TOKEN) {
+        const uint32_t at = e->tree[1], gone = e->next[at], next = e->next[gone], before = e->before[at];
+        e->token[at] = number(e->t, e->t->merged, merge_of(e->t, e->token[at], e->token[gone]));
+        e->next[at] = next;
+        if (next < count)
+            e->before[next] = at;
+        e->rank[gone] = MEGCC_NO_TOKEN;
+        replay(e, gone);
+        rate(e, at);
+        replay(e, at);
+        if (before < count) {
+            rate(e, before);
+            replay(e, before);
+        }
+    }
+    for (uint32_t i = 0; i < count; i = e->next[i])
+        put(e, e->token[i]);
+    e->count = 0;
+}
+
+/* --- encoding -------------------------------------------------------------------------------------------------- */
+
+static void encode_bytes(encoder *e, const uint8_t *text, size_t size)
+{
+    uint32_t index;
+    if (e->t->words && longest(e->t, e->t->word, e->t->words, text, size, &index) == size) {
+        put(e, e->t->word[index]); /* Llama 3: whole words need no merges */
+        return;
+    }
+    for (size_t i = 0; i < size; i++)
+        if (e->t->byte[text[i]] != MEGCC_NO_TOKEN)
+            symbol(e, e->t->byte[text[i]]);
+    merge_word(e);
+}
+
+/* Where a part ends that is one digit, or has none. */
+static size_t part_end(const megcc_tokenizer *t, const uint8_t *text, size_t at, size_t end)
+{
+    size_t next = at;
+    if (class_at(t, text, &next, end) & NUMERIC)
+        return next;
+    for (at = next; at < end && !(class_at(t, text, &next, end) & NUMERIC);)
+        at = next;
+    return at;
+}
+
+static void encode_words(encoder *e, const uint8_t *text, size_t end)
+{
+    const megcc_tokenizer *t = e->t;
+    for (size_t at = 0, part = 0, stop; at < end && !e->full; at = stop) {
+        if (at == part)
+            part = t->split == MEGCC_SPLIT_DIGITS ? part_end(t, text, at, end) : end;
+        stop = t->split == MEGCC_SPLIT_LLAMA3  ? word_of_llama3(t, text, at, end, 3)
+               : t->split == MEGCC_SPLIT_QWEN2 ? word_of_llama3(t, text, at, end, 1)
+                                               : word_of_gpt2(t, text, at, part);
+        encode_bytes(e, text + at, stop - at);
+    }
+}
+
+/* The text is one word; characters that are no tokens become bytes, or unknown ones, of which several are one. */
+static void encode_characters(encoder *e, const uint8_t *text, size_t size)
+{
+    const megcc_tokenizer *t = e->t;
+    static const uint8_t space[] = { ' ' }, line[] = { 0xe2, 0x96, 0x81 }; /* one character, as written and as read */
+    int32_t unknown = 0;
+    for (size_t at = 0, prefix = t->prefix, next = 0; at < size || prefix; at = next, prefix = 0) {
+        const uint32_t code = prefix ? ' ' : character(text, &next, size);
+        const int32_t is_space = code == ' ' || code == LOWER_LINE;
+        const size_t count = is_space ? sizeof line : next - at, written = is_space ? 1u : count;
+        const uint8_t *bytes = is_space ? line : text + at;
+        uint32_t index;
+        if (longest(t, t->word, t->words, is_space ? space : bytes, written, &index) == written) {
+            if (unknown)
+                symbol(e, t->unknown);
+            unknown = 0;
+            symbol(e, t->word[index]);
+            continue;
+        }
+        size_t known = 0;
+        while (known < count && t->byte[bytes[known]] != MEGCC_NO_TOKEN)
+            known++;
+        for (size_t i = 0; known == count && i < count; i++)
+            symbol(e, t->byte[bytes[i]]);
+        unknown |= known < count;
+    }
+    if (unknown)
+        symbol(e, t->unknown);
+    merge_word(e);
+}
+
+static void encode_part(encoder *e, const uint8_t *text, size_t size)
+{
+    if (!size)
+        return;
+    if (e->t->split == MEGCC_SPLIT_NONE)
+        encode_characters(e, text, size);
+    else
+        encode_words(e, text, size);
+}
+
+int32_t megcc_tokenizer_encode(const megcc_tokenizer *tokenizer, const char *text, size_t size, int32_t special,
+                               uint32_t *tokens, int32_t room, uint32_t *work, size_t work_bytes)
+{
+    const uint8_t *bytes = (const uint8_t *)text;
+    size_t most = work_bytes / (5u * sizeof *work), begin = 0;
+    if (size > INT32_MAX / 4)
+        return -1;
+    most = most > INT32_MAX / 4 ? INT32_MAX / 4 : most;
+    encoder e = { tokenizer, tokens, room, 0, work, work + most, work + 2u * most, work + 3u * most, work + 4u * most,
+                  (uint32_t)most, 0, 0 };
+    for (size_t at = 0; special && at < size;) {
+        uint32_t index = 0;
+        const size_t count = longest(tokenizer, NULL, tokenizer->specials, bytes + at, size - at, &index);
+        if (count) {
+            encode_part(&e, bytes + begin, at - begin);
+            put(&e, tokenizer->special[index]);
+            begin = at + count;
+        }
+        at += count ? count : 1u;
+    }
+    encode_part(&e, bytes + begin, size - begin);
+    return e.full ? -1 : e.written;
+}
+
+/* --- decoding -------------------------------------------------------------------------------------------------- */
+
+const char *megcc_tokenizer_text(const megcc_tokenizer *tokenizer, uint32_t token, size_t *size)
+{
+    *size = 0;
+    if (token >= tokenizer->tokens)
+        return NULL;
+    *size = tokenizer->text[token + 1u] - tokenizer->text[token];
+    return (const char *)tokenizer->bytes + tokenizer->text[token];
+}
+
+static size_t write_bytes(const uint8_t *bytes, size_t count, char *text, size_t room, size_t at)
+{
+    if (count > room - at)
+        return at;
+    for (size_t i = 0; i < count; i++)
+        text[at + i] = (char)bytes[i];
+    return at + count;
+}
+
+static const uint8_t replacement[] = { 0xef, 0xbf, 0xbd };
+
+size_t megcc_decoder_add(const megcc_tokenizer *tokenizer, megcc_decoder *decoder, uint32_t token, char *text,
+                         size_t room)
+{
+    size_t count, at = 0;
+    const uint8_t *bytes = (const uint8_t *)megcc_tokenizer_text(tokenizer, token, &count);
+    for (size_t i = 0; i < count; i++) {
+        const uint8_t byte = bytes[i], begun = decoder->begun;
+        decoder->begun = 1;
+        if (!begun && tokenizer->prefix && byte == ' ')
+            continue;
+        if (decoder->count && !continues(decoder->held, decoder->count, byte)) {
+            at = write_bytes(replacement, sizeof replacement, text, room, at);
+            decoder->count = 0;
+        }
+        if (!decoder->count && !character_bytes(byte)) {
+            at = write_bytes(replacement, sizeof replacement, text, room, at);
+            continue;
+        }
+        decoder->held[decoder->count++] = byte;
+        if (decoder->count == character_bytes(decoder->held[0])) {
+            at = write_bytes(decoder->held, decoder->count, text, room, at);
+            decoder->count = 0;
+        }
+    }
+    return at;
+}
+
+size_t megcc_decoder_end(megcc_decoder *decoder, char *text, size_t room)
+{
+    static const megcc_decoder fresh;
+    const size_t at = decoder->count ? write_bytes(replacement, sizeof replacement, text, room, 0) : 0u;
+    *decoder = fresh;
+    return at;
+}

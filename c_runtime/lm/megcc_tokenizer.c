@@ -167,7 +167,7 @@ static uint32_t merge_of(const megcc_tokenizer *t, uint32_t left, uint32_t right
     return MEGCC_NO_TOKEN;
 }
 
-/* Entry `index` of a list of texts that are sorted: of `list`, or of the special tokens if that is NULL. */
+/* Entry `index` of a list of strings that are sorted: of `list`, or of the special tokens if that is NULL. */
 static const uint8_t *entry(const megcc_tokenizer *t, const uint32_t *list, uint32_t index, size_t *size)
 {
     const uint32_t text = list ? list[index] : t->tokens + index;

@@ -41,7 +41,7 @@ typedef struct megcc_tokenizer {
     uint8_t split;
     uint8_t wide;
     uint8_t prefix;             /* whether a text begins with a space that is not shown: SentencePiece */
-    const uint8_t *bytes;       /* texts of tokens, then of special tokens */
+    const uint8_t *bytes;       /* strings of tokens, then of special tokens */
     const uint32_t *text;       /* [tokens + specials + 1]: where each begins in `bytes` */
     const uint32_t *first;      /* [tokens + 1]: where the merges of a left token begin, which are sorted by `right` */
     const void *right, *rank, *merged; /* of each merge: the right token, its place in the order, the result */
@@ -51,17 +51,17 @@ typedef struct megcc_tokenizer {
     const uint32_t *class_;     /* [classes]: first code point << 4 | bits, see the source */
 } megcc_tokenizer;
 
-/* The number of uint32_t that encoding needs for texts of so many bytes. Texts that are split need it for their longest
+/* The number of uint32_t that encoding needs for strings of so many bytes. Strings that are split need it for their longest
  * word only. */
 #define MEGCC_TOKENIZER_WORK(bytes) (5u * ((bytes) + 1u))
 
 /* Writes the tokens of a text, and returns how many it has, even if that is more than `room`; -1: a word needs more
- * work memory. special: whether the texts of special tokens, as "<|im_end|>", are these tokens; otherwise they are
+ * work memory. special: whether the strings of special tokens, as "<|im_end|>", are these tokens; otherwise they are
  * ordinary text. */
 int32_t megcc_tokenizer_encode(const megcc_tokenizer *tokenizer, const char *text, size_t size, int32_t special,
                                uint32_t *tokens, int32_t room, uint32_t *work, size_t work_bytes);
 
-/* What is known of a text that arrives token by token. All zero: nothing came yet. */
+/* The state of a text that arrives token by token; all zero at its beginning. */
 typedef struct megcc_decoder {
     uint8_t held[4];            /* the beginning of a character */
     uint8_t count;

@@ -35,7 +35,7 @@ class Vocabulary:
 
     pieces: whether tokens are SentencePiece's; otherwise they are bytes in the alphabet of GPT-2.
     split: the pre-tokenizer's name in the file; "" for pieces.
-    tokens: texts; of equal ones the last is used.
+    tokens: strings; of equal ones the last is used.
     pairs: those that are merged, in this order.
     special: tokens that are found in a text before anything else, and whether each is a control token.
     unknown: the token of a character that is none; -1 for bytes.

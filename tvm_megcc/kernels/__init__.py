@@ -38,6 +38,7 @@ from .linear.determinant import DeterminantKernel, InverseKernel
 from .linear.fourier import FourierPasses
 from .matmul.int4 import Int4Rows
 from .matmul.nbits import NBitsInt8MatMul, NBitsMatMul, QuantizeBlocksKernel
+from .matmul.nbits_rows import NBitsRowsGather
 from .matmul.packed import DotsMatMul, PackedMatMul, PanelMatMul, ScalarMatMul
 from .move.append import AppendRows
 from .move.copies import ConcatRuns, PadRows
@@ -90,6 +91,7 @@ realise(ops.math.matmul.MatMul, PackedMatMul(), DotsMatMul(), PanelMatMul(), Sca
 realise(ops.quantized.nbits.MatMulNBits, NBitsMatMul())
 realise(ops.quantized.nbits.MatMulNBitsInt8, NBitsInt8MatMul())
 realise(ops.quantized.nbits.QuantizeBlocks, QuantizeBlocksKernel())
+realise(ops.quantized.nbits_rows.NBitsRows, NBitsRowsGather())
 realise(ops.quantized.int4.DequantizeInt4, Int4Rows())
 realise(ops.quantized.conv_matmul.Conv2dInteger, DotConv(), PmaddubswConv(), WinogradBytes(), PairConv(), DspConv(),
         DspDepthwise(), HeliumConv(), HeliumDepthwise(), DepthwiseBytes(), PlainBytesConv())

@@ -61,6 +61,21 @@ def test_encodings_of_a_model(encoding, tmp_path):
     np.testing.assert_allclose(found, logits(shape, stored, TOKENS), rtol=1e-4, atol=2e-4)
 
 
+@pytest.mark.parametrize("target", ["c", "x86-64-v4", "arm64-v86"])
+@pytest.mark.parametrize("activations", ["int8", "float32"])
+@pytest.mark.parametrize("encoding", ["Q4_0", "Q5_1", "Q8_0"])
+def test_a_vocabulary_that_is_the_head_too_is_stored_once(encoding, activations, target, tmp_path):
+    """As its product reads it: a file that has it twice becomes larger by the whole of it."""
+    sizes = []
+    for tied in (True, False):
+        shape = SHAPES["llama"].with_(encoding=encoding, vocabulary=2000, layers=1, tied=tied)
+        path = write(tmp_path / "model.gguf", shape, weights(shape))
+        sizes.append(len(tvm_megcc.compile(path, target, dims={"sequence_length": 1}, activations=activations,
+                                           bounds={"past_sequence_length": 16}).image))
+    numbers = 2000 * 64 * (4 if encoding == "Q4_0" else 8) // 8
+    assert sizes[0] + numbers < sizes[1]
+
+
 @pytest.mark.parametrize("encoding", _DECODERS)
 def test_products_have_the_weights_of_the_encoding(encoding):
     """To the bit, from drawn bytes; only those whose offsets are no multiple of their scales keep offsets."""

@@ -19,7 +19,7 @@ from ...ir.graph import Graph
 from ...ir.types import TensorType
 from ...ops.elementwise import cast_to, emit_broadcast
 from ...ops.nn.attention import LOWEST, angles, appended, attend, count_up, heads, joined, parts, rotated, unless, up_to
-from ...ops.quantized.blocks import block_product, block_rows
+from ...ops.quantized.blocks import BlockConstants, block_constants, block_product, block_rows
 from ...ops.spelling import number, onnx_operator
 from ..onnx.builder import Builder
 from ..onnx.spelled import SpelledNode
@@ -67,6 +67,7 @@ class _Transformer:
         self.builder = Builder()
         self.node = SpelledNode(self.builder, "gguf", "model", (), {})
         self.used: set[str] = set()
+        self.quantised: dict[str, BlockConstants] = {}
         self.past: Dim = Symbol(PAST, least=0)
 
     def run(self) -> Graph:
@@ -108,6 +109,15 @@ class _Transformer:
             raise MegccError(f"tensor {quoted(name)} is {list(tensor.shape)}; wanted is {list(shape)}")
         return tensor
 
+    def _blocks(self, tensor) -> BlockConstants | None:
+        """Returns the constants of a quantised tensor, which its uses share; None for a float tensor."""
+        if tensor.name not in self.quantised:
+            decoded = blocks(tensor)
+            if decoded is None:
+                return None
+            self.quantised[tensor.name] = block_constants(self.node, decoded)
+        return self.quantised[tensor.name]
+
     def _vector(self, name: str, extent: int) -> str:
         return self.node.constant(floats(self._tensor(name, extent)))
 
@@ -120,7 +130,7 @@ class _Transformer:
         """Returns the embeddings of the tokens, [1, S, width]."""
         self._at("token_embd")
         tensor = self._tensor("token_embd.weight", self._vocabulary(), self.what.width)
-        quantised = blocks(tensor)
+        quantised = self._blocks(tensor)
         if quantised is None:
             x = onnx_operator(self.node, "Gather", self.node.constant(floats(tensor)), tokens, axis=0)
         else:
@@ -215,7 +225,7 @@ class _Transformer:
         """Returns x @ w', with w of shape [columns, K], plus the bias if there is one."""
         self._at(name)
         tensor = self._tensor(f"{name}.weight", columns, self._static(x))
-        quantised = blocks(tensor)
+        quantised = self._blocks(tensor)
         if quantised is None:
             w = self.node.constant(np.ascontiguousarray(floats(tensor).T))
             (y,) = self.node.emit("matmul", (x, w), trans_a=0, trans_b=0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.dims import ceildiv, product, round_up
+from ...ir.dims import Dim, ceildiv, product, round_up
 from ...ops.quantized.nbits import BLOCK, centre, multiple, unpacked
 from ...target import Isa
 from ..base import Kernel, Lowered, Operand, extent_symbols, present
@@ -39,7 +39,20 @@ def pack_zeros(offset: np.ndarray, scale: np.ndarray, width: int) -> np.ndarray:
     return pack_panels(zero, width)
 
 
-def _offset(site: Site, scale: int, offset: int) -> str:
+def panel_width(isa: Isa, columns: int) -> int:
+    """Returns the columns of a panel of weights for products of floats."""
+    return min(2 if isa.lanes > 1 else 4, -(-columns // isa.lanes)) * isa.lanes
+
+
+def panel_operands(offset: str, width: int, numbers: Dim, scales: Dim) -> tuple[Operand, ...]:
+    """Returns weights, scales and offsets, operands 1 to 3 of an operator, as panels; their sizes are `numbers` and
+    `scales`."""
+    zeros = {"zero": (("zero_panels", width), "uint8", (2,))}.get(offset, (("panels", width),))
+    return (Operand("w", 1, numbers, ("panels", width)), Operand("scale", 2, scales, ("panels", width)),
+            Operand("offset", 3, scales, *zeros))
+
+
+def offset_kind(site: Site, scale: int, offset: int) -> str:
     """Returns how offsets are stored: "" if there are none, "zero" as uint8 zero points if they can be, else "real".
     scale, offset: positions of these operands."""
     if not site.has(offset):
@@ -75,18 +88,14 @@ class NBitsMatMul(Kernel):
 
     def lower(self, site: Site) -> Lowered:
         isa, attrs, (columns, _) = site.isa, site.attrs, site.inputs[1].shape
-        vectors = min(2 if isa.lanes > 1 else 4, -(-columns // isa.lanes))
-        rows = 4 if isa.registers > 16 else 2
-        width = vectors * isa.lanes
+        width = panel_width(isa, columns)
+        vectors, rows = width // isa.lanes, 4 if isa.registers > 16 else 2
         M, K, N = extent_symbols("M", "K", "N")
         extents = {"M": product(site.y.shape[:-1]), "K": site.x.shape[-1], "N": columns}
         panels, blocks = ceildiv(N, width) * width, ceildiv(K, attrs.block)
-        offset, bias = _offset(site, 2, 3), site.has(4)
-        zeros = {"zero": (("zero_panels", width), "uint8", (2,))}.get(offset, (("panels", width),))
-        operands = present(site, Operand("a", 0, M * K),
-                           Operand("w", 1, panels * ceildiv(K * attrs.bits, 8), ("panels", width)),
-                           Operand("scale", 2, panels * blocks, ("panels", width)),
-                           Operand("offset", 3, panels * blocks, *zeros), Operand("bias", 4, N))
+        offset, bias = offset_kind(site, 2, 3), site.has(4)
+        weights = panel_operands(offset, width, panels * ceildiv(K * attrs.bits, 8), panels * blocks)
+        operands = present(site, Operand("a", 0, M * K), *weights, Operand("bias", 4, N))
         return Lowered("matmul/nbits", NBitsParameters(attrs.bits, attrs.block, offset, bias, vectors, rows), extents,
                        operands, (Operand("y", 0, M * N),), ceildiv(N, width),
                        f"matmul_{attrs.bits}bits_{attrs.block}" + f"_{offset}" * bool(offset) + "_bias" * bias,
@@ -126,6 +135,55 @@ def pack_stream(w: np.ndarray, scale: np.ndarray, *given) -> np.ndarray:
 
 
 @dataclass(frozen=True)
+class Stream:
+    """How weights lie for products of integers (`nbits_stream`).
+
+    block: elements of a row that share a scale; padded: the elements of a row, a multiple of the blocks of activations.
+    width: columns of a panel; group: elements of a column that lie together.
+    half: scales and offsets are float16. offset: "real", "zero" or "" (`offset_kind`). flipped: 8-bit elements have
+    their highest bit inverted.
+    """
+
+    bits: int
+    block: int
+    depth: int
+    padded: int
+    width: int
+    group: int
+    half: bool
+    offset: str
+    flipped: bool
+
+    @staticmethod
+    def of(site: Site, w: int) -> Stream:
+        """Returns the stream of the operands w, w + 1 (scales) and w + 2 (offsets) of an operator."""
+        isa, attrs, columns = site.isa, site.attrs, site.inputs[w].shape[0]
+        part = min(attrs.block, BLOCK)
+        group = part // 2 if isa.lanes == 1 else 8 if isa.sums == "by_mmla" else 4
+        # Without vectors, uint8 zero points would misalign the floats after them, which some CPUs cannot load.
+        offset = offset_kind(site, w + 1, w + 2)
+        offset = "real" if offset and isa.lanes == 1 else offset
+        floats = [site.values.get(index) for index in ((w + 1, w + 2) if offset == "real" else (w + 1,))]
+        return Stream(attrs.bits, attrs.block, attrs.depth, round_up(attrs.depth, multiple(attrs.block)),
+                      min(_tile(isa)[0], -(-columns // isa.lanes)) * isa.lanes, group,
+                      all(array is not None and _is_half(array) for array in floats), offset,
+                      attrs.bits == 8 and isa.lanes > 1 and isa.laid != "uint8")
+
+    @property
+    def record(self) -> int:
+        """The bytes of a block of a column."""
+        real = 2 if self.half else 4
+        return self.block * self.bits // 8 + real + {"": 0, "real": real, "zero": 1}[self.offset]
+
+    def operand(self, w: int, columns: Dim, depth: Dim) -> Operand:
+        """Returns operand w, whose sizes are over these symbols."""
+        size = ceildiv(columns, self.width) * self.width * ceildiv(depth, self.block) * self.record
+        packing = ("nbits_stream", self.bits, self.block, self.depth, self.width, self.group, self.half,
+                   self.offset == "zero", self.flipped)
+        return Operand("w", w, size, packing, "uint8", also=(w + 1, w + 2) if self.offset else (w + 1,))
+
+
+@dataclass(frozen=True)
 class NBitsInt8Parameters(Parameters):
     """Parameters of `nbits_int8.c.j2`.
 
@@ -158,25 +216,14 @@ class NBitsInt8MatMul(Kernel):
     constants = (3, 4, 5, 6)
 
     def lower(self, site: Site) -> Lowered:
-        isa, attrs, columns = site.isa, site.attrs, site.inputs[3].shape[0]
-        bits, block, part, pairs = attrs.bits, attrs.block, min(attrs.block, BLOCK), isa.sums == "by_mmla"
-        vectors, rows = _tile(isa)
-        vectors = min(vectors, -(-columns // isa.lanes))
-        width, group = vectors * isa.lanes, part // 2 if isa.lanes == 1 else 8 if pairs else 4
-        # Without vectors, uint8 zero points would misalign the floats after them, which some CPUs cannot load.
-        offset = _offset(site, 4, 5)
-        offset = "real" if offset and isa.lanes == 1 else offset
-        reals = [site.values.get(index) for index in ((4, 5) if offset == "real" else (4,))]
-        half = all(array is not None and _is_half(array) for array in reals)
-        flipped = bits == 8 and isa.lanes > 1 and isa.laid != "uint8"
+        isa, stream, columns = site.isa, Stream.of(site, 3), site.inputs[3].shape[0]
+        bits, block, offset, half = stream.bits, stream.block, stream.offset, stream.half
+        part, rows, pairs = min(block, BLOCK), _tile(isa)[1], isa.sums == "by_mmla"
+        vectors, width = stream.width // isa.lanes, stream.width
         M, K, N = extent_symbols("M", "K", "N")
-        extents = {"M": product(site.y.shape[:-1]), "K": round_up(attrs.depth, multiple(block)), "N": columns}
-        real = 2 if half else 4
-        stored = block * bits // 8 + real + {"": 0, "real": real, "zero": 1}[offset]
-        w = Operand("w", 3, ceildiv(N, width) * width * ceildiv(K, block) * stored,
-                    ("nbits_stream", bits, block, attrs.depth, width, group, half, offset == "zero", flipped),
-                    "uint8", also=(4, 5) if offset else (4,))
-        less = (0 if offset else centre(bits)) - (128 if flipped else 0)
+        extents = {"M": product(site.y.shape[:-1]), "K": stream.padded, "N": columns}
+        w = stream.operand(3, N, K)
+        less = (0 if offset else centre(bits)) - (128 if stream.flipped else 0)
         sums = [Operand("x_sum", 2, M * ceildiv(K, part))] * bool(less or offset)
         operands = present(site, Operand("x", 0, M * K), Operand("x_scale", 1, M * ceildiv(K, BLOCK)), *sums, w,
                            Operand("bias", 6, N))

@@ -10,6 +10,7 @@ from . import (
     log_softmax,
     lookup_table,
     nbits,
+    nbits_rows,
     pool_reduce,
     quantize_linear,
     reduce_prod,
@@ -20,5 +21,5 @@ from . import (
 )
 
 __all__ = ["conv_matmul", "dynamic_quantize_linear", "int4", "integer_products", "layer_norm", "log_softmax",
-           "lookup_table", "nbits", "pool_reduce", "quantize_linear", "reduce_prod", "rsqrt", "softmax",
+           "lookup_table", "nbits", "nbits_rows", "pool_reduce", "quantize_linear", "reduce_prod", "rsqrt", "softmax",
            "softmax_int16", "softmax_int8"]

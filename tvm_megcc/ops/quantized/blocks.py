@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..base import OnnxNode
-from ..elementwise import cast_to
-from ..spelling import onnx_operator
 from .int4 import packed
 from .nbits import centre
 
@@ -50,42 +48,32 @@ class Blocks:
             return moved.astype(np.uint8), None
         return self.numbers, self.offset
 
-    def zero_points(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns zero, uint8, and rest, float32, both [rows, K / block], with value = scale * (number - zero) + rest.
-        """
-        steps = np.divide(-self.offset, self.scale, out=np.zeros_like(self.offset), where=self.scale != 0)
-        zero = np.clip(np.rint(steps), 0, (1 << self.bits) - 1)
-        return zero.astype(np.uint8), self.offset + zero * self.scale
+
+@dataclass(frozen=True)
+class BlockConstants:
+    """Weights as constants of a graph: names of numbers, scales and offsets, "" for no offsets."""
+
+    bits: int
+    block: int
+    depth: int
+    operands: tuple[str, str, str]
 
 
-def block_product(node: OnnxNode, a: str, weights: Blocks) -> str:
-    """Emits a, float32 [..., M, K], times the transpose of the weights: [..., M, rows]."""
+def block_constants(node: OnnxNode, weights: Blocks) -> BlockConstants:
+    """Adds the weights to the graph. A product and a gather of rows may share them."""
     numbers, offset = weights.centred()
-    (y,) = node.emit("matmul_nbits", (a, node.constant(replace(weights, numbers=numbers).stored),
-                                      node.constant(weights.scale), "" if offset is None else node.constant(offset)),
-                     bits=weights.bits, block=weights.block, activations="int8")
-    return y
+    stored = replace(weights, numbers=numbers).stored
+    operands = (node.constant(stored), node.constant(weights.scale), "" if offset is None else node.constant(offset))
+    return BlockConstants(weights.bits, weights.block, weights.numbers.shape[1], operands)
 
 
-def block_rows(node: OnnxNode, indices: str, weights: Blocks) -> str:
+def block_product(node: OnnxNode, a: str, weights: BlockConstants) -> str:
+    """Emits a, float32 [..., M, K], times the transpose of the weights: [..., M, rows]."""
+    return node.emit("matmul_nbits", (a, *weights.operands), bits=weights.bits, block=weights.block,
+                     activations="int8")[0]
+
+
+def block_rows(node: OnnxNode, indices: str, weights: BlockConstants) -> str:
     """Gathers rows of the weights: float32 [..., K] for indices [...]."""
-
-    def rows(array: np.ndarray) -> str:
-        return onnx_operator(node, "Gather", node.constant(array), indices, axis=0)
-
-    blocks = weights.scale.shape[1]
-    numbers, scale = rows(weights.stored), rows(weights.scale)
-    outer = node.type_of(indices).shape
-    if weights.bits == 4:
-        zero, rest = weights.zero_points()
-        (value,) = node.emit("dequantize_int4", (numbers, scale, rows(zero)), block=weights.block,
-                             depth=blocks * weights.block)
-        factors = [("add", rows(rest))] if rest.any() else []
-    else:
-        (value,) = cast_to(node, numbers, "float32")
-        factors = [("mul", scale), ("add", rows(weights.offset))]
-    (value,) = node.emit("reshape", (value,), shape=(*outer, blocks, weights.block))
-    for kind, factor in factors:
-        (factor,) = node.emit("reshape", (factor,), shape=(*outer, blocks, 1))
-        (value,) = node.emit(kind, (value, factor))
-    return node.emit("reshape", (value,), shape=(*outer, blocks * weights.block))[0]
+    return node.emit("nbits_rows", (indices, *weights.operands), bits=weights.bits, block=weights.block,
+                     depth=weights.depth, tied="")[0]

@@ -41,8 +41,9 @@ def dequantized(w: np.ndarray, scale: np.ndarray, offset: np.ndarray | None, bit
     return numbers * scale[:, along] + offset[:, along]
 
 
-def _check(attrs: Attrs, w: TensorType, scale: TensorType, offset: TensorType | None, bias: TensorType | None,
-           depth: Dim) -> None:
+def check_weights(attrs: Attrs, w: TensorType, scale: TensorType, offset: TensorType | None, bias: TensorType | None,
+                  depth: Dim) -> None:
+    """Raises ShapeError unless operands of these types are weights of `depth` numbers a row."""
     if attrs.bits not in (4, 8) or attrs.block < 2 or attrs.block % 2:
         raise ShapeError(f"weights of {attrs.bits} bits in blocks of {attrs.block}")
     if w.dtype != "uint8" or w.rank != 2 or any(t.dtype != "float32" for t in (scale, offset, bias) if t is not None):
@@ -75,7 +76,7 @@ class MatMulNBits(Operator):
               bias: TensorType | None = None) -> tuple[TensorType, ...]:
         if a.dtype != "float32" or a.rank < 2:
             raise ShapeError(f"product of {a} and {w}")
-        _check(attrs, w, scale, offset, bias, a.shape[-1])
+        check_weights(attrs, w, scale, offset, bias, a.shape[-1])
         return (TensorType("float32", (*a.shape[:-1], w.shape[0])),)
 
     @staticmethod
@@ -149,7 +150,7 @@ class MatMulNBitsInt8(Operator):
         for what, part in ((a, 1), (a_scale, BLOCK), (a_sum, min(attrs.block, BLOCK))):
             if what.shape != (*a.shape[:-1], depth // part):
                 raise ShapeError(f"{what} for {attrs.depth} numbers in blocks of {attrs.block}")
-        _check(attrs, w, scale, offset, bias, attrs.depth)
+        check_weights(attrs, w, scale, offset, bias, attrs.depth)
         return (TensorType("float32", (*a.shape[:-1], w.shape[0])),)
 
     @staticmethod
@@ -223,7 +224,7 @@ def _zeros(node: OnnxNode, bits: int, n: int, blocks: int) -> np.ndarray:
     return unpacked(points.reshape(n, -1), bits, blocks).astype(np.float32)
 
 
-def _weights(rows: int, depth: int, bits: int, block: int, seed: int, extreme: bool = False) -> list[np.ndarray]:
+def random_weights(rows: int, depth: int, bits: int, block: int, seed: int, extreme: bool = False) -> list[np.ndarray]:
     """Returns random numbers, scales and offsets. extreme: numbers are limits of their range."""
     drawn, blocks = np.random.default_rng(seed), -(-depth // block)
     numbers = drawn.integers(0, 1 << bits, (rows, depth))
@@ -236,7 +237,7 @@ def _weights(rows: int, depth: int, bits: int, block: int, seed: int, extreme: b
 
 
 def _floats(a: tuple[int, ...], rows: int, bits: int, block: int, offset: bool = False, bias: bool = False) -> Case:
-    w, scale, offsets = _weights(rows, a[-1], bits, block, rows)
+    w, scale, offsets = random_weights(rows, a[-1], bits, block, rows)
     return Case((f32(*a), (w.shape, "uint8"), f32(*scale.shape), f32(*scale.shape) if offset else None,
                  f32(rows) if bias else None), {"bits": bits, "block": block, "activations": "float32"}, (1, 2, 3, 4),
                 {1: w, 2: scale, **({3: offsets} if offset else {})})
@@ -245,7 +246,7 @@ def _floats(a: tuple[int, ...], rows: int, bits: int, block: int, offset: bool =
 def _bytes(a: tuple[int, ...], rows: int, bits: int, block: int, offset: bool = False, bias: bool = False,
            half: bool = False, extreme: bool = False) -> Case:
     """half: scales and offsets are representable in float16. extreme: activations are limits of their range too."""
-    w, scale, offsets = _weights(rows, a[-1], bits, block, rows, extreme)
+    w, scale, offsets = random_weights(rows, a[-1], bits, block, rows, extreme)
     if half:
         scale, offsets = (each.astype(np.float16).astype(np.float32) for each in (scale, offsets))
     x = np.random.default_rng(block).standard_normal(a).astype(np.float32)

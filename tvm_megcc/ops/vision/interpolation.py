@@ -12,6 +12,9 @@ MODES = ("nearest", "linear", "cubic")
 COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric",
                "tf_crop_and_resize")
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+#: The rounding of Resize-10 and Upsample, which have no attribute for it: up where the axis becomes shorter, else down,
+#: of positions in float32. Source: ONNX Runtime; ONNX's test resize_downsample_nearest of version 1.5 has it too.
+SIMPLE = "simple"
 
 
 def source_coordinates(extent: int, result: int, scale: float, coordinates: str,
@@ -39,6 +42,9 @@ def source_coordinates(extent: int, result: int, scale: float, coordinates: str,
 
 def nearest_indices(position: np.ndarray, extent: int, rounding: str) -> np.ndarray:
     """Returns the nearest index of the operand for each element of the result's axis, int64."""
+    if rounding == SIMPLE:
+        shorter = len(position) > 1 and position[-1] > len(position) - 1
+        position, rounding = position.astype(np.float32), "ceil" if shorter else "floor"
     if rounding == "floor":
         index = np.floor(position)
     elif rounding == "ceil":

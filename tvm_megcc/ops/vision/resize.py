@@ -19,7 +19,16 @@ from ..base import Case, OnnxNode, Operator, f32, register
 from ..elementwise import cast_to, emit_broadcast
 from ..rules import axis_of
 from ..tensor.move import emit_slice
-from .interpolation import COORDINATES, MODES, NEAREST, Interpolation, nearest_indices, source_coordinates, tables
+from .interpolation import (
+    COORDINATES,
+    MODES,
+    NEAREST,
+    SIMPLE,
+    Interpolation,
+    nearest_indices,
+    source_coordinates,
+    tables,
+)
 from .resize_tables import CROP, ResizeTables
 
 #: The largest integer scale for which nearest neighbours are repeated; larger ones use tables.
@@ -133,11 +142,11 @@ def _how(node: OnnxNode) -> tuple[Interpolation, str]:
     mode = {"bilinear": "linear"}.get(node.attr("mode", "nearest"), node.attr("mode", "nearest"))
     first = node.op_type == "Upsample" or node.opset < 11
     coordinates = node.attr("coordinate_transformation_mode", "asymmetric" if first else "half_pixel")
-    rounding = node.attr("nearest_mode", "floor" if first else "round_prefer_floor")
+    rounding = node.attr("nearest_mode", SIMPLE if first else "round_prefer_floor")
     if coordinates == "tf_half_pixel_for_nn":
         coordinates, rounding = "half_pixel", "round_prefer_ceil"  # floor((i + 0.5) / scale)
     for name, value, supported in (("mode", mode, MODES), ("coordinates", coordinates, COORDINATES),
-                                   ("rounding", rounding, NEAREST)):
+                                   ("rounding", rounding, (*NEAREST, *(SIMPLE,) * first))):
         if value not in supported:
             raise MegccError(f"{name} '{value}' is not supported; one of {', '.join(supported)}")
     antialias, excludes = (bool(node.attr(name, 0)) for name in ("antialias", "exclude_outside"))

@@ -87,6 +87,8 @@ def _linear(excludes: bool = False, antialias: bool = False) -> Interpolation:
 
 ResizeTables.cases = (
     _case(5, 2.0, "asymmetric", Interpolation("nearest", "floor", -0.75, False, False)),
+    _case(9, 0.6, "asymmetric", Interpolation("nearest", "simple", -0.75, False, False)),
+    _case(9, 1.1, "asymmetric", Interpolation("nearest", "simple", -0.75, False, False)),
     _case(9, 0.6, "half_pixel", Interpolation("nearest", "round_prefer_floor", -0.75, False, False)),
     _case(4, 1.75, "align_corners", Interpolation("nearest", "round_prefer_ceil", -0.75, False, False)),
     _case(7, 0.93, CROP, Interpolation("nearest", "ceil", -0.75, False, False), region=(0.2, 1.3)),

@@ -11,13 +11,17 @@ from ..edit import Editor
 
 def quantize_activations(graph: Graph, context: Context) -> Graph:
     """Replaces matmul_nbits by matmul_nbits_int8. Products of the same value share its quantisation. Activations stay
-    float if the blocks of weights do not match theirs."""
+    float if the blocks of weights do not match theirs. Rows of the weights of a product are tied to it."""
     edit = Editor(graph)
     quantised: dict[tuple, tuple[str, ...]] = {}
+    products: dict[str, str] = {}
     for op in graph.ops:
-        if op.kind != "matmul_nbits" or not fits(op.attrs.block):
-            continue
-        if (op.attrs.activations if context.activations == "model" else context.activations) != "int8":
+        if op.kind == "matmul_nbits":
+            products[op.inputs[1]] = "matmul_nbits_int8" if _is_int8(op, context) else op.kind
+    for op in graph.ops:
+        if op.kind == "nbits_rows" and op.inputs[1] in products:
+            edit.replace(op, op.with_(attrs=Attrs(op.attrs, tied=products[op.inputs[1]])))
+        if op.kind != "matmul_nbits" or not _is_int8(op, context):
             continue
         x, block = op.inputs[0], op.attrs.block
         how = Attrs(multiple=multiple(block), part=min(block, BLOCK))
@@ -30,3 +34,9 @@ def quantize_activations(graph: Graph, context: Context) -> Graph:
         edit.replace(op, op.with_(kind="matmul_nbits_int8", attrs=Attrs(bits=op.attrs.bits, block=block, depth=depth),
                                   inputs=(*quantised[x, how], *op.inputs[1:])))
     return edit.finish()
+
+
+def _is_int8(product: Op, context: Context) -> bool:
+    """Returns whether the activations of a product are quantised."""
+    chosen = product.attrs.activations if context.activations == "model" else context.activations
+    return chosen == "int8" and fits(product.attrs.block)

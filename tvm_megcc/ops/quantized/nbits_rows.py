@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of 4-bit or 8-bit weights that have a scale for each block of a row: the embedding of tokens. A language model
+often has the same weights in the product that gives its logits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import MegccError, ShapeError
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, Operator, register
+from .nbits import check_weights, dequantized, random_weights
+
+#: Values of attribute `tied`.
+TIED = ("", "matmul_nbits", "matmul_nbits_int8")
+
+
+@register
+class NBitsRows(Operator):
+    """Gathers rows of w = scale * (number - 2^(bits - 1)) or, with offsets, scale * number + offset. A negative index
+    counts from the end.
+
+    Attributes: `bits`, 4 or 8; `block`, the numbers of a row that share a scale; `depth`, those of a row; `tied`, the
+    kind of the product that has the same weights, "" for none: they are stored once, as its kernel reads them.
+    Operands: indices int32 or int64 [...]; then w, scale and offset as those of matmul_nbits. Result: float32
+    [..., depth].
+
+    Raises:
+        MegccError: for an index out of range.
+    """
+
+    kind = "nbits_rows"
+    operands = ("indices", "w", "scale", "offset?")
+
+    @staticmethod
+    def infer(attrs: Attrs, indices: TensorType, w: TensorType, scale: TensorType,
+              offset: TensorType | None = None) -> tuple[TensorType, ...]:
+        if indices.dtype not in ("int32", "int64") or attrs.tied not in TIED:
+            raise ShapeError(f"rows at {indices}, tied to '{attrs.tied}'")
+        check_weights(attrs, w, scale, offset, None, attrs.depth)
+        return (TensorType("float32", (*indices.shape, attrs.depth)),)
+
+    @staticmethod
+    def compute(attrs: Attrs, indices, w, scale, offset=None) -> tuple[np.ndarray, ...]:
+        if indices.size and not -len(w) <= indices.min() <= indices.max() < len(w):
+            raise MegccError(f"an index is out of the range of {len(w)} rows")
+        rows = indices.reshape(-1)
+        found = dequantized(w[rows], scale[rows], None if offset is None else offset[rows], attrs.bits, attrs.block,
+                            attrs.depth)
+        return (found.reshape(*indices.shape, attrs.depth),)
+
+
+def _case(indices: list, rows: int, depth: int, bits: int, block: int, tied: str = "", offset: bool = False,
+          half: bool = False, dtype: str = "int32") -> Case:
+    """half: scales and offsets are representable in float16."""
+    given = [np.array(indices, dtype), *random_weights(rows, depth, bits, block, depth)][:4 if offset else 3]
+    if half:
+        given[2:] = [each.astype(np.float16).astype(np.float32) for each in given[2:]]
+    return Case(tuple((array.shape, array.dtype.name) for array in given),
+                {"bits": bits, "block": block, "depth": depth, "tied": tied}, (1, 2, 3), dict(enumerate(given)))
+
+
+NBitsRows.cases = (
+    _case([[3, 39, -40]], 40, 64, 4, 32), _case([0, 16], 17, 75, 4, 16, "", True, dtype="int64"),
+    _case([[5], [2]], 70, 96, 8, 32, half=True), _case([69, 0, -1], 70, 96, 8, 32, "matmul_nbits"),
+    _case([4, 32], 33, 75, 4, 16, "matmul_nbits", True), _case([2, 1], 3, 33, 8, 128, "matmul_nbits", True),
+    *(_case([[0, 39, 17, -3]], 40, depth, bits, block, "matmul_nbits_int8", offset, half)
+      for bits in (4, 8) for depth, block in ((64, 32), (75, 16), (130, 64)) for offset in (False, True)
+      for half in (False, True)),
+    _case([1], 41, 64, 4, 32, "matmul_nbits_int8", True))

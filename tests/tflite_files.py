@@ -14,7 +14,8 @@ import numpy as np
 @dataclass(frozen=True)
 class Quantized:
     """A tensor that stands for (q - zero_point) * scale; several scales are those of an axis. array: of a constant.
-    details: the number of QuantizationDetails, 2 for scales of blocks, which are a tensor of their own."""
+    dtype: of int4 and int2, the array is of int8. blocks: the tensors with the scales of blocks and with their zero
+    points, "" for none, and how many numbers a block has. details: the number of QuantizationDetails."""
 
     shape: tuple[int, ...]
     scale: float | Sequence[float]
@@ -23,6 +24,7 @@ class Quantized:
     axis: int = 0
     array: np.ndarray | None = None
     variable: bool = False
+    blocks: tuple[str, str, int] | None = None
     details: int = 0
 
 
@@ -77,6 +79,19 @@ class Sparse:
         return np.array([cut[prefix] for prefix in prefixes], self.array.dtype), levels
 
 
+#: Element types of which a byte holds several numbers, the first in its lowest bits: their numbers in the format's
+#: schema, and their bits.
+NARROW = {"int4": (17, 4), "int2": (19, 2)}
+
+
+def narrowed(array: np.ndarray, bits: int) -> np.ndarray:
+    """The bytes of int8 numbers that have so many bits, uint8."""
+    each = 8 // bits
+    flat = array.reshape(-1).astype(np.uint8) & ((1 << bits) - 1)
+    lanes = np.pad(flat, (0, -flat.size % each)).reshape(-1, each)
+    return np.bitwise_or.reduce(lanes << (np.arange(each, dtype=np.uint8) * bits), axis=1).astype(np.uint8)
+
+
 def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | Sparse | tuple[int, ...]],
             operators: Sequence[tuple], inputs: Sequence[str], outputs: Sequence[str], graphs: int = 1,
             signatures: Sequence[str] | Mapping[str, int] = (), once: Sequence[tuple] = (),
@@ -121,6 +136,13 @@ def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | Sparse | tup
         return table("DimensionMetadata", Format=tflite.DimensionType.SPARSE_CSR, ArraySegmentsType=which,
                      ArraySegments=segments, ArrayIndicesType=which, ArrayIndices=indices)
 
+    def in_blocks(scales: str, zero_points: str, size: int) -> int:
+        """BlockwiseQuantization, which the package tflite does not know: scales, zero_points, block_size."""
+        builder.StartObject(3)
+        for field, number in enumerate((names.index(scales), names.index(zero_points) if zero_points else -1, size)):
+            builder.PrependInt32Slot(field, number, 0)
+        return builder.EndObject()
+
     names = list(tensors)
     buffers, described = [table("Buffer")], []
     for name, value in tensors.items():
@@ -132,18 +154,22 @@ def written(tensors: Mapping[str, np.ndarray | Quantized | Tensor | Sparse | tup
                                      BlockMap=numbers(list(value.blocks)),
                                      DimMetadata=vector([level_table(level, value.wide) for level in levels]))
             value = value.quantized or value
+        wide, bits = NARROW.get(getattr(value, "dtype", ""), (0, 8))
         if array is not None:
+            array = array if bits == 8 else narrowed(array, bits)
             buffers.append(table("Buffer", Data=np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)))
         if isinstance(value, Quantized):
             scale, zero_point = np.atleast_1d(np.float32(value.scale)), np.atleast_1d(np.int64(value.zero_point))
             zero_point = np.broadcast_to(zero_point, scale.shape).copy()
             given = {"DetailsType": value.details} if value.details else {"Scale": scale, "ZeroPoint": zero_point}
+            if value.blocks:
+                given = {"DetailsType": 2, "Details": in_blocks(*value.blocks)}
             more["Quantization"] = table("QuantizationParameters", **given, QuantizedDimension=value.axis)
         if getattr(value, "signature", ()):
             more["ShapeSignature"] = numbers(value.signature)
         if getattr(value, "variable", False):
             more["IsVariable"] = True
-        kind = getattr(tflite.TensorType, str(getattr(value, "dtype", "float32")).upper())
+        kind = wide or getattr(tflite.TensorType, str(getattr(value, "dtype", "float32")).upper())
         described.append(table("Tensor", Shape=numbers(getattr(value, "shape", value)), Type=kind,
                                Name=builder.CreateString(name), Buffer=len(buffers) - 1 if array is not None else 0,
                                **more))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random TFLite files of one operator on floats with weights of 8 bits, by the operator."""
+"""Random TFLite files of one operator on floats with weights of 8 bits or less, by the operator."""
 
 from __future__ import annotations
 
@@ -12,11 +12,18 @@ from tests.tflite_draws import Draw, windowed
 from tests.tflite_files import Quantized, Tensor
 
 
+def narrow(draw: Draw, weights: Quantized) -> Quantized:
+    """The weights, some of them of 4 or 2 bits where LiteRT has them."""
+    narrower = {"DEPTHWISE_CONV_2D": (), "CONV_2D": ("int4", "int4")}.get(draw.kind, ("int4", "int2"))
+    dtype = draw.one_of("int8", "int8", *narrower)
+    return replace(weights, dtype=dtype, array=weights.array >> {"int8": 0, "int4": 4, "int2": 6}[dtype])
+
+
 def hybrid_weights(draw: Draw, shape, axis: int) -> None:
-    """Adds w of int8 and b of float32."""
+    """Adds w of int8, int4 or int2 and b of float32."""
     scales = [draw.scale(1e-3, 0.1) for _ in range(draw.one_of(1, shape[axis]))]
     array = np.maximum(draw.numbers(shape, "int8"), -127)  # LiteRT takes products of -128 for others
-    draw.tensors["w"] = Quantized(shape, scales, 0, "int8", axis, array)
+    draw.tensors["w"] = narrow(draw, Quantized(shape, scales, 0, "int8", axis, array))
     draw.tensors["b"] = draw.random.standard_normal(shape[axis]).astype(np.float32)
 
 
@@ -57,8 +64,11 @@ def hybrid_matrices(draw: Draw) -> bytes:
 
 
 def hybrid_lookup(draw: Draw) -> bytes:
-    draw.tensors.update(rows=np.array([3, 0, 3], np.int32), y=(3, 5))
-    draw.tensors["w"] = Quantized((4, 5), draw.scale(), 0, "int8", array=draw.numbers((4, 5), "int8"))
+    columns = draw.one_of(5, 8)  # LiteRT begins rows of 4 bits at a byte
+    draw.tensors.update(rows=np.array([3, 0, 3], np.int32), y=(3, columns))
+    scales = [draw.scale() for _ in range(draw.one_of(1, 4))]
+    weights = Quantized((4, columns), scales, 0, "int8", array=draw.numbers((4, columns), "int8"))
+    draw.tensors["w"] = weights if columns == 5 else narrow(draw, weights)
     return draw.file("", {}, ["rows", "w"], ["y"])
 
 

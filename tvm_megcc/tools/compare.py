@@ -231,9 +231,9 @@ def _row(row: Mapping) -> str:
 def default_reference(model: Path, extern: Externs | None = None, signature: str = "") -> str:
     """Returns ONNX Runtime or LiteRT if it is installed and can read the model, else the numpy reference."""
     if is_tflite(model):
-        from ..frontends.tflite import only_micro
+        from ..frontends.tflite import missing_in_litert
 
-        runs = not extern and importlib.util.find_spec("ai_edge_litert") and not only_micro(model, signature)
+        runs = not extern and importlib.util.find_spec("ai_edge_litert") and not missing_in_litert(model, signature)
         return "litert" if runs else "numpy"
     reads = is_onnx(model) and not extern
     return "onnxruntime" if reads and importlib.util.find_spec("onnxruntime") else "numpy"
@@ -264,10 +264,10 @@ def litert_values(model: Path, feeds: Arrays, names: Sequence[str], outputs: Seq
         raise MegccError("LiteRT does not know the operators of --extern: compare with --reference numpy")
     if not importlib.util.find_spec("ai_edge_litert"):
         raise MegccError("LiteRT is not installed: 'pip install ai-edge-litert', or --reference numpy")
-    from ..frontends.tflite import only_micro, port_names
+    from ..frontends.tflite import missing_in_litert, port_names
 
-    if kind := only_micro(model, signature):
-        raise MegccError(f"{model}: LiteRT has no such {kind}, only TFLite Micro: compare with --reference numpy")
+    if operator := missing_in_litert(model, signature):
+        raise MegccError(f"{model}: LiteRT's reference kernels lack {operator}: compare with --reference numpy")
     return _in_subprocess("LiteRT", "litert_values", model, feeds, names, port_names(model, signature), signature)
 
 

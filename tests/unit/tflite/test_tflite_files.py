@@ -111,9 +111,9 @@ def test_what_scales_say(of):
         assert "truncated" not in str(error.value)
 
 
-def test_scales_of_blocks(of):
-    weights = Quantized((2, 64), 1.0, details=2, array=np.ones((2, 64), np.int8))
-    with pytest.raises(ModelError, match=r"'w' has a scale for each block of its numbers[^$]*a scale each channel"):
+def test_scales_of_several_axes(of):
+    weights = Quantized((2, 64), 1.0, details=3, array=np.ones((2, 64), np.int8))
+    with pytest.raises(ModelError, match=r"'w' has scales along several axes[^$]*a scale each channel"):
         of(written({"x": (1, 64), "w": weights, "y": (1, 2)},
                    [("FULLY_CONNECTED", "FullyConnectedOptions", {}, ["x", "w", ""], ["y"])], ["x"], ["y"]))
 

@@ -29,9 +29,10 @@ def test_every_operator_has_files():
     assert set(HYBRID) - KEPT == set(FLOATS)
 
 
-def checked(kind: str, seed: int, file_of: Callable[[Draw], bytes], path, dtype: str = "") -> None:
+def checked(kind: str, seed: int, file_of: Callable[[Draw], bytes], path, dtype: str = "",
+            drawn: type[Draw] = Draw) -> None:
     """One file: integers to the bit; floats as far as sums of them are in the same order."""
-    draw = Draw(kind, seed)
+    draw = drawn(kind, seed)
     draw.dtype = dtype or draw.dtype
     path.write_bytes(file_of(draw))
     feeds = draw.feeds()

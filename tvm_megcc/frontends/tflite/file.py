@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 import tflite
 from flatbuffers import flexbuffers
+from flatbuffers.number_types import Int32Flags
 
 from ...errors import ModelError, ShapeError, quoted
 from ...ir.intervals import INT32, SATURATED
@@ -29,6 +30,12 @@ from . import sparse
 IDENTIFIER = b"TFL3"
 #: The most bytes that are read: 16 times the size of the file, plus 1 MiB. Valid files rarely share tables.
 _READ, _ALWAYS = 16, 1 << 20
+#: BlockwiseQuantization of the schema, which the package lacks: its place in the union of QuantizationDetails, and the
+#: offsets of its fields scales, zero_points and block_size, all int32.
+_BLOCKWISE, _BLOCK_FIELDS = 2, (4, 6, 8)
+#: int8 elements that are stored in less than a byte, the first of a byte in its lowest bits: the type's number in the
+#: schema, some of which the package lacks -> bits of an element.
+_NARROW = {17: 4, 19: 2}
 #: The exceptions that the accessors raise for bytes that are not valid tables.
 _DAMAGE = (struct.error, ValueError, IndexError, TypeError, AttributeError, OverflowError, KeyError)
 
@@ -43,6 +50,15 @@ class Quantization:
 
 
 @dataclass(frozen=True)
+class Blocks:
+    """real = scale * integer, with a scale for each `size` integers of a row. scale: float32 [rows, blocks of a row],
+    or None if the file has no constant with them."""
+
+    size: int
+    scale: np.ndarray | None
+
+
+@dataclass(frozen=True)
 class Tensor:
     """A tensor of the file.
 
@@ -50,6 +66,8 @@ class Tensor:
     signature: the same shape with -1 for dynamic extents, empty if there are none.
     dtype: our name or, if we lack the type, the format's in lower case.
     data: the bytes of a constant, None for others.
+    bits: of an int8 element that the file stores in less than a byte, 8 for others.
+    blocks: of weights with a scale for each block of a row, None for others.
     """
 
     name: str
@@ -60,6 +78,8 @@ class Tensor:
     buffer: int = 0
     quantization: Quantization | None = None
     is_variable: bool = False
+    bits: int = 8
+    blocks: Blocks | None = None
 
     @property
     def array(self) -> np.ndarray:
@@ -131,9 +151,9 @@ def read(data: bytes, subject: str) -> File:
     except _Meaningless as error:
         raise ModelError(subject, [str(error)], "Convert it again: such scales come of calibration data, or weights, "
                                                 "with infinite numbers or NaN.") from None
-    except _Blocks as error:
-        raise ModelError(subject, [str(error)], "Quantise the weights with a scale each channel, or in a GGUF or ONNX "
-                                                "file, whose blocks are supported.") from None
+    except _Scales as error:
+        raise ModelError(subject, [str(error)], "Quantise the weights with a scale each channel, or for each block of "
+                                                "a row.") from None
     except _Damaged as error:
         reason = str(error)
     except _DAMAGE:
@@ -163,8 +183,8 @@ class _Damaged(Exception):
     """Raised if the file is damaged."""
 
 
-class _Blocks(Exception):
-    """Raised if weights have block-wise scales, which are not supported."""
+class _Scales(Exception):
+    """Raised if weights have scales along several axes, which are not supported."""
 
 
 class _Meaningless(Exception):
@@ -208,7 +228,10 @@ class _Reader:
         return File((), (), (), (), read, signatures).called(0)
 
     def graph(self, graph, kinds: list[str], buffers: list[np.ndarray]) -> Subgraph:
-        tensors = tuple(self.tensor(tensor, buffers) for tensor in self.tables(graph, "Tensors"))
+        tables = self.tables(graph, "Tensors")
+        tensors = tuple(self.tensor(tensor, buffers) for tensor in tables)
+        tensors = tuple(self.in_blocks(tensor, table.Quantization(), tensors)
+                        for tensor, table in zip(tensors, tables, strict=True))
         operators = tuple(self.operator(call, kinds, len(tensors)) for call in self.tables(graph, "Operators"))
         inputs, outputs = (self.indices(graph, name, len(tensors)) for name in ("Inputs", "Outputs"))
         return Subgraph(tensors, operators, inputs, outputs)
@@ -259,18 +282,56 @@ class _Reader:
         if max(len(shape), len(signature)) > MAX_RANK:
             raise _Damaged(f"tensor {quoted(name)} has {len(shape)} axes, and at most {MAX_RANK} are supported")
         number = tensor.Type()
-        dtype = _names(tflite.TensorType).get(number, f"type {number}").lower()
+        bits = _NARROW.get(number, 8)
+        dtype = "int8" if bits < 8 else _names(tflite.TensorType).get(number, f"type {number}").lower()
+        if bits < 8 and tensor.Sparsity():
+            dtype = f"sparse int{bits}"
         if not 0 <= tensor.Buffer() < max(len(buffers), 1):
             raise _Damaged(f"tensor {quoted(name)} lies in buffer {tensor.Buffer()} of {len(buffers)}")
         data = buffers[tensor.Buffer()] if buffers else np.zeros(0, np.uint8)
         extents = tuple(shape.tolist())
         is_constant = bool(data.size or tensor.Sparsity()) and not tensor.IsVariable()
         if is_constant and dtype in ORDINARY:
+            if bits < 8:
+                data = self.widened(name, data, math.prod(extents), bits)
             if tensor.Sparsity():
                 data = self.dense(tensor.Sparsity(), name, extents, np.dtype(dtype), data)
             self._check_size(name, extents, dtype, data.size)
         return Tensor(name, extents, tuple(signature.tolist()), dtype, data if is_constant else None, tensor.Buffer(),
-                      self.quantization(tensor.Quantization(), name, extents, dtype), bool(tensor.IsVariable()))
+                      self.quantization(tensor.Quantization(), name, extents, dtype), bool(tensor.IsVariable()), bits)
+
+    def widened(self, name: str, data: np.ndarray, count: int, bits: int) -> np.ndarray:
+        """Returns the bytes of `count` integers of so many bits, each as an int8."""
+        each = 8 // bits
+        if data.size != -(-count // each):
+            raise _Damaged(f"tensor {quoted(name)} has {count:,} numbers of {bits} bits, and its constant has "
+                           f"{data.size:,} bytes")
+        self.left -= count
+        lanes = data[:, None] >> (np.arange(each, dtype=np.uint8) * bits) << (8 - bits)
+        return (lanes.reshape(-1)[:count].view(np.int8) >> (8 - bits)).view(np.uint8)
+
+    def in_blocks(self, tensor: Tensor, table, tensors: Sequence[Tensor]) -> Tensor:
+        """Returns the tensor with the scales of its blocks, which are a tensor of their own."""
+        if table is None or table.DetailsType() != _BLOCKWISE:
+            return tensor
+        details = table.Details()
+        scales, zero_points, size = (
+            details.Get(Int32Flags, details.Pos + offset) if (offset := details.Offset(field)) else 0
+            for field in _BLOCK_FIELDS)
+        if not 0 <= scales < len(tensors) or size < 1 or len(tensor.shape) != 2 or tensor.shape[1] % size:
+            raise _Damaged(f"tensor {quoted(tensor.name)} of {list(tensor.shape)} has no scales for rows in blocks of "
+                           f"{size} numbers")
+        given, blocks = tensors[scales], (tensor.shape[0], tensor.shape[1] // size)
+        scale = given.array.reshape(-1) if given.data is not None and given.dtype in ("float16", "float32") else None
+        if scale is not None and scale.size != math.prod(blocks):
+            raise _Damaged(f"tensor {quoted(tensor.name)} has {math.prod(blocks):,} blocks and {scale.size:,} scales")
+        # 0 is the field's default, and so no zero points; LiteRT ignores those that there are.
+        zeros = tensors[zero_points] if 0 < zero_points < len(tensors) else None
+        if zeros is not None and zeros.data is not None and zeros.dtype in ORDINARY and zeros.array.any():
+            raise _Scales(f"tensor {quoted(tensor.name)} has a zero point for each block of its numbers, which is not "
+                          "supported")
+        found = None if scale is None else scale.astype(np.float32).reshape(blocks)
+        return replace(tensor, quantization=None, blocks=Blocks(size, found))
 
     def dense(self, table, name: str, shape: tuple[int, ...], dtype: np.dtype, data: np.ndarray) -> np.ndarray:
         """Returns the bytes of a sparse constant in dense form."""
@@ -311,9 +372,8 @@ class _Reader:
     def quantization(self, table, name: str, shape: tuple[int, ...], dtype: str) -> Quantization | None:
         if table is None:
             return None
-        if table.DetailsType() > tflite.QuantizationDetails.CustomQuantization:
-            raise _Blocks(f"tensor {quoted(name)} has a scale for each block of its numbers, which is not "
-                          "supported")
+        if table.DetailsType() > _BLOCKWISE:
+            raise _Scales(f"tensor {quoted(name)} has scales along several axes, which is not supported")
         scale, zero_point = self.numbers(table, "Scale"), self.numbers(table, "ZeroPoint", 8)
         if not scale.size:
             return None

@@ -144,6 +144,10 @@ class _Importer:
             if isinstance(self._value(index), Complex):
                 self.unsupported.append(f"output {quoted(self.file.tensors[index].name)}: complex numbers are no "
                                         "output; take their real and imaginary parts in the model")
+            if self.file.tensors[index].bits < 8:
+                self.unsupported.append(f"output {quoted(self.file.tensors[index].name)}: numbers of "
+                                        f"{self.file.tensors[index].bits} bits are no output; dequantise them in the "
+                                        "model")
             if self._value(index) is None and not self.findings and not self.unsupported:
                 self.findings.append(f"output {quoted(self.file.tensors[index].name)}: no operator gives it")
         if self.findings or self.unsupported:
@@ -250,8 +254,9 @@ class _Importer:
         return found
 
     def _input_type(self, tensor: Tensor, name: str) -> TensorType:
-        if tensor.dtype not in ORDINARY:
-            raise ShapeError(f"has element type {tensor.dtype}, which is not supported")
+        if tensor.dtype not in ORDINARY or tensor.bits < 8:
+            raise ShapeError(f"has element type {tensor.dtype if tensor.bits == 8 else f'int{tensor.bits}'}, which is "
+                             "not supported")
         wanted = self.input_shapes.get(name) or [None] * len(tensor.shape)
         if len(wanted) != len(tensor.shape):
             raise ShapeError(f"has {len(tensor.shape)} axes, --input-shapes gives {len(wanted)}")

@@ -65,13 +65,15 @@ def restarting(path: str | Path, states: Collection[str], signature: str = "") -
     return [tensor.name for tensor in found if tensor.is_variable and tensor.name not in states]
 
 
-def only_micro(path: str | Path, signature: str = "") -> str:
-    """Returns an operator of the file that TFLite Micro supports, and that LiteRT lacks or crashes on; "" for none."""
+def missing_in_litert(path: str | Path, signature: str = "") -> str:
+    """Returns which operator of the file LiteRT's reference kernels lack, or crash on; "" for none."""
     file = load(path, signature)
     for operator in file.operators:
         states = [file.tensors[index].dtype for index in operator.inputs[4:5]] if operator.kind == "SVDF" else []
         if operator.kind == "CUSTOM CIRCULAR_BUFFER" or states == ["int8"]:
-            return operator.kind
+            return f"{operator.kind} as TFLite Micro has it"
+        if operator.kind == "FULLY_CONNECTED" and any(file.tensors[index].blocks for index in operator.inputs[1:2]):
+            return "FULLY_CONNECTED with scales for blocks of its weights"
     return ""
 
 

@@ -187,7 +187,8 @@ class Stream:
 class NBitsInt8Parameters(Parameters):
     """Parameters of `nbits_int8.c.j2`.
 
-    block: elements of a row that share a scale; part: those that are summed as integers.
+    block: elements of a row that share a scale; part: those that share a sum of x.
+    whole: integers are summed over a block, without scales of x.
     offset: "real", or "zero" if they are stored as zero points.
     half: scales and offsets are stored as float16.
     less: what stored elements exceed the weights by; less times the sum of a part of x is subtracted.
@@ -199,6 +200,7 @@ class NBitsInt8Parameters(Parameters):
     bits: int
     block: int
     part: int
+    whole: bool
     offset: str
     bias: bool
     half: bool
@@ -227,9 +229,9 @@ class NBitsInt8MatMul(Kernel):
         sums = [Operand("x_sum", 2, M * ceildiv(K, part))] * bool(less or offset)
         operands = present(site, Operand("x", 0, M * K), Operand("x_scale", 1, M * ceildiv(K, BLOCK)), *sums, w,
                            Operand("bias", 6, N))
-        bias = site.has(6)
-        parameters = NBitsInt8Parameters(bits, block, part, offset, bias, half, less, vectors, rows, pairs)
-        kind = f"_{offset}" * bool(offset) + "_half" * half + "_bias" * bias
+        bias, whole = site.has(6), not site.has(1)
+        parameters = NBitsInt8Parameters(bits, block, part, whole, offset, bias, half, less, vectors, rows, pairs)
+        kind = "_whole" * whole + f"_{offset}" * bool(offset) + "_half" * half + "_bias" * bias
         return Lowered("matmul/nbits_int8", parameters, extents, operands, (Operand("y", 0, M * N),), ceildiv(N, width),
                        f"matmul_{bits}bits_{block}_int8{kind}", f"{self.name}_{vectors}v", channels=N)
 

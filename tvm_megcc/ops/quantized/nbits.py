@@ -131,31 +131,35 @@ class MatMulNBitsInt8(Operator):
     y = y + s * (a_scale * scale), then y = y + (a_scale * sum(q)) * offset. The bias is added last. Each product and
     sum is rounded to float32, so the result has the same bits everywhere.
 
+    Without a_scale, which leaves no offset either, a block is summed in integers as a whole: y = y + s * scale.
+
     Attributes: `bits`; `block`, 16 or a multiple of 32; `depth`, the numbers of a row of w. Operands: the results of
     quantize_blocks, with `part` the smaller of the block and 32; then those of matmul_nbits from w on.
     """
 
     kind = "matmul_nbits_int8"
-    operands = ("a", "a_scale", "a_sum", "w", "scale", "offset?", "bias?")
+    operands = ("a", "a_scale?", "a_sum", "w", "scale", "offset?", "bias?")
     channel_axis = -1
 
     @staticmethod
-    def infer(attrs: Attrs, a: TensorType, a_scale: TensorType, a_sum: TensorType, w: TensorType, scale: TensorType,
-              offset: TensorType | None = None, bias: TensorType | None = None) -> tuple[TensorType, ...]:
-        if (a.dtype, a_scale.dtype, a_sum.dtype) != ("int8", "float32", "int32") or a.rank < 2:
+    def infer(attrs: Attrs, a: TensorType, a_scale: TensorType | None, a_sum: TensorType, w: TensorType,
+              scale: TensorType, offset: TensorType | None = None, bias: TensorType | None = None) \
+            -> tuple[TensorType, ...]:
+        if (a.dtype, a_sum.dtype) != ("int8", "int32") or a.rank < 2 or (a_scale or scale).dtype != "float32" \
+                or (a_scale is None and offset is not None):
             raise ShapeError(f"product of {a}, scales {a_scale}, sums {a_sum}")
         if not fits(attrs.block):
             raise ShapeError(f"blocks of {attrs.block} numbers are no parts of blocks of {BLOCK}")
         depth = round_up(attrs.depth, multiple(attrs.block))
         for what, part in ((a, 1), (a_scale, BLOCK), (a_sum, min(attrs.block, BLOCK))):
-            if what.shape != (*a.shape[:-1], depth // part):
+            if what is not None and what.shape != (*a.shape[:-1], depth // part):
                 raise ShapeError(f"{what} for {attrs.depth} numbers in blocks of {attrs.block}")
         check_weights(attrs, w, scale, offset, bias, attrs.depth)
         return (TensorType("float32", (*a.shape[:-1], w.shape[0])),)
 
     @staticmethod
     def compute(attrs: Attrs, a, a_scale, a_sum, w, scale, offset=None, bias=None) -> tuple[np.ndarray, ...]:
-        part, depth = min(attrs.block, BLOCK), a.shape[-1]
+        part, depth = attrs.block if a_scale is None else min(attrs.block, BLOCK), a.shape[-1]
         padding = (0, 0), (0, depth // attrs.block - scale.shape[1])
         scale, offset = np.pad(scale, padding), None if offset is None else np.pad(offset, padding)
         numbers = np.zeros((len(w), depth), np.int64)
@@ -168,7 +172,7 @@ class MatMulNBitsInt8(Operator):
                 along, block = slice(index * part, (index + 1) * part), index * part // attrs.block
                 step = index * part // BLOCK
                 sums = (a[..., along].astype(np.int64) @ numbers[:, along].T).astype(np.float32)
-                y = y + sums * (a_scale[..., step, None] * scale[:, block])
+                y = y + sums * (scale[:, block] if a_scale is None else a_scale[..., step, None] * scale[:, block])
                 if offset is not None:
                     y = y + (a_scale[..., step] * a_sum[..., index].astype(np.float32))[..., None] * offset[:, block]
             return (y if bias is None else y + bias,)
@@ -244,8 +248,9 @@ def _floats(a: tuple[int, ...], rows: int, bits: int, block: int, offset: bool =
 
 
 def _bytes(a: tuple[int, ...], rows: int, bits: int, block: int, offset: bool = False, bias: bool = False,
-           half: bool = False, extreme: bool = False) -> Case:
-    """half: scales and offsets are representable in float16. extreme: activations are limits of their range too."""
+           half: bool = False, extreme: bool = False, whole: bool = False) -> Case:
+    """half: scales and offsets are representable in float16. extreme: activations are limits of their range too.
+    whole: without scales of the activations."""
     w, scale, offsets = random_weights(rows, a[-1], bits, block, rows, extreme)
     if half:
         scale, offsets = (each.astype(np.float16).astype(np.float32) for each in (scale, offsets))
@@ -254,6 +259,8 @@ def _bytes(a: tuple[int, ...], rows: int, bits: int, block: int, offset: bool = 
         x = np.where(x > -0.5, np.float32(3), np.float32(-3))
     q = QuantizeBlocks.compute(Attrs(multiple=multiple(block), part=min(block, BLOCK)), x)
     given = {**dict(enumerate(q)), 3: w, 4: scale, **({5: offsets} if offset else {})}
+    if whole:
+        given.pop(1)
     return Case(tuple((given[i].shape, given[i].dtype.name) if i in given else None for i in range(6))
                 + ((f32(rows) if bias else None),), {"bits": bits, "block": block, "depth": a[-1]}, (3, 4, 5, 6), given)
 
@@ -273,4 +280,6 @@ MatMulNBitsInt8.cases = (
     _bytes((1, 64), 40, 4, 32, half=True), _bytes((1, 128), 33, 4, 32, True, True), _bytes((5, 96), 70, 8, 32),
     _bytes((2, 3, 75), 17, 4, 16, True, True), _bytes((9, 256), 64, 8, 16, half=True), _bytes((1, 33), 5, 8, 128, True),
     _bytes((7, 320), 131, 4, 64, True, half=True), _bytes((4, 64), 35, 4, 32, True, extreme=True),
-    _bytes((4, 64), 34, 8, 32, extreme=True), _bytes((6, 64), 33, 8, 32, True, extreme=True))
+    _bytes((4, 64), 34, 8, 32, extreme=True), _bytes((6, 64), 33, 8, 32, True, extreme=True),
+    _bytes((5, 256), 33, 4, 128, half=True, whole=True), _bytes((3, 96), 35, 4, 32, extreme=True, whole=True),
+    _bytes((2, 48), 9, 8, 16, bias=True, whole=True), _bytes((6, 192), 34, 8, 64, extreme=True, whole=True))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports products of floats with 8-bit weights, bit for bit as LiteRT computes them: it quantises the floats to int8
-by their range in the run, sums integer products, and dequantises the sums."""
+"""Imports products of floats with weights of 8 bits or less, bit for bit as LiteRT computes them: it quantises the
+floats to int8 by their range in the run, sums integer products, and dequantises the sums."""
 
 from __future__ import annotations
 
@@ -9,16 +9,23 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....errors import ShapeError
-from ....ir.dims import Dim, floordiv, product
+from ....ir.dims import Dim, floordiv, product, round_up
 from ....ir.expr import Expr, X, arg, call, clip, maximum, minimum
 from ....ops.elementwise import emit_broadcast
-from ..file import Tensor
+from ....ops.quantized.blocks import Blocks as Rows
+from ....ops.quantized.blocks import block_rows
+from ....ops.quantized.int4 import packed
+from ....ops.quantized.nbits import BLOCK, centre, fits, multiple
+from ..file import Blocks, Tensor
 from ..node import Importer, Node, Results, Unsupported
 from ..value import IMAGES
 from ..windows import channels, convolution
 
 #: Importers of operators on floats with 8-bit weights.
 HYBRID: dict[str, Importer] = {}
+
+#: Sums of fewer products of int8 and 4 bits are exact in float32.
+_MOST_DEEP = 1 << 14
 
 #: The largest float32 and float64 below 1/2, added for rounding: 0.5 plus it rounds up to 1, a smaller number does not.
 _HALF, _HALF64 = 0.49999997, 0.49999999999999994
@@ -37,11 +44,11 @@ def hybrid(*kinds: str, fused: bool = False):
 
 
 def is_hybrid(kind: str, operands: Sequence[Tensor | None], results: Sequence[Tensor]) -> bool:
-    """Whether an operator has float operands and results, and 8-bit weights."""
+    """Whether an operator has float operands and results, and quantised weights."""
     first = operands[0] if operands else None
     return kind in HYBRID and first is not None and first.quantization is None \
         and first.dtype == ("int32" if kind == "EMBEDDING_LOOKUP" else "float32") \
-        and any(tensor is not None and tensor.quantization is not None for tensor in operands) \
+        and any(tensor is not None and (tensor.quantization or tensor.blocks) for tensor in operands) \
         and all(tensor.dtype == "float32" for tensor in results)
 
 
@@ -121,7 +128,9 @@ def fully_connected(node: Node) -> Results:
     """Imports FULLY_CONNECTED. Each row of x has a scale of its own."""
     if node.option("WeightsFormat", 0):
         raise Unsupported("its weights are shuffled, which is not supported; convert the model for a current TFLite")
-    own, shape = scales(node, 1, 0), node.type(0).shape
+    tensor = node.tensors[1]
+    blocks, shape = None if tensor is None else tensor.blocks, node.type(0).shape
+    own = np.ones(1) if blocks else scales(node, 1, 0)
     if node.type(1).rank != 2:
         raise ShapeError(f"weights {node.type(1)} are no matrix")
     outputs, inputs = node.type(1).shape
@@ -129,24 +138,79 @@ def fully_connected(node: Node) -> Results:
     rows: Dim = product(shape[:-1]) if keeps else floordiv(product(shape), inputs) if inputs else 0
     matrix = node.in_order(node.reshaped(node.value(0), (rows, inputs)))
     asymmetric = bool(node.option("AsymmetricQuantizeInputs", False))
-    value = node.made(product_of_rows(node, matrix, 1, own, asymmetric, node.optional(2)))
+    value = node.made(_product_in_blocks(node, matrix, blocks) if blocks else
+                      product_of_rows(node, matrix, 1, own, asymmetric, node.optional(2)))
     return [node.reshaped(value, (*shape[:-1], outputs))] if keeps else [value]
+
+
+def _weights_in_blocks(node: Node, blocks: Blocks) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the weights, int8 [rows, numbers], and their scales, float32 [rows, blocks of a row]."""
+    tensor = node.tensors[1]
+    if tensor is None or tensor.bits == 8 or blocks.scale is None:
+        raise Unsupported("weights in blocks are supported as constants of 4 or 2 bits with constant scales of float16")
+    return node.const(1, "weights"), blocks.scale
+
+
+def _sums_in_blocks(node: Node, x: str, numbers: np.ndarray, scale: np.ndarray, size: int) -> str:
+    """Multiplies x, int8 [M, K], by the transpose of weights of 4 bits, which stay packed. Returns float32 [M, N]:
+    integer sums of blocks of `size` times their scales, float32 [N, blocks], summed in order."""
+    rows, inputs = node.type_of(x).shape
+    assert isinstance(inputs, int)
+    depth, part = round_up(inputs, multiple(size)), min(size, BLOCK)
+    if depth > inputs:
+        (x,) = node.onnx("Pad", x, node.constant([0, 0, 0, depth - inputs], "int64"))
+    parts = node.emit("reshape", node.emit("cast", x, dtype="int32"), shape=(rows, depth // part, part))
+    sums = node.emit("reshape", node.emit("reduce_sum", parts, axes=(2,), keepdims=True), shape=(rows, depth // part))
+    stored = packed(numbers.astype(np.int16) + centre(4))
+    return node.emit("matmul_nbits_int8", x, "", sums, node.constant(stored, "uint8"), node.constant(scale, "float32"),
+                     bits=4, block=size, depth=inputs)
+
+
+def _product_in_blocks(node: Node, matrix: str, blocks: Blocks) -> str:
+    """Multiplies a float matrix by the transpose of weights in blocks. Products are summed in integers for a block; the
+    sums times its scale are summed in order, in float32. The zero points of x are subtracted at the end, times the sums
+    of the weights, and a scale of x and the bias follow (LiteRT's kernel EvalBlockwise4Bit, which has no fused
+    activation)."""
+    numbers, scale = _weights_in_blocks(node, blocks)
+    size = blocks.size
+    if not fits(size):
+        raise Unsupported(f"blocks of {size} numbers are not supported; those of 16, and multiples of 32, are")
+    x, factor, zero = measured(node, matrix, (1,), True)
+    y = _sums_in_blocks(node, x, numbers, scale, size)
+    columns = np.zeros(len(numbers), np.float32)
+    for index in range(scale.shape[1]):
+        within = numbers[:, index * size:(index + 1) * size].sum(1, dtype=np.int32)
+        columns = columns + scale[:, index] * within.astype(np.float32)
+    expr = (X - arg(1) * arg(2)) * arg(3)
+    operands = [y, zero, node.constant(columns, "float32"), factor]
+    if node.has(2):
+        expr, operands = expr + arg(4), [*operands, node.plain(2)]
+    return emit_broadcast(node.spelled(), "elementwise", operands, expr=expr, dtype="float32")[0]
 
 
 def product_of_rows(node: Node, matrix: str, index: int, own: np.ndarray, asymmetric: bool, bias: str = "",
                     transposed: bool = True) -> str:
     """Multiplies a float matrix by operand `index` or its transpose. own: the scales of that operand."""
-    weights = node.const(index, "weights") if asymmetric else None
-    return multiplied(node, matrix, node.plain(index), weights, own, asymmetric, bias, transposed)
+    tensor = node.tensors[index]
+    small = tensor is not None and tensor.bits < 8 and transposed and len(tensor.shape) == 2 \
+        and tensor.shape[1] < _MOST_DEEP
+    weights = node.const(index, "weights") if asymmetric or small else None
+    return multiplied(node, matrix, node.plain(index), weights, own, asymmetric, bias, transposed,
+                      weights if small else None)
 
 
 def multiplied(node: Node, matrix: str, name: str, weights: np.ndarray | None, own: np.ndarray, asymmetric: bool,
-               bias: str = "", transposed: bool = True) -> str:
+               bias: str = "", transposed: bool = True, fours: np.ndarray | None = None) -> str:
     """Multiplies a float matrix by the value `name`, as `product_of_rows` does. weights: that value's constant, needed
-    if the matrix is quantised with zero points."""
+    if the matrix is quantised with zero points. fours: the same constant, int8 [N, K], if it is to be stored in 4
+    bits."""
     rank = node.type_of(matrix).rank
     x, scale, zero = measured(node, matrix, (rank - 1,), asymmetric)
-    sums = node.emit("matmul_integer", x, name, trans_a=0, trans_b=int(transposed), a_zero=0, b_zero=0)
+    if fours is None:
+        sums = node.emit("matmul_integer", x, name, trans_a=0, trans_b=int(transposed), a_zero=0, b_zero=0)
+    else:
+        whole = _sums_in_blocks(node, x, fours, np.ones((len(fours), 1)), round_up(fours.shape[1], BLOCK))
+        sums = node.emit("cast", whole, dtype="int32")
     if zero:
         assert weights is not None
         columns = weights.astype(np.int64).sum(-1 if transposed else -2, keepdims=True)
@@ -171,9 +235,28 @@ def batch_matmul(node: Node) -> Results:
 @hybrid("EMBEDDING_LOOKUP")
 def embedding_lookup(node: Node) -> Results:
     """Operands: indices of rows, table."""
+    tensor = node.tensors[1]
+    if tensor is not None and tensor.blocks is not None:
+        numbers, scale = _weights_in_blocks(node, tensor.blocks)
+        return [_rows(node, numbers, scale, tensor.blocks.size)]
     own = scales(node, 1, 0)
-    if len(own) > 1:
-        raise Unsupported("a table with several scales is not supported")
+    if tensor is not None and tensor.bits < 8 and len(tensor.shape) == 2 and tensor.shape[1] % 2 == 0:
+        numbers = node.const(1, "table")
+        return [_rows(node, numbers, np.resize(own, (len(numbers), 1)), tensor.shape[1])]
     (rows,) = node.onnx("Gather", node.plain(1), node.plain(0), axis=0)
-    return [emit_broadcast(node.spelled(), "elementwise", (rows,), expr=call("real", X) * float(own[0]),
+    if len(own) == 1:
+        factor = node.constant(own, "float32")
+    else:
+        own = own.reshape(-1, *(1,) * (node.type(1).rank - 1))
+        (factor,) = node.onnx("Gather", node.constant(own, "float32"), node.plain(0), axis=0)
+    return [emit_broadcast(node.spelled(), "elementwise", (rows, factor), expr=call("real", X) * arg(1),
                            dtype="float32")[0]]
+
+
+def _rows(node: Node, numbers: np.ndarray, scale: np.ndarray, size: int) -> str:
+    """Looks up rows of a table of 4 bits, which stays packed. numbers: int8 [rows, K]. scale: float32 [rows, blocks of
+    `size`]."""
+    if size % 2:
+        raise Unsupported(f"blocks of {size} numbers are not supported; those of an even size are")
+    weights = Rows(4, size, (numbers.astype(np.int16) + centre(4)).astype(np.uint8), scale, -centre(4) * scale)
+    return block_rows(node.spelled(), node.plain(0), weights)

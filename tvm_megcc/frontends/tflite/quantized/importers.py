@@ -31,6 +31,9 @@ MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "SPLIT", "SPLIT_V", "
          "BATCH_TO_SPACE_ND", "SELECT", "SELECT_V2", "TOPK_V2", "FILL", "REVERSE_SEQUENCE", "SCATTER_ND", "ONE_HOT",
          "DYNAMIC_UPDATE_SLICE")
 
+#: Operators on weights with a scale for each block of a row.
+IN_BLOCKS = ("FULLY_CONNECTED", "EMBEDDING_LOOKUP")
+
 
 def quantised(*kinds: str, any_width: bool = False):
     """Returns a decorator that registers an importer of 8-bit operators. any_width: of int16 operators too."""
@@ -142,6 +145,13 @@ def importer_of(kind: str, operands: Sequence[Tensor | None], results: Sequence[
         raise Unsupported("this operator is not supported")
     if is_hybrid(kind, operands, results):
         return HYBRID[kind]
+    if any(tensor is not None and tensor.blocks is not None for tensor in operands):
+        raise Unsupported("has a scale for each block of its numbers, which is supported for weights of "
+                          f"{' and '.join(IN_BLOCKS)} on float32")
+    made = [tensor for tensor in (*operands, *results)
+            if tensor is not None and tensor.bits < 8 and tensor.data is None]
+    if made and kind not in (*MOVES, "DEQUANTIZE"):
+        raise Unsupported(f"numbers of {made[0].bits} bits are supported as constants and where they are moved")
     if all(tensor is None or tensor.quantization is None for tensor in (*operands, *results)):
         if kind not in IMPORTERS:
             raise Unsupported("is supported for quantised numbers only")

@@ -154,11 +154,11 @@ def _weights_in_blocks(node: Node, blocks: Blocks) -> tuple[np.ndarray, np.ndarr
 def _sums_in_blocks(node: Node, x: str, numbers: np.ndarray, scale: np.ndarray, size: int) -> str:
     """Multiplies x, int8 [M, K], by the transpose of weights of 4 bits, which stay packed. Returns float32 [M, N]:
     integer sums of blocks of `size` times their scales, float32 [N, blocks], summed in order."""
-    rows, inputs = node.type_of(x).shape
-    assert isinstance(inputs, int)
-    depth, part = round_up(inputs, multiple(size)), min(size, BLOCK)
-    if depth > inputs:
-        (x,) = node.onnx("Pad", x, node.constant([0, 0, 0, depth - inputs], "int64"))
+    rows, inputs = node.type_of(x).shape[0], numbers.shape[1]
+    added, part = -inputs % multiple(size), min(size, BLOCK)
+    depth = inputs + added
+    if added:
+        (x,) = node.onnx("Pad", x, node.constant([0, 0, 0, added], "int64"))
     parts = node.emit("reshape", node.emit("cast", x, dtype="int32"), shape=(rows, depth // part, part))
     sums = node.emit("reshape", node.emit("reduce_sum", parts, axes=(2,), keepdims=True), shape=(rows, depth // part))
     stored = packed(numbers.astype(np.int16) + centre(4))
@@ -200,16 +200,16 @@ def product_of_rows(node: Node, matrix: str, index: int, own: np.ndarray, asymme
 
 
 def multiplied(node: Node, matrix: str, name: str, weights: np.ndarray | None, own: np.ndarray, asymmetric: bool,
-               bias: str = "", transposed: bool = True, fours: np.ndarray | None = None) -> str:
+               bias: str = "", transposed: bool = True, narrow: np.ndarray | None = None) -> str:
     """Multiplies a float matrix by the value `name`, as `product_of_rows` does. weights: that value's constant, needed
-    if the matrix is quantised with zero points. fours: the same constant, int8 [N, K], if it is to be stored in 4
+    if the matrix is quantised with zero points. narrow: the same constant, int8 [N, K], if it is to be stored in 4
     bits."""
     rank = node.type_of(matrix).rank
     x, scale, zero = measured(node, matrix, (rank - 1,), asymmetric)
-    if fours is None:
+    if narrow is None:
         sums = node.emit("matmul_integer", x, name, trans_a=0, trans_b=int(transposed), a_zero=0, b_zero=0)
     else:
-        whole = _sums_in_blocks(node, x, fours, np.ones((len(fours), 1)), round_up(fours.shape[1], BLOCK))
+        whole = _sums_in_blocks(node, x, narrow, np.ones((len(narrow), 1)), round_up(narrow.shape[1], BLOCK))
         sums = node.emit("cast", whole, dtype="int32")
     if zero:
         assert weights is not None

@@ -8,7 +8,8 @@ This module is imported to print the help of the command: it imports what it nee
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
@@ -196,7 +197,10 @@ class CompileOptions:
         values = import_module(".option_values", __package__)
         for row in fields(self):
             option, value = option_of(row), getattr(self, row.name)
-            _require_kind(row.name, value, option.kind)
+            if value is None:
+                value = default_of(row)
+            if value is not None:
+                _require_kind(row.name, value, option.kind)
             if option.parse:
                 value = getattr(values, option.parse)(value)
             elif option.kind == "bytes" and value is not None:
@@ -279,13 +283,45 @@ class CompileKeywords(TypedDict, total=False):
 
 def _require_kind(name: str, value: Any, kind: str | tuple[str, ...]) -> None:
     """Raises MegccError for a value that is not of the kind that Python takes for it."""
-    if isinstance(kind, tuple) and value not in kind:
-        raise errors.MegccError(f"{name} is one of {', '.join(kind)}, not '{value}'")
-    if kind == "flag" and value not in (False, True):
-        raise errors.MegccError(f"{name} is True or False, not {value!r}")
-    # Strings, their dictionaries and lists, functions that dispatch, and values that were read already.
-    if kind in ("string", "strings", "path", "paths") and isinstance(value, (int, float)):
-        raise errors.MegccError(f"{name} is a string, or what help(tvm_megcc.CompileOptions) says of it, not {value!r}")
+    if isinstance(kind, tuple):
+        if not (isinstance(value, str) and value in kind):
+            raise errors.MegccError(f"{name} is one of {', '.join(kind)}, not {reprlib.repr(value)}")
+    elif kind == "flag":
+        try:
+            known = value in (False, True)
+        except ValueError:  # an array
+            known = False
+        if not known:
+            raise errors.MegccError(f"{name} is True or False, not {reprlib.repr(value)}")
+    elif kind in ("string", "strings", "path", "paths") and not (isinstance(value, str) or _python_takes(name, value)):
+        raise errors.MegccError(f"{name} is a string, or what help(tvm_megcc.CompileOptions) says of it, not "
+                                f"{reprlib.repr(value)}")
+
+
+def _python_takes(name: str, value: Any) -> bool:
+    """Whether the option takes this value, which is no string: dictionaries and lists of strings, functions that
+    dispatch, and values that were read already."""
+    if name in ("input_shapes", "extern", "dims", "inputs", "output_names", "constants", "bounds", "states"):
+        if name == "input_shapes":
+            mappings = value if isinstance(value, (list, tuple)) else [value]
+            return all(_is_named(shapes) and all(isinstance(shape, Iterable) for shape in shapes.values())
+                       for shapes in mappings)
+        if name == "extern":
+            parts = value if isinstance(value, Iterable) and not isinstance(value, (Mapping, bytes)) else [value]
+            return all(isinstance(part, (str, Path)) or hasattr(part, "domain") for part in parts)
+        if _is_named(value) and name != "output_names":
+            wanted = {"states": ("str",), "inputs": ("str", "Input")}.get(name)
+            return wanted is None or all(type(given).__name__ in wanted for given in value.values())
+        return isinstance(value, (list, tuple)) and all(isinstance(text, str) for text in value)
+    if name == "dispatch":
+        return callable(value) or _is_named(value)
+    # Paths, tuning logs, `Stream` and `Regions`.
+    known = {"log": "TuningLog", "stream": "Stream", "regions": "Regions"}.get(name)
+    return known in {base.__name__ for base in type(value).__mro__} or (name == "log" and isinstance(value, Path))
+
+
+def _is_named(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
 
 
 def option_of(row: Field[Any]) -> Option:

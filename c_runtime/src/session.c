@@ -75,7 +75,9 @@ int32_t megcc_session_open(megcc_session **result, const megcc_model *model, voi
     *result = NULL;
     size_t alignment;
     const size_t needed = megcc_model_memory(model, &alignment);
-    if (memory == NULL || size < needed || needed == SIZE_MAX)
+    if (memory == NULL)
+        return megcc_fail(error, MEGCC_E_MEMORY, AT("NULL"), MEGCC_NONE, 0, needed);
+    if (size < needed || needed == SIZE_MAX)
         return megcc_fail(error, MEGCC_E_MEMORY, AT("size"), MEGCC_NONE, (int64_t)size, needed);
     if (!is_aligned(memory, alignment))
         return megcc_fail(error, MEGCC_E_MEMORY, AT("memory"), MEGCC_NONE, 0, alignment);

@@ -45,7 +45,9 @@ def load(folder: str | Path, target: Target | str | None = None, cc: str | None 
 def _require_threads(threads: int, folder: Path, model: dict, target: Target, emulated: bool) -> None:
     """Raises MegccError for a number of threads that a session cannot have."""
     most = 1 if emulated else next(row["workers"] for row in model["programs"] if row["target"] == target.name)
-    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= most:
+    known = isinstance(threads, int) and not isinstance(threads, bool)
+    if not known or not 1 <= threads <= most:
+        more = threads if known and threads > most else most + 1
         raise MegccError(f"threads: {threads} is no number from 1 to {most}: " + (
             f"{target} runs in an emulator, on one" if emulated else
-            f"{folder} was compiled for {most}; compile it again with --threads {threads} for more"))
+            f"{folder} was compiled for {most}; compile it again with --threads {more} for more"))

@@ -244,8 +244,8 @@ class NativeSession(Session):
         self._views[index] = row.found, view
         return view
 
-    def bind(self, inputs: Arrays | None = None) -> Bound:
-        return Bound(self, inputs or {})
+    def bind(self, inputs: Given | None = None) -> Bound:
+        return Bound(self, {} if inputs is None else self._named_inputs(inputs))
 
     def profile(self, inputs: Given) -> list[dict[str, Any]]:
         seconds = (ctypes.c_double * max(self._instructions, 1))()

@@ -229,15 +229,17 @@ class Session:
         results = tuple(self.run({**given, **named}).values())
         return results[0] if len(results) == 1 else results
 
-    def bind(self, inputs: Arrays | None = None) -> Bound:
+    def bind(self, inputs: Given | None = None) -> Bound:
         """Returns a function that runs on the same arrays again and again: the shortest way from Python to a result.
 
         Args:
-            inputs: arrays by name, read where they lie at each call: write the next input into them. Those that are
-                left out are made, zero at first, where the model knows their shapes.
+            inputs: arrays by name, or as `run` takes them, read where they lie at each call: write the next input into
+                them. Those that are left out of a dictionary are made, zero at first, where the model knows their
+                shapes.
 
         Raises:
-            ShapeError: as `run`, and for an array that is not contiguous, aligned and of the machine's byte order.
+            ShapeError, TypeError: as `run`; ShapeError also for an array that is not contiguous, aligned and of the
+                machine's byte order.
             MegccError: for code that does not run in this process, such as an emulator's.
         """
         raise MegccError(f"arrays can only be bound where the code runs in this process, not for {self.target}")
@@ -246,7 +248,7 @@ class Session:
         """Sets all states to their first values, except those given by the names of their inputs.
 
         Raises:
-            ShapeError: for a name that is no state, or a value of another type.
+            ShapeError: for a name that is no state, or a value of another type. TypeError: for what is no dictionary.
         """
         raise NotImplementedError
 
@@ -358,11 +360,10 @@ class Session:
                 value = port.strings.numbers(value, self._others)
             array = port.array(value)
             if not (port.takes(array) or (port.filled and port.takes_part(array))):
-                given = f"{array.dtype}[{','.join(map(str, array.shape))}]"
                 advice = "; run_float takes floats" if port.quant and array.dtype.kind == "f" else ""
                 if port.filled:
                     advice = f"; '{port.filled.past}' is {self._rows(port.filled.past)}; new ones come after them"
-                raise ShapeError(f"{self.name} expects {port}, and was given {given}{advice}")
+                raise ShapeError(f"{self.name} expects {port}, and was given {_type(array)}{advice}")
             arrays.append(array)
         return [self._padded(port, array, arrays) for port, array in zip(self.inputs, arrays, strict=True)]
 
@@ -393,6 +394,9 @@ class Session:
 
     def _checked_states(self, states: Arrays | None) -> dict[str, Array]:
         """Returns all states; those that are not given have their first values."""
+        if states is not None and not isinstance(states, Mapping):
+            raise TypeError(f"{self.name} takes states as a dictionary from the names of their inputs to arrays, not "
+                            f"as {type(states).__name__}")
         ports = {port.name: port for port in self.state_ports}
         values: dict[str, Array] = {name: np.zeros(port.shape, np.dtype(port.dtype))  # type: ignore[arg-type]
                                     for name, port in ports.items()}
@@ -404,8 +408,7 @@ class Session:
                 raise ShapeError(f"{self.name} has no state '{name}'; it has {have}")
             values[name] = ports[name].array(value)
             if not ports[name].takes(values[name]):
-                raise ShapeError(f"{self.name} expects the state {ports[name]}, and was given "
-                                 f"{values[name].dtype}{list(values[name].shape)}")
+                raise ShapeError(f"{self.name} expects the state {ports[name]}, and was given {_type(values[name])}")
             low, high = ports[name].range or (0, np.inf)
             if name in self.counters and not ((low <= values[name]) & (values[name] <= high)).all():
                 raise ShapeError(f"the state '{name}' of {self.name} counts rows, of which there may be from {low} to "
@@ -444,6 +447,10 @@ class Session:
 
 def _range_text(name: str, low: int, high: int | None) -> str:
     return f"{name} {low}" if low == high else f"{name} from {low}" + ("" if high is None else f" to {high}")
+
+
+def _type(array: Array) -> str:
+    return f"{array.dtype}[{','.join(map(str, array.shape))}]"
 
 
 def _column(column: Any, port: Port) -> Array:

@@ -133,12 +133,17 @@ def test_bound_arrays_are_read_and_written_where_they_lie(session):
     assert right(bound()) and not other()["s"].any() and right(bound.outputs)
     other.inputs["x"][...] = X
     assert right(other())
+    assert right(session.bind(X)()) and right(session.bind([X])())
 
 
 def test_what_cannot_be_bound(session):
     for x in (np.asfortranarray(X), X.tolist()):
         with pytest.raises(ShapeError, match="cannot be bound"):
             session.bind({"x": x})
+    with pytest.raises(ShapeError, match="was given float64"):
+        session.bind(X.astype(np.float64))
+    with pytest.raises(TypeError, match="a list of arrays, or one array, not on str"):
+        session.bind("x")
 
 
 def test_bound_outputs_outlive_the_session(folder):

@@ -87,6 +87,9 @@ def test_wrong_use(session):
                             ({"count_in": np.zeros(1)}, r"expects the state 'count_in': int64\[1\]")):
         with pytest.raises(ShapeError, match=message):
             session.reset(states)
+    for states in ("sum_in", 5, [STEPS[0]]):
+        with pytest.raises(TypeError, match="takes states as a dictionary"):
+            session.reset(states)
 
 
 @pytest.mark.slow
@@ -139,6 +142,14 @@ def test_a_state_of_unknown_shape():
             value.type.tensor_type.shape.dim[0].dim_param = "batch"
     with pytest.raises(ModelError, match="a state has one shape"):
         tvm_megcc.compile(model, "c", states={"sum_out": "sum_in"}, dispatch="x[0]=uniform(1,1,4)")
+
+
+def test_a_state_whose_output_knows_its_size():
+    made = model([node("Relu", "x", "h"), node("Neg", "g", "y")], {"x": [1, 3], "g": ["n", 3]},
+                 {"h": [1, 3], "y": ["n", 3]})
+    with pytest.raises(ModelError, match=r'as large as the output that it becomes: dims="n=1"\. A state is'):
+        tvm_megcc.compile(made, "c", states={"h": "g"}, dims="n=1..4")
+    tvm_megcc.compile(made, "c", states={"h": "g"}, dims="n=1")
 
 
 @pytest.mark.parametrize("text", ["h", "h=", "=h", "a=b a=c"])

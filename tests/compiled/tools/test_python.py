@@ -89,7 +89,7 @@ def test_threads(session):
     for threads in (1, 2):
         assert np.array_equal(tvm_megcc.load(session.folder, threads=threads)(A, B)[0], A + B)
     for threads in (0, 3, True, "2"):
-        with pytest.raises(MegccError, match=r"no number from 1 to 2.*compile it again with threads"):
+        with pytest.raises(MegccError, match=r"no number from 1 to 2.*compile it again with threads 3 for more"):
             tvm_megcc.load(session.folder, threads=threads)
 
 

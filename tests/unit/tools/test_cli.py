@@ -307,11 +307,22 @@ def test_command_file_and_python_take_the_same_texts(name, tmp_path, capsys):
     {"threads": 0}, {"dims": 1}, {"bounds": {"n": "x"}}, {"bounds": {"n": -1}}, {"bounds": {"n": 2**31}}, {"states": 5},
     {"output_names": 5}, {"constants": 3}, {"inputs": 7}, {"regions": 3}, {"stream": 4}, {"signature": 3}, {"log": 3},
     {"dispatch": 5}, {"input_shapes": 5}, {"extern": 5}, {"optimize": ["size"]}, {"half": "yes"}, {"ram": -5},
-    {"flash": "4Q"}, {"ram": 4096.0}, {"ram": True}, {"threads": "two"}], ids=str)
+    {"flash": "4Q"}, {"ram": 4096.0}, {"ram": True}, {"threads": "two"},
+    {"stream": {"axis": 1}}, {"stream": ["axis=1"]}, {"regions": {"sram": 1}}, {"log": b"log"}, {"log": ["log"]},
+    {"dispatch": ["x[0]=1..8"]}, {"dispatch": {1: 2}}, {"input_shapes": {"x": 5}}, {"input_shapes": [{"x": None}]},
+    {"input_shapes": {1: [2]}},
+    {"dims": b"n=1"}, {"dims": {1: 2}}, {"dims": [1]}, {"inputs": {"x": 5}}, {"inputs": [None]}, {"output_names": [1]},
+    {"output_names": {"y": 1}}, {"constants": {1: 2}}, {"constants": [3]}, {"bounds": np.zeros(3)}, {"states": [None]},
+    {"states": {"y": 1}}, {"extern": [1]}, {"extern": {"a": "b"}}, {"signature": np.zeros(3)},
+    {"optimize": np.zeros(3)}, {"half": np.zeros(3)}, {"reproducible": []}], ids=str)
 def test_options_of_another_kind(options):
     (name,) = options
     with pytest.raises(MegccError, match=name.rstrip("s")):
         CompileOptions(**options)
+
+
+def test_none_is_the_default_of_every_option():
+    assert CompileOptions(**{name: None for name, _ in each_option()}) == CompileOptions()
 
 
 def test_explain(capsys):

@@ -205,7 +205,8 @@ class Streamer:
         """
         for place, name in enumerate(op.inputs):
             if name in self.flows and place != index:
-                raise Refused(f"its operand {place} is in blocks; only operand {index} may be")
+                raise Refused(f"its operand {place} is in blocks; only operand {index} may be. 'input=NAME' in "
+                              "the option says which inputs are, if not all")
         return self.flows[op.inputs[index]]
 
     def value(self, name: str, type_: TensorType) -> str:

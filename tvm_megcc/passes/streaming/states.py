@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -73,17 +74,27 @@ def _reasons(graph: Graph, source: str, target: str, taken: set[str]) -> list[st
 
 
 def _advice(graph: Graph, states: Mapping[str, str]) -> list[str]:
-    """Returns advice for outputs that are longer than their inputs: which extents need a bound."""
-    names = {}
+    """Returns advice for outputs that are longer than their inputs: which extents need a bound; and for inputs whose
+    open extents the outputs know."""
+    names: dict[str, bool] = {}
+    sizes: dict[str, str] = {}
     for source, target in states.items():
         if source in graph.outputs and target in graph.inputs:
             now, past = graph.types[source], graph.types[target]
             if now.dtype == past.dtype and now.rank == past.rank:
-                names |= {dim.name if isinstance(dim, Symbol) else "NAME": True
-                          for longer, dim in zip(now.shape, past.shape, strict=True) if longer != dim}
-    bounds = " ".join(f"--bound {name}=1024" for name in names)
-    return [f"A state has room of one size: say how much with {bounds}, where the output is Concat(past, new), or "
-            "export a cache of fixed length, written in part."] if names else []
+                for longer, dim in zip(now.shape, past.shape, strict=True):
+                    if isinstance(dim, Symbol) and isinstance(longer, int):
+                        sizes[dim.name] = f"--dim {shlex.quote(f'{dim.name}={longer}')}"
+                    elif longer != dim:
+                        names[dim.name if isinstance(dim, Symbol) else "NAME"] = True
+    advice = []
+    if sizes:
+        advice.append(f"A state is as large as the output that it becomes: {' '.join(sizes.values())}.")
+    if names:
+        bounds = " ".join(f"--bound {name}=1024" for name in names)
+        advice.append(f"A state has room of one size: say how much with {bounds}, where the output is Concat(past, "
+                      "new), or export a cache of fixed length, written in part.")
+    return advice
 
 
 def _unknown(kind: str, name: str, names: Sequence[str]) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses the next token from logits."""
+"""Chooses the next token from logits, as c_runtime/lm/megcc_sampler.c does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class Sampling:
     only the most likely tokens with this total probability ("The Curious Case of Neural Text Degeneration", Holtzman et
     al., 2020). min_p: only tokens with at least this fraction of the highest probability. repetition_penalty: positive
     logits of earlier tokens are divided by it, negative ones multiplied ("CTRL", Keskar et al., 2019). seed: of the
-    random generator, which is counter-based (Philox): the same logits and seed give the same tokens on every machine.
+    random numbers, which are counter-based: the same logits and seed give the same tokens on every machine. The numbers
+    are used as float32.
 
     Raises:
         MegccError: for a number out of its range.
@@ -40,30 +41,97 @@ class Sampling:
         if wrong:
             raise MegccError(f"{wrong[0]} is {getattr(self, wrong[0])}, which is out of its range")
 
-    def generator(self) -> np.random.Generator:
-        return np.random.Generator(np.random.Philox(key=self.seed))
+    def generator(self) -> Draws:
+        return Draws(self.seed)
 
 
-def choose(logits: np.ndarray, before: Sequence[int], sampling: Sampling, generator: np.random.Generator) -> int:
+class Draws:
+    """Random numbers of a seed: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), of
+    whose blocks the first 64 bits are used."""
+
+    def __init__(self, seed: int):
+        self.seed, self.count = seed, 0
+
+    def below(self, limit: int) -> int:
+        """Returns the next number from 0 to limit - 1."""
+        block = philox((self.count & _MASK, self.count >> 32, 0, 0), (self.seed & _MASK, self.seed >> 32))
+        self.count += 1
+        return (block[1] << 32 | block[0]) * limit >> 64
+
+
+_MASK = 0xffffffff
+
+
+def philox(counter: Sequence[int], key: Sequence[int]) -> tuple[int, int, int, int]:
+    """Returns a block of 4 numbers of 32 bits."""
+    x0, x1, x2, x3 = counter
+    for turn in range(10):
+        a, b = 0xd2511f53 * x0, 0xcd9e8d57 * x2
+        k0, k1 = (first + turn * step & _MASK for first, step in zip(key, (0x9e3779b9, 0xbb67ae85), strict=True))
+        x0, x1, x2, x3 = b >> 32 ^ x1 ^ k0, b & _MASK, a >> 32 ^ x3 ^ k1, a & _MASK
+    return x0, x1, x2, x3
+
+
+def choose(logits: np.ndarray, before: Sequence[int], sampling: Sampling, generator: Draws) -> int:
     """Returns the next token.
 
+    After the repetition penalty, which is float32, this is integer arithmetic, so that equal logits give equal tokens
+    on every machine, and those of c_runtime/lm/megcc_sampler.c. Tokens have an order, by weights and, if these are
+    equal, by their numbers; `top_k`, `top_p` and `min_p` keep its beginning.
+
     Args:
-        logits: float [vocabulary].
+        logits: float32 [vocabulary].
         before: earlier tokens, for the repetition penalty.
     """
-    logits = logits.astype(np.float64)
-    if sampling.repetition_penalty != 1 and before:
+    logits = logits.astype(np.float32)
+    with np.errstate(over="ignore"):
+        penalty, temperature = np.float32(sampling.repetition_penalty), np.float32(sampling.temperature)
+    if penalty > 0 and len(before):
         seen = np.unique(before)
-        logits[seen] = np.where(logits[seen] > 0, logits[seen] / sampling.repetition_penalty,
-                                logits[seen] * sampling.repetition_penalty)
-    if not sampling.temperature:
-        return int(logits.argmax())
-    order = np.argsort(-logits, kind="stable")
-    weights = np.exp((logits[order] - logits[order[0]]) / sampling.temperature)
-    probabilities = weights / weights.sum()
-    kept = probabilities >= sampling.min_p * probabilities[0]
-    kept &= np.cumsum(probabilities) - probabilities < sampling.top_p
+        with np.errstate(over="ignore", invalid="ignore"):
+            logits[seen] = np.where(logits[seen] > 0, logits[seen] / penalty, logits[seen] * penalty)
+    if not temperature:
+        lowest = np.finfo(np.float32).min
+        return int(np.where(logits > lowest, logits, lowest).argmax())
+    found = weights(logits, temperature)
+    order = np.argsort(-found, kind="stable")
+    ordered = found[order]
+    kept = (ordered > 0) & (ordered >= int(np.float32(sampling.min_p) * np.float32(1 << 31)))
     if sampling.top_k:
         kept[sampling.top_k:] = False
-    reached = np.cumsum(np.where(kept, probabilities, 0))
-    return int(order[np.searchsorted(reached, generator.random() * reached[-1], side="right")])
+    if 0 < np.float32(sampling.top_p) < 1:
+        sums = np.cumsum(ordered)
+        part = int(np.float32(sampling.top_p) * np.float32(1 << 24))
+        kept &= sums - ordered < max(1, int(sums[-1]) * part >> 24)
+    tokens = np.sort(order[kept])
+    reached = np.cumsum(found[tokens])
+    return int(tokens[np.searchsorted(reached, generator.below(int(reached[-1])), side="right")])
+
+
+#: 2^(-i / 16) and 2^(-i / 256) in units of 2^-31; ln(2) in the same units.
+_COARSE = np.array([
+    0x80000000, 0x7a92be8b, 0x75606374, 0x70666f76, 0x6ba27e65, 0x6712460b, 0x62b39509, 0x5e8451d0,
+    0x5a82799a, 0x56ac1f75, 0x52ff6b55, 0x4f7a9930, 0x4c1bf829, 0x48e1e9ba, 0x45cae0f2, 0x42d561b4], np.int64)
+_FINE = np.array([
+    0x80000000, 0x7fa765ad, 0x7f4f08ae, 0x7ef6e8da, 0x7e9f0606, 0x7e476009, 0x7deff6b6, 0x7d98c9e6,
+    0x7d41d96e, 0x7ceb2523, 0x7c94acde, 0x7c3e7073, 0x7be86fba, 0x7b92aa88, 0x7b3d20b6, 0x7ae7d21a], np.int64)
+_LN2 = 1488522236
+
+
+def weights(logits: np.ndarray, temperature: float | np.float32) -> np.ndarray:
+    """Returns exp((logit - highest) / temperature) of float32 logits as int64, in units of 2^-31; their error is below
+    2^-23 of the highest one. NaN is the lowest logit."""
+    limit = np.float32(1 << 30)
+    with np.errstate(invalid="ignore"):
+        fixed = (np.clip(np.where(np.isnan(logits), -limit, logits), -limit, limit) * np.float32(1 << 24)
+                 ).astype(np.int64)
+    with np.errstate(over="ignore"):
+        slope = int(min(np.float32(24204406) / np.float32(temperature), np.float32(1 << 40)))
+    below = fixed.max() - fixed
+    near = below <= (33 << 48) // max(slope, 1)
+    x = below[near] * slope
+    rest = (x >> 8 & _MASK) * _LN2 >> 40
+    table = _COARSE[x >> 44 & 15] * _FINE[x >> 40 & 15] >> 31
+    made = np.zeros(len(logits), np.int64)
+    made[near] = table * ((1 << 31) - rest + (rest * rest >> 32)) >> 31 >> (x >> 48)
+    return made

@@ -39,7 +39,7 @@ class ShapeTable:
     def of(plan: KernelPlan, names: Sequence[str], sizes: Iterable[Dim],
            conditions: Sequence[Condition] = ()) -> ShapeTable:
         """Returns the table of a plan. sizes: those in its calls, besides their extents and the shapes of values."""
-        dims = [dim for name in plan.places for dim in plan.graph.types[name].shape]
+        dims = [dim for name in plan.symbol_names for dim in plan.graph.types[name].shape]
         dims += [extent for step in plan.steps for extent in step.bound.extents]
         values = dict.fromkeys(dim for dim in (*dims, *sizes) if not isinstance(dim, (int, Symbol)))
         given = len(names) - len(unbacked_symbols(plan.graph))
@@ -67,7 +67,7 @@ class ShapeTable:
     def function(self, name: str) -> list[str]:
         """Returns lines of the C function of type megcc_shapes_fn."""
         numbers = {symbol: index for index, symbol in enumerate(self.symbols)}
-        places = {symbol: f"symbol[{index}]" for symbol, index in numbers.items()}
+        symbol_names = {symbol: f"symbol[{index}]" for symbol, index in numbers.items()}
 
         def counted(names: Iterable[str]) -> str:
             """Returns C for the last unbacked symbol among these; when it is known, all of them are."""
@@ -80,14 +80,14 @@ class ShapeTable:
                  "    int32_t outside = 0;"]
         for number, condition in enumerate(self.conditions, 1):
             last = counted(condition.symbols)
-            lines += [f"    if ({f'{last} >= 0 && ' if last else ''}!({condition.to_c(places)})) {{",
+            lines += [f"    if ({f'{last} >= 0 && ' if last else ''}!({condition.to_c(symbol_names)})) {{",
                       f"        *why = MEGCC_TEXT({c_string(shortened(condition.line, 200))});",
                       f"        return {number};", "    }"]
         for index, dim in enumerate(self.values):
             last = counted(symbols(dim))
             lines += [f"    /* {printable(dim)} */",
                       f"    outside |= {f'{last} < 0 ? unknown(value + {index}) : ' if last else ''}"
-                      f"put({to_c(dim, places)}, value + {index});"]
+                      f"put({to_c(dim, symbol_names)}, value + {index});"]
         if not self.values:
             lines += ["    (void)symbol;", "    (void)value;"]
         if not self.conditions:

@@ -23,20 +23,20 @@ class Editor:
         self.constants = dict(graph.constants)
         self._readers = graph.consumers()
         # Position 0 is that of the inputs, before all operators.
-        self._places: list[list[Op]] = [[], *([op] for op in graph.ops)]
-        self._before: list[list[Op]] = [[] for _ in self._places]
-        self._behind: list[list[Op]] = [[] for _ in self._places]
-        self._place = {name: place for place, op in enumerate(graph.ops, start=1) for name in op.outputs}
+        self._ops_at: list[list[Op]] = [[], *([op] for op in graph.ops)]
+        self._before: list[list[Op]] = [[] for _ in self._ops_at]
+        self._behind: list[list[Op]] = [[] for _ in self._ops_at]
+        self._position = {name: position for position, op in enumerate(graph.ops, start=1) for name in op.outputs}
 
     def producer(self, name: str) -> Op | None:
         """Returns the current operator that computes the value; None for inputs, constants, and values that were
         added."""
-        return next((op for op in self._places[self._place.get(name, 0)] if name in op.outputs), None)
+        return next((op for op in self._ops_at[self._position.get(name, 0)] if name in op.outputs), None)
 
     def sources(self, op: Op) -> list[Op]:
         """Returns the current operators that compute the operands of an operator; the latest first."""
-        places = {self._place[name] for name in op.inputs if name in self._place}
-        return [source for place in sorted(places, reverse=True) for source in self._places[place]
+        positions = {self._position[name] for name in op.inputs if name in self._position}
+        return [source for position in sorted(positions, reverse=True) for source in self._ops_at[position]
                 if not set(source.outputs).isdisjoint(op.inputs)]
 
     def is_read_once(self, name: str) -> bool:
@@ -74,9 +74,9 @@ class Editor:
 
     def replace(self, op: Op, *ops: Op) -> None:
         """Replaces an operator by others; none removes it."""
-        place = self._place[op.outputs[0]]
-        self._places[place] = list(ops)
-        self._place.update((name, place) for new in ops for name in new.outputs)
+        position = self._position[op.outputs[0]]
+        self._ops_at[position] = list(ops)
+        self._position.update((name, position) for new in ops for name in new.outputs)
 
     def fuse(self, source: Op, op: Op, fused: Op) -> None:
         """Replaces two operators by one, at the position of the first."""
@@ -84,11 +84,11 @@ class Editor:
         self.replace(source, fused)
 
     def add_before(self, op: Op, new: Op) -> None:
-        self._before[self._place[op.outputs[0]]].append(new)
+        self._before[self._position[op.outputs[0]]].append(new)
 
     def add_after(self, name: str, new: Op) -> None:
         """Adds an operator right after the one that computes a value; before all operators if the value is an input."""
-        self._behind[self._place.get(name, 0)].append(new)
+        self._behind[self._position.get(name, 0)].append(new)
 
     def append(self, new: Op) -> None:
         """Adds an operator after all others."""
@@ -96,11 +96,11 @@ class Editor:
 
     def redirect(self, names: Mapping[str, str]) -> None:
         """Lets the graph's operators read other values; operators that were added keep their operands."""
-        for ops in self._places:
+        for ops in self._ops_at:
             ops[:] = [op.with_(inputs=tuple(names.get(name, name) for name in op.inputs)) for op in ops]
 
     def finish(self) -> Graph:
         """Returns the edited graph in topological order, without unneeded operators."""
-        places = zip(self._before, self._places, self._behind, strict=True)
-        ops = [op for before, place, after in places for op in (*before, *place, *after)]
+        positions = zip(self._before, self._ops_at, self._behind, strict=True)
+        ops = [op for before, position, after in positions for op in (*before, *position, *after)]
         return prune(self.graph.with_(ops=toposort(ops, self.types), types=self.types, constants=self.constants))

@@ -104,8 +104,8 @@ class Objects:
             for name in _INCLUDE.findall(text):
                 if name[:1] not in (b'"', b"<"):
                     return None
-                places = (folder / os.fsdecode(name[1:-1]) for folder in (path.parent, *search))
-                left += [place for place in [next(filter(Path.is_file, places), None)] if place not in (None, *seen)]
+                paths = (folder / os.fsdecode(name[1:-1]) for folder in (path.parent, *search))
+                left += [first for first in [next(filter(Path.is_file, paths), None)] if first not in (None, *seen)]
         return found
 
     def _text(self, path: Path) -> bytes:

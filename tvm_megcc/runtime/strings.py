@@ -18,7 +18,7 @@ class StringTable:
 
     def __init__(self, known: Sequence[str]):
         self.known = tuple(known)
-        self._places = {text: place for place, text in enumerate(self.known)}
+        self._codes = {text: code for code, text in enumerate(self.known)}
 
     @staticmethod
     def are(value: object) -> bool:
@@ -41,8 +41,8 @@ class StringTable:
             text = text.decode("utf-8", "surrogateescape")
         if not isinstance(text, str):
             raise TypeError(f"{type(text).__name__} is no string")
-        place = self._places.get(text)
-        return others.setdefault(text, -1 - len(others)) if place is None else place
+        code = self._codes.get(text)
+        return others.setdefault(text, -1 - len(others)) if code is None else code
 
     def strings(self, numbers: Array, others: dict[str, int]) -> Array:
         """Converts codes to strings, an array of str; "" for an unknown code."""

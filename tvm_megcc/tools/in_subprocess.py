@@ -62,8 +62,8 @@ class _Process:
     def __init__(self) -> None:
         self.owner = os.getpid()
         self.log = tempfile.TemporaryFile()
-        places = os.pathsep.join([str(paths.PACKAGE.parent), *filter(None, sys.path)])
-        environment = {**os.environ, "PYTHONPATH": places}
+        search_path = os.pathsep.join([str(paths.PACKAGE.parent), *filter(None, sys.path)])
+        environment = {**os.environ, "PYTHONPATH": search_path}
         self.process = subprocess.Popen([sys.executable, "-c", f"from {__name__} import main; main()"],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, env=environment)
 

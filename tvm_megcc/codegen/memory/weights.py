@@ -33,11 +33,11 @@ class Weights:
     def __len__(self) -> int:
         return self._size
 
-    def __getitem__(self, place: slice) -> memoryview:
+    def __getitem__(self, range_: slice) -> memoryview:
         """Returns bytes of one piece."""
-        index = bisect_right(self._begins, place.start) - 1
+        index = bisect_right(self._begins, range_.start) - 1
         begin = self._begins[index]
-        return self._pieces[index][place.start - begin:place.stop - begin]
+        return self._pieces[index][range_.start - begin:range_.stop - begin]
 
     def pieces(self) -> Iterator[Bytes]:
         """Yields all pieces in order, with the zeros between them."""

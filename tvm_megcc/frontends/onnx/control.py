@@ -336,8 +336,8 @@ def _scan_iterations(importer: Importer, node: Node, body: onnx.GraphProto, stat
         at, going, *inside = values
         parts = []
         for source, axis, back in sequences:
-            place = node.emit("sub", (node.extent(length - 1), at))[0] if back else at
-            parts += node.emit("gather", (source, place), axis=axis)
+            at_index = node.emit("sub", (node.extent(length - 1), at))[0] if back else at
+            parts += node.emit("gather", (source, at_index), axis=axis)
         results = importer.inlined(body, scope, opsets, dict(zip(given, [*inside, *parts], strict=True)))
         return results if None in results else [going, *results]
 

@@ -54,7 +54,7 @@ def _condition(body: onnx.GraphProto, carried: int) -> tuple[onnx.GraphProto | N
     if that part has subgraphs."""
     if len(body.input) != carried + 2 or len(body.output) < carried + 1:
         return None, []
-    place = {value.name: index for index, value in enumerate(body.input[2:])}
+    position_of = {value.name: index for index, value in enumerate(body.input[2:])}
     wanted, going_round = {body.output[0].name}, set()
     while True:
         nodes = []
@@ -62,7 +62,7 @@ def _condition(body: onnx.GraphProto, carried: int) -> tuple[onnx.GraphProto | N
             if not wanted.isdisjoint(proto.output):
                 nodes.append(proto)
                 wanted.update(proto.input)
-        more = {place[name] for name in wanted & place.keys()} - going_round
+        more = {position_of[name] for name in wanted & position_of.keys()} - going_round
         if not more:
             break
         going_round |= more

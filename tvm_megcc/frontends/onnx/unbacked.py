@@ -63,13 +63,13 @@ class UnbackedSymbols:
         first = len(builder.ops)
         found = self.extents(value, most, origin).reshape(-1)
         read = {op.attrs.symbol: op for op in builder.ops[first:] if op.kind == EXTENT}
-        places = [index for index, dim in enumerate(found) if isinstance(dim, Symbol) and dim in read]
-        if not places:
+        positions = [index for index, dim in enumerate(found) if isinstance(dim, Symbol) and dim in read]
+        if not positions:
             return found
-        beside = set().union(*(symbols(dim) for index, dim in enumerate(found) if index not in places))
+        beside = set().union(*(symbols(dim) for index, dim in enumerate(found) if index not in positions))
         self._unread({op.outputs[0]: op for symbol, op in read.items() if symbol.name not in beside}, first)
-        meant = resolve(places)
-        for index in places:
+        meant = resolve(positions)
+        for index in positions:
             symbol, bound = found[index], read[found[index]].attrs.bound
             found[index] = self.count(meant, index, bound if most is None else most if bound is None
                                       else dim_min(bound, most), origin, symbol.name)

@@ -38,11 +38,11 @@ def detections(node: Node) -> Results:
     classes = int(option("num_classes"))
     if boxes != count or not isinstance(columns, int) or columns - classes not in (0, 1) or number(coded) < 4:
         raise ShapeError(f"boxes {node.type(0)} with scores {node.type(1)} of {classes} classes")
-    places = _boxes(node, shifts, anchors, [option(f"{side}_scale") for side in "yxhw"])
+    decoded_boxes = _boxes(node, shifts, anchors, [option(f"{side}_scale") for side in "yxhw"])
     scores = node.emit("reshape", scores, shape=(boxes, columns))
     per_class = int(option("detections_per_class", _PER_CLASS)) if options.get("use_regular_nms", False) else 0
     return node.spelled().emit(
-        "detections", (places, scores), count=int(option("max_detections")),
+        "detections", (decoded_boxes, scores), count=int(option("max_detections")),
         classes=int(option("max_classes_per_detection")), per_class=per_class, background=columns - classes,
         least=float(option("nms_score_threshold")), overlap=float(option("nms_iou_threshold")))
 
@@ -65,13 +65,13 @@ def _boxes(node: Node, shifts: str, anchors: str, scales: list[float]) -> str:
         whole = node.made(name, plain(2))
         return node.emit("cast", sliced(node, whole, (0, first), (boxes, first + 2), (1, 1)).name, dtype="float64")
 
-    places, sizes = node.constant(scales[:2], "float32"), node.constant(scales[2:], "float32")
-    places, sizes = (node.emit("cast", name, dtype="float64") for name in (places, sizes))
+    centre_scales, sizes = node.constant(scales[:2], "float32"), node.constant(scales[2:], "float32")
+    centre_scales, sizes = (node.emit("cast", name, dtype="float64") for name in (centre_scales, sizes))
 
     def computed(expr: Expr, *names: str) -> str:
         return node.emit("cast", emit_broadcast(node.spelled(), "elementwise", names, expr=expr)[0], dtype="float32")
 
     sides = pair(anchors, 2)
-    centre = computed(X / arg(1) * arg(2) + arg(3), pair(flat, 0), places, sides, pair(anchors, 0))
+    centre = computed(X / arg(1) * arg(2) + arg(3), pair(flat, 0), centre_scales, sides, pair(anchors, 0))
     half = computed(0.5 * call("exp", X / arg(1)) * arg(2), pair(flat, 2), sizes, sides)
     return node.emit("concat", node.emit("sub", centre, half), node.emit("add", centre, half), axis=1)

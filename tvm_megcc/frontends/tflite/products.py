@@ -126,7 +126,7 @@ def one_hot(node: Node) -> Results:
         raise MegccError(f"depth {depth} is negative")
     node.require_budget(depth)
     index = node.emit("reshape", node.plain(0), shape=(*indices.shape[:axis], 1, *indices.shape[axis:]))
-    places = np.arange(depth).reshape([-1 if each == axis else 1 for each in range(rank)])
-    hit = node.emit("equal", index, node.constant(places, indices.dtype))
+    positions = np.arange(depth).reshape([-1 if each == axis else 1 for each in range(rank)])
+    hit = node.emit("equal", index, node.constant(positions, indices.dtype))
     on, off = (node.emit("reshape", node.plain(operand), shape=()) for operand in (2, 3))
     return [node.emit("where", hit, on, off)]

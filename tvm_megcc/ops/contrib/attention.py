@@ -174,16 +174,16 @@ def group_query_attention(node: OnnxNode) -> tuple[str, ...]:
     (last,) = node.emit("reshape", cast_to(node, node.inputs[5], "int32"), shape=(batch, 1))
     (before,) = emit_broadcast(node, "add", (last, _number_of(node, 1 - length)))
     (before,) = emit_broadcast(node, "max", (before, number(node, 0, "int32")))
-    (places,) = emit_broadcast(node, "add", (before, count_up(node, length, 1, length)))
+    (row_indices,) = emit_broadcast(node, "add", (before, count_up(node, length, 1, length)))
     if node.attr("do_rotary", 0):
-        positions = given(node, 9) or places
+        positions = given(node, 9) or row_indices
         cos_sin = [angles(node, node.inputs[index], positions) for index in (7, 8)]
         q, k = (rotated(node, value, *cos_sin, bool(node.attr("rotary_interleaved", 0))) for value in (q, k))
     k, v = (_append_to_past(node, given(node, index), value, before) for index, value in ((3, k), (4, v)))
     total = node.type_of(k).shape[2]
     masks = [given(node, 10)]
     if node.attr("causal", 1):
-        (ends,) = node.emit("reshape", (places,), shape=(batch, 1, length, 1))
+        (ends,) = node.emit("reshape", (row_indices,), shape=(batch, 1, length, 1))
     else:
         (ends,) = node.emit("reshape", (last,), shape=(batch, 1, 1, 1))
     masks.append(unless(node, up_to(node, ends, total, max(node.attr("local_window_size", -1), 0)), LOWEST, "float32"))
@@ -219,21 +219,21 @@ def _append_to_past(node: OnnxNode, past: str, new: str, before: str) -> str:
     (batch, count, length, width), room = node.type_of(new).shape, node.type_of(past).shape[2]
     total = dim_max(room, node.dims(6)[0]) if node.is_known(6) else (node.declared(1) or (0, 0, room + length))[2]
     if total == room:
-        (place,) = emit_broadcast(node, "add", (before, count_up(node, length, 1, length)))
-        (place,) = node.emit("reshape", (place,), shape=(batch, 1, length, 1))
-        return put_rows(node, past, place, new, 2)
+        (row_index,) = emit_broadcast(node, "add", (before, count_up(node, length, 1, length)))
+        (row_index,) = node.emit("reshape", (row_index,), shape=(batch, 1, length, 1))
+        return put_rows(node, past, row_index, new, 2)
     (both,) = node.emit("concat", (past, new), axis=2)
-    place = count_up(node, total)
-    (distance,) = emit_broadcast(node, "sub", (place, before))
+    row_index = count_up(node, total)
+    (distance,) = emit_broadcast(node, "sub", (row_index, before))
     (moved,) = emit_broadcast(node, "add", (distance, _number_of(node, room)))
     (new_ones,) = node.emit("logical_and", (
         *emit_broadcast(node, "greater_equal", (distance, number(node, 0, "int32"))),
         *emit_broadcast(node, "less", (distance, _number_of(node, length)))))
-    (place,) = emit_broadcast(node, "where", (new_ones, moved, place))
-    (place,) = emit_broadcast(node, "min", (place, _number_of(node, room + length - 1)))
-    (place,) = node.emit("reshape", (place,), shape=(batch, 1, total))
+    (row_index,) = emit_broadcast(node, "where", (new_ones, moved, row_index))
+    (row_index,) = emit_broadcast(node, "min", (row_index, _number_of(node, room + length - 1)))
+    (row_index,) = node.emit("reshape", (row_index,), shape=(batch, 1, total))
     (rows,) = emit_broadcast(node, "mul", (count_up(node, batch * count, batch, count, 1),
                                            _number_of(node, room + length)))
-    (rows,) = emit_broadcast(node, "add", (rows, place))
+    (rows,) = emit_broadcast(node, "add", (rows, row_index))
     (flat,) = node.emit("reshape", (both,), shape=(batch * count * (room + length), width))
     return node.emit("gather", (flat, rows), axis=0)[0]

@@ -201,7 +201,7 @@ def conv_transpose(node: OnnxNode) -> tuple[str, ...]:
         return (onnx_operator(node, "ConvTranspose", *operands, **attributes),)
     axes = node.type(0).rank - 2
     y = onnx_operator(node, "ConvTranspose", *operands, **attributes | {"pads": [0] * 2 * axes})
-    zero, middle, end = (node.constant(np.array([place])) for place in (0, axes, 2 * axes))
+    zero, middle, end = (node.constant(np.array([bound])) for bound in (0, axes, 2 * axes))
     first = onnx_operator(node, "Slice", node.inputs[2], zero, middle)
     end_pads = onnx_operator(node, "Slice", node.inputs[2], middle, end)
     last = onnx_operator(node, "Sub", onnx_operator(node, "Shape", y, start=2), end_pads)

@@ -191,10 +191,10 @@ def mel_weight_matrix(node: OnnxNode) -> tuple[str, ...]:
     node.require_budget(lines, bins)
     mels = 2595 * np.log10(1 + np.array([low, high]) / 700)
     edges = 700 * (10 ** (np.linspace(*mels, bins + 2, endpoint=False) / 2595) - 1)  # ONNX divides by bins + 2
-    places = ((length + 1) * edges // rate).astype(int)
+    edge_bins = ((length + 1) * edges // rate).astype(int)
     result = np.zeros((lines, bins))
     for band in range(bins):
-        lower, centre, upper = places[band:band + 3]
+        lower, centre, upper = edge_bins[band:band + 3]
         for line in range(max(lower, 0), min(centre + 1, lines) if lower < centre else 0):
             result[line, band] = (line - lower) / (centre - lower)
         if lower == centre and 0 <= centre < lines:

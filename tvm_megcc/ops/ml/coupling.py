@@ -35,11 +35,11 @@ class CoupledProbabilities(Operator):
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
         classes, one = attrs.classes, np.float32(1)
         y = np.full((len(x), classes), one / np.float32(classes), np.float32)
-        places = np.triu_indices(classes, 1)
+        upper_triangle = np.triu_indices(classes, 1)
         for row, p in zip(x, y, strict=True):
             r = np.zeros((classes, classes), np.float32)
-            r[places] = row
-            r.T[places] = one - row
+            r[upper_triangle] = row
+            r.T[upper_triangle] = one - row
             q = -r.T * r
             np.fill_diagonal(q, 0)
             for i in range(classes):

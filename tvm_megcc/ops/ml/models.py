@@ -336,8 +336,8 @@ def label_encoder(node: OnnxNode) -> tuple[str, ...]:
     their indices, or indices to strings."""
     classes = node.strings("classes_strings")
     if classes is not None:
-        place = np.arange(classes.size)
-        keys, values = (classes, place) if node.is_string(0) else (place, classes)
+        index = np.arange(classes.size)
+        keys, values = (classes, index) if node.is_string(0) else (index, classes)
     else:
         keys, values = _table(node, "keys"), _table(node, "values")
     if keys is None or values is None or keys.size != values.size or not keys.size:
@@ -373,10 +373,10 @@ def looked_up(node: OnnxNode, keys: np.ndarray, values: np.ndarray, unknown: np.
     if node.is_string(0):  # string codes can have any value, also between the keys
         table = np.full(int(keys.max()) + 3, unknown, values.dtype)
         table[keys + 1] = values
-        (place,) = emit_broadcast(node, "max", (node.inputs[0], number(node, -1, "int64")))
-        (place,) = emit_broadcast(node, "min", (place, number(node, len(table) - 2, "int64")))
-        (place,) = emit_broadcast(node, "add", (place, number(node, 1, "int64")))
-        return node.emit("gather", (node.constant(table), place), axis=0)[0]
+        (index,) = emit_broadcast(node, "max", (node.inputs[0], number(node, -1, "int64")))
+        (index,) = emit_broadcast(node, "min", (index, number(node, len(table) - 2, "int64")))
+        (index,) = emit_broadcast(node, "add", (index, number(node, 1, "int64")))
+        return node.emit("gather", (node.constant(table), index), axis=0)[0]
     (x,) = node.emit("reshape", node.inputs[:1], shape=(*shape, 1))
     (hits,) = emit_broadcast(node, "equal", (x, node.constant(keys.reshape((1,) * len(shape) + keys.shape))))
     if node.opset >= 4 and keys.dtype.kind == "f" and np.isnan(keys).any():

@@ -170,34 +170,34 @@ def by_ids(attr: Callable, leaf: str, weights: Sequence[float], values: Sequence
     if len({len(values), len(missing), *map(len, columns)}) != 1 or len({len(weights), *map(len, ends)}) != 1:
         raise ShapeError("has attributes of nodes, or of leaves, of different lengths")
     trees, nodes, features, true, false, modes = columns
-    places: dict[tuple[int, int], int] = {}
+    indices: dict[tuple[int, int], int] = {}
     number: list[int] = []
     branches = leaves = 0
     roots: dict[int, int] = {}
     for tree, node, mode in zip(trees, nodes, modes, strict=True):
         if mode not in (*MODES, "LEAF"):
             raise MegccError(f"has a node of mode {mode}, which is not supported")
-        if (tree, node) in places:
+        if (tree, node) in indices:
             raise ShapeError(f"has node {node} of tree {tree} twice")
-        place = ~leaves if mode == "LEAF" else branches
+        index = ~leaves if mode == "LEAF" else branches
         leaves, branches = leaves + (mode == "LEAF"), branches + (mode != "LEAF")
-        places[tree, node] = place
-        number.append(place)
-        roots.setdefault(tree, place)
+        indices[tree, node] = index
+        number.append(index)
+        roots.setdefault(tree, index)
     gives: list[list[tuple[int, float]]] = [[] for _ in range(leaves)]
     for tree, node, target, weight in zip(*ends, weights, strict=True):
-        place = places.get((tree, node), 0)
-        if place >= 0:
+        index = indices.get((tree, node), 0)
+        if index >= 0:
             raise ShapeError(f"gives a weight to node {node} of tree {tree}, which is no leaf")
-        gives[~place].append((target, weight))
+        gives[~index].append((target, weight))
     made = []
     for tree, feature, yes, no, mode, value, nan in zip(trees, features, true, false, modes, values, missing,
                                                         strict=True):
         if mode != "LEAF":
-            if (tree, yes) not in places or (tree, no) not in places:
-                raise ShapeError(f"leads to node {no if (tree, yes) in places else yes} of tree {tree}, which is not "
+            if (tree, yes) not in indices or (tree, no) not in indices:
+                raise ShapeError(f"leads to node {no if (tree, yes) in indices else yes} of tree {tree}, which is not "
                                  "there")
-            made.append(Branch(mode, feature, (value,), places[tree, yes], places[tree, no], bool(nan)))
+            made.append(Branch(mode, feature, (value,), indices[tree, yes], indices[tree, no], bool(nan)))
     return Ensemble(made, gives, list(roots.values()))
 
 

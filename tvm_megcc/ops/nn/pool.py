@@ -117,11 +117,11 @@ class MaxPoolIndices(_Pool):
         spatial = x.shape[2:]
         image = np.arange(np.prod(spatial)).reshape(spatial if attrs.order == "row" else spatial[::-1])
         image = image if attrs.order == "row" else image.T
-        places = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *(1,) * len(spatial)) * image.size + image
+        indices = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *(1,) * len(spatial)) * image.size + image
         values = np.stack(list(at_taps(attrs, x, _lowest(x))))
-        places = np.stack(list(at_taps(attrs, places, -1)))
-        best = np.where(places < 0, -np.inf, values).argmax(0)[None]
-        return np.take_along_axis(values, best, 0)[0], np.take_along_axis(places, best, 0)[0]
+        indices = np.stack(list(at_taps(attrs, indices, -1)))
+        best = np.where(indices < 0, -np.inf, values).argmax(0)[None]
+        return np.take_along_axis(values, best, 0)[0], np.take_along_axis(indices, best, 0)[0]
 
 
 @register

@@ -26,8 +26,8 @@ def between(values: np.ndarray, table: np.ndarray) -> np.ndarray:
     """Interpolates linearly in a table of 513 points, one for every 128th value of int16."""
     wide = values.astype(np.int64)
     base, rise = table.astype(np.int64)[:-1], np.diff(table.astype(np.int64))
-    place = 256 + (wide >> 7)
-    return (base[place] + ((rise[place] * (wide & 127) + 64) >> 7)).astype(np.int64)
+    index = 256 + (wide >> 7)
+    return (base[index] + ((rise[index] * (wide & 127) + 64) >> 7)).astype(np.int64)
 
 
 @register
@@ -59,8 +59,8 @@ class SoftmaxWide(Operator):
         powers = between(np.clip(scaled.astype(np.int64) + 2**15 - 1, -2**15, 2**15 - 1), tables[0])
         total = np.maximum(powers.sum(attrs.axis, keepdims=True), 1)
         bits = np.frexp(total.astype(np.float64))[1].astype(np.int64)
-        share = ((total << (31 - bits)) + (1 << 13)) >> 14
-        inverse = between(np.clip(share - 3 * 2**15, -2**15, 2**15 - 1), tables[1])
+        significand = ((total << (31 - bits)) + (1 << 13)) >> 14
+        inverse = between(np.clip(significand - 3 * 2**15, -2**15, 2**15 - 1), tables[1])
         right = bits - 1
         return (np.clip((powers * inverse + (np.int64(1) << right >> 1)) >> right, 0, 2**15 - 1).astype(np.int16),)
 
@@ -68,9 +68,9 @@ class SoftmaxWide(Operator):
 def _table(function: Callable[[np.ndarray], np.ndarray], low: float, high: float) -> np.ndarray:
     """Returns the function at 513 points in [low, high], in units of 2^-15. As in TFLite's reference, each point except
     the last is corrected by half of the error that the line to the next one has in its middle."""
-    places = low + np.arange(POINTS) * ((high - low) / (POINTS - 1))
-    values = function(places) * (2**16 / ((2**16 - 1) * (2.0 / (2**16 - 1))))
-    middles = function(places[:-1] + (high - low) / (POINTS - 1) / 2) * 2**15
+    points = low + np.arange(POINTS) * ((high - low) / (POINTS - 1))
+    values = function(points) * (2**16 / ((2**16 - 1) * (2.0 / (2**16 - 1))))
+    middles = function(points[:-1] + (high - low) / (POINTS - 1) / 2) * 2**15
     nearest = _rounded(values)
     beyond = _rounded((values[1:] + nearest[:-1]) / 2) - _rounded(middles)
     nearest[:-1] -= _rounded(beyond / 2)

@@ -137,9 +137,9 @@ def unsqueezed_at_run_time(node: OnnxNode, index: int) -> tuple[str, ...]:
         return node.emit("reshape", node.inputs[:1], shape=(1,) * rank)
     named = _flags(node, index, rank)
     (kept,) = node.emit("sub", (node.constant(np.array(1)), *node.emit("cast", (named,), dtype="int64")))
-    (place,) = node.emit("cumsum", (kept,), axis=0, exclusive=True, reverse=False)
+    (position,) = node.emit("cumsum", (kept,), axis=0, exclusive=True, reverse=False)
     (extents,) = node.emit("dims", (), extents=shape, shape=(len(shape),), dtype="int64")
-    (column,) = node.emit("reshape", (place,), shape=(rank, 1))
+    (column,) = node.emit("reshape", (position,), shape=(rank, 1))
     own = _chosen_sum(node, column, node.constant(np.arange(len(shape)).reshape(1, -1)), extents)
     (found,) = node.emit("where", (named, node.constant(np.array(1)), own))
     return _in_shape(node, node.inputs[0], found, product(shape))
@@ -165,9 +165,9 @@ def _flags(node: OnnxNode, index: int, rank: int) -> str:
 
 def _gathered(node: OnnxNode, extents: str, kept: str, rank: int) -> str:
     """Emits the `rank` extents that are kept, in order."""
-    (place,) = node.emit("cumsum", (kept,), axis=0, exclusive=True, reverse=False)
-    count = node.type_of(place).shape[0]
-    (row,) = node.emit("reshape", (place,), shape=(1, count))
+    (position,) = node.emit("cumsum", (kept,), axis=0, exclusive=True, reverse=False)
+    count = node.type_of(position).shape[0]
+    (row,) = node.emit("reshape", (position,), shape=(1, count))
     return _chosen_sum(node, row, node.constant(np.arange(rank).reshape(-1, 1)), extents)
 
 

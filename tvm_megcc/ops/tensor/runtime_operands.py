@@ -27,11 +27,11 @@ def sliced_at_run_time(node: OnnxNode) -> str:
         [int(axis) for axis in node.const(3).reshape(-1)] if node.is_const(3) else None
     zero, one = (node.constant(np.array(n)) for n in (0, 1))
 
-    def number(operand: int, place: int) -> str:
+    def number(operand: int, element: int) -> str:
         (wide,) = cast_to(node, node.inputs[operand], "int64")
         if node.type_of(wide).shape != (indices,):
             (wide,) = node.emit("reshape", (wide,), shape=(indices,))
-        (one,) = node.emit("slice", (wide,), axes=(0,), starts=(place,), ends=(place + 1,), steps=(1,))
+        (one,) = node.emit("slice", (wide,), axes=(0,), starts=(element,), ends=(element + 1,), steps=(1,))
         return node.emit("reshape", (one,), shape=())[0]
 
     def chosen(operand: int, axis: int, otherwise: str) -> str:
@@ -40,10 +40,10 @@ def sliced_at_run_time(node: OnnxNode) -> str:
             return otherwise
         if axes is not None:
             return number(operand, axes.index(axis))
-        for place in range(indices):
-            hits = [node.emit("equal", (number(3, place), node.constant(np.array(this))))[0]
+        for element in range(indices):
+            hits = [node.emit("equal", (number(3, element), node.constant(np.array(this))))[0]
                     for this in (axis, axis - type_.rank)]
-            otherwise = node.emit("where", (*node.emit("logical_or", hits), number(operand, place), otherwise))[0]
+            otherwise = node.emit("where", (*node.emit("logical_or", hits), number(operand, element), otherwise))[0]
         return otherwise
 
     axes = None if axes is None else [axis_of(axis, type_.rank) for axis in axes]

@@ -29,10 +29,10 @@ def affine_grid(node: OnnxNode) -> tuple[str, ...]:
         node.require_budget(*spatial, axes + 1)
     columns = []
     for axis in reversed(range(axes)):  # x before y before z
-        places = _coordinates(node, spatial[axis], bool(node.attr("align_corners", 0)), dtype)
-        (places,) = node.emit("reshape", (places,), shape=tuple(
+        coordinates = _coordinates(node, spatial[axis], bool(node.attr("align_corners", 0)), dtype)
+        (coordinates,) = node.emit("reshape", (coordinates,), shape=tuple(
             spatial[axis] if other == axis else 1 for other in (*range(axes), axes)))
-        columns += node.emit("expand", (places,), shape=(*spatial, 1))
+        columns += node.emit("expand", (coordinates,), shape=(*spatial, 1))
     columns += node.emit("expand", (number(node, 1, dtype),), shape=(*spatial, 1))
     (grid,) = node.emit("concat", tuple(columns), axis=axes)
     (grid,) = node.emit("reshape", (grid,), shape=(1, product(spatial), axes + 1))
@@ -45,8 +45,8 @@ def _coordinates(node: OnnxNode, extent: Dim, align: bool, dtype: str) -> str:
     if `align`, else their outer edges."""
     if isinstance(extent, int):
         steps = np.arange(extent)
-        places = 2 * steps / max(extent - 1, 1) - 1 if align else (2 * steps + 1) / max(extent, 1) - 1
-        return node.constant(places.astype(np.dtype(dtype)))
+        coordinates = 2 * steps / max(extent - 1, 1) - 1 if align else (2 * steps + 1) / max(extent, 1) - 1
+        return node.constant(coordinates.astype(np.dtype(dtype)))
     (steps,) = cast_to(node, count_up(node, extent), dtype)
     (whole,) = cast_to(node, node.extent(extent), dtype)
     if align:
@@ -55,5 +55,5 @@ def _coordinates(node: OnnxNode, extent: Dim, align: bool, dtype: str) -> str:
     (steps,) = emit_broadcast(node, "mul", (steps, number(node, 2, dtype)))
     if not align:
         (steps,) = emit_broadcast(node, "add", (steps, number(node, 1, dtype)))
-    (places,) = emit_broadcast(node, "div", (steps, whole))
-    return emit_broadcast(node, "sub", (places, number(node, 1, dtype)))[0]
+    (coordinates,) = emit_broadcast(node, "div", (steps, whole))
+    return emit_broadcast(node, "sub", (coordinates, number(node, 1, dtype)))[0]

@@ -326,10 +326,10 @@ def _kept(edit: Editor, op: Op, at: _Placed) -> _Placed | None:
     found = _REPEATED.match(edit, at.value) if "n" in at.axes and at.shared == 1 else None
     if found is None:
         return None
-    place, (narrow, single, wide, whole) = at.axes.index("n"), (
+    head_axis, (narrow, single, wide, whole) = at.axes.index("n"), (
         edit.types[name].shape for name in (found[_X], found[_SINGLE], found[_WIDE], at.value))
-    front, heads, following = narrow[:place], narrow[place:place + 1], narrow[place + 1:]
-    shared = wide[place + 1] if len(wide) == len(narrow) + 1 else 0
+    front, heads, following = narrow[:head_axis], narrow[head_axis:head_axis + 1], narrow[head_axis + 1:]
+    shared = wide[head_axis + 1] if len(wide) == len(narrow) + 1 else 0
     if not isinstance(shared, int) or single != (*front, *heads, 1, *following) \
             or wide != (*front, *heads, shared, *following) or whole != (*front, heads[0] * shared, *following):
         return None

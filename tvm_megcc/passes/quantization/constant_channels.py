@@ -33,8 +33,8 @@ def _settle(edit: Editor, op: Op) -> None:
     rescale = _rescale(op.epilogue)
     if rescale is None or own < 3 or not op.inputs[2]:
         return
-    places = (2, *(own - 1 + argument.index for argument in rescale.args[1:]))
-    numbers = [graph.constants.get(op.inputs[place]) for place in (1, *places)]
+    operands = (2, *(own - 1 + argument.index for argument in rescale.args[1:]))
+    numbers = [graph.constants.get(op.inputs[operand]) for operand in (1, *operands)]
     if any(values is None for values in numbers):
         return
     weights, *columns = numbers
@@ -47,9 +47,9 @@ def _settle(edit: Editor, op: Op) -> None:
     if not settled.any():
         return
     inputs = list(op.inputs)
-    for place, old, new in zip(places, columns, (_TIMES * results, _MULTIPLIER, _SHIFT), strict=True):
+    for operand, old, new in zip(operands, columns, (_TIMES * results, _MULTIPLIER, _SHIFT), strict=True):
         changed = np.where(settled, new, old.reshape(-1)).astype(old.dtype).reshape(old.shape)
-        inputs[place] = edit.constant(f"{op.outputs[0]}.settled{place}", changed, graph.types[op.inputs[place]])
+        inputs[operand] = edit.constant(f"{op.outputs[0]}.settled{operand}", changed, graph.types[op.inputs[operand]])
     edit.replace(op, op.with_(inputs=tuple(inputs)))
 
 

@@ -119,11 +119,11 @@ def _bytes_of(region: Mapping) -> int:
 def link_flags(target: Target, limits: Mapping[str, int], given: int = 0) -> list[str]:
     """Returns the linker's options. given: bytes of inputs, which are not counted as the model's RAM."""
     board = BOARDS[target.name]
-    places = {"VECTORS_AT": board.vectors, "FLASH_AT": board.flash, "RAM_AT": board.ram, "OTHER_AT": board.other}
+    addresses = {"VECTORS_AT": board.vectors, "FLASH_AT": board.flash, "RAM_AT": board.ram, "OTHER_AT": board.other}
     limits = {**limits, "ram": limits["ram"] + given} if "ram" in limits else limits
     sizes = {f"{memory.upper()}_BYTES": size for memory, size in _limits(target, limits).items()}
     return ["-nostartfiles", *board.libraries, "-Wl,--gc-sections", "-T", f"{port() / 'link.ld'}",
-            *(f"-Wl,--defsym={name}={value}" for name, value in {**places, **sizes}.items())]
+            *(f"-Wl,--defsym={name}={value}" for name, value in {**addresses, **sizes}.items())]
 
 
 def _limits(target: Target, limits: Mapping[str, int]) -> dict[str, int]:

@@ -27,9 +27,9 @@ def slowest(calls: Sequence[Mapping], colours: Mapping[str, str], unit: str):
     """Returns a bar chart of calls, in their order from the top."""
     bars = [{"label": row["name"], "kind": row["kind"], "kernel": row["kernel"], "time": row["time"],
              "share": row["share"], "colour": colours[row["kind"]], "type": ", ".join(row["types"])} for row in calls]
-    places = [-index for index in range(len(bars))]
+    positions = [-index for index in range(len(bars))]
     columns = {key: [bar[key] for bar in bars] for key in ("label", "kind", "kernel", "type", "colour", "time")}
-    data = ColumnDataSource({**columns, "y": places, "percent": [100 * bar["share"] for bar in bars]})
+    data = ColumnDataSource({**columns, "y": positions, "percent": [100 * bar["share"] for bar in bars]})
     plot = _figure(height=60 + BAR * max(len(bars), 1), x_axis_label=unit, tools="", toolbar_location=None,
                    x_range=(0, 1.05 * max((bar["time"] for bar in bars), default=1.0) or 1.0),
                    y_range=(-len(bars) + 0.4, 0.6))
@@ -38,9 +38,9 @@ def slowest(calls: Sequence[Mapping], colours: Mapping[str, str], unit: str):
         ("operator", "@label"), ("kind", "@kind"), ("result", "@type"), ("kernel", "@kernel"),
         ("time", f"@time{{0.0000}} {unit}" if unit == "ms" else f"@time{{0,0}} {unit}"), ("share", "@percent{0.0} %")]))
     plot.xaxis.formatter = NumeralTickFormatter(format="0.[000]a")
-    plot.yaxis.ticker = FixedTicker(ticks=places)
+    plot.yaxis.ticker = FixedTicker(ticks=positions)
     plot.yaxis.major_label_overrides = {
-        place: PlainText(printable(bar["label"], 42)) for place, bar in zip(places, bars, strict=True)}
+        position: PlainText(printable(bar["label"], 42)) for position, bar in zip(positions, bars, strict=True)}
     plot.yaxis.major_tick_line_color = None
     plot.ygrid.grid_line_color = None
     return plot

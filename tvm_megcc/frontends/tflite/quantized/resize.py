@@ -76,10 +76,10 @@ def _neighbours(extent: int, size: int, corners: bool, half: bool) -> tuple[np.n
     aligned = corners and size > 1
     over, under = (extent - 1, size - 1) if aligned else (extent, size)
     scale = (_STEPS * over + under // 2) // under
-    place = np.arange(size, dtype=np.int64) * scale + (scale // 2 - _STEPS // 2 if half else 0)
-    below = np.maximum(np.trunc(place / _STEPS).astype(np.int64), 0)
-    above = np.minimum(np.trunc((place + _STEPS - 1) / _STEPS).astype(np.int64), extent - 1)
-    return below, above, (place - _STEPS * below).astype(np.int32)
+    coordinate = np.arange(size, dtype=np.int64) * scale + (scale // 2 - _STEPS // 2 if half else 0)
+    below = np.maximum(np.trunc(coordinate / _STEPS).astype(np.int64), 0)
+    above = np.minimum(np.trunc((coordinate + _STEPS - 1) / _STEPS).astype(np.int64), extent - 1)
+    return below, above, (coordinate - _STEPS * below).astype(np.int32)
 
 
 def _real(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool) -> str:
@@ -89,11 +89,11 @@ def _real(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool)
     for extent, size in zip(map(number, node.type_of(x).shape[2:]), map(number, sizes), strict=True):
         aligned = corners and size > 1
         scale = np.float32(extent - 1 if aligned else extent) / np.float32(size - 1 if aligned else size)
-        place = np.arange(size, dtype=np.float32)
-        place = (place + np.float32(0.5)) * scale - np.float32(0.5) if half else place * scale
-        below = np.maximum(np.floor(place).astype(np.int64), 0)
-        above = np.minimum(np.ceil(place).astype(np.int64), extent - 1)
-        tables.append((below, above, (place - below.astype(np.float32)).astype(np.float32)))
+        coordinate = np.arange(size, dtype=np.float32)
+        coordinate = (coordinate + np.float32(0.5)) * scale - np.float32(0.5) if half else coordinate * scale
+        below = np.maximum(np.floor(coordinate).astype(np.int64), 0)
+        above = np.minimum(np.ceil(coordinate).astype(np.int64), extent - 1)
+        tables.append((below, above, (coordinate - below.astype(np.float32)).astype(np.float32)))
     constant = node.spelled().constant
     corner = []
     for column in (0, 1):

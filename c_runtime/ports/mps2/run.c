@@ -1,16 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs embedded models once on a microcontroller, one after the other: inputs from the host's files in0.bin, in1.bin,
- * …, outputs to out0.bin, … (and, where shapes are known after a run, these to dims0.bin, …), the time of each instruction to ticks.bin, with the model's name and "_" before these where
- * there are several models; and the deepest use of the stack to stack.bin. No heap and no C library but memcpy, memset and memcmp.
+ * Runs each model of a firmware once, one after the other, and exchanges files with the host by semihosting:
+ *
+ *     in0.bin, in1.bin, …     inputs, which are read
+ *     out0.bin, …             outputs; dims0.bin, …: their dimensions, in builds with dynamic shapes
+ *     ticks.bin               clock ticks of a calibration loop, then of each instruction
+ *     stack.bin               bytes of stack that were used at most
+ *
+ * If there are several models, the names of all but stack.bin begin with the model's name and "_". The program needs no
+ * heap, and of the C library only memcpy, memset and memcmp.
  */
 #include "board.h"
 #include "firmware.h"
 
 int main(void);
 
-/* Opens "in7.bin" after the model's prefix, from "in?.bin". The name is on the stack only here, not below a run. */
-static __attribute__((noinline)) int32_t opened(const char *prefix, const char *pattern, uint32_t index, int write)
+/* Opens a file such as "in7.bin", for the pattern "in?.bin" and index 7, with the model's prefix. The name is on the
+ * stack only here, not during a run, so that it does not count as the run's stack. */
+static __attribute__((noinline)) int32_t open_file(const char *prefix, const char *pattern, uint32_t index, int write)
 {
     char name[128];
     char *p = name;
@@ -21,11 +28,11 @@ static __attribute__((noinline)) int32_t opened(const char *prefix, const char *
             *p++ = *pattern;
             continue;
         }
-        uint32_t place = 1;
-        while (index / place > 9)
-            place *= 10;
-        for (; place; place /= 10)
-            *p++ = (char)('0' + index / place % 10);
+        uint32_t power_of_ten = 1;
+        while (index / power_of_ten > 9)
+            power_of_ten *= 10;
+        for (; power_of_ten; power_of_ten /= 10)
+            *p++ = (char)('0' + index / power_of_ten % 10);
     }
     *p = '\0';
     return board_open(name, write);
@@ -42,29 +49,29 @@ static int failed(const char *what, int32_t status)
     return 1;
 }
 
-/* So many instructions of a loop, by which the emulator's clock is measured. */
-enum { MEASURED = 200000 };
+/* Instructions of the loop that calibrates the emulator's clock. */
+enum { CALIBRATION = 200000 };
 
-static void measured(void)
+static void calibration_loop(void)
 {
 #if defined(__riscv)
-    uint32_t left = MEASURED / 2;
+    uint32_t left = CALIBRATION / 2;
     __asm__ volatile("1: addi %0, %0, -1\n\tbnez %0, 1b" : "+r"(left));
 #else
-    uint32_t left = MEASURED / 2;
+    uint32_t left = CALIBRATION / 2;
     __asm__ volatile(".syntax unified\n1: subs %0, %0, #1\n\tbne 1b" : "+l"(left) : : "cc");
 #endif
 }
 
-/* A run, with the ticks of `measured` and of each of its instructions in a file. */
-static int32_t stepped(megcc_session *session, const char *prefix)
+/* Runs the model instruction by instruction; writes the ticks of the calibration loop and of each instruction. */
+static int32_t run_steps(megcc_session *session, const char *prefix)
 {
-    const int32_t file = opened(prefix, "ticks.bin", 0, 1);
+    const int32_t file = open_file(prefix, "ticks.bin", 0, 1);
     uint32_t before, after, ticks;
     int32_t status;
     board_clock_start();
     board_clock_since(0, &before);
-    measured();
+    calibration_loop();
     ticks = board_clock_since(before, &after);
     do {
         board_write(file, &ticks, sizeof ticks);
@@ -105,23 +112,23 @@ static int run(const firmware_model *m)
             if (status)
                 return failed("megcc_session_bind_input", status);
         }
-        int32_t file = opened(m->prefix, "in?.bin", i, 0);
+        int32_t file = open_file(m->prefix, "in?.bin", i, 0);
         if (file < 0 || board_read(file, data, (uint32_t)tensor.bytes))
             return failed("in?.bin", 0);
         board_close(file);
     }
-    status = stepped(session, m->prefix);
+    status = run_steps(session, m->prefix);
     if (status)
         return failed("megcc_session_step", status);
     uint32_t stack = board_stack_used();
     for (uint32_t i = 0; i < megcc_model_outputs(&model); i++) {
         const void *data = megcc_session_output(session, i, &tensor);
-        int32_t file = opened(m->prefix, "out?.bin", i, 1);
+        int32_t file = open_file(m->prefix, "out?.bin", i, 1);
         if (file < 0 || board_write(file, data, (uint32_t)tensor.bytes))
             return failed("out?.bin", 0);
         board_close(file);
 #ifndef MEGCC_NO_DYNAMIC
-        file = opened(m->prefix, "dims?.bin", i, 1);
+        file = open_file(m->prefix, "dims?.bin", i, 1);
         board_write(file, tensor.dims, 4u * tensor.rank);
         board_close(file);
 #endif

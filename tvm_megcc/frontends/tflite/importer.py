@@ -121,14 +121,15 @@ class _Importer:
         self.file, self.name, self.input_shapes, self.output_names = file, name, input_shapes, output_names
         self.builder = outside.builder if outside else Builder()
         self.values: dict[int, Value | Complex | None] = {}
-        self.weighed: set[int] = set()
-        # Tensors that only some runs compute -> the bool value that says whether this run does.
+        self.weighed: set[int] = set()  # buffers of constants that are counted against the budget already
+        # Results of operators that not every run executes -> the bool value, whether this run does.
         self.counts: dict[int, str] = {}
         self.findings: list[str] = []
         self.unsupported: list[str] = []
         self.externs: Mapping[str, Sequence[Function]] = externs or (outside.externs if outside else {})
         # Whether unsupported operators are custom, or have quantised operands.
         self.has_custom = self.has_quantised = False
+        # Whether all inputs have the file's shapes, so that inferred shapes must equal the file's.
         self.as_declared: bool = outside.as_declared if outside else True
         self.states = States(self.builder, file, {target: source for source, target in states.items()})
 

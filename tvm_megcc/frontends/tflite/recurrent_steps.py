@@ -73,8 +73,8 @@ def _steps(node: Node, x: str, r: np.ndarray, scale: str, others: Sequence[str],
     function = node.option("FusedActivationFunction")
     if function not in _ACTIVATIONS:
         raise Unsupported(f"activation {function} of a recurrent layer is not supported")
-    recurrent, batch, made = node.spelled().constant(r), node.type_of(x).shape[1], r.shape[1]
-    sizes = made, node.type_of(x).shape[2] // gates
+    recurrent, batch, outputs = node.spelled().constant(r), node.type_of(x).shape[1], r.shape[1]
+    sizes = outputs, node.type_of(x).shape[2] // gates
     first = [state_before(node, index, (batch, size)) for index, size in zip(states, sizes, strict=False)]
     kept = [(name, index) for name, index in zip(("Y_h", "Y_c"), states, strict=False) if asked_for(node, index)]
     y, *last = node.spelled().emit("recurrent_steps", (x, recurrent, scale, *others, *first), gates=gates,

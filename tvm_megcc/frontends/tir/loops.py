@@ -140,7 +140,7 @@ class Loops(Text):
 
     def _For(self, loop) -> None:
         if loop.thread_binding is not None:
-            raise MegccError("TIR's loops over threads have no C of ours")
+            raise MegccError("TIR's loops over threads are not supported")
         reduction = self._reduction(loop)
         if reduction is not None:
             self._reduce(loop, reduction)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared by the printers of TIR: values and memory in C, and predicates on TIR expressions."""
+"""Values and memory in C, and predicates on TIR expressions, for all printers of TIR."""
 
 from __future__ import annotations
 
@@ -21,8 +21,12 @@ DEEPEST = 100
 
 @dataclass(frozen=True)
 class Value:
-    """An expression in C. dtype: TIR's dtype, except that an int64 that provably fits is "int32", and "bool" is a truth
-    value; a float16 is a C float whose value is representable."""
+    """An expression in C.
+
+    level: the precedence of its outermost operator (ir/c_text.py).
+    dtype: TIR's dtype, except that an int64 that provably fits is "int32", and "bool" is a truth value; a float16 is a
+        C float whose value is representable.
+    """
 
     text: str
     level: int
@@ -69,7 +73,7 @@ def known_dtype(dtype: str) -> str:
         MegccError: for other dtypes.
     """
     if dtype not in DTYPES or (DTYPES[dtype].carrier and dtype != "float16"):
-        raise MegccError(f"TIR's values of type {dtype} have no C of ours")
+        raise MegccError(f"TIR's values of type {dtype} are not supported")
     return dtype
 
 
@@ -83,7 +87,7 @@ def int_value(expr) -> int | None:
 
 
 def children(expr) -> list:
-    """Returns operands of an expression."""
+    """Returns the operands of an expression."""
     found = [getattr(expr, name) for name in ("a", "b", "value", "condition", "true_value", "false_value", "body")
              if isinstance(getattr(expr, name, None), Expr)]
     for name in ("args", "indices"):

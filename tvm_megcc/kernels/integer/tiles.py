@@ -13,11 +13,12 @@ from ..site import Site
 _LATENCY = 8
 #: Cycles of a tile in addition to its products.
 _TILE = 25
-#: Rows of up to so many pixels are estimated tile by tile.
+#: The cost of longer rows is estimated from this many pixels, which suffices to compare tiles.
 _ENOUGH = 1 << 15
 #: Vector registers of 64-bit Arm.
 _REGISTERS = 32
-#: Most vectors of channels in a tile, by the value of `sums`.
+#: The most vectors of channels in a tile, by the value of `sums` (neon_sums.py): `by_dot4` uses SDOT, `by_mmla` SMMLA,
+#: `by_sixteens` SMULL and SMLAL on 16 bytes, `by_sixteens_in_c` the same in C.
 _WIDEST = {"pmaddubsw": 1, "by_dot4": 6, "by_mmla": 4, "by_sixteens": 2, "by_sixteens_in_c": 1}
 
 
@@ -122,7 +123,7 @@ def _tallest(isa: Isa, sums: str, vectors: int) -> int:
 
 
 def _fitting(isa: Isa, sums: str, vectors: int, needed: int, pixels: int) -> list[Tile]:
-    """Returns the tiles that divide a row most evenly."""
+    """Returns tiles of this width whose heights divide a row as evenly as possible."""
     tallest, rest = _tallest(isa, sums, vectors), needed % vectors
     count = -(-pixels // tallest)
     height = -(-pixels // count)
@@ -135,7 +136,7 @@ def _fitting(isa: Isa, sums: str, vectors: int, needed: int, pixels: int) -> lis
 
 
 def _makes_up(high: int, pixels: int) -> bool:
-    """Returns whether tiles of heights `high` and `high` - 1, some of both, cover the pixels."""
+    """Whether tiles of both heights, `high` and `high` - 1, cover the pixels exactly."""
     low = -pixels % high
     return 0 < low and low * (high - 1) < pixels
 

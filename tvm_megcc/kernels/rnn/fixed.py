@@ -17,8 +17,16 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class FixedLstmParameters(Parameters):
-    """Parameters of `fixed.c.j2`. operands, results: names of those that exist. Other parameters: as in
-    ops/recurrent/lstm_int8.py."""
+    """Parameters of `fixed.c.j2`.
+
+    operands, results: names of those that exist.
+    coupled, apart, cell_clip, projection_clip, zero, hidden_zero: attributes of the operator.
+    gate_bits, cell_bits: integer bits of gates and of the cell state, in int16.
+    guards: the least variances of layer-normalised gates.
+    eighth, third, powers: constants of the series of exp: exp(-1/8), 1/3, exp(-2^k).
+    newton: constants of Newton's method for a reciprocal: 48/17 and -32/17.
+    steps, half_root: constants of 1 / sqrt, as in ops/quantized/rsqrt.py.
+    """
 
     operands: tuple[str, ...]
     results: tuple[str, ...]
@@ -50,26 +58,26 @@ class FixedSteps(Kernel):
         attrs, (steps, batch, columns) = site.attrs, site.x.shape
         gates = 3 if attrs.coupled else 4
         names = [name.removesuffix("?") for name in operator(site.kind).operands]
-        there = {name: index for index, name in enumerate(names) if site.has(index)}
-        projects = "projection" in there
+        positions = {name: index for index, name in enumerate(names) if site.has(index)}
+        projects = "projection" in positions
         T, N, H, P = extent_symbols("T", "N", "H", "P")
-        made = P if projects else H
+        outputs = P if projects else H
         extents = {"T": steps, "N": batch, "H": floordiv(columns, gates)} | (
             {"P": site.inputs[1].shape[1]} if projects else {})
-        sizes = {"x": T * N * gates * H, "r": gates * H * made, "bias": gates * H, "factors": 2 * FACTORS,
+        sizes = {"x": T * N * gates * H, "r": gates * H * outputs, "bias": gates * H, "factors": 2 * FACTORS,
                  "peepholes": 3 * H, "norms": gates * H, "norm_bias": gates * H, "projection": P * H,
-                 "projection_bias": P, "initial_h": N * made, "initial_c": N * H,
-                 "y": T * N * made, "y_h": N * made, "y_c": N * H}
+                 "projection_bias": P, "initial_h": N * outputs, "initial_c": N * H,
+                 "y": T * N * outputs, "y_h": N * outputs, "y_c": N * H}
         results = tuple(name.lower() for name in attrs.results)
         parameters = FixedLstmParameters(
-            tuple(there), results, bool(attrs.coupled), bool(attrs.apart) and "peepholes" in there and projects,
+            tuple(positions), results, bool(attrs.coupled), bool(attrs.apart) and "peepholes" in positions and projects,
             GATE_BITS, attrs.cell_bits, attrs.cell_clip, attrs.projection_clip if projects else 0, attrs.zero,
-            attrs.hidden_zero if projects else 0, attrs.guards if "norms" in there else (), EIGHTH, THIRD, POWERS,
+            attrs.hidden_zero if projects else 0, attrs.guards if "norms" in positions else (), EIGHTH, THIRD, POWERS,
             NEWTON, STEPS, HALF_ROOT)
-        operands = tuple(Operand(name, index, sizes[name]) for name, index in there.items())
+        operands = tuple(Operand(name, index, sizes[name]) for name, index in positions.items())
         return Lowered("rnn/fixed", parameters, extents, operands,
                        tuple(Operand(name, index, sizes[name]) for index, name in enumerate(results)),
-                       N, _what(parameters), self.name, scratch=2 * (gates + 1) * H + made + (H if projects else 0))
+                       N, _what(parameters), self.name, scratch=2 * (gates + 1) * H + outputs + (H if projects else 0))
 
     def cost(self, site: Site) -> float:
         return site.likely.x.size * (site.inputs[1].shape[-1] + 200.0)

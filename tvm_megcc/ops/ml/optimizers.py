@@ -25,9 +25,9 @@ class _Arithmetic:
     def where(self, condition: str, yes: str | float, no: str | float) -> str:
         return self.node.emit("where", (condition, self.value(yes), self.value(no)))[0]
 
-    def mixed(self, share: float, old: str, new: str, of_new: float) -> str:
-        """Emits share * old + of_new * new."""
-        return self("add", self("mul", share, old), self("mul", of_new, new))
+    def mixed(self, old_weight: float, old: str, new: str, new_weight: float) -> str:
+        """Emits old_weight * old + new_weight * new."""
+        return self("add", self("mul", old_weight, old), self("mul", new_weight, new))
 
 
 def _steps(node: OnnxNode, kinds: int, step: Callable[[_Arithmetic, str, str, tuple[str, ...]], tuple[str, ...]]) \
@@ -58,6 +58,7 @@ def _is_later(a: _Arithmetic, time: str) -> str:
 
 @decomposes("ai.onnx.preview.training::Adagrad")
 def adagrad(node: OnnxNode) -> tuple[str, ...]:
+    """Imports Adagrad. Operands of each kind: parameters, gradients, accumulated squares."""
     decay, epsilon = float(node.attr("decay_factor", 0.0)), float(node.attr("epsilon", 0.0))
 
     def step(a: _Arithmetic, rate: str, time: str, operands: tuple[str, ...]) -> tuple[str, ...]:
@@ -72,6 +73,7 @@ def adagrad(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("ai.onnx.preview.training::Adam")
 def adam(node: OnnxNode) -> tuple[str, ...]:
+    """Imports Adam. Operands of each kind: parameters, gradients, averages of gradients and of their squares."""
     alpha, beta = float(node.attr("alpha", 0.9)), float(node.attr("beta", 0.999))
     epsilon, after = float(node.attr("epsilon", 0.0)), float(node.attr("norm_coefficient_post", 0.0))
 
@@ -90,13 +92,14 @@ def adam(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("ai.onnx.preview.training::Momentum")
 def momentum(node: OnnxNode) -> tuple[str, ...]:
+    """Imports Momentum, standard or Nesterov's. Operands of each kind: parameters, gradients, velocities."""
     alpha, beta = float(node.attr("alpha")), float(node.attr("beta"))
 
     def step(a: _Arithmetic, rate: str, time: str, operands: tuple[str, ...]) -> tuple[str, ...]:
-        x, gradient, speed = operands
+        x, gradient, velocity = operands
         gradient = _regularised(node, a, x, gradient)
-        share = a.where(_is_later(a, time), beta, 1.0)
-        speed = a("add", a("mul", alpha, speed), a("mul", share, gradient))
-        way = speed if node.attr("mode") == "standard" else a("add", gradient, a("mul", alpha, speed))
-        return a("sub", x, a("mul", rate, way)), speed
+        old_weight = a.where(_is_later(a, time), beta, 1.0)
+        velocity = a("add", a("mul", alpha, velocity), a("mul", old_weight, gradient))
+        direction = velocity if node.attr("mode") == "standard" else a("add", gradient, a("mul", alpha, velocity))
+        return a("sub", x, a("mul", rate, direction)), velocity
     return _steps(node, 3, step)

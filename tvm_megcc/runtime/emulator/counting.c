@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A plugin of qemu (its API, version 1 and later): how often each block of instructions of a firmware runs, and how
- * often something else than what stands after it came next; for each of the model's calls, which begin with a block
- * at `begin`, the last one ending at `end`. `counting.py` builds it, and reads what it writes:
+ * A plugin of qemu (its API, version 1 and later) that counts how often each basic block of a firmware runs, and how
+ * often the next block was not the one after it in memory, that is, a jump was taken. It counts for each of the model's
+ * calls: a call begins with the block at address `begin`, the last one ends at `end`. `counting.py` builds the plugin
+ * and reads what it writes:
  *
- *     a line a block and call: call, address, instructions, times, times that it was left by a jump
+ *     a line for each block and call: call, address, instructions, executions, executions that ended in a jump
  */
 #include <inttypes.h>
 #include <stdint.h>

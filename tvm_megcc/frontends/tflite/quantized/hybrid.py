@@ -71,8 +71,8 @@ def rounded(value: Expr, half: float = _HALF) -> Expr:
 
 
 def measured(node: Node, x: str, axes: Sequence[int], asymmetric: bool) -> tuple[str, str, str]:
-    """Quantises x to int8 by its range along `axes`. Returns the int8 value, its scale and, if asymmetric, its zero
-    point in float32 ("" for 0)."""
+    """Quantises x dynamically, to int8 by its range along `axes`. Returns the int8 value, its scale and, if asymmetric,
+    its zero point in float32 ("" for 0)."""
     ends = {"axes": tuple(axes), "keepdims": True}
     if not asymmetric:
         size = node.emit("reduce_max", node.emit("abs", x), **ends)
@@ -94,8 +94,8 @@ def measured(node: Node, x: str, axes: Sequence[int], asymmetric: bool) -> tuple
 
 
 def _dequantized(node: Node, sums: str, scale: str, own: np.ndarray, bias: str, trailing: int) -> str:
-    """Dequantises sums of products: multiplies by both scales and adds the bias. trailing: the number of axes after
-    that of the channels."""
+    """Dequantises sums of products: multiplies by both scales and adds the bias. own: the scales of the weights.
+    trailing: the number of axes after that of the channels."""
     factors = node.spelled().constant(own.astype(np.float32).reshape(-1, *(1,) * trailing))
     operands, expr = [sums, scale, factors], call("real", X) * (arg(1) * arg(2))
     if bias:

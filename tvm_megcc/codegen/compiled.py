@@ -18,16 +18,17 @@ class Compiled:
     image: the .megcc file in pieces; `container` is all of it, a copy.
     sources: file name below the generated folder -> text: `kernels/<symbol>.c` and `kernels.c`, which defines
         `const megcc_module <name>_module`; they include `kernels/kernels.h`, which all models of a folder share.
-    manifest: facts about the model that are no code. Read by the generated folder, reports and the command:
-        model: file name and SHA-256 of what was compiled; options: what it was compiled with;
+    manifest: facts about the model, for the generated folder, reports and the command:
+        model: file name and SHA-256 of the source model; options: the options that it was compiled with;
         inputs, outputs: [{name, dtype, shape}], a dimension is an int or the text of an expression; quantised ones
         have quant: {scale, zero_point};
             an input whose shape changes also has `least`, its shape where every symbol is least;
-        alignment: bytes, of container and memory;
+        alignment: that of container and memory, in bytes;
         programs: [{target, tensors, instructions, workers, arena_bytes, lower_bound, weight_bytes, unpacked_bytes,
-        calls: [{kernel, kind, origin, output, macs}]}], a row a target;
+        calls: [{kernel, kind, origin, output, macs}]}], a row for each target;
         weights: [{targets, bytes, weights}], what is stored, by the targets that read it.
-    report: for people: what became of the model. memory: picture of the arena, an SVG.
+    report: a text for people that says how the model was compiled.
+    memory: a picture of the arena, an SVG.
     """
 
     name: str

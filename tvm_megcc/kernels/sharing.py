@@ -74,7 +74,7 @@ def _least(tiling: Tiling, depth: int, channels: int, images: Dim, rows: int, pi
 
 
 def is_large(macs: Dim) -> bool:
-    """Returns whether so many multiply-adds are worth sharing among threads; False if unknown."""
+    """Returns whether this many multiply-adds are worth sharing among threads; False if the number is unknown."""
     return isinstance(macs, int) and macs >= TASKS * LEAST_MACS
 
 

@@ -28,9 +28,9 @@ enum { MEASURED, MALFORMED, NO_MEMORY, WRONG_CPU, CRASHED };
 
 typedef struct head {
     int32_t kernel, isa, extents, inputs, outputs, tasks, repeats;
-    int32_t least_us;           /* a repeat has so many calls that it takes this long */
+    int32_t least_us;           /* a repeat consists of as many calls as take this long */
     int32_t most_us;            /* no further repeat is begun after this time */
-    int32_t warm_us;            /* the repeats begin after so many microseconds of calls, at least one */
+    int32_t warm_us;            /* calls before the first repeat: at least one, for this time */
     int64_t shared, scratch;    /* bytes */
 } head;
 
@@ -38,7 +38,7 @@ typedef struct tail {
     int32_t status;             /* of the kernel: 0, or a megcc_status */
     int32_t repeats;            /* done */
     int32_t overrun;            /* it wrote outside its outputs or its workspace */
-    int32_t zero;
+    int32_t zero;               /* padding */
 } tail;
 
 /* A block between guards. */

@@ -38,8 +38,8 @@ enum { C_CONTIGUOUS = 0x1, ALIGNED = 0x100, NOT_SWAPPED = 0x200, READABLE = C_CO
 /* The results of megcc_py_run, beside statuses, if an array is not what the input wants; nothing has been done then. */
 #define MISFIT (-1)
 
-/* By MEGCC_FLOAT32, …: kind and bytes of an element. 'S': those that numpy has no kinds for, which Python
- * compares and gives as strings of so many bytes. */
+/* Numpy's kind and bytes of an element, by the constants MEGCC_FLOAT32, …. 'S' stands for element types that numpy does
+ * not have; for Python they are byte strings of this length. */
 static const struct { char kind; int bytes; } ELEMENTS[] = {
     {'f', 4}, {'f', 2}, {'f', 8}, {'i', 1}, {'u', 1}, {'i', 2}, {'u', 2}, {'i', 4}, {'u', 4}, {'i', 8}, {'u', 8},
     {'b', 1}, {'S', 2}, {'S', 1}, {'S', 1}, {'S', 1}, {'S', 1}, {'S', 1}, {'S', 1}, {'S', 1}, {'S', 1}, {'S', 1}, {'S', 1}
@@ -178,8 +178,8 @@ static int32_t open_handle(handle *h, const void *data, uint64_t size, uint32_t 
     return status;
 }
 
-/* A session on a container, for the CPU `cpu` (MEGCC_ISA_*; 0: this one), with so many threads at most (0: as many as it
- * was compiled for). NULL, and why in `text`, if there is none. */
+/* Opens a session on a container, for the CPU `cpu` (MEGCC_ISA_*; 0: this one). threads: the most threads; 0: as many as
+ * it was compiled for. Returns NULL if that fails, with the reason in `text`. */
 EXPORT handle *megcc_py_open(const void *data, uint64_t size, uint32_t cpu, int32_t threads, char *text,
                              uint64_t text_size)
 {

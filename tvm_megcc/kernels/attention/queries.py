@@ -14,7 +14,7 @@ from ..site import Site
 from ..tiling import Tiling
 
 KEYS = 256
-"""Keys whose scores are in workspace at a time, on all CPUs: sums go over so many before they are joined."""
+"""Keys whose scores are in workspace at a time, on all CPUs: partial sums are over this many keys."""
 
 
 @dataclass(frozen=True)

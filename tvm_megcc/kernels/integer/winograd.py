@@ -36,7 +36,7 @@ from .dot import less, zero_name
 
 #: Positions of a transformed tile.
 PLACES = 16
-#: Input channels are rounded up to vectors of so many int16.
+#: Input channels are rounded up to a multiple of this: the int16 elements of a vector of 128 bits.
 _HALVES = 8
 #: ISA -> (tiles that are multiplied at a time, vectors of output channels).
 _TILES = {"neon": (4, 4), "neon_armv7": (2, 4), "sse2": (4, 2), "avx2": (4, 2), "avx512": (6, 4)}

@@ -74,7 +74,7 @@ def outside_text(function: str, name: str, axis: int, symbol: str, ranges: Seque
 
 
 #: The most buckets that a log message lists.
-_LISTED = 8
+_MOST_LISTED = 8
 
 
 def described(function: str, buckets: Sequence[Bucket]) -> str:
@@ -82,11 +82,11 @@ def described(function: str, buckets: Sequence[Bucket]) -> str:
     symbols = [symbol for symbol, _, _ in buckets[0].bounds]
     if not symbols:
         return f"{function}: all extents are known, so there is one version"
-    more = f"; … {len(buckets) - _LISTED} more" if len(buckets) > _LISTED else ""
+    more = f"; … {len(buckets) - _MOST_LISTED} more" if len(buckets) > _MOST_LISTED else ""
     missed = [symbol for symbol in symbols if not all(inside for _, inside in segments(buckets, symbol))]
     others = f"another {' or '.join(missed)} is a ValueError" if missed else "every shape is in one"
     return (f"{function}: {len(buckets)} buckets over {', '.join(symbols)} "
-            f"({'; '.join(map(str, buckets[:_LISTED]))}{more}); {others}")
+            f"({'; '.join(map(str, buckets[:_MOST_LISTED]))}{more}); {others}")
 
 
 def suffix(bucket: Bucket) -> str:

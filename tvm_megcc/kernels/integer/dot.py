@@ -103,7 +103,7 @@ class Laid:
 #: The most bytes of weights that stay in L1.
 NEAR = 8 << 10
 #: Instructions per product on Arm without dot-product instructions.
-_SIXTEENS = {"by_sixteens": 0.23, "by_sixteens_in_c": 0.45}
+_INSTRUCTIONS = {"by_sixteens": 0.23, "by_sixteens_in_c": 0.45}
 
 
 def zero_name(zero: int) -> str:
@@ -299,8 +299,8 @@ class DotProducts(Kernel):
             return 300 + outputs * s.oc * (4.0 * depth + 25)  # loads, products and sums one by one in C
         if site.isa.helium:
             return 300 + outputs * s.oc * (1.5 * depth + 10)
-        if site.isa.sums in _SIXTEENS and laid.dtype == site.isa.laid:
-            return 300 + outputs * depth * s.oc * _SIXTEENS[site.isa.sums]
+        if site.isa.sums in _INSTRUCTIONS and laid.dtype == site.isa.laid:
+            return 300 + outputs * depth * s.oc * _INSTRUCTIONS[site.isa.sums]
         return 300 + outputs * depth * (ceildiv(s.oc, site.isa.lanes) * 1.2 / laid.step + 0.1)
 
 

@@ -34,7 +34,7 @@ STEP = 4
 #: Largest |w0 ± w1| for which a sum fits in int16: 255 * 128 < 2^15.
 MOST = 128
 #: Whether the second byte of the first and of the second pair of weights meets an inverted byte; loads at p, q and P.
-_TURNED = ((False, False), (True, False), (True, True))
+_INVERTED = ((False, False), (True, False), (True, True))
 
 
 def _grouped(array: np.ndarray, outputs_first: bool, zero: int, groups: int, runs: int, lanes: int) -> np.ndarray:
@@ -56,13 +56,13 @@ def _forms(grouped: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     first, second = grouped[..., 0], grouped[..., 1]
     plain = (np.abs(first + second) > MOST).any(axis=3)
     inverted = ((np.abs(first - second) > MOST) | (second == -128)).any(axis=3)
-    fails = np.stack([np.where(kind, inverted, plain).any(axis=-1) for kind in np.array(_TURNED)])
+    fails = np.stack([np.where(kind, inverted, plain).any(axis=-1) for kind in np.array(_INVERTED)])
     return fails.argmin(axis=0), fails.all(axis=0)
 
 
-def _is_inverted(place: np.ndarray) -> np.ndarray:
+def _is_inverted(index: np.ndarray) -> np.ndarray:
     """Returns, as [vectors][runs][groups of 4][1][pairs], whether the second byte of a pair is inverted."""
-    return np.array(_TURNED)[place][:, :, :, None, :]
+    return np.array(_INVERTED)[index][:, :, :, None, :]
 
 
 def _there(doubled: np.ndarray) -> np.ndarray:
@@ -78,10 +78,10 @@ def pack_weights(array: np.ndarray, *how) -> np.ndarray:
         runs of a window; lanes of a vector.
     """
     grouped = _grouped(array, *how)
-    place, doubled = _forms(grouped)
-    weights = np.stack([grouped[..., 0], np.where(_is_inverted(place), -grouped[..., 1], grouped[..., 1])], axis=-1)
+    index, doubled = _forms(grouped)
+    weights = np.stack([grouped[..., 0], np.where(_is_inverted(index), -grouped[..., 1], grouped[..., 1])], axis=-1)
     # The load at q begins with the second pair.
-    weights = np.where((place == 1)[..., None, None, None], weights[..., ::-1, :], weights)
+    weights = np.where((index == 1)[..., None, None, None], weights[..., ::-1, :], weights)
     half = weights >> 1
     entries = np.stack([np.where(doubled[..., None, None, None], weights - half, weights), half], axis=3)
     return entries[_there(doubled)].astype(np.int8)
@@ -91,8 +91,8 @@ def pack_weights(array: np.ndarray, *how) -> np.ndarray:
 def pack_moves(array: np.ndarray, *how) -> np.ndarray:
     """Returns uint8 [entries]: the pairs of bytes from the start of the entry before to that of the entry. The first
     entry of a run counts from the end of the run before."""
-    place, doubled = _forms(_grouped(array, *how))
-    at = STEP * np.arange(place.shape[2]) + place
+    index, doubled = _forms(_grouped(array, *how))
+    at = STEP * np.arange(index.shape[2]) + index
     # The second of two entries begins where the first does.
     return np.stack([np.diff(at, prepend=0), np.zeros_like(at)], axis=-1)[_there(doubled)].astype(np.uint8)
 

@@ -37,7 +37,7 @@ from .dot import less, zero_name
 #: Positions of a transformed tile.
 PLACES = 16
 #: Input channels are rounded up to a multiple of this: the int16 elements of a vector of 128 bits.
-_HALVES = 8
+_INT16X = 8
 #: ISA -> (tiles that are multiplied at a time, vectors of output channels).
 _TILES = {"neon": (4, 4), "neon_armv7": (2, 4), "sse2": (4, 2), "avx2": (4, 2), "avx512": (6, 4)}
 #: Elements that pad each position: with a power of two between the 16 positions, all would share a few cache sets.
@@ -112,7 +112,7 @@ class WinogradBytes(ChannelsLast):
     def lower(self, site: Site) -> Lowered:
         s, isa = Geometry.of(site), site.isa
         pixels, vectors, rest = _tile(site, s)
-        step, depth = (1 if isa.name in _LANED else isa.int16_step), round_up(s.ic, _HALVES)
+        step, depth = (1 if isa.name in _LANED else isa.int16_step), round_up(s.ic, _INT16X)
         apart = 0 if isa.name in _LANED else _APART
         N, IC, IH, IW, OC, OH, OW, ROWS = extent_symbols("N", "IC", "IH", "IW", "OC", "OH", "OW", "ROWS")
         extents = {"N": s.n, "IC": s.ic, "IH": s.ih, "IW": s.iw, "OC": s.oc, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
@@ -137,11 +137,11 @@ class WinogradBytes(ChannelsLast):
         """Estimates the instructions of the three transforms and the products."""
         s, lanes = Geometry.of(site), site.isa.lanes
         pixels, _, _ = _tile(site, s)
-        depth, outputs, high, wide = round_up(s.ic, _HALVES), round_up(s.oc, 2 * lanes), -(-s.oh // 2), -(-s.ow // 2)
+        depth, outputs, high, wide = round_up(s.ic, _INT16X), round_up(s.oc, 2 * lanes), -(-s.oh // 2), -(-s.ow // 2)
         rows = _rows(site, s)
         tiles, tasks = -(-min(rows, high) * wide // pixels) * pixels * -(-high // rows), -(-high // rows)
         products = tiles * PLACES * (depth * 1.15 + 4) * outputs / lanes
-        others = (tiles * depth / _HALVES * 85 + tiles * outputs / lanes * 70 + tasks * depth * outputs / _HALVES * 75)
+        others = (tiles * depth / _INT16X * 85 + tiles * outputs / lanes * 70 + tasks * depth * outputs / _INT16X * 75)
         if site.isa.name not in _LANED:
             # Estimates cycles, like `DotProducts.cycles` for multiply-adds of pairs.
             products, others = products / site.isa.int16_step, others / 2
@@ -173,6 +173,6 @@ def _rows(site: Site, s: Geometry) -> int:
     """Returns the rows of tiles in a task. Their transforms fill most of L2, because each task transforms the
     weights again."""
     high, wide = -(-likely(s.oh) // 2), -(-likely(s.ow) // 2)
-    row = 2 * round_up(s.ic, _HALVES) * (PLACES * wide + 4 * (wide + 1))
+    row = 2 * round_up(s.ic, _INT16X) * (PLACES * wide + 4 * (wide + 1))
     most = max(1, min(high, site.target.l2 * 3 // 4 // row))
     return -(-high // -(-high // most))

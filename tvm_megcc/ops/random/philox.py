@@ -69,7 +69,7 @@ class Draw(Operator):
         if each == 2:
             words = words[:, ::2] << np.uint64(32) | words[:, 1::2]
         bits = kept_bits(attrs)
-        values = _LAWS[attrs.law](words >> np.uint64(128 // each - bits), bits).reshape(-1)[:count]
+        values = _DISTRIBUTIONS[attrs.law](words >> np.uint64(128 // each - bits), bits).reshape(-1)[:count]
         return (values.astype(attrs.dtype).reshape(attrs.shape),)
 
     @staticmethod
@@ -99,4 +99,4 @@ def _normal(words: np.ndarray, bits: int) -> np.ndarray:
     return np.stack([radius * np.cos(angle), radius * np.sin(angle)], 2)
 
 
-_LAWS = {"uniform": _uniform, "normal": _normal, "bits": lambda words, bits: words.view(np.int64)}
+_DISTRIBUTIONS = {"uniform": _uniform, "normal": _normal, "bits": lambda words, bits: words.view(np.int64)}

@@ -9,8 +9,8 @@ from ..edit import Editor
 from ..match import Match, Operation, is_op, wildcard
 
 _X, _AT, _UPDATES = wildcard(), wildcard(), wildcard()
-_TURNED = is_op("transpose", _X)
-_WRITE = is_op("scatter_nd", _TURNED, _AT, _UPDATES, once=True)
+_TRANSPOSED = is_op("transpose", _X)
+_WRITE = is_op("scatter_nd", _TRANSPOSED, _AT, _UPDATES, once=True)
 #: transpose(scatter_nd(transpose(x, p), rows, updates), q).
 _WRITTEN = is_op("transpose", _WRITE)
 
@@ -63,7 +63,7 @@ def _is_undone(before: Op, op: Op) -> bool:
 def _write_where_it_lies(edit: Editor, found: Match, op: Op) -> None:
     """transpose(scatter_nd(transpose(x, p), rows [n, 1], updates), q) → scatter_elements(x, …, axis=p[0]), which comes
     from `x[:, :, rows] = updates`. x is then not transposed, nor copied if it is a state."""
-    x, at, updates, before, write = found[_X], found[_AT], found[_UPDATES], found.op(_TURNED), found.op(_WRITE)
+    x, at, updates, before, write = found[_X], found[_AT], found[_UPDATES], found.op(_TRANSPOSED), found.op(_WRITE)
     if not _is_undone(before, op) or {at, updates} & edit.constants.keys() \
             or edit.types[at].rank != 2 or edit.types[at].shape[1] != 1:
         return
@@ -76,8 +76,8 @@ def _write_where_it_lies(edit: Editor, found: Match, op: Op) -> None:
         made.append(Op(kind, attrs, inputs, (result,), origin=write.origin))
         return result
 
-    source = _TURNED.match(edit, updates)
-    rows = source[_X] if source is not None and source.op(_TURNED).attrs.perm == before.attrs.perm \
+    source = _TRANSPOSED.match(edit, updates)
+    rows = source[_X] if source is not None and source.op(_TRANSPOSED).attrs.perm == before.attrs.perm \
         else emit("transpose", Attrs(perm=op.attrs.perm), updates)
     line = emit("reshape", Attrs(shape=tuple(count if i == axis else 1 for i in range(len(shape)))), at)
     index = emit("expand", Attrs(shape=shape), line)

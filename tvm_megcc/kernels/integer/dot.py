@@ -92,8 +92,9 @@ class Laid:
 
     @staticmethod
     def of(isa: Isa, dtype: str, zero: int) -> Laid:
-        """Returns the packed form of an operand. If the ISA has 8-bit dot products, x keeps its zero point: its share
-        of the sums is known, and is added to the bias. Otherwise operands are packed as int16 minus the zero point."""
+        """Returns the packed form of an operand. If the ISA has 8-bit dot products, x keeps its zero point: what that
+        adds to the sums is known, and is subtracted in the bias. Otherwise operands are packed as int16 minus the zero
+        point."""
         if not isa.laid or dtype not in BYTES:
             return Laid("int16", isa.int16_step, zero, 0)
         # Inverting the highest bit converts int8 and uint8 into each other.

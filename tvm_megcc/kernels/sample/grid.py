@@ -32,7 +32,7 @@ class GridParameters(Parameters):
 class GridPixels(Kernel):
     """Samples pixel by pixel: indices and weights once, then all channels.
 
-    Images go by vectors of channels, volumes one channel at a time.
+    Channels of images are computed in vectors, those of volumes one at a time.
     """
 
     name = "pixels"

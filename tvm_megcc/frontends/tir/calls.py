@@ -95,7 +95,7 @@ class Calls(Addresses):
         what = ""
         if "call_" in short and call.args and hasattr(call.args[0], "value"):
             what = f" of {call.args[0].value}"
-        raise MegccError(f"TIR's {name}{what} has no C of ours")
+        raise MegccError(f"TIR's {name}{what} is not supported")
 
     def _function(self, name: str, dtype: str, arguments: Iterable) -> Value:
         values = [self._value(argument) for argument in arguments]

@@ -63,7 +63,7 @@ class Expressions(Calls):
         if kind in SHIFTS:
             return self._shift(SHIFTS[kind], dtype_of(expr), expr.a, expr.b)
         if printer is None:
-            raise MegccError(f"TIR's {kind} has no C of ours")
+            raise MegccError(f"TIR's {kind} is not supported")
         return printer(expr)
 
     def _IntImm(self, expr) -> Value:
@@ -141,7 +141,7 @@ class Expressions(Calls):
         a, b = self._value(expr.a), self._value(expr.b)
         if dtype.startswith("float"):
             if helper != "div":
-                raise MegccError(f"TIR's {type(expr).__name__} of {dtype} has no C of ours")
+                raise MegccError(f"TIR's {type(expr).__name__} of {dtype} is not supported")
             return self._real(Value(f"{a.at(PRODUCT)} / {b.at(PRODUCT + 1)}", PRODUCT, dtype))
         signed = dtype in ("int32", "int64")
         if signed and self.bounds(expr.a)[0] >= 0 and self.bounds(expr.b)[0] > 0:

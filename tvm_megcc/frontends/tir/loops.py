@@ -64,7 +64,7 @@ class Loops(Text):
         kind = type(statement).__name__
         printer = getattr(self, f"_{kind}", None)
         if printer is None:
-            raise MegccError(f"TIR's {kind} has no C of ours")
+            raise MegccError(f"TIR's {kind} is not supported")
         _require_shallow(statement)
         printer(statement)
 
@@ -84,7 +84,7 @@ class Loops(Text):
 
     def _AttrStmt(self, statement) -> None:
         if statement.attr_key in ("thread_extent", "virtual_thread"):
-            raise MegccError(f"TIR's attribute {statement.attr_key} has no C of ours")
+            raise MegccError(f"TIR's attribute {statement.attr_key} is not supported")
         self.statement(statement.body)
 
     def _Evaluate(self, statement) -> None:
@@ -182,7 +182,7 @@ class Loops(Text):
         extent = self.simplified(loop.extent)
         step = 1 if loop.step is None else int_value(loop.step)
         if step is None or step < 1:
-            raise MegccError(f"a loop with the step {loop.step} has no C of ours")
+            raise MegccError(f"a loop with the step {loop.step} is not supported")
         self._open.append(loop.loop_var)
         self._trips.append(self.trips(extent))
         if int_value(extent) == 1:
@@ -232,7 +232,7 @@ class Loops(Text):
     def _SBlockRealize(self, realize) -> None:
         block = realize.block
         if len(block.match_buffers):
-            raise MegccError("TIR's match_buffer in a block has no C of ours")
+            raise MegccError("TIR's match_buffer in a block is not supported")
         self._bind_axes(realize)
         predicate = self.simplified(realize.predicate)
         if int_value(predicate) == 1:

@@ -22,13 +22,13 @@ class Inlines(Operator):
 
 @register
 class Loop(Inlines):
-    """Runs `body` repeatedly, at most `most` times and while `going` holds.
+    """Runs `body` repeatedly, at most `most` times and while `going` holds, as ONNX's Loop.
 
-    Operands: most (int64 []), going (bool []), `carried` initial loop-carried values, and captured values of the body.
-    Results: the trip count (int64 []), going, the final loop-carried values, and scan outputs, stacked along a first
-    axis with the capacity of all iterations. Inputs of the body: the iteration number, going, the loop-carried values
-    and the captured ones. Its outputs: going, the loop-carried values, and a row of each scan output. Attribute
-    `counted`: the body has no output going, since no iteration changes it.
+    Operands: most (the maximum trip count, int64 []), going (the condition, bool []), `carried` initial loop-carried
+    values, and captured values of the body. Results: the trip count (int64 []), going, the final loop-carried values,
+    and scan outputs, stacked along a first axis with the capacity of all iterations. Inputs of the body: the iteration
+    number, going, the loop-carried values and the captured ones. Its outputs: going, the loop-carried values, and a row
+    of each scan output. Attribute `counted`: the body has no output going, since no iteration changes it.
     """
 
     kind = "loop"

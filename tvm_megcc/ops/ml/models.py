@@ -193,6 +193,8 @@ def _pairs(weights: np.ndarray, class_sizes: Sequence[int]) -> tuple[np.ndarray,
 
 def _linear_svm(node: OnnxNode, x: str, weights: np.ndarray, rho: np.ndarray, labels: Sequence[int],
                 transform: str) -> tuple[str, ...]:
+    """Emits a classifier without support vectors: a score for each label. Of two labels, ONNX Runtime gives the second
+    one if the highest score is positive, or at least 0.5 if no weight is negative; else that with the highest score."""
     if rho.size < 1:
         raise ShapeError("has no rho")
     scores = _linear(node, x, weights.T, np.full(len(labels), rho[0], np.float32))
@@ -210,6 +212,7 @@ def _linear_svm(node: OnnxNode, x: str, weights: np.ndarray, rho: np.ndarray, la
 
 
 def _each(node: OnnxNode, values: np.ndarray, columns, what: str) -> np.ndarray:
+    """Returns one value for all features as a scalar, or one for each feature as a row."""
     if values.size not in (1, columns):
         raise ShapeError(f"has {values.size} of {what} for {columns} features")
     return values.reshape(1, -1) if values.size > 1 else values.reshape(())
@@ -267,6 +270,7 @@ def one_hot(node: OnnxNode) -> tuple[str, ...]:
 
 @ml("Binarizer")
 def binarizer(node: OnnxNode) -> tuple[str, ...]:
+    """Imports Binarizer: 1 for elements above the threshold, 0 for others."""
     dtype = node.type(0).dtype
     (above,) = emit_broadcast(node, "greater", (node.inputs[0], number(node, node.attr("threshold", 0.0), dtype)))
     return cast_to(node, above, dtype)

@@ -19,6 +19,7 @@ help:
 	@echo "make fuzz    the runtime against damaged containers and any calls; MINUTES=1 or RUNS=10000000"
 	@echo "make graphs  drawn models against the references of their formats, on every target; MINUTES=60, CASES=1000, SEED=2"
 	@echo "make wheel   the installable package and its sources, in dist/"
+	@echo "make release VERSION=1.2.3  archives that two builds agree on, hashes, bill of materials; without VERSION a trial"
 	@echo "make docs    the documentation site, in build/docs/"
 	@echo "make clean   remove everything that was made"
 
@@ -60,6 +61,12 @@ mlperf-tiny: $(READY)
 wheel: $(READY)
 	$(BIN)/python -m build -q
 
+# Its tools are in an environment of their own, which nothing else needs.
+release:
+	$(PYTHON) -m venv build/release
+	build/release/bin/python -m pip install -q --disable-pip-version-check -e .[release]
+	build/release/bin/python scripts/release.py $(VERSION)
+
 # Strict: a link that leads nowhere ends it.
 docs: $(READY)
 	$(BIN)/python -m sphinx -q -W --keep-going -c docs -d build/doctrees . build/docs
@@ -68,4 +75,4 @@ docs: $(READY)
 clean:
 	rm -rf .venv build dist demo_out *.egg-info
 
-.PHONY: help demo check test test-all test-tvm mlperf-tiny fuzz models graphs wheel docs clean
+.PHONY: help demo check test test-all test-tvm mlperf-tiny fuzz models graphs wheel release docs clean

@@ -1,16 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packaging; the metadata is in pyproject.toml. The C runtime and the schema are copied into the package."""
+"""Packaging; the metadata is in pyproject.toml. The C runtime and the schema are copied into the package.
 
+The same sources give the same archives, whoever builds them, where and when: neither the time, the user nor the umask
+is in them. `make release` compares two.
+"""
+
+import gzip
+import json
+import os
 import re
 import shutil
+import tarfile
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).resolve().parent
 DATA = ("c_runtime/include", "c_runtime/src", "c_runtime/signed", "c_runtime/lm", "c_runtime/tools",
         "c_runtime/ports", "schema")
+#: Of everything in an archive: the first second that a zip file can say.
+TIME = 315_532_800
 
 
 class BuildWithData(build_py):
@@ -25,6 +37,53 @@ class BuildWithData(build_py):
                 shutil.copytree(ROOT / name, Path(self.build_lib) / "tvm_megcc" / "_data" / name, dirs_exist_ok=True)
 
 
+class Wheel(bdist_wheel):
+    """A wheel whose files have the permissions of a repository, and a list of what is in it (PEP 770)."""
+
+    def write_wheelfile(self, wheelfile_base, *arguments, **keywords):
+        super().write_wheelfile(wheelfile_base, *arguments, **keywords)
+        boms = Path(wheelfile_base) / "sboms"
+        boms.mkdir()
+        (boms / "tvm_megcc.cdx.json").write_text(json.dumps(bill_of_materials(), indent=1) + "\n")
+        for path in Path(self.bdist_dir).rglob("*"):
+            path.chmod(permissions(path))
+
+
+class Source(sdist):
+    """Sources in an archive whose members are sorted and have no user and no time."""
+
+    def make_archive(self, base_name, format, root_dir=None, base_dir=None, owner=None, group=None):
+        if format != "gztar":
+            return super().make_archive(base_name, format, root_dir, base_dir, owner, group)
+
+        def plain(member):
+            member.mode = permissions(base / member.name[len(base.name) + 1:])
+            member.uid = member.gid = 0
+            member.uname = member.gname = ""
+            member.mtime = int(os.environ.get("SOURCE_DATE_EPOCH", TIME))
+            return member
+
+        base = Path(root_dir or ".") / base_dir
+        with open(f"{base_name}.tar.gz", "wb") as file, gzip.GzipFile("", "wb", 9, file, TIME) as packed, \
+                tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+            for path in (base, *sorted(base.rglob("*"))):
+                archive.add(path, path.relative_to(base.parent), recursive=False, filter=plain)
+        return f"{base_name}.tar.gz"
+
+
+def permissions(path: Path) -> int:
+    return 0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644
+
+
+def bill_of_materials() -> dict:
+    """The wheel as CycloneDX: nothing of others is in it. What it needs is in its metadata."""
+    name = f"pkg:pypi/tvm-megcc@{version()}"
+    return {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,
+            "metadata": {"component": {"type": "library", "bom-ref": name, "name": "tvm_megcc", "version": version(),
+                                       "purl": name, "licenses": [{"expression": "Apache-2.0 AND 0BSD"}]}},
+            "components": [], "compositions": [{"aggregate": "complete", "assemblies": [name]}]}
+
+
 def version() -> str:
     return re.search(r'^VERSION = "(.+)"', (ROOT / "tvm_megcc" / "version.py").read_text(), re.M)[1]
 
@@ -34,5 +93,5 @@ setup(
     packages=find_packages(include=["tvm_megcc", "tvm_megcc.*"]),
     package_data={"tvm_megcc": ["codegen/templates/**/*", "kernels/**/*.j2", "examples/*", "runtime/**/*.[ch]",
                                 "runtime/**/*.mjs", "tools/**/*.j2", "py.typed"]},
-    cmdclass={"build_py": BuildWithData},
+    cmdclass={"build_py": BuildWithData, "bdist_wheel": Wheel, "sdist": Source},
 )

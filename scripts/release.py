@@ -138,7 +138,7 @@ def main(version: str | None) -> None:
         one, other = (build(Path(temporary, where), umask, environment, epoch)
                       for where, umask, environment in BUILDS)
         compare(one, other, Path(temporary))
-        run(sys.executable, "-m", "reuse", "lint", "-q", cwd=Path(temporary, BUILDS[0][0]))
+        run(sys.executable, "-m", "reuse", "lint", "--lines", cwd=ROOT)
         shutil.rmtree(DIST, ignore_errors=True)
         DIST.mkdir()
         for name, data in one.items():

@@ -42,7 +42,7 @@ def test_archives_that_differ_are_named_with_their_members(other, tmp_path, caps
 
 def test_a_version_needs_a_section_in_the_changelog():
     assert release.changes(None)
-    with pytest.raises(SystemExit, match="no section '## 99.0.0'"):
+    with pytest.raises(SystemExit, match=r"no section '## 99\.0\.0'"):
         release.changes("99.0.0")
 
 

@@ -39,6 +39,7 @@ TOOLS = (
     ("running WebAssembly", ("node",), False, ("nodejs",)),
     ("comparing C compilers", ("clang", "clang-19", "clang-18", "clang-16", "clang-14"), False, ("clang",)),
     ("the generated CMake build", ("cmake",), False, ("cmake",)),
+    ("the Meson package", ("meson",), False, ("meson",)),
     ("looking at reports as a person does", ("chromium", "chromium-browser", "google-chrome"), False, ("chromium",)),
 )
 

@@ -260,8 +260,8 @@ def _quantize(verbs: _Verbs) -> None:
 
 def _export(verbs: _Verbs) -> None:
     verb = _verb(verbs, "export", run.export_, "write a model as a package of a build system or a language: Zephyr, "
-                                               "ESP-IDF, Arduino, PlatformIO, CMSIS-Pack, STM32Cube, CMake, Rust, C++, "
-                                               "Go, Python, npm")
+                                               "ESP-IDF, Arduino, PlatformIO, CMSIS-Pack, STM32Cube, CMake, Meson, "
+                                               "Rust, C++, Go, Python, npm")
     verb.add_argument("path", metavar="PATH")
     verb.add_argument("--for", dest="system", required=True, choices=SYSTEMS, metavar="SYSTEM", help=", ".join(SYSTEMS))
     verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_SYSTEM)")

@@ -318,9 +318,10 @@ func TestStatesAreKept(t *testing.T) {
 
 @pytest.mark.parametrize(("system", "name"), [
     ("go", "func"), ("go", "range"), ("go", "internal"), ("go", "main"), ("android", "java"), ("android", "byte"),
-    ("android", "val"), ("android", "new"), ("swift", "func"), ("swift", "swift"), ("swift", "self")])
-def test_words_of_languages(system, name, hostile):
-    with pytest.raises(MegccError, match="a word of the language"):
+    ("android", "val"), ("android", "new"), ("swift", "func"), ("swift", "swift"), ("swift", "self"),
+    ("cpp", "all"), ("cpp", "zeros"), ("cmake", "help"), ("android", "install"), ("meson", "test")])
+def test_words_of_languages_and_targets_of_build_systems(system, name, hostile):
+    with pytest.raises(MegccError, match="a word of"):
         base.package(hostile, system, name=name)
 
 

@@ -14,11 +14,11 @@ from tvm_megcc.codegen.packages.systems import SYSTEMS
 
 DIGITS = paths.examples() / "digits.onnx"
 #: How words of a README begin that are of the user's project, of the system or of what the commands make.
-OTHERS = ("build/", "libraries/", "components/", "lib/", "Middlewares/", "jniLibs/", "build.gradle", "api/",
-          "benchmark/api", "proguard-android-optimize.txt", "libtvm_ffi.so", "$", "digits.xcframework",
+OTHERS = ("build/", "libraries/", "components/", "subprojects/", "lib/", "Middlewares/", "jniLibs/", "build.gradle",
+          "api/", "benchmark/api", "proguard-android-optimize.txt", "libtvm_ffi.so", "$", "digits.xcframework",
           "idf.py", "./run")
-#: Files of a project of STM32Cube.
-OF_CUBE = ["main.c", "CMakeLists.txt"]
+#: Files of the user's project.
+OF_PROJECT = {"stm32cube": ["main.c", "CMakeLists.txt"], "meson": ["main.c"]}
 #: Ends of names that are files'.
 _FILE = re.compile(r"\.(c|h|cpp|hpp|rs|py|js|mjs|ts|toml|cmake|sh|whl|pack|wasm|so|megcc|html|ini|txt|json|gradle|"
                    r"swift|svg)$")
@@ -81,7 +81,7 @@ def test_what_a_readme_names_is_there(system, tmp_path):
     assert main(["export", str(path), "--for", system, "-q", "-o", str(made)]) == 0
     readme = (made / "README.md").read_text()
     assert named(readme)
-    assert missing(readme, made) == (OF_CUBE if system == "stm32cube" else [])
+    assert missing(readme, made) == OF_PROJECT.get(system, [])
     for preset in re.findall(r"--preset (\S+)", readme):
         assert f'"name": "{preset}"' in (made / "CMakePresets.json").read_text()
     for example in re.findall(r"--example (\w+)", readme):

@@ -157,7 +157,8 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
     files = {**sources, _CONFIG: _render("config.h", context)}
     for template in environment().list_templates(filter_func=lambda path: path.startswith(f"export/{system}/")):
         path = template.removeprefix(f"export/{system}/").removesuffix(".j2").replace("NAME", name)
-        files[path] = _render(template.removeprefix("export/").removesuffix(".j2"), context)
+        if text := _render(template.removeprefix("export/").removesuffix(".j2"), context):
+            files[path] = text
     if system == "go":
         return in_one_folder(files)
     if system == "cmsis-pack":
@@ -167,8 +168,8 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
 
 def package_name(name: str, system: str) -> str:
     """Checks a package's name, from which file names and identifiers of C and Kconfig are made, and returns it."""
-    if SYSTEMS[system].language and name in words(system):
-        raise MegccError(f"'{name}' is no name of a package, but a word of the language: give another with --name")
+    if name in SYSTEMS[system].reserved or (SYSTEMS[system].language and name in words(system)):
+        raise MegccError(f"'{name}' is no name of a package, but a word of {system} itself: give another with --name")
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,199}", name, re.ASCII):
         raise MegccError(f"'{printable(name)}' is no name of a package: small letters, digits and '_', a letter first")
     return name

@@ -6,8 +6,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: CPUs of programming languages.
+#: Targets of systems that build programs for many CPUs.
 _ANY = "x86-64-v3,arm64,c"
+#: Names of targets that CMake, CTest and CPack have themselves, and those of Meson.
+_CMAKE = frozenset(("all", "clean", "depend", "edit_cache", "help", "install", "package", "package_source",
+                    "preinstall", "rebuild_cache", "test"))
+_MESON = frozenset(("all", "benchmark", "clean", "coverage", "dist", "distcheck", "install", "phony", "reconfigure",
+                    "test", "uninstall"))
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,7 @@ class System:
     text: a model file is compiled to C text, whatever its size.
     text_only: why it takes the model in no other form, for messages; "": it does.
     beside: the weights are a file of their own.
+    reserved: names that a package cannot have, besides words of a language.
     """
 
     what: str
@@ -36,6 +42,7 @@ class System:
     text: bool = False
     text_only: str = ""
     beside: bool = False
+    reserved: frozenset[str] = frozenset()
 
 
 def _language(what: str, target: str = _ANY, **given) -> System:
@@ -49,13 +56,14 @@ SYSTEMS = {
     "platformio": System("a PlatformIO library with an example project"),
     "cmsis-pack": System("a CMSIS-Pack", "cortex-m4", text_only="compilers other than gcc and clang do not find"),
     "stm32cube": System("a folder for Middlewares/Third_Party of an STM32Cube project", "cortex-m4"),
-    "cmake": System("a CMake project with a toolchain file and presets"),
+    "cmake": System("a CMake project with a toolchain file and presets", reserved=_CMAKE),
+    "meson": System("a Meson project", _ANY, hosted=True, reserved=_MESON),
     "mlperf-tiny": System("the functions that the harness of MLPerf Tiny calls", "cortex-m4", text=True),
     "rust": _language("a Rust crate, no_std and without dependencies", shares=True),
-    "cpp": _language("a C++17 header with the C sources and CMake", shares=True),
+    "cpp": _language("a C++17 header with the C sources and CMake", shares=True, reserved=_CMAKE | {"zeros"}),
     "go": _language("a Go package, with cgo", text_only="cgo neither copies nor watches"),
     "android": _language("a Java class with the C sources, and CMake presets for the NDK",
-                         "arm64,arm64-v82,armv7,x86-64"),
+                         "arm64,arm64-v82,armv7,x86-64", reserved=_CMAKE),
     "swift": _language("a Swift package, with a script that makes an XCFramework",
                        "arm64,arm64-v82,x86-64,x86-64-v3", text_only="Swift's package manager does not find"),
     "npm": System("an ES module with the network in WebAssembly", "wasm32-simd128", built=True, text=True),

@@ -13,7 +13,7 @@ from ....ir.dims import Dim, floordiv, product, round_up
 from ....ir.expr import Expr, X, arg, call, clip, maximum, minimum
 from ....ops.elementwise import emit_broadcast
 from ....ops.quantized.blocks import Blocks as Rows
-from ....ops.quantized.blocks import block_rows
+from ....ops.quantized.blocks import block_constants, block_rows
 from ....ops.quantized.int4 import packed
 from ....ops.quantized.nbits import BLOCK, centre, fits, multiple
 from ..file import Blocks, Tensor
@@ -259,4 +259,5 @@ def _rows(node: Node, numbers: np.ndarray, scale: np.ndarray, size: int) -> str:
     if size % 2:
         raise Unsupported(f"blocks of {size} numbers are not supported; those of an even size are")
     weights = Rows(4, size, (numbers.astype(np.int16) + centre(4)).astype(np.uint8), scale, -centre(4) * scale)
-    return block_rows(node.spelled(), node.plain(0), weights)
+    spelled = node.spelled()
+    return block_rows(spelled, node.plain(0), block_constants(spelled, weights))

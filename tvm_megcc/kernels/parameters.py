@@ -13,6 +13,22 @@ from ..target import Isa
 
 
 @dataclass(frozen=True)
+class Scope:
+    """The variables of every template beside its parameters (codegen/c_source/render.py).
+
+    ep: prints the epilogue. known, fixed: extents by name, None for those that the code does not unroll for, or that
+    are arguments. compact: the kernel is for `-O size`. float: C type of real elements.
+    """
+
+    isa: Isa
+    ep: typing.Any
+    known: typing.Any
+    fixed: typing.Any
+    compact: bool
+    float: str
+
+
+@dataclass(frozen=True)
 class Parameters:
     """Base of the frozen dataclasses. They are part of a kernel's identity, so their values are hashable.
 
@@ -30,10 +46,8 @@ class Parameters:
         """Returns `name = value` for each field that is not empty; for a flag that is set, its name."""
         return tuple(name if value is True else f"{name} = {_text(value)}" for name, value in _shown_fields(self))
 
-    def microkernel(self, isa: Isa, ep, known) -> object | None:
-        """Returns the template's variable `microkernel`, which prints code from Python (kernels/microkernel/).
-
-        ep, known: as in templates (codegen/c_source/render.py)."""
+    def microkernel(self, scope: Scope) -> object | None:
+        """Returns the template's variable `microkernel`, which prints code from Python (kernels/microkernel/)."""
         return None
 
     @property

@@ -12,7 +12,9 @@ from tests.unit.kernels.test_assembler import statements, written_early
 from tvm_megcc.codegen.c_source.render import render_kernel
 from tvm_megcc.kernels.microkernel.assembler import Assembler, moved, read, registers, written
 from tvm_megcc.kernels.microkernel.printer import Printer
+from tvm_megcc.kernels.microkernel.tile import Multiply, Tile, per, rest_of
 from tvm_megcc.kernels.microkernel.window import Taps
+from tvm_megcc.kernels.tiling import Tiling
 from tvm_megcc.ops.base import OPERATORS
 from tvm_megcc.target import TARGETS
 
@@ -69,3 +71,55 @@ def test_no_output_shares_a_register_with_an_input(kind: str, target: str):
                 found += 1
                 assert not written_early(parts)
     assert found
+
+
+def test_the_shape_of_a_tile():
+    """Vectors of neighbouring channels that one instruction takes lie in one block of weights."""
+    tile = Tile(Tiling.of(TARGETS["riscv64-v"].isa), 2, 3, 16)
+    assert tile.name == "tile_2x3" and Tile(Tiling.of(TARGETS["c"].isa), 1, 4, 4).name == "tile_1x4_w4"
+    assert [v for first, part in tile.parts for v in range(first, first + part.count)] == [0, 1, 2]
+    assert sorted(v for _, vectors in tile.types for v in vectors) == [first for first, _ in tile.parts]
+    assert tile.rows() == 16 and tile.rows(3) == 48
+    assert [Tile(Tiling.of(TARGETS["c"].isa), 1, 1, None).rows(n) for n in (1, 2)] == ["width", "2 * width"]
+    assert (per(21, 4), rest_of(21, 4), per("n", 4), rest_of("n", 4)) == (5, 1, "n / 4", "n % 4")
+
+
+def test_both_branches_of_an_if():
+    c = Printer()
+    with c.block("if (x > 0)"), c.block("while (y > 0)", when=False):
+        c("x--;")
+    with c.otherwise():
+        c("x++;")
+    assert c.lines == ["if (x > 0) {", "x--;", "} else {", "x++;", "}"]
+
+
+def test_products_with_a_number():
+    """On its own in a general register, or broadcast to a vector."""
+    assert Multiply("float").load("x0", "x[1]") == "const float x0 = x[1];"
+    assert Multiply("float").add("a0", "w0", "x0", "2") == "a0 = mgc_fma_by2(w0, x0, a0);"
+    assert Multiply().load("x0", "x[1]") == "const mgc_v x0 = mgc_set1(x[1]);"
+    assert Multiply().add("a0", "w0", "x0") == "a0 = mgc_fma(w0, x0, a0);"
+
+
+@pytest.mark.parametrize("template", ["conv2d/direct", "conv2d/pixels"])
+@pytest.mark.parametrize("target", ["x86-64-v4", "c", "cortex-m55"])
+@pytest.mark.parametrize("optimize", ["speed", "size"])
+def test_calls_have_the_parameters_of_tiles(template: str, target: str, optimize: str):
+    """Every function of a tile is called, with as many arguments as it has parameters."""
+    texts = [render_kernel(job.bound.spec) for index, case in enumerate(OPERATORS["conv2d"].cases[:24])
+             for job in jobs_of("conv2d", case, index, TARGETS[target], optimize)
+             if job.bound.spec.template == template]
+    assert texts or (template, target) == ("conv2d/pixels", "c")
+    for text in texts:
+        functions = dict(re.findall(r"void (tile_\w+)\(([^{]*?)\)\n\{", text))
+        calls = re.findall(r"^ +(tile_\w+)\((.*?)\);$", text, re.MULTILINE | re.DOTALL)
+        assert functions and {name for name, _ in calls} == functions.keys()
+        for name, arguments in calls:
+            assert _commas(arguments) == _commas(functions[name]), name
+
+
+def _commas(text: str) -> int:
+    """Commas outside all parentheses."""
+    while text != (text := re.sub(r"\([^()]*\)", "", text)):
+        pass
+    return text.count(",")

@@ -96,7 +96,8 @@ def names_in(template: str) -> tuple[set[str], set[str]]:
 
 #: Modules of what templates call `microkernel`, beside `conv2d/geometry`, which makes its window.
 MICROKERNELS = {"integer/dot": ("integer/dot_microkernel", "integer/neon_sums"),
-                "conv2d/depthwise": ("conv2d/depthwise",)}
+                "conv2d/depthwise": ("conv2d/depthwise",), "conv2d/direct": ("conv2d/register_tile",),
+                "conv2d/pixels": ("conv2d/pixel_tile",), "conv2d/winograd": ("conv2d/winograd",)}
 
 
 def read_by_microkernel(template: str) -> set[str]:

@@ -19,6 +19,7 @@ from ...foreign import c_name, checked, json_string, printable, rust_string
 from ...ir import expr as expressions
 from ...ir import lanes
 from ...ir.types import DTYPES
+from ...kernels.parameters import Scope
 from ...target import ISAS, Isa
 from ...version import VERSION
 from .bind import KernelSpec, Parameter
@@ -276,11 +277,10 @@ def find_template(algorithm: str, isa: Isa) -> jinja2.Template:
 def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
     """Returns the complete C file of one kernel."""
     epilogue = Epilogue(spec)
-    context, known = dict(vars(spec.params)), Known(spec, hidden=spec.compact)
-    context.update(isa=spec.isa, ep=epilogue, known=known, fixed=Known(spec),
-                   microkernel=spec.params.microkernel(spec.isa, epilogue, known),
-                   compact=spec.compact, symbol=spec.symbol,
-                   float="mgc_half" if spec.half else "float",
+    scope = Scope(spec.isa, epilogue, Known(spec, hidden=spec.compact), Known(spec), spec.compact,
+                  "mgc_half" if spec.half else "float")
+    context = dict(vars(spec.params)) | vars(scope)
+    context.update(microkernel=spec.params.microkernel(scope), symbol=spec.symbol,
                    stored={p.name: ElementAccess.of(p.dtype, spec.half) for p in (*spec.inputs, *spec.outputs)})
     marker = "@entry@"
     template = find_template(spec.template, spec.isa)

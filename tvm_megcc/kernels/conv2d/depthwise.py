@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dims import ceildiv
-from ...target import Isa
 from ..base import FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, present
+from ..parameters import Scope
 from ..tiling import Tiling
 from .geometry import ConvParameters, Geometry, blocked
 from .rvv_windows import RvvWindows
@@ -21,8 +21,8 @@ class DepthwiseParameters(ConvParameters):
     hpad: bool
     tiling: Tiling
 
-    def microkernel(self, isa: Isa, ep, known) -> RvvWindows:
-        return RvvWindows(self.taps, isa, self.tiling, self.bias)
+    def microkernel(self, scope: Scope) -> RvvWindows:
+        return RvvWindows(self.taps, scope.isa, self.tiling, self.bias)
 
 
 class DepthwiseConv(Kernel):

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from ...ir.dims import Dim, dim_max, round_up
 from ...ir.types import NHWC, PLAIN
-from ...target import Isa
 from ..base import FLOAT32, Lowered, Operand, Tiled, around, extent_symbols, present
 from ..blocking import CacheBlock, chunks_first
+from ..parameters import Scope
 from ..sharing import TaskGrid
 from ..site import Site
 from ..tiling import BLOCK, Tiling
 from .geometry import ConvParameters, Geometry, blocked, stored
-from .neon_lanes import NeonLanes
+from .register_tile import DirectTile
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class DirectParameters(ConvParameters):
     kept: CacheBlock | None = None
     chunks_first: bool = False
 
-    def microkernel(self, isa: Isa, ep, known) -> NeonLanes:
-        return NeonLanes(self.taps.rows, self.taps.columns)
+    def microkernel(self, scope: Scope) -> DirectTile:
+        return DirectTile(self, scope)
 
 
 class DirectConv(Tiled):

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from ...ir.dims import Dim, dim_max, round_up
 from ...ir.types import PLAIN, Layout, nchwc
-from ...target import Isa, Target
+from ...target import Target
 from ..microkernel.window import Taps, Window
-from ..parameters import Parameters
+from ..parameters import Parameters, Scope
 from ..site import Site, once
 
 
@@ -151,7 +151,7 @@ class WindowParameters(Parameters):
     def taps(self) -> Window:
         return Window(Taps(self.kh, self.sh, self.dh), Taps(self.kw, self.sw, self.dw))
 
-    def microkernel(self, isa: Isa, ep, known) -> object:
+    def microkernel(self, scope: Scope) -> object:
         return self.taps
 
     def facts(self) -> tuple[str, ...]:

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ...ir.dims import Dim, ceildiv, dim_max, number, round_up
-from ...target import Isa, Target
+from ...target import Target
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
+from ..parameters import Scope
 from ..sharing import is_large, load_imbalance
 from ..site import Site
 from ..tiling import Tiling
 from .geometry import ConvParameters, Geometry
-from .neon_lanes import NeonLanes
+from .pixel_tile import PixelTile
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,8 @@ class PixelParameters(ConvParameters):
     in_place: bool
     tiling: Tiling
 
-    def microkernel(self, isa: Isa, ep, known) -> NeonLanes:
-        return NeonLanes(self.taps.rows, self.taps.columns)
+    def microkernel(self, scope: Scope) -> PixelTile:
+        return PixelTile(self, scope)
 
 
 class PixelConv(Kernel):

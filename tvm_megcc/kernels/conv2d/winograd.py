@@ -13,14 +13,15 @@ from functools import lru_cache
 import numpy as np
 
 from ...ir.dims import ceildiv, likely, round_up
-from ...target import Isa, Target
+from ...target import Target
 from ..base import FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, present
+from ..microkernel.window import Taps, Window
 from ..packing import pack_columns, packer
-from ..parameters import Parameters
+from ..parameters import Parameters, Scope
 from ..sharing import TASKS, is_large, load_imbalance
 from ..tiling import BLOCK, Tiling
 from .geometry import Geometry, blocked
-from .neon_lanes import NeonLanes
+from .register_tile import Reduction
 
 WINDOW = 6
 """Rows and columns of x that a tile reads; it computes WINDOW + 1 - kernel rows and columns of y."""
@@ -69,8 +70,11 @@ class WinogradParameters(Parameters):
     near: float = NEAR
     far: float = FAR
 
-    def microkernel(self, isa: Isa, ep, known) -> type[NeonLanes]:
-        return NeonLanes
+    def microkernel(self, scope: Scope) -> Reduction:
+        """Each position of a transform is a tap with inputs of its own."""
+        window = Window(Taps(1 if self.raw else WINDOW, 1, 1), Taps(WINDOW, 1, 1))
+        return Reduction(scope, self.tiling, window, self.depth + 1 if self.raw else self.ic,
+                         "nchwc" if scope.isa.lanes > 1 else "plain", weights_near=self.raw)
 
 
 class WinogradConv(Kernel):

@@ -16,6 +16,7 @@ from ...target import Isa
 from ..base import Kernel, Lowered, Operand, around, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
 from ..packing import packer
+from ..parameters import Scope
 from ..site import Site
 from .dot_microkernel import DotMicrokernel
 from .tiles import Tile, block
@@ -75,8 +76,8 @@ class DotParameters(ByteParameters):
     ahead: str
     listed: bool
 
-    def microkernel(self, isa: Isa, ep, known) -> DotMicrokernel:
-        return DotMicrokernel.of(self, isa, ep, known)
+    def microkernel(self, scope: Scope) -> DotMicrokernel:
+        return DotMicrokernel.of(self, scope.isa, scope.ep, scope.known)
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,16 @@ class Printer:
         self.lines += lines
 
     @contextmanager
-    def block(self, head: str) -> Iterator[None]:
-        self(f"{head} {{" if head else "{")
+    def block(self, head: str, when: bool = True) -> Iterator[None]:
+        """Yields a block in braces. when: False for the lines without head and braces."""
+        self(*[f"{head} {{" if head else "{"] * when)
+        yield
+        self(*["}"] * when)
+
+    @contextmanager
+    def otherwise(self) -> Iterator[None]:
+        """Yields the other branch of the `if` whose block was printed last."""
+        self.lines[-1] += " else {"
         yield
         self("}")
 
@@ -42,7 +50,7 @@ class Printer:
         return "\n".join(self.lines)
 
 
-def offset(pointer: str, elements: int) -> str:
+def offset(pointer: str, elements: int | str) -> str:
     """Returns `pointer + elements`, or `pointer` if elements is 0."""
     return f"{pointer} + {elements}" if elements else pointer
 

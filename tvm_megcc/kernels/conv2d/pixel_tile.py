@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The register tiles of `conv2d/pixels`: P vectors of neighbouring pixels by C output channels, with sums `a{p}_{o}`;
+for depthwise convolution, R rows of P vectors, with sums `a{r}_{p}`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..microkernel.printer import Printer, joined, offset
+from ..microkernel.tile import Count, Multiply
+from ..parameters import Scope
+from .neon_lanes import NeonLanes
+
+if TYPE_CHECKING:
+    from .pixels import PixelParameters
+
+
+class PixelTile:
+    """The functions of the tiles of `pixels.c.j2`, and their calls. W: channels in a block of weights."""
+
+    def __init__(self, params: PixelParameters, scope: Scope):
+        known, tiling, self.lanes = scope.known, params.tiling, scope.isa.lanes
+        self.params, self.scope, self.window, self.taps = params, scope, params.taps, params.kh * params.kw
+        self.speed, self.any_row = None not in (known.OC, known.IC), None in (known.OW, known.OH)
+        self.is_open, self.ic = self.any_row or not self.speed, known.IC if self.speed else "IC"
+        #: Vectors of pixels and output channels of the largest tile. runs: (vectors, how many) of the tiles in a row.
+        self.most = tiling.pixel_tile(known.OW, known.OC) if self.speed else tiling.small_pixels()
+        self.runs = () if not self.speed else tiling.any_pixel_runs(self.most[0]) if self.any_row else \
+            tiling.pixel_runs(known.OW, self.most[0])
+        self.phases = min(params.sw, (params.kw - 1) * params.dw + 1)
+        self.y_plane: Count = "y_plane" if self.is_open else known.OH * known.OW
+        #: Depthwise: two output rows at once share the rows of x; weights are lanes of vectors.
+        self.by_rows = scope.isa.lane_fma and not self.is_open and (known.OC, known.IC) == (1, 1) \
+            and 4 <= self.taps <= 25
+        self.multiply = Multiply(scope.float * scope.isa.helium)
+        self.start = "b + c" * params.bias
+
+    def tiles(self) -> list[str]:
+        """Prints the functions of all tiles."""
+        P, C = self.most
+        if self.by_rows:
+            return [self.rows(P, R) for P, _ in self.runs for R in (2, 1)]
+        some = [(P, C, W) for P, _ in self.runs for W, sizes in self.blocks for C, _ in sizes] if self.speed else \
+            [(P, C, "width"), (1, C, "width"), (P, 1, "width"), (1, 1, "width")]
+        return [self.tile(*each) for each in dict.fromkeys(some)]
+
+    @property
+    def blocks(self) -> tuple:
+        """Returns (channels, tiles) of full blocks of weights and of the last one; a tile: (channels, first)."""
+        return self.params.tiling.pixel_blocks(self.scope.known.OC, self.most[1])
+
+    def name(self, P: int, C: int, W: Count) -> str:
+        return f"tile_{P}x{C}" + (f"_w{W}" if W not in ("width", 16) else "")
+
+    def parameters(self, first: int = 0) -> list[tuple[str, str]]:
+        """Returns the declarations and arguments of a tile's parameters. first: channels before its first, after c."""
+        params, window = self.params, [("ptrdiff_t row", "row")] * (self.params.kh > 1)
+        return [("const float *x", "xt"), ("ptrdiff_t plane", "plane"), *window,
+                *[("ptrdiff_t phase", "phase")] * (params.sw > 1 and params.kw > 1),
+                ("const float *w", offset("wc", first)), *[("const float *b", "b")] * params.bias, ("float *y", "y"),
+                ("ptrdiff_t at", f"at + {self.plane(first)}" if first else "at"),
+                ("int32_t c", offset("group * OC + c", first)), ("int32_t n", "last"),
+                *[("int32_t IC", "IC"), ("int32_t width", "width")] * (not self.speed),
+                *[("ptrdiff_t y_plane", "y_plane")] * self.is_open]
+
+    def plane(self, channels: int, pixels: int | None = None) -> str:
+        """Returns the elements of y from a channel to one after it."""
+        if not self.is_open:
+            return f"{channels * self.y_plane + (pixels or 0)}"
+        return f"{channels} * y_plane" + (f" + {pixels}" if pixels is not None else "")
+
+    def call(self, P: int, C: int, W: Count = "width", first: int = 0) -> str:
+        """Prints the call of a tile for the channels from c + first on."""
+        return f"{self.name(P, C, W)}({joined(own for _, own in self.parameters(first))}{self.scope.ep.args});"
+
+    def tile(self, P: int, C: int, W: Count) -> str:
+        """Prints the function of a tile from channel c on, stored at y + at. The last vector has `n` valid pixels."""
+        c, params, ic = Printer(), self.params, self.ic
+        own = joined(declaration for declaration, _ in self.parameters())
+        with c.function(f"static MGC_NOINLINE void {self.name(P, C, W)}({own}{self.scope.ep.params})"):
+            c(*["(void)y_plane;"] * (self.is_open and C == 1))
+            if params.tiling.assembler and self.speed and self.taps == 1 and P <= 4 and C in (4, 8) and ic >= 4 \
+                    and W % 4 == 0:
+                c("const float *xk = x;", NeonLanes.pixel_sums(P, C, W, ic // 4, self.start))
+                if ic % 4:
+                    with c.block(f"for (int32_t k = 0; k < {ic % 4}; k++, xk += plane, w += {W})"):
+                        self.step(c, P, C, W, 0)
+            else:
+                for o in range(C):
+                    first = f"mgc_set1(b[{offset('c', o)}])" if params.bias else "mgc_zero()"
+                    c("mgc_v " + joined([f"a0_{o} = {first}", *(f"a{p}_{o} = a0_{o}" for p in range(1, P))]) + ";")
+                self.sums(c, P, C, W)
+            for o in range(C):
+                places = [(f"a{p}_{o}", f"at + {self.plane(o, p * self.lanes)}") for p in range(P)]
+                self.store(c, places, offset("c", o))
+            c("(void)c, (void)plane;")
+        return c.text
+
+    def sums(self, c: Printer, P: int, C: int, W: Count) -> None:
+        """Prints the sums over all input channels, 16 at a time. x moves on from block to block."""
+        ic = self.ic
+        if self.taps == 1:
+            self.block(c, P, C, W, ic)
+        elif self.speed:
+            if ic >= 16:
+                with c.block(f"for (int32_t i0 = 0; i0 < {ic // 16}; i0++)"):
+                    self.block(c, P, C, W, 16)
+                    c("x += 16 * plane;")
+            if ic % 16:
+                self.block(c, P, C, W, ic % 16)
+        else:
+            with c.block("for (int32_t i0 = 0; i0 < IC; i0 += 16)"):
+                c("const int32_t channels = IC - i0 < 16 ? IC - i0 : 16;")
+                self.block(c, P, C, W, "channels")
+                c("x += 16 * plane;")
+
+    def block(self, c: Printer, P: int, C: int, W: Count, n: Count) -> None:
+        """Prints the sums over all taps of `n` input channels."""
+        kh, kw, dw, sw = self.params.kh, self.params.kw, self.params.dw, self.params.sw
+        column = f" + j * {dw}" if sw == 1 else f" + j * {dw} % {sw} * phase + j * {dw} / {sw}"
+        with c.loop("i", kh), c.block(f"for (int32_t j = 0; j < {kw}; j++)" if kw > 1 else ""):
+            c(f"const float *xk = x{' + i * row' * (kh > 1)}{column * (kw > 1)};")
+            if isinstance(n, int) and n <= 4:
+                for k in range(n):
+                    with c.block(""):
+                        self.step(c, P, C, W, k)
+                c(f"w += {n * W};")
+            else:
+                with c.block(f"for (int32_t k = 0; k < {n}; k++, xk += plane, w += {W})"):
+                    self.step(c, P, C, W, 0)
+
+    def step(self, c: Printer, P: int, C: int, W: Count, k: int) -> None:
+        """Prints the products of input channel k after that at xk."""
+        at = f"xk + {k} * plane" if k else "xk"
+        c(*(f"const mgc_v x{p} = mgc_load({offset(at, p * self.lanes)});" for p in range(P)))
+        for o in range(C):
+            c(self.multiply.load(f"w{o}", f"w[{f'{k * W} + {o}' if k else o}]"),
+              *(self.multiply.add(f"a{p}_{o}", f"x{p}", f"w{o}") for p in range(P)))
+
+    def rows(self, P: int, R: int) -> str:
+        """Prints the function of R rows of P vectors of pixels of one channel, stored at y + at."""
+        c, params, taps, L, known = Printer(), self.params, self.taps, self.lanes, self.scope.known
+        with c.function(f"static MGC_NOINLINE void rows_{P}x{R}(const float *x, const float *w"
+                        f"{', const float *b' * params.bias}, float *y, ptrdiff_t at, int32_t c, int32_t n"
+                        f"{self.scope.ep.params})"):
+            c(*(f"const mgc_v w{t} = mgc_load({offset('w', min(t, taps - 4))});" for t in range(0, taps, 4)))
+            sums = [f"a{r}_{p}" for r in range(R) for p in range(P)]
+            c("mgc_v " + joined([f"a0_0 = {'mgc_set1(b[c])' if params.bias else 'mgc_zero()'}",
+                                 *(f"{total} = a0_0" for total in sums[1:])]) + ";")
+            for row, uses in self.window.rows.reads(R):
+                for j in range(params.kw):
+                    column = j * params.dw
+                    at = (row * self.phases + column % params.sw) * known.COLUMNS + column // params.sw
+                    with c.block(""):
+                        c(*(f"const mgc_v x{p} = mgc_load(x + {at + p * L});" for p in range(P)))
+                        for r, i in uses:
+                            tap = i * params.kw + j
+                            first = tap // 4 * 4
+                            c(*(f"a{r}_{p} = mgc_fma_lane(a{r}_{p}, x{p}, w{first}, {tap - min(first, taps - 4)});"
+                                for p in range(P)))
+            for r in range(R):
+                self.store(c, [(f"a{r}_{p}", f"at + {r * known.OW + p * L}") for p in range(P)], "c")
+            c("(void)c;")
+        return c.text
+
+    def store(self, c: Printer, sums: list[tuple[str, str]], channel: str) -> None:
+        """Prints the stores of vectors of pixels of a channel, each with its place; the last has `n` valid ones."""
+        for total, at in sums[:-1]:
+            c(f"mgc_store(y + {at}, {self.scope.ep(total, channel=channel, at=at, one_channel=True)});")
+        total, at = sums[-1]
+        c(f"mgc_store_n(y + {at}, {self.scope.ep(total, channel=channel, at=at, n='n', one_channel=True)}, n);")

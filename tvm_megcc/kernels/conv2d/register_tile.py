@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The register tiles of `conv2d/direct`: P neighbouring pixels of a row by V vectors of output channels, with sums
+`a{p}_{v}`. The products of `conv2d/winograd` are the same loops, in which each position of a transform is a tap."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..microkernel.printer import Printer, joined, offset
+from ..microkernel.tile import Count, Multiply, Tile, per, rest_of, times
+from ..microkernel.window import Window
+from ..parameters import Scope
+from ..tiling import Tiling
+from .neon_lanes import NeonLanes
+
+if TYPE_CHECKING:
+    from .direct import DirectParameters
+
+#: Most products in a float16 sum before it is added to a float32.
+MOST_IN_HALF = 144
+
+
+class Reduction:
+    """The loop nest of a tile's sums. ic: input channels of a group; None: known at run time. x_layout: its kind.
+    weights_near: weights are in L1, so none is prefetched. part: channels that a call sums over; 0: all."""
+
+    def __init__(self, scope: Scope, tiling: Tiling, window: Window, ic: int | None, x_layout: str,
+                 weights_near: bool = False, part: int = 0):
+        isa = scope.isa
+        self.scope, self.isa, self.tiling, self.window, self.ic, self.part = scope, isa, tiling, window, ic, part
+        self.x_layout, self.weights_near, self.stride = x_layout, weights_near, window.columns.stride
+        self.taps = window.rows.count * window.columns.count
+        #: Products of one output.
+        self.depth: Count = ic * self.taps if ic is not None else f"(IC * {self.taps})" if self.taps > 1 else "IC"
+        #: Elements of x from one pixel to the next, and to that of the next output pixel.
+        self.pixel: Count = {"nchwc": isa.lanes, "plain": 1, "nhwc": "IC" if ic is None else ic}[x_layout]
+        self.x_step = times(self.stride, self.pixel)
+        #: Elements from one vector or block of input channels to the next.
+        self.next_vector = "plane" if x_layout == "nchwc" else isa.lanes
+        self.next_block = {"nchwc": f"{16 // isa.lanes} * plane" if isa.lanes < 16 else "plane", "plain": "16 * plane",
+                           "nhwc": "16"}[x_layout]
+        #: Whether x is loaded as vectors, and weights are multiplied by their lanes.
+        self.by_lanes = isa.lane_fma and x_layout != "plain"
+        self.by_vectors = x_layout == "nchwc" or (
+            x_layout == "nhwc" and (self.by_lanes or (isa.helium and not scope.compact)))
+        #: Whether sums are float16, which lose precision: from time to time they are added to float32 in `totals`.
+        self.folds = isa.is_half and (ic is None or self.depth > MOST_IN_HALF)
+        self.multiply = Multiply(scope.float * (isa.helium or isa.wide))
+        self.loop = "MGC_STEP_BY_STEP for" if tiling.hoists else "for"
+
+    def tile(self, P: int, V: int, width: int | None) -> Tile:
+        return Tile(self.tiling, P, V, width)
+
+    def sums(self, tile: Tile, n: Count, start: str = "", apart: str = "") -> str:
+        """Declares the sums, and adds products of `n` input channels of one tap, from xk and w on. start: C, address of
+        the V initial vectors; empty: 0. apart: C, floats from a pixel's initial vectors to the next pixel's; empty:
+        all share them."""
+        c, known, V, width = Printer(), n if isinstance(n, int) else self.ic, tile.vectors, tile.width
+        if self.tiling.assembler and self.x_layout == "nchwc" and self.stride == 1 and width \
+                and (known != n or n >= 4) and NeonLanes.covers(V, width):
+            even = known % 8 < 4 and (known == n or self.part % 8 == 0)
+            c(NeonLanes.sums(tile.pixels, V, width, per(n, 4), even, "plane", start, apart and f"4 * ({apart})"))
+            if known % 4:
+                with c.block(f"for (int32_t k = 0; k < {rest_of(n, 4)}; k++, w += {width})"):
+                    self.step(c, tile, 0, "(xk + k)")
+            return c.text
+        self.begin(c, tile, start, apart)
+        if self.folds:
+            with c.block(f"for (int32_t done = 0; done < {n}; done += 64)"):
+                c(f"const int32_t some = {n} - done < 64 ? {n} - done : 64;")
+                self.channels(c, tile, "some")
+                self.fold(c, tile)
+        else:
+            self.channels(c, tile, n)
+        return c.text
+
+    def begin(self, c: Printer, tile: Tile, start: str, apart: str = "") -> None:
+        """Declares the sums, as `sums` does."""
+        L = self.isa.lanes
+        for part, vectors in tile.types:
+            c(part.declared(f"a0_{v} = {part.load(start and f'{start} + {v * L}')}" for v in vectors))
+            for p in range(1, tile.pixels):
+                c(part.declared(f"a{p}_{v} = " + (part.load(f"{start} + {p} * ({apart}) + {v * L}") if apart else
+                                                  f"a0_{v}") for v in vectors))
+
+    def channels(self, c: Printer, tile: Tile, n: Count) -> None:
+        """Prints the sums over `n` input channels of one tap, which advance w past their weights."""
+        if not self.by_vectors or (self.isa.helium and not tile.width and self.x_layout == "nhwc"):
+            x = "xk += plane" if self.x_layout == "plain" else "xk++"
+            with c.block(f"{self.loop} (int32_t k = 0; k < {n}; k++, {x}, w += {tile.rows()})"):
+                self.step(c, tile, 0, "xk")
+            return
+        whole, rest, move = per(n, self.isa.lanes), rest_of(n, self.isa.lanes), f"xk += {self.next_vector}"
+        if whole:
+            with c.block(f"for (int32_t s = 0; s < {whole}; s++, {move})" if whole != 1 else ""):
+                self.vector(c, tile)
+            c(*[f"{move};"] * (whole == 1 and rest != 0))
+        if rest:
+            with c.block(f"{self.loop} (int32_t k = 0; k < {rest}; k++, w += {tile.rows()})"):
+                self.step(c, tile, 0, "(xk + k)")
+
+    def vector(self, c: Printer, tile: Tile) -> None:
+        """Prints the steps of a vector of input channels: by lanes of x, or a few in an iteration."""
+        L, size, V = self.isa.lanes, len(tile.each), range(tile.vectors)
+        if self.by_lanes:
+            with c.block(""):
+                c(*(f"const mgc_v x{p} = mgc_load(xk + {self.x_at(p, 0)});" for p in range(tile.pixels)))
+                for k in range(L):
+                    c(*(f"const mgc_v w{k}_{v} = mgc_load({self.w_at(tile, k, v)});" for v in V),
+                      *(f"a{p}_{v} = mgc_fma_lane(a{p}_{v}, w{k}_{v}, x{p}, {k});" for p, v in tile.each))
+            c(f"w += {tile.rows(L)};")
+            return
+        single = size > 8 or not tile.width or self.scope.compact or self.tiling.hoists
+        unroll = 1 if single else 2 if size > 4 else 4
+        with c.block(f"{self.loop} (int32_t k = 0; k < {L}; k += {unroll}, w += {tile.rows(unroll)})"):
+            for k in range(unroll):
+                with c.block(""):
+                    self.step(c, tile, k, "(xk + k)")
+
+    def step(self, c: Printer, tile: Tile, k: int, at: str) -> None:
+        """Prints the products of input channel k after `at` of each pixel with a row of weights."""
+        self.prefetch(c, tile, k)
+        c(*("const " + part.declared([f"w{v} = {part.load(self.w_at(tile, k, v))}"]) for v, part in tile.parts))
+        for p in range(tile.pixels):
+            c(self.multiply.load(f"x{p}", f"{at}[{self.x_at(p, k)}]"),
+              *(self.multiply.add(f"a{p}_{v}", f"w{v}", f"x{p}", part.suffix) for v, part in tile.parts))
+
+    def prefetch(self, c: Printer, tile: Tile, k: int) -> None:
+        """Prints prefetches of weights, because the CPU does not predict short streams: those of the next tile's
+        channels if they are few (`isa.ahead`), else those 128 rows later. A single pixel does not prefetch, because its
+        loads of weights are its bottleneck."""
+        ahead, depth, L = self.isa.ahead, self.depth, self.isa.lanes
+        if ahead and isinstance(depth, int) and tile.pixels > 1 and tile.width == 16 \
+                and not (self.weights_near or self.scope.compact):
+            is_next, channels = depth >= 16 and 4 * depth * tile.vectors * L <= ahead, tile.vectors * L
+            for channel in range(0, channels, max(16, L)):
+                blocks = (channel + channels * is_next) // 16
+                at = offset(f"{blocks} * 16 * (ptrdiff_t)({depth})", 16 * (k if is_next else k + 128))
+                c(f"mgc_prefetch_ahead(w, {at});")
+
+    def w_at(self, tile: Tile, k: int, v: int) -> str:
+        """Returns the address of vector v of step k in the weights."""
+        block, channel = tile.width or 16, v * self.isa.lanes
+        text = offset(f"w + {tile.rows(k)}" if k else "w", channel % block)
+        return offset(text, times(channel // block * block, self.depth) if channel >= block else 0)
+
+    def x_at(self, p: int, k: int) -> Count:
+        at = times(p * self.stride, self.pixel)
+        return at + k if isinstance(at, int) else f"{at} + {k}"
+
+    def total(self, tile: Tile, p: int, v: int) -> str:
+        return offset("totals", (p * tile.vectors + v) * self.isa.lanes)
+
+    def fold(self, c: Printer, tile: Tile) -> None:
+        for p, v in tile.each:
+            c(f"mgc_fold({self.total(tile, p, v)}, a{p}_{v});", f"a{p}_{v} = mgc_zero();")
+
+
+class DirectTile(Reduction):
+    """The functions of the tiles of `direct.c.j2`, and their calls."""
+
+    def __init__(self, params: DirectParameters, scope: Scope):
+        ic, kept, oc, lanes = scope.fixed.IC, params.kept, scope.fixed.OC, scope.isa.lanes
+        super().__init__(scope, params.tiling, params.taps, ic, params.x_layout,
+                         part=kept.depth if kept and ic is not None and kept.depth < ic else 0)
+        self.params, self.float, self.is_nhwc = params, scope.float, params.y_layout == "nhwc"
+        self.is_known = not self.is_nhwc and None not in (scope.fixed.OH, scope.fixed.OW)
+        #: Elements from one block of output channels to the next.
+        self.y_plane: Count = scope.fixed.OH * scope.fixed.OW * lanes if self.is_known else "y_plane"
+        #: Whether y is nhwc, and some vector has lanes after the last channel.
+        self.is_partial = self.is_nhwc and lanes > 1 and (oc is None or oc % lanes > 0)
+        #: Whether float16 sums are folded after each row of a window, not after all of its taps.
+        self.folds_rows = self.folds and self.taps > 9 and params.kh > 1
+
+    def parameters(self, tile: Tile) -> list[tuple[str, str]]:
+        """Returns the declarations and arguments of those parameters that only some tiles have."""
+        return [*[("ptrdiff_t plane", "plane_now")] * (self.x_layout != "nhwc"),
+                *[("ptrdiff_t row", "row_now")] * (self.params.kh > 1),
+                *[("int32_t top", "top"), ("int32_t rows", "rows")] * self.params.vpad,
+                *[("int32_t IC", "IC")] * (self.ic is None), *[("int32_t width", "width")] * (not tile.width),
+                *[("ptrdiff_t y_plane", "y_plane")] * (not self.is_nhwc and not self.is_known),
+                *[("ptrdiff_t y_pixel", "y_pixel")] * self.is_nhwc, *[("int32_t oc_end", "OC")] * self.is_partial,
+                *[("int32_t ic", "ic"), (f"{self.float} *partial", "partial")] * bool(self.part)]
+
+    def call(self, P: int, V: int, width: int | None, x: str = "xt", pixel: str = "") -> str:
+        """Prints the call of a tile for the output channels from oc on. x: C, address of its input. pixel: C, the
+        number of its first pixel after ow."""
+        tile, L, block = self.tile(P, V, width), self.isa.lanes, self.params.block
+        ic = f"ic * {width} + " * bool(self.part)
+        w = f"w_group + (ptrdiff_t)(oc / {block}) * {block} * K + {ic}oc % {block}"
+        each = "y_pixel" if self.is_nhwc else L
+        channels = "(ptrdiff_t)ow * y_pixel + oc" if self.is_nhwc else \
+            f"(ptrdiff_t)(oc / {L}) * {self.y_plane} + (ptrdiff_t)ow * {L}"
+        return (f"{tile.name}({joined([x, w, self.params.bias and 'b_group', 'y'])},\n"
+                f"y_row + {channels}{pixel and f' + (ptrdiff_t){pixel} * {each}'},\n"
+                + joined(["channel + oc" if self.params.grouped else "oc", *(own for _, own in self.parameters(tile))])
+                + f"{self.scope.ep.args});")
+
+    def function(self, P: int, V: int, width: int | None) -> str:
+        """Prints the function of a tile for the output channels from oc on. It stores at y + at."""
+        tile, c, bias, real = self.tile(P, V, width), Printer(), self.params.bias, f"const {self.float} *"
+        own = joined([f"{real}x", f"{real}w", bias and f"{real}b", f"{self.float} *y", "ptrdiff_t at", "int32_t oc",
+                      *(declaration for declaration, _ in self.parameters(tile))])
+        with c.function(f"static MGC_NOINLINE void {tile.name}({own}{self.scope.ep.params})"):
+            if self.folds:
+                c(f"float totals[{len(tile.each) * self.isa.lanes}] = {{0.0f}};")
+            if self.taps == 1 and not self.params.vpad and self.ic is not None:
+                c(f"{real}xk = x;")
+                if self.part:
+                    self.partial_sums(c, tile)
+                else:
+                    c(self.sums(tile, self.ic, "b + oc" * bias))
+            else:
+                self.begin(c, tile, "b + oc" * bias)
+                self.window_sums(c, tile)
+            for p in range(P):
+                for first, part in tile.parts:
+                    for v in range(part.count):
+                        total = f"a{p}_{first}"
+                        self.store(c, tile, p, first + v,
+                                   f"mgc_part{part.count}({total}, {v})" if part.count > 1 else total)
+            c(joined(["(void)oc", self.is_nhwc and P == 1 and "(void)y_pixel", self.is_partial and "(void)oc_end",
+                      self.x_layout != "nhwc" and "(void)plane",
+                      not self.is_nhwc and not self.is_known and "(void)y_plane"]) + ";")
+        return c.text
+
+    def partial_sums(self, c: Printer, tile: Tile) -> None:
+        n, ic, size, bias = self.part, self.ic, tile.vectors * self.isa.lanes, self.params.bias
+        c("/* `partial` holds the sums over earlier input channels, and receives these while more follow. */",
+          *[f"const int32_t n = {ic} - ic < {n} ? {ic} - ic : {n};"] * (ic % n > 0),
+          *[f"static const {self.float} zeros[{size}] = {{0.0f}};"] * (not bias),
+          f"const {self.float} *start = ic > 0 ? partial : {'b + oc' if bias else 'zeros'};",
+          self.sums(tile, "n" if ic % n else n, "start", f"(ptrdiff_t)(ic > 0 ? {size} : 0)"))
+        with c.block(f"if (ic < {(ic - 1) // n * n})"):
+            c(*(f"mgc_store({self.total(tile, p, v).replace('totals', 'partial')}, a{p}_{v});" for p, v in tile.each),
+              "return;")
+
+    def window_sums(self, c: Printer, tile: Tile) -> None:
+        """Prints the sums over all input channels, a block of weights at a time."""
+        ic = self.ic
+        size, all_ = (64 if self.folds else 0, self.depth) if self.taps == 1 else (16, "IC" if ic is None else ic)
+        move = f"x += {self.next_block};" if size == 16 else f"x += 4 * {self.next_block};"
+        if not size:
+            with c.block(""):
+                self.block(c, tile, all_)
+        elif size == 64 or ic is None or (self.scope.compact and ic > 16 and ic % 16):
+            with c.block(f"for (int32_t c = 0; c < {all_}; c += {size})"):
+                c(f"const int32_t n = {all_} - c < {size} ? {all_} - c : {size};")
+                self.block(c, tile, "n")
+                c(move)
+        else:
+            if ic >= 16:
+                with c.block(f"for (int32_t c = 0; c < {ic // 16}; c++)" if ic >= 32 else ""):
+                    self.block(c, tile, 16)
+                    c(*[move] * (ic >= 32))
+                c(*[move] * (16 < ic < 32))
+            if ic % 16:
+                with c.block(""):
+                    self.block(c, tile, ic % 16)
+
+    def block(self, c: Printer, tile: Tile, n: Count) -> None:
+        """Prints the sums over all taps of `n` input channels, which are one block of the weights. With vpad, these are
+        `rows` rows of the window from row `top` on."""
+        kh, kw, vpad, row = self.params.kh, self.params.kw, self.params.vpad, tile.rows()
+        rows = f"for (int32_t i = 0; i < {'rows' if vpad else kh}; i++, xr += row)" if kh > 1 else "if (rows > 0)"
+        tap = times(self.params.dw, self.pixel)
+        tap = f" + j * {tap if isinstance(tap, int) else f'({tap})'}" * (kw > 1)
+        with c.block("", when=vpad):
+            if vpad:
+                c(f"const {self.float} *const w_next = w + {self.taps} * {n} * {row};",
+                  f"w += top * {kw} * {n} * {row};")
+            c(*[f"const {self.float} *xr = x;"] * (kh > 1))
+            with c.block(rows, when=kh > 1 or vpad):
+                with c.loop("j", kw):
+                    c(f"const {self.float} *xk = x{'r' * (kh > 1)}{tap};")
+                    self.channels(c, tile, n)
+                if self.folds_rows:
+                    self.fold(c, tile)
+            c(*["w = w_next;"] * vpad)
+        if self.folds and not self.folds_rows:
+            self.fold(c, tile)
+
+    def store(self, c: Printer, tile: Tile, p: int, v: int, total: str) -> None:
+        ep, channel, at = self.scope.ep, v * self.isa.lanes, p * self.isa.lanes
+        total = f"mgc_folded({self.total(tile, p, v)})" if self.folds else total
+        place = f"at + {p} * y_pixel + {channel}" if self.is_nhwc else \
+            f"at + {v * self.y_plane + at}" if self.is_known else f"at + {v} * y_plane + {at}" if v else f"at + {at}"
+        oc, left = offset("oc", channel), f"oc_end - oc - {channel}" if channel else "oc_end - oc"
+        last = self.is_partial and v + 1 == tile.vectors
+        with c.block(f"if ({left} >= {self.isa.lanes})", when=last):
+            c(f"mgc_store(y + {place}, {ep(total, channel=oc, at=place)});")
+        if last:
+            with c.otherwise():
+                c(f"mgc_store_n(y + {place}, {ep(total, channel=oc, at=place, n=left)}, {left});")

@@ -15,7 +15,9 @@ from ..integer.channels import OneFilterAChannel
 from ..integer.dot import ByteParameters, Laid, is_narrow, weight_type, with_sums, zero_name
 from ..integer.requantize import Closing, closing
 from ..packing import packer
+from ..parameters import Scope
 from ..site import Site
+from .tiles import FLOATS, PAIRS, QUADS, ArmTile, Dot4Tile, VectorTile
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,18 @@ class DepthwiseParameters(ByteParameters):
     held: bool
     pixels_at_once: int
 
+    def microkernel(self, scope: Scope) -> VectorTile:
+        return VectorTile(self, scope, FLOATS, "taps")
+
 
 @dataclass(frozen=True)
 class PairsParameters(DepthwiseParameters):
     """Parameters of `depthwise_pairs.c.j2`. weight_short: suffix of the weights' type in mgc functions."""
 
     weight_short: str
+
+    def microkernel(self, scope: Scope) -> VectorTile:
+        return VectorTile(self, scope, PAIRS)
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,9 @@ class Dot4Parameters(_RowsByFour):
 
     result: str
 
+    def microkernel(self, scope: Scope) -> Dot4Tile:
+        return Dot4Tile(self, scope)
+
 
 @dataclass(frozen=True)
 class QuadsParameters(_RowsByFour):
@@ -65,6 +76,9 @@ class QuadsParameters(_RowsByFour):
 
     x_short: str
     x_zero: int
+
+    def microkernel(self, scope: Scope) -> VectorTile:
+        return VectorTile(self, scope, QUADS)
 
 
 @dataclass(frozen=True)
@@ -78,6 +92,9 @@ class Int16Parameters(ByteParameters):
     result: str
     held: bool
     pixels_at_once: int
+
+    def microkernel(self, scope: Scope) -> ArmTile:
+        return ArmTile(self, scope)
 
 
 @dataclass(frozen=True)

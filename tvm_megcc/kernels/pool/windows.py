@@ -11,6 +11,7 @@ from ...ir.dims import ceildiv, product, round_up
 from ...ir.types import PLAIN
 from ..base import FLOAT32, NUMBERS, Kernel, Lowered, Operand, extent_symbols
 from ..conv2d.geometry import WindowParameters, blocked, window_name
+from ..conv2d.register_tile import MOST_FLOAT16
 from ..parameters import Parameters
 
 
@@ -45,10 +46,6 @@ class PlainPoolParameters(GlobalParameters):
     order: str
     unit: str
     least: str
-
-
-#: Most float16 values in a sum before it is added to a float32, as in conv2d/tile.c.j2.
-MOST_FLOAT16 = 144
 
 
 def _mode(op) -> str:

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tiles of 8-bit depthwise convolution: neighbouring pixels of a row, a vector of channels each, that are summed
+over all taps of the window. They read packed rows of x from `from` on, which are `columns` pixels long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+from ..microkernel.printer import Printer, offset
+from ..parameters import Scope
+
+
+@dataclass(frozen=True)
+class Products:
+    """What a lane of packed x and weights holds: the C type, vectors of it, and how its products are added to sums.
+    zero: initial sums, if the bias is added to the result only."""
+
+    element: str
+    vector: str
+    load: str
+    add: str
+    zero: str = ""
+
+
+FLOATS = Products("float", "mgc_v", "mgc_load", "mgc_fma({x}, {w}, {a})", "mgc_zero()")
+#: Two rows of int16, and four rows of int8.
+PAIRS = Products("int32_t", "mgc_i", "mgc_iload_i32", "mgc_dot_i16({a}, {x}, {w})")
+QUADS = Products("int32_t", "mgc_i", "mgc_iload_i32", "mgc_dot_u8({a}, {x}, {w})")
+
+
+class VectorTile:
+    """Tiles of a vector of channels; sums `a{p}`. rows: packed rows that a window reads. taps: C, its weights."""
+
+    def __init__(self, params, scope: Scope, products: Products, taps: str = "row_taps"):
+        self.params, self.scope, self.products, self.taps, self.lanes = params, scope, products, taps, scope.isa.lanes
+
+    def weights(self, rows: int) -> str:
+        """Declares the weights, if they stay in registers."""
+        c, own = Printer(), self.products
+        c(*(f"const {own.vector} w{k} = {own.load}({self.taps} + {k * self.lanes});"
+            for k in range(rows * self.params.kw * self.params.held)))
+        return c.text
+
+    def row(self, rows: int, dilation: int = 1) -> str:
+        """Prints the loops over the pixels of a row, from ow on. A vector has `n` channels."""
+        c, L, P, known = Printer(), self.lanes, self.params.pixels_at_once, self.scope.known
+        loops = [(P, "", f"for (; n == {L} && ow + {P} <= OW; ow += {P})")] * (known.C is None or known.C >= L)
+        if known.C is not None and known.C % L and self.products != QUADS:
+            loops.append((P, "n", f"for (; ow + {P} <= OW; ow += {P})"))
+        for pixels, n, head in [*loops, (1, "n", "for (; ow < OW; ow++)")]:
+            with c.block(head):
+                self.pixels(c, pixels, n, rows, dilation)
+                c(f"from += {pixels * self.params.sw * L};",
+                  "at += C;" if head.endswith("ow++)") else f"at += {pixels} * (ptrdiff_t)C;")
+        return c.text
+
+    def pixels(self, c: Printer, P: int, n: str, rows: int, dilation: int) -> None:
+        params, own, L = self.params, self.products, self.lanes
+        start = own.zero or ("bias" if params.bias else "mgc_iset1(0)")
+        c(*(f"{own.vector} a{p} = {start};" for p in range(P)))
+        for k in range(rows * params.kw):
+            i, j = divmod(k, params.kw)
+            with c.block(""):
+                tap = f"w{k}" if params.held else f"{own.load}({self.taps} + {k * L})"
+                at = offset(f"from + (ptrdiff_t){i * dilation} * columns * {L}", j * params.dw * L)
+                c(f"const {own.vector} tap = {tap};", f"const {own.element} *at_tap = {at};")
+                for p in range(P):
+                    x = f"{own.load}({offset('at_tap', p * params.sw * L)})"
+                    c(f"a{p} = {own.add.format(a=f'a{p}', x=x, w='tap')};")
+        places = [f"at + {p} * C" if p else "at" for p in range(P)]
+        if not own.zero:
+            c(*(f"{text};" for text in self.scope.ep.store_each(
+                "y", places, [f"a{p}" for p in range(P)], ["channel"] * P, [n] * P, ["_0"] * P)))
+            return
+        for p, place in enumerate(places):
+            with c.block(""):
+                total = f"mgc_iwhole(a{p})"
+                c(f"const mgc_i sum{p} = {f'mgc_iadd({total}, bias)' if params.bias else total};",
+                  self.scope.ep.store("y", place, f"sum{p}", channel="channel", n=n, held="_0") + ";")
+
+
+class ArmTile:
+    """Tiles of 8 channels, by int16 products; sums `a{x}_{v}` of four channels."""
+
+    def __init__(self, params, scope: Scope):
+        self.params, self.scope, self.columns = params, scope, params.taps.columns
+        #: Whether all vectors have 8 channels; else some have `n`.
+        self.whole = scope.known.C is not None and scope.known.C % 8 == 0
+
+    def begin(self) -> str:
+        """Declares initial sums, the operands of the epilogue, and the weights that stay in registers."""
+        c = Printer()
+        c(*["const int32_t n0 = n < 4 ? n : 4, n1 = n < 4 ? 0 : n - 4 < 4 ? n - 4 : 4;"] * (not self.whole))
+        for v in range(2):
+            load, n = ("mgc_iload_i32", "") if self.whole else ("mgc_iload_i32_n", f"n{v}")
+            start = f"{load}({', '.join([offset('b + channel', 4 * v), *[n] * bool(n)])})"
+            c(f"const int32x4_t start_{v} = (int32x4_t){start if self.params.bias else 'mgc_iset1(0)'};",
+              *(f"{text};" for text in self.scope.ep.held(f"channel + {4 * v}", f"_{v}", n)))
+        if self.params.held:
+            self.weights(c)
+        return c.text
+
+    def weights(self, c: Printer) -> None:
+        c(*(f"const int16x8_t w{k} = vld1q_s16({offset('taps', 8 * k)});"
+            for k in range(self.params.kh * self.params.kw)))
+
+    def row(self) -> str:
+        """Prints the loops over the pixels of a row, from ow on."""
+        c, X = Printer(), self.params.pixels_at_once
+        with c.block("if (n >= 8)", when=not self.whole), c.block(f"for (; ow + {X} <= OW; ow += {X})"):
+            self.pixels(c, X, True)
+        if X > 1 or not self.whole:
+            with c.block("for (; ow < OW; ow++)"):
+                self.pixels(c, 1, self.whole)
+        return c.text
+
+    def pixels(self, c: Printer, X: int, whole: bool) -> None:
+        params = self.params
+        c(*(f"int32x4_t a{x}_0 = start_0, a{x}_1 = start_1;" for x in range(X)))
+        for i in range(params.kh):
+            for column, uses in self.columns.reads(X):
+                with c.block(""):
+                    at = f"from + (ptrdiff_t)columns * {8 * i * params.dh}" if i else "from"
+                    c(f"const int16x8_t d = vld1q_s16({offset(at, 8 * column)});")
+                    for x, j in uses:
+                        k = i * params.kw + j
+                        tap = f"w{k}" if params.held else f"vld1q_s16(taps + {8 * k})"
+                        c(f"a{x}_0 = vmlal_s16(a{x}_0, vget_low_s16(d), vget_low_s16({tap}));",
+                          f"a{x}_1 = mgc_mlal_high(a{x}_1, d, {tap});")
+        for x in range(X):
+            self.store(c, f"a{x}", f"at + {x} * C" if x else "at", whole)
+        c(f"from += {8 * X * params.sw};", f"at += {X} * (ptrdiff_t)C;")
+
+    def store(self, c: Printer, total: str, place: str, whole: bool) -> None:
+        """Prints the store of 8 channels of a pixel."""
+        c(*(f"{text};" for text in self.scope.ep.store_row(
+            "y", [place, place + " + 4"], [f"(mgc_i){total}_{v}" for v in range(2)], ["channel", "channel + 4"],
+            ["", ""] if whole else ["n0", "n1"], ["_0", "_1"])))
+
+
+class Dot4Tile(ArmTile):
+    """Tiles of 8 channels of `high` output rows, by dot products of four packed rows; sums `a{r}_{x}_{v}`."""
+
+    def place(self, q: int, j: int, r: int, v: int) -> int:
+        """Returns the place of the packed weights of quad q of rows and column j for output row r."""
+        return (((q * self.params.kw + j) * self.params.high + r) * 2 + v) * 16
+
+    def weights(self, c: Printer) -> None:
+        for q, j, r in self.taps():
+            c("const int8x16_t " + ", ".join(f"w{q}_{j}_{r}_{v} = vld1q_s8(taps + {self.place(q, j, r, v)})"
+                                             for v in range(2)) + ";")
+
+    def taps(self) -> list[tuple[int, int, int]]:
+        """Returns (quad of rows, column, output row) of the packed weights."""
+        return list(product(range(self.params.quads), range(self.params.kw), range(self.params.high)))
+
+    def pixels(self, c: Printer, X: int, whole: bool) -> None:
+        params, high = self.params, range(self.params.high)
+        c(*(f"int32x4_t a{r}_{x}_0 = start_0, a{r}_{x}_1 = start_1;" for r in high for x in range(X)))
+        for q in range(params.quads):
+            for column, uses in self.columns.reads(X):
+                with c.block(""):
+                    at = f"from + (ptrdiff_t)columns * {32 * q}" if q else "from"
+                    c(f"const int8_t *four = {offset(at, 32 * column)};",
+                      "const int8x16_t d0 = vld1q_s8(four), d1 = vld1q_s8(four + 16);")
+                    for x, j in uses:
+                        for r, v in product(high, range(2)):
+                            tap = f"w{q}_{j}_{r}_{v}" if params.held else f"vld1q_s8(taps + {self.place(q, j, r, v)})"
+                            c(f"a{r}_{x}_{v} = vdotq_s32(a{r}_{x}_{v}, d{v}, {tap});")
+        for r in high:
+            with c.block(f"if (rows > {r})", when=r > 0):
+                for x in range(X):
+                    self.store(c, f"a{r}_{x}", "at" + f" + {x} * C" * (x > 0) + f" + {r} * y_row" * (r > 0), whole)
+        c(f"from += {32 * X * params.sw};", f"at += {X} * (ptrdiff_t)C;")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +42,24 @@ def read_manifest(folder: Path) -> dict:
         MegccError: if it is not a generated folder, or its manifest is damaged.
     """
     try:
-        manifest = json.loads(folders.read(folder / MANIFEST))
+        data = folders.read(folder / MANIFEST)
+        manifest = json.loads(data)
         ours = manifest["generator"].startswith("tvm_megcc ")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         ours = False
     if not ours:
         raise MegccError(f"{folder} was not made by 'megcc compile': it has no {MANIFEST} of ours")
-    reason = _misfit(manifest, _FORM, "") or _misfit(manifest.get("others", []), [str], "others.") \
-        or _contradiction(manifest)
-    if reason:
+    if reason := _damage(data):
         raise MegccError(f"{folder / MANIFEST} is damaged: {reason}; compile the model again")
     return manifest
+
+
+@lru_cache(maxsize=16)
+def _damage(data: bytes) -> str:
+    """Returns what is wrong with the text of a manifest, "" for nothing. One session reads it several times."""
+    manifest = json.loads(data)
+    return _misfit(manifest, _FORM, "") or _misfit(manifest.get("others", []), [str], "others.") \
+        or _contradiction(manifest)
 
 
 def _misfit(value: Any, form: Any, where: str) -> str:

@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 
@@ -51,6 +52,7 @@ class Objects:
         self.compiler = compiler
         self.headers = sorted([*folder.glob("*.h"), *(folder / "runtime").rglob("*.h")])
         self._texts: dict[Path, bytes] = {}
+        self._places: dict[tuple[Path, ...], dict[tuple[str, bytes], Path | None]] = {}
 
     def compile_all(self, sources: Sequence[Path], flags: Sequence[str]) -> list[Path]:
         """Returns the object files of the sources, in their order."""
@@ -68,7 +70,7 @@ class Objects:
         texts = included or {str(path): self._text(path) for path in (source, *self.headers)}
         said = [flag for flag in flags if not included or not flag.startswith("-I")]
         key = _digest([str(self.compiler).encode(), source.name.encode(), " ".join(said).encode(),
-                       *(part for name in sorted(texts) for part in (name.encode(), _code(texts[name])))]).hex()
+                       *(part for name in sorted(texts) for part in (name.encode(), _code_digest(texts[name])))]).hex()
         own = self.cache / f"{source.stem[:80]}-{key[:24]}.o"
         store = _store() if included and not any(map(_PRIVATE.match, (*self.compiler.command, *flags))) else None
         kept = store / f"{key}.o" if store else None
@@ -91,6 +93,7 @@ class Objects:
         """Returns the contents of a file and of the files that it includes from these folders, by name; None if a macro
         determines an include."""
         search = (*(Path(flag[2:]) for flag in self.include), *more)
+        places = self._places.setdefault(search, {})
         found: dict[str, bytes] = {}
         seen, left = set(), [source]
         while left:
@@ -101,11 +104,20 @@ class Objects:
                 text = seen_by(found[source.name].decode("utf-8", "replace"), text.decode()).encode()
             if found.setdefault(path.name, text) != text:
                 return None
-            for name in _INCLUDE.findall(text):
+            for name in _includes(text):
                 if name[:1] not in (b'"', b"<"):
                     return None
+<<<<<<< HEAD
                 paths = (folder / os.fsdecode(name[1:-1]) for folder in (path.parent, *search))
                 left += [first for first in [next(filter(Path.is_file, paths), None)] if first not in (None, *seen)]
+=======
+                key = str(path.parent), name
+                if key not in places:
+                    named = (folder / os.fsdecode(name[1:-1]) for folder in (path.parent, *search))
+                    places[key] = next(filter(Path.is_file, named), None)
+                if places[key] is not None and places[key] not in seen:
+                    left.append(places[key])
+>>>>>>> 14a1387b (A build asks once where an include leads and what a header includes; a manifest is checked once)
         return found
 
     def _text(self, path: Path) -> bytes:
@@ -145,9 +157,16 @@ def _digest(parts: Sequence[bytes]) -> bytes:
     return h.digest()
 
 
-def _code(text: bytes) -> bytes:
-    """Returns a C file without its head comment, which tells where in a model a kernel is used."""
-    return text.partition(b"*/")[2] if text.startswith(b"/*") else text
+@lru_cache(maxsize=1024)
+def _includes(text: bytes) -> tuple[bytes, ...]:
+    """Returns what a C file includes. Headers are asked for once for each file that includes them."""
+    return tuple(_INCLUDE.findall(text))
+
+
+@lru_cache(maxsize=1024)
+def _code_digest(text: bytes) -> bytes:
+    """Returns the digest of a C file without its head comment, which tells where in a model a kernel is used."""
+    return _digest([text.partition(b"*/")[2] if text.startswith(b"/*") else text])
 
 
 def _store() -> Path | None:

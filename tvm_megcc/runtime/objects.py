@@ -52,7 +52,7 @@ class Objects:
         self.compiler = compiler
         self.headers = sorted([*folder.glob("*.h"), *(folder / "runtime").rglob("*.h")])
         self._texts: dict[Path, bytes] = {}
-        self._places: dict[tuple[Path, ...], dict[tuple[str, bytes], Path | None]] = {}
+        self._resolved: dict[tuple[Path, ...], dict[tuple[str, bytes], Path | None]] = {}
 
     def compile_all(self, sources: Sequence[Path], flags: Sequence[str]) -> list[Path]:
         """Returns the object files of the sources, in their order."""
@@ -93,7 +93,7 @@ class Objects:
         """Returns the contents of a file and of the files that it includes from these folders, by name; None if a macro
         determines an include."""
         search = (*(Path(flag[2:]) for flag in self.include), *more)
-        places = self._places.setdefault(search, {})
+        resolved = self._resolved.setdefault(search, {})
         found: dict[str, bytes] = {}
         seen, left = set(), [source]
         while left:
@@ -107,17 +107,12 @@ class Objects:
             for name in _includes(text):
                 if name[:1] not in (b'"', b"<"):
                     return None
-<<<<<<< HEAD
-                paths = (folder / os.fsdecode(name[1:-1]) for folder in (path.parent, *search))
-                left += [first for first in [next(filter(Path.is_file, paths), None)] if first not in (None, *seen)]
-=======
                 key = str(path.parent), name
-                if key not in places:
+                if key not in resolved:
                     named = (folder / os.fsdecode(name[1:-1]) for folder in (path.parent, *search))
-                    places[key] = next(filter(Path.is_file, named), None)
-                if places[key] is not None and places[key] not in seen:
-                    left.append(places[key])
->>>>>>> 14a1387b (A build asks once where an include leads and what a header includes; a manifest is checked once)
+                    resolved[key] = next(filter(Path.is_file, named), None)
+                if resolved[key] is not None and resolved[key] not in seen:
+                    left.append(resolved[key])
         return found
 
     def _text(self, path: Path) -> bytes:

@@ -67,6 +67,17 @@ def test_in_memory_and_exported(mod, expected, tmp_path):
     assert_same(run(tvm.runtime.load_module(str(tmp_path / "model.so")), inputs), expected)
 
 
+def test_weights_are_in_the_library_once(tmp_path):
+    """Among them one of no elements, such as the sizes that ONNX's importer leaves behind."""
+    nothing = relax.const(np.zeros((1, 0, 2048), "float32"))
+    mod = module(lambda emit, x: emit(op.concat([emit(op.matmul(x, weights(512, 2048))), nothing], 1)), f32(1, 3, 512))
+    inputs, path = random_inputs(mod), tmp_path / "model.so"
+    executable = tvm_megcc.build(mod, "megcc-c")
+    executable.export_library(str(path))
+    assert 4 * 512 * 2048 < path.stat().st_size < 6 * 512 * 2048
+    assert_same(run(tvm.runtime.load_module(str(path)), inputs), run(tvm.compile(mod, target="llvm"), inputs))
+
+
 @pytest.mark.slow
 def test_only_the_entries_are_exported(mod):
     """Of the object that is linked into a library, nothing but the regions and their profiles can be seen."""

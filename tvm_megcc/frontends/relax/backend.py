@@ -30,11 +30,12 @@ from . import patterns as relax_patterns
 from .importer import import_region, region_bucket
 from .prepare import is_partitioned, prepare, rewrite
 from .recursion import Cut, Joined
-from .regions import PARTITIONED, digest_of, is_ours, merge, went_through
+from .regions import PARTITIONED, digest_of, is_foreign, is_ours, merge, went_through
 from .tune import LOG, log_of, tune_regions, with_log
 
 #: The attribute of a region with the name of our target.
 _TARGET = "megcc_target"
+_CONSTANTS = "const_name_to_constant"  # of TVM's RunCodegen, and read by its tvm.compile
 
 
 def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target=None, *, tir: bool = False,
@@ -131,7 +132,16 @@ def build_megcc_kernels(mod: tvm.IRModule, target=None, log: str | Path | None =
     # TVM's pass does not terminate on recursive functions; `Cut` hides their calls, and each function is an entry.
     cut = rewrite(mod, Cut) if relax.analysis.detect_recursion(mod) else mod
     made = relax.transform.RunCodegen({"megcc": {"target": cpu.name}}, _entries(mod))(cut)
+    if not any(is_foreign(function) for function in mod.functions.values()):
+        made = _with_constants_of(made, mod)
     return rewrite(made, Joined) if cut is not mod else made
+
+
+def _with_constants_of(made: tvm.IRModule, mod: tvm.IRModule) -> tvm.IRModule:
+    """Leaves out the constants that TVM's pass lists for code generators which have them loaded with the library. Ours
+    has them in its object: they would be in the library twice, and one without elements cannot be loaded at all."""
+    given = (mod.attrs or {}).get(_CONSTANTS)
+    return made.without_attr(_CONSTANTS) if given is None else made.with_attr(_CONSTANTS, given)
 
 
 def _options(region, generator: Mapping | None = None) -> CompileOptions:

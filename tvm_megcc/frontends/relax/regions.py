@@ -33,6 +33,11 @@ def is_ours(function) -> bool:
     return function.attrs is not None and function.attrs.get("Codegen") == "megcc"
 
 
+def is_foreign(function) -> bool:
+    """Whether a function is a region of another code generator."""
+    return function.attrs is not None and function.attrs.get("Codegen", "megcc") != "megcc"
+
+
 def went_through(mod: tvm.IRModule) -> bool:
     """Whether `partition_for_megcc` was applied to a module, which may have no regions even so."""
     return PARTITIONED in (mod.attrs or {}) or any(is_ours(function) for function in mod.functions.values())

@@ -193,8 +193,8 @@ def _pairs(weights: np.ndarray, class_sizes: Sequence[int]) -> tuple[np.ndarray,
 
 def _linear_svm(node: OnnxNode, x: str, weights: np.ndarray, rho: np.ndarray, labels: Sequence[int],
                 transform: str) -> tuple[str, ...]:
-    """Emits a classifier without support vectors: a score for each label. Of two labels, ONNX Runtime gives the second
-    one if the highest score is positive, or at least 0.5 if no weight is negative; else that with the highest score."""
+    """Emits a classifier without support vectors: a score for each label. ONNX Runtime gives the second of two labels
+    if the highest score is positive, or at least 0.5 if no weight is negative; else the label with that score."""
     if rho.size < 1:
         raise ShapeError("has no rho")
     scores = _linear(node, x, weights.T, np.full(len(labels), rho[0], np.float32))

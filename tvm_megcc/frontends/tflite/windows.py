@@ -11,7 +11,7 @@ import tflite
 
 from ...errors import MegccError, ShapeError
 from ...ir.dims import Dim, ceildiv, number
-from ...ops.nn.windows import window_attrs
+from ...ops.nn.windows import padded
 from ...ops.vision.interpolation import nearest_indices, source_coordinates, tables
 from .node import Node, Results, Unsupported, imports
 from .value import IMAGES, Value
@@ -37,9 +37,9 @@ def channels(node: Node, index: int = 0) -> str:
     return node.images(node.value(index), IMAGES[4])
 
 
-def convolution(node: Node, image: str, depthwise: bool) -> tuple[str, dict]:
-    """Returns the weights of a quantised or hybrid convolution, [outputs, inputs, height, width], and the attributes of
-    our operator.
+def convolution(node: Node, image: str, depthwise: bool, fill: int = 0) -> tuple[str, str, dict]:
+    """Returns the image of a quantised or hybrid convolution, padded with `fill` if its pads are symbolic; the weights,
+    [outputs, inputs, height, width]; and the attributes of our operator.
 
     Raises:
         ShapeError: if the weights' channels contradict the image's.
@@ -49,9 +49,9 @@ def convolution(node: Node, image: str, depthwise: bool) -> tuple[str, dict]:
     if not isinstance(inputs, int) or not inputs or not each or (outputs % inputs or each != 1 if depthwise
                                                                  else inputs % each):
         raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
-    attrs = window_attrs(node.spelled("Conv", (image, w), windows(node)), node.type_of(w).shape[2:])
+    image, attrs = padded(node.spelled("Conv", (image, w), windows(node)), image, node.type_of(w).shape[2:], fill)
     attrs.pop("kernel"), attrs.pop("ceil")
-    return w, {**attrs, "groups": inputs // each}
+    return image, w, {**attrs, "groups": inputs // each}
 
 
 @imports("CONV_2D", fused=True)

@@ -3,16 +3,22 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from dataclasses import replace
 
 import numpy as np
 
 from ...errors import ShapeError
+from ...ir.dims import Dim
+from ...ir.expr import X, arg, maximum
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, decomposes, f32, register
+from ..elementwise import cast_to, emit_broadcast
 from ..math.reduce import reduce
-from .windows import output_extent, padded, window_attrs
+from ..spelling import onnx_operator
+from .windows import output_extent, padded, symbolic_pads, window_counts
 
 
 class _Pool(Operator):
@@ -41,13 +47,50 @@ def emit_pool(node: OnnxNode, kind: str, value: str, more: dict) -> tuple[str, .
     if x.rank not in (3, 4, 5):
         raise ShapeError(f"pooling over {x.rank - 2} spatial axes; 1 to 3 are supported")
     kernel = tuple(node.attr("kernel_shape"))
-    if kind == "max_pool":
-        least = int(np.iinfo(x.dtype).min) if np.dtype(x.dtype).kind in "iu" else -np.inf  # bfloat16's kind is V
-        value, attrs = padded(node, value, kernel, least)
-        x = node.type_of(value)
-    else:
-        attrs = window_attrs(node, kernel)
+    pads = symbolic_pads(node, kernel)
+    if pads and kind == "avg_pool" and not more["count_pads"]:
+        return _mean_of_inside(node, value, kernel, pads)
+    fill: float = 0
+    if kind in ("max_pool", "max_pool_indices"):
+        fill = int(np.iinfo(x.dtype).min) if np.dtype(x.dtype).kind in "iu" else -np.inf  # bfloat16's kind is V
+    value, attrs = padded(node, value, kernel, fill)
     attrs.update(more)
+    results = _pooled(node, kind, value, attrs)
+    if pads and kind == "max_pool_indices":
+        return results[0], _places(node, results[1], pads, more["order"] == "column")
+    return results
+
+
+def _mean_of_inside(node: OnnxNode, value: str, kernel: tuple[int, ...], pads: tuple[Dim, ...]) -> tuple[str, ...]:
+    """Emits an average pool with symbolic pads that do not count."""
+    dtype = node.type_of(value).dtype
+    wide = "float64" if dtype == "float64" else "float32"
+    (real,) = cast_to(node, value, wide)
+    total, *_ = _pooled(node, "sum_pool", *padded(node, real, kernel, 0))
+    counts = [cast_to(node, count, wide)[0] for count in window_counts(node, kernel, pads)]
+    expr = X / maximum(functools.reduce(operator.mul, map(arg, range(1, len(counts) + 1))), 1)
+    (mean,) = emit_broadcast(node, "elementwise", (total, *counts), expr=expr, dtype=wide)
+    return cast_to(node, mean, dtype)
+
+
+def _places(node: OnnxNode, indices: str, pads: tuple[Dim, ...], by_columns: bool) -> str:
+    """Returns flat indices in the padded operand as flat indices in the operand, int64."""
+    extents, axes = node.type(0).shape[2:], len(pads) // 2
+    order = range(axes) if by_columns else range(axes - 1, -1, -1)  # from the innermost axis on
+    rest, parts = indices, []
+    for axis in order:
+        size = node.extent(extents[axis] + pads[axis] + pads[axes + axis])
+        within = onnx_operator(node, "Mod", rest, size)
+        parts.append(onnx_operator(node, "Sub", within, node.extent(pads[axis])))
+        rest = onnx_operator(node, "Div", rest, size)
+    for axis, part in zip(reversed(order), reversed(parts), strict=True):
+        rest = onnx_operator(node, "Add", onnx_operator(node, "Mul", rest, node.extent(extents[axis])), part)
+    return rest
+
+
+def _pooled(node: OnnxNode, kind: str, value: str, attrs: dict) -> tuple[str, ...]:
+    """Emits a pool. attrs: those of two or three axes; an operand of one axis is pooled with height 1."""
+    x = node.type_of(value)
     if x.rank > 3:
         return node.emit(kind, (value,), **attrs)
     (tall,) = node.emit("reshape", (value,), shape=(*x.shape[:2], 1, x.shape[2]))

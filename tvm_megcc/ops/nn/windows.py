@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...errors import MegccError, ShapeError
 from ...ir.conditions import require_at_most
 from ...ir.dims import Dim, ceildiv, dim_max, dim_min, floordiv
@@ -35,16 +37,43 @@ def require_known_weights(weights: TensorType) -> None:
 def padded(node: OnnxNode, value: str, kernel: tuple[int, ...], fill: float) -> tuple[str, dict]:
     """Returns the tensor for a node's windows, and its attributes as from `window_attrs`. If `auto_pad` is used with
     strides > 1 on a symbolic extent, the pads become an operator of their own, which pads with `fill`."""
-    auto, strides = _auto_pad(node), node.attr("strides", [1] * len(kernel))
-    x, axes = node.type_of(value), len(kernel)
-    if auto not in _SAME or len(strides) != axes or all(
-            isinstance(extent, int) or stride == 1 for extent, stride in zip(x.shape[2:], strides, strict=False)):
+    pads, axes = symbolic_pads(node, kernel), len(kernel)
+    if not pads:
         return value, window_attrs(node, kernel)
-    attrs = window_attrs(node, kernel, pads=(0,) * (2 * axes))
-    pads = _same_pads(node, kernel, strides, attrs["dilations"][-axes:], auto == "SAME_UPPER")
     (value,) = node.emit("pad", (value,), before=(0, 0, *pads[:axes]), after=(0, 0, *pads[axes:]),
                          mode="constant", value=fill)
-    return value, attrs
+    return value, window_attrs(node, kernel, pads=(0,) * (2 * axes))
+
+
+def symbolic_pads(node: OnnxNode, kernel: tuple[int, ...]) -> tuple[Dim, ...]:
+    """Returns the pads (all begins, then all ends) of a node with `auto_pad` and strides > 1 on a symbolic extent, ()
+    if they are numbers."""
+    auto, axes = _auto_pad(node), len(kernel)
+    strides = node.attr("strides", [1] * axes)
+    if auto not in _SAME or len(strides) != axes or all(
+            isinstance(extent, int) or stride == 1
+            for extent, stride in zip(node.type(0).shape[2:], strides, strict=False)):
+        return ()
+    dilations = window_attrs(node, kernel, pads=(0,) * (2 * axes))["dilations"][-axes:]
+    return _same_pads(node, kernel, strides, dilations, auto == "SAME_UPPER")
+
+
+def window_counts(node: OnnxNode, kernel: tuple[int, ...], pads: tuple[Dim, ...]) -> list[str]:
+    """Returns for each spatial axis the number of elements inside the node's operand in each window: float32 of the
+    operand's rank, the window positions along that axis. pads: all begins, then all ends."""
+    shape, axes = node.type(0).shape[2:], len(kernel)
+    strides, dilations = (node.attr(name, [1] * axes) for name in ("strides", "dilations"))
+    one = node.constant(np.ones((1, 1, 1, 1), np.float32))
+    counts = []
+    for axis, extent in enumerate(shape):
+        (ones,) = node.emit("expand", (one,), shape=(1, 1, extent, 1))
+        (ones,) = node.emit("pad", (ones,), before=(0, 0, pads[axis], 0), after=(0, 0, pads[axes + axis], 0),
+                            mode="constant", value=0)
+        (count,) = node.emit("sum_pool", (ones,), kernel=(kernel[axis], 1), strides=(strides[axis], 1),
+                             dilations=(dilations[axis], 1), pads=(0, 0, 0, 0), ceil=False)
+        positions = tuple(node.type_of(count).shape[2] if each == axis else 1 for each in range(axes))
+        counts += node.emit("reshape", (count,), shape=(1, 1, *positions))
+    return counts
 
 
 def window_attrs(node: OnnxNode, kernel: tuple[int, ...], pads: tuple[int, ...] | None = None) -> dict:

@@ -111,7 +111,7 @@ def conv(node: Node) -> Results:
     have scales per channel."""
     depthwise = node.kind == "DEPTHWISE_CONV_2D"
     own, image = scales(node, 1, 3 if depthwise else 0), channels(node)
-    w, attrs = convolution(node, image, depthwise)
+    image, w, attrs = convolution(node, image, depthwise)
     asymmetric = depthwise or len(set(own.tolist())) > 1 or attrs["groups"] > 1
     x, scale, zero = measured(node, image, (1, 2, 3), asymmetric)
     if zero:

@@ -9,7 +9,7 @@ from ....errors import ShapeError
 from ....ir.dims import floordiv, product
 from ....ir.expr import Expr, X, arg, call, clip, maximum, minimum
 from ....ops.elementwise import emit_broadcast
-from ....ops.nn.windows import window_attrs
+from ....ops.nn.windows import padded
 from ....ops.quantized import softmax_int16
 from ..file import Quantization
 from ..node import Node, Results, Unsupported
@@ -82,7 +82,7 @@ def conv(node: Node) -> Results:
                                                                  else inputs % each):
         raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
     name = node.spelled().constant(np.ascontiguousarray(w))
-    attrs = window_attrs(node.spelled("Conv", (image, name), windows(node)), w.shape[2:])
+    image, attrs = padded(node.spelled("Conv", (image, name), windows(node)), image, w.shape[2:], 0)
     attrs.pop("kernel"), attrs.pop("ceil")
     sums = _sums(node, image, w, own, 2, inputs // each, **attrs)
     return [node.made(_results(node, sums, own, operand(node, 0), 2), IMAGES[4])]

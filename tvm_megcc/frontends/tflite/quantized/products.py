@@ -72,8 +72,7 @@ def bias(node: Node, index: int) -> str:
 def conv(node: Node) -> Results:
     depthwise = node.kind == "DEPTHWISE_CONV_2D"
     x, own = operand(node, 0), weights(node, 3 if depthwise else 0)
-    image = channels(node)
-    w, attrs = convolution(node, image, depthwise)
+    image, w, attrs = convolution(node, channels(node), depthwise, zero(x))
     operands = [image, w, *filter(None, (bias(node, 2),))]
     sums = node.emit("conv2d_integer", *operands, **attrs, x_zero=zero(x), w_zero=zero(own))
     factors = fixed_point.products(x, own, result(node), node.type(0).dtype == "int8")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....ir.expr import X, arg, call, clip, maximum
-from ....ops.nn.windows import output_extent, window_attrs
+from ....ops.nn.windows import output_extent, padded, symbolic_pads, window_counts
 from ..node import Node, Results, Unsupported
 from ..value import IMAGES
 from ..windows import channels, windows
@@ -36,29 +36,39 @@ def average_pool(node: Node) -> Results:
     """Imports AVERAGE_POOL_2D: divides each sum by the number of elements in the window, ties away from zero."""
     require_same_scales(node)
     image, kernel = channels(node), (node.option("FilterHeight"), node.option("FilterWidth"))
-    attrs = window_attrs(node.spelled("AveragePool", (image,), windows(node)), kernel)
-    dtype = node.type(0).dtype
+    dtype, pool = node.type(0).dtype, node.spelled("AveragePool", (image,), windows(node))
     if kernel[0] * kernel[1] > _MOST_COUNTED[dtype]:
         raise Unsupported(f"windows of {kernel[0]} x {kernel[1]} are not supported")
-    counts = [_window_sizes(node, extent, *(attrs[name][axis] for name in ("kernel", "strides")),
-                            attrs["pads"][axis::2])
-              for axis, extent in enumerate(node.type_of(image).shape[2:])]
-    count = np.outer(*counts)
+    pads, extents = symbolic_pads(pool, kernel), node.type_of(image).shape[2:]
+    image, attrs = padded(pool, image, kernel, 0)
+    if pads or any(attrs["pads"][axis] + attrs["pads"][axis + 2] and not isinstance(extent, int)
+                   for axis, extent in enumerate(extents)):
+        rows, columns = window_counts(pool, kernel, pads or attrs["pads"])
+        counted, count = node.emit("cast", node.emit("mul", rows, columns), dtype="int32"), None
+        possible = np.arange(kernel[0] * kernel[1] + 1)
+    else:
+        counted, count = "", np.outer(*(_window_sizes(node, extent, attrs["kernel"][axis], attrs["strides"][axis],
+                                                      attrs["pads"][axis::2]) for axis, extent in enumerate(extents)))
+        possible = count
     if dtype == "int16":
         real = node.emit("elementwise", image, expr=call("real", X), dtype="float32")
         sums, total = node.emit("sum_pool", real, **attrs), call("nearest", X)
     else:
         sums, total = node.emit("sum_pool_integer", image, **attrs, x_zero=0), X
-    several = np.unique(count).size > 1
-    factors = [_factor(int(each)) for each in (count.flat if several else count.flat[:1])]
-    parts = [np.array(part, np.int32).reshape(1, 1, *count.shape) for part in zip(*factors, strict=True)] \
+    several = np.unique(possible).size > 1
+    factors = [_factor(max(int(each), 1)) for each in (possible.flat if several else possible.flat[:1])]
+    parts = [node.spelled().constant(np.array(part, np.int32)) for part in zip(*factors, strict=True)] \
         if several else []
+    if count is None:
+        parts = [node.onnx("Gather", part, counted, axis=0)[0] for part in parts]
+    elif several:
+        parts = [node.emit("reshape", part, shape=(1, 1, *count.shape)) for part in parts]
     factor = (arg(1), arg(2)) if several else factors[0]
     mean = call("rescale_once", total, *factor)
-    if dtype != "uint8" and not (count % 2).all():  # negative means may be ties
+    if dtype != "uint8" and not (possible % 2).all():  # negative means may be ties
         mean = call("rescale_once", maximum(total, 0), *factor) - call("rescale_once", maximum(0 - total, 0), *factor)
     expr = clip(mean, *activation(node))
-    return [node.made(typed(node, expr, sums, *map(node.spelled().constant, parts)), IMAGES[4])]
+    return [node.made(typed(node, expr, sums, *parts), IMAGES[4])]
 
 
 def _factor(count: int) -> Multiplier:
@@ -71,9 +81,7 @@ def _factor(count: int) -> Multiplier:
 
 def _window_sizes(node: Node, extent, kernel: int, stride: int, pads: tuple[int, int]) -> np.ndarray:
     """Returns the number of elements along an axis in each window."""
-    if not isinstance(extent, int):
-        if any(pads):
-            raise Unsupported(f"average pools with pads over a symbolic extent {extent} are not supported")
+    if not isinstance(extent, int):  # without pads
         return np.array([kernel])
     positions = output_extent(extent, kernel, stride, 1, *pads)
     node.require_budget(positions)

@@ -18,7 +18,7 @@ from ..base import Case, OnnxNode, Operator, decomposes, f32, register
 from ..elementwise import cast_to, emit_broadcast
 from ..math.reduce import reduce
 from ..spelling import onnx_operator
-from .windows import output_extent, padded, symbolic_pads, window_counts
+from .windows import elements_in_windows, output_extent, padded, symbolic_pads
 
 
 class _Pool(Operator):
@@ -57,7 +57,7 @@ def emit_pool(node: OnnxNode, kind: str, value: str, more: dict) -> tuple[str, .
     attrs.update(more)
     results = _pooled(node, kind, value, attrs)
     if pads and kind == "max_pool_indices":
-        return results[0], _places(node, results[1], pads, more["order"] == "column")
+        return results[0], _indices_without_pads(node, results[1], pads, more["order"] == "column")
     return results
 
 
@@ -67,13 +67,13 @@ def _mean_of_inside(node: OnnxNode, value: str, kernel: tuple[int, ...], pads: t
     wide = "float64" if dtype == "float64" else "float32"
     (real,) = cast_to(node, value, wide)
     total, *_ = _pooled(node, "sum_pool", *padded(node, real, kernel, 0))
-    counts = [cast_to(node, count, wide)[0] for count in window_counts(node, kernel, pads)]
+    counts = [cast_to(node, count, wide)[0] for count in elements_in_windows(node, kernel, pads)]
     expr = X / maximum(functools.reduce(operator.mul, map(arg, range(1, len(counts) + 1))), 1)
     (mean,) = emit_broadcast(node, "elementwise", (total, *counts), expr=expr, dtype=wide)
     return cast_to(node, mean, dtype)
 
 
-def _places(node: OnnxNode, indices: str, pads: tuple[Dim, ...], by_columns: bool) -> str:
+def _indices_without_pads(node: OnnxNode, indices: str, pads: tuple[Dim, ...], by_columns: bool) -> str:
     """Returns flat indices in the padded operand as flat indices in the operand, int64."""
     extents, axes = node.type(0).shape[2:], len(pads) // 2
     order = range(axes) if by_columns else range(axes - 1, -1, -1)  # from the innermost axis on

@@ -58,7 +58,7 @@ def symbolic_pads(node: OnnxNode, kernel: tuple[int, ...]) -> tuple[Dim, ...]:
     return _same_pads(node, kernel, strides, dilations, auto == "SAME_UPPER")
 
 
-def window_counts(node: OnnxNode, kernel: tuple[int, ...], pads: tuple[Dim, ...]) -> list[str]:
+def elements_in_windows(node: OnnxNode, kernel: tuple[int, ...], pads: tuple[Dim, ...]) -> list[str]:
     """Returns for each spatial axis the number of elements inside the node's operand in each window: float32 of the
     operand's rank, the window positions along that axis. pads: all begins, then all ends."""
     shape, axes = node.type(0).shape[2:], len(kernel)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....ir.expr import X, arg, call, clip, maximum
-from ....ops.nn.windows import output_extent, padded, symbolic_pads, window_counts
+from ....ops.nn.windows import elements_in_windows, output_extent, padded, symbolic_pads
 from ..node import Node, Results, Unsupported
 from ..value import IMAGES
 from ..windows import channels, windows
@@ -43,7 +43,7 @@ def average_pool(node: Node) -> Results:
     image, attrs = padded(pool, image, kernel, 0)
     if pads or any(attrs["pads"][axis] + attrs["pads"][axis + 2] and not isinstance(extent, int)
                    for axis, extent in enumerate(extents)):
-        rows, columns = window_counts(pool, kernel, pads or attrs["pads"])
+        rows, columns = elements_in_windows(pool, kernel, pads or attrs["pads"])
         counted, count = node.emit("cast", node.emit("mul", rows, columns), dtype="int32"), None
         possible = np.arange(kernel[0] * kernel[1] + 1)
     else:

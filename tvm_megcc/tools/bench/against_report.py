@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..columns import aligned
 from .peers import OURS, REFERENCE
 
 
@@ -112,21 +113,12 @@ def text(report: Mapping) -> str:
     lines = [heading(report), *([used] if used else [])]
     for table in tables(report):
         if table.rows:
-            lines += ["", table.title, *aligned(table)]
+            lines += ["", table.title, *("  " + line for line in aligned((table.columns, *table.rows), left={0}))]
     mean = mean_speed(report["rows"])
     if mean is not None and len(report["rows"]) > 1:
         lines += ["", f"geometric mean of the speeds: {mean:.2f}"]
     said = remarks(report)
     return "\n".join(lines + ([""] if said else []) + said) + "\n"
-
-
-def aligned(table: Table) -> list[str]:
-    """Formats a table in columns, with numbers aligned right."""
-    cells = [table.columns, *table.rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["  " + "  ".join([row[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in
-                                                         zip(row[1:], widths[1:], strict=True)]).rstrip()
-            for row in cells]
 
 
 def machine() -> str:

@@ -25,6 +25,7 @@ from ...runtime.candidates import Call, Candidate, candidates_of
 from ...runtime.emulator import elf
 from ...runtime.timing import MOST_COPIED, LocalRunner, compiled_kernels, library
 from ...target import parse_targets
+from ..columns import aligned
 
 _SHAPE = re.compile(r"(?:(?P<dtype>[a-z]+[0-9]*):)?(?P<extents>[0-9]+(?:[x,][0-9]+)*|scalar)")
 
@@ -261,10 +262,7 @@ def text(report: dict) -> str:
             cells += [f"{row['us']:,.1f}" if "us" in row else "-", f"{row['of_fastest']:.2f}"
                       if row.get("of_fastest") else "-"]
         table.append(cells)
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    left = {0, 1, 2, 5}
-    lines += ["  ".join(cell.ljust(width) if n in left else cell.rjust(width)
-                        for n, (cell, width) in enumerate(zip(cells, widths, strict=True))).rstrip() for cells in table]
+    lines += aligned(table, left={0, 1, 2, 5})
     lines += [f"{row['kernel']}: {row['error']}" for row in report["candidates"] if "error" in row]
     lines += [f"{name}: no, {why}" for name, why in report["refused"].items()]
     if timed:

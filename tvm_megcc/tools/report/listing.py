@@ -9,6 +9,7 @@ from ...errors import MissingTool
 from ...ops.base import OPERATORS
 from ...runtime.toolchain import find_compiler, find_emulator
 from ...target import TARGETS, native
+from ..columns import aligned
 
 
 def targets() -> dict:
@@ -43,10 +44,7 @@ def text(table: dict) -> str:
     for cells, row in zip(rows, table["rows"], strict=True):
         if row.get("native"):
             cells[0] += " (native)"
-    widths = [max(map(len, column)) for column in zip(table["columns"], *rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
-             for cells in (table["columns"], *rows)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(aligned((table["columns"], *rows), range(len(table["columns"])))) + "\n"
 
 
 def _cell(value) -> str:

@@ -37,6 +37,12 @@ check: $(READY)
 test: $(READY)
 	$(BIN)/pytest -q -n auto --dist loadgroup --durations 40 -m "not long"
 
+# Writes which tests `make check` leaves out: those over a second, but for those that show one thing of each kind.
+slow-tests: $(READY)
+	mkdir -p build && rm -f build/cpu.txt
+	-$(BIN)/pytest -q -n auto --dist loadgroup -m "not long" --cpu $(abspath build/cpu.txt)
+	$(BIN)/python scripts/slow_tests.py build/cpu.txt > tests/slow.txt
+
 test-all: $(READY)
 	$(BIN)/pytest -q -n auto --dist loadgroup
 
@@ -75,4 +81,4 @@ docs: $(READY)
 clean:
 	rm -rf .venv build dist demo_out *.egg-info
 
-.PHONY: help demo check test test-all test-tvm mlperf-tiny fuzz models graphs wheel release docs clean
+.PHONY: help demo check test test-all test-tvm mlperf-tiny fuzz models graphs slow-tests wheel release docs clean

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tests `make check` leaves out: those that compile much C, but for one of each kind. Which `make test` leaves
-out too: more of what it has already. And which run together, and what they share."""
+"""Which tests `make check` leaves out: those that were measured to take long. Which `make test` leaves out too: more of
+what it has already. And which run together, and what they share."""
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -13,29 +14,9 @@ TESTS = Path(__file__).parent
 #: What earlier runs compiled, found by a digest of all that went into it. Empty it to see what a first run takes.
 KEPT = Path(os.environ.get("MEGCC_TEST_CACHE") or Path.home() / ".cache" / "tvm_megcc-tests")
 
-#: File -> part of the test's name that stays quick; all other tests of the file are slow. "" keeps none.
-QUICK_PART = {
-    "compiled/runtime/test_runtime_fuzz.py": "corpus[indexed]",
-    "models/test_compiled.py": "mnist8-native-speed",
-    "models/test_builds.py": "",
-    "models/test_streaming.py": "dtln_stage1-native",
-}
-
-#: File -> tests that take seconds and show little that another quick one does not, by how their names begin.
-SLOW = {
-    "compiled/runtime/test_runtime.py": (
-        "test_switches[DYNAMIC]", "test_switches[THREADS]", "test_switches[CPU_DETECT]", "test_no_warnings[clang",
-        "test_no_warnings[aarch64"),
-    "compiled/packages/test_builds.py": ("test_all_files_are_free_of_warnings",),
-    "kernels/test_math.py": ("test_functions_of_doubles",),
-    "compiled/packages/test_precompiled.py": ("test_used_and_the_same_code[x86-64-v4", "test_a_header_for_other_flags"),
-    "compiled/packages/test_bundle.py": ("test_two_models_in_one_folder", "test_example_with_shapes_that_change"),
-    "compiled/tools/test_tune.py": ("test_every_candidate_is_in_the_log", "test_the_same_log_gives_the_same_bytes"),
-    "compiled/runtime/test_hostile_data.py": ("test_sequence_lengths_off_the_input",),
-    "models/test_memory_bound.py": ("test_arena_meets_the_bound_of_the_onnx_graph[light_resnet50",),
-    "relax/test_random.py": tuple(f"test_random_graph[{seed}]" for seed in range(3, 100)),
-    "compiled/models/test_tflite.py": ("test_quantised_network[",),
-}
+#: A line for each test that `make check` leaves out, since it takes more than a second of CPU: the seconds, and its
+#: name. `make slow-tests` measures them and writes the file again.
+SLOW = {line.split(maxsplit=1)[1] for line in (TESTS / "slow.txt").read_text().splitlines()}
 
 #: File -> tests that `make test-all` runs alone, by how their names end: they take long, and `make test` has others of
 #: the kind.
@@ -108,15 +89,31 @@ LONG = {
 SHARED = {"models/test_compiled.py": "name", "models/test_builds.py": "name", "models/test_dynamic.py": "model"}
 
 
+def pytest_addoption(parser):
+    parser.addoption("--cpu", metavar="FILE", help="appends the seconds of CPU of each test and of what it ran")
+
+
+def cpu() -> float:
+    """Seconds of this process and of those that it waited for."""
+    return sum(resource.getrusage(who)[index] for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+               for index in (0, 1))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item):
+    begin = cpu()
+    yield
+    if file := item.config.getoption("--cpu"):
+        with open(file, "a") as out:
+            out.write(f"{cpu() - begin:.2f} {item.path.relative_to(TESTS).as_posix()}::{item.name}\n")
+
+
 def pytest_collection_modifyitems(items):
     for item in items:
         file = item.path.relative_to(TESTS).as_posix()
         if file in SHARED and hasattr(item, "callspec") and SHARED[file] in item.callspec.params:
             item.add_marker(pytest.mark.xdist_group(f"{file} {item.callspec.params[SHARED[file]]}"))
-        part = QUICK_PART.get(file)
-        if part is not None and not (part and part in item.name) and hasattr(item, "callspec"):
-            item.add_marker(pytest.mark.slow)
-        if item.name.startswith(SLOW.get(file, ())):
+        if f"{file}::{item.name}" in SLOW:
             item.add_marker(pytest.mark.slow)
         if item.name.endswith(LONG.get(file, ())):
             item.add_marker(pytest.mark.long)

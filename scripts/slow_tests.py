@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Prints the tests that take more than a second, of a log that `pytest --cpu LOG` wrote.
+
+    python scripts/slow_tests.py LOG > tests/slow.txt
+
+One test of each kind stays quick, however long it takes: those of `KEPT`.
+"""
+
+import collections
+import sys
+from pathlib import Path
+
+SECONDS = 1.0
+#: The whole way from a model to results: on this machine, in emulators, on a board, in TVM, in packages.
+KEPT = (
+    "compiled/boards/test_cortex_m.py::test_digits", "compiled/runtime/test_runtime_fuzz.py::test_kept_corpus[indexed]",
+    "models/test_compiled.py::test_network[mnist8-native-speed]",
+    "models/test_streaming.py::test_sequence[dtln_stage1-native]",
+)
+
+
+def main() -> int:
+    seconds: dict[str, float] = collections.defaultdict(float)
+    for line in Path(sys.argv[1]).read_text().splitlines():
+        spent, name = line.split(maxsplit=1)
+        seconds[name] = max(seconds[name], float(spent))
+    for name in sorted(seconds):
+        if seconds[name] > SECONDS and name not in KEPT:
+            print(f"{seconds[name]:.1f} {name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,6 +2,3 @@
 """The operators: importing this package registers every family."""
 
 from . import contrib, control, elementwise, math, ml, nn, quantized, random, recurrent, strings, tensor, vision
-
-__all__ = ["contrib", "control", "elementwise", "math", "ml", "nn", "quantized", "random", "recurrent", "strings",
-           "tensor", "vision"]

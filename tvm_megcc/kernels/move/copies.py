@@ -5,13 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from ...ir.dims import Dim, Symbol, product
-from ...ir.narrow import narrowed
-from ...ir.types import DTYPES, TensorType
+from ...ir.types import TensorType
 from ...ops.memory import memory_axes, split_at
 from ..base import Kernel, Lowered, Operand, extent_symbols, possible_layouts
+from ..constants import c_constant, constant_name
 from ..parameters import UnitParameters
 from ..sharing import TASKS
 from ..site import Site
@@ -116,28 +114,3 @@ class PadRows(Kernel):
 
     def cost(self, site: Site) -> float:
         return copy_cost(site.y, 1.0)
-
-
-def constant_name(*constants: str) -> str:
-    """Returns C constants as a part of a kernel's name: `_0p75_1em05` for 0.75f and 1e-05f."""
-    words = (c.removesuffix("f").removesuffix(".0").replace(".", "p").replace("-", "m").replace("+", "")
-             for c in constants)
-    return "".join(f"_{word}" for word in words)
-
-
-def c_constant(value: float, dtype: str) -> str:
-    """Returns a value as a C constant of an element type. For a storage-only type, such as float8, returns its bits."""
-    if DTYPES[dtype].carrier:
-        bits = narrowed(np.array(value, np.float64), dtype).view(f"u{DTYPES[dtype].bytes}")
-        return f"{int(bits)}u"
-    if dtype.startswith("float"):
-        number = float(value)
-        if number != number:
-            return "MGC_NAN"
-        if number in (float("inf"), float("-inf")):
-            return "MGC_INF" if number > 0 else "-MGC_INF"
-        return repr(number) if dtype == "float64" else f"{number!r}f"
-    number = int(value)
-    if number == -2**63:
-        return "INT64_MIN"
-    return f"{number}" if abs(number) < 2**31 else f"{number}{'u' if number >= 2**63 else ''}ll"

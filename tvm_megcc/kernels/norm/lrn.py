@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ...ir.dims import product, round_up
 from ...ir.types import NHWC
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
+from ..constants import c_constant, constant_name
 from ..conv2d.geometry import blocked
-from ..move.copies import c_constant, constant_name
 from ..parameters import Parameters
 from ..site import Site
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ...ir.dims import Dim, round_up
 from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, around, extent_symbols
+from ..constants import c_constant, constant_name
 from ..conv2d.geometry import blocked
-from ..move.copies import c_constant, constant_name
 from ..parameters import Parameters
 from ..site import Site
 

@@ -2,5 +2,3 @@
 """Operators of ONNX Runtime's domain com.microsoft."""
 
 from . import attention, fused, norm, qlinear, quantized
-
-__all__ = ["attention", "fused", "norm", "qlinear", "quantized"]

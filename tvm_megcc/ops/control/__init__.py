@@ -2,5 +2,3 @@
 """Loops and branches; operators given by C code."""
 
 from . import extern, loops, tir
-
-__all__ = ["extern", "loops", "tir"]

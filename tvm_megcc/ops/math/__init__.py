@@ -2,5 +2,3 @@
 """Products, reductions and transforms."""
 
 from . import einsum, fourier, matmul, reduce, spectral
-
-__all__ = ["einsum", "fourier", "matmul", "reduce", "spectral"]

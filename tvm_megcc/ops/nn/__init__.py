@@ -17,6 +17,3 @@ from . import (
     softmax,
     windows,
 )
-
-__all__ = ["activation", "attention", "col2im", "conv", "conv3d", "conv_transpose", "deform_conv", "fused_attention",
-           "layer_norm", "lrn", "norm", "pool", "softmax", "windows"]

@@ -19,7 +19,3 @@ from . import (
     softmax_int8,
     softmax_int16,
 )
-
-__all__ = ["conv_matmul", "dynamic_quantize_linear", "int4", "integer_products", "layer_norm", "log_softmax",
-           "lookup_table", "nbits", "nbits_rows", "pool_reduce", "quantize_linear", "reduce_prod", "rsqrt", "softmax",
-           "softmax_int16", "softmax_int8"]

@@ -2,5 +2,3 @@
 """Random numbers by Philox."""
 
 from . import philox, random
-
-__all__ = ["philox", "random"]

@@ -2,5 +2,3 @@
 """LSTM, GRU and RNN layers."""
 
 from . import activations, hybrid, lstm_int8, rnn
-
-__all__ = ["activations", "hybrid", "lstm_int8", "rnn"]

@@ -2,5 +2,3 @@
 """String tensors and n-grams."""
 
 from . import ngrams, strings
-
-__all__ = ["ngrams", "strings"]

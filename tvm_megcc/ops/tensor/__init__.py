@@ -16,6 +16,3 @@ from . import (
     sort,
     unique,
 )
-
-__all__ = ["append", "copy", "data_dependent", "gather", "move", "preprocess", "reverse", "runtime_axes",
-           "runtime_operands", "scatter", "shape", "sort", "unique"]

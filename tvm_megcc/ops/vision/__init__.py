@@ -2,5 +2,3 @@
 """Resizing, sampling, regions of interest, detections."""
 
 from . import affine_grid, detections, grid_sample, interpolation, resample, resize, resize_tables, roi
-
-__all__ = ["affine_grid", "detections", "grid_sample", "interpolation", "resample", "resize", "resize_tables", "roi"]

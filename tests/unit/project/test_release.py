@@ -33,7 +33,7 @@ def test_equal_archives_pass(tmp_path, capsys):
     assert not capsys.readouterr().out
 
 
-@pytest.mark.parametrize("other", [archive(0o600), archive(0o644, b"2")])
+@pytest.mark.parametrize("other", [archive(0o600), archive(0o644, b"2")], ids=["mode", "content"])
 def test_archives_that_differ_are_named_with_their_members(other, tmp_path, capsys):
     with pytest.raises(SystemExit, match="not equal"):
         release.compare({"a.tar.gz": archive(0o644)}, {"a.tar.gz": other}, tmp_path)

@@ -9,8 +9,8 @@ from ...ir.dims import ceildiv
 from ..base import FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, present
 from ..parameters import Scope
 from ..tiling import Tiling
+from .depthwise_tile import DepthwiseTile
 from .geometry import ConvParameters, Geometry, blocked
-from .rvv_windows import RvvWindows
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class DepthwiseParameters(ConvParameters):
     hpad: bool
     tiling: Tiling
 
-    def microkernel(self, scope: Scope) -> RvvWindows:
-        return RvvWindows(self.taps, scope.isa, self.tiling, self.bias)
+    def microkernel(self, scope: Scope) -> DepthwiseTile:
+        return DepthwiseTile(self, scope)
 
 
 class DepthwiseConv(Kernel):

@@ -7,26 +7,13 @@ column is loaded once for all pixels that it reaches. Products are added tap by 
 
 from __future__ import annotations
 
-from ...target import Isa
 from ..microkernel.assembler import Assembler, moved, read, registers
 from ..microkernel.printer import Printer
-from ..microkernel.window import Window
-from ..tiling import Run, Tiling
+from ..tiling import Run
 
 
 class RvvWindows:
-    """A depthwise window and its tiles.
-
-    group: registers of a vector (LMUL). room: register groups that a tile may use.
-    held: all weights stay in registers; else those of one row of the window. kept: the number of weights that do.
-    """
-
-    def __init__(self, window: Window, isa: Isa, tiling: Tiling, bias: bool):
-        self.rows, self.columns, self.lanes, self.bias = window.rows, window.columns, isa.lanes, bias
-        self.kh, self.kw, self.group = self.rows.count, self.columns.count, 32 // isa.registers
-        self.room = tiling.registers
-        self.held = tiling.holds(self.kh * self.kw)
-        self.kept = self.kh * self.kw if self.held else self.kw
+    """What `DepthwiseTile` prints in assembler."""
 
     def tiles(self, run: Run, down: bool) -> str:
         """Prints a loop over `count` tiles of a run. They read rows of the window from x0, x1, … and write to `to`.
@@ -53,7 +40,7 @@ class RvvWindows:
 
     def compute(self, asm: Assembler, run: Run) -> None:
         """Prints one tile, and advances `to` and the addresses in x."""
-        P, spare, loaded = run.pixels, self.room - run.pixels - self.kept, 0
+        P, spare, loaded = run.pixels, self.params.tiling.registers - run.pixels - self.kept, 0
         asm(*["mv %[at], %[w]"] * (not self.held),
             f"vle32.v {self.register(0)}, (%[b])" if self.bias else f"vmv.v.i {self.register(0)}, 0",
             *(f"vmv{self.group}r.v {self.register(p)}, {self.register(0)}" for p in range(1, P)))

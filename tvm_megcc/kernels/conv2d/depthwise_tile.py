@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tiles of `conv2d/depthwise`: neighbouring pixels of a row, a vector of channels each, with sums `a{p}`. Each load
+of x serves all pixels that it reaches."""
+
+from __future__ import annotations
+
+from ..microkernel.printer import Printer, joined
+from ..parameters import Scope
+from ..tiling import Run
+from .rvv_windows import RvvWindows
+
+
+class DepthwiseTile(RvvWindows):
+    """The functions of the tiles, and their calls for a row of the output."""
+
+    def __init__(self, params, scope: Scope):
+        self.params, self.scope, self.bias, self.lanes = params, scope, params.bias, scope.isa.lanes
+        self.rows, self.columns, self.kh, self.kw = params.taps.rows, params.taps.columns, params.kh, params.kw
+        known, tiling, self.taps = scope.known, params.tiling, self.kh * self.kw
+        #: Whether all weights of a tile stay in registers; how many do; registers of a vector.
+        self.held, self.group = tiling.holds(self.taps), 32 // scope.isa.registers
+        self.kept = self.taps if self.held else self.kw
+        #: Whether the rows of the window are unrolled, and sums and weights lie in registers.
+        self.in_registers = self.taps <= 25 and known.C is not None
+        self.any_row = self.in_registers and None in (known.OW, known.IW)
+        # After the assembler, the epilogue updates the sums in place: no full operand of it may lie in that memory.
+        self.in_assembler = self.in_registers and scope.isa.wide and self.kh <= 9 \
+            and (self.held or self.kw + 2 <= tiling.registers) and all(p.kind != "full" for p in scope.ep.operands)
+        most = tiling.most_windows(self.taps, self.kw)
+        self.runs: tuple[Run, ...] = () if not self.in_registers else tiling.any_runs(most) if self.any_row else \
+            tiling.runs(known.OW, known.IW, known.PL, params.sw, self.kw, params.dw, most)
+        #: Whether a tile goes down the rows whose windows lie inside x, so that it loads its weights once.
+        self.down = self.in_assembler and not self.any_row and (len(self.runs) == 1 or (
+            known.IH is not None and 4 * self.lanes * known.IH * known.IW <= 16384))
+        #: Most pixels of a tile that loops over the rows of the window.
+        self.most = min(tiling.most_windows(self.kw), 4)
+
+    def name(self, run: Run) -> str:
+        return "_".join(map(str, ("tile", run.pixels, *run.missing)))
+
+    def functions(self) -> list[str]:
+        """Prints the functions of all tiles."""
+        if not self.in_registers:
+            return [self.rows_tile(pixels) for pixels in dict.fromkeys((self.most, 1))]
+        return [self.tile(run) for run in {self.name(run): run for run in self.runs}.values()]
+
+    def call(self, run: Run, at: str, count: str) -> str:
+        """Prints the call of `count` tiles of a run. at: C, where they begin in each row of x."""
+        x = joined(f"x{i}{at}" for i in range(self.kh))
+        if not self.in_assembler:
+            return f"{self.name(run)}({x}, w_block, width{', bias' * self.bias}, y, at, c, {count}" \
+                   f"{self.scope.ep.args});"
+        pixels, L = run.count * run.pixels, self.lanes
+        down = f", rows, {self.params.sh} * line - {pixels * self.params.sw * L}, (ptrdiff_t)OW * {L} - {pixels * L}"
+        return f"{self.name(run)}({x}, w_block{', b + c' * self.bias}, y + at, {count}{down * self.down});"
+
+    def row(self) -> str:
+        """Prints the calls for a row of known length."""
+        c, column = Printer(), -self.scope.known.PL
+        for run in self.runs:
+            at = f" {'-' if column < 0 else '+'} {abs(column) * self.lanes}" if column else ""
+            c(self.call(run, at, str(run.count)), f"at += {run.count * run.pixels * self.lanes};")
+            column += run.count * run.pixels * self.params.sw
+        return "\n".join(c.lines[:-1])
+
+    def tile(self, run: Run) -> str:
+        """Prints the function of `count` tiles of a run."""
+        c, ep, float_, L = Printer(), self.scope.ep, self.scope.float, self.lanes
+        head = f"static MGC_NOINLINE void {self.name(run)}({joined(f'const {float_} *x{i}' for i in range(self.kh))}, "
+        if self.in_assembler:
+            bias = f", const {float_} *b" * self.bias
+            with c.function(f"{head}const {float_} *w{bias}, {float_} *to,\nptrdiff_t count"
+                            f"{', ptrdiff_t rows, ptrdiff_t x_row, ptrdiff_t y_row' * self.down})"):
+                c(self.tiles(run, self.down))
+            return c.text
+        with c.function(f"{head}const {float_} *w, int32_t width{', mgc_v bias' * self.bias},\n"
+                        f"{float_} *y, ptrdiff_t at, int32_t c, int32_t count{ep.params})"):
+            inside = self.columns.used(run.pixels, run.missing)
+            c(*(f"const mgc_v w{tap} = mgc_load(w + {tap} * width);"
+                for tap in range(self.taps * self.held) if tap % self.kw in inside))
+            with c.block("for (int32_t i = 0; i < count; i++)"):
+                self.begin(c, run.pixels)
+                for i in range(self.kh):
+                    self.products(c, run, i)
+                    c(f"x{i} += {run.pixels * self.params.sw * L};")
+                self.store(c, run.pixels)
+                c(f"at += {run.pixels * L};")
+            c("(void)c, (void)w, (void)width;")
+        return c.text
+
+    def rows_tile(self, P: int) -> str:
+        """Prints the function of a tile that loops over `rows` rows of the window."""
+        c, float_, taps = Printer(), self.scope.float, " from tap `left` to tap `right`" * (P == 1)
+        c(f"/* {P} pixels whose window{taps} lies inside the row. */")
+        own = joined([f"const {float_} *x, ptrdiff_t row, int32_t rows, const {float_} *w, int32_t width",
+                      self.bias and "mgc_v bias", P == 1 and "int32_t left, int32_t right",
+                      f"{float_} *y, ptrdiff_t at, int32_t c"])
+        with c.function(f"static MGC_NOINLINE void tile_{P}({own}{self.scope.ep.params})"):
+            self.begin(c, P)
+            with c.block(f"for (int32_t i = 0; i < rows; i++, x += row, w += {self.kw} * width)"):
+                if P == 1:
+                    with c.block("for (int32_t j = left; j < right; j++)"):
+                        x = f"mgc_load(x + j * {self.params.dw * self.lanes})"
+                        c(f"a0 = mgc_fma(mgc_load(w + j * width), {x}, a0);")
+                else:
+                    c(*(f"const mgc_v w{j} = mgc_load(w + {j} * width);" for j in range(self.kw)))
+                    self.products(c, Run(P, 0, ()))
+            self.store(c, P)
+            c("(void)c;")
+        return c.text
+
+    def begin(self, c: Printer, P: int) -> None:
+        c(*(f"mgc_v a{p} = {'bias' if self.bias else 'mgc_zero()'};" for p in range(P)))
+
+    def products(self, c: Printer, run: Run, row: int | None = None) -> None:
+        """Prints the products with a row of the window. row: its number; None: the loop's."""
+        i = "" if row is None else f"{row}_"
+        for column, uses in self.columns.reads(run.pixels, run.missing):
+            c(f"const mgc_v v{i}{column} = mgc_load(x{i[:-1]} + {column * self.lanes});")
+            for p, j in uses:
+                tap = (row or 0) * self.kw + j
+                weight = f"w{tap}" if self.held or row is None else f"mgc_load(w + {tap} * width)"
+                c(f"a{p} = mgc_fma({weight}, v{i}{column}, a{p});")
+
+    def store(self, c: Printer, P: int) -> None:
+        for p in range(P):
+            at = f"at + {p * self.lanes}"
+            c(f"mgc_store(y + {at}, {self.scope.ep(f'a{p}', channel='c', at=at)});")

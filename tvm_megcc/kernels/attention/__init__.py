@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Scaled dot-product attention with the softmax in one pass over the keys."""

@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Elementwise operators, fused chains of them, casts and lookup tables."""

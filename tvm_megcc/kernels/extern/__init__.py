@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Calls of the user's own C functions."""

@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Normalisation over an axis or over neighbouring channels."""

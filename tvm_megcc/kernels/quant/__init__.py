@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Quantisation of floats: per axis, dynamic, and in blocks."""

@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Kernels that are printed from TVM's own loops (TIR)."""

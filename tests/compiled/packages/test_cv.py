@@ -262,6 +262,7 @@ def test_the_command(tmp_path, capsys):
     assert main(["cv", "--target", "arm64", "-o", str(folder)]) == 0
     assert "cv_warp.c" in capsys.readouterr().out
     assert "for arm64:" in (folder / "megcc_cv.h").read_text()
+    assert sorted(path.name for path in (folder / "include" / "simd").iterdir()) == ["neon.h", "neon_integer.h"]
     (folder / "mine.txt").write_text("keep")
     assert main(["cv", "--target", "arm64", "-o", str(folder)]) == 1
     assert main(["cv", "--target", "arm64,c", "-o", str(tmp_path / "two")]) == 1

@@ -7,10 +7,11 @@ from ... import paths
 from ...target import Target
 from ...version import VERSION
 from ..c_source.render import environment
+from ..headers import INCLUDE, without_unneeded
 
 #: Element types as (suffix of functions, C type).
 TYPES = (("u8", "uint8_t"), ("f32", "float"))
-#: Headers of the C runtime that the files include, directly or not.
+#: Headers of the C runtime that files for some CPU include, directly or not.
 HEADERS = ("megcc_simd.h", "megcc_math.h", "megcc_double.h", "megcc_small.h", "megcc_integer.h", "simd/*.h")
 
 
@@ -24,5 +25,5 @@ def files(target: Target) -> dict[str, bytes]:
     root = paths.c_runtime() / "include"
     for pattern in HEADERS:
         for path in sorted(root.glob(pattern)):
-            made[f"include/{path.relative_to(root).as_posix()}"] = path.read_bytes()
-    return made
+            made[f"{INCLUDE}{path.relative_to(root).as_posix()}"] = path.read_bytes()
+    return {name.replace(INCLUDE, "include/"): data for name, data in without_unneeded(made, [isa]).items()}

@@ -94,7 +94,7 @@ def plain(text: str) -> str:
 def add_contents(_app, name, source):
     if name == root_doc:
         source[0] += contents()
-    if name == "docs/options":
+    if "<!-- verbs -->" in source[0]:
         source[0] = source[0].replace("<!-- verbs -->", options())
 
 

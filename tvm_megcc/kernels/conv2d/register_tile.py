@@ -51,20 +51,20 @@ class Reduction:
     def tile(self, P: int, V: int, width: int | None) -> Tile:
         return Tile(self.tiling, P, V, width)
 
-    def sums(self, tile: Tile, n: Count, start: str = "", apart: str = "") -> str:
+    def sums(self, tile: Tile, n: Count, start: str = "", stride: str = "") -> str:
         """Declares the sums, and adds products of `n` input channels of one tap, from xk and w on. start: C, address of
-        the V initial vectors; empty: 0. apart: C, floats from a pixel's initial vectors to the next pixel's; empty:
+        the V initial vectors; empty: 0. stride: C, floats from a pixel's initial vectors to the next pixel's; empty:
         all share them."""
         c, known, V, width = Printer(), n if isinstance(n, int) else self.ic, tile.vectors, tile.width
         if self.tiling.assembler and self.x_layout == "nchwc" and self.stride == 1 and width \
                 and (known != n or n >= 4) and NeonLanes.covers(V, width):
             even = known % 8 < 4 and (known == n or self.part % 8 == 0)
-            c(NeonLanes.sums(tile.pixels, V, width, per(n, 4), even, "plane", start, apart and f"4 * ({apart})"))
+            c(NeonLanes.sums(tile.pixels, V, width, per(n, 4), even, "plane", start, stride and f"4 * ({stride})"))
             if known % 4:
                 with c.block(f"for (int32_t k = 0; k < {rest_of(n, 4)}; k++, w += {width})"):
                     self.step(c, tile, 0, "(xk + k)")
             return c.text
-        self.begin(c, tile, start, apart)
+        self.begin(c, tile, start, stride)
         if self.folds:
             with c.block(f"for (int32_t done = 0; done < {n}; done += 64)"):
                 c(f"const int32_t some = {n} - done < 64 ? {n} - done : 64;")
@@ -74,13 +74,13 @@ class Reduction:
             self.channels(c, tile, n)
         return c.text
 
-    def begin(self, c: Printer, tile: Tile, start: str, apart: str = "") -> None:
+    def begin(self, c: Printer, tile: Tile, start: str, stride: str = "") -> None:
         """Declares the sums, as `sums` does."""
         L = self.isa.lanes
         for part, vectors in tile.types:
             c(part.declared(f"a0_{v} = {part.load(start and f'{start} + {v * L}')}" for v in vectors))
             for p in range(1, tile.pixels):
-                c(part.declared(f"a{p}_{v} = " + (part.load(f"{start} + {p} * ({apart}) + {v * L}") if apart else
+                c(part.declared(f"a{p}_{v} = " + (part.load(f"{start} + {p} * ({stride}) + {v * L}") if stride else
                                                   f"a0_{v}") for v in vectors))
 
     def channels(self, c: Printer, tile: Tile, n: Count) -> None:

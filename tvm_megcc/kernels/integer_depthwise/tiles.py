@@ -13,7 +13,7 @@ from ..parameters import Scope
 
 @dataclass(frozen=True)
 class Products:
-    """What a lane of packed x and weights holds: the C type, vectors of it, and how its products are added to sums.
+    """A lane of packed x and weights: the C type, vectors of it, and how its products are added to sums.
     zero: initial sums, if the bias is added to the result only."""
 
     element: str

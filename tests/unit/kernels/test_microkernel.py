@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from tests.kernels.kernel_harness import jobs_of
 from tests.unit.kernels.test_assembler import statements, written_early
 from tvm_megcc.codegen.c_source.render import render_kernel
+from tvm_megcc.kernels.matmul.panel_tile import PanelTile
 from tvm_megcc.kernels.microkernel.assembler import Assembler, moved, read, registers, written
 from tvm_megcc.kernels.microkernel.printer import Printer
 from tvm_megcc.kernels.microkernel.tile import Multiply, Tile, per, rest_of
@@ -99,6 +101,16 @@ def test_products_with_a_number():
     assert Multiply("float").add("a0", "w0", "x0", "2") == "a0 = mgc_fma_by2(w0, x0, a0);"
     assert Multiply().load("x0", "x[1]") == "const mgc_v x0 = mgc_set1(x[1]);"
     assert Multiply().add("a0", "w0", "x0") == "a0 = mgc_fma(w0, x0, a0);"
+
+
+def test_each_sum_of_a_panel_has_its_columns():
+    tile = PanelTile(2, SimpleNamespace(isa=TARGETS["arm64"].isa))
+    assert tile.begin(2, "s{p}_{v} = {at};").splitlines() == [
+        "const int32_t n0 = n < 0 ? 0 : n < 4 ? n : 4;", "s0_0 = 0;", "s1_0 = 0;",
+        "const int32_t n1 = n - 4 < 0 ? 0 : n - 4 < 4 ? n - 4 : 4;", "s0_1 = 4;", "s1_1 = 4;"]
+    assert tile.each(2, "f(s{p}_{v}, {n});").split("\n")[2] == "f(s1_0, n0);"
+    assert tile.products(1, "b", "a[{p}]", apart=True).splitlines() == [
+        "{", "const mgc_v x = mgc_set1(a[0]);", "a0_0 = mgc_fma(b0, x, a0_0);", "a0_1 = mgc_fma(b1, x, a0_1);", "}"]
 
 
 @pytest.mark.parametrize("template", ["conv2d/direct", "conv2d/pixels"])

@@ -97,7 +97,8 @@ def names_in(template: str) -> tuple[set[str], set[str]]:
 #: Modules of what templates call `microkernel`, beside `conv2d/geometry`, which makes its window.
 MICROKERNELS = {"integer/dot": ("integer/dot_microkernel", "integer/neon_sums"),
                 "conv2d/depthwise": ("conv2d/depthwise_tile",), "conv2d/direct": ("conv2d/register_tile",),
-                "conv2d/pixels": ("conv2d/pixel_tile",), "conv2d/winograd": ("conv2d/winograd",),
+                "conv2d/pixels": ("conv2d/pixel_tile",), "matmul/panel": ("matmul/packed",),
+                "integer/panel": ("integer/panel",), "conv2d/winograd": ("conv2d/winograd",),
                 **{f"integer_depthwise/depthwise{name}": ("integer_depthwise/tiles",)
                    for name in ("", "_pairs", "_quads", "_int16", "_dot4")}}
 

@@ -9,6 +9,8 @@ from ...ir.types import DTYPES
 from ...ops.quantized.conv_matmul import BYTES
 from ..base import Kernel, Lowered, extent_symbols
 from ..matmul.packed import PanelMatMul, PanelParameters
+from ..matmul.panel_tile import PanelTile
+from ..parameters import Scope
 from ..site import Site
 from .dot import zero_name
 from .plain import PlainMatMulParameters
@@ -34,6 +36,9 @@ class BytePanelParameters(PlainMatMulParameters):
     vectors: int
     rows: int
     exact: int
+
+    def microkernel(self, scope: Scope) -> PanelTile:
+        return PanelTile(self.vectors, scope)
 
 
 class PanelBytesMatMul(Kernel):

@@ -13,8 +13,9 @@ from ...ops.quantized.nbits import BLOCK, centre, multiple, unpacked
 from ...target import Isa
 from ..base import Kernel, Lowered, Operand, extent_symbols, present
 from ..packing import packer
-from ..parameters import Parameters
+from ..parameters import Parameters, Scope
 from ..site import Site
+from .panel_tile import PanelTile
 
 
 @packer("panels")
@@ -77,6 +78,9 @@ class NBitsParameters(Parameters):
     bias: bool
     vectors: int
     rows: int
+
+    def microkernel(self, scope: Scope) -> PanelTile:
+        return PanelTile(self.vectors, scope)
 
 
 class NBitsMatMul(Kernel):
@@ -208,6 +212,9 @@ class NBitsInt8Parameters(Parameters):
     vectors: int
     rows: int
     pairs: bool
+
+    def microkernel(self, scope: Scope) -> PanelTile:
+        return PanelTile(self.vectors, scope)
 
 
 class NBitsInt8MatMul(Kernel):

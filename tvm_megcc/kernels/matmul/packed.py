@@ -10,10 +10,12 @@ from ..base import ANY, FLOAT32, INTEGERS, Kernel, Lowered, Operand, Tiled, exte
 from ..blocking import CacheBlock
 from ..conv2d.direct import DirectParameters
 from ..conv2d.geometry import POINT, reach
-from ..parameters import Parameters
+from ..microkernel.tile import Multiply
+from ..parameters import Parameters, Scope
 from ..sharing import TaskGrid
 from ..site import Site
 from ..tiling import BLOCK, Tiling
+from .panel_tile import PanelTile
 
 _DEPTH = 512
 """Rows of a panel of b that are copied to scratch at a time."""
@@ -97,6 +99,9 @@ class PanelParameters(ProductParameters):
     vectors: int
     rows: int
     depth: int
+
+    def microkernel(self, scope: Scope) -> PanelTile:
+        return PanelTile(self.vectors, scope, Multiply(scope.float * scope.isa.helium))
 
 
 class PanelMatMul(Kernel):

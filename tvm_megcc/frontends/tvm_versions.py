@@ -79,6 +79,11 @@ def with_arguments(call, arguments: Sequence):
     return Call(call.op, arguments, call.attrs, call.sinfo_args if _APART else call.ty_args)
 
 
+def cast_type_of(binding):
+    """Returns the type that a MatchCast gives its value."""
+    return binding.struct_info if _APART else binding.ty
+
+
 def key_of(var):
     """Returns the key of a variable in the mutators' table of replaced variables."""
     return var.vid if _APART else var

@@ -10,7 +10,21 @@ from collections.abc import Mapping
 import tvm
 from tvm import ir, relax, tirx
 
-from ..tvm_versions import Tuple, Var, as_argument, element_type, is_number, number_of, type_of, with_arguments
+from ..tvm_versions import (
+    Call,
+    RelaxTuple,
+    Tuple,
+    Var,
+    as_argument,
+    cast_type_of,
+    element_type,
+    is_number,
+    key_of,
+    number_of,
+    result_type_of,
+    type_of,
+    with_arguments,
+)
 from .extents import LOWER, UPPER
 from .importer import CALL_TIR, TIR_FUNCTIONS, import_region, is_operator
 from .prepare import has_branches, is_partitioned
@@ -22,6 +36,7 @@ NAME = "megcc_region{}_{}"
 PARTITIONED = "megcc_partitioned"
 #: The prefix of global functions that stand for what is set aside while composites are merged.
 _ASIDE = "megcc.aside."
+_CALL_PURE = "relax.call_pure_packed"
 
 
 def is_region_name(name: str) -> bool:
@@ -55,16 +70,17 @@ def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
     for var, function in list(result.items()):
         if not isinstance(function, relax.Function) or is_partitioned(function) or has_branches(function):
             continue
-        shield = _Shielded()
-        function, regions = _merged(composites, result, var, shield.visit_expr(function))
+        shield, own = _Shielded(), result_type_of(function)
+        function, regions = _merged(composites, result, var, shield.shielded(function))
         bounds = {key: function.attrs[key] for key in (LOWER, UPPER) if key in (function.attrs or {})}
         names: dict[ir.GlobalVar, str] = {}
         regions = {region: _with_tir(body, mod) for region, body in regions.items()}
         for region in regions:
             names[region] = NAME.format(count, digest_of(regions[region], {**attrs, **bounds}))
             count += 1
-        renamed = _Renamed(tvm.IRModule(regions), names, shield.aside)
-        result[var] = renamed.visit_expr(function)
+        renamed = _Renamed(tvm.IRModule(regions), names, shield)
+        made = renamed.visit_expr(function)
+        result[var] = _with_result(made, made.body.body.fields[0], own) if shield.results else made
         for old, new in renamed.names.items():
             result[new] = regions[old].with_attrs({**attrs, **bounds, "global_symbol": new.name_hint})
     return tvm.IRModule(result, attrs=mod.attrs, global_infos=mod.global_infos)
@@ -115,21 +131,53 @@ def _opaque(function: relax.Function) -> relax.Function:
     return function.without_attr("Codegen").with_attr("Primitive", 1)
 
 
+def _with_result(function: relax.Function, result, type_) -> relax.Function:
+    """Returns the function with another result of its bindings, which has this type."""
+    body = relax.SeqExpr(function.body.blocks, result)
+    relax.expr._update_type(body, type_)
+    return relax.Function(function.params, body, type_, function.is_pure, function.attrs)
+
+
 @relax.expr_functor.mutator
 class _Shielded(relax.PyExprMutator):
     """Replaces what the pass that merges composites does not support. Symbolic extents among arguments become products,
     since the pass aborts the process on a bare variable that no operator computes. External functions, strings and
-    dtypes become global functions, which it ignores; `aside` has them, and `_Renamed` restores them."""
+    dtypes become global functions, which it ignores; `aside` has them, and `_Renamed` restores them. A match_cast
+    becomes a call of such a function with the value; its variable is a result of the function meanwhile, since the pass
+    removes calls whose results are not used, and that of a cast may only be there for the symbols it defines."""
 
     def __init__(self):
         super().__init__()
         self.aside: dict[str, ir.BaseExpr] = {}
+        self.casts: dict[str, relax.MatchCast] = {}
+        self.results: list[relax.Var] = []
+
+    def _stand_in(self, like):
+        stand_in = ir.GlobalVar(f"{_ASIDE}{len(self.aside) + len(self.casts)}")
+        relax.expr._update_type(stand_in, type_of(like))
+        return stand_in
 
     def _set_aside(self, leaf):
-        stand_in = ir.GlobalVar(f"{_ASIDE}{len(self.aside)}")
-        relax.expr._update_type(stand_in, type_of(leaf))
+        stand_in = self._stand_in(leaf)
         self.aside[stand_in.name_hint] = leaf
         return stand_in
+
+    def visit_match_cast_(self, binding):
+        stand_in = self._stand_in(relax.ExternFunc("match_cast"))
+        self.casts[stand_in.name_hint] = binding
+        value = Call(ir.Op.get(_CALL_PURE), [stand_in, self.visit_expr(binding.value)], None, [type_of(binding.var)])
+        relax.expr._update_type(value, type_of(binding.var))
+        result = Var("cast", type_of(binding.var))
+        self.set_var_remap(key_of(binding.var), result)
+        self.results.append(result)
+        self.builder_.emit_normalized(relax.VarBinding(result, value))
+
+    def shielded(self, function: relax.Function) -> relax.Function:
+        function = self.visit_expr(function)
+        if not self.results:
+            return function
+        type_ = RelaxTuple([result_type_of(function), *map(type_of, self.results)])
+        return _with_result(function, Tuple([function.body.body, *self.results]), type_)
 
     visit_extern_func_ = visit_string_imm_ = visit_data_type_imm_ = _set_aside
 
@@ -160,11 +208,20 @@ class _Shielded(relax.PyExprMutator):
 class _Renamed(relax.PyExprMutator):
     """Renames functions in calls, and restores what `_Shielded` replaced."""
 
-    def __init__(self, mod: tvm.IRModule, names: Mapping[ir.GlobalVar, str], aside: Mapping[str, ir.BaseExpr]):
+    def __init__(self, mod: tvm.IRModule, names: Mapping[ir.GlobalVar, str], shield: _Shielded):
         super().__init__(mod)
-        self.aside = aside
+        self.aside, self.casts = shield.aside, shield.casts
         self.names = {old: self.builder_.add_func(mod[old].without_attr("global_symbol"), name)
                       for old, name in names.items()}
 
     def visit_global_var_(self, var):
         return self.aside[var.name_hint] if var.name_hint in self.aside else self.names.get(var, var)
+
+    def visit_var_binding_(self, binding):
+        value = binding.value
+        cast = self.casts.get(value.args[0].name_hint) if is_operator(value) and value.op.name == _CALL_PURE \
+            and isinstance(value.args[0], ir.GlobalVar) else None
+        if cast is None:
+            return super().visit_var_binding_(binding)
+        return self.builder_.emit_normalized(
+            relax.MatchCast(binding.var, self.visit_expr(value.args[1]), cast_type_of(cast)))

@@ -141,6 +141,8 @@ def _bench(verbs: _Verbs) -> None:
                                                         "'megcc run'")
     verb.add_argument("--repeat", type=_count, metavar="N", help="runs to time (default: about a second of them)")
     verb.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
+    verb.add_argument("--trace", metavar="FILE", help="also write the calls one after the other as a trace, for "
+                                                      "Perfetto and chrome://tracing")
     verb.add_argument("--blocks", type=_count, metavar="N",
                       help="time each of N runs on one processor, in a real-time class where that is permitted: the "
                            "worst over the median")

@@ -92,6 +92,8 @@ def run_(args: argparse.Namespace) -> int:
 
 
 def bench_(args: argparse.Namespace) -> int:
+    if args.trace and (args.against or args.blocks):
+        raise MegccError("--trace shows the calls of one model: leave out --against and --blocks")
     if args.against:
         return _bench_against(args)
     from ..option_values import parse_shapes
@@ -105,7 +107,9 @@ def bench_(args: argparse.Namespace) -> int:
     with _progress(args, _getting(path)):
         session = source.remote_session_of(path, args) if args.rpc else source.timed_session_of(path, args)
     if session.target.bare_metal:
-        _print(args, instructions.bench(session, args.inputs, seed=args.seed), instructions.text)
+        report = instructions.bench(session, args.inputs, seed=args.seed)
+        _write_trace(args, report)
+        _print(args, report, instructions.text)
         return 0
     if args.blocks:
         from ..runtime.device import DeviceSession
@@ -118,8 +122,16 @@ def bench_(args: argparse.Namespace) -> int:
         return 0
     report = bench.bench(session, args.inputs, repeat=args.repeat, seed=args.seed,
                          shapes=parse_shapes(args.shape or ""))
+    _write_trace(args, report)
     _print(args, report, bench.text)
     return 0
+
+
+def _write_trace(args: argparse.Namespace, report: dict) -> None:
+    if args.trace:
+        from ..tools.bench.trace import trace
+
+        Path(args.trace).write_text(json.dumps(trace(report), indent=1) + "\n")
 
 
 def _bench_against(args: argparse.Namespace) -> int:

@@ -45,6 +45,11 @@ def test_bench_and_inspect(tmp_path, capsys):
     folder = tvm_megcc.compile(DIGITS).save(tmp_path / "digits_megcc")
     report = tvm_megcc.bench(folder, arrays={"image": IMAGE}, repeat=2)
     assert report["seconds"]["runs"] == 2 and "digits" in str(report)
+    said = json.loads(command(capsys, "bench", folder, "--repeat", 2, "--json", "--trace", tmp_path / "trace.json"))
+    events = [event for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"] if event["ph"] == "X"]
+    assert [event["name"] for event in events] == [call["name"] for call in said["calls"]]
+    assert main(["bench", str(folder), "--blocks", "2", "--trace", "a.json"]) == 1
+    assert "leave out --against and --blocks" in capsys.readouterr().err
     assert str(tvm_megcc.inspect(folder)) == command(capsys, "inspect", folder).rstrip("\n")
     assert "kernels" in tvm_megcc.inspect(folder, size=True)["parts"]
 

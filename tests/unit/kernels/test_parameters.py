@@ -100,7 +100,7 @@ MICROKERNELS = {"integer/dot": ("integer/dot_microkernel", "integer/neon_sums"),
                 "conv2d/pixels": ("conv2d/pixel_tile",), "matmul/panel": ("matmul/packed",),
                 "integer/panel": ("integer/panel",), "conv2d/winograd": ("conv2d/winograd",),
                 **{f"integer_depthwise/depthwise{name}": ("integer_depthwise/tiles",)
-                   for name in ("", "_pairs", "_quads", "_int16", "_dot4")}}
+                   for name in ("", "_pairs", "_quads", "_int16", "_dot4", "_wide")}}
 
 
 def read_by_microkernel(template: str) -> set[str]:

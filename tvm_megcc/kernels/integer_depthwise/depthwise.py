@@ -17,7 +17,7 @@ from ..integer.requantize import Closing, closing
 from ..packing import packer
 from ..parameters import Scope
 from ..site import Site
-from .tiles import FLOATS, PAIRS, QUADS, ArmTile, Dot4Tile, VectorTile
+from .tiles import FLOATS, PAIRS, QUADS, ArmTile, Dot4Tile, RvvRow, VectorTile
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,9 @@ class WideParameters(ConvParameters):
     fill: int
     together: int
     block: int
+
+    def microkernel(self, scope: Scope) -> RvvRow:
+        return RvvRow(self, scope)
 
 
 @packer("depthwise_bytes")

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
+from ..microkernel.assembler import Assembler, moved, read, registers, written
 from ..microkernel.printer import Printer, offset
 from ..parameters import Scope
 
@@ -173,3 +174,58 @@ class Dot4Tile(ArmTile):
                 for x in range(X):
                     self.store(c, f"a{r}_{x}", "at" + f" + {x} * C" * (x > 0) + f" + {r} * y_row" * (r > 0), whole)
         c(f"from += {32 * X * params.sw};", f"at += {X} * (ptrdiff_t)C;")
+
+
+class RvvRow:
+    """The sums of an output row for a block of channels, in assembler, because compilers load all taps first and spill.
+    v0 to v17: weights, v18: x, v20: products, v24: sums."""
+
+    def __init__(self, params, scope: Scope):
+        self.params, self.taps = params, params.kh * params.kw
+        self.held = self.taps <= 9
+        #: Registers that hold a block of bytes.
+        self.one = 8 * params.block // (scope.isa.lanes * scope.isa.registers)
+
+    def sums(self) -> str:
+        params, asm, B = self.params, Assembler(is_volatile=True), self.params.block
+        kw, taps, together = params.kw, self.taps, params.together
+        right, skip, load = f"addi %[x], %[x], {params.dw * B}", "add %[x], %[x], %[skip]", f"addi %[w], %[w], {B}"
+        if self.held:
+            asm(self.bytes(1), *(line for k in range(taps) for line in (f"vle8.v v{2 * k}, (%[w])", load)))
+        asm("1:", self.bytes(4), "vle32.v v24, (%[starts])", "mv %[x], %[from]", self.bytes(1))
+        if self.held:
+            for k in range(taps):
+                self.tap(asm, k % together, [right] if (k + 1) % kw else [skip] * (k + 1 < taps), k)
+                if (k + 1) % together == 0 or k + 1 == taps:
+                    self.add(asm)
+        else:
+            asm("mv %[w], %[taps]", f"li %[row], {params.kh}", "2:")
+            if kw >= together:
+                asm(f"li %[column], {kw // together}", "3:")
+                for k in range(together):
+                    self.tap(asm, k, [right, "vle8.v v0, (%[w])", load])
+                self.add(asm)
+                asm("addi %[column], %[column], -1", "bnez %[column], 3b")
+            if kw % together:
+                self.tap(asm, 0, [right, "vle8.v v0, (%[w])", load])
+                self.add(asm)
+            asm(skip, "addi %[row], %[row], -1", "bnez %[row], 2b")
+        asm(self.bytes(4), "vse32.v v24, (%[to])", f"addi %[from], %[from], {params.sw * B}",
+            f"addi %[to], %[to], {4 * B}", "addi %[left], %[left], -1", "bnez %[left], 1b")
+        rows = [written("row", "r"), written("column", "r")] * (not self.held)
+        return "\n".join(asm.statement(
+            [written("x", "r"), moved("w"), *rows, moved("from"), moved("to"), moved("left", "OW")],
+            [read("n", f"(ptrdiff_t){B}"), read("starts"), *[read("taps")] * (not self.held), read("skip")],
+            [*registers("v", 32), "vl", "vtype", "memory"]))
+
+    def bytes(self, k: int) -> str:
+        """Sets the vector length to a block of elements of k bytes."""
+        return f"vsetvli zero, %[n], e{8 * k}, m{self.one * k}, ta, ma"
+
+    def tap(self, asm: Assembler, earlier: int, moves: list[str], weight: int = 0) -> None:
+        """Prints the product of a tap. earlier: products in int16 that it is added to."""
+        asm("vle8.v v18, (%[x])", *moves, f"{'vwmacc.vv' if earlier else 'vwmul.vv'} v20, v18, v{2 * weight}")
+
+    def add(self, asm: Assembler) -> None:
+        """Adds the int16 products to the int32 sums."""
+        asm(self.bytes(2), "vwadd.wv v24, v24, v20", self.bytes(1))

@@ -3,6 +3,7 @@
  * Runs each model of a firmware once, one after the other, and exchanges files with the host by semihosting:
  *
  *     in0.bin, in1.bin, …     inputs, which are read
+ *     shape0.bin, …           their shapes as megcc_shape, of all inputs or of none, in builds with dynamic shapes
  *     out0.bin, …             outputs; dims0.bin, …: their dimensions, in builds with dynamic shapes
  *     ticks.bin               clock ticks of a calibration loop, then of each instruction
  *     stack.bin               bytes of stack that were used at most
@@ -84,6 +85,25 @@ static int32_t run_steps(megcc_session *session, const char *prefix)
     return status;
 }
 
+#ifndef MEGCC_NO_DYNAMIC
+/* Sets the shapes of the inputs, if there are files with them. `most` bounds how many inputs such a model has. */
+static int set_shapes(megcc_session *session, uint32_t inputs, const char *prefix)
+{
+    enum { most = 32 };
+    static megcc_shape shapes[most];
+    for (uint32_t i = 0; i < inputs; i++) {
+        const int32_t file = open_file(prefix, "shape?.bin", i, 0);
+        if (file < 0 && i == 0)
+            return 0;
+        if (file < 0 || i == most || board_read(file, &shapes[i], sizeof shapes[i]))
+            return failed("shape?.bin", 0);
+        board_close(file);
+    }
+    const int32_t status = megcc_session_set_shapes(session, shapes, inputs, NULL);
+    return status ? failed("megcc_session_set_shapes: shape", status) : 0;
+}
+#endif
+
 static int run(const firmware_model *m)
 {
     static megcc_model model;
@@ -101,6 +121,11 @@ static int run(const firmware_model *m)
 #endif
     if (status)
         return failed("megcc_session_open", status);
+
+#ifndef MEGCC_NO_DYNAMIC
+    if (set_shapes(session, megcc_model_inputs(&model), m->prefix))
+        return 1;
+#endif
 
     unsigned char *given = m->given;
     for (uint32_t i = 0; i < megcc_model_inputs(&model); i++) {

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import tvm_megcc
+from tests.differential.targets import missing
 from tests.tflite_draws import FILES, Draw
 from tests.tflite_files import Quantized, litert, written
 from tests.tflite_hybrid_draws import FLOATS
@@ -79,13 +80,15 @@ def test_means_of_float16(tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["c", "native"])
+@pytest.mark.parametrize("target", ["c", "native", "cortex-m4"])
 def test_compiled(target: str, tmp_path: Path):
-    for kind, attributes, results in POOLS:
+    if lacking := missing(target):
+        pytest.skip(lacking)
+    for kind, attributes, results in POOLS if target != "cortex-m4" else POOLS[:1]:
         onnx.save(model(kind, results, 2, "SAME_LOWER", (2, 3), **attributes), tmp_path / "pool.onnx")
         graph, _ = import_model(tmp_path / "pool.onnx")
         artifact = tvm_megcc.compile(tmp_path / "pool.onnx", target, dispatch="x[0]=1..2;x[2]=1..9;x[3]=1..9")
-        with tvm_megcc.load(artifact) as session:
+        with tvm_megcc.load(artifact, target) as session:
             for extents in EXTENTS:
                 feeds = {"x": drawn((2, 3, *extents[:2]))}
                 expected = reference.run(graph, feeds)

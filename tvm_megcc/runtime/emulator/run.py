@@ -14,6 +14,7 @@ import numpy as np
 
 from ...codegen.embedding import read_container
 from ...errors import MegccError, ToolError
+from ...ir.limits import MAX_RANK
 from ..build import Build
 from ..session import Array, Arrays, Port, Session
 from . import counting, firmware
@@ -70,10 +71,14 @@ class EmulatedSession(Session):
         with tempfile.TemporaryDirectory() as folder:
             for index, array in enumerate(arrays):
                 array.tofile(Path(folder) / f"in{index}.bin")
+                if self.is_dynamic:
+                    row = np.zeros(1 + MAX_RANK, np.int32)
+                    row[:1 + array.ndim] = array.ndim, *array.shape
+                    row.tofile(Path(folder) / f"shape{index}.bin")
             said = self._execute(Path(folder), arrays)
             for index, port in enumerate(self._all_outputs):
                 shape = port.shape
-                if port.counted and self.target.bare_metal:
+                if (port.counted or self.is_dynamic) and self.target.bare_metal:
                     shape = tuple(np.fromfile(Path(folder) / f"dims{index}.bin", np.int32).tolist())
                 elif port.counted or self.is_dynamic:
                     shape = _printed_shape(said, index)

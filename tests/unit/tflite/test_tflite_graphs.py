@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from flatbuffers import flexbuffers
 
+import tvm_megcc
 from tests.tflite_files import Tensor, litert, written
 from tvm_megcc.errors import ModelError
 from tvm_megcc.frontends.tflite import import_tflite
@@ -154,7 +155,9 @@ STEPS, UNITS = 7, 3
 LIST = (STEPS, 1, UNITS)
 
 
-def recurrent(next_step: int = 1, first_size: int = -1) -> bytes:
+def recurrent(next_step: int = 1, first_size: int = -1, empty: np.ndarray | None = None,
+              filled: bool = False) -> bytes:
+    """filled: the state begins as zeros of the batch of x, instead of as an input."""
     random = np.random.default_rng(3)
 
     def drawn(*shape: int) -> np.ndarray:
@@ -165,7 +168,8 @@ def recurrent(next_step: int = 1, first_size: int = -1) -> bytes:
 
     growing = Tensor((1, 1, UNITS), signature=(-1, 1, UNITS))
     tensors = {
-        "x": (STEPS, 1, 2), "zero": np.array(0, np.int32), "empty": np.zeros(LIST, np.float32), "h0": (1, UNITS),
+        "x": (STEPS, 1, 2), "zero": np.array(0, np.int32), "h0": (1, UNITS),
+        "empty": np.zeros(LIST, np.float32) if empty is None else empty,
         "steps": np.array(STEPS, np.int32), "last": Tensor((), "int32"), "all": growing, "h9": (1, UNITS),
         "turn": Tensor((), "int32"), "list": growing, "h": (1, UNITS), "more": Tensor((), "bool"),
         "one": np.array(1, np.int32), "next": Tensor((), "int32"), "step": np.array(next_step, np.int32),
@@ -191,7 +195,14 @@ def recurrent(next_step: int = 1, first_size: int = -1) -> bytes:
     ports = ["turn", "list", "h", "x"]
     loop = ("WHILE", WHILE, {"CondSubgraphIndex": 1, "BodySubgraphIndex": 2}, ["zero", "empty", "h0", "x"],
             ["last", "all", "h9", "x9"])
-    return written({**tensors, "x9": (STEPS, 1, 2)}, [loop], ["x", "h0"], ["all", "h9"],
+    tensors |= {"x9": (STEPS, 1, 2), "extents": Tensor((3,), "int32"), "batch": Tensor((), "int32"),
+                "state": Tensor((2,), "int32"), "0.": np.array(0, np.float32), "units": np.array(UNITS, np.int32),
+                **{f"{number}s": numbers(number) for number in (1, 2)}}
+    fill = [("SHAPE", "ShapeOptions", {}, ["x"], ["extents"]),
+            ("STRIDED_SLICE", "StridedSliceOptions", {"ShrinkAxisMask": 1}, ["extents", "1s", "2s", "1s"], ["batch"]),
+            ("PACK", "PackOptions", {"ValuesCount": 2}, ["batch", "units"], ["state"]),
+            ("FILL", "", {}, ["state", "0."], ["h0"])]
+    return written(tensors, [*fill, loop] if filled else [loop], ["x"] if filled else ["x", "h0"], ["all", "h9"],
                    behind=[([("LESS", "", {}, ["turn", "steps"], ["more"])], ports, ["more"]),
                            (body, ports, ["next", "joined", "h1", "x"])])
 
@@ -249,6 +260,45 @@ def test_lists_of_tensorflow(tmp_path):
     found, wanted = reference.run(import_tflite(path), given), litert(recurrent(), given)
     for name in wanted:
         np.testing.assert_allclose(found[name], wanted[name], rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("batch", [3, "B"])
+@pytest.mark.parametrize("flex", [False, True])
+def test_lists_of_another_batch(batch: int | str, flex: bool, tmp_path):
+    """The file has a list of zeros of the batch that it was converted with; LiteRT runs no other batch, so it runs the
+    rows one after the other."""
+    path, random = tmp_path / "one.tflite", np.random.default_rng(2)
+    path.write_bytes(listed() if flex else recurrent())
+    given = {"x": random.standard_normal((STEPS, 3, 2)).astype(np.float32),
+             "h0": random.standard_normal((3, UNITS)).astype(np.float32)}
+    graph = import_tflite(path, {"x": (STEPS, batch, 2), "h0": (batch, UNITS)})
+    found = reference.run(graph, given)
+    for row in range(3):
+        wanted = litert(recurrent(), {"x": given["x"][:, row:row + 1], "h0": given["h0"][row:row + 1]})
+        np.testing.assert_allclose(found["all"][:, row:row + 1], wanted["all"], rtol=1e-5, atol=2e-6)
+        np.testing.assert_allclose(found["h9"][row:row + 1], wanted["h9"], rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.slow
+def test_lists_of_a_batch_of_the_run(tmp_path):
+    path, random = tmp_path / "one.tflite", np.random.default_rng(2)
+    path.write_bytes(recurrent(filled=True))
+    graph = import_tflite(path, {"x": (STEPS, "B", 2)})
+    artifact = tvm_megcc.compile(path, "c", dispatch="x[1]=1..4")
+    with tvm_megcc.load(artifact) as session:
+        for batch in (1, 4, 2):
+            feeds = {"x": random.standard_normal((STEPS, batch, 2)).astype(np.float32)}
+            found, wanted = session.run(feeds), reference.run(graph, feeds)
+            for name in wanted:
+                np.testing.assert_allclose(found[name], wanted[name], rtol=1e-5, atol=1e-6)
+
+
+def test_lists_of_another_batch_that_are_not_empty(tmp_path):
+    path = tmp_path / "one.tflite"
+    path.write_bytes(recurrent(empty=np.arange(STEPS * UNITS, dtype=np.float32).reshape(LIST)))
+    with pytest.raises(ModelError, match=r"puts an item of \[2, 3\] into a list of float32\[7,1,3\], whose extents the "
+                                         "file states: compile it with the shapes of the file, or convert the model"):
+        import_tflite(path, {"x": (STEPS, 2, 2), "h0": (2, UNITS)})
 
 
 def test_lists_that_do_not_fit(tmp_path):

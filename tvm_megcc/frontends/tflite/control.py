@@ -52,13 +52,46 @@ def chosen(importer: _Importer, operator: Operator, name: str) -> Sequence[Value
 
 
 def looped(importer: _Importer, operator: Operator, name: str) -> Sequence[Value | None]:
+    """Returns the results of a WHILE. A list whose elements are all one number, such as an empty one, gets the shape of
+    the items that the body writes to it: files state it for the batch that they were converted with."""
+    builder, first, operands = importer.builder, importer.first, importer.real_operands(operator)
+    if None in operands:
+        return [None] * len(operator.outputs)
+    while True:
+        mark, inlined = builder.mark(), first.inlined
+        found = len(importer.findings), len(importer.unsupported)
+        first.items.clear()
+        # New `Value` objects, since transposed forms that are dropped must not be found again.
+        given = [Value(builder, operand.name, operand.order) for operand in operands]
+        lists: dict[str, int] = {}
+        results = _carried(importer, operator, name, given, lists)
+        wider = {lists[inside]: shape for inside, shape in first.items.items()
+                 if inside in lists and _is_one_number(operands[lists[inside]])}
+        if not wider:
+            return results
+        builder.back_to(mark)
+        first.inlined = inlined
+        del importer.findings[found[0]:], importer.unsupported[found[1]:]
+        for index, shape in wider.items():
+            array = builder.constants[operands[index].name]
+            spelled = SpelledNode(builder, "", name, (), {}, 1)
+            one = spelled.constant(array.reshape(-1)[:1].reshape((1,) * array.ndim))
+            operands[index] = Value(builder, spelled.emit("expand", (one,), shape=(array.shape[0], *shape))[0])
+
+
+def _is_one_number(value: Value) -> bool:
+    """Whether a value is a constant whose elements are all the same."""
+    array = value.builder.constants.get(value.name)
+    return array is not None and array.ndim > 0 and array.size > 0 and bool((array == array.flat[0]).all())
+
+
+def _carried(importer: _Importer, operator: Operator, name: str, operands: list[Value], lists: dict[str, int]) \
+        -> Sequence[Value | None]:
     """Returns the results of a WHILE: the values that its body carries while its condition is true. Values that the
-    body returns unchanged are captured, not carried."""
-    builder, operands = importer.builder, importer.real_operands(operator)
+    body returns unchanged are captured, not carried. lists: receives the carried values inside -> their operands."""
+    builder = importer.builder
     condition, body = importer.graphs(operator, "Cond", "Body")
     unknown: list[Value | None] = [None] * len(operator.outputs)
-    if None in operands:
-        return unknown
     for graph, wanted in ((condition, 1), (body, len(operator.inputs))):
         if len(graph.outputs) != wanted or len(operator.outputs) != len(operator.inputs):
             raise ShapeError(f"takes {wanted} values from a graph of {len(graph.outputs)} outputs")
@@ -80,6 +113,7 @@ def looped(importer: _Importer, operator: Operator, name: str) -> Sequence[Value
     values = list(operands)
     for index, given in zip(moving, inside, strict=True):
         values[index] = Value(builder, given)
+        lists[given] = index
     with builder.seeds.within(turn):
         made = importer.inline(body, values, f"WHILE {quoted(name)}")
         goes = None if made is None else holds(made)
@@ -87,7 +121,7 @@ def looped(importer: _Importer, operator: Operator, name: str) -> Sequence[Value
         return unknown
     results = [made[index].in_order(plain(len(made[index].order)), name) for index in moving]
     for start, result in zip(types, (builder.types[result] for result in results), strict=True):
-        if start != result or not start.is_static:
+        if start != result:
             raise Unsupported(f"a value of it is {start} at first and then {result}")
     turns, captured = builder.body(first, (turn, again, *inside), [goes, *results])
     most = spelled.constant(np.array(ENDLESS))

@@ -42,7 +42,7 @@ from .ports import load, names_of
 from .quantized.importers import importer_of
 from .spectral import COMPLEX
 from .states import VARIABLES, States
-from .tensor_lists import LIST, with_items, with_lists
+from .tensor_lists import LIST, ItemDiffers, with_items, with_lists
 from .value import Complex, Value, plain
 
 _ONE_GRAPH = ("Convert the one that is wanted by itself: tf.lite.TFLiteConverter.from_saved_model(folder, "
@@ -118,6 +118,8 @@ class _Importer:
         self.depth: int = outside.depth + 1 if outside else 0
         self.first: _Importer = outside.first if outside else self
         self.inlined = 0
+        # Lists, by their value -> the shape of an item that they do not fit; kept in the outermost importer.
+        self.items: dict[str, tuple[Dim, ...]] = {}
         self.file, self.name, self.input_shapes, self.output_names = file, name, input_shapes, output_names
         self.builder = outside.builder if outside else Builder()
         self.values: dict[int, Value | Complex | None] = {}
@@ -342,6 +344,8 @@ class _Importer:
                                             for index in (*operator.inputs, *operator.outputs) if index >= 0)
         except MegccError as error:
             self.findings.append(f"{label}: {error}")
+            if isinstance(error, ItemDiffers):
+                self.first.items[error.items] = error.shape
         except _CONTRADICTIONS:
             self.findings.append(f"{label}: its operands and options contradict each other, or what the operator is "
                                  "defined for")

@@ -8,13 +8,14 @@ operators; a list that one of them reserves gets its type from the operator that
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 
 from ...errors import ShapeError
+from ...ir.dims import Dim
 from .file import ORDINARY, Operator, Subgraph
 from .node import Node, Results, Unsupported, imports
 
@@ -113,11 +114,25 @@ def _is_next(graph: Subgraph, makers: Mapping[int, Operator], index: int, follow
     return step is not None and step.size == 1 and step[0] == 1
 
 
+class ItemDiffers(ShapeError):
+    """Raised for an item with other extents than those of the list's items. items: the value that is the list. shape:
+    of the item."""
+
+    def __init__(self, node: Node, shape: Sequence[Dim]):
+        whole = node.type(0)
+        super().__init__(f"puts an item of {[*map(str, shape)]} into a list of {whole}, whose extents the file states: "
+                         "compile it with the shapes of the file, or convert the model with unroll=True in its "
+                         "recurrent layers, or with the batch that is wanted".replace("'", ""))
+        self.items, self.shape = node.value(0).name, tuple(shape)
+
+
 @imports(SET_ITEM)
 def set_item(node: Node) -> Results:
     whole, item, index = node.type(0), node.type(1), node.type(2)
     if item.rank != whole.rank or not item.rank or item.shape[0] != 1 or index.size != 1:
         raise ShapeError(f"puts {item} into {whole} at {index}")
+    if item.shape[1:] != whole.shape[1:]:
+        raise ItemDiffers(node, item.shape[1:])
     place = node.emit("reshape", node.plain(2), shape=(1, 1))
     place = place if node.type_of(place).dtype == "int64" else node.emit("cast", place, dtype="int64")
     return node.onnx("ScatterND", node.plain(0), place, node.plain(1))
@@ -144,8 +159,10 @@ def whole(node: Node) -> Results:
 def set_one(node: Node) -> Results:
     """Operands: list, index, item."""
     whole, item, index = node.type(0), node.type(2), node.type(1)
-    if item.shape != whole.shape[1:] or index.size != 1:
-        raise ShapeError(f"puts {item} into a list of {whole} at {index}: its extents have to be those of the file")
+    if item.rank + 1 != whole.rank or index.size != 1:
+        raise ShapeError(f"puts {item} into a list of {whole} at {index}")
+    if item.shape != whole.shape[1:]:
+        raise ItemDiffers(node, item.shape)
     place = node.emit("cast", node.emit("reshape", node.plain(1), shape=(1, 1)), dtype="int64")
     return node.onnx("ScatterND", node.plain(0), place, node.emit("reshape", node.plain(2), shape=(1, *item.shape)))
 

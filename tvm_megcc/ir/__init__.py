@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The graph: operators, tensor types, dimensions as expressions, scalar expressions, and their texts."""
+"""The graph: operators, tensor types, dimensions as expressions, scalar expressions, and how they print."""

@@ -13,7 +13,7 @@ from ..tiling import Run
 
 
 class RvvWindows:
-    """What `DepthwiseTile` prints in assembler."""
+    """Windows of a `DepthwiseTile` in assembler of RISC-V vectors."""
 
     def tiles(self, run: Run, down: bool) -> str:
         """Prints a loop over `count` tiles of a run. They read rows of the window from x0, x1, … and write to `to`.

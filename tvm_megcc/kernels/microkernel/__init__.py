@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What microkernels are made of: register tiles, instructions, windows, and the printer of C."""
+"""Parts of microkernels: register tiles, instructions, windows, and the printer of C."""

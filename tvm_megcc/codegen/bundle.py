@@ -259,6 +259,11 @@ class _Port:
         return DTYPES[self.dtype].c_type
 
     @property
+    def is_bits(self) -> bool:
+        """Whether C has no numbers of the type, such as float16."""
+        return bool(DTYPES[self.dtype].carrier)
+
+    @property
     def size(self) -> int | None:
         """Number of elements; None if it is not known."""
         total = 1

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import tvm_megcc
 from tests.onnx_models import model, node, saved
@@ -163,6 +164,31 @@ def test_examples_of_cmake(system, example, program, home, folders, thousandths,
     said = built(package / example, program, {home: ""}, tmp_path).splitlines()
     assert said[0] == "digits: 0"
     assert [int(line.removesuffix(" / 1000")) for line in said[1:]] == thousandths
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_elements_that_c_has_no_numbers_of_are_printed_as_bits(dtype, tmp_path):
+    """By the examples, whose numbers would be others."""
+    kind = TensorProto.FLOAT16 if dtype == "float16" else TensorProto.BFLOAT16
+    one = helper.make_tensor("one", kind, [1], [1.5])
+    made = model([node("Constant", "", "one", value=one), node("Add", "x one", "y")], {"x": (kind, [2])},
+                 {"y": (kind, [2])})
+    folder = tvm_megcc.compile(made, "c", name="digits").save(tmp_path / "c", embed=True)
+    bits = ["0x3e00" if dtype == "float16" else "0x3fc0"] * 2
+    assert built(exported(folder, "esp-idf", tmp_path) / "examples/digits", "main", {"IDF_PATH": ""},
+                 tmp_path).splitlines() == ["digits: 0", *bits]
+    subprocess.run(["make", "-C", folder, "-j2"], check=True, capture_output=True)
+    assert subprocess.run([folder / "build/make/main"], capture_output=True, text=True).stdout.split() == bits
+    assert "Serial.println(y[i], HEX);" in package.package(folder, "arduino")["examples/digits/digits.ino"].decode()
+    files = package.package(folder, "cpp")
+    for name, data in files.items():
+        (tmp_path / "cpp" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "cpp" / name).write_bytes(data)
+    for command in (["cmake", "-B", "build"], ["cmake", "--build", "build"]):
+        subprocess.run(command, cwd=tmp_path / "cpp", check=True, capture_output=True)
+    said = subprocess.run([tmp_path / "cpp/build/zeros"], capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["y:", *bits]
 
 
 @pytest.mark.slow

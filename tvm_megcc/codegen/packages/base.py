@@ -84,11 +84,13 @@ _BENCHMARKS = {benchmark.elements: benchmark for benchmark in (
 
 @dataclass(frozen=True)
 class _Tensor:
-    """An output as the templates see it."""
+    """An output as the templates see it. is_bits: C has no numbers of the type, such as float16."""
 
     index: int
+    dtype: str
     c_type: str
     is_float: bool
+    is_bits: bool
     quant: Quantisation | None
 
 
@@ -276,8 +278,8 @@ def model_view(row: Mapping) -> _Model:
     """Returns the view of a manifest's model for the templates."""
     macro = c_name(row["name"]).upper()
     names = [port["name"] for port in row["inputs"]]
-    outputs = tuple(_Tensor(index, DTYPES[port["dtype"]].c_type, np.dtype(port["dtype"]).kind == "f",
-                            _quant(port))
+    outputs = tuple(_Tensor(index, port["dtype"], DTYPES[port["dtype"]].c_type, np.dtype(port["dtype"]).kind == "f",
+                            bool(DTYPES[port["dtype"]].carrier), _quant(port))
                     for index, port in enumerate(row["outputs"]))
     kept = {state["output"] for state in row["states"]}
     shown = tuple(out for out, port in zip(outputs, row["outputs"], strict=True) if port["name"] not in kept)

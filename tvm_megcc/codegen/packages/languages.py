@@ -98,6 +98,11 @@ class Port:
         return any(isinstance(extent, str) for extent in self.shape)
 
     @property
+    def is_bits(self) -> bool:
+        """Whether languages have no numbers of the type, such as float16."""
+        return bool(DTYPES[self.dtype].carrier)
+
+    @property
     def text(self) -> str:
         kind = f"{self.dtype}, numbers of strings" if self.is_string else self.dtype
         return f"{kind}[{','.join(map(printable, self.shape))}]"

@@ -20,6 +20,7 @@ decided for each layer when it is compiled (`_greatest`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,10 +30,11 @@ from ...ir.types import DTYPES
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
 from ..packing import packer
-from ..parameters import Parameters
+from ..parameters import Parameters, Scope
 from ..site import Site
 from .channels import ChannelsLast
 from .dot import less, zero_name
+from .winograd_sums import on_arm64, on_armv7
 
 #: Positions of a transformed tile.
 PLACES = 16
@@ -74,6 +76,9 @@ class WinogradBytesParameters(Parameters):
     rest: int
     laned: bool
     apart: int
+
+    def microkernel(self, scope: Scope) -> Callable[[int, int, int], str]:
+        return on_arm64 if scope.isa.assembler else on_armv7
 
 
 @packer("winograd_bytes")

@@ -32,12 +32,12 @@ class PanelTile:
         return "\n".join(statement.format(p=p, v=v, at=v * self.scope.isa.lanes, n=f"n{v}")
                          for p, v in product(range(P), self.vectors))
 
-    def products(self, P: int, b: str, x: str, apart: bool = False) -> str:
-        """Adds to sums `a` the products of an element x of each row with vectors named b. apart: a block for each."""
+    def products(self, P: int, b: str, x: str, separate: bool = False) -> str:
+        """Adds to sums `a` the products of an element x of each row with vectors named b. separate: each a block."""
         c = Printer()
         for p in range(P):
-            name = "x" if apart else f"x{p}"
-            with c.block("", when=apart):
+            name = "x" if separate else f"x{p}"
+            with c.block("", when=separate):
                 c(self.multiply.load(name, x.format(p=p)),
                   *(self.multiply.add(f"a{p}_{v}", f"{b}{v}", name) for v in self.vectors))
         return c.text

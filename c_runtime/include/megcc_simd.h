@@ -219,10 +219,8 @@ MGC_RAISE_GCC(MGC_RAISED)
 #include "simd/avx2.h"
 #elif defined(MGC_ISA_SSE2)
 #include "simd/sse2.h"
-#elif defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86)
+#elif defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON_ARMV7)
 #include "simd/neon.h"
-#elif defined(MGC_ISA_NEON_ARMV7)
-#include "simd/neon_armv7.h"
 #elif defined(MGC_ISA_SIMD128) || defined(MGC_ISA_RELAXED_SIMD)
 #include "simd/simd128.h"
 #elif defined(MGC_ISA_RVV)

@@ -36,7 +36,7 @@ _NEON, _X86, _SCALAR = "neon_integer.h", "x86_integer.h", ("scalar.h", "lane.h")
 _SIMD = {
     "sse2": ("sse2.h", _X86), **dict.fromkeys(("avx2", "avx2_vnni"), ("avx2.h", _X86)),
     **dict.fromkeys(("avx512", "avx512_vnni"), ("avx512.h", _X86)),
-    **dict.fromkeys(("neon", "neon_v82", "neon_v86"), ("neon.h", _NEON)), "neon_armv7": ("neon_armv7.h", _NEON),
+    **dict.fromkeys(("neon", "neon_v82", "neon_v86", "neon_armv7"), ("neon.h", _NEON)),
     **dict.fromkeys(("simd128", "relaxed_simd"), ("simd128.h", "simd128_integer.h")),
     **dict.fromkeys(("rvv", "rvv256", "rvv512"), ("rvv.h",)), "cortex_m55": ("helium.h", "lane.h", "helium_integer.h"),
     **dict.fromkeys(("cortex_m4", "cortex_m33"), (*_SCALAR, "dsp_integer.h")),

@@ -49,6 +49,7 @@ html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_copyright = False
+smartquotes = False  # `--dim` is no dash
 # C and shell that is no whole program need not parse.
 suppress_warnings = ["misc.highlighting_failure"]
 
@@ -99,8 +100,8 @@ def add_contents(_app, name, source):
 
 
 def quote_code(_app, _what, _name, _object, _options, lines):
-    """Code in our docstrings has one backtick at each side; Sphinx wants two."""
-    lines[:] = [re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``", line) for line in lines]
+    """Code in our docstrings has one backtick at each side; Sphinx wants two. `data:[1,3]` is no address."""
+    lines[:] = [re.sub(r"\b(\w+):\[", r"\1\\:[", re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``", line)) for line in lines]
 
 
 def add_index(app, exception):

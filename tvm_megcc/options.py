@@ -168,7 +168,7 @@ class CompileOptions:
         context=True, recorded=True, region=True))
     half: bool = field(default=False, metadata=_row(
         "--half", "flag", "",
-        "compute and store floats as float16 where the CPU has it: arm64-v82 and -v86, cortex-m52, -m55, -m85 "
+        "compute and store floats as float16 where the CPU has it: arm64-v82 and -v86, Cortex-M with Helium "
         "(docs/half.md)", context=True, recorded=True, region=True))
     regions: Regions | None = field(default=None, metadata=_row(
         "--region", "string", "NAME=SIZE,…",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Union
 
 from .dispatch import RULES, Dispatcher, Interval, Intervals, Shape, axis_name, parse_rule
@@ -40,6 +41,8 @@ def parse_dims(given: str | Sequence[str] | Mapping[str, Size]) -> dict[str, int
 def _size(name: str, size: Size) -> int | list[Interval]:
     if isinstance(size, str) and size.strip().isdecimal():
         size = int(size)
+    elif isinstance(size, Integral) and not isinstance(size, bool):     # numpy's as well
+        size = int(size)
     if isinstance(size, bool) or not isinstance(size, (int, str, range, list, tuple)):
         raise MegccError(f"dimension '{name}': {type(size).__name__} is no size, no range and no list of ranges")
     if isinstance(size, int):
@@ -55,11 +58,11 @@ def _size(name: str, size: Size) -> int | list[Interval]:
         if size.step != 1:
             raise MegccError(f"dimension '{name}': {size} is no range of step 1")
         return [(size.start, size.stop)]
-    pairs = [size] if len(size) == 2 and all(isinstance(end, (int, type(None))) for end in size) else list(size)
-    if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[0], int)
-               and isinstance(pair[1], (int, type(None))) for pair in pairs):
+    pairs = [size] if len(size) == 2 and all(isinstance(end, (Integral, type(None))) for end in size) else list(size)
+    if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[0], Integral)
+               and isinstance(pair[1], (Integral, type(None))) for pair in pairs):
         raise MegccError(f"dimension '{name}': {size!r} is no list of half-open ranges (low, high)")
-    return [(pair[0], pair[1]) for pair in pairs]  # type: ignore[index,misc]
+    return [(int(low), None if high is None else int(high)) for low, high in pairs]  # type: ignore[misc,call-overload]
 
 
 def with_dims(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]],

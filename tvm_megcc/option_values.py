@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from numbers import Integral
 from typing import Union
 
 import numpy as np
@@ -196,5 +197,5 @@ def parse_shapes(text: str | Mapping[str, Sequence[int] | int]) -> dict[str, tup
         MegccError: showing the part that is neither.
     """
     if isinstance(text, Mapping):
-        return {name: size if isinstance(size, int) else tuple(size) for name, size in text.items()}
+        return {name: int(size) if isinstance(size, Integral) else tuple(size) for name, size in text.items()}
     return parse_run_shapes(text)

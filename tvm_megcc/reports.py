@@ -77,6 +77,10 @@ def _arguments(verb: str, models: Model | Sequence[Model], target: str, changes:
         if near and near[0] in own and near[0] != name:
             raise TypeError(f"tvm_megcc.{verb}() got an unexpected keyword argument '{name}', did you mean "
                             f"'{near[0]}'?")
+    inputs = changes.get("inputs")
+    if "arrays" in own and isinstance(inputs, Mapping) and any(hasattr(each, "__array__") for each in inputs.values()):
+        raise TypeError(f"tvm_megcc.{verb}(): 'inputs' says what the model is given, such as \"data=uint8,NHWC\"; "
+                        "arrays to run on are 'arrays'")
     args = parsed([verb, ""])
     vars(args).update(others, target=target, options=CompileOptions.of(None, changes, verb))
     return args
@@ -89,7 +93,7 @@ def compare(model: Model, target: str = "native", *, arrays: Feeds = None,
     """Compares the built C with ONNX Runtime, its optimiser off, or with the numpy reference: `megcc compare`.
 
     Args:
-        model: a model or a file of one.
+        model: the path of a model.
         target: the CPU to compile for, as `tvm_megcc.compile` takes it.
         seed: seed of the random inputs.
         cc: the C compiler; by default the one that the target names.
@@ -133,7 +137,7 @@ def bench(model: Model | Sequence[Model], target: str = "native", *, arrays: Fee
     """Times a model or a generated folder on this machine, in all and by operator: `megcc bench`.
 
     Args:
-        model: a model, a file of one, or a generated folder; of a folder with several models, the .megcc file of one.
+        model: the path of a model, or of a generated folder; of a folder with several models, the .megcc file of one.
         target: the CPU to compile for, as `tvm_megcc.compile` takes it.
         seed: seed of the random inputs.
         cc: the C compiler; by default the one that the target names.

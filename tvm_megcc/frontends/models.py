@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..dispatch import Shape, buckets_of, parse_dispatch, parse_shape_sets, possibly_empty
 from ..errors import MegccError, ModelError, ShapeError
 from ..ir.graph import Graph
@@ -194,9 +196,15 @@ def shape_sets(input_shapes: str | Shapes | Sequence[Shapes] | None) -> list[Sha
     if isinstance(input_shapes, str):
         return parse_shape_sets(input_shapes)
     if input_shapes is None or isinstance(input_shapes, Mapping):
-        return [dict(input_shapes or {})]
+        return [_of_ints(input_shapes or {})]
     sets = list(input_shapes)
     if not all(isinstance(shapes, Mapping) for shapes in sets):
         raise MegccError(f"--input-shapes: {input_shapes!r} names no input; give shapes by the names of inputs, such "
                          'as {"data": (1, 3, 224, 224)} or "data=(1,3,224,224)"')
-    return sets
+    return [_of_ints(shapes) for shapes in sets]
+
+
+def _of_ints(shapes: Shapes) -> Shapes:
+    """Returns the shapes with integers of Python in place of numpy's, which are extents of another kind."""
+    return {name: tuple(int(dim) if isinstance(dim, np.integer) else dim for dim in shape)
+            if isinstance(shape, (tuple, list, np.ndarray)) else shape for name, shape in shapes.items()}

@@ -101,7 +101,8 @@ class Port:
         except Exception as error:      # whatever the __array__ of a foreign class raises
             raise TypeError(f"input {self}: {type(value).__name__} does not become an array: {error}") from None
         if array.dtype.kind not in "fiub" and array.dtype != np.dtype(self.dtype):
-            raise TypeError(f"input {self}: {type(value).__name__} is no array of numbers")
+            of = f" of {array.dtype}" if array.ndim else ""
+            raise TypeError(f"input {self}: {type(value).__name__}{of} is no array of numbers")
         return np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])
 
     def quantize(self, value: npt.ArrayLike) -> npt.ArrayLike:
@@ -334,6 +335,10 @@ class Session:
         columns = {str(name) for name in getattr(inputs, "columns", ())}    # a table
         if columns and all(port.name in columns for port in self.inputs):
             return {port.name: _column(inputs[port.name], port) for port in self.inputs}
+        if columns and len(self.inputs) > 1:
+            missing = next(port for port in self.inputs if port.name not in columns)
+            raise ShapeError(f"{self.name} takes a table's columns as its inputs, and this one has no column "
+                             f"'{missing.name}'; its inputs are {', '.join(map(str, self.inputs))}")
         if hasattr(inputs, "__array__") or isinstance(inputs, (int, float)):
             return self._by_name([inputs])
         raise TypeError(f"{self.name} runs on a dictionary from names to arrays, a list of arrays, or one array, not "
@@ -357,7 +362,10 @@ class Session:
                 raise ShapeError(f"{self.name} misses its input {port}")
             value = inputs[port.name]
             if port.strings and StringTable.are(value):
-                value = port.strings.numbers(value, self._others)
+                try:
+                    value = port.strings.numbers(value, self._others)
+                except TypeError as error:
+                    raise TypeError(f"input {port}: {error}") from None
             array = port.array(value)
             if not (port.takes(array) or (port.filled and port.takes_part(array))):
                 advice = "; run_float takes floats" if port.quant and array.dtype.kind == "f" else ""

@@ -268,7 +268,15 @@ def read_npz(path: str | Path | Mapping[str, np.ndarray], names: Sequence[str],
                 raise MegccError(f"{path} is one array without a name: save it with numpy.savez('in.npz', "
                                  f"**{{{', '.join(f'{name!r}: array' for name in names)}}})")
             with file:
-                arrays = dict(file)
+                arrays = {}
+                for name in file.files:
+                    try:
+                        arrays[name] = file[name]
+                    except ValueError as error:
+                        if "allow_pickle" not in str(error):
+                            raise
+                        raise MegccError(f"{path}: '{name}' is an array of Python objects; save one of numbers, or of "
+                                         "strings, such as array.astype(str)") from None
     except OSError as error:
         raise refused_by_system(error, f"{path} cannot be read") from None
     except MegccError:

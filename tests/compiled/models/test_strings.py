@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 import tvm_megcc
 from tests.c_flags import WARNINGS
 from tests.onnx_models import model, node
+from tvm_megcc.errors import ShapeError
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import TARGETS
 from tvm_megcc.tools.verify import digest
@@ -46,6 +47,16 @@ def echo(strings: list[str]) -> onnx.ModelProto:
         {"place": ("int64", ["rows"]), "text": (TEXT, ["rows"]), "same": (TEXT, ["rows"])})
 
 
+class Table:
+    """What a table of pandas has that a session looks at."""
+
+    columns = ("x", "number")
+    iloc = None
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array([["a", 0], ["b", 1]], object)
+
+
 @pytest.mark.slow
 def test_hostile_texts(tmp_path):
     folder = tvm_megcc.compile(echo(HOSTILE), "native", dispatch="x[0]=1..64;n[0]=1..64", name="echo").save(
@@ -59,8 +70,10 @@ def test_hostile_texts(tmp_path):
         assert found["place"].tolist() == [*range(len(HOSTILE)), -1, -1, -1]
         assert found["text"].tolist() == ["none of them", *HOSTILE, *["none of them"] * 2]
         assert session.run({"x": [b"a", b"\xff"], "n": [0, 1]})["place"].tolist() == [5, -1]
-        with pytest.raises(TypeError, match="int is no string"):
+        with pytest.raises(TypeError, match=r"input 'x': .*: int is no string"):
             session.run({"x": np.array([1, 2], object), "n": [0, 1]})
+        with pytest.raises(ShapeError, match="this one has no column 'n'; its inputs are"):
+            session.run(Table())
 
 
 @pytest.mark.slow

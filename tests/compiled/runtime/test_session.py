@@ -107,7 +107,8 @@ def test_whatever_numpy_takes(session, x):
     ({"x": None}, TypeError, "NoneType is no array of numbers"),
     ({"x": "text"}, TypeError, "str is no array of numbers"),
     ({"x": [[1, 2, 3], [4]]}, TypeError, "list does not become an array"),
-    ({"x": X.astype(np.complex64)}, TypeError, "no array of numbers")])
+    ({"x": X.astype(np.complex64)}, TypeError, "no array of numbers"),
+    ({"x": X.astype(object)}, TypeError, "ndarray of object is no array of numbers")])
 def test_what_is_no_input(session, inputs, error, said):
     with pytest.raises(error, match=said):
         session.run(inputs)

@@ -15,6 +15,7 @@ from tvm_megcc.frontends.onnx import input_dims
 from tvm_megcc.ir.dim_text import parse_dim
 from tvm_megcc.ir.dims import Symbol
 from tvm_megcc.named_dims import parse_dims
+from tvm_megcc.option_values import parse_shapes
 from tvm_megcc.passes.canonicalize.check import checked
 from tvm_megcc.runtime.session import Port
 from tvm_megcc.tools.run import shapes_of
@@ -50,6 +51,16 @@ def test_what_is_given(given, wanted):
 def test_what_is_no_size(given):
     with pytest.raises(MegccError, match="dimension '"):
         parse_dims(given)
+
+
+def test_sizes_of_numpy():
+    three = np.int64(3)
+    assert parse_dims({"n": three, "m": (np.int32(1), three)}) == {"n": 3, "m": [(1, 3)]}
+    assert parse_shapes({"n": three, "x": (three, 1)}) == {"n": 3, "x": (3, 1)}
+    net = model([node("Add", "x y", "z")], {"x": ["n", 2], "y": ["n", 2]}, ["z"])
+    for shape in ((three, 2), np.array([3, 2])):      # the other input has the same n
+        graph, _ = import_model(net, input_shapes={"x": shape})
+        assert checked(graph).types["y"].shape == (3, 2)
 
 
 def test_a_sum_follows_from_its_parts():

@@ -60,6 +60,12 @@ def test_values_that_are_wrong(text, message):
         option_values.parse_inputs([text])
 
 
+@pytest.mark.parametrize("verb", [tvm_megcc.compare, tvm_megcc.bench])
+def test_arrays_are_no_description_of_inputs(verb):
+    with pytest.raises(TypeError, match="arrays to run on are 'arrays'"):
+        verb("net.onnx", inputs={"data": np.zeros(3)})
+
+
 def convolution(pads: int = 1, groups: int = 1, bias: bool = True):
     b = Builder()
     x = b.input("data", 2, 3, 6, 7)

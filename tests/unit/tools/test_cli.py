@@ -484,6 +484,9 @@ def test_arrays_without_names(tmp_path):
                        ("case.npz", "it has Image. Names are those of the model, its capitals too")):
         with pytest.raises(MegccError, match=re.escape(said)):
             read_npz(tmp_path / file, ["image"])
+    np.savez(tmp_path / "objects.npz", image=np.array([None, 1]))
+    with pytest.raises(MegccError, match=r"objects\.npz: 'image' is an array of Python objects; save one of numbers"):
+        read_npz(tmp_path / "objects.npz", ["image"])
     with pytest.raises(MegccError, match="is a folder; give the file to write"):
         write_npz(tmp_path, {"image": array})
 

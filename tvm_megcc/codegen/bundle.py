@@ -44,8 +44,20 @@ ENDINGS = ("_elements", "_scale", "_zero_point")
 BUILD = "build"
 
 
+@dataclass(frozen=True)
+class Program:
+    """A program in place of the example.
+
+    name: of the program that is built.
+    sources: its files by their names in the folder, among them main.c, and what it needs beside the network.
+    """
+
+    name: str
+    sources: Mapping[str, bytes]
+
+
 def write(artifacts: Sequence[Compiled], folder: str | Path, embed: bool | str = False, force: bool = False,
-          others: Mapping[str, bytes] | None = None) -> Path:
+          others: Mapping[str, bytes] | None = None, program: Program | None = None) -> Path:
     """Writes the folder for these models and returns its path. It appears whole or not at all (`folders.replace`).
 
     Args:
@@ -54,6 +66,7 @@ def write(artifacts: Sequence[Compiled], folder: str | Path, embed: bool | str =
         force: replace an existing folder whatever it contains.
         others: further files of the folder, by their names in it. A folder with such files is not replaced by one
             without them.
+        program: the program that is built instead of the example that runs the first model.
 
     Raises:
         MegccError: if the path exists and is not a folder of ours or was edited, or cannot be written; for another
@@ -64,7 +77,7 @@ def write(artifacts: Sequence[Compiled], folder: str | Path, embed: bool | str =
     try:
         if not force:
             require_replaceable(folder, others or {})
-        folders.replace(folder, contents(artifacts, embed, others), keep=BUILD)
+        folders.replace(folder, contents(artifacts, embed, others, program), keep=BUILD)
     except OSError as error:
         raise refused_by_system(error, f"{folder} cannot be written") from None
     return folder
@@ -96,8 +109,8 @@ def _require_distinct(artifacts: Sequence[Compiled], embed: bool | str) -> None:
                              "for an array in C; leave out --embed")
 
 
-def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: Mapping[str, bytes] | None = None
-             ) -> dict[str, bytes | Image]:
+def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: Mapping[str, bytes] | None = None,
+             program: Program | None = None) -> dict[str, bytes | Image]:
     """Returns the files of the folder: name -> bytes, with containers in pieces. The last one is the manifest, which
     has the hashes of all others."""
     _require_distinct(artifacts, embed)
@@ -109,7 +122,8 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: M
     left_out = profile((model.manifest for model in models), embed)
     context = {"models": models, "model": models[0], "embed": embed,
                "incbin": embed == INCBIN, "version": VERSION,
-               "library": identifier("_".join(m.name for m in models)), "several": len(models) > 1,
+               "library": identifier("_".join(m.name for m in models)),
+               "program": program.name if program else "main", "several": len(models) > 1,
                "targets": targets, "makes": make_commands(targets, left_out),
                "profile": left_out, "hosted": not all(target.bare_metal for target in targets)}
     for model in models:
@@ -130,7 +144,7 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: M
         written[f"{prefix}report.txt"] = artifact.report
         written[f"{prefix}memory.svg"] = artifact.memory
     files = {name: text.encode() for name, text in written.items()}
-    files |= others or {}
+    files |= (program.sources if program else {}) | (others or {})
     files = without_unneeded(files | _runtime_files(), {target.isa for target in targets})
     if not embed:
         files |= {f"{a.name}.megcc": a.image for a in artifacts}

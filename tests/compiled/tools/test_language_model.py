@@ -6,9 +6,11 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import subprocess
 
 import pytest
 
+from tests.compiled.runtime.test_runtime import SANITIZE, call, has_flags, need
 from tests.unit.gguf.files import SHAPES, logits, weights, write
 from tvm_megcc.cli import main
 from tvm_megcc.errors import MegccError, MissingTool
@@ -16,6 +18,7 @@ from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
 from tvm_megcc.tools.lm.compile import compile_model
 from tvm_megcc.tools.lm.model import SETTINGS, TOKENIZER, LanguageModel
+from tvm_megcc.tools.lm.sampling import Sampling
 
 gguf = pytest.importorskip("gguf")
 pytest.importorskip("tokenizers")
@@ -26,7 +29,7 @@ SHAPE = SHAPES["llama"].with_(layers=1, vocabulary=len(WORDS))
 TENSORS = weights(SHAPE, seed=5)
 
 
-def _written(path, words: list[str]):
+def _written(path, words: list[str], template: str = "{{ messages[-1].content }}"):
     """The drawn model with a tokenizer that merges a and b."""
     kinds = gguf.GGUFValueType
     return write(path, SHAPE, TENSORS, **{
@@ -34,7 +37,7 @@ def _written(path, words: list[str]):
         "tokenizer.ggml.tokens": (words, kinds.ARRAY), "tokenizer.ggml.merges": (["a b"], kinds.ARRAY),
         "tokenizer.ggml.token_type": ([3] + [1] * (len(words) - 1), kinds.ARRAY),
         "tokenizer.ggml.eos_token_id": (0, kinds.UINT32),
-        "tokenizer.chat_template": ("{{ messages[-1].content }}", kinds.STRING)})
+        "tokenizer.chat_template": (template, kinds.STRING)})
 
 
 def expected(prompt: str, count: int) -> str:
@@ -121,6 +124,66 @@ def test_what_is_no_language_model(folder, tmp_path, capsys):
         (tmp_path / name).write_text(text)
         assert main(["lm", "chat", str(tmp_path)]) == 1
         assert "is damaged" in capsys.readouterr().err
+
+
+CHAT = ("{% for m in messages %}{{ {'system': 'D', 'user': 'A', 'assistant': 'B'}[m.role] + m.content }}"
+        "{% if m.role == 'assistant' %}C{% endif %}{% endfor %}{% if add_generation_prompt %}B{% endif %}")
+#: Compiler, target and what runs the program.
+MACHINES = {"native": ("cc", "native", []), "portable": ("cc", "c", []),
+            "arm64": ("aarch64-linux-gnu-gcc", "arm64", ["qemu-aarch64"])}
+
+
+@pytest.fixture(scope="module", params=MACHINES)
+def program(request, tmp_path_factory):
+    """A function that runs the program which `make` builds in the folder; the folder; whether Python runs it too."""
+    compiler, target, emulator = MACHINES[request.param]
+    for tool in (compiler, "make", *emulator):
+        need(tool)
+    path = _written(tmp_path_factory.mktemp("chat") / "small.gguf", WORDS, CHAT)
+    made = compile_model(path, path.parent / "small", target, context=24, prompt=4)
+    sanitize = " ".join(SANITIZE) if request.param == "portable" and has_flags(*SANITIZE) else ""
+    call(["make", f"CC={compiler}", f"CFLAGS=-O1 {sanitize}", f"LDFLAGS={'-static' if emulator else sanitize}"],
+         cwd=made)
+
+    def run(*arguments: str, lines: str = "", status: int = 0) -> str:
+        """What it prints on stdout, or on stderr if it fails."""
+        found = subprocess.run([*emulator, "build/make/small_chat", *arguments], input=lines, capture_output=True,
+                               text=True, cwd=made, check=False)
+        assert found.returncode == status, found.stderr
+        return found.stderr if status else found.stdout
+
+    return run, made, not emulator
+
+
+def test_a_program_in_c(program):
+    run, _, _ = program
+    for prompt in ("cdefgh", "aK", "c", "c" * 21):
+        assert run("-n", "10", "-g", prompt) == expected(prompt, min(10, 25 - len(prompt))) + "\n"
+    assert "wrong argument: context (0), needed 25" in run("-g", "c" * 25, status=1)
+    assert "wrong argument: tokens" in run("-g", "", status=1)
+    assert "[-m FILE]" in run("-x", status=2) and "file" in run("-m", "no.megcc", "a", status=1)
+
+
+def test_a_conversation_in_c(program):
+    """Questions, answers and the strings around them are one text; the context ends it."""
+    run, _, _ = program
+    answer = expected("AkB", 3)
+    assert run("-n", "3", "k") == run("-n", "3", lines="k\n") == answer + "\n"
+    again = expected(f"AkB{answer}CAefB", 3)
+    assert answer and again and run("-n", "3", lines="k\n\nef\n") == f"{answer}\n{again}\n"
+    assert run("-n", "3", "-y", "g", "k") == expected("DgAkB", 3) + "\n"
+
+
+def test_drawn_text_in_c(program):
+    run, made, runs_here = program
+    found = [run("-n", "12", "-t", "1.2", "-k", "30", "-p", "0.97", "-r", "1.3", "-s", str(seed), "-g", "cdef")
+             for seed in range(8)]
+    assert len(set(found)) > 4
+    if runs_here:
+        model = LanguageModel(made)
+        for seed, text in enumerate(found):
+            model.reset()
+            assert "".join(model.generate("cdef", 12, Sampling(1.2, 30, 0.97, 0.0, 1.3, seed))) + "\n" == text
 
 
 def test_the_tokenizer_is_not_lost(folder, tmp_path, capsys):

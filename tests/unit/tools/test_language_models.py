@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tvm_megcc.errors import MegccError
-from tvm_megcc.tools.lm.model import _rendered
+from tvm_megcc.tools.lm.model import rendered
+from tvm_megcc.tools.lm.program import Chat, chat_of
 from tvm_megcc.tools.lm.sampling import Sampling, choose, philox, weights
 from tvm_megcc.tools.lm.tokenizer import SPLITS, Vocabulary, tokenizer_of
 
@@ -153,8 +154,34 @@ def test_chat_templates():
     messages = [{"role": "user", "content": "hi"}]
     template = ("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
                 "{% if add_generation_prompt %}:{% endif %}")
-    assert _rendered(template, messages) == "<user>hi:"
+    assert rendered(template, messages) == "<user>hi:"
     for bad in ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "{{ messages.append(1) }}", "{% for %}",
                 "{{ raise_exception('no') }}", ""):
         with pytest.raises(MegccError, match="chat template"):
-            _rendered(bad, messages)
+            rendered(bad, messages)
+
+
+CHATML = ("{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+          "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
+TRIMMED = ("{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+           "<{{ 'model' if m.role == 'assistant' else m.role }}>{{ m.content | trim }}</>{% endfor %}<model>")
+THINKING = ("{% for m in messages %}<{{ m.role }}>{{ m.content if m.role != 'assistant' or loop.last else '-' }}"
+            "{% endfor %}<assistant>")
+NOT_SIMPLE = "{% for m in messages %}{{ m.content | upper }}{% endfor %}"
+
+
+@pytest.mark.parametrize("template, wanted", [
+    (CHATML, Chat("<|im_start|>user\n", "<|im_start|>system\n", "<|im_end|>\n<|im_start|>user\n",
+                  "<|im_end|>\n<|im_start|>assistant\n", "<|im_end|>\n<|im_start|>user\n")),
+    (TRIMMED, Chat("<user>", None, None, "</><model>", "</><user>")),
+    (THINKING, Chat("<user>", "<system>", "<user>", "<assistant>", None)),
+    (NOT_SIMPLE, None), ("", None), ("{% for %}", None)])
+def test_strings_of_a_conversation(template, wanted):
+    """What the strings say is what the template gives, with and without a system message, for several questions."""
+    found = chat_of(template)
+    assert found == wanted
+    if found and found.system and found.next:
+        messages = [{"role": role, "content": text} for role, text in zip(
+            ["system", "user", "assistant", "user", "assistant", "user"], "stuvwx", strict=True)]
+        assert rendered(template, messages) == (
+            f"{found.system}s{found.after_system}t{found.answer}u{found.next}v{found.answer}w{found.next}x{found.answer}")

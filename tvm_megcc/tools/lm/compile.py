@@ -17,6 +17,7 @@ from ...frontends.gguf.importer import CONTEXT
 from ...frontends.gguf.transformer import LENGTH, PAST
 from ...options import CompileOptions
 from .model import SETTINGS, TOKENIZER, Settings
+from .program import sources
 from .tokenizer import Vocabulary, tokenizer_of
 
 #: The default of the most new tokens in a run.
@@ -56,7 +57,8 @@ def compile_model(path: str | Path, output: str | Path = "", target: str = "nati
     lengths = f"{LENGTH}=1" + f",2..{prompt}" * (prompt > 1)
     artifact = api.compile(path, target, options, name=Path(path).stem, dims=lengths, bounds={PAST: context})
     return bundle.write([artifact], output or f"{artifact.name}_megcc", force=force,
-                        others={TOKENIZER: tokenizer.to_str().encode(), SETTINGS: settings.text().encode()})
+                        others={TOKENIZER: tokenizer.to_str().encode(), SETTINGS: settings.text().encode()},
+                        program=bundle.Program(f"{artifact.name}_chat", sources(artifact, vocabulary, settings)))
 
 
 def _settings(metadata: Mapping[str, object], context: int, prompt: int) -> Settings:

@@ -97,7 +97,7 @@ class LanguageModel:
         Raises:
             MegccError: if the model has no chat template, or it refuses the messages.
         """
-        return _rendered(self.settings.chat_template, messages)
+        return rendered(self.settings.chat_template, messages)
 
     def generate(self, prompt: str, max_tokens: int = 256, sampling: Sampling | None = None,
                  stop: Sequence[str] = ()) -> Iterator[str]:
@@ -191,7 +191,7 @@ def _read(folder: Path):
     return settings, tokenizer
 
 
-def _rendered(template: str, messages: Sequence[Mapping[str, str]]) -> str:
+def rendered(template: str, messages: Sequence[Mapping[str, str]]) -> str:
     """Renders a chat template, in a sandbox, since it comes with the model."""
     import jinja2
     from jinja2.sandbox import ImmutableSandboxedEnvironment

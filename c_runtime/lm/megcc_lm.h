@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Text from a compiled language model. `megcc lm compile` writes the description of a model, its memory, and functions
+ * by its name that call these here (NAME_lm.h). There is no heap and no file; one object serves one session.
+ */
+#ifndef MEGCC_LM_H
+#define MEGCC_LM_H
+
+#include "megcc.h"
+#include "megcc_sampler.h"
+#include "megcc_tokenizer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The strings between messages of a conversation, of the model's chat template. NULL: the template has no such place. */
+typedef struct megcc_lm_chat {
+    const char *first;          /* before the first question, without a system message */
+    const char *system;         /* before a system message */
+    const char *after_system;   /* between it and the first question */
+    const char *answer;         /* between a question and its answer */
+    const char *next;           /* between an answer and the next question */
+} megcc_lm_chat;
+
+/* A compiled language model. */
+typedef struct megcc_lm_model {
+    const megcc_tokenizer *tokenizer;
+    const megcc_lm_chat *chat;  /* NULL: the model has no chat template, or one that is not so simple */
+    const uint32_t *ends;       /* tokens that end a text */
+    uint32_t end_count;
+    uint32_t begin;             /* token before every text, or MEGCC_NO_TOKEN */
+    uint32_t context;           /* tokens there is room for */
+    uint32_t prompt;            /* most tokens of a run */
+    uint32_t inputs, input_ids, logits; /* of the network: number of inputs, indices */
+} megcc_lm_model;
+
+/* Memory of the caller. */
+typedef struct megcc_lm_memory {
+    uint32_t *seen;             /* a bit for each token of the vocabulary */
+    uint32_t *tokens;           /* context + 1 */
+    megcc_shape *shapes;        /* inputs */
+    uint32_t *work;             /* of the tokenizer */
+    size_t work_bytes;
+    char *text;                 /* a prompt with the strings around it; then what may be the beginning of a stop string,
+                                 * and a token's text */
+    size_t text_bytes;
+} megcc_lm_memory;
+
+/* A text that is read and generated. Read `length`, and write nothing. */
+typedef struct megcc_lm {
+    const megcc_lm_model *model;
+    const megcc_model *network;
+    megcc_session *session;
+    megcc_lm_memory memory;
+    uint32_t length;            /* tokens so far: of the prompts and of what was generated */
+    uint32_t shaped;            /* tokens of the last run */
+} megcc_lm;
+
+/* What is done with a piece of text, which is valid UTF-8 and has no '\0' at its end. Non-zero ends the text. */
+typedef int32_t (*megcc_lm_piece)(void *user, const char *text, size_t size);
+
+/* All zero: the most likely tokens until the model ends the text or the context is full. */
+typedef struct megcc_lm_options {
+    megcc_sampler sampler;      /* a copy is used: each text begins with draw 0 */
+    uint32_t max_tokens;        /* 0: no limit */
+    const char *const *stop;    /* strings that end the text and are no part of it */
+    uint32_t stops;
+    const char *system;         /* of a conversation's first question; NULL: the model's own */
+} megcc_lm_options;
+
+void megcc_lm_open(megcc_lm *lm, const megcc_lm_model *model, const megcc_model *network, megcc_session *session,
+                   const megcc_lm_memory *memory);
+
+/* Forgets everything read, so that the next text has nothing before it. */
+void megcc_lm_reset(megcc_lm *lm);
+
+/* Reads tokens after everything read so far. logits: of the token after them, for each of the vocabulary, until the next
+ * run; they may be overwritten. MEGCC_E_ARGUMENT: there is no room for so many in the context. */
+int32_t megcc_lm_step(megcc_lm *lm, const uint32_t *tokens, uint32_t count, float **logits, megcc_error *error);
+
+/* Reads a text after everything read so far, and goes on with it. MEGCC_E_ARGUMENT: it does not fit in the context (`where`
+ * "context", `needed` tokens) or in the memory (`where` "text" or "work"); nothing was read then. */
+int32_t megcc_lm_generate(megcc_lm *lm, const char *text, size_t size, const megcc_lm_options *options,
+                          megcc_lm_piece piece, void *user, megcc_error *error);
+
+/* The same for the next question of a conversation, in the model's format. MEGCC_E_UNSUPPORTED: it has none, or not for a
+ * system message or a second question. */
+int32_t megcc_lm_ask(megcc_lm *lm, const char *question, size_t size, const megcc_lm_options *options,
+                     megcc_lm_piece piece, void *user, megcc_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

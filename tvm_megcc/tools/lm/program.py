@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes what a language model is in C beside its network: tokenizer, description, and a program that answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+
+from ... import paths
+from ...codegen.c_source.render import environment
+from ...codegen.compiled import Compiled
+from ...errors import MegccError
+from ...foreign import c_name
+from ...frontends.gguf.transformer import LOGITS, TOKENS
+from ...version import VERSION
+from .model import Settings, rendered
+from .tables import tables
+from .tokenizer import Vocabulary
+
+#: Bytes of the longest word of a text that is split; bytes of a text for each token of the context.
+_WORD, _BYTES = 512, 4
+
+
+@dataclass(frozen=True)
+class Chat:
+    """The strings between messages of a conversation, as in megcc_lm.h. None: the template has no such place."""
+
+    first: str
+    system: str | None
+    after_system: str | None
+    answer: str
+    next: str | None
+
+
+def chat_of(template: str) -> Chat | None:
+    """Returns the strings that a chat template puts between messages; None if it has none, or does more than that, such
+    as leaving out parts of earlier answers."""
+    system, question, answer, again = "Be brief.", "Is it late?", "It is noon.", "And now?"
+
+    def parts(said: Sequence[str], roles: Sequence[str]) -> list[str] | None:
+        """The strings around the messages, ready for an answer."""
+        try:
+            rest = rendered(template, [{"role": role, "content": text} for role, text in zip(roles, said, strict=True)])
+        except MegccError:
+            return None
+        found = []
+        for text in said:
+            if rest.count(text) != 1:
+                return None
+            before, rest = rest.split(text)
+            found.append(before)
+        return [*found, rest]
+
+    if not template or (plain := parts([question], ["user"])) is None:
+        return None
+    with_system = parts([system, question], ["system", "user"])
+    if with_system and with_system[2] != plain[1]:
+        with_system = None
+    several = parts([question, answer, again], ["user", "assistant", "user"])
+    # a later question has the answer's beginning and all that follows as the first one has
+    if several and ([several[0], several[1], several[3]] != [plain[0], plain[1], plain[1]]):
+        several = None
+    if with_system and several:
+        roles = ["system", "user", "assistant", "user"]
+        if parts([system, question, answer, again], roles) != [*with_system[:2], *several[1:]]:
+            several = None
+    return Chat(plain[0], with_system and with_system[0], with_system and with_system[1], plain[1],
+                several and several[2])
+
+
+def sources(artifact: Compiled, vocabulary: Vocabulary, settings: Settings) -> dict[str, bytes]:
+    """Returns the files of the folder: NAME_lm.h, NAME_lm.c, NAME_tokenizer.c, main.c, and those of the runtime."""
+    name, chat = artifact.name, chat_of(settings.chat_template)
+    ports = {direction: [row["name"] for row in artifact.manifest[direction]] for direction in ("inputs", "outputs")}
+    text = _BYTES * settings.context + 1024
+    context = {
+        "version": VERSION, "name": name, "macro": c_name(name).upper(), "vocabulary": len(vocabulary.tokens),
+        "context": settings.context, "prompt": settings.prompt, "pieces": vocabulary.pieces,
+        "word": text if vocabulary.pieces else _WORD,
+        "text": max(text, 4 * max(len(token.encode()) for token in vocabulary.tokens)), "ends": settings.ends,
+        "begin": "MEGCC_NO_TOKEN" if settings.bos < 0 else settings.bos,
+        "chat": chat and ["NULL" if part is None else _literal(part) for part in astuple(chat)],
+        "next": bool(chat and chat.next), "input_ids": ports["inputs"].index(TOKENS),
+        "logits": ports["outputs"].index(LOGITS)}
+    written = {file: environment().get_template(f"language_model/{template}.j2").render(context) for file, template in (
+        (f"{name}_lm.h", "lm.h"), (f"{name}_lm.c", "lm.c"), ("main.c", "main.c"))}
+    written[f"{name}_tokenizer.c"] = tables(name, vocabulary)
+    return {file: text.encode() for file, text in written.items()} | _runtime()
+
+
+def _runtime() -> Mapping[str, bytes]:
+    return {f"runtime/{'include' if path.suffix == '.h' else 'src'}/{path.name}": path.read_bytes()
+            for path in sorted((paths.c_runtime() / "lm").glob("*.[ch]"))}
+
+
+def _literal(text: str) -> str:
+    """Returns a string in C, in ASCII, without trigraphs."""
+    shown = ["\\n" if byte == 10 else chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}"
+             for byte in text.encode()]
+    return '"' + "".join(shown) + '"'

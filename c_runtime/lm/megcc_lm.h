@@ -57,7 +57,7 @@ typedef struct megcc_lm {
     uint32_t shaped;            /* tokens of the last run */
 } megcc_lm;
 
-/* What is done with a piece of text, which is valid UTF-8 and has no '\0' at its end. Non-zero ends the text. */
+/* Takes a piece of text, which is valid UTF-8 and has no '\0' at its end. Non-zero ends the text. */
 typedef int32_t (*megcc_lm_piece)(void *user, const char *text, size_t size);
 
 /* All zero: the most likely tokens until the model ends the text or the context is full. */

@@ -37,14 +37,15 @@ def chat_of(template: str) -> Chat | None:
     as leaving out parts of earlier answers."""
     system, question, answer, again = "Be brief.", "Is it late?", "It is noon.", "And now?"
 
-    def parts(said: Sequence[str], roles: Sequence[str]) -> list[str] | None:
+    def parts(contents: Sequence[str], roles: Sequence[str]) -> list[str] | None:
         """The strings around the messages, ready for an answer."""
         try:
-            rest = rendered(template, [{"role": role, "content": text} for role, text in zip(roles, said, strict=True)])
+            rest = rendered(template, [{"role": role, "content": text}
+                                       for role, text in zip(roles, contents, strict=True)])
         except MegccError:
             return None
         found = []
-        for text in said:
+        for text in contents:
             if rest.count(text) != 1:
                 return None
             before, rest = rest.split(text)

@@ -9,7 +9,7 @@ import unicodedata
 
 import pytest
 
-from tests.compiled.runtime.test_runtime import CC, FLAGS, SANITIZE, call, has_flags
+from tests.compiled.runtime.test_runtime import CC, FLAGS, SANITIZE, SMALL, call, has_flags
 from tvm_megcc.tools.lm.tables import classes, tables
 from tvm_megcc.tools.lm.tokenizer import Vocabulary, tokenizer_of
 
@@ -207,7 +207,8 @@ def test_many_random_bytes(kind, tmp_path):
     sanitized(tmp_path, kind, 1_000_000)
 
 
-def test_warnings():
+@pytest.mark.parametrize("switches", [[], [flag for flag in SMALL if flag.startswith("-D")]], ids=["all", "small"])
+def test_warnings(switches):
     for compiler in (CC, "clang"):
         if has_flags(cc=compiler):
-            call([compiler, *FLAGS, f"-I{SOURCE.parent}", "-fsyntax-only", SOURCE])
+            call([compiler, *FLAGS, *switches, "-fsyntax-only", f"-I{SOURCE.parent}", *SOURCE.parent.glob("*.c")])

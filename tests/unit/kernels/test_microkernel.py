@@ -11,8 +11,8 @@ import pytest
 from tests.kernels.kernel_harness import jobs_of
 from tests.unit.kernels.test_assembler import statements, written_early
 from tvm_megcc.codegen.c_source.render import render_kernel
-from tvm_megcc.kernels.matmul.panel_tile import PanelTile
 from tvm_megcc.kernels.microkernel.assembler import Assembler, moved, read, registers, written
+from tvm_megcc.kernels.microkernel.panel_tile import PanelTile
 from tvm_megcc.kernels.microkernel.printer import Printer
 from tvm_megcc.kernels.microkernel.tile import Multiply, Tile, per, rest_of
 from tvm_megcc.kernels.microkernel.window import Taps

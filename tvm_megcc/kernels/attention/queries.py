@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ...foreign import digest
 from ...ir.dims import Dim, ceildiv, dim_min, likely, product
 from ...ops.nn.fused_attention import extents_of
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
-from ..parameters import Parameters
+from ..microkernel.panel_tile import PanelTile
+from ..microkernel.tile import Multiply
+from ..parameters import Parameters, Scope
 from ..site import Site
 from ..tiling import Tiling
 
@@ -52,6 +56,9 @@ class AttentionParameters(Parameters):
     keys: int
     rows: int
     columns: int
+
+    def microkernel(self, scope: Scope) -> Callable[[int], PanelTile]:
+        return partial(PanelTile, scope=scope, multiply=Multiply(scope.float * scope.isa.helium))
 
     @property
     def operation(self) -> str:

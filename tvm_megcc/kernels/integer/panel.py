@@ -9,7 +9,7 @@ from ...ir.types import DTYPES
 from ...ops.quantized.conv_matmul import BYTES
 from ..base import Kernel, Lowered, extent_symbols
 from ..matmul.packed import PanelMatMul, PanelParameters
-from ..matmul.panel_tile import PanelTile
+from ..microkernel.panel_tile import PanelTile
 from ..parameters import Scope
 from ..site import Site
 from .dot import zero_name

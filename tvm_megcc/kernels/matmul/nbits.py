@@ -12,10 +12,10 @@ from ...ir.dims import Dim, ceildiv, product, round_up
 from ...ops.quantized.nbits import BLOCK, centre, multiple, unpacked
 from ...target import Isa
 from ..base import Kernel, Lowered, Operand, extent_symbols, present
+from ..microkernel.panel_tile import PanelTile
 from ..packing import packer
 from ..parameters import Parameters, Scope
 from ..site import Site
-from .panel_tile import PanelTile
 
 
 @packer("panels")

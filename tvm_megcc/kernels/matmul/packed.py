@@ -10,12 +10,12 @@ from ..base import ANY, FLOAT32, INTEGERS, Kernel, Lowered, Operand, Tiled, exte
 from ..blocking import CacheBlock
 from ..conv2d.direct import DirectParameters
 from ..conv2d.geometry import POINT, reach
+from ..microkernel.panel_tile import PanelTile
 from ..microkernel.tile import Multiply
 from ..parameters import Parameters, Scope
 from ..sharing import TaskGrid
 from ..site import Site
 from ..tiling import BLOCK, Tiling
-from .panel_tile import PanelTile
 
 _DEPTH = 512
 """Rows of a panel of b that are copied to scratch at a time."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from itertools import product
 
-from ..microkernel.printer import Printer
-from ..microkernel.tile import Multiply
 from ..parameters import Scope
+from .printer import Printer
+from .tile import Multiply
 
 
 class PanelTile:

@@ -148,6 +148,8 @@ console.log(JSON.stringify({ refused, known: strings.length, text: found.text, s
     done = subprocess.run(["node", made / "given.mjs"], input=json.dumps(strings), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
+    readme = (made / "README.md").read_text()
+    assert '"x": Array(' in readme and 'outputs["same"]; // Array, strings[' in readme and "BigInt64Array(" in readme
     assert found["refused"] and found["known"] == len({*TEXTS, "none of them"}) and found["same"] == strings
     assert found["text"] == [*TEXTS, "none of them", "none of them"]
 

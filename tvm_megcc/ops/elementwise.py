@@ -495,7 +495,7 @@ def import_is_inf(node: OnnxNode) -> tuple[str, ...]:
 
 @decomposes("Trilu")
 def triangle(node: OnnxNode) -> tuple[str, ...]:
-    """Imports Trilu: sets elements below (`upper`) or above the k-th diagonal to zero."""
+    """Imports Trilu: sets elements below (`upper`) or above the k-th diagonal to zero, strings to the empty one."""
     x = node.type(0)
     if x.rank < 2:
         raise ShapeError(f"needs a matrix, not {x}")
@@ -504,5 +504,5 @@ def triangle(node: OnnxNode) -> tuple[str, ...]:
     (diagonal,) = node.emit("add", (arange_along(node, rows, 0, 2), k))
     kind = "greater_equal" if node.attr("upper", 1) else "less_equal"
     (kept,) = node.emit(kind, (arange_along(node, columns, 1, 2), diagonal))
-    zero = node.constant(np.zeros((), np.dtype(x.dtype)))
-    return node.emit("where", (kept, node.inputs[0], zero))
+    zero = np.array(node.code("")) if node.is_string(0) else np.zeros((), np.dtype(x.dtype))
+    return node.emit("where", (kept, node.inputs[0], node.constant(zero)))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 
 from tests.compiled.models.test_strings import TEXT, ml, strings_model
 from tests.onnx_models import graph_proto, node
@@ -58,6 +59,53 @@ def test_what_is_refused(nodes, why):
                          {"y": (TEXT, [2])}, {"zero": np.array(0)})
     with pytest.raises(ModelError, match=why):
         import_onnx(source)
+
+
+#: Operators that move strings: nodes, constants, the shape of x, whose strings are s0, s1, …, and the result of those
+#: that ONNX's evaluator does not compute, or with a number for an empty string.
+MOVING = {
+    "Pad": (node("Pad", "x p", "y"), {"p": np.array([0, 1, 1, 0])}, [1, 2], [["", "s0", "s1"], [""] * 3]),
+    "Pad with a string": (node("Pad", "x p v", "y"), {"p": np.array([0, 1, -1, 0]), "v": np.array("z", object)}, [2, 2],
+                          [["z", "s0", "s1"]]),
+    "Pad of its ends": (node("Pad", "x p", "y", mode="edge"), {"p": np.array([0, 1, 0, 2])}, [2, 3], None),
+    "CenterCropPad": (node("CenterCropPad", "x s", "y"), {"s": np.array([1, 4])}, [1, 2], [["", "s0", "s1", ""]]),
+    "DepthToSpace": (node("DepthToSpace", "x", "y", blocksize=2), {}, [1, 4, 1, 2], None),
+    "SpaceToDepth": (node("SpaceToDepth", "x", "y", blocksize=2), {}, [1, 1, 2, 4], None),
+    "Trilu": (node("Trilu", "x", "y", upper=0), {}, [2, 2], [["s0", ""], ["s2", "s3"]]),
+    "OneHot": (node("OneHot", "i d v", "y"), {"i": np.array([2, 0]), "d": np.array(3),
+                                              "v": np.array(["off", "on"], object)}, [1],
+               [["off", "off", "on"], ["on", "off", "off"]]),
+    "ScatterElements": (node("ScatterElements", "x i u", "y"), {"i": np.array([[1]]), "u": np.array([["q"]], object)},
+                        [2, 2], None),
+}
+
+
+@pytest.mark.parametrize("name", MOVING)
+def test_moved_strings(name: str):
+    only, constants, shape, expected = MOVING[name]
+    texts = np.array([f"s{index}" for index in range(int(np.prod(shape)))], object).reshape(shape)
+    source = strings_model([only], {"x": (TEXT, shape)}, {"y": (TEXT, None)}, constants)
+    graph = import_onnx(source)
+    table, others = StringTable(graph.strings), {}
+    found = table.strings(reference.run(graph, {"x": table.numbers(texts, others)})["y"], others)
+    if expected is None:
+        expected = ReferenceEvaluator(source).run(["y"], {"x": texts})[0].tolist()
+    assert found.tolist() == expected
+
+
+def test_strings_that_are_not_empty():
+    source = strings_model([node("NonZero", "x", "y")], {"x": (TEXT, [2, 2])}, {"y": ("int64", [2, None])})
+    graph = import_onnx(source)
+    table, others = StringTable(graph.strings), {}
+    texts = np.array([["a", ""], ["", "b"]], object)
+    assert reference.run(graph, {"x": table.numbers(texts, others)})["y"].tolist() == [[0, 1], [0, 1]]
+
+
+@pytest.mark.parametrize("kind", ["RandomNormalLike", "RandomUniformLike"])
+def test_random_numbers_of_the_shape_of_strings(kind: str):
+    source = strings_model([node(kind, "x", "y", dtype=TensorProto.FLOAT, seed=3.0)], {"x": (TEXT, [2, 2])},
+                           {"y": ("float32", [2, 2])})
+    assert len(np.unique(reference.run(import_onnx(source), {"x": np.zeros((2, 2), np.int64)})["y"])) == 4
 
 
 @pytest.mark.parametrize("damage, why", [

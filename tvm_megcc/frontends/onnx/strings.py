@@ -16,16 +16,18 @@ from ...ir.graph import Graph
 
 #: Operators that move elements -> the operands that are strings if the result is; () means all operands.
 MOVED: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys(("Cast", "Compress", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity",
-                     "Reshape", "ReverseSequence", "Slice", "Split", "Squeeze", "StringNormalizer", "Tile",
-                     "Transpose", "Unsqueeze",
+    **dict.fromkeys(("Cast", "Compress", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND",
+                     "Identity", "Reshape", "ReverseSequence", "Slice", "SpaceToDepth", "Split", "Squeeze",
+                     "StringNormalizer", "Tile", "Transpose", "Trilu", "Unsqueeze",
                      "ai.onnx.ml::ArrayFeatureExtractor"), (0,)),
-    "CastLike": (0, 1), "Concat": (), "Where": (1, 2), "ScatterElements": (0, 2), "ScatterND": (0, 2),
+    **dict.fromkeys(("CastLike", "TensorScatter"), (0, 1)), "Concat": (), "OneHot": (2,), "Where": (1, 2),
+    **dict.fromkeys(("Pad", "Scatter", "ScatterElements", "ScatterND"), (0, 2)),
 }
 #: Operators that take strings and return numbers -> the operands that are strings.
 READ: dict[str, tuple[int, ...]] = {
-    "Equal": (0, 1), **dict.fromkeys(("Shape", "Size", "TfIdfVectorizer", "ai.onnx.ml::CategoryMapper",
-                                      "ai.onnx.ml::LabelEncoder", "ai.onnx.ml::OneHotEncoder"), (0,))}
+    "Equal": (0, 1), **dict.fromkeys(("NonZero", "RandomNormalLike", "RandomUniformLike", "Shape", "Size",
+                                      "TfIdfVectorizer", "ai.onnx.ml::CategoryMapper", "ai.onnx.ml::LabelEncoder",
+                                      "ai.onnx.ml::OneHotEncoder"), (0,))}
 
 
 class StringTable:

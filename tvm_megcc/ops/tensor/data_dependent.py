@@ -103,11 +103,14 @@ def _counted(node: OnnxNode, value: str, stated: Dim | None) -> str:
 @decomposes("NonZero")
 def non_zero(node: OnnxNode) -> tuple[str, ...]:
     value, declared = node.inputs[0], node.declared()
+    if node.is_string(0):  # strings that are not empty
+        (empty,) = emit_broadcast(node, "equal", (value, node.constant(np.array(node.code("")))))
+        (value,) = node.emit("logical_not", (empty,))
     if not node.type(0).rank:  # a scalar has no axes: ONNX gives [0, 1], or [0, 0] for 0
         count = node.count(node.emit("count_nonzero", (value,))[0], 1)
         return node.emit("expand", (node.constant(np.zeros((0, 1), np.int64)),), shape=(0, count))
-    if node.is_const(0):
-        return (node.constant(np.stack(np.nonzero(node.const(0))).astype(np.int64)),)
+    if node.is_constant(value):
+        return (node.constant(np.stack(np.nonzero(node.constant_of(value))).astype(np.int64)),)
     return (_counted(node, value, declared[1] if declared is not None and len(declared) == 2 else None),)
 
 

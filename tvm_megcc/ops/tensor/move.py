@@ -297,7 +297,8 @@ class Pad(Operator):
             axes = None if node.has(3) and not node.is_const(3) else node.const(3, "axes")
             source = pads_of_run_time_axes(node) if node.has(3) and axes is None else node.inputs[1]
             value = node.const(2, "constant_value") if mode == "constant" and not at_run_time else None
-            value = 0 if value is None else value.reshape(-1)[0].item()
+            fill = node.code("") if node.is_string(0) else 0
+            value = fill if value is None else value.reshape(-1)[0].item()
         else:
             source, value, axes = node.constant(np.array(node.attr("pads"))), node.attr("value", 0.0), None
         axes = range(type_.rank) if axes is None else [axis_of(int(a), type_.rank) for a in axes.reshape(-1)]

@@ -127,8 +127,6 @@ DECIDED: tuple[Decided, ...] = (
             "ONNX Runtime gives other extents where the result is empty", _sliced_away),
     Decided(("Gather",), "Gather entries of the axis dimension of data: ONNX Runtime copies one string of an entry "
             "of several", _strings),
-    Decided(("Pad", "CenterCropPad", "Trilu"), "constant_value is 0, empty string or False by default: ONNX's evaluator "
-            "pads strings with the number 0", _strings),
     Decided(("DFT", "STFT"), "Computes the discrete Fourier Transform of the input: ONNX Runtime has angles in float32 "
             "for some lengths", _wide, within=1e-5),
     Decided(("ConvTranspose",), "output_shape[i] = input_shape[i] * strides[i]: ONNX Runtime and ONNX's evaluator give "

@@ -196,6 +196,22 @@ def unsorted(case: Case) -> np.ndarray:
     return np.take(x.ravel() if axis is None else x, first, axis or 0)
 
 
+def padded(case: Case) -> np.ndarray:
+    """Pad: "constant_value (by default it is 0, empty string or False)".
+
+    Raises:
+        ValueError: it pads with something else, or crops.
+    """
+    x, pads, value, axes = (*operands(case), None, None, None)[:4]
+    if pads is None or attribute(case, "mode") not in ("constant", b"constant") or pads.min(initial=0) < 0:
+        raise ValueError("pads with something else")
+    axes = np.arange(x.ndim) if axes is None else axes % x.ndim
+    widths = np.zeros((x.ndim, 2), int)
+    widths[axes] = pads.reshape(2, -1).T
+    fill = "" if x.dtype == object else 0
+    return np.pad(x, widths, constant_values=fill if value is None else value.item())
+
+
 def with_pads(case: Case) -> onnx.ModelProto:
     """The case with explicit pads in place of SAME_UPPER and SAME_LOWER: "output_spatial_shape[i] =
     ceil(input_spatial_shape[i] / strides[i])", and as many elements around as that needs.
@@ -227,9 +243,8 @@ def with_pads(case: Case) -> onnx.ModelProto:
 SPECIFIED: Mapping[str, Callable[[Case], np.ndarray]] = {
     "AffineGrid": affine_grid, "Attention": attended, "ConvTranspose": transposed, "Det": determinant, "Erf": erf,
     "GlobalLpPool": global_lp_pool, "GroupNormalization": group_normalized, "Hardmax": rows_before_13,
-    "LRN": local_response, "MeanVarianceNormalization": mean_variance, "QLinearConv": convolved_in_two_axes,
-    "Resize": resized, "Slice": sliced,
-    "Unique": unsorted}
+    "LRN": local_response, "MeanVarianceNormalization": mean_variance, "Pad": padded,
+    "QLinearConv": convolved_in_two_axes, "Resize": resized, "Slice": sliced, "Unique": unsorted}
 
 
 def of_specification(case: Case) -> dict[str, np.ndarray]:

@@ -94,6 +94,17 @@ def test_a_conversation(folder, capsys, monkeypatch):
     assert capsys.readouterr().out.split("\n")[:2] == [expected("cde", 3), expected("fgh", 3)]
 
 
+def test_bytes_that_are_no_utf8(folder, capsys, monkeypatch):
+    """Python has them as lone surrogates, of the command line and of stdin."""
+    model = LanguageModel(folder)
+    text = b"c\xffd".decode("utf-8", "surrogateescape")
+    assert model.encode(text) == model.encode("c\ufffdd")
+    assert main(["lm", "generate", str(folder), text, "--max-tokens", "2"]) == 0
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{text}\n"))
+    assert main(["lm", "chat", str(folder), "--max-tokens", "2", "-q"]) == 0
+    assert capsys.readouterr().out
+
+
 def test_figures(folder, capsys):
     assert main(["lm", "bench", str(folder), "--prompt", "9", "--max-tokens", "5", "--repeats", "2", "--threads", "1",
                  "--json"]) == 0

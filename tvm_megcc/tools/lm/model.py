@@ -83,7 +83,9 @@ class LanguageModel:
         self.tokens = []
 
     def encode(self, text: str) -> list[int]:
-        """Returns the tokens of a text, after the model's first token (bos) if nothing was read before."""
+        """Returns the tokens of a text, after the model's first token (bos) if nothing was read before. Lone
+        surrogates, which Python has for bytes of the command line or of stdin that are no UTF-8, are read as U+FFFD."""
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         first = [self.settings.bos] if self.settings.bos >= 0 and not self.tokens else []
         found = self.tokenizer.encode(text, add_special_tokens=False).ids
         return found if found[:1] == first else first + found

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import html
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from inspect import signature
@@ -58,6 +59,13 @@ class Report(dict[str, Any]):
 _OR_FOLDER = dict.fromkeys(("bench", "inspect"), " or of a generated folder")
 
 
+def _require_feeds(verb: str, arrays: object) -> None:
+    """Raises TypeError for inputs that have no names."""
+    if not (arrays is None or isinstance(arrays, (str, Path, Mapping))):
+        raise TypeError(f"tvm_megcc.{verb}(): arrays are a dictionary from names of inputs to arrays, or the path of a "
+                        f".npz file, not {type(arrays).__name__}")
+
+
 def _arguments(verb: str, models: Model | Sequence[Model], target: str, changes: Mapping[str, Any],
                **others: Any) -> Namespace:
     """Parses the command line of a verb, with these values in place of its defaults.
@@ -81,6 +89,7 @@ def _arguments(verb: str, models: Model | Sequence[Model], target: str, changes:
     if "arrays" in own and isinstance(inputs, Mapping) and any(hasattr(each, "__array__") for each in inputs.values()):
         raise TypeError(f"tvm_megcc.{verb}(): 'inputs' says what the model is given, such as \"data=uint8,NHWC\"; "
                         "arrays to run on are 'arrays'")
+    _require_feeds(verb, others.get("inputs"))
     args = parsed([verb, ""])
     vars(args).update(others, target=target, options=CompileOptions.of(None, changes, verb))
     return args
@@ -112,6 +121,10 @@ def compare(model: Model, target: str = "native", *, arrays: Feeds = None,
     """
     from .tools import compare as tool
 
+    if reference is not None and reference not in tool.REFERENCES:
+        raise MegccError(f"reference is one of {', '.join(tool.REFERENCES)}, not {reference!r}")
+    if tolerance is not None and not (isinstance(tolerance, numbers.Real) and tolerance >= 0):
+        raise MegccError(f"tolerance is a number of at least 0, not {tolerance!r}")
     args = _arguments("compare", model, target, changes, inputs=arrays, shape=shapes, layers=layers,
                        reference=reference, tolerance=tolerance, seed=seed, cc=cc)
     return Report(tool.compare(model, args), tool.text)
@@ -151,6 +164,8 @@ def bench(model: Model | Sequence[Model], target: str = "native", *, arrays: Fee
     Raises:
         MegccError: as `tvm_megcc.compile`, and for engines that are not installed.
     """
+    if repeat is not None and (isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 1):
+        raise MegccError(f"repeat is a number of runs of at least 1, not {repeat!r}")
     args = _arguments("bench", model, target, changes, inputs=arrays, seed=seed, cc=cc, against=against,
                        rounds=rounds)
     models = [model] if isinstance(model, (str, Path)) else list(model)

@@ -61,6 +61,17 @@ def test_what_is_wrong(tmp_path):
         tvm_megcc.compile(DIGITS, "c", "size")
     with pytest.raises(MegccError, match="arrays has no 'image'; it has data"):
         tvm_megcc.compare(DIGITS, arrays={"data": IMAGE})
+    for verb in (tvm_megcc.compare, tvm_megcc.bench):
+        with pytest.raises(TypeError, match=r"arrays are a dictionary from names of inputs to arrays.*not ndarray"):
+            verb(DIGITS, arrays=IMAGE)
+    with pytest.raises(MegccError, match="reference is one of onnxruntime, litert, numpy, not 'torch'"):
+        tvm_megcc.compare(DIGITS, reference="torch")
+    for tolerance in ("x", -1, float("nan")):
+        with pytest.raises(MegccError, match="tolerance is a number of at least 0"):
+            tvm_megcc.compare(DIGITS, tolerance=tolerance)
+    for repeat in ("x", 0, True):
+        with pytest.raises(MegccError, match="repeat is a number of runs of at least 1"):
+            tvm_megcc.bench(DIGITS, repeat=repeat)
     with pytest.raises(MegccError, match="bench one at a time"):
         tvm_megcc.bench([DIGITS, DIGITS])
     with pytest.raises(MegccError, match="does not exist"):

@@ -24,7 +24,7 @@ BRANCH = graph_proto([node("Identity", "x", "b")], {}, {"b": (TEXT, [2])}, name=
 
 
 @pytest.mark.parametrize("nodes, why", [
-    ([node("Unique", "x", "y")], "takes strings, which is supported where they are moved"),
+    ([node("Unique", "x", "y")], "orders strings, which is not supported; sorted = 0 is"),
     ([node("Add", "x x", "y")], "takes strings, which"),
     ([node("Less", "x x", "y")], "takes strings, which"),
     ([node("Equal", "x n", "y")], "takes strings and numbers together"),
@@ -91,6 +91,18 @@ def test_moved_strings(name: str):
     if expected is None:
         expected = ReferenceEvaluator(source).run(["y"], {"x": texts})[0].tolist()
     assert found.tolist() == expected
+
+
+def test_distinct_strings():
+    source = strings_model([node("Unique", "x", "y  inverse counts", sorted=0)], {"x": (TEXT, [6])},
+                           {"y": (TEXT, None), "inverse": ("int64", [6]), "counts": ("int64", None)})
+    source.graph.node[0].output[:] = ["y", "", "inverse", "counts"]
+    graph = import_onnx(source)
+    assert graph.string_ports == {"x", "y"}
+    table, others = StringTable(graph.strings), {}
+    found = reference.run(graph, {"x": table.numbers(np.array(["b", "a", "b", "", "a", "b"], object), others)})
+    assert table.strings(found["y"], others).tolist() == ["b", "a", ""]
+    assert found["inverse"].tolist() == [0, 1, 0, 2, 1, 0] and found["counts"].tolist() == [3, 2, 1]
 
 
 def test_strings_that_are_not_empty():

@@ -497,7 +497,8 @@ class Importer:
             strings = self.builder.strings.moved(name, node.inputs, reduces)
             with self.builder.importing(label(proto)):
                 values = list(self.importers[name](node))
-            return list(map(node.as_strings, values)) if strings else values
+            many = values[:1] if name == "Unique" else values  # its other results are indices and counts
+            return [*map(node.as_strings, many), *values[len(many):]] if strings else values
         types = None if unknown or beside else [node.type(index) for index in range(len(node.inputs))]
         function = function_of(self.model.proto, proto, domain, node.opset, types)
         if function is not None:

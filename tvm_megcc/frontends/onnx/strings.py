@@ -18,7 +18,7 @@ from ...ir.graph import Graph
 MOVED: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("Cast", "Compress", "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND",
                      "Identity", "Reshape", "ReverseSequence", "Slice", "SpaceToDepth", "Split", "Squeeze",
-                     "StringNormalizer", "Tile", "Transpose", "Trilu", "Unsqueeze",
+                     "StringNormalizer", "Tile", "Transpose", "Trilu", "Unique", "Unsqueeze",
                      "ai.onnx.ml::ArrayFeatureExtractor"), (0,)),
     **dict.fromkeys(("CastLike", "TensorScatter"), (0, 1)), "Concat": (), "OneHot": (2,), "Where": (1, 2),
     **dict.fromkeys(("Pad", "Scatter", "ScatterElements", "ScatterND"), (0, 2)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...errors import ShapeError
+from ...errors import MegccError, ShapeError
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, decomposes, register
@@ -65,6 +65,8 @@ Unique.cases = (
 def unique(node: OnnxNode) -> tuple[str, ...]:
     """Imports Unique. Results: the distinct values, their first indices, the inverse indices, and the counts."""
     value, axis, declared = node.inputs[0], node.attr("axis"), node.declared()
+    if node.is_string(0) and node.attr("sorted", 1):
+        raise MegccError("orders strings, which is not supported; sorted = 0 is")
     if axis is None:
         (value,) = node.emit("reshape", (value,), shape=(node.type(0).size,))
     axis = 0 if axis is None else axis_of(axis, node.type(0).rank)

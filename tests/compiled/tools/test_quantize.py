@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -156,6 +157,8 @@ def test_dimensions_that_the_model_leaves_open(tmp_path):
     ({"keep_float": ["Conv", "Gemm"]}, "no convolution or product"),
     ({"method": "best"}, "expected auto, minmax"),
     ({"model": "model.tflite"}, "only ONNX files"),
+    ({"most": 0}, "max_samples is a number of at least 1, not 0"),
+    ({"enough": "x"}, "min_snr is a number of dB, not 'x'"),
 ])
 def test_what_cannot_be(arguments, why, tmp_path):
     given = {"model": DIGITS, "samples": {"image": np.zeros((2, 1, 8, 8), np.float32)}, "method": "minmax", **arguments}
@@ -168,6 +171,16 @@ def test_a_folder_that_is_not_there(tmp_path, monkeypatch):
     monkeypatch.setattr(quantize, "read_samples", lambda *_: pytest.fail("samples were read"))
     with pytest.raises(MegccError, match="none is no folder"):
         quantize.quantize(DIGITS, {"image": np.zeros((2, 1, 8, 8), np.float32)}, tmp_path / "none" / "y.onnx")
+
+
+def test_the_model_itself_is_not_written_over(tmp_path, monkeypatch):
+    network = tmp_path / "net.onnx"
+    network.write_bytes(Path(DIGITS).read_bytes())
+    (tmp_path / "link.onnx").symlink_to(network)
+    monkeypatch.setattr(quantize, "read_samples", lambda *_: pytest.fail("samples were read"))
+    for output in (network, tmp_path / "link.onnx"):
+        with pytest.raises(MegccError, match="is the model that is quantised, and would be lost"):
+            quantize.quantize(network, {"image": np.zeros((2, 1, 8, 8), np.float32)}, output)
 
 
 def test_without_the_quantiser(monkeypatch):

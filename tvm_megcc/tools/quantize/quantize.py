@@ -251,6 +251,12 @@ def quantize(model: str | Path, samples: str | Path | Mapping[str, np.ndarray], 
         raise MegccError(f"calibration method '{method}': expected auto, {' or '.join(METHODS)}")
     if not Path(output).absolute().parent.is_dir():  # before minutes of calibration
         raise MegccError(f"cannot write {output}: {Path(output).parent} is no folder")
+    if path.exists() and Path(output).exists() and path.samefile(output):
+        raise MegccError(f"{output} is the model that is quantised, and would be lost: choose another name")
+    if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or most < 1:
+        raise MegccError(f"max_samples is a number of at least 1, not {most!r}")
+    if isinstance(enough, bool) or not isinstance(enough, (int, float)) or enough != enough:
+        raise MegccError(f"min_snr is a number of dB, not {enough!r}")
     shapes, given, dtypes = _facts_of(path, inputs or {}, dims or {})
     found = read_samples(samples, shapes, given, dtypes, most)
     with tempfile.TemporaryDirectory(prefix="megcc-") as folder:

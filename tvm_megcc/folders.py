@@ -334,3 +334,10 @@ def _is_at(held: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(held), os.stat(path))
     except FileNotFoundError:
         return False
+
+
+def require_other_file(output: str | Path, *read: str | Path) -> None:
+    """Raises MegccError for an output that is one of the files that are read: it would be lost."""
+    for source in map(Path, read):
+        if source.is_file() and Path(output).is_file() and source.samefile(output):
+            raise MegccError(f"{output} is read for this, and would be lost: choose another name to write")

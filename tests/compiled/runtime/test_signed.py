@@ -173,6 +173,10 @@ def test_there_and_back(keys, digits, tmp_path, monkeypatch, capsys):
     assert "damaged" in refused("unpack", "bad", "--key", public)
     Path("bad").write_bytes(b"")
     assert "0 bytes" in refused("unpack", "bad", "--key", public)
+    for output in ("digits.megcc", private):
+        assert "would be lost" in refused("pack", "digits.megcc", "--key", private, "--counter", "3", "-o", output)
+    for output in ("again", public):
+        assert "would be lost" in refused("unpack", "again", "--key", public, "-o", output)
     assert "no private key" in refused("pack", "digits.megcc", "--key", public, "--counter", "3")
     assert "no public key" in refused("unpack", "again", "--key", "bad")
     assert "cannot read none" in refused("pack", "digits.megcc", "--key", "none", "--counter", "3")

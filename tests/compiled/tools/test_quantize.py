@@ -179,7 +179,7 @@ def test_the_model_itself_is_not_written_over(tmp_path, monkeypatch):
     (tmp_path / "link.onnx").symlink_to(network)
     monkeypatch.setattr(quantize, "read_samples", lambda *_: pytest.fail("samples were read"))
     for output in (network, tmp_path / "link.onnx"):
-        with pytest.raises(MegccError, match="is the model that is quantised, and would be lost"):
+        with pytest.raises(MegccError, match="is read for this, and would be lost"):
             quantize.quantize(network, {"image": np.zeros((2, 1, 8, 8), np.float32)}, output)
 
 

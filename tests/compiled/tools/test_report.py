@@ -111,6 +111,13 @@ def test_without_bokeh_the_message_says_what_to_install(monkeypatch, capsys):
     assert "pip install 'tvm_megcc[report]'" in capsys.readouterr().err
 
 
+def test_the_model_itself_is_not_written_over(tmp_path, capsys):
+    network = tmp_path / "net.onnx"
+    network.write_bytes(b"model")
+    assert main(["report", str(network), "-o", str(network)]) == REFUSED
+    assert "would be lost" in capsys.readouterr().err and network.read_bytes() == b"model"
+
+
 def test_a_folder_holds_no_reasons(capsys):
     needs_bokeh()
     assert main(["compile", DIGITS, "-o", "made", "-q"]) == 0

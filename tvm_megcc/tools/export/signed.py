@@ -107,6 +107,7 @@ def pack(path: str | Path, key: str | Path, counter: int, output: str | Path | N
     head = _HEAD.pack(_MAGIC, _FORMAT, len(data), counter, product.encode())
     signed = _private(Path(key)).sign(head + data) + head + data
     output = Path(output or f"{source.stem}.signed")
+    folders.require_other_file(output, source, key)
     _write(output, signed)
     return {"file": str(output), "bytes": len(signed), "model": name, "product": product, "counter": counter}
 
@@ -146,6 +147,7 @@ def unpack(path: str | Path, key: str | Path, output: str | Path | None = None, 
     plain = data[HEAD:HEAD + size]
     name = container.read(plain).name
     output = Path(output or f"{printable(name).replace('/', '_')}.megcc")
+    folders.require_other_file(output, path, key)
     _write(output, plain)
     return {"file": str(output), "bytes": size, "model": name, "product": found, "counter": counter}
 

@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 
 from ...errors import MegccError, MissingTool, shortened
+from ...folders import require_other_file
 from ...passes.canonicalize.preprocess import Input, with_network
 from . import timing
 from .calibration import Arrays, Samples, read_samples
@@ -251,8 +252,7 @@ def quantize(model: str | Path, samples: str | Path | Mapping[str, np.ndarray], 
         raise MegccError(f"calibration method '{method}': expected auto, {' or '.join(METHODS)}")
     if not Path(output).absolute().parent.is_dir():  # before minutes of calibration
         raise MegccError(f"cannot write {output}: {Path(output).parent} is no folder")
-    if path.exists() and Path(output).exists() and path.samefile(output):
-        raise MegccError(f"{output} is the model that is quantised, and would be lost: choose another name")
+    require_other_file(output, path)
     if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or most < 1:
         raise MegccError(f"max_samples is a number of at least 1, not {most!r}")
     if isinstance(enough, bool) or not isinstance(enough, (int, float)) or enough != enough:

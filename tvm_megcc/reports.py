@@ -228,6 +228,13 @@ def quantize(model: Model, samples: Feeds | Model, output: Model, *, method: str
     """
     from .tools.quantize import quantize as tool
 
+    for given in (samples, evaluate):
+        _require_feeds("quantize", given)
+    if samples is None:
+        raise TypeError("tvm_megcc.quantize(): samples are a dictionary from names of inputs to arrays, or a path")
+    keep_float = [keep_float] if isinstance(keep_float, str) else keep_float
+    if not (isinstance(keep_float, (list, tuple, set)) and all(isinstance(name, str) for name in keep_float)):
+        raise TypeError(f"tvm_megcc.quantize(): keep_float is a list of names, not {keep_float!r}")
     return Report(tool.quantize(model, samples, output, method=method, keep_float=keep_float, enough=min_snr,
                                 inputs=parse_inputs(inputs or {}), evaluate=evaluate, most=max_samples, target=target,
                                 time=time, dims=parse_dims(dims or {})), tool.text)

@@ -166,6 +166,16 @@ def test_what_cannot_be(arguments, why, tmp_path):
         quantize.quantize(given.pop("model"), given.pop("samples"), tmp_path / "y.onnx", time=False, **given)
 
 
+def test_what_is_of_another_kind(tmp_path):
+    for samples in (None, np.zeros((2, 1, 8, 8), np.float32), [{"image": 1}], 5):
+        with pytest.raises(TypeError, match="are a dictionary from names of inputs"):
+            tvm_megcc.quantize(DIGITS, samples, tmp_path / "y.onnx")
+    for keep_float in (5, [5]):
+        with pytest.raises(TypeError, match="keep_float is a list of names"):
+            tvm_megcc.quantize(DIGITS, {"image": np.zeros((2, 1, 8, 8), np.float32)}, tmp_path / "y.onnx",
+                               keep_float=keep_float)
+
+
 def test_a_folder_that_is_not_there(tmp_path, monkeypatch):
     """It is said before anything is calibrated."""
     monkeypatch.setattr(quantize, "read_samples", lambda *_: pytest.fail("samples were read"))

@@ -54,14 +54,15 @@ class Isa:
     interleaves: loads and stores transpose four vectors (ld4, st4).
     assembler: the loop over input channels of a tile is in assembler (`conv2d/neon_lanes.py`).
     int16_step: products of int16 that one instruction adds to a lane (megcc_integer.h).
-    laid: element type of packed activations for products with int8 weights; "" if the ISA has no 8-bit products, and
-        operands become int16.
-    laid_step: products that one instruction adds to a lane, and the multiple that runs are padded to.
-    closes: 8-bit stores take two or four vectors, their limits and zero point (mgc_iclose4 in megcc_integer.h).
-    sums: the class of `integer/neon_sums.py` whose assembler sums 8-bit products in tiles of integer/dot; "" if they
-        are summed in C.
-    ahead: tiles of conv2d/direct prefetch the weights of the next tile, if a tile has at most so many bytes of them; 0:
-        no prefetch.
+    dot_dtype: element type of packed activations for products with int8 weights; "" if the ISA has no 8-bit products,
+        and operands become int16.
+    dot_step: products that one instruction adds to a lane, and the multiple that runs are padded to.
+    requantizing_stores: 8-bit stores take two or four vectors of int32, their limits and zero point
+        (mgc_requantize_store4 in megcc_integer.h).
+    dot_product: the instruction that sums 8-bit products in tiles of integer/dot, in assembler (a class of
+        `integer/neon_sums.py`); "" if they are summed in C without one.
+    prefetch_bytes: tiles of conv2d/direct prefetch the weights of the next tile if a tile has at most this many bytes
+        of them; 0: no prefetch.
     dsp: one instruction adds two products of int16 to a sum, as Arm's DSP extension does (simd/dsp_integer.h).
     pairs: how one multiplication computes products of two pixels, on CPUs without vectors (simd/pairs_integer.h).
     helium: vectors of Helium: multiply-add takes a number from a general register as an operand (simd/helium.h), and
@@ -70,8 +71,8 @@ class Isa:
     float16_isa: the row of the same CPU whose vectors are of float16, for operators that are computed in float16
         (megcc_halves.h).
     header: megcc_simd.h's name of the level, if it differs.
-    hoists: an engine compiles kernels once more, and moves all loads of a stretch of code without jumps to its begin
-        (V8): a tile needs registers for every operand of a step, and steps must not be unrolled.
+    hoists_loads: an engine compiles kernels once more, and moves all loads of a stretch of code without jumps to its
+        start (V8): a tile needs registers for every operand of a step, and steps must not be unrolled.
     saturates: instructions add pairs of 8-bit products in int16, and saturate (kernels/integer/pmaddubsw.py).
     fused_rounding: rounding by a fused multiply-add of floats takes fewer instructions than by 64-bit products.
     """
@@ -89,16 +90,16 @@ class Isa:
     interleaves: bool = False
     assembler: bool = False
     int16_step: int = 1
-    laid: str = ""
-    laid_step: int = 4
-    closes: bool = False
-    sums: str = ""
-    ahead: int = 0
+    dot_dtype: str = ""
+    dot_step: int = 4
+    requantizing_stores: bool = False
+    dot_product: str = ""
+    prefetch_bytes: int = 0
     dsp: bool = False
     pairs: Pairs | None = None
     helium: bool = False
     wide: bool = False
-    hoists: bool = False
+    hoists_loads: bool = False
     saturates: bool = False
     fused_rounding: bool = False
     float16_isa: str = ""
@@ -130,27 +131,27 @@ class Isa:
 _RV64 = "defined(__riscv) && __riscv_xlen == 64"
 #: The same condition as in megcc_simd.h.
 _RVV = {"compiler": "defined(__clang__) && __clang_major__ >= 18", "compiler_name": "clang 18 or newer", "wide": True}
-_AVX = {"int16_step": 2, "ahead": 256 << 10, "fused_rounding": True}
-_ARM64_ISA = {"closes": True, "lane_fma": True, "interleaves": True, "assembler": True}
+_AVX = {"int16_step": 2, "prefetch_bytes": 256 << 10, "fused_rounding": True}
+_ARM64_ISA = {"requantizing_stores": True, "lane_fma": True, "interleaves": True, "assembler": True}
 
 ISAS = {isa.name: isa for isa in (
     Isa("c", 0x00000000, 1, 16, 16, "1"),
     Isa("sse2", 0x00010001, 4, 16, 64, "defined(__x86_64__)", fallback="c", int16_step=2),
     Isa("avx2", 0x00010003, 8, 16, 64, "defined(__x86_64__)", fallback="sse2", saturates=True, **_AVX),
-    Isa("avx2_vnni", 0x00010103, 8, 16, 64, "defined(__x86_64__)", fallback="avx2", laid="uint8", **_AVX),
+    Isa("avx2_vnni", 0x00010103, 8, 16, 64, "defined(__x86_64__)", fallback="avx2", dot_dtype="uint8", **_AVX),
     Isa("avx512", 0x00010004, 16, 32, 64, "defined(__x86_64__)", fallback="avx2", saturates=True, **_AVX),
-    Isa("avx512_vnni", 0x00010005, 16, 32, 64, "defined(__x86_64__)", fallback="avx512", laid="uint8", **_AVX),
-    Isa("neon", 0x00020001, 4, 32, 16, "defined(__aarch64__)", fallback="c", laid="int8", laid_step=16,
-        sums="by_sixteens", **_ARM64_ISA),
-    Isa("neon_v82", 0x00020002, 4, 32, 16, "defined(__aarch64__)", fallback="neon", laid="int8", sums="by_dot4",
-        float16_isa="neon_v82_half", **_ARM64_ISA),
+    Isa("avx512_vnni", 0x00010005, 16, 32, 64, "defined(__x86_64__)", fallback="avx512", dot_dtype="uint8", **_AVX),
+    Isa("neon", 0x00020001, 4, 32, 16, "defined(__aarch64__)", fallback="c", dot_dtype="int8", dot_step=16,
+        dot_product="smull", **_ARM64_ISA),
+    Isa("neon_v82", 0x00020002, 4, 32, 16, "defined(__aarch64__)", fallback="neon", dot_dtype="int8",
+        dot_product="sdot", float16_isa="neon_v82_half", **_ARM64_ISA),
     Isa("neon_v82_half", 0x00020002, 8, 32, 16, "defined(__aarch64__)", fallback="c", lane_fma=True, header="neon_v82"),
-    Isa("neon_v86", 0x00020003, 4, 32, 16, "defined(__aarch64__)", fallback="neon_v82", laid="int8", laid_step=8,
-        sums="by_mmla", float16_isa="neon_v86_half", **_ARM64_ISA),
+    Isa("neon_v86", 0x00020003, 4, 32, 16, "defined(__aarch64__)", fallback="neon_v82", dot_dtype="int8", dot_step=8,
+        dot_product="smmla", float16_isa="neon_v86_half", **_ARM64_ISA),
     Isa("neon_v86_half", 0x00020003, 8, 32, 16, "defined(__aarch64__)", fallback="neon_v82_half", lane_fma=True,
         header="neon_v86"),
     Isa("neon_armv7", 0x00030001, 4, 16, 16, "defined(__arm__) && __ARM_ARCH >= 7 && __ARM_ARCH_PROFILE == 'A'",
-        fallback="c", closes=True, laid="int8", laid_step=16, sums="by_sixteens_in_c"),
+        fallback="c", requantizing_stores=True, dot_dtype="int8", dot_step=16, dot_product="smull_in_c"),
     Isa("rv64", 0x00040001, 1, 32, 16, _RV64, fallback="c", pairs=Pairs(64, 4, 8)),
     Isa("rvv", 0x00040002, 16, 8, 16, _RV64, fallback="c", **_RVV),
     Isa("rvv256", 0x00040003, 16, 16, 16, _RV64, fallback="rvv", **_RVV),
@@ -168,9 +169,9 @@ ISAS = {isa.name: isa for isa in (
     Isa("cortex_m55_half", 0x00090002, 8, 8, 16, "defined(__ARM_FEATURE_MVE)", fallback="c", helium=True,
         header="cortex_m55"),
     Isa("wasm32", 0x000A0001, 1, 16, 16, "defined(__wasm__)", fallback="c"),
-    Isa("simd128", 0x000A0002, 4, 13, 16, "defined(__wasm_simd128__)", fallback="c", int16_step=2, hoists=True),
+    Isa("simd128", 0x000A0002, 4, 13, 16, "defined(__wasm_simd128__)", fallback="c", int16_step=2, hoists_loads=True),
     Isa("relaxed_simd", 0x000A0003, 4, 13, 16, "defined(__wasm_relaxed_simd__)", fallback="simd128", int16_step=2,
-        hoists=True),
+        hoists_loads=True),
 )}
 
 

@@ -6,8 +6,8 @@
  *   mgc_i                          MGC_LANES int32
  *   mgc_iset1(s)                   all lanes
  *   mgc_iload_<type>(p)            lanes from elements of type i8, u8, i16, u16 or i32, at any address
- *   mgc_iload_<type>_n(p,n)        the first n lanes, 0 <= n <= MGC_LANES; touches exactly n elements, other lanes are
- * 0   mgc_istore_<type>(p,v)         saturates to the type; mgc_istore_<type>_n(p,v,n) stores the first n lanes
+ *   mgc_iload_<type>_n(p,n)        the first n lanes, 0 <= n <= MGC_LANES; touches exactly n elements, other lanes are 0
+ *   mgc_istore_<type>(p,v)         saturates to the type; mgc_istore_<type>_n(p,v,n) stores the first n lanes
  *   mgc_istore4_<type>(p,q,r,s,a,b,c,d)    stores four vectors to four addresses, as i8 or u8
  *   mgc_iadd mgc_isub mgc_imul     wrap
  *   mgc_imin mgc_imax
@@ -15,8 +15,8 @@
  *   mgc_nearest(f)                 the nearest int32, ties to even, saturated; NaN gives 0
  *   mgc_nearest_within(f)          the same for floats within int32
  *   mgc_nearest_product(x,f)       mgc_nearest_within(mgc_real(x) * f), in integers if there is no FPU
- *   mgc_nearest_fused(x,f,a)       mgc_real(x) * f + a, rounded once, minus a, for an integer a around 1.5 * 2^23. With
- * AVX2                                  and AVX-512, for results of less than 2^22
+ *   mgc_nearest_fused(x,f,a)       mgc_real(x) * f + a, rounded once, minus a, for an integer a around 1.5 * 2^23.
+ *                                  With AVX2 and AVX-512, for results of less than 2^22
  *   mgc_nearest_odd(x,c,f,a)       the same for |x| + c, with the sign of x; it must be 0 for x = 0
  *   mgc_rescale_fixed(x,m,s)       x * m * 2^(s - 31) for m >= 0 and s in [-31, 30], rounded as in TFLite:
  *                                  MultiplyByQuantizedMultiplier of tensorflow/lite/kernels/internal/common.h
@@ -24,24 +24,25 @@
  *   mgc_rescale_down(x,m,s)        mgc_rescale_fixed for s in [-31, -1]; mgc_rescale_down_positive(x,m,s) likewise
  *   mgc_rescale_once(x,m,s)        x * m * 2^(s - 31) to the nearest integer, ties up
  *   mgc_shift_down(x,s)            x / 2^s to the nearest integer, ties up, for s >= 1 and |x| < 2^31 - 2^(s - 1)
- *   mgc_dot_<laid>(c,x,w)          c plus, in each lane, the sum of the products that one instruction adds (target.py)
- *   mgc_dot_x_<laid>(p)            loads its first operand: that many elements, repeated in all lanes
- *   mgc_dot_w_<laid>_i8(p)         loads its second operand: that many weights for each lane
- *   mgc_ifours_<type>(p,q,r,s)     packs, for mgc_dot_u8, one byte of each into each lane;
- * mgc_ifours_<type>_n(p,q,r,s,n)   mgc_totals_<laid>(…)           for each of some pixels, minus the sum of its
- * window's elements times the zero point of                                  the weights; mgc_isum(v): the sum of the
- * lanes   mgc_lay_<laid>_<type>(to,p,n,z)    packs n elements of i8, u8 or i16 for the products;
- mgc_fill_<laid>(to,n,v) *
+ *   mgc_dot_<form>(c,x,w)          c plus, in each lane, the sum of the products that one instruction adds (target.py)
+ *   mgc_dot_x_<form>(p)            loads its first operand: that many elements, repeated in all lanes
+ *   mgc_dot_w_<form>_i8(p)         loads its second operand: that many weights for each lane
+ *   mgc_interleave4_<type>(p,q,r,s)    packs, for mgc_dot_u8, one byte of each into each lane;
+ *   mgc_interleave4_<type>_n(p,q,r,s,n)    the first n lanes
+ *   mgc_zero_point_sums_<form>(…)  for each of some pixels, minus the sum of its window's elements times the zero point
+ *                                  of the weights
+ *   mgc_isum(v)                    the sum of the lanes
+ *   mgc_pack_<form>_<type>(to,p,n,z)   packs n elements of i8, u8 or i16 for the products; mgc_fill_<form>(to,n,v)
  *   mgc_dot_twice(c,x,w)           c plus, in each lane, the products of four bytes of x, 0 to 255, with w. Sums of two
  *                                  neighbouring products must fit in int16. AVX2 and AVX-512
- *   mgc_lay_twice_<type>(to,p,n,z) packs n bytes for it, n a multiple of four: each four bytes, and then the same with
- * every                                  second byte inverted; mgc_fill_twice(to,n,v)
+ *   mgc_pack_twice_<type>(to,p,n,z)    packs n bytes for it, n a multiple of four: each four bytes, and then the same
+ *                                  with every second byte inverted; mgc_fill_twice(to,n,v)
  *   mgc_dot_w_i16_i16(p)           loads int16 weights for mgc_dot_i16
  *   mgc_h                          MGC_HALVES int16 without overflow: mgc_hset1(s) mgc_hload_<type>(p) of i8, u8, i16,
  *                                  mgc_hstore(p,v) mgc_hadd mgc_hsub
  *   mgc_iquarter(v)                v / 4 for multiples of four
  *
- * <laid> is the packed form: i16, elements minus their zero point z; with VNNI also u8, bytes of which those of i8 have
+ * <form> is the packed form: i16, elements minus their zero point z; with VNNI also u8, bytes of which those of i8 have
  * the sign bit inverted, so that all are 0 to 255.
  */
 #ifndef MEGCC_INTEGER_H
@@ -518,8 +519,8 @@ MGC_WIDENED(u8, uint8_t)
 static MGC_INLINE mgc_h mgc_hadd(mgc_h a, mgc_h b) { return (mgc_h)(a + b); }
 static MGC_INLINE mgc_h mgc_hsub(mgc_h a, mgc_h b) { return (mgc_h)(a - b); }
 
-#define MGC_LAY(name, type) \
-    static MGC_INLINE void mgc_lay_i16_##name(int16_t *to, const type *from, int32_t n, int32_t zero) \
+#define MGC_PACK(name, type) \
+    static MGC_INLINE void mgc_pack_i16_##name(int16_t *to, const type *from, int32_t n, int32_t zero) \
     { \
         const mgc_h less = mgc_hset1(zero); \
         int32_t i = 0; \
@@ -530,9 +531,9 @@ static MGC_INLINE mgc_h mgc_hsub(mgc_h a, mgc_h b) { return (mgc_h)(a - b); }
             to[i] = (int16_t)(from[i] - zero); \
         } \
     }
-MGC_LAY(i8, int8_t)
-MGC_LAY(u8, uint8_t)
-MGC_LAY(i16, int16_t)
+MGC_PACK(i8, int8_t)
+MGC_PACK(u8, uint8_t)
+MGC_PACK(i16, int16_t)
 
 static MGC_INLINE void mgc_fill_i16(int16_t *to, int32_t n, int32_t value)
 {
@@ -597,7 +598,7 @@ static MGC_INLINE mgc_i mgc_total_i16(mgc_i c, const int16_t *p, int32_t n)
 }
 #endif
 
-#define MGC_TOTALS(function, name, type) \
+#define MGC_ZERO_POINT_SUMS(function, name, type) \
     static MGC_INLINE void function(int32_t *to, const type *x, int32_t count, ptrdiff_t pixel, int32_t lines, \
         ptrdiff_t line, int32_t runs, ptrdiff_t run, int32_t length, int32_t zero) \
     { \
@@ -609,12 +610,12 @@ static MGC_INLINE mgc_i mgc_total_i16(mgc_i c, const int16_t *p, int32_t n)
             to[i] = (int32_t)(0u - (uint32_t)mgc_isum(total) * (uint32_t)zero); \
         } \
     }
-MGC_TOTALS(mgc_totals_i16, i16, int16_t)
+MGC_ZERO_POINT_SUMS(mgc_zero_point_sums_i16, i16, int16_t)
 #if defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON_ARMV7)
-MGC_TOTALS(mgc_totals_i8, i8, int8_t)
+MGC_ZERO_POINT_SUMS(mgc_zero_point_sums_i8, i8, int8_t)
 #endif
 #if defined(MGC_ISA_AVX2) || defined(MGC_ISA_AVX512)
-MGC_TOTALS(mgc_totals_twice, twice, uint16_t)
+MGC_ZERO_POINT_SUMS(mgc_zero_point_sums_twice, twice, uint16_t)
 #endif
 
 /* An instruction of AVX-VNNI; with MGC_AVX512_ENCODING in its AVX-512 encoding, for tests on CPUs with only that. */
@@ -743,7 +744,7 @@ static MGC_INLINE mgc_i mgc_total_u8(mgc_i c, const uint8_t *p, int32_t n)
     }
     return (mgc_i)_mm256_add_epi32(sum, _mm256_inserti128_si256(_mm256_setzero_si256(), _mm_cvtsi32_si128((int32_t)rest), 0));
 }
-MGC_TOTALS(mgc_totals_u8, u8, uint8_t)
+MGC_ZERO_POINT_SUMS(mgc_zero_point_sums_u8, u8, uint8_t)
 static MGC_INLINE mgc_i mgc_dot_w_u8_i8(const int8_t *p) { return (mgc_i)_mm256_loadu_si256((const __m256i *)(const void *)p); }
 static MGC_INLINE mgc_i mgc_dot_u8(mgc_i c, mgc_i x, mgc_i w)
 {
@@ -784,7 +785,7 @@ static MGC_INLINE mgc_i mgc_total_u8(mgc_i c, const uint8_t *p, int32_t n)
     }
     return (mgc_i)(i < n ? _mm512_dpbusd_epi32(sum, _mm512_maskz_loadu_epi8(((__mmask64)1 << (n - i)) - 1u, p + i), ones) : sum);
 }
-MGC_TOTALS(mgc_totals_each, u8, uint8_t)
+MGC_ZERO_POINT_SUMS(mgc_zero_point_sums_each, u8, uint8_t)
 /* Sums a window of runs of up to 16 bytes, in four lanes. */
 static MGC_INLINE __m128i mgc_total_short(const uint8_t *x, int32_t lines, ptrdiff_t line, int32_t runs, ptrdiff_t run, __mmask16 first)
 {
@@ -796,7 +797,7 @@ static MGC_INLINE __m128i mgc_total_short(const uint8_t *x, int32_t lines, ptrdi
     }
     return total;
 }
-static MGC_INLINE void mgc_totals_u8(int32_t *to, const uint8_t *x, int32_t count, ptrdiff_t pixel, int32_t lines, ptrdiff_t line,
+static MGC_INLINE void mgc_zero_point_sums_u8(int32_t *to, const uint8_t *x, int32_t count, ptrdiff_t pixel, int32_t lines, ptrdiff_t line,
     int32_t runs, ptrdiff_t run, int32_t length, int32_t zero)
 {
     int32_t i = 0;
@@ -812,7 +813,7 @@ static MGC_INLINE void mgc_totals_u8(int32_t *to, const uint8_t *x, int32_t coun
             _mm_storeu_si128((__m128i *)(void *)(to + i), _mm_mullo_epi32(totals, factor));
         }
     }
-    mgc_totals_each(to + i, x + i * pixel, count - i, pixel, lines, line, runs, run, length, zero);
+    mgc_zero_point_sums_each(to + i, x + i * pixel, count - i, pixel, lines, line, runs, run, length, zero);
 }
 static MGC_INLINE mgc_i mgc_dot_w_u8_i8(const int8_t *p) { return (mgc_i)_mm512_loadu_si512(p); }
 static MGC_INLINE mgc_i mgc_dot_u8(mgc_i c, mgc_i x, mgc_i w)
@@ -827,12 +828,12 @@ static MGC_INLINE mgc_i mgc_dot_u8(mgc_i c, mgc_i x, mgc_i w)
 }
 #endif
 #if defined(MGC_ISA_AVX512_VNNI) || defined(MGC_ISA_AVX2_VNNI)
-static MGC_INLINE void mgc_lay_u8_u8(uint8_t *to, const uint8_t *from, int32_t n, int32_t zero)
+static MGC_INLINE void mgc_pack_u8_u8(uint8_t *to, const uint8_t *from, int32_t n, int32_t zero)
 {
     (void)zero;
     mgc_flipped(to, from, n, 0);
 }
-static MGC_INLINE void mgc_lay_u8_i8(uint8_t *to, const int8_t *from, int32_t n, int32_t zero)
+static MGC_INLINE void mgc_pack_u8_i8(uint8_t *to, const int8_t *from, int32_t n, int32_t zero)
 {
     (void)zero;
     mgc_flipped(to, (const uint8_t *)from, n, 0x80);
@@ -845,11 +846,11 @@ static MGC_INLINE mgc_i mgc_dot_x_u8(const uint8_t *p)
 }
 /* Packs one byte of each of four rows into each lane, as u8; at least in the first n lanes. */
 #define MGC_FOURS(name, type, flip) \
-    static MGC_INLINE mgc_i mgc_ifours_##name(const type *p, const type *q, const type *r, const type *s) \
+    static MGC_INLINE mgc_i mgc_interleave4_##name(const type *p, const type *q, const type *r, const type *s) \
     { \
         return mgc_imixed(p, q, r, s) ^ mgc_iset1(flip); \
     } \
-    static MGC_INLINE mgc_i mgc_ifours_##name##_n(const type *p, const type *q, const type *r, const type *s, int32_t n) \
+    static MGC_INLINE mgc_i mgc_interleave4_##name##_n(const type *p, const type *q, const type *r, const type *s, int32_t n) \
     { \
         const mgc_u low = (mgc_u)mgc_iset1(255), a = (mgc_u)mgc_iload_##name##_n(p, n) & low; \
         const mgc_u b = (mgc_u)mgc_iload_##name##_n(q, n) & low, c = (mgc_u)mgc_iload_##name##_n(r, n) & low; \

@@ -155,7 +155,8 @@ def _cancelled(expr: Expr, kinds: Sequence[str]) -> Expr:
 LIMITS = {"int8": (-128, 127), "uint8": (0, 255)}
 
 
-#: The right shifts that 8-bit stores can apply to the upper halves of int32 (mgc_iclose4 in simd/neon_integer.h).
+#: The right shifts that 8-bit stores can apply to the upper halves of int32 (mgc_requantize_store4 in
+#: simd/neon_integer.h).
 CLOSED_DOWN = range(3, 7)
 
 

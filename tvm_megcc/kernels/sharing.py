@@ -67,7 +67,7 @@ def _least(tiling: Tiling, depth: int, channels: int, images: Dim, rows: int, pi
             if shared and is_large(images * rows * pixels * depth * channels):
                 cost *= load_imbalance(channels, step, chunks, images * height, width)
             # Among equal costs, short rows share out best; but if weights stay in L1 (`blocking`), long ones do.
-            options.append((round(cost, 3), -width if tiling.hoists else width, -vectors, height, chunks, best))
+            options.append((round(cost, 3), -width if tiling.hoists_loads else width, -vectors, height, chunks, best))
     _, width, vectors, height, chunks, best = min(options)
     width = abs(width)
     return TaskGrid(height, width, tiling if best == -vectors else replace(tiling, vectors=-vectors), chunks)

@@ -66,7 +66,7 @@ class Tiling:
     by_number: inputs are scalars in general registers.
     vectors: of channels in the main tile; 0: chosen for the shape.
     assembler: the loop over input channels is in assembler, which uses every register.
-    hoists: the compiler loads all operands of a step before the first product (`Isa.hoists`).
+    hoists_loads: the compiler loads all operands of a step before the first product (`Isa.hoists_loads`).
     joined: vectors of neighbouring channels, in four registers, that one instruction takes (RISC-V); 0: none.
     """
 
@@ -77,7 +77,7 @@ class Tiling:
     vectors: int = 0
     assembler: bool = False
     by_number: bool = False
-    hoists: bool = False
+    hoists_loads: bool = False
     joined: int = 0
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ class Tiling:
     @staticmethod
     def of(isa: Isa, lane_fma: bool = False, vectors: int = 0, assembler: bool = False) -> Tiling:
         return Tiling(isa.lanes, isa.registers, lane_fma, isa.name not in ("c", "sse2", "wasm32", "simd128"), vectors,
-                      assembler and isa.assembler, isa.helium, isa.hoists, isa.registers // 8 if isa.wide else 0)
+                      assembler and isa.assembler, isa.helium, isa.hoists_loads, isa.registers // 8 if isa.wide else 0)
 
     def widths(self, pixels: int = 0) -> tuple[int, ...]:
         """Returns the vectors that a tile may have: it covers whole blocks or divides one. One pixel wants many."""
@@ -101,7 +101,7 @@ class Tiling:
         """Returns the most pixels of a tile that does not spill; compilers load some inputs early."""
         if self.lane_fma:
             return {1: 12, 2: 10 if self.assembler else 9, 4: 5}.get(vectors, 1)
-        if self.hoists:
+        if self.hoists_loads:
             # Sums and the operands of a step: V8 manages one more than `registers` without spilling.
             return max(1, (self.registers - vectors + 1) // (vectors + 1))
         if self.joined:
@@ -278,7 +278,7 @@ def _even(pixels: int, most: int) -> tuple[tuple[int, int], ...]:
 @lru_cache(maxsize=4096)
 def _pixel_tile(tiling: Tiling, pixels: int, channels: int) -> tuple[int, int]:
     options = [(vectors, most) for most in range(1, 9) for vectors in range(1, 9)
-               if vectors * (most + 1) + (most - 1 if tiling.hoists else 2) <= tiling.registers]
+               if vectors * (most + 1) + (most - 1 if tiling.hoists_loads else 2) <= tiling.registers]
     if tiling.assembler:
         options = [(3, 8), (2, 8), (4, 4)]
     return min(options, key=lambda tile: (tiling.pixel_cost(pixels, channels, *tile), tile))

@@ -9,7 +9,7 @@
  *   mgc_word(p)                    loads four bytes at any address
  *   mgc_both(a,b)                  packs a in the low half and b in the high half
  *   mgc_even_<type>(z,w)           bytes 0 and 2 of a word as int16, plus those of z; mgc_odd_<type>: bytes 1 and 3
- *   mgc_lay3_<type>(to,p,q,r,n,z)  packs 4n elements of three rows of 8-bit elements minus z: for each four, elements 0
+ *   mgc_pack3_<type>(to,p,q,r,n,z)  packs 4n elements of three rows of 8-bit elements minus z: for each four, elements 0
  * and 2 of                                  each row, then elements 1 and 3
  *   mgc_tile_3x2(x,w,n,s)          adds products of three such rows with two columns of weights [n][2][4]. s[0] and
  * s[1] are the                                  columns' initial sums; afterwards s[0] to s[2] are the sums of the
@@ -18,7 +18,7 @@
  * mgc_joined_*   mgc_joined_3x2(x,w,n,s)        mgc_tile_3x2 for three such rows and joined weights, none of which is
  * -128. Initial and final                                  sums are 256 times as large. mgc_joined_1x4_<type>(x,w,n,s):
  * for one row of bytes   mgc_whole(t)                   t / 256 for such a sum, which is a multiple of 256
- *   mgc_total3(x,n,s,m)            s[0] to s[2]: the sums of three rows of mgc_lay3, times m
+ *   mgc_total3(x,n,s,m)            s[0] to s[2]: the sums of three rows of mgc_pack3, times m
  *   mgc_total_<type>(x,n,z)        the sum of n bytes minus z each
  *   mgc_close_fixed(x,m,k,r)       requantizes: x * m * 2^(-31 - r) rounded as mgc_rescale_fixed does, plus a zero
  * point, for                                  |x| < 2^30, r >= 1 and k = 2^(r - 1) + zero * 2^r.
@@ -163,8 +163,8 @@ static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_
 #endif
 
 #if MGC_DSP_ASSEMBLER
-#define MGC_LAY3(name, type, extend) \
-    static MGC_INLINE void mgc_lay3_##name(int16_t *to, const type *p, const type *q, const type *r, int32_t n, int32_t zero) \
+#define MGC_PACK3(name, type, extend) \
+    static MGC_INLINE void mgc_pack3_##name(int16_t *to, const type *p, const type *q, const type *r, int32_t n, int32_t zero) \
     { \
         const uint32_t less = ((uint32_t)-zero & 0xffffu) * 0x10001u; \
         const type *last = p + 4 * n; \
@@ -198,18 +198,18 @@ static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_
                          "stmia %0!, {r8, r9, r10}\n\tcmp %1, %4\n\tbne 1b" \
                          : "+&r"(to), "+&r"(p), "+&r"(q), "+&r"(r) : "r"(last) : "r8", "r9", "r10", "cc", "memory"); \
     }
-#define MGC_LAY_ROWS(name, type, extend, flipped_bits) MGC_EXTEND(name, extend) MGC_LAY3(name, type, extend) MGC_JOIN3(name, type, flipped_bits)
-MGC_LAY_ROWS(i8, int8_t, "sxtab16", MGC_TURNED_I8)
-MGC_LAY_ROWS(u8, uint8_t, "uxtab16", MGC_TURNED_U8)
+#define MGC_PACK_ROWS(name, type, extend, flipped_bits) MGC_EXTEND(name, extend) MGC_PACK3(name, type, extend) MGC_JOIN3(name, type, flipped_bits)
+MGC_PACK_ROWS(i8, int8_t, "sxtab16", MGC_TURNED_I8)
+MGC_PACK_ROWS(u8, uint8_t, "uxtab16", MGC_TURNED_U8)
 #else
-#define MGC_LAY_ROWS(name, type, flipped_bits) \
+#define MGC_PACK_ROWS(name, type, flipped_bits) \
     static MGC_INLINE void mgc_join3_##name(uint32_t *to, const type *p, const type *q, const type *r, int32_t n) \
     { \
         for (int32_t i = 0; i < 4 * n; i += 4, to += 3) { \
             to[0] = mgc_word(p + i) ^ flipped_bits, to[1] = mgc_word(q + i) ^ flipped_bits, to[2] = mgc_word(r + i) ^ flipped_bits; \
         } \
     } \
-    static MGC_INLINE void mgc_lay3_##name(int16_t *to, const type *p, const type *q, const type *r, int32_t n, int32_t zero) \
+    static MGC_INLINE void mgc_pack3_##name(int16_t *to, const type *p, const type *q, const type *r, int32_t n, int32_t zero) \
     { \
         for (int32_t i = 0; i < 4 * n; i += 4, to += 12) { \
             to[0] = (int16_t)(p[i] - zero), to[1] = (int16_t)(p[i + 2] - zero); \
@@ -225,8 +225,8 @@ MGC_LAY_ROWS(u8, uint8_t, "uxtab16", MGC_TURNED_U8)
         return mgc_both(mgc_low(z) + (type)(w & 255u), mgc_high(z) + (type)(w >> 16 & 255u)); \
     } \
     static MGC_INLINE uint32_t mgc_odd_##name(uint32_t z, uint32_t w) { return mgc_even_##name(z, w >> 8); }
-MGC_LAY_ROWS(i8, int8_t, MGC_TURNED_I8)
-MGC_LAY_ROWS(u8, uint8_t, MGC_TURNED_U8)
+MGC_PACK_ROWS(i8, int8_t, MGC_TURNED_I8)
+MGC_PACK_ROWS(u8, uint8_t, MGC_TURNED_U8)
 #endif
 
 /* Linkage of mgc_tile_3x2: static, or weak if kernels share it (-O size). Then the linker keeps one copy; it drops the

@@ -31,19 +31,19 @@ typedef struct mgc_rows {
     int32_t *to, *end;
 } mgc_rows;
 
-typedef struct mgc_nine {
+typedef struct mgc_taps_9_args {
     const int8_t *from[9], *w;
     int32_t *to;
     int32_t blocks;
-} mgc_nine;
+} mgc_taps_9_args;
 
 /* from: addresses, of which byte `at` is read. */
-typedef struct mgc_any {
+typedef struct mgc_taps_args {
     const int8_t *const *from;
     const int8_t *w;
     int32_t *to;
     int32_t blocks, at, pairs;
-} mgc_any;
+} mgc_taps_args;
 
 typedef struct mgc_closing {
     const int32_t *sums, *bias, *multiplier;
@@ -135,7 +135,7 @@ static MGC_INLINE void mgc_add_rows_1(int32_t *sums, const int32_t *end, int32_t
     "vst40.32 {q4, q5, q6, q7}, [" to "]\n\tvst41.32 {q4, q5, q6, q7}, [" to "]\n\tvst42.32 {q4, q5, q6, q7}, [" to "]\n\t" \
     "vst43.32 {q4, q5, q6, q7}, [" to "]!\n\t"
 #define MGC_TWO(x, y) MGC_TAP("[" x "], #16", "[r9], #16") MGC_TAP_MORE("[" y "], #16", "[r9]", "[r9], #16")
-MGC_NAKED(mgc_taps_9, mgc_nine)
+MGC_NAKED(mgc_taps_9, mgc_taps_9_args)
 {
     __asm__ volatile(
         "push {r0, r4, r5, r6, r7, r8, r9, r10, r11, lr}\n\tvpush {d8, d9, d10, d11, d12, d13, d14, d15}\n\t"
@@ -145,7 +145,7 @@ MGC_NAKED(mgc_taps_9, mgc_nine)
         "le lr, 1b\n\tvpop {d8, d9, d10, d11, d12, d13, d14, d15}\n\tpop {r12}\n\t"
         "stm r12, {r0, r1, r2, r3, r4, r5, r6, r7, r8, r9}\n\tpop {r4, r5, r6, r7, r8, r9, r10, r11, pc}" ::: "memory");
 }
-MGC_NAKED(mgc_taps, const mgc_any)
+MGC_NAKED(mgc_taps, const mgc_taps_args)
 {
     __asm__ volatile(
         "push {r4, r5, r6, r7, r8, r9, r10, lr}\n\tvpush {d8, d9, d10, d11, d12, d13, d14, d15}\n\t"
@@ -165,7 +165,7 @@ MGC_NAKED(mgc_taps, const mgc_any)
     "vadd.i32 q4, q4, q2\n\tvadd.i32 q5, q5, q3\n\t"
 #define MGC_WIDE_STORE(to) "vst20.32 {q4, q5}, [" to "]\n\tvst21.32 {q4, q5}, [" to "]!\n\t"
 #define MGC_TAPS_WIDE(name, load) \
-    MGC_NAKED(mgc_taps_9_##name, mgc_nine) \
+    MGC_NAKED(mgc_taps_9_##name, mgc_taps_9_args) \
     { \
         __asm__ volatile( \
             "push {r0, r4, r5, r6, r7, r8, r9, r10, r11, lr}\n\tvpush {d8, d9, d10, d11}\n\t" \
@@ -177,7 +177,7 @@ MGC_NAKED(mgc_taps, const mgc_any)
             "le lr, 1b\n\tvpop {d8, d9, d10, d11}\n\tpop {r12}\n\t" \
             "stm r12, {r0, r1, r2, r3, r4, r5, r6, r7, r8, r9}\n\tpop {r4, r5, r6, r7, r8, r9, r10, r11, pc}" ::: "memory"); \
     } \
-    MGC_NAKED(mgc_taps_##name, const mgc_any) \
+    MGC_NAKED(mgc_taps_##name, const mgc_taps_args) \
     { \
         __asm__ volatile( \
             "push {r4, r5, r6, r7, r8, r9, r10, lr}\n\tvpush {d8, d9, d10, d11}\n\t" \
@@ -349,7 +349,7 @@ static MGC_INLINE void mgc_add_rows_1(int32_t *sums, const int32_t *end, int32_t
 {
     mgc_add_rows_2(sums, end, a, a);
 }
-static MGC_INLINE void mgc_taps_9(mgc_nine *p)
+static MGC_INLINE void mgc_taps_9(mgc_taps_9_args *p)
 {
     for (int32_t i = 0; i < 16 * p->blocks; i++) {
         p->to[i] = 0;
@@ -362,7 +362,7 @@ static MGC_INLINE void mgc_taps_9(mgc_nine *p)
     }
     p->w += 144 * p->blocks;
 }
-static MGC_INLINE void mgc_taps(const mgc_any *p)
+static MGC_INLINE void mgc_taps(const mgc_taps_args *p)
 {
     for (int32_t i = 0; i < 16 * p->blocks; i++) {
         p->to[i] = 0;
@@ -378,7 +378,7 @@ static MGC_INLINE void mgc_taps(const mgc_any *p)
         memcpy(&weight, w, sizeof weight); \
         return (type)*p * weight; \
     } \
-    static MGC_INLINE void mgc_taps_9_##name(mgc_nine *p) \
+    static MGC_INLINE void mgc_taps_9_##name(mgc_taps_9_args *p) \
     { \
         for (int32_t i = 0; i < 8 * p->blocks; i++) { \
             p->to[i] = 0; \
@@ -391,7 +391,7 @@ static MGC_INLINE void mgc_taps(const mgc_any *p)
         } \
         p->w += 144 * p->blocks; \
     } \
-    static MGC_INLINE void mgc_taps_##name(const mgc_any *p) \
+    static MGC_INLINE void mgc_taps_##name(const mgc_taps_args *p) \
     { \
         for (int32_t i = 0; i < 8 * p->blocks; i++) { \
             p->to[i] = 0; \

@@ -278,13 +278,13 @@ static MGC_INLINE uint8x16_t mgc_narrow4_u8(mgc_i a, mgc_i b, mgc_i c, mgc_i d, 
     return mgc_saturated2_u8(mgc_shifted(a, b, down, zero), mgc_shifted(c, d, down, zero), down);
 }
 #define MGC_CLOSE(name, type, vector, kind, least, most) \
-    static MGC_INLINE void mgc_iclose2_##name(type *p, mgc_i a, mgc_i b, int32_t down, int32_t zero, int32_t low, int32_t high) \
+    static MGC_INLINE void mgc_requantize_store2_##name(type *p, mgc_i a, mgc_i b, int32_t down, int32_t zero, int32_t low, int32_t high) \
     { \
         vector##8_t v = mgc_narrow_##name(a, b, down, zero); \
         v = low > (least) ? vmax_##kind(v, vdup_n_##kind((type)low)) : v; \
         vst1_##kind(p, high < (most) ? vmin_##kind(v, vdup_n_##kind((type)high)) : v); \
     } \
-    static MGC_INLINE void mgc_iclose4_##name(type *p, mgc_i a, mgc_i b, mgc_i c, mgc_i d, int32_t down, int32_t zero, int32_t low, \
+    static MGC_INLINE void mgc_requantize_store4_##name(type *p, mgc_i a, mgc_i b, mgc_i c, mgc_i d, int32_t down, int32_t zero, int32_t low, \
         int32_t high) \
     { \
         vector##16_t v = mgc_narrow4_##name(a, b, c, d, down, zero); \
@@ -310,12 +310,12 @@ static MGC_INLINE void mgc_flipped(int8_t *to, const uint8_t *from, int32_t n, u
     for (; i < n; i++)
         to[i] = (int8_t)(from[i] ^ flip);
 }
-static MGC_INLINE void mgc_lay_i8_i8(int8_t *to, const int8_t *from, int32_t n, int32_t zero)
+static MGC_INLINE void mgc_pack_i8_i8(int8_t *to, const int8_t *from, int32_t n, int32_t zero)
 {
     (void)zero;
     mgc_flipped(to, (const uint8_t *)from, n, 0);
 }
-static MGC_INLINE void mgc_lay_i8_u8(int8_t *to, const uint8_t *from, int32_t n, int32_t zero)
+static MGC_INLINE void mgc_pack_i8_u8(int8_t *to, const uint8_t *from, int32_t n, int32_t zero)
 {
     (void)zero;
     mgc_flipped(to, from, n, 0x80);

@@ -7,14 +7,14 @@
  * - h * 2^16 that of the first. The assembler has an equivalent in C, so that the same kernels can be tested on any
  machine. *
  *   mgc_pair                       a word
- *   mgc_lay4_<type>(to,p,q,r,s,n)  packs n elements of four rows of 8-bit elements, n even, uint8 minus 128: for each
+ *   mgc_pack4_<type>(to,p,q,r,s,n)  packs n elements of four rows of 8-bit elements, n even, uint8 minus 128: for each
  * two                                  elements the words of the first two rows, then those of the others
  *   mgc_tile_4(x,w,n,s,c,b)        sums of four such rows with c columns of weights
  * [c/MGC_COLUMNS][n/4][MGC_COLUMNS][4], n a                                  multiple of 4, plus b[column]: s[4 *
  * column + row], for whole MGC_COLUMNS   mgc_line_<type>(x,w,n,s)       sums of one row of bytes with MGC_LINE columns,
  * [n/4][MGC_LINE][4] (Cortex-M0+: [MGC_LINE][n];                                  RV32: [n/2][MGC_LINE][2], weights
  * with the highest bit inverted, uint8 x minus 128)   mgc_total4(x,n,s,m)            s[0] to s[3]: the sums of n
- * elements of four rows of mgc_lay4, times m   mgc_total_<type>(x,n,z)        the sum of n bytes minus z each
+ * elements of four rows of mgc_pack4, times m   mgc_total_<type>(x,n,z)        the sum of n bytes minus z each
  *   mgc_close_<kind> mgc_within_<type>   as in dsp_integer.h
  */
 #ifndef MEGCC_PAIRS_INTEGER_H
@@ -128,8 +128,8 @@ static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_
 #define MGC_UNUSED
 #define MGC_APART static void
 #endif
-#define MGC_LAY4(name, type, less) \
-    MGC_APART mgc_lay4_##name(mgc_pair *to, const type *p, const type *q, const type *r, const type *s, int32_t n) \
+#define MGC_PACK4(name, type, less) \
+    MGC_APART mgc_pack4_##name(mgc_pair *to, const type *p, const type *q, const type *r, const type *s, int32_t n) \
     { \
         for (const type *last = p + n; p != last; p += 2, q += 2, r += 2, s += 2, to += 4) { \
             to[0] = (mgc_pair)(p[0] - less) + ((mgc_pair)(q[0] - less) << MGC_PAIR_BITS); \
@@ -138,8 +138,8 @@ static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_
             to[3] = (mgc_pair)(r[1] - less) + ((mgc_pair)(s[1] - less) << MGC_PAIR_BITS); \
         } \
     }
-MGC_LAY4(i8, int8_t, 0)
-MGC_LAY4(u8, uint8_t, 128)
+MGC_PACK4(i8, int8_t, 0)
+MGC_PACK4(u8, uint8_t, 128)
 
 /* t: total of words. h: total of their high halves. A bias, half of the range, keeps the halves positive. */
 static MGC_INLINE void mgc_total2(const mgc_pair *x, int32_t n, int32_t *s, int32_t m)
@@ -345,11 +345,11 @@ MGC_NAKED mgc_tile_4(const mgc_pair *x MGC_UNUSED, const int8_t *w MGC_UNUSED, i
 }
 #else
 #define MGC_KEEPS(c, k) MGC_KEEP(c, 0) MGC_KEEP(c, 1)
-MGC_APART mgc_tile_4(const mgc_pair *laid, const int8_t *w, int32_t n, int32_t *s, int32_t columns, const int32_t *b)
+MGC_APART mgc_tile_4(const mgc_pair *packed_x, const int8_t *w, int32_t n, int32_t *s, int32_t columns, const int32_t *b)
 {
     for (; columns > 0; columns -= MGC_COLUMNS, s += 4 * MGC_COLUMNS, b += MGC_COLUMNS) {
         MGC_EACH_COLUMN(MGC_SUMS, 0)
-        for (const mgc_pair *x = laid, *last = laid + 2 * n; x != last; x += 8, w += 4 * MGC_COLUMNS) {
+        for (const mgc_pair *x = packed_x, *last = packed_x + 2 * n; x != last; x += 8, w += 4 * MGC_COLUMNS) {
             MGC_STEP(0)
             MGC_STEP(2)
         }

@@ -418,7 +418,7 @@ static MGC_INLINE mgc_i mgc_rescale_down_positive(mgc_i x, mgc_i multiplier, mgc
 
 /* 8-bit products whose sums of two saturate; packed weights decide which of two bytes of x is inverted. */
 #if defined(MGC_ISA_AVX512) || defined(MGC_ISA_AVX2)
-static MGC_INLINE void mgc_lay_twice(uint16_t *to, const void *from, int32_t n, int32_t flip)
+static MGC_INLINE void mgc_pack_twice(uint16_t *to, const void *from, int32_t n, int32_t flip)
 {
     const uint8_t *bytes = (const uint8_t *)from;
     const __m128i every = _mm_set1_epi8((char)flip), second = _mm_set1_epi16(-256);
@@ -436,14 +436,14 @@ static MGC_INLINE void mgc_lay_twice(uint16_t *to, const void *from, int32_t n, 
         _mm_storel_epi64((__m128i *)(void *)(to + i), _mm_unpacklo_epi32(v, _mm_xor_si128(v, second)));
     }
 }
-static MGC_INLINE void mgc_lay_twice_u8(uint16_t *to, const uint8_t *from, int32_t n, int32_t zero)
+static MGC_INLINE void mgc_pack_twice_u8(uint16_t *to, const uint8_t *from, int32_t n, int32_t zero)
 {
-    mgc_lay_twice(to, from, n, 0);
+    mgc_pack_twice(to, from, n, 0);
     (void)zero;
 }
-static MGC_INLINE void mgc_lay_twice_i8(uint16_t *to, const int8_t *from, int32_t n, int32_t zero)
+static MGC_INLINE void mgc_pack_twice_i8(uint16_t *to, const int8_t *from, int32_t n, int32_t zero)
 {
-    mgc_lay_twice(to, from, n, 128);
+    mgc_pack_twice(to, from, n, 128);
     (void)zero;
 }
 static MGC_INLINE void mgc_fill_twice(uint16_t *to, int32_t n, int32_t value)

@@ -17,7 +17,7 @@ from tvm_megcc.kernels.integer.pmaddubsw import (
 LANES = 8
 
 
-def laid_twice(x: np.ndarray) -> np.ndarray:
+def packed_twice(x: np.ndarray) -> np.ndarray:
     """[…, 4n] of uint8 → [… , 4n, 2]: each four bytes as they are, behind them with every second one turned over."""
     fours = x.reshape(*x.shape[:-1], -1, 4)
     turned = np.where(np.arange(4) % 2, 255 - fours, fours)
@@ -28,13 +28,13 @@ def multiplied(x: np.ndarray, weights: np.ndarray, groups: int, runs: int) -> np
     """[pixels][groups][runs][length] by packed weights → [pixels][O, rounded up in each group], as a kernel does it."""
     how = True, 0, groups, runs, LANES
     packed, moves, lists = pack_weights(weights, *how), pack_moves(weights, *how), pack_lists(weights, *how)
-    sums, laid = np.zeros((len(x), len(lists) * LANES), np.int64), laid_twice(x)
+    sums, expanded = np.zeros((len(x), len(lists) * LANES), np.int64), packed_twice(x)
     end = 0
     for vector, (first, *counts) in enumerate(lists):
         entry = first
         assert first == end
         for run, count in enumerate(counts):
-            there = laid[:, vector // (len(lists) // groups), run].reshape(len(x), -1).astype(np.int64)
+            there = expanded[:, vector // (len(lists) // groups), run].reshape(len(x), -1).astype(np.int64)
             place = 0
             for _ in range(count):
                 place += int(moves[entry])

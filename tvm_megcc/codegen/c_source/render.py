@@ -157,8 +157,9 @@ class Epilogue:
                                          {name: f"{vectors}.v[{i}]" for name, vectors in loaded.items()})
                            for i in range(count)]
                 _, down, zero, low, high = self.closed or (None, 0, 0, *lanes.LIMITS[self.result])
-                statements.append(f"mgc_iclose{count}_{DTYPES[self.result].short}({pointer} + {indices[first]}, "
-                                  f"{', '.join(results)}, {down}, {zero}, {low}, {high})")
+                store = f"mgc_requantize_store{count}_{DTYPES[self.result].short}"
+                statements.append(f"{store}({pointer} + {indices[first]}, {', '.join(results)}, {down}, {zero}, {low}, "
+                                  f"{high})")
             first += count
         return statements
 

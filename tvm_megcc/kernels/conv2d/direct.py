@@ -85,7 +85,8 @@ class DirectConv(Tiled):
         pixels = max(p for group in tiling.plan(row, s.oc, vectors, block) for p, _ in group.tiles)
 
         kept, first = None, False
-        stays = tiling.assembler or (tiling.hoists and s.is_pointwise and x_layout != "plain" and not site.compact)
+        stays = tiling.assembler or (
+            tiling.hoists_loads and s.is_pointwise and x_layout != "plain" and not site.compact)
         if stays and row is not None and pixels < row:
             kept = CacheBlock.of(s.ic, vectors * lanes, row, site.target)
         if kept and s.is_static and chunks > 1:

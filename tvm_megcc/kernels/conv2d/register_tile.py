@@ -46,7 +46,7 @@ class Reduction:
         #: Whether sums are float16, which lose precision: from time to time they are added to float32 in `totals`.
         self.folds = isa.is_half and (ic is None or self.depth > MOST_FLOAT16)
         self.multiply = Multiply(scope.float * (isa.helium or isa.wide))
-        self.loop = "MGC_STEP_BY_STEP for" if tiling.hoists else "for"
+        self.loop = "MGC_STEP_BY_STEP for" if tiling.hoists_loads else "for"
 
     def tile(self, P: int, V: int, width: int | None) -> Tile:
         return Tile(self.tiling, P, V, width)
@@ -110,7 +110,7 @@ class Reduction:
                       *(f"a{p}_{v} = mgc_fma_lane(a{p}_{v}, w{k}_{v}, x{p}, {k});" for p, v in tile.each))
             c(f"w += {tile.rows(L)};")
             return
-        single = size > 8 or not tile.width or self.scope.compact or self.tiling.hoists
+        single = size > 8 or not tile.width or self.scope.compact or self.tiling.hoists_loads
         unroll = 1 if single else 2 if size > 4 else 4
         with c.block(f"{self.loop} (int32_t k = 0; k < {L}; k += {unroll}, w += {tile.rows(unroll)})"):
             for k in range(unroll):
@@ -127,9 +127,9 @@ class Reduction:
 
     def prefetch(self, c: Printer, tile: Tile, k: int) -> None:
         """Prints prefetches of weights, because the CPU does not predict short streams: those of the next tile's
-        channels if they are few (`isa.ahead`), else those 128 rows later. A single pixel does not prefetch, because its
-        loads of weights are its bottleneck."""
-        ahead, depth, L = self.isa.ahead, self.depth, self.isa.lanes
+        channels if they are few (`isa.prefetch_bytes`), else those 128 rows later. A single pixel does not prefetch,
+        because its loads of weights are its bottleneck."""
+        ahead, depth, L = self.isa.prefetch_bytes, self.depth, self.isa.lanes
         if ahead and isinstance(depth, int) and tile.pixels > 1 and tile.width == 16 \
                 and not (self.weights_near or self.scope.compact):
             is_next, channels = depth >= 16 and 4 * depth * tile.vectors * L <= ahead, tile.vectors * L

@@ -199,7 +199,7 @@ class LaneKernel(Broadcast):
 
     @staticmethod
     def _closed(site: Site) -> dict:
-        found = lanes.closed(site.attrs.expr, _kinds(site), site.y.dtype) if site.isa.closes else None
+        found = lanes.closed(site.attrs.expr, _kinds(site), site.y.dtype) if site.isa.requantizing_stores else None
         if found is None:
             return {"opened": "", "down": 0, "zero": 0, "low": 0, "high": 0}
         names = [f"a{n}" for n in range(len(site.inputs))]

@@ -40,10 +40,10 @@ class DotParameters(ByteParameters):
     """Parameters of `dot.c.j2`.
 
     x_zero: subtracted from x when it is packed.
-    laid: C type of an element of packed x.
+    packed_type: C type of an element of packed x.
     step: elements of packed x in one dot product.
     fill: the value of padding in packed x.
-    laid_short, x_short, weight_short: suffixes of types in mgc functions, such as "i8".
+    packed_short, x_short, weight_short: suffixes of types in mgc functions, such as "i8".
     result: C type of an element of y.
     vectors: vectors of output channels in a tile.
     rest: vectors of output channels after the last whole tile, 0 if there are none.
@@ -57,10 +57,10 @@ class DotParameters(ByteParameters):
     listed: weights are lists of entries (`pmaddubsw.py`).
     """
 
-    laid: str
+    packed_type: str
     step: int
     fill: int
-    laid_short: str
+    packed_short: str
     x_short: str
     weight_short: str
     result: str
@@ -81,7 +81,7 @@ class DotParameters(ByteParameters):
 
 
 @dataclass(frozen=True)
-class Laid:
+class PackedForm:
     """The packed form of x: its element type, the elements of one dot product, the number that is subtracted, the zero
     point of the difference, and the type's suffix in mgc functions if it differs from the type's own."""
 
@@ -92,20 +92,20 @@ class Laid:
     name: str = ""
 
     @staticmethod
-    def of(isa: Isa, dtype: str, zero: int) -> Laid:
+    def of(isa: Isa, dtype: str, zero: int) -> PackedForm:
         """Returns the packed form of an operand. If the ISA has 8-bit dot products, x keeps its zero point: what that
         adds to the sums is known, and is subtracted in the bias. Otherwise operands are packed as int16 minus the zero
         point."""
-        if not isa.laid or dtype not in BYTES:
-            return Laid("int16", isa.int16_step, zero, 0)
+        if not isa.dot_dtype or dtype not in BYTES:
+            return PackedForm("int16", isa.int16_step, zero, 0)
         # Inverting the highest bit converts int8 and uint8 into each other.
-        return Laid(isa.laid, isa.laid_step, 0, zero + np.iinfo(isa.laid).min - np.iinfo(dtype).min)
+        return PackedForm(isa.dot_dtype, isa.dot_step, 0, zero + np.iinfo(isa.dot_dtype).min - np.iinfo(dtype).min)
 
 
 #: The most bytes of weights that stay in L1.
 NEAR = 8 << 10
 #: Instructions per product on Arm without dot-product instructions.
-_INSTRUCTIONS = {"by_sixteens": 0.23, "by_sixteens_in_c": 0.45}
+_INSTRUCTIONS = {"smull": 0.23, "smull_in_c": 0.45}
 
 
 def zero_name(zero: int) -> str:
@@ -196,13 +196,13 @@ def with_sums(site: Site, operands: tuple[Operand, ...], how: tuple, zero: int, 
     return (*operands, Operand("b", 1, size, ("dot_sums", *how), "int32"))
 
 
-def _prefetched(site: Site, laid: Laid, tile: Tile, depth: int, s: Geometry) -> str:
+def _prefetched(site: Site, form: PackedForm, tile: Tile, depth: int, s: Geometry) -> str:
     """Returns what tiles prefetch: "" if L1 holds the weights, or if 8-bit dot products leave no time. The hardware
     prefetcher stops at pages and at the end of a short stream. A single pixel waits for its loads anyway."""
-    if not site.isa.ahead or site.compact or laid.dtype == site.isa.laid or s.g * s.oc * depth < NEAR:
+    if not site.isa.prefetch_bytes or site.compact or form.dtype == site.isa.dot_dtype or s.g * s.oc * depth < NEAR:
         return ""
-    is_short = depth * tile.vectors * site.isa.lanes <= site.isa.ahead
-    return "tile" if is_short and tile.heights != (1,) and laid.dtype == "int16" else "page"
+    is_short = depth * tile.vectors * site.isa.lanes <= site.isa.prefetch_bytes
+    return "tile" if is_short and tile.heights != (1,) and form.dtype == "int16" else "page"
 
 
 def runs_of(s: Geometry) -> tuple[int, int]:
@@ -221,46 +221,46 @@ class DotProducts(Kernel):
     #: Whether weights are lists of entries.
     is_pmaddubsw: ClassVar[bool] = False
 
-    def laid(self, site: Site, zero: int) -> Laid:
+    def form(self, site: Site, zero: int) -> PackedForm:
         """Returns the packed form of x, whose zero point is `zero`."""
-        return Laid.of(site.isa, site.x.dtype, zero)
+        return PackedForm.of(site.isa, site.x.dtype, zero)
 
-    def operands(self, site: Site, s: Geometry, x: Operand, how: tuple, laid: Laid,
+    def operands(self, site: Site, s: Geometry, x: Operand, how: tuple, form: PackedForm,
                  vectors: int) -> tuple[tuple[Operand, ...], dict]:
         """Returns (the operands x, weights and bias, their own extents). how: arguments of `pack_sums`. vectors:
         vectors of channels in a tile."""
         G, IC, OC = extent_symbols("G", "IC", "OC")
         runs, length = runs_of(s)
-        depth = runs * round_up(IC * (length // s.ic), laid.step)
+        depth = runs * round_up(IC * (length // s.ic), form.step)
         packed = Operand("w", 1, G * round_up(OC, site.isa.lanes) * depth,
-                         ("dot", *how, s.g, runs, site.isa.lanes, vectors, laid.step), "int8")
-        return with_sums(site, (x, packed, *present(site, Operand("b", 2, G * OC))), how, laid.zero, G * OC), {}
+                         ("dot", *how, s.g, runs, site.isa.lanes, vectors, form.step), "int8")
+        return with_sums(site, (x, packed, *present(site, Operand("b", 2, G * OC))), how, form.zero, G * OC), {}
 
     def call(self, site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
         """Returns the call. zeros: zero points of x and of the weights. outputs_first: a weight matrix is [O, I]."""
         isa, target, (x_zero, w_zero) = site.isa, site.target, zeros
         skewed = skew(site.inputs[1].dtype, w_zero) != 0
-        laid = self.laid(site, x_zero)
+        form = self.form(site, x_zero)
         runs, length = runs_of(s)
-        depth = runs * round_up(length, laid.step)
-        flat, item = s.is_pointwise, DTYPES[laid.dtype].bytes
-        copied = not flat or laid.dtype != site.x.dtype or bool(laid.less) or s.ic % laid.step > 0
+        depth = runs * round_up(length, form.step)
+        flat, item = s.is_pointwise, DTYPES[form.dtype].bytes
+        copied = not flat or form.dtype != site.x.dtype or bool(form.less) or s.ic % form.step > 0
         pixels: Dim = s.n * s.oh * s.ow if flat else s.ow
-        sums = isa.sums if laid.dtype == isa.laid else ""
+        sums = isa.dot_product if form.dtype == isa.dot_dtype else ""
         made_of = "pmaddubsw" if self.is_pmaddubsw else sums
-        tile = Tile.of(site, made_of, depth // laid.step, s.oc, pixels)
+        tile = Tile.of(site, made_of, depth // form.step, s.oc, pixels)
         channels = block(target, tile, depth, s.oc)
         rows = tile.pixels(target, item * s.ic, channels < s.oc, pixels) if flat else 1
         if rows == 0:
-            tile = Tile.of(site, made_of, depth // laid.step, s.oc, pixels, even=False)
+            tile = Tile.of(site, made_of, depth // form.step, s.oc, pixels, even=False)
             channels = block(target, tile, depth, s.oc)
             rows = tile.pixels(target, item * s.ic, channels < s.oc, pixels)
         N, G, IC, IH, IW, OC, OH, OW, ROWS, CHANNELS = extent_symbols("N", "G", "IC", "IH", "IW", "OC", "OH", "OW",
                                                                       "ROWS", "CHANNELS")
-        laid_out: Dim
+        packed_rows: Dim
         if flat:
             extents = {"N": pixels, "G": s.g, "IC": s.ic, "OC": s.oc, "ROWS": rows}
-            x_size, y_size, strips, laid_out = N * G * IC, N * G * OC, ceildiv(N, ROWS), ROWS * IC
+            x_size, y_size, strips, packed_rows = N * G * IC, N * G * OC, ceildiv(N, ROWS), ROWS * IC
         else:
             # Pixels between windows of one row or column are not copied.
             down, across = (stride if extent > 1 else 1 for stride, extent in
@@ -271,39 +271,39 @@ class DotProducts(Kernel):
             extents = s.extents(s.oh, s.ow) | {
                 "ROWS": tile.rows(target, row, down, high, likely(s.oh), channels < s.oc)}
             x_size, y_size, strips = N * IH * IW * G * IC, N * OH * OW * G * OC, N * ceildiv(OH, ROWS)
-            laid_out = ((ROWS - 1) * down + high) * ((OW - 1) * across + wide) * IC
+            packed_rows = ((ROWS - 1) * down + high) * ((OW - 1) * across + wide) * IC
         extents["CHANNELS"] = channels
-        operands, more = self.operands(site, s, Operand("x", 0, x_size), (outputs_first, w_zero), laid, tile.vectors)
+        operands, more = self.operands(site, s, Operand("x", 0, x_size), (outputs_first, w_zero), form, tile.vectors)
         extents |= more
         bias = any(operand.name == "b" for operand in operands)
         if skewed:
             operands += (Operand("zero", 1, 1, ("dot_skew", w_zero), "int32"),)
-        fill = 0 if flat else laid.zero
-        narrow = sums.startswith("by_sixteens") and is_narrow(site, w_zero)
-        parameters = DotParameters(*s.window, bias, site.x.c_type, "int8_t", laid.less,
-                                   DTYPES[laid.dtype].c_type, laid.step, fill, laid.name or DTYPES[laid.dtype].short,
+        fill = 0 if flat else form.zero
+        narrow = sums.startswith("smull") and is_narrow(site, w_zero)
+        parameters = DotParameters(*s.window, bias, site.x.c_type, "int8_t", form.less,
+                                   DTYPES[form.dtype].c_type, form.step, fill, form.name or DTYPES[form.dtype].short,
                                    DTYPES[site.x.dtype].short, "i8", site.y.c_type, tile.vectors, tile.rest,
                                    tile.heights, tile.even, flat, copied, sums, narrow, skewed,
-                                   _prefetched(site, laid, tile, depth, s), self.is_pmaddubsw)
+                                   _prefetched(site, form, tile, depth, s), self.is_pmaddubsw)
         kind = "" if not flat else "_flat" if copied else "_there"
         totals = 4 * (ROWS if flat else ROWS * OW) if skewed else 0
         return Lowered("integer/dot", parameters, extents, operands, (Operand("y", 0, y_size),),
-                       strips * G * ceildiv(OC, CHANNELS), operation + "_bias" * bias + zero_name(laid.less or fill),
+                       strips * G * ceildiv(OC, CHANNELS), operation + "_bias" * bias + zero_name(form.less or fill),
                        f"{self.name}{kind}{'_skewed' * skewed}{'_narrow' * narrow}_{tile.name}",
-                       scratch=totals + (item * laid_out + 16 if copied else 0), channels=G * OC)
+                       scratch=totals + (item * packed_rows + 16 if copied else 0), channels=G * OC)
 
     def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool = True) -> float:
         """Estimates the cycles of all images, if all extents are known."""
-        laid = Laid.of(site.isa, site.x.dtype, 0)
+        form = PackedForm.of(site.isa, site.x.dtype, 0)
         runs, length = runs_of(s)
-        outputs, depth = product((s.n, s.g, s.oh, s.ow)), runs * round_up(length, laid.step)
+        outputs, depth = product((s.n, s.g, s.oh, s.ow)), runs * round_up(length, form.step)
         if site.isa.dsp or site.isa.pairs:
             return 300 + outputs * s.oc * (4.0 * depth + 25)  # loads, products and sums one by one in C
         if site.isa.helium:
             return 300 + outputs * s.oc * (1.5 * depth + 10)
-        if site.isa.sums in _INSTRUCTIONS and laid.dtype == site.isa.laid:
-            return 300 + outputs * depth * s.oc * _INSTRUCTIONS[site.isa.sums]
-        return 300 + outputs * depth * (ceildiv(s.oc, site.isa.lanes) * 1.2 / laid.step + 0.1)
+        if site.isa.dot_product in _INSTRUCTIONS and form.dtype == site.isa.dot_dtype:
+            return 300 + outputs * depth * s.oc * _INSTRUCTIONS[site.isa.dot_product]
+        return 300 + outputs * depth * (ceildiv(s.oc, site.isa.lanes) * 1.2 / form.step + 0.1)
 
 
 class DotConv(DotProducts):

@@ -55,7 +55,7 @@ class DotMicrokernel:
 
     def head(self, P: int, V: int) -> str:
         p = self.p
-        x = joined([f"const {p.laid} *x", "ptrdiff_t from_pixel", "ptrdiff_t from_line",
+        x = joined([f"const {p.packed_type} *x", "ptrdiff_t from_pixel", "ptrdiff_t from_line",
                     self.runs > 1 and "ptrdiff_t from_tap"])
         w = joined([f"const {p.weight} *w", self.steps[0], p.bias and "const int32_t *b", f"{p.result} *y",
                     "ptrdiff_t at", "ptrdiff_t to_pixel"])
@@ -101,7 +101,7 @@ class DotMicrokernel:
         """Prints the loop nest: rows of the window, pieces of a row, steps of a piece."""
         kh, run = self.p.kh, self.p
         with c.loop("kh", kh), c.loop("kw", self.runs):
-            c(f"const {run.laid} *from = x{' + kh * from_line' if kh > 1 else ''}"
+            c(f"const {run.packed_type} *from = x{' + kh * from_line' if kh > 1 else ''}"
               f"{' + kw * from_tap' if self.runs > 1 else ''};")
             self.before_steps(c, P)
             with c.block("for (int32_t k = 0; k < steps; k++)"):
@@ -115,12 +115,12 @@ class DotMicrokernel:
 
     def multiply(self, c: Printer, P: int, V: int, pixel: str = "from") -> None:
         """Prints one step of each of the P x V sums."""
-        laid, width = self.p.laid_short, self.lanes * self.p.step
+        form, width = self.p.packed_short, self.lanes * self.p.step
         for v in range(V):
-            c(f"const mgc_i w{v} = mgc_dot_w_{laid}_{self.p.weight_short}({offset('w', v * width)});")
+            c(f"const mgc_i w{v} = mgc_dot_w_{form}_{self.p.weight_short}({offset('w', v * width)});")
         for p in range(P):
-            c(f"const mgc_i x{p} = mgc_dot_x_{laid}({pixel}{f' + {p} * from_pixel' if p else ''});")
-            c(*(f"a{p}_{v} = mgc_dot_{laid}(a{p}_{v}, x{p}, w{v});" for v in range(V)))
+            c(f"const mgc_i x{p} = mgc_dot_x_{form}({pixel}{f' + {p} * from_pixel' if p else ''});")
+            c(*(f"a{p}_{v} = mgc_dot_{form}(a{p}_{v}, x{p}, w{v});" for v in range(V)))
 
     def prefetch(self, c: Printer, V: int) -> None:
         """Prints prefetches of weights, one for each cache line of 64 bytes."""
@@ -165,7 +165,7 @@ class DotMicrokernel:
     def row_of_tiles(self, c: Printer, V: int) -> None:
         params, tall = self.p, self.p.heights[0]
         line = "" if params.flat else f" + (ptrdiff_t)line * {self.down} * row"
-        c(f"const {params.laid} *from = laid_out{line};")
+        c(f"const {params.packed_type} *from = packed_rows{line};")
         c(f"ptrdiff_t to = at{'' if params.flat else ' + (ptrdiff_t)line * OW * G * OC'} + channel;")
         is_counted = not params.even or params.skewed
         if is_counted:
@@ -211,7 +211,7 @@ class PairsMicrokernel(DotMicrokernel):
 
     def multiply(self, c: Printer, P: int, V: int, pixel: str = "at_place") -> None:
         c("place += *moves++;", "place = place < most ? place : most;",
-          f"const {self.p.laid} *at_place = from + place;")
+          f"const {self.p.packed_type} *at_place = from + place;")
         super().multiply(c, P, V, pixel)
 
     def advance(self, c: Printer) -> None:

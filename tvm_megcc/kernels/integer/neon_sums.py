@@ -280,5 +280,5 @@ class SmullInC(Smull):
 
 
 #: The class for each value of `Isa.sums`.
-ACCUMULATE = {"by_dot4": Sdot, "by_mmla": Smmla, "by_sixteens": Smull,
-              "by_sixteens_in_c": SmullInC}
+ACCUMULATE = {"sdot": Sdot, "smmla": Smmla, "smull": Smull,
+              "smull_in_c": SmullInC}

@@ -27,7 +27,7 @@ from ..base import Operand, extent_symbols
 from ..conv2d.geometry import Geometry
 from ..packing import packer
 from ..site import Site
-from .dot import DotConv, DotMatMul, DotProducts, Laid, as_outputs, less, pack_sums, runs_of
+from .dot import DotConv, DotMatMul, DotProducts, PackedForm, as_outputs, less, pack_sums, runs_of
 
 #: Bytes of x that an entry multiplies.
 STEP = 4
@@ -137,16 +137,16 @@ class Pmaddubsw(DotProducts):
         return super().refuse(site) or (
             "input channels must be a multiple of four" if self.geometry(site).ic % STEP else None)
 
-    def laid(self, site: Site, zero: int) -> Laid:
-        return Laid("uint16", STEP, 0, zero - int(np.iinfo(site.x.dtype).min), "twice")
+    def form(self, site: Site, zero: int) -> PackedForm:
+        return PackedForm("uint16", STEP, 0, zero - int(np.iinfo(site.x.dtype).min), "twice")
 
-    def operands(self, site: Site, s: Geometry, x: Operand, how: tuple, laid: Laid,
+    def operands(self, site: Site, s: Geometry, x: Operand, how: tuple, form: PackedForm,
                  vectors: int) -> tuple[tuple[Operand, ...], dict]:
         runs, lanes = runs_of(s)[0], site.isa.lanes
         G, OC, ENTRIES = extent_symbols("G", "OC", "ENTRIES")
         given = *how, s.g, runs, lanes
-        bias = (Operand("b", 2, G * OC, ("pmaddubsw_bias", *given, laid.zero), also=(1,)) if site.has(2) else
-                Operand("b", 1, G * OC, ("pmaddubsw_sums", *given, laid.zero), "int32"))
+        bias = (Operand("b", 2, G * OC, ("pmaddubsw_bias", *given, form.zero), also=(1,)) if site.has(2) else
+                Operand("b", 1, G * OC, ("pmaddubsw_sums", *given, form.zero), "int32"))
         return (x, Operand("w", 1, ENTRIES * lanes * STEP, ("pmaddubsw_weights", *given), "int8"), bias,
                 Operand("moves", 1, ENTRIES, ("pmaddubsw_moves", *given), "uint8"),
                 Operand("lists", 1, G * ceildiv(OC, lanes) * (1 + runs), ("pmaddubsw_lists", *given), "int32")), {

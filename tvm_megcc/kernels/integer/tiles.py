@@ -17,9 +17,9 @@ _TILE = 25
 _ENOUGH = 1 << 15
 #: Vector registers of 64-bit Arm.
 _REGISTERS = 32
-#: The most vectors of channels in a tile, by the value of `sums` (neon_sums.py): `by_dot4` uses SDOT, `by_mmla` SMMLA,
-#: `by_sixteens` SMULL and SMLAL on 16 bytes, `by_sixteens_in_c` the same in C.
-_WIDEST = {"pmaddubsw": 1, "by_dot4": 6, "by_mmla": 4, "by_sixteens": 2, "by_sixteens_in_c": 1}
+#: The most vectors of channels in a tile, by the value of `sums` (neon_sums.py): `sdot` uses SDOT, `smmla` SMMLA,
+#: `smull` SMULL and SMLAL on 16 bytes, `smull_in_c` the same in C.
+_WIDEST = {"pmaddubsw": 1, "sdot": 6, "smmla": 4, "smull": 2, "smull_in_c": 1}
 
 
 @dataclass(frozen=True)
@@ -106,15 +106,15 @@ def _budget(target: Target, depthwise: bool) -> int:
 def _tallest(isa: Isa, sums: str, vectors: int) -> int:
     """Returns the most pixels of a tile. Registers hold sums, weights, one pixel, and a product before it is added. In
     assembler they hold all pixels, two weights, four lanes of each sum, and an address for each pixel."""
-    if sums == "by_sixteens_in_c":
+    if sums == "smull_in_c":
         return 2
     if sums == "pmaddubsw":
         return min(16, isa.registers - 3)
-    if sums == "by_sixteens":
+    if sums == "smull":
         return (isa.registers - 5) // (4 * vectors + 1)
-    if sums == "by_mmla":
+    if sums == "smmla":
         return min(8, (isa.registers - 2) // (2 * vectors + 1) * 2)
-    if sums == "by_dot4":
+    if sums == "sdot":
         return min(8, (isa.registers - 2) // (vectors + 1))
     if isa.wide:
         # int8 weights and their int16 form take three quarters of a sum's registers.
@@ -129,7 +129,7 @@ def _fitting(isa: Isa, sums: str, vectors: int, needed: int, pixels: int) -> lis
     height = -(-pixels // count)
     heights = dict.fromkeys(h for h in (height, pixels % height) if h)
     found = [Tile(vectors, rest, tuple(heights))]
-    if sums in ("by_dot4", "pmaddubsw"):
+    if sums in ("sdot", "pmaddubsw"):
         found += [Tile(vectors, rest, (high, high - 1), True) for high in range(3, tallest + 1)
                   if _makes_up(high, pixels)]
     return found
@@ -153,9 +153,9 @@ def _cycles(tile: Tile, isa: Isa, sums: str, steps: int, needed: int, pixels: in
 def _loads(isa: Isa, sums: str, pixels: int, vectors: int) -> float:
     """Estimates the cycles of the loads of a step. Assembler loads four steps at once, and as many weights as there are
     registers for. Converting weights to int16 uses the units that multiply and add."""
-    if isa.int16_step > 1 and not isa.laid:
+    if isa.int16_step > 1 and not isa.dot_dtype:
         return pixels * 0.05 + vectors * 0.5
-    if sums != "by_dot4":
+    if sums != "sdot":
         return (pixels + vectors) * 0.3
     spare = _REGISTERS - pixels * (vectors + 1)
     return pixels / 4 + vectors / (4 if spare >= 4 else 2 if spare >= 2 else 1) + 0.4

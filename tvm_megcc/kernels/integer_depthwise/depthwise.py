@@ -12,7 +12,7 @@ from ...ir.types import DTYPES
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
 from ..integer.channels import OneFilterAChannel
-from ..integer.dot import ByteParameters, Laid, is_narrow, weight_type, with_sums, zero_name
+from ..integer.dot import ByteParameters, PackedForm, is_narrow, weight_type, with_sums, zero_name
 from ..integer.requantize import Closing, closing
 from ..packing import packer
 from ..parameters import Scope
@@ -138,7 +138,7 @@ def pack_lines(array: np.ndarray, zero: int) -> np.ndarray:
 
 
 #: Values of `Isa.sums` of Arm ISAs with dot products of four bytes.
-_DOTS = ("by_dot4", "by_mmla")
+_DOTS = ("sdot", "smmla")
 
 
 class DepthwiseBytes(OneFilterAChannel):
@@ -172,13 +172,13 @@ class DepthwiseBytes(OneFilterAChannel):
             return lowered
         if site.isa.wide and weight == "int8" and max(s.strides[1], s.dilations[1]) < 32:
             return self._by_registers(site, s, lowered)
-        laid = Laid.of(site.isa, site.x.dtype, zero)
-        if site.isa.sums in _DOTS and weight == "int8" and laid.dtype == site.isa.laid:
-            return self._by_dot4(site, s, lowered, laid)
-        if site.isa.closes:
+        form = PackedForm.of(site.isa, site.x.dtype, zero)
+        if site.isa.dot_product in _DOTS and weight == "int8" and form.dtype == site.isa.dot_dtype:
+            return self._by_dot4(site, s, lowered, form)
+        if site.isa.requantizing_stores:
             return self._by_int16(site, s, lowered)
-        if laid.dtype == "uint8" and weight == "int8" and s.dilations[0] == 1:
-            return self._by_quads(site, s, lowered, laid)
+        if form.dtype == "uint8" and weight == "int8" and s.dilations[0] == 1:
+            return self._by_quads(site, s, lowered, form)
         if site.isa.int16_step == 2 and s.dilations[0] == 1:
             return self._by_pairs(site, s, lowered, DTYPES[weight].short)
         held = s.taps <= (25 if site.isa.registers > 16 else 9) // (1 if site.isa.registers > 16 else 2)
@@ -257,7 +257,7 @@ class DepthwiseBytes(OneFilterAChannel):
                        tasks=N * ceildiv(C, 8) * ceildiv(OH, ROWS), scratch=16 * (s.taps + reached * columns))
 
     @staticmethod
-    def _by_dot4(site: Site, s: Geometry, lowered: Lowered, laid: Laid) -> Lowered:
+    def _by_dot4(site: Site, s: Geometry, lowered: Lowered, form: PackedForm) -> Lowered:
         """Returns the call for Arm's instructions that add four 8-bit products in a lane, of four rows of a column."""
         reach = (s.kh - 1) * s.dilations[0] + 1
         quads = -(-reach // 4)
@@ -266,8 +266,8 @@ class DepthwiseBytes(OneFilterAChannel):
         at_once = max(1, min(4, 8 // (2 * high)))
         rows = -(-max(1, min(likely(s.oh), _OUTPUTS // likely(s.ow))) // high) * high
         N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
-        operands = with_sums(site, lowered.inputs, (True, site.attrs.w_zero), laid.zero, C)
-        parameters = Dot4Parameters(*s.window, len(operands) > 2, site.x.c_type, laid.zero, quads, high,
+        operands = with_sums(site, lowered.inputs, (True, site.attrs.w_zero), form.zero, C)
+        parameters = Dot4Parameters(*s.window, len(operands) > 2, site.x.c_type, form.zero, quads, high,
                                      taps <= 12, at_once, site.y.c_type)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
         return replace(lowered, template="integer_depthwise/depthwise_dot4", params=parameters,
@@ -275,7 +275,7 @@ class DepthwiseBytes(OneFilterAChannel):
                        tasks=N * ceildiv(C, 16) * ceildiv(OH, ROWS), scratch=32 * taps + 64 * quads * columns)
 
     @staticmethod
-    def _by_quads(site: Site, s: Geometry, lowered: Lowered, laid: Laid) -> Lowered:
+    def _by_quads(site: Site, s: Geometry, lowered: Lowered, form: PackedForm) -> Lowered:
         """Returns the call for such instructions on other CPUs, a vector of channels at a time."""
         lanes, quads = site.isa.lanes, -(-s.kh // 4)
         high = (4 * quads - s.kh) // s.strides[0] + 1
@@ -284,8 +284,8 @@ class DepthwiseBytes(OneFilterAChannel):
         at_once = max(1, min(8, site.isa.registers - 4 - taps * held) // 4 * 4)
         rows = -(-max(1, min(likely(s.oh), _OUTPUTS // likely(s.ow))) // high) * high
         N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
-        operands = with_sums(site, lowered.inputs, (True, site.attrs.w_zero), laid.zero, C)
-        parameters = QuadsParameters(*s.window, len(operands) > 2, site.x.c_type, laid.zero, quads, high,
+        operands = with_sums(site, lowered.inputs, (True, site.attrs.w_zero), form.zero, C)
+        parameters = QuadsParameters(*s.window, len(operands) > 2, site.x.c_type, form.zero, quads, high,
                                      held, at_once, DTYPES[site.x.dtype].short, site.attrs.x_zero)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
         return replace(lowered, template="integer_depthwise/depthwise_quads", params=parameters, algorithm="quads",
@@ -295,9 +295,9 @@ class DepthwiseBytes(OneFilterAChannel):
 
     def cost(self, site: Site) -> float:
         s = Geometry.of(site)
-        if site.isa.closes and site.isa.sums not in _DOTS:
+        if site.isa.requantizing_stores and site.isa.dot_product not in _DOTS:
             return 300 + product((s.n, ceildiv(s.g, 8), s.oh, s.ow)) * (s.taps * 2.5 + 16)
-        if site.isa.sums in _DOTS:
+        if site.isa.dot_product in _DOTS:
             return 300 + product((s.n, ceildiv(s.g, 8), s.oh, s.ow)) * (s.taps * 0.7 + 10)
         if site.isa.pairs:
             return 300 + product((s.n, s.g, s.oh, s.ow)) * (s.taps * 3 + 25)

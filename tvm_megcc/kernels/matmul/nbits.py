@@ -163,7 +163,7 @@ class Stream:
         """Returns the stream of the operands w, w + 1 (scales) and w + 2 (offsets) of an operator."""
         isa, attrs, columns = site.isa, site.attrs, site.inputs[w].shape[0]
         part = min(attrs.block, BLOCK)
-        group = part // 2 if isa.lanes == 1 else 8 if isa.sums == "by_mmla" else 4
+        group = part // 2 if isa.lanes == 1 else 8 if isa.dot_product == "smmla" else 4
         # Without vectors, uint8 zero points would misalign the floats after them, which some CPUs cannot load.
         offset = offset_kind(site, w + 1, w + 2)
         offset = "real" if offset and isa.lanes == 1 else offset
@@ -171,7 +171,7 @@ class Stream:
         return Stream(attrs.bits, attrs.block, attrs.depth, round_up(attrs.depth, multiple(attrs.block)),
                       min(_tile(isa)[0], -(-columns // isa.lanes)) * isa.lanes, group,
                       all(array is not None and _is_half(array) for array in floats), offset,
-                      attrs.bits == 8 and isa.lanes > 1 and isa.laid != "uint8")
+                      attrs.bits == 8 and isa.lanes > 1 and isa.dot_dtype != "uint8")
 
     @property
     def record(self) -> int:
@@ -227,7 +227,7 @@ class NBitsInt8MatMul(Kernel):
     def lower(self, site: Site) -> Lowered:
         isa, stream, columns = site.isa, Stream.of(site, 3), site.inputs[3].shape[0]
         bits, block, offset, half = stream.bits, stream.block, stream.offset, stream.half
-        part, rows, pairs = min(block, BLOCK), _tile(isa)[1], isa.sums == "by_mmla"
+        part, rows, pairs = min(block, BLOCK), _tile(isa)[1], isa.dot_product == "smmla"
         vectors, width = stream.width // isa.lanes, stream.width
         M, K, N = extent_symbols("M", "K", "N")
         extents = {"M": product(site.y.shape[:-1]), "K": stream.padded, "N": columns}

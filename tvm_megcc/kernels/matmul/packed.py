@@ -52,7 +52,7 @@ class PackedMatMul(Tiled):
         block = BLOCK if site.compact else tiling.block(row, vectors)
         packed = (block, vectors * lanes) if block > BLOCK else ()
         kept = None
-        if tiling.hoists and row is not None and row > tiling.most_pixels(vectors) and not site.compact:
+        if tiling.hoists_loads and row is not None and row > tiling.most_pixels(vectors) and not site.compact:
             kept = CacheBlock.of(depth, vectors * lanes, row, site.target)
         N, IC, IH, IW, OC, OH, OW, CHUNKS = extent_symbols("N", "IC", "IH", "IW", "OC", "OH", "OW", "CHUNKS")
         extents = {"N": 1, "IC": depth, "IH": oh, "IW": ow, "OC": columns, "OH": oh, "OW": ow, "CHUNKS": chunks}

@@ -36,10 +36,11 @@ def _changed(graph: Graph, op: Op, context: Context) -> Op | None:
     else:
         return None
     kinds = [lanes.KINDS[dtype] for dtype in dtypes]
-    # With `isa.sums` clips stay, since 8-bit stores of several vectors use their limits (codegen/c_source/render.py).
-    saturated = "" if context.isa.sums or lanes.kind_of(expr, kinds) != "i" else result
+    # With `isa.dot_product` clips stay, since 8-bit stores of several vectors use their limits
+    # (codegen/c_source/render.py).
+    saturated = "" if context.isa.dot_product or lanes.kind_of(expr, kinds) != "i" else result
     bounds = [_bounds(graph, name, dtype) for name, dtype in zip(operands, dtypes, strict=True)]
-    found = simpler_sums(simplified(expr, bounds, kinds, saturated), bounds, kinds, context.isa.closes)
+    found = simpler_sums(simplified(expr, bounds, kinds, saturated), bounds, kinds, context.isa.requantizing_stores)
     if context.isa.dsp or (context.isa.pairs and context.isa.pairs.bits == 32):
         found = _products(found)
     return None if found == expr else _with(op, found)

@@ -247,6 +247,10 @@ def test_tags():
             assert megcc.our_target(tag) is target
     assert megcc.our_target("megcc-native") is megcc.our_target(tvm.target.Target("megcc-native"))
     assert megcc.our_target(tvm.target.Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})).name == "arm64"
+    host = {"kind": "llvm", "mtriple": "aarch64-linux-gnu"}
+    assert megcc.our_target(tvm.target.Target({"kind": "opencl"}, host)).name == "arm64"
+    with pytest.raises(megcc.MegccError, match="target 'opencl' is no CPU"):
+        megcc.our_target("opencl")
     with tvm.target.Target("megcc-arm64"):
         assert megcc.our_target().name == "arm64"
 

@@ -59,7 +59,8 @@ def our_target(given=None) -> Target:
     """Returns our target for any form of target.
 
     Args:
-        given: one of ours, its name, a TVM target or tag; None is the TVM target of the context, else the host.
+        given: one of ours, its name, a TVM target or tag; None is the TVM target of the context, else this machine. Of
+            a target that is no CPU, such as "cuda", the CPU is its host.
     """
     if isinstance(given, Target):
         return given
@@ -78,6 +79,11 @@ def our_target(given=None) -> Target:
     given = given if given is not None else tvm.target.Target.current(allow_none=True)
     if given is None:
         return native()
+    if given.kind.name not in ("llvm", "c"):
+        if given.host is None:
+            raise MegccError(f"the target '{given.kind.name}' is no CPU, which megcc compiles for; ours are "
+                             f"{', '.join(offered())}")
+        given = given.host
     attrs = dict(given.attrs)
     if is_ours(given) and attrs.get("model") in TARGETS:
         return TARGETS[attrs["model"]]

@@ -303,9 +303,11 @@ def _python_takes(name: str, value: Any) -> bool:
     dispatch, and values that were read already."""
     if name in ("input_shapes", "extern", "dims", "inputs", "output_names", "constants", "bounds", "states"):
         if name == "input_shapes":
-            mappings = value if isinstance(value, (list, tuple)) else [value]
+            # Of a list without names, `frontends.models` says how names are given.
+            sets = value if isinstance(value, (list, tuple)) else [value]
+            named = [shapes for shapes in sets if isinstance(shapes, Mapping) or sets is not value]
             return all(_is_named(shapes) and all(isinstance(shape, Iterable) for shape in shapes.values())
-                       for shapes in mappings)
+                       for shapes in named)
         if name == "extern":
             parts = value if isinstance(value, Iterable) and not isinstance(value, (Mapping, bytes)) else [value]
             return all(isinstance(part, (str, Path)) or hasattr(part, "domain") for part in parts)

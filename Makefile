@@ -37,7 +37,7 @@ check: $(READY)
 test: $(READY)
 	$(BIN)/pytest -q -n auto --dist loadgroup --durations 40 -m "not long"
 
-# Writes which tests `make check` leaves out: those over a second, but for those that show one thing of each kind.
+# Writes which tests `make check` leaves out: those over 0.5 seconds of CPU, but for one of each kind.
 slow-tests: $(READY)
 	mkdir -p build && rm -f build/cpu.txt
 	-$(BIN)/pytest -q -n auto --dist loadgroup -m "not long" --cpu $(abspath build/cpu.txt)

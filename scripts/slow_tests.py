@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the tests that take more than a second, of a log that `pytest --cpu LOG` wrote.
+"""Prints the tests that take more than 0.5 seconds of CPU, of a log that `pytest --cpu LOG` wrote.
 
     python scripts/slow_tests.py LOG > tests/slow.txt
 
@@ -11,7 +11,7 @@ import collections
 import sys
 from pathlib import Path
 
-SECONDS = 1.0
+SECONDS = 0.5
 #: The whole way from a model to results: on this machine, in emulators, on a board, in TVM, in packages.
 KEPT = (
     "compiled/boards/test_cortex_m.py::test_digits", "compiled/runtime/test_runtime_fuzz.py::test_kept_corpus[indexed]",

@@ -14,7 +14,7 @@ TESTS = Path(__file__).parent
 #: What earlier runs compiled, found by a digest of all that went into it. Empty it to see what a first run takes.
 KEPT = Path(os.environ.get("MEGCC_TEST_CACHE") or Path.home() / ".cache" / "tvm_megcc-tests")
 
-#: A line for each test that `make check` leaves out, since it takes more than a second of CPU: the seconds, and its
+#: A line for each test that `make check` leaves out, since it takes more than 0.5 seconds of CPU: the seconds and the
 #: name. `make slow-tests` measures them and writes the file again.
 SLOW = {line.split(maxsplit=1)[1] for line in (TESTS / "slow.txt").read_text().splitlines()}
 

@@ -216,8 +216,11 @@ def quantize(model: Model, samples: Feeds | Model, output: Model, *, method: str
         keep_float: nodes, or op_types, that stay float.
         min_snr: dB of signal to noise of the outputs; below it the layers with the largest error stay float, a quarter
             at most.
-        inputs: formats of the samples, as `tvm_megcc.compile` takes it. evaluate: other samples, for the accuracy.
-        max_samples: samples that are used. target: CPU that both models are compiled for. time: whether they are timed.
+        inputs: formats of the samples, as `tvm_megcc.compile` takes it.
+        evaluate: other samples, for the accuracy.
+        max_samples: samples that are used.
+        target: CPU that both models are compiled for.
+        time: whether they are timed.
         dims: sizes of dimensions that the model leaves open, as `tvm_megcc.compile` takes them.
 
     Returns:
@@ -225,6 +228,7 @@ def quantize(model: Model, samples: Feeds | Model, output: Model, *, method: str
 
     Raises:
         MegccError: where ONNX Runtime is not installed, or the model or samples are not right.
+        TypeError: for samples or names of layers of another type.
     """
     from .tools.quantize import quantize as tool
 

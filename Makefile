@@ -11,7 +11,7 @@ export MEGCC_MODELS ?= $(abspath $(wildcard ../shared/models))
 help:
 	@echo "make demo    compile a network for this machine and for arm64, run both, show what came out"
 	@echo "make check   the quick tests and the linter (3 minutes at most)"
-	@echo "make test    the tests of a change (20 minutes)"
+	@echo "make test    the tests of a change (half an hour)"
 	@echo "make test-all  all tests: every kernel on every CPU, the large networks"
 	@echo "make test-tvm  what concerns TVM with Relax, on every release of it that is supported"
 	@echo "make mlperf-tiny  the benchmark's networks on emulated Cortex-M cores; MODELS=a checkout of mlcommons/tiny"

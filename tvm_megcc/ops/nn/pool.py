@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -207,33 +208,35 @@ class SumPool(_Pool):
 @decomposes("LpPool")
 def lp_pool(node: OnnxNode) -> tuple[str, ...]:
     """Imports LpPool: the p-th root of the sum of p-th powers in each window."""
-    p = node.attr("p", 2)
-    (total,) = emit_pool(node, "sum_pool", _power(node, node.inputs[0], p), {})
-    return (_root(node, total, p),)
+    return _of_powers(node, lambda powers: emit_pool(node, "sum_pool", powers, {}))
 
 
 @decomposes("GlobalLpPool")
 def global_lp_pool(node: OnnxNode) -> tuple[str, ...]:
-    p, rank = node.attr("p", 2), node.type(0).rank
-    (total,) = reduce(node, "reduce_sum", _power(node, node.inputs[0], p), tuple(range(2, rank)), True)
-    return (_root(node, total, p),)
+    axes = tuple(range(2, node.type(0).rank))
+    return _of_powers(node, lambda powers: reduce(node, "reduce_sum", powers, axes, True))
 
 
-def _power(node: OnnxNode, value: str, p: int) -> str:
+def _of_powers(node: OnnxNode, summed: Callable[[str], tuple[str, ...]]) -> tuple[str, ...]:
+    """Returns the p-th root of sums of p-th powers. Those of float16 are float32: 40 ** 3 is no float16."""
+    p, dtype = node.attr("p", 2), node.type(0).dtype
+    wide = "float32" if dtype in ("float16", "bfloat16") else dtype
+    (value,) = cast_to(node, node.inputs[0], wide)
+    (total,) = summed(_power(node, value, p, wide))
+    return cast_to(node, _root(node, total, p, wide), dtype)
+
+
+def _power(node: OnnxNode, value: str, p: int, dtype: str) -> str:
     if p == 2:
         return node.emit("mul", (value, value))[0]
     (magnitude,) = node.emit("abs", (value,))
-    return magnitude if p == 1 else node.emit("pow", (magnitude, _scalar(node, p)))[0]
+    return magnitude if p == 1 else node.emit("pow", (magnitude, node.constant(np.array(p, dtype))))[0]
 
 
-def _root(node: OnnxNode, value: str, p: int) -> str:
+def _root(node: OnnxNode, value: str, p: int, dtype: str) -> str:
     if p == 2:
         return node.emit("sqrt", (value,))[0]
-    return value if p == 1 else node.emit("pow", (value, _scalar(node, 1 / p)))[0]
-
-
-def _scalar(node: OnnxNode, value: float) -> str:
-    return node.constant(np.array(value, np.dtype(node.type(0).dtype)))
+    return value if p == 1 else node.emit("pow", (value, node.constant(np.array(1 / p, dtype))))[0]
 
 
 class _GlobalPool(Operator):

@@ -8,6 +8,7 @@ import numpy as np
 from ..base import OnnxNode, decomposes
 from ..elementwise import cast_to, emit_broadcast
 from ..math.reduce import reduce
+from ..nn.norm import statistics_dtype
 from ..rules import axis_of
 from ..spelling import given, number, onnx_operator, onnx_operators
 from .fused import contrib
@@ -32,11 +33,12 @@ def _rms(node: OnnxNode, value: str, scale: str, axis: int, epsilon: float) -> t
     """Emits an RMS normalisation times the scale. Returns it, and the inverse root mean square. epsilon: the default of
     the attribute."""
     rank, dtype = node.type_of(value).rank, node.type_of(value).dtype
-    axes = tuple(range(axis_of(axis, rank), rank))
+    axes, wide = tuple(range(axis_of(axis, rank), rank)), statistics_dtype(dtype)
+    (value,) = cast_to(node, value, wide)
     (square,) = node.emit("mul", (value, value))
     (mean,) = reduce(node, "reduce_mean", square, axes, True)
-    (inverse,) = node.emit("rsqrt", node.emit("add", (mean, number(node, node.attr("epsilon", epsilon), dtype))))
-    (value,) = node.emit("mul", (value, inverse))
+    (inverse,) = node.emit("rsqrt", node.emit("add", (mean, number(node, node.attr("epsilon", epsilon), wide))))
+    (value,) = cast_to(node, node.emit("mul", (value, inverse))[0], dtype)
     return emit_broadcast(node, "mul", (value, scale))[0], inverse
 
 

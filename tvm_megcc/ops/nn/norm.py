@@ -88,13 +88,22 @@ def _per_channel(node: OnnxNode, value: str, rank: int) -> str:
 
 
 def _normalise(node: OnnxNode, value: str, axes: Sequence[int], epsilon: float) -> tuple[str, str, str]:
-    """Emits (x - mean) / sqrt(variance + epsilon) over some axes; returns it, the mean and the inverse deviation."""
+    """Emits (x - mean) / sqrt(variance + epsilon) over some axes; returns it, the mean and the inverse deviation. Those
+    of float16 are float32 (stash_type of LayerNormalization): squares from 256 on are no float16."""
+    dtype = node.type_of(value).dtype
+    (value,) = cast_to(node, value, statistics_dtype(dtype))
     (mean,) = reduce(node, "reduce_mean", value, tuple(axes), True)
     (centred,) = node.emit("sub", (value, mean))
     (square,) = node.emit("mul", (centred, centred))
     (variance,) = reduce(node, "reduce_mean", square, tuple(axes), True)
     inverse = _inverse_root(node, variance, epsilon)
-    return node.emit("mul", (centred, inverse))[0], mean, inverse
+    (value,) = cast_to(node, node.emit("mul", (centred, inverse))[0], dtype)
+    return value, mean, inverse
+
+
+def statistics_dtype(dtype: str) -> str:
+    """Returns the dtype that means and squares of values are computed in."""
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
 
 
 @decomposes("InstanceNormalization")
@@ -132,9 +141,9 @@ def layer_norm(node: OnnxNode) -> tuple[str, ...]:
 def rms_norm(node: OnnxNode) -> tuple[str, ...]:
     rank = node.type(0).rank
     axes = tuple(range(axis_of(node.attr("axis", -1), rank), rank))
-    (square,) = node.emit("mul", (node.inputs[0], node.inputs[0]))
-    (mean,) = reduce(node, "reduce_mean", square, axes, True)
-    (value,) = node.emit("mul", (node.inputs[0], _inverse_root(node, mean, node.attr("epsilon", 1e-5))))
+    (x,) = cast_to(node, node.inputs[0], statistics_dtype(node.type(0).dtype))
+    (mean,) = reduce(node, "reduce_mean", node.emit("mul", (x, x))[0], axes, True)
+    (value,) = node.emit("mul", (x, _inverse_root(node, mean, node.attr("epsilon", 1e-5))))
     (value,) = cast_to(node, value, node.type(1).dtype)
     return node.emit("mul", (value, node.inputs[1]))
 

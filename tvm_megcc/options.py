@@ -303,7 +303,7 @@ def _python_takes(name: str, value: Any) -> bool:
     dispatch, and values that were read already."""
     if name in ("input_shapes", "extern", "dims", "inputs", "output_names", "constants", "bounds", "states"):
         if name == "input_shapes":
-            # Of a list without names, `frontends.models` says how names are given.
+            # `frontends.models` says of a list without names how names are given.
             sets = value if isinstance(value, (list, tuple)) else [value]
             named = [shapes for shapes in sets if isinstance(shapes, Mapping) or sets is not value]
             return all(_is_named(shapes) and all(isinstance(shape, Iterable) for shape in shapes.values())

@@ -59,8 +59,8 @@ def our_target(given=None) -> Target:
     """Returns our target for any form of target.
 
     Args:
-        given: one of ours, its name, a TVM target or tag; None is the TVM target of the context, else this machine. Of
-            a target that is no CPU, such as "cuda", the CPU is its host.
+        given: one of ours, its name, a TVM target or tag; None is the TVM target of the context, else this machine.
+            The CPU for a target that is none, such as "cuda", is its host.
     """
     if isinstance(given, Target):
         return given

@@ -15,12 +15,15 @@ from ...errors import MegccError
 class Sampling:
     """How the next token is chosen. With a temperature of 0 it is the most likely one.
 
-    temperature: logits are divided by it. top_k: the number of most likely tokens to choose from, 0 for all. top_p:
-    only the most likely tokens with this total probability ("The Curious Case of Neural Text Degeneration", Holtzman et
-    al., 2020). min_p: only tokens with at least this fraction of the highest probability. repetition_penalty: positive
-    logits of earlier tokens are divided by it, negative ones multiplied ("CTRL", Keskar et al., 2019). seed: of the
-    random numbers, which are counter-based: the same logits and seed give the same tokens on every machine. The numbers
-    are used as float32.
+    temperature: logits are divided by it.
+    top_k: the number of most likely tokens to choose from, 0 for all.
+    top_p: only the most likely tokens with this total probability ("The Curious Case of Neural Text Degeneration",
+        Holtzman et al., 2020).
+    min_p: only tokens with at least this fraction of the highest probability.
+    repetition_penalty: positive logits of earlier tokens are divided by it, negative ones multiplied ("CTRL", Keskar et
+        al., 2019).
+    seed: the key of the counter-based random numbers: the same logits and seed give the same tokens on every
+        machine. The numbers are used as float32.
 
     Raises:
         MegccError: for a number out of its range.
@@ -65,9 +68,9 @@ _MASK = 0xffffffff
 def philox(counter: Sequence[int], key: Sequence[int]) -> tuple[int, int, int, int]:
     """Returns a block of 4 numbers of 32 bits."""
     x0, x1, x2, x3 = counter
-    for turn in range(10):
+    for round_ in range(10):
         a, b = 0xd2511f53 * x0, 0xcd9e8d57 * x2
-        k0, k1 = (first + turn * step & _MASK for first, step in zip(key, (0x9e3779b9, 0xbb67ae85), strict=True))
+        k0, k1 = (first + round_ * step & _MASK for first, step in zip(key, (0x9e3779b9, 0xbb67ae85), strict=True))
         x0, x1, x2, x3 = b >> 32 ^ x1 ^ k0, b & _MASK, a >> 32 ^ x3 ^ k1, a & _MASK
     return x0, x1, x2, x3
 

@@ -23,9 +23,10 @@ from ...ops.quantized.conv_matmul import BYTES
 from ...target import Isa, Target
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
 from ..integer.dot import zero_name
-from ..parameters import Parameters
+from ..parameters import Parameters, Scope
 from ..site import Site
 from ..tiling import BLOCK
+from .steps_tile import StepsTile
 
 #: Most bytes of scratch for the sequences of a task.
 SCRATCH = 128 << 10
@@ -117,6 +118,9 @@ class StepsParameters(Parameters):
     y_h: Stored = field(default=Stored(), repr=False)
     y_c: Stored = field(default=Stored(), repr=False)
 
+    def microkernel(self, scope: Scope) -> StepsTile:
+        return StepsTile(self, scope)
+
 
 class Steps(Kernel):
     """The base class of both kernels."""
@@ -198,7 +202,6 @@ def _what(op: Op, params: StepsParameters) -> str:
     if any(result.formula for result in stored):
         optional.append("to" + "".join(result.short or "f32" for result in stored) + digest(repr(stored), 4))
     return "_".join([op.kind, flags, *optional, formulas])
-
 
 
 

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tiles of `rnn/steps`: the recurrent products of all gates of V vectors of units, for S sequences."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING
+
+from ..microkernel.printer import Printer, joined, offset
+from ..parameters import Scope
+
+if TYPE_CHECKING:
+    from .steps import StepsParameters, Stored
+
+
+class StepsTile:
+    """Prints the functions of tiles, with sums `s{sequence}_{vector}_{gate}`, and those of a step, which call them.
+
+    Several partial sums of a gate have a letter each, the first one none.
+    """
+
+    def __init__(self, params: StepsParameters, scope: Scope):
+        self.p, self.lanes = params, scope.isa.lanes
+        #: The C type of the weights that tiles read, and how their sums are scaled, as in `StepsParameters`.
+        self.real = "float" if params.widened else params.weight
+        self.scale = params.scale if params.scale == "each" or not params.widened else ""
+        #: The operand that cells read beside x, if there is one, and all further operands of tiles.
+        self.given = next((name for name in ("bias", "peepholes") if name in params.operands), "")
+        self.operands = [name for name in (self.given, "r_scale" * bool(self.scale)) if name]
+        #: Arrays of a sequence beside its results.
+        self.states = {"lstm": ["c"], "gru": ["z", "reset"] * (len(params.products) == 2)}.get(params.cell, [])
+        self.letters = ["", "b", "c", "d"][:params.parts]
+        self.arguments = "".join(f", {name}_d" for name in self.operands)
+        self.weights_of_unit = "units" if params.packed else "H"
+
+    def functions(self) -> str:
+        """Prints the tiles of all products, and the steps of one sequence and of several."""
+        c, p = Printer(), self.p
+        for number in range(len(p.products)):
+            for S, V in dict.fromkeys([(1, 1), (1, p.vectors), (p.sequences, 1)]):
+                self.tile(c, number, S, V)
+        for S in dict.fromkeys([1, p.sequences]):
+            self.step(c, S)
+        return c.text
+
+    def step(self, c: Printer, S: int) -> None:
+        p, L = self.p, self.lanes
+        c(f"/* Computes one step of {S} sequence{'s' * (S > 1)}. */")
+        with c.function(f"static void step_{S}({self.parameters('int32_t H')})"):
+            c(f"const int32_t units = (H + {L - 1}) / {L} * {L};", "int32_t unit = 0;")
+            for number in range(len(p.products)):
+                if number:
+                    c(f"r += (ptrdiff_t){p.products[number - 1]} * H * {self.weights_of_unit};", "unit = 0;")
+                if S == 1 and p.vectors > 1:
+                    with c.block(f"for (; unit + {p.vectors * L} <= units; unit += {p.vectors * L})"):
+                        c(f"tile_{number}_1x{p.vectors}({joined(['at, r, unit, H', *self.operands])});")
+                with c.block(f"for (; unit < units; unit += {L})"):
+                    c(f"tile_{number}_{S}x1({joined(['at, r, unit, H', *self.operands])});")
+
+    def parameters(self, extents: str) -> str:
+        operands = [f"const float *{name}" for name in self.operands]
+        return joined([f"const sequence *at, const {self.real} *r", extents, *operands])
+
+    def tile(self, c: Printer, number: int, S: int, V: int) -> None:
+        gates, x = self.p.products[number], "reset" if number else "last"
+        parameters = self.parameters("int32_t unit, int32_t H")
+        with c.function(f"static MGC_NOINLINE void tile_{number}_{S}x{V}({parameters})"):
+            if self.p.packed:
+                self.begin(c, gates, S, V, x)
+                self.accumulate(c, gates, S, V)
+            else:
+                self.dots(c, gates, x)
+            for s, v in product(range(S), range(V)):
+                unit = offset("unit", v * self.lanes)
+                sums = [self.scaled(f"s{s}_{v}_{gate}", sum(self.p.products[:number]) + gate, unit)
+                        if self.p.packed else f"mgc_load(sums[{gate}])" for gate in range(gates)]
+                c(f"finish_{number}({joined([offset('at', s), unit, 'H', *sums, self.given])});")
+
+    def dots(self, c: Printer, gates: int, x: str) -> None:
+        """Prints the sums of unpacked weights."""
+        c(f"float sums[{gates}][{self.lanes}] = {{ {{ 0 }} }};")
+        with c.block(f"for (int32_t gate = 0; gate < {gates}; gate++)"), \
+                c.block(f"for (int32_t lane = 0; lane < {self.lanes} && unit + lane < H; lane++)"):
+            c(f"sums[gate][lane] = dot(r + (gate * (ptrdiff_t)H + unit + lane) * H, at->{x}, H);")
+
+    def begin(self, c: Printer, gates: int, S: int, V: int, x: str) -> None:
+        L = self.lanes
+        if L == 16:
+            c("const ptrdiff_t width = 16, block = unit;")
+        else:
+            c(f"const int32_t units = (H + {L - 1}) / {L} * {L};",
+              "const ptrdiff_t block = unit / 16 * 16, width = units - block < 16 ? units - block : 16;")
+        for v in self.blocks(V):
+            block = f"({offset('block', 16 * v)})" if v else "block"
+            c(f"const {self.real} *w{v} = r + {block} * {gates} * H + (unit - block);")
+        c(*(f"const float *x{s} = at[{s}].{x};" for s in range(S)))
+        for letter, s, v in product(self.letters, range(S), range(V)):
+            c(f"mgc_v {', '.join(f's{s}_{v}_{gate}{letter} = mgc_zero()' for gate in range(gates))};")
+
+    def blocks(self, V: int) -> range:
+        """Returns the vectors that have pointers to their weights; the others are neighbours of the first one."""
+        return range(V if self.lanes == 16 else 1)
+
+    def accumulate(self, c: Printer, gates: int, S: int, V: int) -> None:
+        count = len(self.letters)
+        if count > 1:
+            c("int32_t k = 0;")
+            with c.block(f"for (; k + {count} <= H; k += {count})"):
+                self.multiply(c, gates, S, V, self.letters)
+        with c.block(f"for ({'' if count > 1 else 'int32_t k = 0'}; k < H; k++)"):
+            self.multiply(c, gates, S, V, [""])
+        for half in (2, 1)[count == 2:] if count > 1 else ():
+            for to, gate, v in product(range(half), range(gates), range(V)):
+                total, other = (f"s0_{v}_{gate}{self.letters[part]}" for part in (to, to + half))
+                c(f"{total} = {total} + {other};")
+
+    def multiply(self, c: Printer, gates: int, S: int, V: int, letters: list[str]) -> None:
+        """Prints the products of neighbouring elements of the last results, each for its partial sums."""
+        for part, letter in enumerate(letters):
+            c(*(f"const mgc_v v{s}{letter} = mgc_set1(x{s}[{offset('k', part)}]);" for s in range(S)))
+            for v, gate in product(range(V), range(gates)):
+                row, w = part * gates + gate, f"w{v}_{gate}{letter}"
+                place = f"w{v}" if self.lanes == 16 else offset("w0", v * self.lanes)
+                c(f"const mgc_v {w} = {self.weights(f'{place} + {row} * width' if row else place)};")
+                c(*(f"s{s}_{v}_{gate}{letter} = mgc_fma({w}, v{s}{letter}, s{s}_{v}_{gate}{letter});"
+                    for s in range(S)))
+        c(*(f"w{v} += {gates * len(letters)} * width;" for v in self.blocks(V)))
+
+    def weights(self, place: str) -> str:
+        return f"mgc_load({place})" if self.real == "float" else self.integers(place)
+
+    def integers(self, place: str) -> str:
+        """Loads a vector of 8-bit weights, as floats that are not scaled."""
+        load = f"mgc_iload_{self.p.weight_short}({place})"
+        return f"mgc_real({f'mgc_isub({load}, mgc_iset1({self.p.weight_zero}))' if self.p.weight_zero else load})"
+
+    def scaled(self, sums: str, row: int, unit: str) -> str:
+        if self.scale != "each":
+            return sums + " * mgc_set1(r_scale[0])" * bool(self.scale)
+        rest = f"H - {unit.replace('+', '-')}"
+        n = f"{rest} < {self.lanes} ? {rest} : {self.lanes}"
+        return f"{sums} * mgc_load_n(r_scale + {row} * (ptrdiff_t)H + {unit}, {n})"
+
+    def finish(self, number: int) -> str:
+        """Prints the head of the function that applies a product to a vector of units, of which n are valid."""
+        gates = self.p.products[number]
+        values = joined([*(f"mgc_v s{gate}" for gate in range(gates)), self.given and f"const float *{self.given}"])
+        return f"""\
+/* Applies the products of {gates} gates to one vector of units. */
+static MGC_INLINE void finish_{number}(const sequence *at, int32_t unit, int32_t H, {values})
+{{
+const int32_t n = H - unit < {self.lanes} ? H - unit : {self.lanes};"""
+
+    @staticmethod
+    def row(operand: str, index: int) -> str:
+        """Loads a vector of a row of an operand [rows][H]."""
+        return f"mgc_load_n({operand} + {f'{index} * (ptrdiff_t)H + ' if index else ''}unit, n)"
+
+    @staticmethod
+    def store(name: str, stored: Stored, to: str, value: str) -> str:
+        """Stores n elements of a result, converted if `stored` has a formula."""
+        return (f"mgc_istore_{stored.short}_n({to}, stored_{name}({value}), n)" if stored.formula else
+                f"mgc_store_n({to}, {value}, n)")

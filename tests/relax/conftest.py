@@ -6,7 +6,7 @@ from __future__ import annotations
 from ..relay.relay_or_skip import HAS_RELAY
 
 #: A TVM that has Relay gets the front end for it.
-collect_ignore_glob = ["test_*.py"] if HAS_RELAY else []
+collect_ignore_glob = ["test_*.py", "*/test_*.py"] if HAS_RELAY else []
 
 
 def pytest_report_header() -> str | None:

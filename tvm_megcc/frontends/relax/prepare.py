@@ -4,6 +4,7 @@ back to the Relax operators that they implement."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -39,6 +40,8 @@ from .layouts import channels_first
 FOLD_GROWTH = 64 << 10
 #: Reduction of two stacked operands -> the binary operator that computes the same.
 _OF_STACKED = {"relax.sum": relax.op.add, "relax.max": relax.op.maximum, "relax.min": relax.op.minimum}
+#: Operators that a sum becomes the epilogue of.
+_PRODUCTS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d", "relax.matmul")
 
 
 def prepare(mod: tvm.IRModule, params: Mapping | None = None, loops: bool = False) -> tvm.IRModule:
@@ -52,6 +55,7 @@ def prepare(mod: tvm.IRModule, params: Mapping | None = None, loops: bool = Fals
     mod = rewrite(rewrite(mod, Lift), Simplify)
     mod = mod if MERGES_SELECTIONS else rewrite(mod, Normalized)
     mod = relax.transform.CanonicalizeBindings()(rewrite(mod, partial(Fold, loops=loops)))
+    mod = rewrite(mod, Ordered)
     functions = [var.name_hint for var, function in mod.functions.items() if isinstance(function, relax.Function)]
     return relax.transform.DeadCodeElimination(functions)(mod)
 
@@ -235,6 +239,62 @@ class Normalized(relax.PyExprMutator):
                          for values in (factor, beta - mean * factor))
         product = self.builder_.normalize(relax.op.multiply(call.args[0], factor))
         return self.builder_.normalize(relax.op.add(product, shift))
+
+
+@relax.expr_functor.mutator
+class Ordered(relax.PyExprMutator):
+    """Restores the order that decides whose epilogue the sum of two convolutions or products becomes: the later one's.
+
+    TVM's ONNX importer writes the bias of a convolution where its result is first read, which for the convolution
+    beside the body of a residual block is after the body. So an operator on one variable, of whose type its result is,
+    moves directly after that variable if nothing else reads it. And patterns take the first operand of a sum for the
+    convolution that computes it, so the later one becomes the first.
+    """
+
+    def visit_dataflow_block_(self, block):
+        if any(isinstance(binding, relax.MatchCast) for binding in block.bindings):
+            return block  # it defines symbols for the bindings after it
+        bindings = self._chained(block.bindings)
+        place = {binding.var: index for index, binding in enumerate(bindings)}
+        for index, binding in enumerate(bindings):
+            call = binding.value
+            if is_operator(call) and call.op.name == "relax.add":
+                first, second = (self._product(operand, bindings, place) for operand in call.args)
+                if first is not None and second is not None and first < second:
+                    swapped = self.builder_.normalize(with_arguments(call, [call.args[1], call.args[0]]))
+                    bindings[index] = relax.VarBinding(binding.var, swapped)
+        return relax.DataflowBlock(bindings)
+
+    @staticmethod
+    def _chained(bindings: Sequence) -> list:
+        """Returns bindings in chains, each of which is where its first binding was."""
+        reads = [relax.analysis.free_vars(binding.value) for binding in bindings]
+        readers = Counter(var for read in reads for var in read)
+        chains: list[list] = []
+        chain_of: dict[Var, list] = {}
+        for binding, read in zip(bindings, reads, strict=True):
+            follows = len(read) == 1 and is_operator(binding.value) and readers[read[0]] == 1 \
+                and isinstance(read[0], relax.DataflowVar) \
+                and tvm_ffi.structural_equal(type_of(read[0]), type_of(binding.var))
+            if not follows:
+                chains.append([])
+            chain_of[binding.var] = chain = chain_of[read[0]] if follows else chains[-1]
+            chain.append(binding)
+        return [binding for chain in chains for binding in chain]
+
+    @staticmethod
+    def _product(operand, bindings: Sequence, place: Mapping) -> int | None:
+        """Returns the place of the convolution or product that an operand is, or is with its bias; else None."""
+        while isinstance(operand, Var) and operand in place:
+            call = bindings[place[operand]].value
+            if not is_operator(call):
+                return None
+            if call.op.name in _PRODUCTS:
+                return place[operand]
+            if call.op.name != "relax.add" or not isinstance(call.args[1], Constant):
+                return None
+            operand = call.args[0]
+        return None
 
 
 @relax.expr_functor.mutator

@@ -2,13 +2,16 @@
 """Imports point one way, TVM stays in the front ends, and every file says under which licence it stands."""
 
 import ast
+import functools
 import re
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import tvm_megcc
+import pytest
 
-PACKAGE = Path(tvm_megcc.__file__).parent
+from tests.unit.project.sources import PACKAGE, definitions, modules, tree
+
+pytestmark = pytest.mark.xdist_group("sources")  # one process parses them
 ROOT = PACKAGE.parent
 
 #: Lowest first. A module imports from its own row and from rows above it in this table, never from below.
@@ -28,7 +31,7 @@ LAYERS = (
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
-MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "_data" not in path.parts)
+MODULES = modules()
 
 
 def part_of(path: Path) -> str:
@@ -37,11 +40,12 @@ def part_of(path: Path) -> str:
     return "" if relative.parts == ("__init__",) else relative.parts[0]
 
 
+@functools.cache
 def imports(path: Path, in_functions: bool = False) -> set[str]:
     """Absolute names of what is imported at load time, or also inside functions, where it may go the other way."""
     own = ("tvm_megcc", *path.relative_to(PACKAGE).with_suffix("").parts)
     found = set()
-    for node in _nodes(ast.parse(path.read_text()), in_functions):
+    for node in _nodes(tree(path), in_functions):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -158,7 +162,7 @@ def test_tvm_stays_in_the_front_ends():
         if part_of(path) in ("frontends", "runtime", "dispatch"):
             continue
         heads = set()
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in definitions(path):
             if isinstance(node, ast.Import):
                 heads.update(alias.name.split(".")[0] for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and not node.level:

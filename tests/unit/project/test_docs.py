@@ -92,7 +92,6 @@ def test_every_page_is_on_the_site():
             assert text.count(f'"{page.stem}"') + text.count(f'"docs/{page.stem}"') == 1, f"docs/conf.py: {page.name}"
 
 
-@pytest.mark.slow
 def test_the_site_is_built_without_a_warning(tmp_path):
     for needed in ("sphinx", "myst_nb", "furo"):
         pytest.importorskip(needed)

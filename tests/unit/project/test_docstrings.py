@@ -5,23 +5,23 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import tvm_megcc
 import tvm_megcc.api
+from tests.unit.project.sources import PACKAGE, definitions, modules
 from tvm_megcc import dispatch
 
-PACKAGE = Path(tvm_megcc.__file__).parent
+pytestmark = pytest.mark.xdist_group("sources")  # one process parses them
 #: A docstring has a subject and a verb: "Returns the extents", not "Of an operand" or "What an operand has".
 REFUSED = re.compile(r"(Of|What) ")
 
 
 def docstrings() -> Iterator[tuple[str, str]]:
     """Place and text of each docstring of the package."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path in modules():
+        for node in definitions(path):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and (text := ast.get_docstring(node)):
                 yield f"{path.relative_to(PACKAGE.parent)}:{node.body[0].lineno}", text
 

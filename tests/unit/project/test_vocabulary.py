@@ -3,22 +3,25 @@
 
 import ast
 import collections
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import tvm_megcc
+import pytest
 
-PACKAGE = Path(tvm_megcc.__file__).parent
+from tests.unit.project.sources import PACKAGE, definitions, modules
+
+pytestmark = pytest.mark.xdist_group("sources")  # one process parses them
 GLOSSARY = PACKAGE.parent / "docs" / "glossary.md"
 _ROW = re.compile(r"^\| (?P<word>[^|]+) \| (?P<source>[^|]+) \| (?P<others>[^|]+) \| (?P<left>\d+) \|$", re.MULTILINE)
 
 
 def names() -> Iterator[tuple[str, Path]]:
     """Every module, class, function and parameter of the package, and every template; no deprecated aliases."""
-    for path in PACKAGE.rglob("*.py"):
+    for path in modules():
         yield path.stem, path
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in definitions(path):
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
                 if not (ast.get_docstring(node) or "").startswith("Deprecated: "):
                     yield node.name, path
@@ -45,12 +48,12 @@ def test_names_are_words_of_the_field():
             f"say '{row['word']}' for {row['others']} (docs/glossary.md): {'; '.join(sorted(left))}")
 
 
-def prose() -> Iterator[tuple[str, Path]]:
+def _prose() -> Iterator[tuple[str, Path]]:
     """The docstrings and comments of the package and the runtime, each as one line."""
     for path in sorted(path for folder in (PACKAGE, PACKAGE.parent / "c_runtime") for path in folder.rglob("*")):
         if path.suffix == ".py":
             text = path.read_text()
-            for node in ast.walk(ast.parse(text)):
+            for node in definitions(path):
                 if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)):
                     yield ast.get_docstring(node) or "", path
             found = re.findall(r"(?:^[ \t]*#:? .*\n)+", text, re.MULTILINE)
@@ -58,6 +61,11 @@ def prose() -> Iterator[tuple[str, Path]]:
         elif path.suffix in (".c", ".h", ".j2"):
             for comment in re.findall(r"/\*(.*?)\*/|\{#(.*?)#\}", path.read_text(), re.DOTALL):
                 yield re.sub(r"\s+\*?\s*", " ", "".join(comment)).strip(), path
+
+
+@functools.cache
+def prose() -> tuple[tuple[str, Path], ...]:
+    return tuple(_prose())
 
 
 def test_sentences_begin_with_their_subject():

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tests `make check` leaves out."""
+
+import runpy
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+SCRIPT = runpy.run_path(str(ROOT / "scripts" / "slow_tests.py"))
+
+
+def test_words_types_and_pages_stay_in_make_check(tmp_path, monkeypatch, capsys):
+    log = tmp_path / "log"
+    log.write_text("0.90 unit/project/test_docs.py::test_a\n0.20 unit/ir/test_dims.py::test_b\n"
+                   "0.40 unit/ir/test_dims.py::test_c\n0.60 unit/ir/test_dims.py::test_c\n")
+    monkeypatch.setattr(sys, "argv", ["slow_tests.py", str(log)])
+    assert SCRIPT["main"]() == 0
+    assert capsys.readouterr().out == "0.6 unit/ir/test_dims.py::test_c\n"
+    listed = [line.split(maxsplit=1)[1] for line in (ROOT / "tests" / "slow.txt").read_text().splitlines()]
+    assert len(listed) > 1000 and not [name for name in listed if name.startswith(SCRIPT["KEPT"])]

@@ -5,60 +5,18 @@
  */
 #include "megcc_tokenizer.h"
 
+#include "megcc_strings.h"
+
 /* --- characters ------------------------------------------------------------------------------------------------ */
 
 /* Classes of characters, the bits of `class_`. NUMERIC is what splits of single digits take for one. */
 enum { LETTER = 1, NUMBER = 2, SPACE = 4, NUMERIC = 8 };
-enum { REPLACEMENT = 0xfffd, LOWER_LINE = 0x2581 /* SentencePiece's space */ };
-
-/* The number of bytes of a character that begins with this one; 0: none does. */
-static uint32_t character_bytes(uint8_t byte)
-{
-    return byte < 0x80u ? 1u : byte < 0xc2u ? 0u : byte < 0xe0u ? 2u : byte < 0xf0u ? 3u : byte < 0xf5u ? 4u : 0u;
-}
-
-/* Whether a byte may follow `before`, `count` bytes of a character that are right so far. */
-static int32_t continues(const uint8_t *before, uint32_t count, uint8_t byte)
-{
-    const uint8_t lead = before[0];
-    uint8_t low = 0x80, high = 0xbf;
-    if (count == 1u) { /* neither longer forms than needed, nor surrogates, nor more than U+10FFFF */
-        low = lead == 0xe0u ? 0xa0u : lead == 0xf0u ? 0x90u : 0x80u;
-        high = lead == 0xedu ? 0x9fu : lead == 0xf4u ? 0x8fu : 0xbfu;
-    }
-    return byte >= low && byte <= high;
-}
-
-/* The character at a place, which moves behind it. */
-static uint32_t character(const uint8_t *text, size_t *at, size_t end)
-{
-    const uint8_t *begin = text + *at;
-    const uint32_t count = character_bytes(*begin);
-    uint32_t code = count < 2u ? *begin : *begin & (0xffu >> (count + 1u));
-    for (uint32_t i = 1; i < count; i++) {
-        if (i >= end - *at || !continues(begin, i, begin[i])) {
-            *at += 1;
-            return REPLACEMENT;
-        }
-        code = code << 6 | (begin[i] & 0x3fu);
-    }
-    *at += count ? count : 1u;
-    return count ? code : REPLACEMENT;
-}
+enum { LOWER_LINE = 0x2581 /* SentencePiece's space */ };
 
 /* The class of the character at a place, which moves behind it. */
 static uint32_t class_at(const megcc_tokenizer *t, const uint8_t *text, size_t *at, size_t end)
 {
-    const uint32_t code = character(text, at, end);
-    uint32_t low = 0, high = t->classes; /* class_[low] is the last that is not above, since the first one is of 0 */
-    while (high - low > 1u) {
-        const uint32_t middle = (low + high) / 2u;
-        if (t->class_[middle] >> 4 <= code)
-            low = middle;
-        else
-            high = middle;
-    }
-    return t->class_[low] & 15u;
+    return megcc_class(t->class_, t->classes, megcc_character(text, at, end));
 }
 
 /* --- words ----------------------------------------------------------------------------------------------------- */
@@ -167,48 +125,14 @@ static uint32_t merge_of(const megcc_tokenizer *t, uint32_t left, uint32_t right
     return MEGCC_NO_TOKEN;
 }
 
-/* Entry `index` of a list of strings that are sorted: of `list`, or of the special tokens if that is NULL. */
-static const uint8_t *entry(const megcc_tokenizer *t, const uint32_t *list, uint32_t index, size_t *size)
-{
-    const uint32_t text = list ? list[index] : t->tokens + index;
-    *size = t->text[text + 1u] - t->text[text];
-    return t->bytes + t->text[text];
-}
-
-/* The first entry from `low` on whose byte at `depth` is not below; all are longer than that. */
-static uint32_t lower_bound(const megcc_tokenizer *t, const uint32_t *list, uint32_t low, uint32_t high, size_t depth,
-                            uint32_t byte)
-{
-    while (low < high) {
-        const uint32_t middle = (low + high) / 2u;
-        size_t size;
-        if (entry(t, list, middle, &size)[depth] < byte)
-            low = middle + 1u;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-/* The bytes of the longest entry that a text begins with, or 0; `found` is its index. */
+/* The bytes of the longest token of a list that a text begins with, or 0; `found` is its index. NULL: of the special
+ * tokens. */
 static size_t longest(const megcc_tokenizer *t, const uint32_t *list, uint32_t count, const uint8_t *text, size_t size,
                       uint32_t *found)
 {
-    uint32_t low = 0, high = count;
-    size_t best = 0;
-    for (size_t depth = 0; low < high; depth++) { /* entries in [low, high) begin with `depth` bytes of the text */
-        size_t length;
-        entry(t, list, low, &length);
-        if (length == depth) {
-            best = depth;
-            *found = low++;
-        }
-        if (depth == size)
-            break;
-        low = lower_bound(t, list, low, high, depth, text[depth]);
-        high = lower_bound(t, list, low, high, depth, text[depth] + 1u);
-    }
-    return best;
+    const megcc_strings strings = { t->bytes, t->text, list, t->tokens };
+    const megcc_range all = { 0, count, 0 };
+    return megcc_longest(&strings, all, text, size, found);
 }
 
 /* --- merging --------------------------------------------------------------------------------------------------- */
@@ -339,7 +263,7 @@ static void encode_characters(encoder *e, const uint8_t *text, size_t size)
     static const uint8_t space[] = { ' ' }, line[] = { 0xe2, 0x96, 0x81 }; /* one character, as written and as read */
     int32_t unknown = 0;
     for (size_t at = 0, prefix = t->prefix, next = 0; at < size || prefix; at = next, prefix = 0) {
-        const uint32_t code = prefix ? ' ' : character(text, &next, size);
+        const uint32_t code = prefix ? ' ' : megcc_character(text, &next, size);
         const int32_t is_space = code == ' ' || code == LOWER_LINE;
         const size_t count = is_space ? sizeof line : next - at, written = is_space ? 1u : count;
         const uint8_t *bytes = is_space ? line : text + at;
@@ -429,16 +353,16 @@ size_t megcc_decoder_add(const megcc_tokenizer *tokenizer, megcc_decoder *decode
         decoder->begun = 1;
         if (!begun && tokenizer->prefix && byte == ' ')
             continue;
-        if (decoder->count && !continues(decoder->held, decoder->count, byte)) {
+        if (decoder->count && !megcc_continues(decoder->held, decoder->count, byte)) {
             at = write_bytes(replacement, sizeof replacement, text, room, at);
             decoder->count = 0;
         }
-        if (!decoder->count && !character_bytes(byte)) {
+        if (!decoder->count && !megcc_character_bytes(byte)) {
             at = write_bytes(replacement, sizeof replacement, text, room, at);
             continue;
         }
         decoder->held[decoder->count++] = byte;
-        if (decoder->count == character_bytes(decoder->held[0])) {
+        if (decoder->count == megcc_character_bytes(decoder->held[0])) {
             at = write_bytes(decoder->held, decoder->count, text, room, at);
             decoder->count = 0;
         }

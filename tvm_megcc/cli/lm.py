@@ -22,6 +22,17 @@ def compile_(args: argparse.Namespace) -> int:
     return 0
 
 
+def tokenizer_(args: argparse.Namespace) -> int:
+    """Writes the tokenizer of a file as C."""
+    from ..tools.lm import tokenizer_folder
+    from .verbs import _print, _progress
+
+    with _progress(args, f"reading {args.path}"):
+        report = tokenizer_folder.write(args.path, args.output, args.name)
+    _print(args, report, tokenizer_folder.text)
+    return 0
+
+
 def generate_(args: argparse.Namespace) -> int:
     """Generates text after a prompt, on stdout."""
     model = _model(args)

@@ -354,6 +354,10 @@ def _language_models(verbs: _Verbs) -> None:
     verb.add_argument("--threads", type=_count, default=1, metavar="N",
                       help="plan workspace for N workers (default: 1)")
     _target_option(verb, "CPUs to compile for, such as native,arm64 ('megcc list targets')", "native")
+    verb = _verb(steps, "tokenizer", lm.tokenizer_, "write the tokenizer of a file as C, without a network")
+    verb.add_argument("path", metavar="FILE", help="tokenizer.json, a GGUF file, or a folder with one of the former")
+    verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_tokenizer)")
+    verb.add_argument("--name", metavar="NAME", help="name in C (default: that of the file or its folder)")
     verb = _verb(steps, "generate", lm.generate_, "continue a text")
     verb.add_argument("path", metavar="DIR", help="a folder that 'megcc lm compile' wrote")
     verb.add_argument("text", metavar="TEXT")

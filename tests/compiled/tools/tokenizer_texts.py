@@ -37,7 +37,7 @@ def text(seed: int) -> str:
     return "".join(parts)
 
 
-def _training() -> list[str]:
+def training() -> list[str]:
     """Texts without special tokens, of a part of all characters, so that some are unknown."""
     found = []
     for seed in range(100_000_000, 100_003_000):
@@ -54,7 +54,7 @@ def byte_level(split: str, size: int = 1200) -> dict:
 
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.train_from_iterator(_training(), trainers.BpeTrainer(
+    made.train_from_iterator(training(), trainers.BpeTrainer(
         vocab_size=size, show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
     return {**_trained(made), "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": split}
 
@@ -65,7 +65,7 @@ def pieces(every_byte: bool = True, prefix: bool = True, size: int = 1200) -> di
 
     made = Tokenizer(models.BPE())
     made.normalizer = normalizers.Replace(" ", "\u2581")
-    made.train_from_iterator(_training(), trainers.BpeTrainer(
+    made.train_from_iterator(training(), trainers.BpeTrainer(
         vocab_size=size, show_progress=False))
     trained = _trained(made)
     extra = [f"<0x{byte:02X}>" for byte in range(256)] if every_byte else []

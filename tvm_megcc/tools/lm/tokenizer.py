@@ -57,12 +57,12 @@ class Vocabulary:
         Raises:
             MegccError: if they describe no tokenizer, or a kind that is not supported.
         """
-        tokens = _list(metadata, "tokens", str)
+        tokens = metadata_list(metadata, "tokens", str)
         kind = metadata.get("tokenizer.ggml.model")
         if kind not in ("gpt2", "llama"):
             raise MegccError(f"the tokenizer is {quoted(kind)}; gpt2 and llama are supported")
         made = cls._of_bytes(tokens, metadata) if kind == "gpt2" else cls._of_pieces(tokens, metadata)
-        types = list(zip(tokens, _list(metadata, "token_type", int), strict=False))
+        types = list(zip(tokens, metadata_list(metadata, "token_type", int), strict=False))
         return replace(made, special=tuple(
             (token, which == _CONTROL) for which in (_CONTROL, _USER_DEFINED)
             for token, type_ in types if type_ == which and token))
@@ -70,7 +70,7 @@ class Vocabulary:
     @classmethod
     def _of_bytes(cls, tokens: Sequence[str], metadata: Mapping[str, object]) -> Vocabulary:
         split = metadata.get("tokenizer.ggml.pre", "default")
-        pairs, known = [tuple(pair.split(" ", 1)) for pair in _list(metadata, "merges", str)], set(tokens)
+        pairs, known = [tuple(pair.split(" ", 1)) for pair in metadata_list(metadata, "merges", str)], set(tokens)
         if any(len(pair) != 2 or pair[0] not in known or pair[1] not in known or "".join(pair) not in known
                for pair in pairs):
             raise MegccError("tokenizer.ggml.merges has pairs that are no tokens")
@@ -84,7 +84,7 @@ class Vocabulary:
         """Among all pairs that form a token, the one with the best score is merged first."""
         number = {token: index for index, token in enumerate(tokens)}
         pairs = [(-score, number[token[:at]], number[token[at:]], token[:at], token[at:])
-                 for token, score in zip(tokens, _list(metadata, "scores", float), strict=False)
+                 for token, score in zip(tokens, metadata_list(metadata, "scores", float), strict=False)
                  for at in range(1, len(token)) if token[:at] in number and token[at:] in number]
         unknown = metadata.get("tokenizer.ggml.unknown_token_id", 0)
         return cls(True, "", tuple(tokens), tuple(pair[3:] for pair in sorted(pairs)), (),
@@ -114,7 +114,7 @@ def required():
     return tokenizers
 
 
-def _list(metadata: Mapping[str, object], name: str, kind: type) -> list[Any]:
+def metadata_list(metadata: Mapping[str, object], name: str, kind: type) -> list[Any]:
     """Returns an array of the tokenizer's metadata. kind: the type of its elements.
 
     Raises:

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the tokenizers share: characters of UTF-8, their classes, and strings in order. Only their sources include it.
+ */
+#ifndef MEGCC_STRINGS_H
+#define MEGCC_STRINGS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define MEGCC_REPLACEMENT 0xfffdu
+
+/* --- characters ------------------------------------------------------------------------------------------------ */
+
+/* The number of bytes of a character that begins with this one; 0: none does. */
+static inline uint32_t megcc_character_bytes(uint8_t byte)
+{
+    return byte < 0x80u ? 1u : byte < 0xc2u ? 0u : byte < 0xe0u ? 2u : byte < 0xf0u ? 3u : byte < 0xf5u ? 4u : 0u;
+}
+
+/* Whether a byte may follow `before`, `count` bytes of a character that are right so far. */
+static inline int32_t megcc_continues(const uint8_t *before, uint32_t count, uint8_t byte)
+{
+    const uint8_t lead = before[0];
+    uint8_t low = 0x80, high = 0xbf;
+    if (count == 1u) { /* neither longer forms than needed, nor surrogates, nor more than U+10FFFF */
+        low = lead == 0xe0u ? 0xa0u : lead == 0xf0u ? 0x90u : 0x80u;
+        high = lead == 0xedu ? 0x9fu : lead == 0xf4u ? 0x8fu : 0xbfu;
+    }
+    return byte >= low && byte <= high;
+}
+
+/* The character at a place, which moves behind it; U+FFFD for a byte that is none. */
+static inline uint32_t megcc_character(const uint8_t *text, size_t *at, size_t end)
+{
+    const uint8_t *begin = text + *at;
+    const uint32_t count = megcc_character_bytes(*begin);
+    uint32_t code = count < 2u ? *begin : *begin & (0xffu >> (count + 1u));
+    for (uint32_t i = 1; i < count; i++) {
+        if (i >= end - *at || !megcc_continues(begin, i, begin[i])) {
+            *at += 1;
+            return MEGCC_REPLACEMENT;
+        }
+        code = code << 6 | (begin[i] & 0x3fu);
+    }
+    *at += count ? count : 1u;
+    return count ? code : MEGCC_REPLACEMENT;
+}
+
+/* Writes a character, and returns its bytes, at most 4. */
+static inline uint32_t megcc_utf8(uint32_t code, uint8_t *bytes)
+{
+    const uint32_t count = code < 0x80u ? 1u : code < 0x800u ? 2u : code < 0x10000u ? 3u : 4u;
+    for (uint32_t i = count; i-- > 1u; code >>= 6)
+        bytes[i] = (uint8_t)(0x80u | (code & 0x3fu));
+    bytes[0] = (uint8_t)(count == 1u ? code : (0xf00u >> count & 0xffu) | code);
+    return count;
+}
+
+/* The class of a character, of rows `first code point << 4 | class`, of which the first one is of U+0000. */
+static inline uint32_t megcc_class(const uint32_t *rows, uint32_t count, uint32_t code)
+{
+    uint32_t low = 0, high = count; /* rows[low] is the last that is not above */
+    while (high - low > 1u) {
+        const uint32_t middle = (low + high) / 2u;
+        if (rows[middle] >> 4 <= code)
+            low = middle;
+        else
+            high = middle;
+    }
+    return rows[low] & 15u;
+}
+
+/* --- strings in order ------------------------------------------------------------------------------------------- */
+
+/* Entry i is string `list[i]`, or `first + i` if there is no list; string n is bytes[text[n]] up to bytes[text[n + 1]].
+ * Entries are sorted by their bytes, and differ. */
+typedef struct megcc_strings {
+    const uint8_t *bytes;
+    const uint32_t *text;
+    const uint32_t *list;
+    uint32_t first;
+} megcc_strings;
+
+/* The entries [low, high), which have `depth` bytes in common. */
+typedef struct megcc_range {
+    uint32_t low, high;
+    size_t depth;
+} megcc_range;
+
+static inline const uint8_t *megcc_entry(const megcc_strings *strings, uint32_t index, size_t *size)
+{
+    const uint32_t text = strings->list ? strings->list[index] : strings->first + index;
+    *size = strings->text[text + 1u] - strings->text[text];
+    return strings->bytes + strings->text[text];
+}
+
+/* Whether the first entry has no more bytes than all have; it leaves the range. */
+static inline int32_t megcc_ends(const megcc_strings *strings, megcc_range *range, uint32_t *found)
+{
+    size_t size;
+    if (range->low == range->high)
+        return 0;
+    megcc_entry(strings, range->low, &size);
+    if (size != range->depth)
+        return 0;
+    *found = range->low++;
+    return 1;
+}
+
+/* The first entry of a range whose next byte is not below; all have one. */
+static inline uint32_t megcc_lower_bound(const megcc_strings *strings, const megcc_range *range, uint32_t byte)
+{
+    uint32_t low = range->low, high = range->high;
+    while (low < high) {
+        const uint32_t middle = (low + high) / 2u;
+        size_t size;
+        if (megcc_entry(strings, middle, &size)[range->depth] < byte)
+            low = middle + 1u;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Keeps the entries that go on with a byte; all have a next one. */
+static inline void megcc_narrow(const megcc_strings *strings, megcc_range *range, uint8_t byte)
+{
+    range->low = megcc_lower_bound(strings, range, byte);
+    range->high = megcc_lower_bound(strings, range, byte + 1u);
+    range->depth++;
+}
+
+/* The bytes of a text that the longest entry of a range goes on with, or 0; `found` is its index. */
+static inline size_t megcc_longest(const megcc_strings *strings, megcc_range range, const uint8_t *text, size_t size,
+                                   uint32_t *found)
+{
+    size_t best = 0;
+    for (size_t at = 0;; at++) {
+        if (megcc_ends(strings, &range, found))
+            best = at;
+        if (at == size || range.low == range.high)
+            return best;
+        megcc_narrow(strings, &range, text[at]);
+    }
+}
+
+#endif

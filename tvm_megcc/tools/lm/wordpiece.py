@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""WordPiece, the tokenizer of BERT: its vocabulary, and its tables as C for c_runtime/lm/megcc_wordpiece.c."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
+
+from ...errors import MegccError, quoted
+from ...version import VERSION
+from .tables import NO_TOKEN, array
+from .tokenizer import required
+
+#: The beginning of tokens inside a word.
+INSIDE = "##"
+#: Classes of characters, as in megcc_wordpiece.c.
+LETTER, REMOVED, BARRIER, SPACE, PUNCTUATION, IDEOGRAPH, MARK = range(7)
+#: The most characters of a word that is looked up.
+_LONGEST_WORD = 1000
+#: Characters by which the others are known: in planes without assignments, these begin those of one kind.
+_CODES = [code for code in range(0x110000) if not 0xd800 <= code < 0xe000
+          and (code < 0x33500 or 0xe0000 <= code < 0xe1000 or code & 0xffff in (0, 0x1000, 0xfffe))]
+_HANGUL = range(0xac00, 0xd7a4)
+#: A letter that stands between others when all characters are normalized at once; no rule changes or joins it.
+_BORDER = "|"
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """Changes of a text before it is split: BertNormalizer of the package tokenizers.
+
+    clean: whether control characters are removed and spaces are U+0020.
+    ideographs: whether each ideograph is a word.
+    strip: whether accents are removed.
+    lower: whether letters lose their case.
+    """
+
+    clean: bool = True
+    ideographs: bool = True
+    strip: bool = True
+    lower: bool = True
+
+
+@dataclass(frozen=True)
+class WordPieces:
+    """A vocabulary of WordPiece.
+
+    tokens: strings; "" for a number without a token.
+    special: tokens that are found in a text before anything else.
+    unknown: the token of words that tokens do not make up.
+    first, last: tokens that the network expects around a text, -1 for none.
+    longest_word: characters of the longest word that is not unknown.
+    """
+
+    tokens: tuple[str, ...]
+    special: tuple[str, ...]
+    unknown: int
+    first: int
+    last: int
+    longest_word: int
+    normalization: Normalization
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.longest_word <= _LONGEST_WORD:
+            raise MegccError(f"the longest word has {self.longest_word} characters; 1 to {_LONGEST_WORD} are supported")
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, object], tokens: Iterable[str], types: Iterable[int]) -> WordPieces:
+        """Reads a GGUF file's metadata, in which tokens that begin a word have a U+2581 before, and the others no "##".
+
+        Raises:
+            MegccError: if there is no token for unknown words.
+        """
+        control, found, special = 3, [], []
+        for token, kind in zip(tokens, types, strict=False):
+            plain = kind == control or (token.startswith("[") and token.endswith("]"))
+            found.append(token if plain else token[1:] if token.startswith("\u2581") else INSIDE + token)
+            if kind == control:
+                special.append(token)
+
+        def number(name: str, otherwise: str) -> int:
+            value = metadata.get(f"tokenizer.ggml.{name}_token_id")
+            if isinstance(value, int) and 0 <= value < len(found):
+                return value
+            return found.index(otherwise) if otherwise in found else -1
+
+        unknown = number("unknown", "[UNK]")
+        if unknown < 0:
+            raise MegccError("the vocabulary has no token for unknown words: tokenizer.ggml.unknown_token_id")
+        return cls(tuple(found), tuple(special), unknown, number("cls", "[CLS]"), number("seperator", "[SEP]"), 100,
+                   Normalization())
+
+    def text(self, name: str) -> str:
+        """Returns a C source that defines `const megcc_wordpiece NAME_tokenizer`.
+
+        Raises:
+            MissingTool: without the package tokenizers, whose rules of characters are used.
+        """
+        number = {token: index for index, token in enumerate(self.tokens)}
+        encoded = [token.encode() for token in self.tokens]
+        words = sorted((index for token, index in number.items() if token), key=lambda index: encoded[index])
+        inside = [at for at, index in enumerate(words) if encoded[index].startswith(INSIDE.encode())]
+        special = sorted({token.encode(): number[token] for token in self.special}.items())
+        strings = [*encoded, *(text for text, _ in special)]
+        rows, mapped, hangul = characters(self.normalization)
+        letters = [text.encode() for _, text in sorted(mapped.items())]
+        arrays = {
+            "bytes": ("uint8_t", b"".join(strings)),
+            "text": ("uint32_t", [0, *accumulate(map(len, strings))]),
+            "word": ("uint32_t", words),
+            "special": ("uint32_t", [index for _, index in special]),
+            "class_": ("uint32_t", rows),
+            "mapped": ("uint32_t", sorted(mapped)),
+            "target": ("uint16_t", [0, *accumulate(map(len, letters))]),
+            "letters": ("uint8_t", b"".join(letters)),
+        }
+        ends = [f"{NO_TOKEN if token < 0 else token}u" for token in (self.first, self.last)]
+        numbers = [len(encoded), len(words), len(special), len(rows), len(mapped), min(inside, default=0),
+                   max(inside, default=-1) + 1, self.unknown, *ends, self.longest_word, int(hangul)]
+        return "\n".join([
+            "/* SPDX-License-Identifier: 0BSD",
+            f" * Generated by tvm_megcc {VERSION}: the tokenizer of {name}. */",
+            '#include "megcc_wordpiece.h"', "",
+            *(array(f"{name}_{key}", unit, values) for key, (unit, values) in arrays.items()),
+            f"extern const megcc_wordpiece {name}_tokenizer;",
+            f"const megcc_wordpiece {name}_tokenizer = {{",
+            *(f"    {value}," for value in numbers), *(f"    {name}_{key}," for key in arrays), "};", ""])
+
+
+@cache
+def characters(normalization: Normalization) -> tuple[list[int], dict[int, str], bool]:
+    """Returns how characters are normalized and split, as the package tokenizers does it.
+
+    Returns:
+        For each run of characters of one class its first code point << 4 | class; characters that become others, except
+        syllables of Hangul; whether these are decomposed.
+    """
+    normalizers = required().normalizers
+    bert = normalizers.BertNormalizer(normalization.clean, normalization.ideographs, normalization.strip,
+                                      normalization.lower)
+    normal = dict(_normalized(bert.normalize_str))
+    split = dict(_split_classes())
+    kinds, mapped = {}, {}
+    for code in _CODES:
+        text = normal[code]
+        if not text:
+            kinds[code] = REMOVED
+        elif split[code] == SPACE or not text.strip(" "):
+            kinds[code] = SPACE
+        else:
+            bare = text[1:-1] if len(text) > 2 and text[0] == text[-1] == " " else text
+            kinds[code] = split[code] if bare is text else IDEOGRAPH
+            if bare != chr(code):
+                mapped[code] = bare
+    hangul = len(mapped.get(_HANGUL.start, "")) > 1
+    if normalization.strip:
+        kinds.update(_order(bert.normalize_str, kinds))
+    rows, last = [], -1
+    for code in _CODES:
+        if kinds[code] != last:
+            last = kinds[code]
+            rows.append(code << 4 | last)
+    return rows, {code: text for code, text in mapped.items() if code not in _HANGUL}, hangul
+
+
+def _normalized(normalize) -> Iterator[tuple[int, str]]:
+    """Yields what each character becomes by itself."""
+    for begin in range(0, len(_CODES), 1 << 14):
+        codes = [code for code in _CODES[begin:begin + (1 << 14)] if code != ord(_BORDER)]
+        yield from zip(codes, normalize(_BORDER.join(map(chr, codes))).split(_BORDER), strict=True)
+    yield ord(_BORDER), _BORDER
+
+
+def _split_classes() -> Iterator[tuple[int, int]]:
+    """Yields whether a character is a space, punctuation, or a part of a word."""
+    splitter = required().pre_tokenizers.BertPreTokenizer()
+    for begin in range(0, len(_CODES), 1 << 14):
+        codes = _CODES[begin:begin + (1 << 14)]
+        kinds = [SPACE] * (2 * len(codes) + 1)
+        for text, (low, high) in splitter.pre_tokenize_str("a" + "".join(f"{chr(code)}a" for code in codes)):
+            kinds[low:high] = [PUNCTUATION if len(text) == 1 and text != "a" else LETTER] * (high - low)
+        yield from zip(codes, kinds[1::2], strict=True)
+
+
+def _order(normalize, kinds: Mapping[int, int]) -> dict[int, int]:
+    """Returns the classes of marks by which canonical decomposition sorts them, and of those that no other passes and
+    that are removed after sorting. Candidates are those of Python's Unicode; the package tells what they do."""
+    low, high = "\U0001d165", "\u302e"  # of classes 216 and 224
+    marks = {code: unicodedata.combining(chr(code)) for code in _CODES if kinds[code] == LETTER
+             and unicodedata.category(chr(code)) == "Mc" and any(
+                 normalize(pair) == pair[::-1] for probe in (low, high)
+                 for pair in (probe + chr(code), chr(code) + probe))}
+    classes = sorted(set(marks.values()))
+    assert len(classes) <= 16 - MARK
+    barriers = {code: BARRIER for code in _CODES if kinds[code] == REMOVED and unicodedata.category(chr(code)) == "Mn"
+                and normalize(high + chr(code) + low) == high + low}
+    return barriers | {code: MARK + classes.index(combining) for code, combining in marks.items()}
+
+
+def of_json(model: Mapping[str, object], normalizer: object, splitter: object, tokens: tuple[str, ...],
+            special: tuple[str, ...], ends: tuple[int, int]) -> WordPieces:
+    """Returns the vocabulary of a tokenizer.json.
+
+    Args:
+        model, normalizer, splitter: these parts of the file.
+        tokens, special, ends: as in `WordPieces`.
+
+    Raises:
+        MegccError: if it does anything else than BERT's.
+    """
+    if not isinstance(splitter, dict) or splitter.get("type") != "BertPreTokenizer":
+        raise MegccError("a tokenizer.json with WordPiece splits texts otherwise than BertPreTokenizer")
+    if model.get("continuing_subword_prefix", INSIDE) != INSIDE:
+        raise MegccError(f"tokens inside words begin with {quoted(model.get('continuing_subword_prefix'))}; {INSIDE} "
+                         "is supported")
+    unknown, longest = model.get("unk_token", "[UNK]"), model.get("max_input_chars_per_word", 100)
+    if not isinstance(unknown, str) or not unknown or unknown not in tokens:
+        raise MegccError(f"the vocabulary has no token {quoted(unknown)} for unknown words")
+    if type(longest) is not int:
+        raise MegccError(f"max_input_chars_per_word is {quoted(longest)}, no number of characters")
+    return WordPieces(tokens, special, tokens.index(unknown), *ends, longest, _normalization(normalizer))
+
+
+def _normalization(given: object) -> Normalization:
+    if given is None:
+        return Normalization(False, False, False, False)
+    if not isinstance(given, dict) or given.get("type") != "BertNormalizer":
+        raise MegccError("a tokenizer.json with WordPiece normalizes texts otherwise than BertNormalizer")
+    flags = [given.get(name, True) for name in ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")]
+    if given.get("strip_accents") is None:
+        flags[2] = flags[3]
+    if any(type(flag) is not bool for flag in flags):
+        raise MegccError("the BertNormalizer of the tokenizer.json has values that are neither true nor false")
+    return Normalization(*flags)

@@ -15,16 +15,13 @@ import numpy as np
 from ...ir.dims import ceildiv, likely, round_up
 from ...target import Target
 from ..base import FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, present
-from ..microkernel.window import Taps, Window
 from ..packing import pack_columns, packer
 from ..parameters import Parameters, Scope
 from ..sharing import TASKS, is_large, load_imbalance
 from ..tiling import BLOCK, Tiling
 from .geometry import Geometry, blocked
-from .register_tile import Reduction
+from .winograd_tile import WINDOW, WinogradTile
 
-WINDOW = 6
-"""Rows and columns of x that a tile reads; it computes WINDOW + 1 - kernel rows and columns of y."""
 NEAR, FAR = 2 / 3, 3 / 2
 _POINTS = (0.0, NEAR, -NEAR, FAR, -FAR)
 #: Cost of transforming a vector of channels of a tile and a vector of weights, in multiply-adds of vectors.
@@ -70,11 +67,8 @@ class WinogradParameters(Parameters):
     near: float = NEAR
     far: float = FAR
 
-    def microkernel(self, scope: Scope) -> Reduction:
-        """Each position of a transform is a tap with inputs of its own."""
-        window = Window(Taps(1 if self.raw else WINDOW, 1, 1), Taps(WINDOW, 1, 1))
-        return Reduction(scope, self.tiling, window, self.depth + 1 if self.raw else self.ic,
-                         "nchwc" if scope.isa.lanes > 1 else "plain", weights_near=self.raw)
+    def microkernel(self, scope: Scope) -> WinogradTile:
+        return WinogradTile(self, scope)
 
 
 class WinogradConv(Kernel):

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The transforms of `conv2d/winograd`, and its products, which are register tiles of `direct`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import product
+from typing import TYPE_CHECKING
+
+from ..microkernel.printer import Printer, offset
+from ..microkernel.window import Taps, Window
+from ..parameters import Scope
+from .register_tile import Reduction
+
+if TYPE_CHECKING:
+    from .winograd import WinogradParameters
+
+#: Rows and columns of x that a tile reads, and of its transform.
+WINDOW = 6
+
+
+class WinogradTile(Reduction):
+    """Prints the transforms of tiles and weights. In the products, each position of a transform is a tap with inputs of
+    its own. A transform prints what its results share, and returns the C expressions of the results."""
+
+    def __init__(self, params: WinogradParameters, scope: Scope):
+        p, L = params, scope.isa.lanes
+        window = Window(Taps(1 if p.raw else WINDOW, 1, 1), Taps(WINDOW, 1, 1))
+        super().__init__(scope, p.tiling, window, p.depth + 1 if p.raw else p.ic, "nchwc" if L > 1 else "plain",
+                         weights_near=p.raw)
+        self.p, self.lanes = params, L
+        self.groups = p.tiling.plan(p.pixels, p.oc, p.vectors)
+        #: (vectors, width) of the tiles of products.
+        self.products = list(dict.fromkeys((group.vectors, group.width) for group in self.groups))
+        #: Numbers of input channels whose weights are transformed together.
+        self.depths = [p.depth, *[p.ic % p.depth] * (p.ic % p.depth > 0)]
+        self.blocks = -(-p.ic // L)
+        #: Chunks of output channels consist of whole blocks of weights and whole tiles.
+        self.granule = max(16, p.vectors * L)
+        self.granules = -(-p.oc // self.granule)
+
+    def position_stride(self, vectors: int) -> int:
+        """Returns the floats from one position to the next in inputs or products of so many vectors. That is an odd
+        number of vectors, so that the positions do not compete for the same cache sets."""
+        return (vectors * self.p.pixels // 2 * 2 + 1) * self.lanes
+
+    def forward(self, c: Printer, x: str) -> list[str]:
+        """Transforms six inputs, {x}0 to {x}5."""
+        near, far = self.p.near, self.p.far
+        for name, other in (("near", far), ("far", near)):
+            square = number(-other * other)
+            c(f"const mgc_v {x}_{name}_even = mgc_fma({square}, {x}2, {x}4), "
+              f"{x}_{name}_odd = mgc_fma({square}, {x}1, {x}3);")
+        squares = number(-near * near - far * far)
+        return [f"mgc_fma({squares}, {x}2, {x}0 + {x}4)",
+                *(f"mgc_fma({number(point)}, {x}_{name}_odd, {x}_{name}_even)"
+                  for name, point in (("near", near), ("near", -near), ("far", far), ("far", -far))),
+                f"mgc_fma({squares}, {x}3, {x}1 + {x}5)"]
+
+    def backward(self, c: Printer, x: str) -> list[str]:
+        """Transforms six products, {x}0 to {x}5, to outputs."""
+        c(f"const mgc_v {x}_near_sum = {x}1 + {x}2, {x}_near_rest = {x}1 - {x}2, "
+          f"{x}_far_sum = {x}3 + {x}4, {x}_far_rest = {x}3 - {x}4;")
+        results = [f"{x}0 + {x}_near_sum + {x}_far_sum"]
+        for i in range(1, self.p.size):
+            kind, factor = "rest" if i % 2 else "sum", number(self.p.near ** i)
+            near = (f"mgc_fma({factor}, {x}_near_{kind}, {x}5)" if i + 1 == self.p.size else
+                    f"{factor} * {x}_near_{kind}")
+            results.append(f"mgc_fma({number(self.p.far ** i)}, {x}_far_{kind}, {near})")
+        return results
+
+    def weights(self, width: int) -> str:
+        """Transforms the three columns of the weights at `tap`: first to the row of positions whose points are p0 to
+        p2, then to its six positions. The first and the last of these are the first and the last weight."""
+        c, kernel = Printer(), self.p.kernel
+        for j in range(3):
+            first, second, third = (f"mgc_load({offset('tap', (i + j) * width)})" for i in (0, 3, 6))
+            c(f"const mgc_v w{j} = mgc_fma(p2, {third}, mgc_fma(p1, {second}, p0 * {first}));")
+        near, far = (f"mgc_fma({number(kernel[i][2])}, w2, {number(kernel[i][0])} * w0)" for i in (1, 3))
+        c(f"const mgc_v near_even = {near}, far_even = {far};")
+        middle = (f"mgc_fma({number(kernel[j][1])}, w1, {'near' if j < 3 else 'far'}_even)" for j in range(1, 5))
+        c(*stores("to", (self.p.depth + 1) * width, ("w0", *middle, "w2")))
+        return c.text
+
+    def columns(self, transform: Callable[[Printer, str], list[str]], address: Callable[[int, int], str]) -> str:
+        """Prints the first half of the transform of a window, two columns at a time, so that loads and stores are of
+        neighbouring vectors. address: C, that of an element of the window."""
+        c = Printer()
+        for j in range(0, WINDOW, 2):
+            with c.block(""):
+                for i in range(WINDOW):
+                    c(f"const mgc_v l{i} = mgc_load({address(i, j)});",
+                      f"const mgc_v r{i} = mgc_load({address(i, j + 1)});")
+                c(*(left := named("left", transform(c, "l"))))
+                c(*named("right", transform(c, "r")))
+                for i in range(len(left)):
+                    at = (i * WINDOW + j) * self.lanes
+                    c(f"mgc_store(half + {at}, left{i});", f"mgc_store(half + {at + self.lanes}, right{i});")
+        return c.text
+
+    def input_columns(self) -> str:
+        return self.columns(self.forward, lambda i, j: offset(f"x{i}", j * self.lanes))
+
+    def edge_column(self) -> str:
+        """Transforms the elements j after x0 to x5, a column."""
+        c = Printer()
+        c(*named("v", (f"mgc_load(x{i} + j)" for i in range(WINDOW))))
+        c(*stores("column", WINDOW * self.lanes, self.forward(c, "v")))
+        return c.text
+
+    def input_rows(self) -> str:
+        """Prints the second half of the transform of a window."""
+        c, L, stride = Printer(), self.lanes, self.position_stride(self.blocks)
+        c("const float *row = half;", "float *to = input;")
+        with c.block(f"for (int32_t i = 0; i < 6; i++, row += {WINDOW * L}, to += {WINDOW * stride})"):
+            c(*named("v", (f"mgc_load({offset('row', j * L)})" for j in range(WINDOW))))
+            c(*stores("to", stride, self.forward(c, "v")))
+        return c.text
+
+    def sums_of_position(self, vectors: int, width: int, n: int) -> str:
+        """Prints the products of a tile at one position, and their stores. n: input channels."""
+        c, tile, pixels = Printer(), self.tile(self.p.pixels, vectors, width), self.p.pixels
+        at = {(p, v): f"yt + {(v * pixels + p) * self.lanes}" for p, v in tile.each}
+        c(self.sums(tile, n))
+        if self.p.depth < self.p.ic:
+            with c.block("if (more)"):
+                c(*(f"a{p}_{v} = a{p}_{v} + mgc_load({at[p, v]});" for p, v in tile.each))
+        c(*(f"mgc_store({at[p, v]}, a{p}_{v});" for v, p in product(range(vectors), range(pixels))))
+        return c.text
+
+    def output_columns(self, vectors: int) -> str:
+        return self.columns(self.backward, lambda i, j: offset("x", (i * WINDOW + j) * self.position_stride(vectors)))
+
+    def output_row(self) -> str:
+        """Transforms a row of a half to a row of y, of which `columns` elements exist."""
+        c, size = Printer(), self.p.size
+        c(*(f"const mgc_v v{j} = mgc_load({offset('row', j * self.lanes)}){' + bias' * (self.p.bias and j == 0)};"
+            for j in range(WINDOW)))
+        c(*named("y", self.backward(c, "v")))
+        with c.block(f"if (columns == {size})"):
+            c(*map(self.store, range(size)))
+        with c.otherwise():
+            c(self.store(0))
+            for j in range(1, size - 1):
+                with c.block(f"if (columns > {j})"):
+                    c(self.store(j))
+        return c.text
+
+    def store(self, j: int) -> str:
+        at, value = offset("at", j * self.lanes), f"y{j}{' + bias' * (self.p.bias and j > 0)}"
+        return f"mgc_store(y + {at}, {self.scope.ep(value, channel='oc', at=at)});"
+
+
+def number(value: float) -> str:
+    return f"mgc_set1({value:.9g}f)"
+
+
+def named(name: str, values: Iterable[str]) -> list[str]:
+    return [f"const mgc_v {name}{i} = {value};" for i, value in enumerate(values)]
+
+
+def stores(address: str, stride: int, values: Iterable[str]) -> list[str]:
+    return [f"mgc_store({offset(address, i * stride)}, {value});" for i, value in enumerate(values)]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 from onnx import TensorProto
 
 from .cases import Case
@@ -56,8 +57,34 @@ def _strings(case: Case) -> bool:
     return any(array is not None and array.dtype == object for array in operands(case))
 
 
+def _not_finite(case: Case) -> bool:
+    return any(array is not None and array.dtype.kind == "f" and not np.isfinite(array).all()
+               for array in operands(case))
+
+
+def _huge(case: Case) -> bool:
+    """With numbers whose squares or sums no float32 holds."""
+    with np.errstate(all="ignore"):
+        return any(array is not None and array.dtype.kind in "fi" and np.abs(array.astype(np.float64)).max(initial=0)
+                   > 1e18 for array in operands(case))
+
+
 _INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 DECIDED: tuple[Decided, ...] = (
+    Decided(("MaxPool", "GlobalMaxPool", "MaxRoiPool", "ArgMax", "ArgMin", "Hardmax"), "The largest number: the texts "
+            "do not say of what is no number; it is the largest here, as in PyTorch, and ONNX Runtime passes over it",
+            _not_finite),
+    Decided(("QuantizeLinear", "DynamicQuantizeLinear"), "y = saturate((x / y_scale) + y_zero_point): the text does not "
+            "say of what is no number", _not_finite),
+    Decided(("RoiAlign", "MaxRoiPool", "Resize", "Upsample", "GridSample", "DeformConv", "DFT", "STFT", "Conv",
+             "ConvTranspose"), "Sums of products: the texts do not say whether 0 times infinity is among them",
+            _not_finite),
+    Decided(("GlobalAveragePool", "LpNormalization", "GroupNormalization", "InstanceNormalization", "Conv",
+             "ConvTranspose", "DeformConv", "Gemm"), "Sums: the texts do not say which precision they have; where a "
+            "float32 or an int64 ends, references end or wrap around, each at another place", _huge),
+    Decided(("Shrink",), "If x < -lambd, y = x + bias: ONNX Runtime computes integers in float32", _has(*_INTEGERS)),
+    Decided(("Clip",), "They default to numeric_limits::lowest() and numeric_limits::max(): ONNX's evaluator has no "
+            "bound there", _not_finite),
     Decided(("Erf", "Gelu"), "Computes the error function of the given input tensor element-wise: ONNX's evaluator "
             "has a polynomial with an error of 3e-8", _has("float64", *_INTEGERS)),
     Decided(("HardSwish",), "y = x * max(0, min(1, alpha * x + beta)), where alpha = 1/6: the body of the function "

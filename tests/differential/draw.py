@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +15,8 @@ from onnx.defs import OpSchema
 #: Types of the schemas that models are drawn with, and numpy's names.
 DTYPES = {"float": "float32", "float16": "float16", "double": "float64", "bool": "bool", "string": "object",
           **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}}
+#: Real numbers that few models have: infinite, not a number, with a square beyond float16 or float32, next to 0.
+SPECIAL = (np.inf, -np.inf, np.nan, -0.0, 300.0, -3e4, 3e19, -3e38, 1e-7)
 FORMAL = OpSchema.FormalParameterOption
 
 
@@ -82,12 +85,21 @@ class Draw:
             if low is None:
                 drawn = self.rng.normal(size=shape) * self.one((0.5, 2, 20))
                 drawn = np.where(self.rng.random(shape) < 0.1, self.rng.integers(-3, 4, shape), drawn)
+                drawn = self.with_ends(drawn, SPECIAL)
             else:
                 drawn = self.rng.uniform(low, high, shape)
             return np.asarray(drawn).astype(dtype)
-        ends = np.iinfo(dtype)
+        ends, free = np.iinfo(dtype), low is None
         low, high = max(ends.min, -9 if low is None else int(low)), min(ends.max, 9 if high is None else int(high))
-        return self.rng.integers(low, high + 1, size=shape).astype(dtype)
+        drawn = self.rng.integers(low, high + 1, size=shape).astype(dtype)
+        return self.with_ends(drawn, [ends.min, ends.max]) if free else drawn
+
+    def with_ends(self, array: np.ndarray, ends: Sequence[float]) -> np.ndarray:
+        """With some of ends among its values, seldom."""
+        if not self.chance(0.04):
+            return array
+        drawn = np.asarray(ends, array.dtype)[self.rng.integers(len(ends), size=array.shape)]
+        return np.where(self.rng.random(array.shape) < 0.2, drawn, array)
 
     def add(self, array: np.ndarray | None, constant: float = 0.3) -> np.ndarray | None:
         """An operand. constant: the chance that it is an initializer. One without elements mostly is: as an input it

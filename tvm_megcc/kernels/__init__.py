@@ -53,7 +53,7 @@ from .norm.layer import LayerNormBytes, LayerNormRows
 from .norm.lrn import LrnPixels
 from .pool.columns import ColumnsRows, ScatterMaxima
 from .pool.windows import GlobalPool, PlainGlobalPool, PlainPool, WindowPool
-from .quant.axis import PerAxisKernel
+from .quant.axis import DequantizeKernel, QuantizeKernel
 from .quant.dynamic import DynamicQuantizeKernel
 from .reduce.along_axis import ArgExtremeScalars, CumulativeScalars
 from .reduce.folds import ReduceScalars, ReduceVectors
@@ -119,7 +119,8 @@ realise(ops.nn.activation.Clip, VECTOR, SCALAR)
 realise(ops.elementwise.Where, SCALAR)
 realise(ops.elementwise.Cast, FLOAT16_LOOPS, FLOAT16_BLOCKS, SCALAR)
 realise(ops.quantized.lookup_table.Lookup, LookupBytes())
-realise(ops.quantized.quantize_linear._Quantisation, PerAxisKernel())
+realise(ops.quantized.quantize_linear.DequantizeLinear, DequantizeKernel())
+realise(ops.quantized.quantize_linear.QuantizeLinear, QuantizeKernel())
 
 realise(ops.nn.pool._Pool, WindowPool(), PlainPool())
 realise(ops.nn.pool.MaxPool, WindowPool(), PlainPool(), MaxPoolBytes())

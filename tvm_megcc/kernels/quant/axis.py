@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.dims import product
-from ...ir.types import DTYPES
+from ...ir.types import DTYPES, TensorType
 from ...ops.memory import memory_axes, split_at
 from ..base import ANY, FLOAT32, NUMBERS, Kernel, Lowered, Operand, around, extent_symbols, possible_layouts, present
 from ..parameters import UnitParameters
@@ -36,8 +36,8 @@ class PerAxisKernel(Kernel):
     """The base class. There is one scale and zero point for the tensor, or for each index of an axis."""
 
     name = "lines"
-    dtypes = (NUMBERS, FLOAT32, ANY)
     lanes = "i"
+    integers: tuple[str, ...]
 
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):
@@ -45,12 +45,16 @@ class PerAxisKernel(Kernel):
                 yield around(site, layout)
 
     def refuse(self, site: Site):
-        quantized = site.x if site.kind == "dequantize_linear" else site.y
-        if quantized.dtype not in ("int8", "uint8", "int16", "uint16", "int32"):
-            return f"not on {quantized.dtype}"
-        if site.kind == "quantize_linear" and quantized.dtype == "int32":
-            return "not to int32"
+        if self.quantized(site).dtype not in self.integers:
+            return f"not on {self.quantized(site).dtype}"
         return "not by blocks" if site.attrs.block else None
+
+    def quantized(self, site: Site) -> TensorType:
+        """Returns the type of the operand or result that has integers."""
+        raise NotImplementedError
+
+    def parameters(self, site: Site) -> UnitParameters:
+        raise NotImplementedError
 
     def lower(self, site: Site) -> Lowered:
         if site.inputs[1].size == 1:
@@ -59,18 +63,35 @@ class PerAxisKernel(Kernel):
         else:
             values = split_at(site.x, site.attrs.axis)
         outer, n, inner = extent_symbols("OUTER", "N", "INNER")
-        to_float = site.kind == "dequantize_linear"
-        if to_float:
-            params = DequantizeParameters(site.x.c_type, DTYPES[site.x.dtype].short, site.has(2))
-        else:
-            limits = np.iinfo(np.dtype(site.y.dtype))
-            params = QuantizeParameters(site.y.c_type, DTYPES[site.y.dtype].short, site.has(2), int(limits.min),
-                                        int(limits.max))
         operands = present(site, Operand("x", 0, outer * n * inner), Operand("scale", 1, n),
                            Operand("zero_point", 2, n))
-        return Lowered(f"quant/{'dequantize' if to_float else 'quantize'}", params,
+        return Lowered(f"quant/{site.kind.removesuffix('_linear')}", self.parameters(site),
                        dict(zip(("OUTER", "N", "INNER"), values, strict=True)), operands,
                        (Operand("y", 0, outer * n * inner),), outer * n, site.kind + "_zero" * site.has(2), self.name)
 
     def cost(self, site: Site) -> float:
         return (1.0 + 8.0 / site.isa.lanes) * site.y.stored
+
+
+class DequantizeKernel(PerAxisKernel):
+    dtypes = (NUMBERS, FLOAT32, ANY)
+    integers = ("int8", "uint8", "int16", "uint16", "int32")
+
+    def quantized(self, site: Site) -> TensorType:
+        return site.x
+
+    def parameters(self, site: Site) -> UnitParameters:
+        return DequantizeParameters(site.x.c_type, DTYPES[site.x.dtype].short, site.has(2))
+
+
+class QuantizeKernel(PerAxisKernel):
+    dtypes = (FLOAT32, FLOAT32, ANY)
+    integers = ("int8", "uint8", "int16", "uint16")
+
+    def quantized(self, site: Site) -> TensorType:
+        return site.y
+
+    def parameters(self, site: Site) -> UnitParameters:
+        limits = np.iinfo(np.dtype(site.y.dtype))
+        return QuantizeParameters(site.y.c_type, DTYPES[site.y.dtype].short, site.has(2), int(limits.min),
+                                  int(limits.max))

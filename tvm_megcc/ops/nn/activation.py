@@ -13,6 +13,7 @@ from ..base import Case, OnnxNode, decomposes, f32, register
 from ..elementwise import Elementwise, Row, cast_to, declare, emit_broadcast
 
 Y = arg(1)
+LARGEST = float(np.finfo(np.float32).max)
 _INVERSE_SQRT2 = 0.7071067811865476
 
 
@@ -31,7 +32,7 @@ ACTIVATIONS = (
     Row("silu", (), X * call("sigmoid", X), relax="relax.nn.silu"),
     Row("leaky_relu", ("LeakyRelu",), lambda attrs: maximum(X, 0) + attrs.alpha * minimum(X, 0),
         defaults={"alpha": 0.01}, relax="relax.nn.leakyrelu", relay="nn.leaky_relu"),
-    Row("prelu", (), maximum(X, 0) + Y * minimum(X, 0), 2, relax="relax.nn.prelu", relay="nn.prelu"),
+    Row("prelu", (), call("if_lt", X, 0, Y * X, X), 2, relax="relax.nn.prelu", relay="nn.prelu"),
     Row("elu", ("Elu",), _elu, defaults={"alpha": 1.0}, in_tvm=False),
     Row("selu", ("Selu",), lambda attrs: attrs.gamma * _elu(attrs),
         defaults={"alpha": 1.6732631921768188, "gamma": 1.0507010221481323}, in_tvm=False),
@@ -67,7 +68,7 @@ class Clip(Elementwise):
     relay = ("clip",)
     formula = staticmethod(lambda attrs: _clip(attrs.lo, attrs.hi))
     cases = (Case((f32(3, 37),), {"lo": -0.5, "hi": 0.75}), Case((((9,), "int32"),), {"lo": 2, "hi": 6}),
-             Case((f32(5),), {"lo": float("-inf"), "hi": 0.25}))
+             Case((f32(5),), {"lo": float("-inf"), "hi": 0.25}), Case((f32(5),), {"lo": -LARGEST, "hi": LARGEST}))
 
 
 def _clip(lo: float, hi: float) -> Expr:
@@ -77,32 +78,34 @@ def _clip(lo: float, hi: float) -> Expr:
 
 @decomposes("Clip")
 def import_clip(node: OnnxNode) -> tuple[str, ...]:
+    """Imports Clip. A bound that is absent is the type's lowest or largest finite number: Clip makes -inf finite."""
+    dtype = node.type(0).dtype
     if node.opset < 11:
-        bounds = [node.attr("min", float("-inf")), node.attr("max", float("inf"))]
-        return _emit_clip(node, *bounds)
-    if all(not node.has(index) or node.is_const(index) for index in (1, 2)):
-        lo, hi = (float(node.const(index).reshape(())) if node.has(index) else limit
-                  for index, limit in ((1, float("-inf")), (2, float("inf"))))
-        if is_real(node.type(0).dtype) or all(abs(bound) < 2**31 or abs(bound) == float("inf")
-                                                         for bound in (lo, hi)):
-            return _emit_clip(node, lo, hi)
+        return _emit_clip(node, node.inputs[0], node.attr("min", -LARGEST), node.attr("max", LARGEST))
+    bounds = {1: -_largest(dtype), 2: _largest(dtype)}
+    if all(not node.has(index) or node.is_const(index) for index in bounds):
+        lo, hi = (float(node.const(index).reshape(())) if node.has(index) else bound for index, bound in bounds.items())
+        if is_real(dtype) or all(abs(bound) < 2**31 or abs(bound) == float("inf") for bound in (lo, hi)):
+            return _emit_clip(node, node.inputs[0], lo, hi)
     value = node.inputs[0]
     for index, kind in ((1, "max"), (2, "min")):
         if node.has(index):
             (value,) = node.emit(kind, (value, node.inputs[index]))
-    return (value,)
+    lo, hi = (bound * float("inf") if node.has(index) else bound for index, bound in bounds.items())
+    return _emit_clip(node, value, lo, hi)
 
 
-def _emit_clip(node: OnnxNode, lo: float, hi: float) -> tuple[str, ...]:
-    dtype = node.type(0).dtype
-    lo, hi = (float("-inf") if lo <= _lowest(dtype) else lo), (float("inf") if hi >= -_lowest(dtype) else hi)
+def _emit_clip(node: OnnxNode, value: str, lo: float, hi: float) -> tuple[str, ...]:
+    """Clamps to bounds, of which those that the type has no numbers beyond are none."""
+    largest = _largest(node.type(0).dtype)
+    lo, hi = (float("-inf") if lo < -largest else lo), (float("inf") if hi > largest else hi)
     if lo == float("-inf") and hi == float("inf"):
-        return node.inputs[:1]
-    return node.emit("clip", node.inputs[:1], lo=lo, hi=hi)
+        return (value,)
+    return node.emit("clip", (value,), lo=lo, hi=hi)
 
 
-def _lowest(dtype: str) -> float:
-    return float(ml_dtypes.finfo(np.dtype(dtype)).min) if is_real(dtype) else float("-inf")
+def _largest(dtype: str) -> float:
+    return float(ml_dtypes.finfo(np.dtype(dtype)).max) if is_real(dtype) else float("inf")
 
 
 @decomposes("PRelu")

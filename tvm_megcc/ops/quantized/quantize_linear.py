@@ -133,7 +133,8 @@ class QuantizeLinear(_Quantisation):
                              "supported")
         if node.attr("block_size", 0) or DTYPES[_quantised_type(node)].carrier:
             return _spelled_quantisation(node)
-        return super().from_onnx(node)
+        value = node.inputs[0] if is_real(node.type(0).dtype) else cast_to(node, node.inputs[0], node.type(1).dtype)[0]
+        return node.emit(cls.kind, (value, *node.inputs[1:]), **cls.onnx_attrs(node))
 
 
 def _is_int4(node: OnnxNode) -> bool:
@@ -214,6 +215,8 @@ def _spelled_quantisation(node: OnnxNode) -> tuple[str, ...]:
         value, scale, shape = node.inputs[0], _parameter(node, node.inputs[1]), node.type(0).shape
         zero = _parameter(node, node.inputs[2]) if node.has(2) else ""
     dtype = _quantised_type(node)
+    if not is_real(node.type_of(value).dtype):
+        (value,) = cast_to(node, value, node.type_of(scale).dtype)
     (value,) = emit_broadcast(node, "div", (value, scale))
     if not is_real(dtype):
         (value,) = node.emit("round", (value,))

@@ -140,8 +140,8 @@ def scan(node: Draw) -> None:
 
 
 def extreme(node: Draw) -> None:
-    """The first of equal ones is wanted."""
-    x = node.add(np.rint(node.values(node.shape(1), node.one(*FLOATS, *INTEGERS))))
+    """The first of equal ones is wanted. Of no elements TVM returns memory that nothing wrote."""
+    x = node.add(np.rint(node.values(node.shape(1, empty=0), node.one(*FLOATS, *INTEGERS))))
     node.maybe("axis", node.axis(x.ndim), 0.8)
     node.maybe("keepdims", bool(node.whole(0, 1)))
 

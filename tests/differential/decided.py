@@ -74,8 +74,8 @@ DECIDED: tuple[Decided, ...] = (
     Decided(("MaxPool", "GlobalMaxPool", "MaxRoiPool", "ArgMax", "ArgMin", "Hardmax"), "The largest number: the texts "
             "do not say of what is no number; it is the largest here, as in PyTorch, and ONNX Runtime passes over it",
             _not_finite),
-    Decided(("QuantizeLinear", "DynamicQuantizeLinear"), "y = saturate((x / y_scale) + y_zero_point): the text does not "
-            "say of what is no number", _not_finite),
+    Decided(("QuantizeLinear", "DynamicQuantizeLinear"), "y = saturate((x / y_scale) + y_zero_point): the text does "
+            "not say of what is no number", _not_finite),
     Decided(("RoiAlign", "MaxRoiPool", "Resize", "Upsample", "GridSample", "DeformConv", "DFT", "STFT", "Conv",
              "ConvTranspose"), "Sums of products: the texts do not say whether 0 times infinity is among them",
             _not_finite),

@@ -24,8 +24,8 @@ from .toolchain import Compiler, find_compiler, runs_here
 
 logger = logging.getLogger(__name__)
 
-#: Flags of every C file. Without contraction of multiply-adds, all compilers and builds give the same bits. A kernel that
-#: reads an operand as another type than it has is an error in new compilers, and in old ones by the last flag.
+#: Flags of every C file. Without contraction of multiply-adds, all compilers and builds give the same bits. A kernel
+#: that reads an operand as another type than it has is an error in new compilers, and in old ones by the last flag.
 CFLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections",
           "-Werror=incompatible-pointer-types")
 #: The flag for files of a firmware that are not kernels: they take little time, so size matters more.

@@ -51,8 +51,8 @@ def check(case: Case) -> Result:
         return Result(case.number, case.label, "right")
     rows, others = decided(case), list(answers)
     if all(differs(found, *other) for other in others):
-        rows = [row for row in rows if row.within and any(
-            not differs(found, wanted, row.within) for wanted, _ in (first, *others))]
+        rows = [row for row in rows if row.unspecified or (row.within and any(
+            not differs(found, wanted, row.within) for wanted, _ in (first, *others)))]
         if not rows:
             return Result(case.number, case.label, "wrong", reason)
     sentence = next((row.sentence for row in rows), "")

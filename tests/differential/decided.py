@@ -23,13 +23,14 @@ class Decided:
     """A row of the table. sentence: of the operator's text in ONNX, and after the colon who does otherwise.
 
     within: error that the text leaves open, relative to the largest magnitude of an output or to 1; of integers a
-    difference.
+    difference. unspecified: the text leaves results open, so that none is compared.
     """
 
     operators: tuple[str, ...]
     sentence: str
     when: Callable[[Case], bool] = always
     within: float = 0
+    unspecified: bool = False
 
 
 def _has(*dtypes: str) -> Callable[[Case], bool]:
@@ -73,15 +74,18 @@ _INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 3
 DECIDED: tuple[Decided, ...] = (
     Decided(("MaxPool", "GlobalMaxPool", "MaxRoiPool", "ArgMax", "ArgMin", "Hardmax"), "The largest number: the texts "
             "do not say of what is no number; it is the largest here, as in PyTorch, and ONNX Runtime passes over it",
-            _not_finite),
+            _not_finite, unspecified=True),
     Decided(("QuantizeLinear", "DynamicQuantizeLinear"), "y = saturate((x / y_scale) + y_zero_point): the text does "
-            "not say of what is no number", _not_finite),
+            "not say of what is no number", _not_finite, unspecified=True),
+    Decided(("QuantizeLinear",), "y = saturate((x / y_scale) + y_zero_point): ONNX's evaluator wraps around where an "
+            "int32 ends", _has("int32")),
     Decided(("RoiAlign", "MaxRoiPool", "Resize", "Upsample", "GridSample", "DeformConv", "DFT", "STFT", "Conv",
              "ConvTranspose"), "Sums of products: the texts do not say whether 0 times infinity is among them",
-            _not_finite),
-    Decided(("GlobalAveragePool", "LpNormalization", "GroupNormalization", "InstanceNormalization", "Conv",
-             "ConvTranspose", "DeformConv", "Gemm"), "Sums: the texts do not say which precision they have; where a "
-            "float32 or an int64 ends, references end or wrap around, each at another place", _huge),
+            _not_finite, unspecified=True),
+    Decided(("GlobalAveragePool", "AveragePool", "LpNormalization", "LayerNormalization", "RMSNormalization",
+             "GroupNormalization", "InstanceNormalization", "MeanVarianceNormalization", "LRN", "Conv", "ConvTranspose",
+             "DeformConv", "Gemm", "DFT", "STFT"), "Sums: the texts do not say which precision they have; where a "
+            "float32 or an int64 ends, references end or wrap around, each at another place", _huge, unspecified=True),
     Decided(("Shrink",), "If x < -lambd, y = x + bias: ONNX Runtime computes integers in float32", _has(*_INTEGERS)),
     Decided(("Clip",), "They default to numeric_limits::lowest() and numeric_limits::max(): ONNX's evaluator has no "
             "bound there", _not_finite),

@@ -246,7 +246,7 @@ FLOATS = {
 #: Functions of integers: arithmetic that wraps, and others that cannot overflow.
 INTEGER_FUNCTIONS = {
     "add": "(T)((U){} + (U){})", "sub": "(T)((U){} - (U){})", "mul": "(T)((U){} * (U){})",
-    "min": "MIN({}, {})", "max": "MAX({}, {})",
+    "min": "MIN({}, {})", "max": "MAX({}, {})", "if_lt": "({} < {} ? {} : {})",
 }
 
 FLOAT_TYPES = ("float32", "float64")

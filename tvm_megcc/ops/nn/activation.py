@@ -32,7 +32,8 @@ ACTIVATIONS = (
     Row("silu", (), X * call("sigmoid", X), relax="relax.nn.silu"),
     Row("leaky_relu", ("LeakyRelu",), lambda attrs: maximum(X, 0) + attrs.alpha * minimum(X, 0),
         defaults={"alpha": 0.01}, relax="relax.nn.leakyrelu", relay="nn.leaky_relu"),
-    Row("prelu", (), call("if_lt", X, 0, Y * X, X), 2, relax="relax.nn.prelu", relay="nn.prelu"),
+    Row("prelu", (), call("if_lt", X, 0, Y * X, X), 2, case_dtypes=("float32", "int32"), relax="relax.nn.prelu",
+        relay="nn.prelu"),
     Row("elu", ("Elu",), _elu, defaults={"alpha": 1.0}, in_tvm=False),
     Row("selu", ("Selu",), lambda attrs: attrs.gamma * _elu(attrs),
         defaults={"alpha": 1.6732631921768188, "gamma": 1.0507010221481323}, in_tvm=False),
@@ -111,6 +112,8 @@ def _largest(dtype: str) -> float:
 @decomposes("PRelu")
 def import_prelu(node: OnnxNode) -> tuple[str, ...]:
     x, slope = node.type(0), node.type(1)
+    if x.dtype.startswith("uint"):  # no number of these is negative
+        return node.inputs[:1]
     if node.opset < 7 and slope.size != 1:  # before opset 7: one slope for each channel
         (per_channel,) = node.emit("reshape", node.inputs[1:], shape=(slope.size, *(1,) * (x.rank - 2)))
         return emit_broadcast(node, "prelu", (node.inputs[0], per_channel))

@@ -355,7 +355,7 @@ def _language_models(verbs: _Verbs) -> None:
                       help="plan workspace for N workers (default: 1)")
     _target_option(verb, "CPUs to compile for, such as native,arm64 ('megcc list targets')", "native")
     verb = _verb(steps, "tokenizer", lm.tokenizer_, "write the tokenizer of a file as C, without a network")
-    verb.add_argument("path", metavar="FILE", help="tokenizer.json, a GGUF file, or a folder with one of the former")
+    verb.add_argument("path", metavar="FILE", help="tokenizer.json, tokenizer.model, a folder with one, or a GGUF file")
     verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_tokenizer)")
     verb.add_argument("--name", metavar="NAME", help="name in C (default: that of the file or its folder)")
     verb = _verb(steps, "generate", lm.generate_, "continue a text")

@@ -69,7 +69,7 @@ def _split(vocabulary: Vocabulary) -> str:
             SPLITS["qwen2"]: "MEGCC_SPLIT_QWEN2"}[SPLITS[vocabulary.split]]
 
 
-def array(name: str, unit: str, values: Sequence[int]) -> str:
+def array(name: str, unit: str, values: Sequence[object]) -> str:
     """Returns a constant array in C."""
     rows = [",".join(map(str, values[at:at + 24])) for at in range(0, len(values), 24)] or ["0"]
     return f"static const {unit} {name}[] = {{\n" + ",\n".join(rows) + "\n};\n"

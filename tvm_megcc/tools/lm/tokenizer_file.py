@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads tokenizers from files: tokenizer.json of the package tokenizers, and GGUF. The files are not trusted."""
+"""Reads tokenizers from files, which are not trusted: tokenizer.json of the package tokenizers, tokenizer.model of
+SentencePiece, and GGUF."""
 
 from __future__ import annotations
 
@@ -12,17 +13,18 @@ from ... import folders
 from ...errors import MegccError, quoted, refused_by_system
 from ...frontends.contents import is_gguf
 from ...frontends.gguf.file import read as read_gguf
-from . import wordpiece
+from . import sentencepiece, wordpiece
+from .sentencepiece import SentencePiece
 from .tokenizer import Vocabulary, metadata_list
 from .wordpiece import WordPieces
 
 #: Names of a tokenizer's file in a folder.
-NAMES = ("tokenizer.json",)
+NAMES = ("tokenizer.json", "tokenizer.model", "sentencepiece.bpe.model", "spiece.model")
 #: The most numbers of tokens that have no token.
 _MOST_GAPS = 1 << 16
 
 
-def read(path: str | Path) -> Vocabulary | WordPieces:
+def read(path: str | Path) -> Vocabulary | WordPieces | SentencePiece:
     """Reads a tokenizer from a file, or from the one in a folder.
 
     Raises:
@@ -35,7 +37,10 @@ def read(path: str | Path) -> Vocabulary | WordPieces:
             raise MegccError(f"{path} has no tokenizer: {' or '.join(NAMES)}")
         path = found
     try:
-        return _of_gguf(path) if is_gguf(path) else _of_json(folders.read(path))
+        if is_gguf(path):
+            return _of_gguf(path)
+        data = folders.read(path)
+        return sentencepiece.of(data) if data[:1] == b"\n" and path.suffix != ".json" else _of_json(data)
     except OSError as error:
         raise refused_by_system(error, f"{path} cannot be read") from None
     except MegccError as error:

@@ -11,7 +11,9 @@ from ...errors import MegccError, refused_by_system
 from ...foreign import identifier
 from ...version import VERSION
 from . import tokenizer_file
+from .sentencepiece import SentencePiece
 from .tables import tables
+from .tokenizer import Vocabulary
 from .wordpiece import WordPieces
 
 _MAKEFILE = """# SPDX-License-Identifier: 0BSD
@@ -19,6 +21,12 @@ CFLAGS ?= -O2
 {name}_tokens: $(wildcard *.c *.h)
 \t$(CC) -std=c99 $(CFLAGS) $(LDFLAGS) $(wildcard *.c) -o $@
 """
+
+
+#: Class of a tokenizer -> its name in C, and the type and size of its work memory.
+_C = {Vocabulary: ("tokenizer", "uint32_t", "MEGCC_TOKENIZER_WORK(MOST)"),
+      WordPieces: ("wordpiece", "uint8_t", "MEGCC_WORDPIECE_WORK({found.longest_word})"),
+      SentencePiece: ("sentencepiece", "uint32_t", "MEGCC_SENTENCEPIECE_WORK(8 * MOST)")}
 
 
 def write(path: str | Path, output: str | Path | None = None, name: str | None = None) -> dict:
@@ -47,22 +55,27 @@ def write(path: str | Path, output: str | Path | None = None, name: str | None =
         folders.replace(folder, files, keep="")
     except OSError as error:
         raise refused_by_system(error, f"{folder} cannot be written") from None
-    pieces = isinstance(found, WordPieces)
-    return {"folder": str(folder), "name": name, "kind": "WordPiece" if pieces else "BPE", "tokens": len(found.tokens),
-            "first": found.first if pieces else -1, "last": found.last if pieces else -1}
+    first, last = (found.first, found.last) if isinstance(found, WordPieces) else (-1, -1)
+    return {"folder": str(folder), "name": name, "kind": _kind(found), "tokens": len(found.tokens), "first": first,
+            "last": last}
+
+
+def _kind(found) -> str:
+    if isinstance(found, SentencePiece):
+        return f"SentencePiece {'unigram' if found.unigram else 'BPE'}"
+    return "WordPiece" if isinstance(found, WordPieces) else "SentencePiece BPE" if found.pieces else "BPE"
 
 
 def contents(name: str, found) -> dict[str, bytes]:
     """Returns the files of the folder."""
-    kind, unit, work = "tokenizer", "uint32_t", "MEGCC_TOKENIZER_WORK(MOST)"
-    if isinstance(found, WordPieces):
-        kind, unit, work = "wordpiece", "uint8_t", f"MEGCC_WORDPIECE_WORK({found.longest_word})"
+    kind, unit, work = _C[type(found)]
     runtime = [paths.c_runtime() / "lm" / each for each in (f"megcc_{kind}.h", f"megcc_{kind}.c", "megcc_strings.h")]
     program = environment().get_template("language_model/tokens.c.j2").render(
-        version=VERSION, name=name, kind=kind, unit=unit, work=work)
+        version=VERSION, name=name, kind=kind, unit=unit, work=work.format(found=found))
+    source = tables(name, found) if isinstance(found, Vocabulary) else found.text(name)
     return {**{each.name: each.read_bytes() for each in runtime}, "main.c": program.encode(),
             "Makefile": _MAKEFILE.format(name=name).encode(),
-            f"{name}_tokenizer.c": (found.text(name) if kind == "wordpiece" else tables(name, found)).encode()}
+            f"{name}_tokenizer.c": source.encode()}
 
 
 def text(report: dict) -> str:

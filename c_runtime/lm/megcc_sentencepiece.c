@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * SentencePiece (Kudo and Richardson, 2018). A text is normalized, then cut into the tokens whose log-probabilities have
+ * the highest sum (unigram: Kudo, 2018; Viterbi's algorithm), or neighbours are merged, best scores first. Sums
+ * round as those of the package sentencepiece 0.2.3.
+ */
+#include "megcc_sentencepiece.h"
+
+#include "megcc_strings.h"
+
+/* Work memory, of which each array has room for `most` + 1 elements, and the tokens that are written. */
+typedef struct encoder {
+    const megcc_sentencepiece *t;
+    uint32_t *tokens;
+    int32_t room, written;
+    uint8_t *text;              /* normalized */
+    uint32_t size, most;        /* its bytes, and the most */
+    int32_t full, was_unknown;
+    uint32_t *a, *b, *c, *d, *e;
+} encoder;
+
+/* --- normalization ---------------------------------------------------------------------------------------------- */
+
+static const uint8_t space[] = { ' ' }, line[] = { 0xe2, 0x96, 0x81 }, replacement[] = { 0xef, 0xbf, 0xbd };
+
+static void append(encoder *e, const uint8_t *bytes, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (e->size == e->most)
+            e->full = 1;
+        else
+            e->text[e->size++] = bytes[i];
+    }
+}
+
+static void append_space(encoder *e)
+{
+    if (e->t->escape)
+        append(e, line, sizeof line);
+    else
+        append(e, space, sizeof space);
+}
+
+/* The bytes of the longest user-defined token that a text begins with, or 0. */
+static size_t defined(const megcc_sentencepiece *t, const uint8_t *text, size_t size)
+{
+    const megcc_strings strings = { t->bytes, t->text, NULL, t->tokens };
+    const megcc_range all = { 0, t->defined, 0 };
+    uint32_t index;
+    return megcc_longest(&strings, all, text, size, &index);
+}
+
+/* Units of the double array (Darts-clone): bits 0 to 7 and 31 are the label, 8 says that a key ends here, of which the
+ * unit at the offset has the value, and 9 that the offset is in units of 256. */
+static uint32_t offset_of(uint32_t unit)
+{
+    return unit >> 10 << (unit >> 6 & 8u);
+}
+
+/* The bytes of the longest key that a text begins with, or 0; `found` is where its replacement begins. */
+static size_t replaced(const megcc_sentencepiece *t, const uint8_t *text, size_t size, uint32_t *found)
+{
+    size_t best = 0;
+    uint32_t at = t->trie ? offset_of(t->trie[0]) : 0;
+    for (size_t i = 0; t->trie && i < size; i++) {
+        const uint32_t node = at ^ text[i], unit = t->trie[node];
+        if ((unit & 0x800000ffu) != text[i])
+            break;
+        at = node ^ offset_of(unit);
+        if (unit >> 8 & 1u) {
+            best = i + 1u;
+            *found = t->trie[at] & 0x7fffffffu;
+        }
+    }
+    return best;
+}
+
+/* Normalizes the beginning of a text, and returns how many of its bytes that takes. */
+static size_t normalized(const megcc_sentencepiece *t, const uint8_t *text, size_t size, const uint8_t **bytes,
+                         size_t *count)
+{
+    uint32_t found = 0;
+    size_t at = defined(t, text, size);
+    *bytes = text;
+    *count = at;
+    if (at)
+        return at;
+    at = replaced(t, text, size, &found);
+    if (at) {
+        *bytes = t->replaced + found;
+        while ((*bytes)[*count])
+            ++*count;
+        return at;
+    }
+    if (megcc_character(text, &at, size) == MEGCC_REPLACEMENT) {
+        *bytes = replacement;
+        *count = sizeof replacement;
+    } else
+        *count = at;
+    return at;
+}
+
+static int32_t ends_with_space(const encoder *e)
+{
+    const size_t count = e->t->escape ? sizeof line : sizeof space;
+    const uint8_t *wanted = e->t->escape ? line : space;
+    int32_t same = e->size >= count;
+    for (size_t i = 0; same && i < count; i++)
+        same = e->text[e->size - count + i] == wanted[i];
+    return same;
+}
+
+static void normalize(encoder *e, const uint8_t *text, size_t size)
+{
+    const megcc_sentencepiece *t = e->t;
+    size_t at = 0, next = 0, count = 1;
+    const uint8_t *bytes = space;
+    while (t->single_spaces && at < size && count == 1u && *bytes == ' ') {
+        at = next;
+        if (at < size)
+            next = at + normalized(t, text + at, size - at, &bytes, &count);
+    }
+    if (at == size)
+        return;
+    if (t->prefix)
+        append_space(e);
+    for (int32_t after_space = t->single_spaces; at < size && !e->full; at = next) {
+        next = at + normalized(t, text + at, size - at, &bytes, &count);
+        while (after_space && count && *bytes == ' ') {
+            bytes++;
+            count--;
+        }
+        for (size_t i = 0; i < count; i++) {
+            if (bytes[i] == ' ')
+                append_space(e);
+            else
+                append(e, bytes + i, 1);
+        }
+        if (count)
+            after_space = t->single_spaces && bytes[count - 1u] == ' ';
+    }
+    while (t->single_spaces && ends_with_space(e))
+        e->size -= t->escape ? (uint32_t)sizeof line : (uint32_t)sizeof space;
+    if (t->suffix)
+        append_space(e);
+}
+
+/* --- tokens ----------------------------------------------------------------------------------------------------- */
+
+static void put(encoder *e, uint32_t token)
+{
+    if (e->written < e->room)
+        e->tokens[e->written] = token;
+    e->written++;
+}
+
+/* Writes the token of a part of the text; of unknown characters in a row, one token. */
+static void put_part(encoder *e, uint32_t token, uint32_t begin, uint32_t end)
+{
+    const int32_t unknown = token == e->t->unknown;
+    if (unknown && e->t->bytes_known) {
+        for (uint32_t i = begin; i < end; i++)
+            put(e, e->t->byte[e->text[i]]);
+    } else if (!unknown || !e->was_unknown)
+        put(e, token);
+    e->was_unknown = unknown;
+}
+
+static uint32_t character_end(const encoder *e, uint32_t at)
+{
+    const uint32_t end = at + megcc_character_bytes(e->text[at]);
+    return end > at && end < e->size ? end : end > at ? e->size : at + 1u;
+}
+
+#define MOST_SCORE 100000.0f
+
+/* --- unigram ---------------------------------------------------------------------------------------------------- */
+
+/* The best path to each byte: bits of its score, where its last token begins, and which it is. */
+typedef struct paths {
+    uint32_t *score, *begin, *token, *next;
+} paths;
+
+typedef union float_bits {
+    float value;
+    uint32_t bits;
+} float_bits;
+
+static float score_at(const paths *p, uint32_t at)
+{
+    const float_bits score = { .bits = p->score[at] };
+    return score.value;
+}
+
+static void reach(const paths *p, uint32_t end, uint32_t begin, uint32_t token, float score)
+{
+    const float_bits kept = { .value = score };
+    if (p->begin[end] != MEGCC_NO_TOKEN && !(score > score_at(p, end)))
+        return;
+    p->score[end] = kept.bits;
+    p->begin[end] = begin;
+    p->token[end] = token;
+}
+
+/* Scores of a long text become relative to that of a byte, so that they keep their precision. */
+static void rebase(const paths *p, uint32_t at, uint32_t end)
+{
+    const float offset = score_at(p, at);
+    for (uint32_t i = at; i <= end; i++) {
+        const float_bits kept = { .value = score_at(p, i) - offset };
+        if (p->begin[i] != MEGCC_NO_TOKEN)
+            p->score[i] = kept.bits;
+    }
+}
+
+static void encode_unigram(encoder *e)
+{
+    const megcc_sentencepiece *t = e->t;
+    const megcc_strings strings = { t->bytes, t->text, t->word, 0 };
+    const paths p = { e->a, e->b, e->c, e->d };
+    for (uint32_t i = 0; i <= e->size; i++) {
+        p.score[i] = 0;
+        p.begin[i] = MEGCC_NO_TOKEN;
+    }
+    for (uint32_t at = 0, single, reached = 0; at < e->size; at = single) {
+        megcc_range range = { 0, t->words, 0 };
+        int32_t known = 0;
+        if (score_at(&p, at) < -MOST_SCORE || score_at(&p, at) > MOST_SCORE)
+            rebase(&p, at, reached);
+        const float before = score_at(&p, at);
+        single = character_end(e, at);
+        for (uint32_t end = at, index; end < e->size && range.low < range.high;) {
+            megcc_narrow(&strings, &range, e->text[end++]);
+            if (!megcc_ends(&strings, &range, &index))
+                continue;
+            const uint32_t token = t->word[index];
+            const float bonus = (float)(0.1 * (double)(end - at - 1u)); /* tokens of users are preferred */
+            reach(&p, end, at, token, (t->defined && t->is_defined[token] ? bonus : t->score[token]) + before);
+            known |= end == single;
+            reached = end > reached ? end : reached;
+        }
+        if (!known) {
+            reach(&p, single, at, t->unknown, t->unknown_score + before);
+            reached = single > reached ? single : reached;
+        }
+    }
+    for (uint32_t end = e->size; end; end = p.begin[end])
+        p.next[p.begin[end]] = end;
+    for (uint32_t at = 0; at < e->size; at = p.next[at])
+        put_part(e, p.token[p.next[at]], at, p.next[at]);
+}
+
+/* --- pairs ------------------------------------------------------------------------------------------------------ */
+
+/* A list of `count` symbols, which are linked by `next` and `before`. pair: the token of a symbol and the next one. tree:
+ * a tournament; node k has the best symbol below its nodes 2k and 2k + 1, of which node count + i is symbol i. */
+typedef struct symbols {
+    uint32_t *begin, *next, *before, *pair, *tree;
+    uint32_t count;
+} symbols;
+
+/* The token of a part of the text, or MEGCC_NO_TOKEN. */
+static uint32_t token_of(const encoder *e, uint32_t begin, uint32_t end)
+{
+    const megcc_strings strings = { e->t->bytes, e->t->text, e->t->word, 0 };
+    const megcc_range all = { 0, e->t->words, 0 };
+    uint32_t index = 0;
+    return megcc_longest(&strings, all, e->text + begin, end - begin, &index) == end - begin ? e->t->word[index]
+                                                                                             : MEGCC_NO_TOKEN;
+}
+
+/* Where a symbol ends. */
+static uint32_t end_of(const encoder *e, const symbols *s, uint32_t at)
+{
+    return s->next[at] < s->count ? s->begin[s->next[at]] : e->size;
+}
+
+static int32_t is_better(const encoder *e, const symbols *s, uint32_t one, uint32_t other)
+{
+    const uint32_t x = s->pair[one], y = s->pair[other];
+    if (x == MEGCC_NO_TOKEN || y == MEGCC_NO_TOKEN)
+        return x != MEGCC_NO_TOKEN;
+    return e->t->score[x] > e->t->score[y] || (!(e->t->score[x] < e->t->score[y]) && one < other);
+}
+
+static void play(const encoder *e, const symbols *s, uint32_t node)
+{
+    const uint32_t a = 2u * node, b = a + 1u;
+    const uint32_t left = a < s->count ? s->tree[a] : a - s->count, right = b < s->count ? s->tree[b] : b - s->count;
+    s->tree[node] = is_better(e, s, left, right) ? left : right;
+}
+
+static void replay(const encoder *e, const symbols *s, uint32_t at)
+{
+    for (uint32_t node = (at + s->count) / 2u; node > 0u; node /= 2u)
+        play(e, s, node);
+}
+
+static int32_t is_frozen(const encoder *e, const symbols *s, uint32_t at)
+{
+    const uint32_t size = end_of(e, s, at) - s->begin[at];
+    return e->t->defined && defined(e->t, e->text + s->begin[at], e->size - s->begin[at]) == size;
+}
+
+/* Looks up the pair of a symbol and the next one. */
+static void rate(const encoder *e, const symbols *s, uint32_t at)
+{
+    const uint32_t next = s->next[at];
+    s->pair[at] = next < s->count && !is_frozen(e, s, at) && !is_frozen(e, s, next)
+                      ? token_of(e, s->begin[at], end_of(e, s, next))
+                      : MEGCC_NO_TOKEN;
+}
+
+static void encode_pairs(encoder *e)
+{
+    symbols s = { e->a, e->b, e->c, e->d, e->e, 0 };
+    for (uint32_t at = 0; at < e->size;) {
+        const size_t found = defined(e->t, e->text + at, e->size - at);
+        s.begin[s.count++] = at;
+        at = found ? at + (uint32_t)found : character_end(e, at);
+    }
+    for (uint32_t i = 0; i < s.count; i++) {
+        s.next[i] = i + 1u;
+        s.before[i] = i - 1u; /* of the first one none: a large number */
+    }
+    for (uint32_t i = 0; i < s.count; i++)
+        rate(e, &s, i);
+    for (uint32_t node = s.count; node-- > 1u;)
+        play(e, &s, node);
+    while (s.count > 1u && s.pair[s.tree[1]] != MEGCC_NO_TOKEN) {
+        const uint32_t at = s.tree[1], gone = s.next[at], next = s.next[gone], before = s.before[at];
+        s.next[at] = next;
+        if (next < s.count)
+            s.before[next] = at;
+        s.pair[gone] = MEGCC_NO_TOKEN;
+        replay(e, &s, gone);
+        rate(e, &s, at);
+        replay(e, &s, at);
+        if (before < s.count) {
+            rate(e, &s, before);
+            replay(e, &s, before);
+        }
+    }
+    for (uint32_t i = 0; i < s.count; i = s.next[i]) {
+        const uint32_t end = end_of(e, &s, i), token = token_of(e, s.begin[i], end);
+        put_part(e, token == MEGCC_NO_TOKEN ? e->t->unknown : token, s.begin[i], end);
+    }
+}
+
+/* --- encoding --------------------------------------------------------------------------------------------------- */
+
+int32_t megcc_sentencepiece_encode(const megcc_sentencepiece *tokenizer, const char *text, size_t size,
+                                   uint32_t *tokens, int32_t room, uint32_t *work, size_t work_bytes)
+{
+    const size_t words = work_bytes / sizeof *work, left = words < 6u ? 0u : words - 6u;
+    const size_t whole = left / 21u * 4u + left % 21u * 4u / 21u;
+    const uint32_t most = whole > INT32_MAX / 64 ? INT32_MAX / 64 : (uint32_t)whole, step = most + 1u;
+    encoder e = { tokenizer, tokens, room, 0, (uint8_t *)(work + 5u * step), 0, most, 0, 0,
+                  work, work + step, work + 2u * step, work + 3u * step, work + 4u * step };
+    if (!size)
+        return 0;
+    if (words < 6u)
+        return -1;
+    normalize(&e, (const uint8_t *)text, size);
+    if (e.full)
+        return -1;
+    if (tokenizer->unigram)
+        encode_unigram(&e);
+    else
+        encode_pairs(&e);
+    return e.written;
+}

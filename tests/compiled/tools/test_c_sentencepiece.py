@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SentencePiece in C (c_runtime/lm) against the package sentencepiece."""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import os
+import random
+
+import numpy as np
+import pytest
+
+from tests.compiled.runtime.test_runtime import CC, FLAGS, ROOT, SANITIZE, call, has_flags
+from tvm_megcc.cli import main
+from tvm_megcc.errors import MegccError
+from tvm_megcc.tools.lm import sentencepiece as reader
+from tvm_megcc.tools.lm import tokenizer_file
+
+from .tokenizer_texts import text, training
+
+sentencepiece = pytest.importorskip("sentencepiece")
+pytest.importorskip("tokenizers")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CC is None, reason="there is no C compiler")]
+
+SOURCE = ROOT / "lm" / "megcc_sentencepiece.c"
+KINDS = {
+    "unigram": {"model_type": "unigram"},
+    "unigram bytes": {"model_type": "unigram", "byte_fallback": True,
+                      "user_defined_symbols": ["<p>", "\u2581<q>", "ab"]},
+    "unigram as is": {"model_type": "unigram", "normalization_rule_name": "identity", "add_dummy_prefix": False,
+                      "remove_extra_whitespaces": False, "split_by_whitespace": False},
+    "unigram suffix": {"model_type": "unigram", "treat_whitespace_as_suffix": True,
+                       "normalization_rule_name": "nfkc_cf"},
+    "pairs": {"model_type": "bpe", "remove_extra_whitespaces": False},
+    "pairs bytes": {"model_type": "bpe", "byte_fallback": True, "normalization_rule_name": "identity",
+                    "user_defined_symbols": ["<p>", "<p>>", "\u2581<q>", "hello"]},
+    "pairs suffix": {"model_type": "bpe", "treat_whitespace_as_suffix": True},
+}
+_PIECES = ["<p>", "<p", "<p>>", " <q>", "\u2581<q>", "  ", " ", "\u3000", "\t", "\u2581", "\ufdfa", "\u1e9b\u0323",
+           "e\u0301", "\uff21", "\u2460", "\uac00", "\u1100\u1161", "\x00", "\ufffd", "\u00ad", "abab", "hello"]
+
+
+def words(seed: int) -> str:
+    draw = random.Random(seed + (1 << 41))
+    return "".join(draw.choice([text(seed + at), draw.choice(_PIECES), draw.choice(_PIECES), " "]) for at in range(4))
+
+
+def model(kind: str, size: int = 2500) -> bytes:
+    """A tokenizer.model, trained on drawn texts."""
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([each for each in training() if "\0" not in each]), model_writer=written,
+        vocab_size=size, minloglevel=2, hard_vocab_limit=False, num_threads=1,
+        character_coverage=0.98, **KINDS[kind])
+    return written.getvalue()
+
+
+class InC:
+    """The tokenizer of a file, compiled as a library."""
+
+    def __init__(self, folder, given: bytes):
+        self.given = given
+        (folder / "tokenizer.model").write_bytes(given)
+        self.pieces = tokenizer_file.read(folder)
+        (folder / "t_tokenizer.c").write_text(self.pieces.text("t"))
+        library = folder / "t.so"
+        call([CC, *FLAGS, f"-I{SOURCE.parent}", "-fPIC", "-shared", SOURCE, folder / "t_tokenizer.c", "-o", library])
+        self.library = ctypes.CDLL(str(library))
+        self.tables = ctypes.c_char.in_dll(self.library, "t_tokenizer")
+        self.library.megcc_sentencepiece_encode.argtypes = [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p,
+            ctypes.c_size_t]
+
+    def encode(self, data: bytes, room: int = -1, work: int = -1) -> list[int]:
+        room = room if room >= 0 else 20 * len(data) + 8
+        work = work if work >= 0 else 6 * (20 * len(data) + 8)
+        tokens, memory = np.full(room + 1, 7, np.uint32), np.full(work + 1, 7, np.uint32)
+        count = self.library.megcc_sentencepiece_encode(
+            ctypes.addressof(self.tables), data, len(data), tokens.ctypes.data, room, memory.ctypes.data, 4 * work)
+        assert tokens[room] == 7 and memory[work] == 7
+        assert count >= 0, "the work memory is too small"
+        return tokens[:min(count, room)].tolist()
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request, tmp_path_factory):
+    """A model in Python and in C."""
+    given = model(request.param)
+    return (sentencepiece.SentencePieceProcessor(model_proto=given),
+            InC(tmp_path_factory.mktemp("sentencepiece"), given))
+
+
+def compare(kind, seeds: range) -> None:
+    python, c = kind
+    for seed in seeds:
+        given = words(seed)
+        assert c.encode(given.encode()) == python.encode(given), (seed, given)
+
+
+def test_texts(kind):
+    compare(kind, range(1000))
+
+
+@pytest.mark.long
+def test_many_texts(kind):
+    compare(kind, range(1000, int(os.environ.get("MEGCC_TEXTS", "100000"))))
+
+
+def test_characters(kind):
+    _compare_characters(kind, [*range(0x3100), *range(0x3100, 0x110000, 61)])
+
+
+@pytest.mark.long
+def test_all_characters(kind):
+    _compare_characters(kind, range(0x110000))
+
+
+def _compare_characters(kind, codes) -> None:
+    python, c = kind
+    given = [f" a{chr(code)}b{chr(code)} {chr(code)}" for code in codes if not 0xd800 <= code < 0xe000]
+    for begin in range(0, len(given), 200):
+        part = "".join(given[begin:begin + 200])
+        assert c.encode(part.encode()) == python.encode(part), hex(codes[begin])
+
+
+def test_bytes_that_are_no_text(kind):
+    python, c = kind
+    for given in (b"\xff", b"a\xc3", b"\xe2\x82 b", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80", b"\x80\x80x"):
+        assert c.encode(given) == python.encode(given), given
+
+
+def test_long_texts(kind):
+    python, c = kind
+    draw = random.Random(5)
+    for letters in ("ab", "abcdefghij ", "\u00e9\u4e2d"):
+        given = "".join(draw.choice(letters) for _ in range(20000))
+        assert c.encode(given.encode()) == python.encode(given)
+
+
+def test_too_little_room(kind):
+    python, c = kind
+    given = "hello hello hello"
+    wanted, size = python.encode(given), len(given) + 9  # a space before or behind, and two within, of 3 bytes
+    for room in range(len(wanted) + 2):
+        assert c.encode(given.encode(), room=room) == wanted[:room]
+    assert c.encode(given.encode(), work=5 * (size + 1) + size // 4 + 2) == wanted
+    for work in range(5 * len(given)):
+        with pytest.raises(AssertionError, match="the work memory is too small"):
+            c.encode(given.encode(), work=work)
+    assert c.encode(b"", work=0) == []
+
+
+def test_the_command_writes_a_program(kind, tmp_path):
+    _, c = kind
+    (tmp_path / "given.model").write_bytes(c.given)
+    assert main(["lm", "tokenizer", str(tmp_path / "given.model"), "-o", str(tmp_path / "made")]) == 0
+    call(["make", "-s", "-C", tmp_path / "made", f"CC={CC}"])
+    given = ["hello <p>", "", "A\u0301B, \u4e2d!"]
+    printed = call([tmp_path / "made" / "given_tokens"], input="\n".join(given) + "\n").splitlines()
+    assert printed == [" ".join(map(str, c.encode(line.encode()))) for line in given]
+
+
+def message(*fields: tuple[int, object]) -> bytes:
+    """Fields below 16: bytes, or a number below 128."""
+    return b"".join(bytes([field << 3, value]) if isinstance(value, int)
+                    else bytes([field << 3 | 2, len(value)]) + value for field, value in fields)
+
+
+_UNKNOWN = (1, message((1, b"<unk>"), (3, 2)))
+_A = (1, message((1, b"a")))
+
+
+@pytest.mark.parametrize("data, wanted", [
+    (b"", "no pieces"), (b"\n", "within a number"), (b"\n\x05a", "beyond its end"), (b"\x0b", "another kind"),
+    (b"\x0a" + b"\xff" * 10, "too long"), (message((1, b"\x0a\x01\xff")), "no text"),
+    (message((1, b"")), "without text"), (message(_A), "unknown"), (message(_UNKNOWN), "no other piece"),
+    (message(_UNKNOWN, _A, _A), "equal"), (message(_UNKNOWN, _A, (2, message((3, 4)))), "type"),
+    (message(_UNKNOWN, _A, (3, message((2, b"\x10\0\0\0"))),), "damaged"),
+    (message(_UNKNOWN, _A, (3, message((2, b"\x04\0\0\0\0\0\0\0"))),), "beyond its end"),
+    (message(_UNKNOWN, _A, (1, message((1, b"b"), (3, 5))), (2, message((3, 2)))), "unused"),
+    (message(_UNKNOWN, (1, message((1, b"a\0")))), "U\\+0000"),
+    (message(_UNKNOWN, _A, (3, message((3, b"x")))), "a number"),
+    (message(_UNKNOWN, (1, message((1, b"<0x41>"), (3, 6))), _A), "bytes")])
+def test_refusals(data, wanted):
+    with pytest.raises(MegccError, match=wanted):
+        reader.of(data)
+
+
+def test_mutants(tmp_path):
+    """Changed files are read or refused, and what is read stays in its tables."""
+    data, draw, read = model("unigram bytes"), random.Random(3), 0
+    for index in range(300):
+        changed = bytearray(data)
+        for _ in range(draw.randrange(1, 4)):
+            at = draw.randrange(len(changed))
+            changed[at:at + draw.randrange(3)] = draw.choice([b"", b"\xff", bytes([draw.randrange(256)])])
+        try:
+            found = reader.of(bytes(changed))
+        except MegccError:
+            continue
+        read += 1
+        if read <= 3 and has_flags(*SANITIZE):
+            folder = tmp_path / str(index)
+            folder.mkdir()
+            _fuzz(folder, found, 2000)
+    assert 0 < read < 300
+
+
+FUZZ = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "megcc_sentencepiece.h"
+extern const megcc_sentencepiece t_tokenizer;
+int main(int argc, char **argv)
+{
+    uint64_t x = 88172645463325252u;
+    const long count = argc > 1 ? atol(argv[1]) : 0;
+    for (long i = 0; i < count; i++) {
+        char text[300];
+        size_t size = 0;
+        x ^= x << 13; x ^= x >> 7; x ^= x << 17;
+        const size_t wanted = x % (x & 1024u ? 300u : 40u);
+        while (size < wanted) { /* bytes, characters, or what the vocabulary knows */
+            x ^= x << 13; x ^= x >> 7; x ^= x << 17;
+            const uint32_t token = (uint32_t)(x >> 8) % t_tokenizer.tokens;
+            const size_t length = t_tokenizer.text[token + 1u] - t_tokenizer.text[token];
+            if (x & 128u && length <= wanted - size) {
+                memcpy(text + size, t_tokenizer.bytes + t_tokenizer.text[token], length);
+                size += length;
+            } else if (x & 64u && wanted - size >= 3u) {
+                text[size++] = (char)(0xe1u + x / 256u % 12u);
+                text[size++] = (char)(0x80u + x / 4096u % 64u);
+                text[size++] = (char)(0x80u + x / 65536u % 64u);
+            } else
+                text[size++] = (char)(x >> 40);
+        }
+        char *exact = malloc(size ? size : 1u); /* so that a byte behind the text is seen */
+        memcpy(exact, text, size);
+        const size_t bytes = x & 1u ? 4u * MEGCC_SENTENCEPIECE_WORK(6000) : x / 2u % 2000u;
+        const int32_t room = x & 2u ? 80 : (int32_t)(x / 4u % 8u);
+        uint32_t *work = malloc(bytes + 1u);
+        uint32_t *tokens = malloc(4u * (uint32_t)room + 1u);
+        const int32_t found = megcc_sentencepiece_encode(&t_tokenizer, exact, size, tokens, room, work, bytes);
+        for (int32_t k = 0; k < found && k < room; k++)
+            if (tokens[k] >= t_tokenizer.tokens)
+                return 1;
+        free(exact);
+        free(work);
+        free(tokens);
+    }
+    puts("done");
+    return 0;
+}
+"""
+
+
+def _fuzz(folder, found, count: int) -> None:
+    (folder / "tables.c").write_text(found.text("t"))
+    (folder / "fuzz.c").write_text(FUZZ)
+    call([CC, "-std=c99", f"-I{SOURCE.parent}", *SANITIZE, folder / "fuzz.c", folder / "tables.c", SOURCE, "-o",
+          folder / "fuzz"])
+    assert call([folder / "fuzz", count]) == "done\n"
+
+
+def sanitized(folder, kind: str, count: int) -> None:
+    if not has_flags(*SANITIZE):
+        pytest.skip("the compiler has no sanitizers")
+    _fuzz(folder, reader.of(model(kind)), count)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_bytes(kind, tmp_path):
+    sanitized(tmp_path, kind, 10_000)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["unigram", "unigram bytes", "pairs bytes", "pairs suffix"])
+def test_many_random_bytes(kind, tmp_path):
+    sanitized(tmp_path, kind, 1_000_000)

@@ -16,6 +16,7 @@ from ..microkernel.panel_tile import PanelTile
 from ..packing import packer
 from ..parameters import Parameters, Scope
 from ..site import Site
+from .nbits_int8_tile import NBitsInt8Tile
 
 
 @packer("panels")
@@ -213,8 +214,8 @@ class NBitsInt8Parameters(Parameters):
     rows: int
     pairs: bool
 
-    def microkernel(self, scope: Scope) -> PanelTile:
-        return PanelTile(self.vectors, scope)
+    def microkernel(self, scope: Scope) -> NBitsInt8Tile:
+        return NBitsInt8Tile(self, scope)
 
 
 class NBitsInt8MatMul(Kernel):

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tiles of `matmul/nbits_int8`: P rows of x by a panel of columns, with float sums `y{p}_{v}`. For each part of a
+block, `c{p}_{v}` are sums of products of integers, whose lanes are not added yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..microkernel.panel_tile import PanelTile
+from ..microkernel.printer import Printer, offset
+from ..parameters import Scope
+
+if TYPE_CHECKING:
+    from .nbits import NBitsInt8Parameters
+
+
+@dataclass(frozen=True)
+class Dots:
+    """Dot products of sixteen elements of a column, which are four vectors `q{v}_`, with `rows` rows of x: one, or two
+    (`mgc_dots_pair`)."""
+
+    rows: int
+    bits: int
+
+    def load(self, p: int, at: int) -> str:
+        """Declares the vectors of the rows from p on."""
+        x = [offset(f"x{row}", at) for row in range(p, p + self.rows)]
+        if self.rows == 1:
+            return f"const mgc_dots_of x{p}_0 = mgc_dots_x({x[0]});"
+        halves = (f"x{p}_{half} = mgc_dots_x_pair({x[0]}, {x[1]}, {half})" for half in range(2))
+        return f"const int8x16_t {', '.join(halves)};"
+
+    def add(self, p: int, v: int) -> str:
+        function, x = ("pair", f"x{p}_0, x{p}_1") if self.rows == 2 else (self.bits, f"x{p}_0")
+        return f"c{p}_{v} = mgc_dots_{function}(c{p}_{v}, q{v}_0, q{v}_1, q{v}_2, q{v}_3, {x});"
+
+    def total(self, p: int, v: int) -> str:
+        """Returns the C expression of a row's sums."""
+        return (f"mgc_dots_row(c{p - p % 2}_{v}, {p % 2}, start{p})" if self.rows == 2 else
+                f"mgc_dots_sum_{self.bits}(c{p}_{v}, start{p})")
+
+
+class NBitsInt8Tile(PanelTile):
+    """Prints what a tile does with a block, or a part of one, of each row and vector."""
+
+    def __init__(self, params: NBitsInt8Parameters, scope: Scope):
+        super().__init__(params.vectors, scope)
+        p = self.p = params
+        self.lanes, self.width = scope.isa.lanes, p.vectors * scope.isa.lanes
+        self.heights = (p.rows, 1) if p.rows > 1 else (1,)
+        #: Bytes of a scale or a real offset; of those of a block; of sixteen elements of all columns; of a block.
+        self.real = 2 if p.half else 4
+        self.numbers = self.width * (self.real + {"": 0, "real": self.real, "zero": 1}[p.offset])
+        self.sixteen = 16 * self.width * p.bits // 8
+        self.bytes = self.numbers + p.block * self.width * p.bits // 8
+        #: Whether integers `t{p}_{v}` are summed over the parts of a block, and whether sums of parts of x are read.
+        self.has_totals = p.whole and p.block > p.part
+        self.reads_sums = bool(p.less or p.offset)
+
+    def numbers_of_block(self) -> str:
+        """Declares the scales s and offsets o of each vector of columns."""
+        c, p = Printer(), self.p
+        for v in self.vectors:
+            at = v * self.lanes
+            zero = f"mgc_neg(mgc_real(mgc_iload_u8(w + {self.width * self.real + at})) * s{v})"
+            o = {"": "", "zero": zero, "real": self.number(self.width + at)}[p.offset]
+            c(f"const mgc_v s{v} = {self.number(at)}{o and f', o{v} = {o}'};")
+        return c.text
+
+    def number(self, index: int) -> str:
+        load = "mgc_load_f16((const uint16_t *)" if self.p.half else "mgc_load((const float *)"
+        return f"{load}(const void *)(w + {index * self.real}))"
+
+    def rows_of_part(self, P: int) -> str:
+        """Declares the address, sum and scale of a part of each row."""
+        c, p = Printer(), self.p
+        for row in range(P):
+            c(f"const int8_t *x{row} = {offset('x', f'{row} * (ptrdiff_t)K' if row else 0)};")
+            if self.reads_sums:
+                c(f"const int32_t sum{row} = x_sum[{f'{row} * (ptrdiff_t)(K / {p.part})' if row else 0}];")
+            if not p.whole:
+                at = [f"{row} * (ptrdiff_t)(K / 32)"] * (row > 0) + ["k / 32"] * (p.part < 32)
+                c(f"const float scale{row} = x_scale[{' + '.join(at) or 0}];")
+        return c.text
+
+    def start(self, row: int) -> str:
+        return f"sum{row} * {-self.p.less}" if self.p.less else "0"
+
+    def sums_of_part(self, P: int) -> str:
+        """Prints the products of a part, sixteen elements of it at a time, and adds their sums to those of the rows."""
+        c, p, dots = Printer(), self.p, Dots(2 if self.p.pairs and P % 2 == 0 else 1, self.p.bits)
+        groups = range(0, P, dots.rows)
+        c(*(f"const mgc_i start{row} = mgc_iset1({self.start(row)});" for row in range(P)))
+        for row in groups:
+            c(f"mgc_dots {', '.join(f'c{row}_{v} = mgc_dots_from(start{row})' for v in self.vectors)};")
+        for i in range(p.part // 16):
+            with c.block(""):
+                c(*(dots.load(row, 16 * i) for row in groups))
+                for v in self.vectors:
+                    self.elements(c, v, i * self.sixteen)
+                    c(*(dots.add(row, v) for row in groups))
+        c(f"w += {self.sixteen * (p.part // 16)};")
+        for row in range(P):
+            with c.block(""):
+                if not p.whole:
+                    t = f", t = mgc_set1(scale{row} * (float)sum{row})" if p.offset else ""
+                    c(f"const mgc_v f = mgc_set1(scale{row}){t};")
+                for v in self.vectors:
+                    scale, y, total = f"s{v}" if p.whole else f"(f * s{v})", f"y{row}_{v}", dots.total(row, v)
+                    c(f"t{row}_{v} = mgc_iadd(t{row}_{v}, {total});" if self.has_totals else
+                      f"{y} = {y} + mgc_real({total}) * {scale};", *[f"{y} = {y} + t * o{v};"] * bool(p.offset))
+        return c.text
+
+    def elements(self, c: Printer, v: int, at: int) -> None:
+        """Declares the four 8-bit vectors of sixteen elements of each column of vector v. at: bytes before them."""
+        group = 8 if self.p.pairs else 4
+        pitch, at = self.width * group, at + v * self.lanes * group
+        if self.p.bits == 8:
+            places = (0, pitch, 16, pitch + 16) if self.p.pairs else (0, pitch, 2 * pitch, 3 * pitch)
+            c(*(f"const mgc_i q{v}_{i} = mgc_bytes_at(w + {at + place});" for i, place in enumerate(places)))
+            return
+        places = (0, 16 if self.p.pairs else pitch)
+        c(f"const mgc_i {', '.join(f'w{v}_{i} = mgc_bytes_at(w + {at + place})' for i, place in enumerate(places))};",
+          *(f"const mgc_i q{v}_{2 * i} = mgc_low_fours(w{v}_{i}), q{v}_{2 * i + 1} = mgc_high_fours(w{v}_{i});"
+            for i in range(2)))

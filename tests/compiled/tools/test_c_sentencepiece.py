@@ -187,6 +187,24 @@ def test_refusals(data, wanted):
         reader.of(data)
 
 
+@pytest.mark.parametrize("kind", ["unigram", "unigram bytes"])
+def test_gguf(kind):
+    """The metadata of a GGUF file say the same as a tokenizer.model."""
+    wanted = reader.of(model(kind))
+    rules = b"" if not wanted.trie else (np.uint32(4 * len(wanted.trie)).tobytes() + np.array(
+        wanted.trie, "<u4").tobytes() + wanted.replaced[:-1])
+    metadata = {"tokenizer.ggml.precompiled_charsmap": np.frombuffer(rules, np.uint8),
+                "tokenizer.ggml.remove_extra_whitespaces": True}
+    assert reader.of_gguf(metadata, wanted.tokens, wanted.types, wanted.scores) == wanted
+    for change in ({"scores": wanted.scores[1:]}, {"types": [9, *wanted.types[1:]]},
+                   {"scores": [np.nan, *wanted.scores[1:]]}, {"tokens": ["", *wanted.tokens[1:]]}):
+        given = {"tokens": wanted.tokens, "types": wanted.types, "scores": wanted.scores} | change
+        with pytest.raises(MegccError):
+            reader.of_gguf(metadata, given["tokens"], given["types"], given["scores"])
+    with pytest.raises(MegccError, match="normalization"):
+        reader.of_gguf({"tokenizer.ggml.precompiled_charsmap": [3]}, wanted.tokens, wanted.types, wanted.scores)
+
+
 def test_mutants(tmp_path):
     """Changed files are read or refused, and what is read stays in its tables."""
     data, draw, read = model("unigram bytes"), random.Random(3), 0

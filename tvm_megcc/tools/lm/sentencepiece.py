@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -113,6 +113,28 @@ def of(data: bytes) -> SentencePiece:
     prefix, suffix = bool(_number(rules, 3, 1)), bool(_number(training, 24, 0))
     return SentencePiece(tokens, scores, types, kind == UNIGRAM, bytes_known, prefix and not suffix, prefix and suffix,
                          bool(_number(rules, 4, 1)), bool(_number(rules, 5, 1)), trie, replaced)
+
+
+def of_gguf(metadata: Mapping[str, object], tokens: Sequence[str], types: Sequence[int], scores: Sequence[float]
+            ) -> SentencePiece:
+    """Reads a GGUF file's metadata of a unigram model (tokenizer.ggml.model "t5").
+
+    Raises:
+        MegccError: if they are damaged.
+    """
+    if not len(tokens) == len(types) == len(scores) or "" in tokens or not all(1 <= kind <= BYTE for kind in types):
+        raise MegccError("the tokens of the GGUF file have no types or scores, or others than SentencePiece's")
+    if not np.isfinite(np.array(scores)).all():
+        raise MegccError("the GGUF file has tokens with scores that are no numbers")
+    bytes_known = BYTE in types
+    _check(tokens, types, bytes_known)
+    rules = metadata.get("tokenizer.ggml.precompiled_charsmap", np.zeros(0, np.uint8))
+    if not isinstance(rules, np.ndarray) or rules.dtype.itemsize != 1:
+        raise MegccError("the GGUF file has a normalization (precompiled_charsmap) that are no bytes")
+    trie, replaced = _charsmap(rules.tobytes())
+    return SentencePiece(tuple(tokens), tuple(scores), tuple(types), True, bytes_known,
+                         bool(metadata.get("tokenizer.ggml.add_space_prefix", True)), False,
+                         bool(metadata.get("tokenizer.ggml.remove_extra_whitespaces", False)), True, trie, replaced)
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:

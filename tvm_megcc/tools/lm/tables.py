@@ -76,7 +76,7 @@ def array(name: str, unit: str, values: Sequence[object]) -> str:
 
 
 @cache
-def _alphabet() -> dict[str, int]:
+def byte_letters() -> dict[str, int]:
     """Returns the byte of each character of GPT-2's alphabet: printable ones of Latin-1 are themselves, the others
     follow from U+0100 on."""
     shown = [*range(0x21, 0x7f), *range(0xa1, 0xad), *range(0xae, 0x100)]
@@ -86,7 +86,7 @@ def _alphabet() -> dict[str, int]:
 
 def _alphabet_bytes(tokens: Iterable[str]) -> list[bytes]:
     """Returns the bytes of tokens; those of a token with a character outside the alphabet are its UTF-8."""
-    known = _alphabet()
+    known = byte_letters()
     return [bytes(known[each] for each in token) if all(each in known for each in token) else token.encode()
             for token in tokens]
 
@@ -108,7 +108,7 @@ def _piece_bytes(tokens: Iterable[str]) -> list[bytes]:
 def _bytes(vocabulary: Vocabulary, number: dict[str, int]) -> list[int]:
     """Returns the token of each byte."""
     names = [f"<0x{byte:02X}>" for byte in range(256)] if vocabulary.pieces else [
-        each for each, _ in sorted(_alphabet().items(), key=lambda item: item[1])]
+        each for each, _ in sorted(byte_letters().items(), key=lambda item: item[1])]
     return [number.get(each, NO_TOKEN) for each in names]
 
 
@@ -117,7 +117,7 @@ def _words(vocabulary: Vocabulary, number: dict[str, int], encoded: Sequence[byt
     if vocabulary.pieces:
         found = {token for token in number if len(token) == 1 and token != " "}
     elif vocabulary.split in WHOLE_WORDS:
-        found = {token for token in number if token and all(each in _alphabet() for each in token)}
+        found = {token for token in number if token and all(each in byte_letters() for each in token)}
     else:
         return []
     return sorted((number[token] for token in found), key=lambda index: encoded[index])

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from ...frontends.contents import is_gguf
 from ...frontends.gguf.file import read as read_gguf
 from . import sentencepiece, wordpiece
 from .sentencepiece import SentencePiece
-from .tokenizer import Vocabulary, metadata_list
+from .tables import byte_letters
+from .tokenizer import SINGLE_DIGITS, SPLITS, WHOLE_WORDS, Vocabulary, metadata_list, tokenizer_of
 from .wordpiece import WordPieces
 
 #: Names of a tokenizer's file in a folder.
@@ -47,11 +49,15 @@ def read(path: str | Path) -> Vocabulary | WordPieces | SentencePiece:
         raise MegccError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
 
 
-def _of_gguf(path: Path) -> Vocabulary | WordPieces:
+def _of_gguf(path: Path) -> Vocabulary | WordPieces | SentencePiece:
     metadata = read_gguf(path).metadata
-    if metadata.get("tokenizer.ggml.model") != "bert":
+    kind = metadata.get("tokenizer.ggml.model")
+    if kind not in ("bert", "t5"):
         return Vocabulary.of(metadata)
-    return WordPieces.of(metadata, metadata_list(metadata, "tokens", str), metadata_list(metadata, "token_type", int))
+    tokens, types = metadata_list(metadata, "tokens", str), metadata_list(metadata, "token_type", int)
+    if kind == "bert":
+        return WordPieces.of(metadata, tokens, types)
+    return sentencepiece.of_gguf(metadata, tokens, types, metadata_list(metadata, "scores", float))
 
 
 def _of_json(data: bytes) -> Vocabulary | WordPieces:
@@ -62,16 +68,71 @@ def _of_json(data: bytes) -> Vocabulary | WordPieces:
     model = given.get("model") if isinstance(given, dict) else None
     if not isinstance(model, dict):
         raise MegccError("no tokenizer.json: it has no model")
-    kind = model.get("type")
-    if kind != "WordPiece":
-        raise MegccError(f"the tokenizer is {quoted(kind)}; WordPiece is supported in a tokenizer.json")
-    tokens, special = _tokens(model.get("vocab"), given.get("added_tokens") or [])
+    kind, normalizer, splitter = model.get("type"), given.get("normalizer"), given.get("pre_tokenizer")
+    if kind not in ("BPE", "WordPiece"):
+        raise MegccError(f"the tokenizer is {quoted(kind)}; BPE and WordPiece are supported in a tokenizer.json")
+    tokens, special = _tokens(model.get("vocab"), given.get("added_tokens") or [], normalizer)
+    if kind == "BPE":
+        return _pairs(model, normalizer, splitter, tokens, special)
     ends = _ends(given.get("post_processor"), tokens)
-    return wordpiece.of_json(model, given.get("normalizer"), given.get("pre_tokenizer"), tokens, special, ends)
+    return wordpiece.of_json(model, normalizer, splitter, tokens, tuple(token for token, _ in special), ends)
 
 
-def _tokens(vocabulary: object, added: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the tokens by number, "" where there is none, and those that are found before anything else."""
+def _pairs(model: Mapping[str, Any], normalizer: object, splitter: object, tokens: tuple[str, ...],
+           special: tuple[tuple[str, bool], ...]) -> Vocabulary:
+    """Returns the vocabulary of byte pair encoding, if the package tokenizers splits its text as one of those that are
+    read from GGUF."""
+    given, known = model.get("merges"), set(tokens) - {""}
+    merges = [pair.split(" ", 1) if isinstance(pair, str) else pair
+              for pair in (given if isinstance(given, list) else [])]
+    if not merges or any(not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(each, str) for each in pair)
+                         or not known.issuperset((*pair, "".join(pair))) for pair in merges):
+        raise MegccError("the tokenizer.json has no merges, or some that are no tokens")
+    unknown, pieces = model.get("unk_token"), model.get("byte_fallback") is True
+    for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+        if model.get(name):
+            raise MegccError(f"the tokenizer.json has {name}, which is not supported")
+    pairs = tuple((left, right) for left, right in merges)
+    if pieces:
+        if unknown not in known or model.get("fuse_unk") is not True or model.get("ignore_merges"):
+            raise MegccError("the tokenizer.json has no token for unknown characters, or one for each of them")
+        made = [Vocabulary(True, "", tokens, pairs, special, tokens.index(unknown), prefix) for prefix in (True, False)]
+    else:
+        if unknown is not None and not known.issuperset(byte_letters()):
+            raise MegccError("the tokenizer.json has bytes without a token")
+        made = [Vocabulary(False, split, tokens, pairs, special) for split in (*SPLITS, SINGLE_DIGITS[0])
+                if (split in WHOLE_WORDS) == bool(model.get("ignore_merges"))]
+    for vocabulary in made:
+        if (_plain(normalizer), _plain(splitter)) == _rules_of(vocabulary):
+            return vocabulary
+    raise MegccError("the tokenizer.json normalizes or splits its text otherwise than GPT-2, Gemma, Llama 2 and 3, and "
+                     "SmolLM")
+
+
+def _rules_of(vocabulary: Vocabulary) -> tuple[object, object]:
+    """Returns how text is normalized and split, as a tokenizer.json has it."""
+    given = json.loads(tokenizer_of(replace(vocabulary, tokens=("<unk>",), pairs=(), special=(), unknown=0)).to_str())
+    return _plain(given["normalizer"]), _plain(given["pre_tokenizer"])
+
+
+def _plain(rules: object) -> object:
+    """Returns rules of normalization or of a split without what does not change tokens, and with all defaults."""
+    if not isinstance(rules, dict):
+        return rules
+    for name in ("normalizers", "pretokenizers"):
+        if rules.get("type") == "Sequence" and isinstance(rules.get(name), list):
+            parts = [_plain(each) for each in rules[name]]
+            return parts[0] if len(parts) == 1 else parts
+    if rules.get("type") == "Split" and rules.get("pattern") == {"String": " "}:
+        return None  # Gemma: there are no spaces any more
+    defaults = {"use_regex": True} if rules.get("type") == "ByteLevel" else {}
+    return defaults | {name: value for name, value in rules.items() if name != "trim_offsets"}
+
+
+def _tokens(vocabulary: object, added: object, normalizer: object
+            ) -> tuple[tuple[str, ...], tuple[tuple[str, bool], ...]]:
+    """Returns the tokens by number, "" where there is none, and those that are found before anything else, with whether
+    they are control tokens."""
     if not isinstance(vocabulary, dict) or not vocabulary or not isinstance(added, list):
         raise MegccError("the tokenizer.json has no vocabulary")
     numbers, special = dict(vocabulary), []
@@ -79,10 +140,12 @@ def _tokens(vocabulary: object, added: object) -> tuple[tuple[str, ...], tuple[s
         if not isinstance(each, dict) or not isinstance(each.get("content"), str) or not each["content"]:
             raise MegccError("the tokenizer.json has an added token without text")
         for flag in ("single_word", "lstrip", "rstrip", "normalized"):
-            if each.get(flag, False) is not False:
+            # without a normalizer there is no difference, except that those that are normalized are found later
+            plain = flag == "normalized" and normalizer is None and each.get(flag) is added[0].get(flag)
+            if each.get(flag, False) is not False and not plain:
                 raise MegccError(f"the added token {quoted(each['content'])} has {flag}, which is not supported")
         numbers.setdefault(each["content"], each.get("id"))
-        special.append(each["content"])
+        special.append((each["content"], each.get("special") is True))
     most = len(numbers) + _MOST_GAPS
     if any(type(number) is not int or not 0 <= number < most for number in numbers.values()):
         raise MegccError("the tokenizer.json has tokens whose number is none")

@@ -83,7 +83,6 @@ LONG = {
     "relax/test_random.py": tuple(f"[{seed}]" for seed in range(12, 100)),
     "relax/test_tir.py": ("test_kernels[operators-x86-64-v3-size]",),
     "unit/codegen/test_c_braces.py": tuple(f"[{name}-speed]" for name in ("arm64", "arm64-v86", "cortex-m4")),
-    "unit/project/test_typing.py": ("test_extents_are_compared_only_where_they_are_numbers",),
 }
 
 #: Files whose tests share what a fixture compiled for a network, by the name of the parameter that is its name: those

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -46,7 +46,7 @@ Dump = Callable[[str, str], None]
 
 
 def compile_graph(graph: Graph, targets: Sequence[Target], options: CompileOptions | None = None, *, name: str = "",
-                  model: Mapping | None = None, buckets: Sequence[Bucket] = (EVERYTHING,),
+                  model: Mapping[str, Any] | None = None, buckets: Sequence[Bucket] = (EVERYTHING,),
                   dump: Dump = lambda stage, text: None, **changes: Unpack[CompileKeywords]) -> Artifact:
     """Compiles an imported graph for some CPUs.
 

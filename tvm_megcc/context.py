@@ -41,7 +41,7 @@ class Regions:
         return sum(size for _, size in self.ram)
 
     def __str__(self) -> str:
-        rows = list(self.ram)
+        rows: list[tuple[str, int | None]] = list(self.ram)
         rows[self.hot:self.hot] = [(FLASH, self.flash)] if self.flash is not None or self.hot < len(rows) else []
         return ",".join(name if size is None else f"{name}={size}" for name, size in rows)
 

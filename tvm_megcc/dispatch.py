@@ -10,9 +10,10 @@ A *dispatcher* is a function from the shapes of the inputs, with None for axes t
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Union
+from typing import Any, Union
 
 from .errors import MegccError
 from .ir.shapes import EVERYTHING, Bucket
@@ -90,8 +91,7 @@ def parse_dispatch(text: str) -> dict[str, dict[int, list[Interval]]]:
     found: dict[str, dict[int, list[Interval]]] = {}
     for part in filter(None, (p.strip() for p in text.split(";"))):
         match = _AXES.fullmatch(part)
-        intervals = parse_rule(match["rule"]) if match else None
-        if intervals is None:
+        if match is None or (intervals := parse_rule(match["rule"])) is None:
             raise MegccError(f"dispatch '{part}': expected NAME[AXIS,…]={RULES}")
         for axis in map(int, filter(None, (a.strip() for a in match["axes"].split(",")))):
             found.setdefault(match["name"], {})[axis] = intervals
@@ -110,8 +110,9 @@ def parse_rule(rule: str) -> list[Interval] | None:
         step, low, high = numbers
         make = log_dispatcher if call["name"] == "log" else uniform_dispatcher
         return list(make(step, low, high + 1)({"": (None,)})[""][0])
-    ranges = [_RANGE.fullmatch(item.strip()) for item in rule.split(",")]
-    if not all(ranges):
+    items = rule.split(",")
+    ranges = [found for item in items if (found := _RANGE.fullmatch(item.strip()))]
+    if len(ranges) != len(items):
         return None
     return [(int(r["lo"]), None if r["hi"] == "*" else int(r["hi"] or r["lo"]) + 1) for r in ranges]
 
@@ -137,11 +138,13 @@ def _parse_shapes(text: str) -> dict[str, tuple[int | None, ...]]:
     shapes: dict[str, tuple[int | None, ...]] = {}
     for part in filter(None, (p.strip() for p in text.split(";"))):
         match = _SHAPE.fullmatch(part)
-        dims = (match["round"] if match["round"] is not None else match["square"]) if match else ""
         try:
+            if match is None:
+                raise ValueError
+            dims = match["round"] if match["round"] is not None else match["square"]
             shapes[match["name"]] = tuple(None if d == "?" else int(d)
                                           for d in filter(None, (d.strip() for d in dims.split(","))))
-        except (TypeError, ValueError):
+        except ValueError:
             raise MegccError(f"input shape '{part}': expected NAME=(1,3,224,224) or NAME:[1,3,224,224]") from None
     return shapes
 
@@ -215,7 +218,7 @@ def buckets_of(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]] 
         if dispatch:
             raise MegccError("give either several sets of input shapes or a dispatch, not both")
         return _exact_buckets(inputs, sets)
-    shapes = {name: tuple(shape) for name, shape in (sets[0] if sets else {}).items()}
+    shapes: dict[str, Shape] = {name: tuple(shape) for name, shape in (sets[0] if sets else {}).items()}
     if dispatch is None:
         return shapes, (EVERYTHING,)
     return _grid(inputs, shapes, dispatch, constants)
@@ -239,7 +242,8 @@ def axis_name(inputs: Mapping[str, Shape], name: str, axis: int) -> str:
     return dim if isinstance(dim, str) else f"{name}_{axis}"
 
 
-def _exact_buckets(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]]):
+def _exact_buckets(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]]
+                   ) -> tuple[dict[str, Shape], tuple[Bucket, ...]]:
     names = list(sets[0])
     for number, shapes in enumerate(sets):
         if set(shapes) != set(names) or any(len(shapes[name]) != len(sets[0][name]) for name in names):
@@ -248,17 +252,23 @@ def _exact_buckets(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shap
     unknown = [name for name in names if name not in inputs]
     if unknown:
         raise MegccError(f"--input-shapes names {', '.join(unknown)}, but the inputs are: {', '.join(inputs)}")
-    imported: dict[str, tuple] = {}
+    imported: dict[str, Shape] = {}
     bounds: list[dict[str, int]] = [{} for _ in sets]
     for name in names:
-        shape: list[int | str] = []
-        for axis, extents in enumerate(zip(*(shapes[name] for shapes in sets), strict=True)):
-            if len(set(extents)) == 1:
-                shape.append(extents[0])
+        shape: list[int | str | None] = []
+        for axis, given in enumerate(zip(*(shapes[name] for shapes in sets), strict=True)):
+            own = inputs[name][axis] if axis < len(inputs[name]) else None
+            extents = {own if extent is None else extent for extent in given}
+            if len(extents) == 1:
+                shape.append(given[0])
                 continue
             symbol = axis_name(inputs, name, axis) if axis < len(inputs[name]) else f"{name}_{axis}"
             shape.append(symbol)
-            for bound, extent in zip(bounds, extents, strict=True):
+            for bound, asked in zip(bounds, given, strict=True):
+                extent = own if asked is None else asked
+                if not isinstance(extent, int):
+                    raise MegccError(f"axis {axis} of input '{name}' is open in one set of input shapes, and a number "
+                                     "in another; give a number in each, or --dispatch")
                 if bound.setdefault(symbol, extent) != extent:
                     raise MegccError(f"axis {axis} of input '{name}' is '{symbol}', which one set of input shapes "
                                      f"gives as {bound[symbol]} and as {extent}")
@@ -267,7 +277,8 @@ def _exact_buckets(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shap
     return imported, tuple(dict.fromkeys(buckets))
 
 
-def _grid(inputs: Mapping[str, Shape], shapes: dict[str, Shape], dispatch: Dispatcher | Intervals, constants: bool):
+def _grid(inputs: Mapping[str, Shape], shapes: dict[str, Shape], dispatch: Dispatcher | Intervals, constants: bool
+          ) -> tuple[dict[str, Shape], tuple[Bucket, ...]]:
     known = {name: shapes.get(name, shape) for name, shape in inputs.items()}
     intervals = dispatch(known) if callable(dispatch) else dispatch
     imported = {name: list(shape) for name, shape in shapes.items()}
@@ -296,19 +307,18 @@ def _grid(inputs: Mapping[str, Shape], shapes: dict[str, Shape], dispatch: Dispa
     single = {symbol: ranges[0][0] for symbol, ranges in axes.items()
               if constants and ranges == ((ranges[0][0], ranges[0][0] + 1),)}
     axes = {symbol: ranges for symbol, ranges in axes.items() if symbol not in single}
-    cells = 1
-    for ranges in axes.values():
-        cells *= len(ranges)
-    if cells > MOST_BUCKETS:
-        raise MegccError(f"--dispatch makes {cells:,} buckets, and a container holds at most {MOST_BUCKETS}")
+    count = math.prod(map(len, axes.values()))
+    if count > MOST_BUCKETS:
+        raise MegccError(f"--dispatch makes {count:,} buckets, and a container holds at most {MOST_BUCKETS}")
     buckets = tuple(
         Bucket(tuple((symbol, low, None if high is None else high - 1) for symbol, (low, high) in
                      zip(axes, cell, strict=True)))
         for cell in itertools.product(*axes.values()))
-    return {name: tuple(single.get(dim, dim) for dim in shape) for name, shape in imported.items()}, buckets
+    return {name: tuple(single.get(dim, dim) if isinstance(dim, str) else dim for dim in shape)
+            for name, shape in imported.items()}, buckets
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     """`Dispatch`, a pass for TVM's modules, is imported on first use: it needs TVM."""
     if name == "Dispatch":
         from .frontends import _tvm

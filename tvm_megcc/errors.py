@@ -60,7 +60,7 @@ def one_line(report: Any) -> Any:
     return [one_line(value) for value in report] if isinstance(report, (list, tuple)) else report
 
 
-def report_text(report: dict, text: Callable[[dict], str]) -> str:
+def report_text(report: dict[str, Any], text: Callable[[dict[str, Any]], str]) -> str:
     """Returns a report as `text` writes it, for a terminal."""
     return readable(text(one_line(report)))
 
@@ -182,5 +182,5 @@ def refused_by_system(error: OSError, what: str = "") -> MegccError:
     """Turns an error of the operating system into a message."""
     what = what or (str(error.filename) if error.filename is not None else "input or output")
     reason = error.strerror or (str(error.args[0]) if error.args else "it failed")
-    advice = _ADVICE.get(error.errno)
+    advice = _ADVICE.get(error.errno or 0)
     return MegccError(f"{what}: {reason}" + (f"; {advice}" if advice else ""))

@@ -167,7 +167,9 @@ def attribute(function: Function, name: str, default: Any, value: Any) -> float 
     if value is None and isinstance(default, type):
         raise MegccError(f"has no attribute '{name}', which the extern {function.label} wants")
     value = default if value is None else value
-    if type(value) is not kind or not (math.isfinite(value) if kind is float else -2**31 <= value < 2**31):
+    if type(value) is float and kind is float and math.isfinite(value):
+        return value
+    if type(value) is not int or kind is not int or not -2**31 <= value < 2**31:
         raise MegccError(f"attribute '{name}' is {value!r}, the extern {function.label} wants a finite float or an int "
                          f"of 32 bits: {kind.__name__}")
-    return kind(value)
+    return value

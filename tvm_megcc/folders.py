@@ -39,12 +39,15 @@ _SCRATCH = ".megcc-"
 MOST, MOST_OF_DEVICE = (1 << 31) - 1, 1 << 20
 
 
+Bytes = bytes | bytearray | memoryview
+
+
 class Contents(Protocol):
     """The contents of a large file: its size, and its pieces in order."""
 
     def __len__(self) -> int: ...
 
-    def pieces(self) -> Iterable: ...
+    def pieces(self) -> Iterable[Bytes]: ...
 
 
 @contextmanager
@@ -273,7 +276,7 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def pieces(data: bytes | Contents) -> Iterable:
+def pieces(data: bytes | Contents) -> Iterable[Bytes]:
     """Yields the contents of a file piece by piece."""
     return (data,) if isinstance(data, bytes) else data.pieces()
 

@@ -11,8 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from typing import TypeVar
 
 from .errors import InternalError, shortened
+
+Printed = TypeVar("Printed")
 
 #: The characters of a printed string: ASCII without quotes, brackets and signs that C, Make, CMake, Markdown, XML or a
 #: terminal interpret, and without backslash and question mark, which form trigraphs and line splices.
@@ -75,7 +78,7 @@ _CLOSED = re.compile(r"/\*(?:(?!\*/|\\\n|\?\?).)*\*/|//(?:(?!\\\n|\?\?)[^\n])*\n
 _OPEN = re.compile(r"\*/|/\*|//|\"|\?\?")
 
 
-def checked(value):
+def checked(value: Printed) -> Printed:
     """Checks a string that a template is about to print.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from numbers import Integral
-from typing import Union
+from typing import Any, Union
 
 from .dispatch import RULES, Dispatcher, Interval, Intervals, Shape, axis_name, parse_rule
 from .errors import MegccError
@@ -58,11 +58,12 @@ def _size(name: str, size: Size) -> int | list[Interval]:
         if size.step != 1:
             raise MegccError(f"dimension '{name}': {size} is no range of step 1")
         return [(size.start, size.stop)]
-    pairs = [size] if len(size) == 2 and all(isinstance(end, (Integral, type(None))) for end in size) else list(size)
+    pairs: list[Any] = \
+        [size] if len(size) == 2 and all(isinstance(end, (Integral, type(None))) for end in size) else list(size)
     if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[0], Integral)
                and isinstance(pair[1], (Integral, type(None))) for pair in pairs):
         raise MegccError(f"dimension '{name}': {size!r} is no list of half-open ranges (low, high)")
-    return [(int(low), None if high is None else int(high)) for low, high in pairs]  # type: ignore[misc,call-overload]
+    return [(int(low), None if high is None else int(high)) for low, high in pairs]
 
 
 def with_dims(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]],

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import count, takewhile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -37,6 +38,10 @@ from .target import Target, native
 _FLAGS = tuple("-O1" if flag == "-O2" else flag for flag in builds.CFLAGS) + ("-fPIC", "-DMEGCC_MODULE=model_module")
 
 
+#: A tensor, a sequence, or an optional without a value.
+Value = np.ndarray | list[np.ndarray] | None
+
+
 class UnsupportedModel(NotImplementedError):
     """The compiler refuses the model; the message lists what it does not support, by name."""
 
@@ -45,7 +50,7 @@ class MegccBackend(Backend):
     """ONNX's interface to whoever runs models."""
 
     @classmethod
-    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs) -> MegccRep:
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> MegccRep:
         """Compiles and builds a model whose shapes are known; others when `run` knows them.
 
         Args:
@@ -57,7 +62,9 @@ class MegccBackend(Backend):
         return MegccRep(model, kwargs.get("target") or native())
 
     @classmethod
-    def run_node(cls, node: onnx.NodeProto, inputs, device: str = "CPU", outputs_info=None, **kwargs):
+    def run_node(cls, node: onnx.NodeProto, inputs: Sequence[Any], device: str = "CPU",
+                 outputs_info: Sequence[tuple[Any, tuple[int, ...]]] | None = None, **kwargs: Any
+                 ) -> tuple[Value, ...]:
         """Runs one operator. outputs_info: (dtype, shape) of each result, where they are known."""
         names = list(dict.fromkeys(filter(None, node.input)))
         arrays = [np.asarray(array) for array in inputs]
@@ -97,7 +104,7 @@ class MegccRep(BackendRep):
                           for value in _inputs(self._model))
         self._session = None if open_shapes else self._compiled()
 
-    def run(self, inputs, **kwargs) -> tuple[np.ndarray, ...]:
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Value, ...]:
         """Returns the outputs, in the model's order. inputs: arrays in the model's order, or by name."""
         if not isinstance(inputs, Mapping):
             inputs = dict(zip(self._inputs, inputs, strict=True))
@@ -135,7 +142,7 @@ def _inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     return [value for value in model.graph.input if value.name not in known]
 
 
-def _value(results: Mapping[str, np.ndarray], output: onnx.ValueInfoProto):
+def _value(results: Mapping[str, np.ndarray], output: onnx.ValueInfoProto) -> Value:
     """Returns an output: a sequence as a list; None for an optional without a value."""
     if is_sequence(output.type):
         names = takewhile(lambda name: name in results, (f"{output.name}.{index}" for index in count()))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
-from typing import Union
+from typing import Any, Union
 
 import numpy as np
 
@@ -163,7 +163,7 @@ def parse_inputs(strings: str | Sequence[str] | Inputs) -> dict[str, Input]:
 
 def parse_input(words: str, text: str = "") -> Input:
     """`"uint8,NHWC,mean=127.5"` as an `Input`; `text` is what messages show."""
-    found: dict[str, object] = {}
+    found: dict[str, Any] = {}   # fields of `Input`, by name
     for word in (word.strip() for word in words.split(",")):
         key, equals, value = (part.strip() for part in word.partition("="))
         attribute = key if equals else _INPUT_WORDS.get(word)
@@ -197,5 +197,5 @@ def parse_shapes(text: str | Mapping[str, Sequence[int] | int]) -> dict[str, tup
         MegccError: showing the part that is neither.
     """
     if isinstance(text, Mapping):
-        return {name: int(size) if isinstance(size, Integral) else tuple(size) for name, size in text.items()}
+        return {name: int(size) if isinstance(size, (int, Integral)) else tuple(size) for name, size in text.items()}
     return parse_run_shapes(text)

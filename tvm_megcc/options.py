@@ -332,7 +332,9 @@ def option_of(row: Field[Any]) -> Option:
 
 
 def default_of(row: Field[Any]) -> Any:
-    return row.default if row.default is not MISSING else row.default_factory()  # type: ignore[misc]
+    if row.default_factory is not MISSING:
+        return row.default_factory()
+    return row.default
 
 
 def each_option() -> Iterator[tuple[str, Option]]:

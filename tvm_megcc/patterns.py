@@ -7,11 +7,11 @@ Patterns are neutral: front ends translate them to their own pattern language, `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Union
 
-from .ir.graph import Graph
+from .ir.graph import Graph, Op
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,8 @@ def match(term: Term, graph: Graph, value: str, found: Mapping[Term, str] | None
     return _match(term, graph, producers, value, found)
 
 
-def _match(term: Term, graph: Graph, producers, value: str, found: dict[Term, str]) -> dict[Term, str] | None:
+def _match(term: Term, graph: Graph, producers: Mapping[str, Op], value: str, found: dict[Term, str]
+           ) -> dict[Term, str] | None:
     if term in found:
         return found if found[term] == value else None
     if isinstance(term, Const) and value not in graph.constants:
@@ -112,18 +113,20 @@ def _match(term: Term, graph: Graph, producers, value: str, found: dict[Term, st
     return None
 
 
-def _orders(op):
+def _orders(op: Op) -> Iterator[tuple[str, ...]]:
     yield op.inputs
     if op.kind in COMMUTATIVE:
         yield op.inputs[::-1]
 
 
-def _match_all(args, graph, producers, operands, found):
+def _match_all(args: Sequence[Term], graph: Graph, producers: Mapping[str, Op], operands: Sequence[str],
+               found: dict[Term, str]) -> dict[Term, str] | None:
     """Matches operands. Optional ones after the pattern's own (a bias) may be present or not."""
     if len(operands) < len(args):
         return None
     for term, operand in zip(args, operands, strict=False):
-        found = _match(term, graph, producers, operand, found)
-        if found is None:
+        bound = _match(term, graph, producers, operand, found)
+        if bound is None:
             return None
+        found = bound
     return found

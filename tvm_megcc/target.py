@@ -12,6 +12,7 @@ import difflib
 import platform
 import re
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from .deprecated import with_old_attributes
@@ -130,32 +131,33 @@ class Isa:
 
 _RV64 = "defined(__riscv) && __riscv_xlen == 64"
 #: The same condition as in megcc_simd.h.
-_RVV = {"compiler": "defined(__clang__) && __clang_major__ >= 18", "compiler_name": "clang 18 or newer", "wide": True}
-_AVX = {"int16_step": 2, "prefetch_bytes": 256 << 10, "fused_rounding": True}
-_ARM64_ISA = {"requantizing_stores": True, "lane_fma": True, "interleaves": True, "assembler": True}
+_rvv = partial(Isa, compiler="defined(__clang__) && __clang_major__ >= 18",
+             compiler_name="clang 18 or newer", wide=True)
+_avx = partial(Isa, int16_step=2, prefetch_bytes=256 << 10, fused_rounding=True)
+_arm64 = partial(Isa, requantizing_stores=True, lane_fma=True, interleaves=True, assembler=True)
 
 ISAS = {isa.name: isa for isa in (
     Isa("c", 0x00000000, 1, 16, 16, "1"),
     Isa("sse2", 0x00010001, 4, 16, 64, "defined(__x86_64__)", fallback="c", int16_step=2),
-    Isa("avx2", 0x00010003, 8, 16, 64, "defined(__x86_64__)", fallback="sse2", saturates=True, **_AVX),
-    Isa("avx2_vnni", 0x00010103, 8, 16, 64, "defined(__x86_64__)", fallback="avx2", dot_dtype="uint8", **_AVX),
-    Isa("avx512", 0x00010004, 16, 32, 64, "defined(__x86_64__)", fallback="avx2", saturates=True, **_AVX),
-    Isa("avx512_vnni", 0x00010005, 16, 32, 64, "defined(__x86_64__)", fallback="avx512", dot_dtype="uint8", **_AVX),
-    Isa("neon", 0x00020001, 4, 32, 16, "defined(__aarch64__)", fallback="c", dot_dtype="int8", dot_step=16,
-        dot_product="smull", **_ARM64_ISA),
-    Isa("neon_v82", 0x00020002, 4, 32, 16, "defined(__aarch64__)", fallback="neon", dot_dtype="int8",
-        dot_product="sdot", float16_isa="neon_v82_half", **_ARM64_ISA),
+    _avx("avx2", 0x00010003, 8, 16, 64, "defined(__x86_64__)", fallback="sse2", saturates=True),
+    _avx("avx2_vnni", 0x00010103, 8, 16, 64, "defined(__x86_64__)", fallback="avx2", dot_dtype="uint8"),
+    _avx("avx512", 0x00010004, 16, 32, 64, "defined(__x86_64__)", fallback="avx2", saturates=True),
+    _avx("avx512_vnni", 0x00010005, 16, 32, 64, "defined(__x86_64__)", fallback="avx512", dot_dtype="uint8"),
+    _arm64("neon", 0x00020001, 4, 32, 16, "defined(__aarch64__)", fallback="c", dot_dtype="int8", dot_step=16,
+           dot_product="smull"),
+    _arm64("neon_v82", 0x00020002, 4, 32, 16, "defined(__aarch64__)", fallback="neon", dot_dtype="int8",
+           dot_product="sdot", float16_isa="neon_v82_half"),
     Isa("neon_v82_half", 0x00020002, 8, 32, 16, "defined(__aarch64__)", fallback="c", lane_fma=True, header="neon_v82"),
-    Isa("neon_v86", 0x00020003, 4, 32, 16, "defined(__aarch64__)", fallback="neon_v82", dot_dtype="int8", dot_step=8,
-        dot_product="smmla", float16_isa="neon_v86_half", **_ARM64_ISA),
+    _arm64("neon_v86", 0x00020003, 4, 32, 16, "defined(__aarch64__)", fallback="neon_v82", dot_dtype="int8",
+           dot_step=8, dot_product="smmla", float16_isa="neon_v86_half"),
     Isa("neon_v86_half", 0x00020003, 8, 32, 16, "defined(__aarch64__)", fallback="neon_v82_half", lane_fma=True,
         header="neon_v86"),
     Isa("neon_armv7", 0x00030001, 4, 16, 16, "defined(__arm__) && __ARM_ARCH >= 7 && __ARM_ARCH_PROFILE == 'A'",
         fallback="c", requantizing_stores=True, dot_dtype="int8", dot_step=16, dot_product="smull_in_c"),
     Isa("rv64", 0x00040001, 1, 32, 16, _RV64, fallback="c", pairs=Pairs(64, 4, 8)),
-    Isa("rvv", 0x00040002, 16, 8, 16, _RV64, fallback="c", **_RVV),
-    Isa("rvv256", 0x00040003, 16, 16, 16, _RV64, fallback="rvv", **_RVV),
-    Isa("rvv512", 0x00040004, 16, 32, 16, _RV64, fallback="rvv256", **_RVV),
+    _rvv("rvv", 0x00040002, 16, 8, 16, _RV64, fallback="c"),
+    _rvv("rvv256", 0x00040003, 16, 16, 16, _RV64, fallback="rvv"),
+    _rvv("rvv512", 0x00040004, 16, 32, 16, _RV64, fallback="rvv256"),
     Isa("rv32", 0x00060001, 1, 32, 16, "defined(__riscv) && __riscv_xlen == 32", fallback="c",
         pairs=Pairs(32, 4, 16, folded=True)),
     Isa("cortex_m0", 0x00070001, 1, 16, 16, "defined(__ARM_ARCH_6M__) || defined(__ARM_ARCH_8M_BASE__)", fallback="c",

@@ -155,7 +155,7 @@ def _corrupt(source: str, number: int, why: str) -> MegccError:
                       "what else the log holds stays as it is.")
 
 
-def _row(values) -> Row:
+def _row(values: object) -> Row:
     if not isinstance(values, dict):
         raise MegccError("not a JSON object")
     if values.pop("format", None) != FORMAT:

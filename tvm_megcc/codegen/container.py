@@ -21,8 +21,9 @@ from flatbuffers import number_types
 from flatbuffers.table import Table
 
 from ..errors import MegccError
+from ..folders import Bytes
 from ..ir.types import DTYPES
-from .memory.weights import Bytes, Weights
+from .memory.weights import Weights
 
 IDENTIFIER = b"MGCC"
 FORMAT = 1

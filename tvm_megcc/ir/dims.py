@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Union
+from typing import Union, overload
 
 from ..errors import ShapeError
 
@@ -91,6 +91,10 @@ class Symbol(SymbolicDim):
         return self.name
 
 
+#: Product of symbols -> its coefficient in a sum.
+Terms = dict[tuple[SymbolicDim, ...], int]
+
+
 @dataclass(frozen=True)
 class Sum(SymbolicDim):
     """constant + sum of coefficient * product, products sorted and distinct."""
@@ -98,7 +102,7 @@ class Sum(SymbolicDim):
     terms: tuple[tuple[tuple[SymbolicDim, ...], int], ...]
     constant: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._measure(len(self.terms), (factor for factors, _ in self.terms for factor in factors))
 
     def __repr__(self) -> str:
@@ -113,10 +117,10 @@ class Sum(SymbolicDim):
 
 @dataclass(frozen=True)
 class FloorDiv(SymbolicDim):
-    numerator: SymbolicDim
+    numerator: Dim
     denominator: Dim
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._measure(1, (self.numerator, self.denominator))
 
     def __repr__(self) -> str:
@@ -131,7 +135,7 @@ class Extreme(SymbolicDim):
     lhs: Dim
     rhs: Dim
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self._measure(1, (self.lhs, self.rhs))
 
     def __repr__(self) -> str:
@@ -142,7 +146,7 @@ def _atom(dim: Dim) -> str:
     return f"({dim!r})" if isinstance(dim, (Sum, FloorDiv)) else repr(dim)
 
 
-def _terms(dim: Dim) -> tuple[dict[tuple[SymbolicDim, ...], int], int]:
+def _terms(dim: Dim) -> tuple[Terms, int]:
     if isinstance(dim, int):
         return {}, dim
     if isinstance(dim, Sum):
@@ -150,7 +154,7 @@ def _terms(dim: Dim) -> tuple[dict[tuple[SymbolicDim, ...], int], int]:
     return {(dim,): 1}, 0
 
 
-def _from_terms(terms: dict[tuple[SymbolicDim, ...], int], constant: int) -> Dim:
+def _from_terms(terms: Terms, constant: int) -> Dim:
     kept = sorted(((f, c) for f, c in terms.items() if c), key=lambda item: (len(item[0]), repr(item[0])))
     if not kept:
         return constant
@@ -168,7 +172,7 @@ def _add(lhs: Dim, rhs: Dim) -> Dim:
 
 def _mul(lhs: Dim, rhs: Dim) -> Dim:
     (lhs_terms, lhs_constant), (rhs_terms, rhs_constant) = _terms(lhs), _terms(rhs)
-    terms: dict[tuple[SymbolicDim, ...], int] = {}
+    terms: Terms = {}
     if len(lhs_terms) * len(rhs_terms) > MOST_LEAVES:
         raise ShapeError(_TOO_LARGE)
     for lf, lc in [*lhs_terms.items(), ((), lhs_constant)]:
@@ -179,6 +183,10 @@ def _mul(lhs: Dim, rhs: Dim) -> Dim:
     return _from_terms(terms, constant)
 
 
+@overload
+def floordiv(numerator: int, denominator: int) -> int: ...
+@overload
+def floordiv(numerator: Dim, denominator: Dim) -> Dim: ...
 def floordiv(numerator: Dim, denominator: Dim) -> Dim:
     """Returns `numerator // denominator`, divided exactly if all coefficients allow it."""
     if isinstance(numerator, int) and isinstance(denominator, int):
@@ -208,7 +216,7 @@ def floordiv(numerator: Dim, denominator: Dim) -> Dim:
     return FloorDiv(numerator, denominator)
 
 
-def _nested_quotient(terms: dict, constant: int, denominator: Dim) -> Dim | None:
+def _nested_quotient(terms: Terms, constant: int, denominator: Dim) -> Dim | None:
     """Rewrites (a//b + c) // d, as nested windows give, to (a + b*c) // (b*d), for positive b and d."""
     if len(terms) != 1 or not isinstance(denominator, int) or denominator < 1:
         return None
@@ -220,18 +228,18 @@ def _nested_quotient(terms: dict, constant: int, denominator: Dim) -> Dim | None
     return floordiv(inner.numerator + inner.denominator * constant, inner.denominator * denominator)
 
 
-def _exact_quotient(terms: dict, constant: int, denominator: SymbolicDim) -> Dim | None:
+def _exact_quotient(terms: Terms, constant: int, denominator: SymbolicDim) -> Dim | None:
     """Cancels a common product of symbols, as in (batch*heads*64) // (batch*heads), and a multiple of the whole
     denominator, as in (512*batch*frames - 3072*batch) // (batch*frames - 6*batch)."""
     d_terms, d_constant = _terms(denominator)
     if terms.keys() == d_terms.keys():
-        factor = next(terms[factors] // d_terms[factors] for factors in terms)
-        if constant == factor * d_constant and all(terms[each] == factor * d_terms[each] for each in terms):
-            return factor
+        times = next(terms[factors] // d_terms[factors] for factors in terms)
+        if constant == times * d_constant and all(terms[each] == times * d_terms[each] for each in terms):
+            return times
     if d_constant or len(d_terms) != 1 or constant:
         return None
     ((d_factors, d_coefficient),) = d_terms.items()
-    quotient: dict[tuple[SymbolicDim, ...], int] = {}
+    quotient: Terms = {}
     rest = 0
     for factors, coefficient in terms.items():
         left = list(factors)
@@ -248,16 +256,28 @@ def _exact_quotient(terms: dict, constant: int, denominator: SymbolicDim) -> Dim
     return _from_terms(quotient, rest)
 
 
+@overload
+def ceildiv(numerator: int, denominator: int) -> int: ...
+@overload
+def ceildiv(numerator: Dim, denominator: Dim) -> Dim: ...
 def ceildiv(numerator: Dim, denominator: Dim) -> Dim:
     return floordiv(numerator + denominator - 1, denominator)
 
 
+@overload
+def dim_max(lhs: int, rhs: int) -> int: ...
+@overload
+def dim_max(lhs: Dim, rhs: Dim) -> Dim: ...
 def dim_max(lhs: Dim, rhs: Dim) -> Dim:
     if isinstance(lhs, int) and isinstance(rhs, int):
         return max(lhs, rhs)
     return lhs if lhs == rhs else Extreme("max", lhs, rhs)
 
 
+@overload
+def dim_min(lhs: int, rhs: int) -> int: ...
+@overload
+def dim_min(lhs: Dim, rhs: Dim) -> Dim: ...
 def dim_min(lhs: Dim, rhs: Dim) -> Dim:
     if isinstance(lhs, int) and isinstance(rhs, int):
         return min(lhs, rhs)
@@ -270,7 +290,8 @@ COMBINED = {"max": dim_max, "min": dim_min}
 def static(dims: Iterable[Dim]) -> tuple[int, ...] | None:
     """Returns the extents as numbers, or None if one of them is symbolic."""
     known = tuple(dims)
-    return known if all(isinstance(dim, int) for dim in known) else None  # type: ignore[return-value]
+    numbers = tuple(dim for dim in known if isinstance(dim, int))
+    return numbers if len(numbers) == len(known) else None
 
 
 def number(dim: Dim) -> int:
@@ -284,6 +305,10 @@ def number(dim: Dim) -> int:
     return dim
 
 
+@overload
+def product(dims: Iterable[int]) -> int: ...
+@overload
+def product(dims: Iterable[Dim]) -> Dim: ...
 def product(dims: Iterable[Dim]) -> Dim:
     result: Dim = 1
     for dim in dims:
@@ -291,6 +316,10 @@ def product(dims: Iterable[Dim]) -> Dim:
     return result
 
 
+@overload
+def round_up(dim: int, multiple: int) -> int: ...
+@overload
+def round_up(dim: Dim, multiple: int) -> Dim: ...
 def round_up(dim: Dim, multiple: int) -> Dim:
     return ceildiv(dim, multiple) * multiple
 
@@ -306,6 +335,7 @@ def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
     if isinstance(dim, Extreme):
         combine = COMBINED[dim.name]
         return combine(substitute(dim.lhs, values), substitute(dim.rhs, values))
+    assert isinstance(dim, Sum)
     result: Dim = dim.constant
     for factors, coefficient in dim.terms:
         result = result + product(substitute(f, values) for f in factors) * coefficient
@@ -319,7 +349,7 @@ def likely(dim: Dim) -> int:
 
 def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
     """Returns the value of the dim; `values` has every symbol."""
-    return substitute(dim, values)
+    return number(substitute(dim, values))
 
 
 def differ(a: Dim, b: Dim) -> bool:
@@ -348,8 +378,13 @@ _SAMPLES = (2520 * 64, 5040 * 256, 27720 * 128)
 def interval(dim: Dim, bounds: Mapping[str, tuple[int, int | None]]) -> tuple[int | None, int | None]:
     """Returns the least and largest value for symbols within their bounds; None for no limit. The interval is never too
     narrow."""
-    open_ended = {name: (low, math.inf if high is None else high) for name, (low, high) in bounds.items()}
-    return tuple(None if abs(end) == math.inf else end for end in _interval(dim, open_ended))
+    low, high = _interval(dim, {name: (least, math.inf if most is None else most)
+                                for name, (least, most) in bounds.items()})
+    return _finite(low), _finite(high)
+
+
+def _finite(end: float) -> int | None:
+    return None if abs(end) == math.inf else int(end)
 
 
 def limits(dim: Dim) -> tuple[int | None, int | None]:
@@ -368,7 +403,8 @@ def free(*dims: Dim) -> dict[str, tuple[int, int | None]]:
     return {symbol.name: (symbol.least, None) for dim in dims for symbol in _symbols(dim)}
 
 
-def _interval(dim: Dim, bounds: Mapping[str, tuple]) -> tuple:
+def _interval(dim: Dim, bounds: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
+    """The ends are ints, of any size, or infinite."""
     if isinstance(dim, int):
         return dim, dim
     if isinstance(dim, Symbol):
@@ -379,10 +415,14 @@ def _interval(dim: Dim, bounds: Mapping[str, tuple]) -> tuple:
         return min(ends), max(ends)
     if isinstance(dim, Extreme):
         choose = min if dim.name == "min" else max
-        return tuple(map(choose, _interval(dim.lhs, bounds), _interval(dim.rhs, bounds)))
-    least, most = dim.constant, dim.constant
+        (lhs_low, lhs_high), (rhs_low, rhs_high) = _interval(dim.lhs, bounds), _interval(dim.rhs, bounds)
+        return choose(lhs_low, rhs_low), choose(lhs_high, rhs_high)
+    assert isinstance(dim, Sum)
+    least: float = dim.constant
+    most: float = dim.constant
     for factors, coefficient in dim.terms:
-        low, high = coefficient, coefficient
+        low: float = coefficient
+        high: float = coefficient
         for factor in factors:
             ends = [_times(a, b) for a in (low, high) for b in _interval(factor, bounds)]
             low, high = min(ends), max(ends)
@@ -390,11 +430,11 @@ def _interval(dim: Dim, bounds: Mapping[str, tuple]) -> tuple:
     return least, most
 
 
-def _times(a, b):
+def _times(a: float, b: float) -> float:
     return 0 if a == 0 or b == 0 else a * b
 
 
-def _quotient(a, b):
+def _quotient(a: float, b: float) -> float:
     if abs(a) == math.inf:
         return a
     return (0 if a >= 0 else -1) if b == math.inf else a // b
@@ -430,6 +470,7 @@ def to_c(dim: Dim, names: Mapping[str, str] | None = None) -> str:
         return f"megcc_size_div({to_c(dim.numerator, names)}, {to_c(dim.denominator, names)})"
     if isinstance(dim, Extreme):
         return f"megcc_size_{dim.name}({to_c(dim.lhs, names)}, {to_c(dim.rhs, names)})"
+    assert isinstance(dim, Sum)
     parts = []
     for factors, coefficient in dim.terms:
         strings = [to_c(factor, names) for factor in factors]

@@ -8,9 +8,10 @@ An expression is built with Python's operators and the functions below over `X` 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Union
+from typing import Any, Union
 
 import numpy as np
 
@@ -18,15 +19,15 @@ from .c_text import ATOM, CHOICE, OR, UNARY, Text, called, infix
 
 
 class _Operators:
-    def __add__(self, other): return call("add", self, other)
-    def __radd__(self, other): return call("add", other, self)
-    def __sub__(self, other): return call("sub", self, other)
-    def __rsub__(self, other): return call("sub", other, self)
-    def __mul__(self, other): return call("mul", self, other)
-    def __rmul__(self, other): return call("mul", other, self)
-    def __truediv__(self, other): return call("div", self, other)
-    def __rtruediv__(self, other): return call("div", other, self)
-    def __neg__(self): return call("neg", self)
+    def __add__(self, other: Operand) -> Call: return call("add", self, other)
+    def __radd__(self, other: Operand) -> Call: return call("add", other, self)
+    def __sub__(self, other: Operand) -> Call: return call("sub", self, other)
+    def __rsub__(self, other: Operand) -> Call: return call("sub", other, self)
+    def __mul__(self, other: Operand) -> Call: return call("mul", self, other)
+    def __rmul__(self, other: Operand) -> Call: return call("mul", other, self)
+    def __truediv__(self, other: Operand) -> Call: return call("div", self, other)
+    def __rtruediv__(self, other: Operand) -> Call: return call("div", other, self)
+    def __neg__(self) -> Call: return call("neg", self)
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Call(_Operators):
 
 
 Expr = Union[Arg, Const, Call]
+Operand = Union[_Operators, float]
 X = Arg(0)
 #: The most calls of an expression that passes create. A value that is used twice is duplicated, so without a limit n
 #: additions could give 2^n calls; and C99 only guarantees 63 nested parentheses.
@@ -71,10 +73,18 @@ def arg(index: int) -> Arg:
     return Arg(index)
 
 
-def call(fn: str, *args) -> Call:
+def call(fn: str, *args: Operand) -> Call:
     if fn not in FUNCTIONS:
         raise KeyError(f"no elementwise function '{fn}'")
-    return Call(fn, tuple(a if isinstance(a, (Arg, Const, Call)) else Const(float(a)) for a in args))
+    return Call(fn, tuple(map(_expr, args)))
+
+
+def _expr(operand: Operand) -> Expr:
+    """Numbers become constants."""
+    if isinstance(operand, (Arg, Const, Call)):
+        return operand
+    assert not isinstance(operand, _Operators)
+    return Const(float(operand))
 
 
 @dataclass(frozen=True)
@@ -86,25 +96,21 @@ class Function:
         and floats; "" if all are of the same kind.
     """
 
-    numpy: Callable
+    numpy: Callable[..., Any]  # of as many arrays as the function has operands
     infix: str = ""
     cost: float = 1.0
     takes: str = ""
     gives: str = ""
 
 
-def _sigmoid(x):
+def _sigmoid(x: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
-        return (1 / (1 + np.exp(-x))).astype(x.dtype)
+        result: np.ndarray = 1 / (1 + np.exp(-x))
+    return result.astype(x.dtype)
 
 
-def _round_half_even(x):
-    return np.rint(x)
-
-
-def _erf(x):
-    from math import erf
-    return np.vectorize(erf, otypes=[x.dtype])(x)
+def _erf(x: np.ndarray) -> np.ndarray:
+    return np.asarray(np.vectorize(math.erf, otypes=[x.dtype])(x))
 
 
 def _rescale_fixed(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
@@ -116,30 +122,39 @@ def _rescale_fixed(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> 
     high = (wide * multiplier + (1 << 30)) >> 31
     right = np.maximum(-shift, 0)
     mask = (np.int64(1) << right) - 1
-    return ((high >> right) + ((high & mask) > (mask >> 1) + (high < 0))).astype(np.int32)
+    result: np.ndarray = (high >> right) + ((high & mask) > (mask >> 1) + (high < 0))
+    return result.astype(np.int32)
 
 
 def _rescale_positive(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
     """Returns `_rescale_fixed` where that is positive; elsewhere any number of at most 0."""
-    return np.maximum(_rescale_fixed(x, multiplier, shift), 0)
+    result: np.ndarray = np.maximum(_rescale_fixed(x, multiplier, shift), 0)
+    return result
 
 
 def _rescale_once(x: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
     """Returns x * multiplier * 2^(shift - 31), rounded to the nearest int32, ties up. Arrays of int32; the multiplier
     is not negative. Shifts end at -31 and 30."""
     below = 31 - np.clip(shift, -31, 30).astype(np.int64)
-    return ((x.astype(np.int64) * multiplier + (np.int64(1) << (below - 1))) >> below).astype(np.int32)
+    result: np.ndarray = (x.astype(np.int64) * multiplier + (np.int64(1) << (below - 1))) >> below
+    return result.astype(np.int32)
 
 
 def _shift_down(x: np.ndarray, shift: np.ndarray) -> np.ndarray:
     """Returns x / 2^shift, rounded to the nearest int32, ties up."""
-    return ((x.astype(np.int64) + (np.int64(1) << (shift.astype(np.int64) - 1))) >> shift).astype(np.int32)
+    result: np.ndarray = (x.astype(np.int64) + (np.int64(1) << (shift.astype(np.int64) - 1))) >> shift
+    return result.astype(np.int32)
+
+
+def _if_less(a: np.ndarray, b: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.where(a < b, x, y).astype(x.dtype)
 
 
 def _nearest(x: np.ndarray) -> np.ndarray:
     """Rounds to the nearest int32, ties to even; NaN becomes 0."""
     limits = np.iinfo(np.int32)
-    return np.clip(np.rint(np.nan_to_num(x.astype(np.float64), nan=0.0)), limits.min, limits.max).astype(np.int32)
+    result: np.ndarray = np.clip(np.rint(np.nan_to_num(x.astype(np.float64), nan=0.0)), limits.min, limits.max)
+    return result.astype(np.int32)
 
 
 #: The offset that is added to fused products, so that float32 rounds them to integers: up to 2^24 its spacing is 1.
@@ -152,12 +167,14 @@ def _nearest_fused(x: np.ndarray, factor: np.ndarray, added: np.ndarray) -> np.n
     product = x.astype(np.float32).astype(np.float64) * factor
     whole = np.floor(product)
     left, rounded_down = product - whole, whole + (added.astype(np.float64) - FUSED_ZERO)
-    return (rounded_down + ((left > 0.5) | ((left == 0.5) & (rounded_down % 2 == 1)))).astype(np.int32)
+    result: np.ndarray = rounded_down + ((left > 0.5) | ((left == 0.5) & (rounded_down % 2 == 1)))
+    return result.astype(np.int32)
 
 
 def _nearest_odd(x: np.ndarray, moved: np.ndarray, factor: np.ndarray, added: np.ndarray) -> np.ndarray:
     """Returns _nearest_fused(|x| + moved, factor, added) with the sign of x; 0 has none."""
-    return (np.sign(x) * _nearest_fused(np.abs(x) + moved, factor, added)).astype(np.int32)
+    result: np.ndarray = np.sign(x) * _nearest_fused(np.abs(x) + moved, factor, added)
+    return result.astype(np.int32)
 
 
 FUNCTIONS = {
@@ -169,13 +186,13 @@ FUNCTIONS = {
     "minimum": Function(np.minimum, cost=3), "maximum": Function(np.maximum, cost=3),
     "sqrt": Function(np.sqrt, cost=12), "exp": Function(np.exp, cost=14), "log": Function(np.log, cost=16),
     "tanh": Function(np.tanh, cost=18), "sigmoid": Function(_sigmoid, cost=20), "erf": Function(_erf, cost=20),
-    "floor": Function(np.floor), "ceil": Function(np.ceil), "round": Function(_round_half_even),
+    "floor": Function(np.floor), "ceil": Function(np.ceil), "round": Function(np.rint),
     "pow": Function(np.power, cost=40),
     "sin": Function(np.sin, cost=400), "cos": Function(np.cos, cost=400), "tan": Function(np.tan, cost=400),
     "asin": Function(np.arcsin, cost=400), "acos": Function(np.arccos, cost=400), "atan": Function(np.arctan, cost=300),
     "sinh": Function(np.sinh, cost=400), "cosh": Function(np.cosh, cost=400), "asinh": Function(np.arcsinh, cost=400),
     "acosh": Function(np.arccosh, cost=400), "atanh": Function(np.arctanh, cost=400),
-    "if_lt": Function(lambda a, b, x, y: np.where(a < b, x, y).astype(x.dtype), cost=2),
+    "if_lt": Function(_if_less, cost=2),
     "rescale_fixed": Function(_rescale_fixed, cost=12, takes="iii", gives="i"),
     "rescale_positive": Function(_rescale_positive, cost=9, takes="iii", gives="i"),
     # rescale_fixed for negative shifts.
@@ -194,15 +211,15 @@ FUNCTIONS = {
 }
 
 
-def minimum(a, b) -> Call:
+def minimum(a: Operand, b: Operand) -> Call:
     return call("min", a, b)
 
 
-def maximum(a, b) -> Call:
+def maximum(a: Operand, b: Operand) -> Call:
     return call("max", a, b)
 
 
-def clip(x, lo, hi) -> Call:
+def clip(x: Operand, lo: Operand, hi: Operand) -> Call:
     return minimum(maximum(x, lo), hi)
 
 
@@ -212,7 +229,8 @@ def evaluate(expr: Expr, args: Sequence[np.ndarray]) -> np.ndarray:
         return args[expr.index]
     if isinstance(expr, Const):
         return np.asarray(expr.value, args[0].dtype)
-    return FUNCTIONS[expr.fn].numpy(*(evaluate(a, args) for a in expr.args))
+    result: np.ndarray = FUNCTIONS[expr.fn].numpy(*(evaluate(a, args) for a in expr.args))
+    return result
 
 
 def substitute(expr: Expr, args: Sequence[Expr]) -> Expr:

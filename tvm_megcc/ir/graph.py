@@ -18,20 +18,21 @@ from .streams import Streamed
 from .types import TensorType
 
 
-class Attrs(Mapping):
-    """An operator's attributes: immutable, hashable, printed in sorted order."""
+class Attrs(Mapping[str, Any]):
+    """An operator's attributes: immutable, hashable, printed in sorted order. Their types are those that the operator
+    declares."""
 
     __slots__ = ("_items", "_hash")
 
-    def __init__(self, values: Mapping | None = None, **more):
+    def __init__(self, values: Mapping[str, Any] | None = None, **more: Any) -> None:
         items = {**(values or {}), **more}
         self._items = {k: tuple(items[k]) if isinstance(items[k], list) else items[k] for k in sorted(items)}
         self._hash = hash(tuple(self._items.items()))
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: str) -> Any:
         return self._items[key]
 
-    def __getattr__(self, key):
+    def __getattr__(self, key: str) -> Any:
         if key.startswith("_"):
             raise AttributeError(key)
         try:
@@ -52,7 +53,7 @@ class Attrs(Mapping):
         return ", ".join(f"{k}={_attr_text(v)}" for k, v in self._items.items())
 
 
-def _attr_text(value) -> str:
+def _attr_text(value: object) -> str:
     return "(" + ",".join(map(_attr_text, value)) + ")" if isinstance(value, tuple) else str(value)
 
 
@@ -95,7 +96,7 @@ class Op:
     def epilogue_inputs(self) -> tuple[str, ...]:
         return () if self.epilogue is None else self.inputs[self.epilogue_start:]
 
-    def with_(self, **changes) -> Op:
+    def with_(self, **changes: Any) -> Op:
         return replace(self, **changes)
 
 
@@ -150,11 +151,11 @@ class Graph:
     filled: Mapping[str, Filled] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "types", MappingProxyType(dict(self.types)))
         object.__setattr__(self, "constants", MappingProxyType(dict(self.constants)))
 
-    def with_(self, **changes) -> Graph:
+    def with_(self, **changes: Any) -> Graph:
         return replace(self, **changes)
 
     def label(self, name: str) -> str:

@@ -33,7 +33,7 @@ def interval(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str]) -> 
     if found and not all(map(math.isfinite, found)):
         found = None
     if not whole:
-        return found and tuple(bound + away * abs(bound) * _ROUNDED for bound, away in zip(found, (-1, 1), strict=True))
+        return found and (found[0] - abs(found[0]) * _ROUNDED, found[1] + abs(found[1]) * _ROUNDED)
     return found if found and INT32[0] <= found[0] and found[1] <= INT32[1] else INT32
 
 
@@ -94,7 +94,8 @@ def _added(expr: Expr, value: float) -> Expr:
     """Adds a constant to an int32. Sums wrap, so two constants can be added first."""
     if isinstance(expr, Call) and expr.fn == "add" and isinstance(expr.args[1], Const) \
             and abs(expr.args[1].value + value) < 2**31:
-        expr, value = expr.args[0], expr.args[1].value + value
+        value += expr.args[1].value
+        expr = expr.args[0]
     return expr + value if value else expr
 
 

@@ -67,7 +67,8 @@ def evaluate(expr: Expr, operands: Sequence[np.ndarray], dtype: str, precise: bo
     if wanted.kind == "f":
         return np.asarray(result, wanted)
     limits = np.iinfo(wanted)
-    return np.clip(result, limits.min, limits.max).astype(wanted)
+    limited: np.ndarray = np.clip(result, limits.min, limits.max)
+    return limited.astype(wanted)
 
 
 def _evaluate(expr: Expr, lanes: Sequence[np.ndarray], kinds: Sequence[str], kind: str, real: np.dtype) -> np.ndarray:
@@ -188,8 +189,9 @@ def closed(expr: Expr, kinds: Sequence[str], dtype: str) -> Closed | None:
     missing = {"min": 1, "max": -1}
     for name in ("min", "max"):
         if isinstance(expr, Call) and expr.fn == name and isinstance(expr.args[1], Const):
-            limits[name], expr = int(expr.args[1].value) + zero, expr.args[0]
+            limits[name] = int(expr.args[1].value) + zero
             del missing[name]
+            expr = expr.args[0]
     if kind_of(expr, kinds) != "i" or not least <= limits["max"] <= limits["min"] <= most or abs(zero) > 255:
         return None
     # Without a limit, adding the zero point may have overflowed.
@@ -199,7 +201,8 @@ def closed(expr: Expr, kinds: Sequence[str], dtype: str) -> Closed | None:
     down = 0
     if isinstance(expr, Call) and expr.fn == "shift_down" and isinstance(expr.args[1], Const) \
             and expr.args[1].value - 16 in CLOSED_DOWN:
-        expr, down = expr.args[0], int(expr.args[1].value) - 16
+        down = int(expr.args[1].value) - 16
+        expr = expr.args[0]
     return Closed(expr, down, zero, limits["max"], limits["min"])
 
 

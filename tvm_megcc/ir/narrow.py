@@ -69,7 +69,7 @@ def widened(array: np.ndarray) -> np.ndarray:
 
 def limits(dtype: str) -> tuple[int, int]:
     """Returns the least and the largest number of an integer dtype."""
-    info = ml_dtypes.iinfo(np.dtype(dtype))
+    info = ml_dtypes.iinfo(np.dtype(dtype))  # type: ignore[no-untyped-call]  # the package has no types
     return int(info.min), int(info.max)
 
 
@@ -87,7 +87,7 @@ def narrowed(numbers: np.ndarray, dtype: str, saturate: bool = True, rounding: s
         return _power_of_two(numbers, saturate, rounding).view(result)
     with np.errstate(all="ignore"):
         if dtype in SMALL_FLOATS and saturate:
-            most = float(ml_dtypes.finfo(result).max)
+            most = float(ml_dtypes.finfo(result).max)  # type: ignore[no-untyped-call]  # likewise
             numbers = np.clip(numbers.astype(np.float64), -most, most)
         return np.where(np.isnan(numbers), np.zeros((), numbers.dtype), numbers).astype(result) \
             if dtype == "float4_e2m1fn" else numbers.astype(result)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from ..errors import MegccError
 
@@ -83,14 +84,14 @@ class Streamed:
     copied_bytes: int
 
     @classmethod
-    def of(cls, facts: Mapping) -> Streamed:
+    def of(cls, facts: Mapping[str, Any]) -> Streamed:
         """Creates the description from the value of `facts`."""
         outputs = tuple(StreamedOutput(**{field.name: row[field.name] for field in fields(StreamedOutput)})
                         for row in facts["outputs"])
         return cls(**{field.name: facts[field.name] for field in fields(cls)
                       if field.name not in ("inputs", "outputs")}, inputs=tuple(facts["inputs"]), outputs=outputs)
 
-    def facts(self) -> dict:
+    def facts(self) -> dict[str, Any]:
         """Returns the facts for the manifest."""
         return asdict(self)
 

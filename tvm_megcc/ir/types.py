@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import ml_dtypes  # noqa: F401  (its types become known to numpy by name)
 import numpy as np
 
-from .dims import Dim, ceildiv, product, static
+from .dims import Dim, ceildiv, number, product, static
 
 
 class ElementType(NamedTuple):
@@ -138,12 +139,12 @@ class TensorType:
     @property
     def static_bytes(self) -> int | None:
         """The bytes in memory if every extent is a number, else None."""
-        return self.bytes if self.is_static else None  # type: ignore[return-value]
+        return None if self.static_shape is None else number(self.bytes)
 
     def with_layout(self, layout: Layout) -> TensorType:
         return self if layout is self.layout else TensorType(self.dtype, self.shape, layout)
 
-    def with_shape(self, shape) -> TensorType:
+    def with_shape(self, shape: Iterable[Dim]) -> TensorType:
         return TensorType(self.dtype, tuple(shape), self.layout)
 
 
@@ -162,12 +163,13 @@ def to_layout(array: np.ndarray, layout: Layout) -> np.ndarray:
 
 
 def from_layout(flat: np.ndarray, type_: TensorType) -> np.ndarray:
-    """Returns the logical array from its bytes in memory; the inverse of `to_layout`."""
-    shape, layout = type_.shape, type_.layout
+    """Returns the logical array from its bytes in memory; the inverse of `to_layout`. The type has known extents."""
+    shape, layout = tuple(map(number, type_.shape)), type_.layout
     if layout.kind == "plain":
         return flat.reshape(shape)
     if layout.kind == "nhwc":
         return np.moveaxis(flat.reshape(shape[0], *shape[2:], shape[1]), -1, 1)
-    blocked = flat.reshape(shape[0], type_.slots // layout.block, *shape[2:], layout.block)
-    padded = np.moveaxis(blocked, -1, 2).reshape(shape[0], type_.slots, *shape[2:])
+    slots = number(type_.slots)
+    blocked = flat.reshape(shape[0], slots // layout.block, *shape[2:], layout.block)
+    padded = np.moveaxis(blocked, -1, 2).reshape(shape[0], slots, *shape[2:])
     return padded[:, :shape[1]]

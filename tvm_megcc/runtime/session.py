@@ -84,7 +84,7 @@ class Port:
         part = [*self.shape]
         part[self.filled.axis] = ""
         return replace(self, shape=tuple(part)).takes(array) and array.shape[self.filled.axis] <= \
-            self.shape[self.filled.axis]  # type: ignore[operator]
+            self.shape[self.filled.axis]
 
     def array(self, value: npt.ArrayLike) -> Array:
         """Returns the value as an aligned, contiguous array; copies only if necessary.

@@ -66,6 +66,14 @@ def test_sets_of_shapes_become_buckets_of_one():
     assert limits(buckets) == [{"batch": (1, 1), "data_3": (8, 8)}, {"batch": (2, 2), "data_3": (16, 16)}]
 
 
+def test_an_extent_that_stays_is_that_of_the_model():
+    own, shapes = {"data": (5, "width")}, [{"data": (None, 8)}, {"data": (2, 8)}]
+    assert limits(buckets_of(own, shapes)[1]) == [{"data_0": (5, 5)}, {"data_0": (2, 2)}]
+    assert buckets_of({"data": (2, "width")}, shapes)[0] == {"data": (None, 8)}
+    with pytest.raises(MegccError, match="axis 1 of input 'data' is open in one set"):
+        buckets_of(own, [{"data": (5, None)}, {"data": (5, 8)}])
+
+
 def test_one_set_fixes_shapes():
     shapes, buckets = buckets_of(IMAGE, [{"data": (1, 3, 8, 8)}])
     assert shapes == {"data": (1, 3, 8, 8)} and limits(buckets) == [{}]

@@ -7,7 +7,7 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Iterator
 
-Bytes = bytes | bytearray | memoryview
+from ...folders import Bytes
 
 
 class Weights:

@@ -50,7 +50,7 @@ class PixelConv(Kernel):
         if not s.is_pointwise:
             if not isinstance(s.oh, int) or not isinstance(s.ow, int):
                 return "copies rows of a known length only"
-            if self._copied(s, site.target, 1) > self.MOST_COPY:
+            if number(self._copied(s, site.target, 1)) > self.MOST_COPY:
                 return f"a copy of the rows that {s.ic} channels need is too large"
         return None
 

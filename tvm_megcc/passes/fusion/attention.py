@@ -282,8 +282,8 @@ def _placed(edit: Editor, name: str, axes: str, last: str = "", is_kept: bool = 
             further = _kept(edit, op, at)
         if further is None:
             break
-        once = (op,) if edit.is_read_once(at.value) else ()  # type: ignore[arg-type]
-        at = replace(further, ops=(*at.ops, *once))  # type: ignore[arg-type]
+        once = (op,) if edit.is_read_once(at.value) else ()
+        at = replace(further, ops=(*at.ops, *once))
     return found if found.axes.endswith(last) else None
 
 

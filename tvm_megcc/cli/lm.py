@@ -33,6 +33,19 @@ def tokenizer_(args: argparse.Namespace) -> int:
     return 0
 
 
+def embed_(args: argparse.Namespace) -> int:
+    """Prints the embedding of each string, or of each line of stdin, as a line of JSON."""
+    from ..tools.lm.embedding import EmbeddingModel
+    from .verbs import _progress
+
+    with _progress(args, f"compiling and building {args.path}"):
+        model = EmbeddingModel(args.path, args.target or "native", args.threads, args.pooling,
+                               False if args.no_normalize else None)
+    for text in args.text or (line.rstrip("\n") for line in sys.stdin):
+        print("[" + ", ".join(map(str, model.embed([text])[0].tolist())) + "]", flush=True)
+    return 0
+
+
 def generate_(args: argparse.Namespace) -> int:
     """Generates text after a prompt, on stdout."""
     model = _model(args)

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc lm embed`: tokenizer, network, pooling and normalization against onnxruntime and the formulas."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.compiled.runtime.test_runtime import CC
+from tvm_megcc.cli import main
+from tvm_megcc.errors import MegccError
+from tvm_megcc.tools.lm.embedding import EmbeddingModel
+
+pytest.importorskip("tokenizers")
+onnxruntime = pytest.importorskip("onnxruntime")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CC is None, reason="there is no C compiler")]
+
+WIDTH, TOKENS = 16, 60
+STRINGS = ["hello world", "", "Hello, w\u00f6rld! " * 30, "[MASK] \u4e2d"]
+
+
+def network() -> onnx.ModelProto:
+    """Embeddings of tokens and types, and one head of attention."""
+    draw = np.random.default_rng(1)
+    weights = {"words": (TOKENS, WIDTH), "types": (2, WIDTH), **{name: (WIDTH, WIDTH) for name in ("wq", "wk", "wv")}}
+    given = [numpy_helper.from_array(draw.normal(0, 0.5, shape).astype(np.float32), name)
+             for name, shape in weights.items()]
+    given += [numpy_helper.from_array(np.float32(value), name) for name, value in (("one", 1), ("least", -1e4))]
+    given.append(numpy_helper.from_array(np.array([1], np.int64), "axes"))
+    node = helper.make_node
+    nodes = [node("Gather", ["words", "input_ids"], ["w"]), node("Gather", ["types", "token_type_ids"], ["t"]),
+             node("Add", ["w", "t"], ["x"]), *(node("MatMul", ["x", f"w{each}"], [each]) for each in "qkv"),
+             node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]), node("MatMul", ["q", "kt"], ["scores"]),
+             node("Cast", ["attention_mask"], ["m"], to=TensorProto.FLOAT), node("Sub", ["one", "m"], ["hidden"]),
+             node("Mul", ["hidden", "least"], ["low"]), node("Unsqueeze", ["low", "axes"], ["bias"]),
+             node("Add", ["scores", "bias"], ["masked"]), node("Softmax", ["masked"], ["p"], axis=-1),
+             node("MatMul", ["p", "v"], ["attended"]), node("Add", ["attended", "x"], ["last_hidden_state"])]
+    inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch_size", "sequence_length"])
+              for name in ("input_ids", "attention_mask", "token_type_ids")]
+    output = helper.make_tensor_value_info("last_hidden_state", TensorProto.FLOAT,
+                                           ["batch_size", "sequence_length", WIDTH])
+    return helper.make_model(helper.make_graph(nodes, "embedding", inputs, [output], given), ir_version=10,
+                             opset_imports=[helper.make_opsetid("", 17)])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    made = tmp_path_factory.mktemp("embedding")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world", ",", "!", "\u4e2d", "##s"]
+    tokenizer = Tokenizer(models.WordPiece({word: at for at, word in enumerate(words)}, unk_token="[UNK]"))
+    tokenizer.add_special_tokens(words[:5])
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    tokenizer.enable_padding(length=40)  # as all-MiniLM-L6-v2 has it
+    tokenizer.save(str(made / "tokenizer.json"))
+    onnx.save(network(), made / "model.onnx")
+    (made / "config.json").write_text(json.dumps({"max_position_embeddings": 32}))
+    return made
+
+
+def wanted(folder, text: str, pooling: str, normalize: bool) -> np.ndarray:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(32)
+    ids = np.array([tokenizer.encode(text).ids], np.int64)
+    assert ids.shape[1] <= 32
+    rows = onnxruntime.InferenceSession(str(folder / "model.onnx")).run(None, {
+        "input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)})[0][0]
+    found = {"mean": rows.mean(0), "cls": rows[0], "max": rows.max(0)}[pooling]
+    return found / np.linalg.norm(found) if normalize else found
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_embeddings(folder, pooling, normalize):
+    found = EmbeddingModel(folder, pooling=pooling, normalize=normalize).embed(STRINGS)
+    assert found.shape == (len(STRINGS), WIDTH) and found.dtype == np.float32
+    np.testing.assert_allclose(found, [wanted(folder, text, pooling, normalize) for text in STRINGS], rtol=1e-4,
+                               atol=1e-5)
+
+
+def test_the_folder_says_how(folder, tmp_path, capsys, monkeypatch):
+    for name in ("tokenizer.json", "model.onnx", "config.json"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(
+        {"word_embedding_dimension": 16, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}))
+    (tmp_path / "modules.json").write_text(json.dumps([{"type": "sentence_transformers.models.Pooling"}]))
+    assert main(["lm", "embed", str(tmp_path), *STRINGS]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    np.testing.assert_allclose(rows, [wanted(folder, text, "cls", False) for text in STRINGS], rtol=1e-4, atol=1e-5)
+    monkeypatch.setattr("sys.stdin", io.StringIO("hello\nworld\n"))
+    assert main(["lm", "embed", str(folder)]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    np.testing.assert_allclose(rows, [wanted(folder, text, "mean", True) for text in ("hello", "world")], rtol=1e-4,
+                               atol=1e-5)
+
+
+@pytest.mark.parametrize("name, data, message", [
+    ("tokenizer.json", b"{}", "damaged"), ("tokenizer.json", None, "no tokenizer.json"),
+    ("model.onnx", None, "no network"), ("model.onnx", b"\xff", "model.onnx"), ("config.json", b"[]", "damaged"),
+    ("modules.json", b"[" * 100_000, "damaged"),
+    ("1_Pooling/config.json", b'{"pooling_mode_lasttoken": true}', "pools by")])
+def test_refusals(folder, name, data, message, tmp_path, capsys):
+    for each in ("tokenizer.json", "model.onnx", "config.json"):
+        (tmp_path / each).write_bytes((folder / each).read_bytes())
+    (tmp_path / "1_Pooling").mkdir()
+    if data is None:
+        (tmp_path / name).unlink()
+    else:
+        (tmp_path / name).write_bytes(data)
+    assert main(["lm", "embed", str(tmp_path), "hello"]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_other_inputs(folder, tmp_path):
+    (tmp_path / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
+    model = network()
+    model.graph.input[1].name = "pixels"
+    onnx.save(model, tmp_path / "model.onnx")
+    with pytest.raises(MegccError, match="pixels"):
+        EmbeddingModel(tmp_path)
+    with pytest.raises(MegccError, match="no pooling"):
+        EmbeddingModel(folder, pooling="last")

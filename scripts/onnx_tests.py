@@ -21,7 +21,9 @@ import sys
 import unittest
 import warnings
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +37,7 @@ from tvm_megcc import onnx_backend
 KINDS = {"node": "nodes", "real": "networks without weights", "simple": "small graphs",
          "pytorch-operator": "of PyTorch's operators",
          "pytorch-converted": "of PyTorch's layers"}
+VERDICTS = ("passed", "refused", "wrong", "failed")
 SECONDS = 120
 #: Networks that the package has.
 LIGHT = "onnx/backend/test/data/light/"
@@ -90,12 +93,12 @@ class _Watched(onnx_backend.MegccBackend):
         return rep
 
 
-def _child(function, end: Connection) -> None:
+def _child(function: Callable[[], None], end: Connection) -> None:
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
     try:
-        function(unittest.TestCase())
+        function()
         result = ("passed", "")
     except onnx_backend.UnsupportedModel as error:
         lines = str(error).splitlines()
@@ -106,7 +109,7 @@ def _child(function, end: Connection) -> None:
     os._exit(0)
 
 
-def run(test: Test, function) -> Result:
+def run(test: Test, function: Callable[[], None]) -> Result:
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_child, args=(function, theirs))
@@ -124,26 +127,36 @@ def run(test: Test, function) -> Result:
 
 def page(results: list[Result]) -> str:
     total = Counter(result.verdict for result in results)
-    verdicts = ("passed", "refused", "wrong", "failed")
     lines = ["# ONNX's own tests", "",
              f"Written by `scripts/onnx_tests.py` with onnx {importlib.metadata.version('onnx')}: its backend tests "
              "through `tvm_megcc.onnx_backend`, as given, operands that models have as constants being inputs. Each is "
              "compiled to C for this CPU, built and run; refused is what the compiler says it does not support.", "",
              f"**{total['passed']:,} of {len(results):,} pass** ({total['passed'] / max(len(results), 1):.1%}).", "",
-             f"| tests | all | {' | '.join(verdicts)} |", "|---|---|---|---|---|---|"]
-    for kind, title in KINDS.items():
+             *table(results, KINDS), "", "## What does not pass", "", *failures(results)]
+    return "\n".join(lines) + "\n"
+
+
+def table(results: Iterable[Result], kinds: Mapping[str, str]) -> list[str]:
+    """Returns rows of a table: how many tests of each kind came to which verdict."""
+    lines = [f"| tests | all | {' | '.join(VERDICTS)} |", "|---|---|---|---|---|---|"]
+    for kind, title in kinds.items():
         count = Counter(result.verdict for result in results if result.test.kind == kind)
-        lines.append(f"| {title} | {sum(count.values())} | {' | '.join(str(count[each]) for each in verdicts)} |")
-    lines += ["", "## What does not pass", ""]
+        lines.append(f"| {title} | {sum(count.values())} | {' | '.join(str(count[each]) for each in VERDICTS)} |")
+    return lines
+
+
+def failures(results: Iterable[Result]) -> list[str]:
+    """Returns a line for each reason why tests do not pass, the most frequent first."""
     groups: dict[tuple[str, str], list[Result]] = defaultdict(list)
     for result in results:
         if result.verdict != "passed":
             groups[result.verdict, _OWN.sub("…", result.reason)].append(result)
-    for (verdict, _), group in sorted(groups.items(), key=lambda item: (-verdicts.index(item[0][0]), -len(item[1]))):
+    lines = []
+    for (verdict, _), group in sorted(groups.items(), key=lambda item: (-VERDICTS.index(item[0][0]), -len(item[1]))):
         names = Counter(result.test.operators[0] if result.test.operators else "?" for result in group)
         of = ", ".join(f"{name} {count}" for name, count in names.most_common())
         lines.append(f"* {len(group)} {verdict} ({of}): {_safe(group[0].reason)}")
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _safe(text: str) -> str:
@@ -164,7 +177,8 @@ def main() -> int:
     wanted = [test for test in tests() if re.search(args.match, test.name)]
     onnx_backend._runtime_objects(onnx_backend.find_compiler(onnx_backend.native()), onnx_backend.native())
     with ThreadPoolExecutor(args.jobs) as pool:
-        results = list(pool.map(lambda test: run(test, functions[f"{test.name}_cpu"]), wanted))
+        calls = [partial(functions[f"{test.name}_cpu"], unittest.TestCase()) for test in wanted]
+        results = list(pool.map(run, wanted, calls))
     if args.list:
         sys.stdout.writelines(f"{result.verdict:8} {result.test.name:60} {result.reason[:200]}\n" for result in results)
     else:

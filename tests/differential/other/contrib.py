@@ -191,6 +191,14 @@ def matmul_nbits(node: Node) -> None:
     node.attributes = {"K": depth, "N": columns, "bits": bits, "block_size": block}
 
 
+def matmul_bnb4(node: Node) -> None:
+    block, depth, columns = node.one(16, 32, 64), node.whole(1, 90), node.whole(1, 9)
+    node.add(node.reals(*node.shape(1, 2), depth))
+    node.add(node.integers("uint8", -(-depth * columns // 2)), 1)
+    node.add(node.scale(-(-depth * columns // block)), 1)
+    node.attributes = {"K": depth, "N": columns, "block_size": block, "quant_type": node.whole(0, 1)}
+
+
 def rotary(node: Node) -> None:
     batch, rows, heads, half = node.whole(1, 2), node.whole(1, 5), node.whole(1, 4), node.whole(1, 4)
     node.add(node.reals(*node.one((batch, heads, rows, 2 * half), (batch, rows, heads * 2 * half))))
@@ -266,6 +274,7 @@ RULES: dict[str, Rule] = {
     "QLinearMul": qlinear_binary, "QLinearSigmoid": qlinear_unary, "QLinearLeakyRelu": qlinear_unary,
     "QLinearSoftmax": qlinear_softmax, "QLinearAveragePool": qlinear_pool, "QLinearGlobalAveragePool": qlinear_pool,
     "QLinearConcat": qlinear_concat, "MatMulIntegerToFloat": integer_to_float,
-    "DynamicQuantizeMatMul": dynamic_quantize_matmul, "MatMulNBits": matmul_nbits, "RotaryEmbedding": rotary,
+    "DynamicQuantizeMatMul": dynamic_quantize_matmul, "MatMulNBits": matmul_nbits, "MatMulBnb4": matmul_bnb4,
+    "RotaryEmbedding": rotary,
     "Attention": attention, "MultiHeadAttention": multi_head_attention, "Trilu": trilu, "Inverse": inverse,
     "GridSample": grid_sample}

@@ -176,6 +176,38 @@ def test_blocks_with_real_zero_points(depth):
                 K=depth, N=3, bits=4, block_size=32) for each in (points, np.rint(points), points * 9)], 2e-4)
 
 
+@pytest.mark.parametrize("of_type", [0, 1])
+def test_weights_of_bitsandbytes(of_type):
+    def product(rows, depth, block, *batch, **attributes):
+        sizes = {"N": rows, "K": depth, "block_size": block, "quant_type": of_type, **attributes}
+        return case("MatMulBnb4", [f(*batch, depth), b("uint8", -(-rows * depth // 2)),
+                                   f(-(-rows * depth // block))**2], constant="1 2", **sizes)
+    check([product(3, 64, 16, 2, 4), product(5, 40, 32, 3), product(3, 21, 16, 2), product(7, 16, 128),
+           product(16, 32, 16, 5, transB=1, training_mode=1)], 2e-4)
+
+
+def test_weights_of_bitsandbytes_that_are_not_transposed():
+    """ONNX Runtime 1.32 transposes them all the same, and reads what is not there."""
+    codes = i(16, 6 * 20, dtype=np.uint8)
+    values = {"x0": f(2, 6), "x1": codes[::2] << 4 | codes[1::2], "x2": f(8)**2}
+    made = node("MatMulBnb4", "x0 x1 x2", "y", domain="com.microsoft", N=6, K=20, block_size=16, quant_type=0, transB=0)
+    x = values.pop("x0")
+    twelfths = np.array([0, 1 / 16, 8, 12, 4, 6, 2, 3, 0, -1 / 16, -8, -12, -4, -6, -2, -3])
+    weights = (twelfths[codes] / 12 * np.repeat(values["x2"], 16)[:120]).reshape(6, 20)
+    found = run(before_layouts(import_onnx(model([made], fed({"x0": x}), ["y"], values)), CONTEXT), {"x0": x})
+    np.testing.assert_allclose(found["y"], x @ weights, rtol=1e-5, atol=1e-5)
+
+
+def test_weights_of_bitsandbytes_that_are_none():
+    sizes = {"N": 3, "K": 64, "block_size": 16, "quant_type": 1}
+    weights, largest = b("uint8", 96), f(12)
+    for wrong in ({"quant_type": 2}, {"block_size": 24}, {"block_size": 8}, {"K": 66}, {"N": 4}):
+        values = {"x0": f(2, wrong.get("K", 64)), "x1": weights, "x2": largest}
+        made = node("MatMulBnb4", "x0 x1 x2", "y", domain="com.microsoft", **sizes | wrong)
+        with pytest.raises(ModelError, match="MatMulBnb4"):
+            import_onnx(model([made], fed({"x0": values.pop("x0")}), ["y"], values))
+
+
 def test_rows_of_blocks():
     rows = i(9, 2, 3, dtype=np.int64)
     for bits, length, block in ((4, 64, 16), (8, 64, 16), (4, 40, 16), (8, 40, 16), (4, 32, 128)):

@@ -2,6 +2,7 @@
 """Quantize, dequantize and the operators on integers."""
 
 from . import (
+    bnb4,
     conv_matmul,
     dynamic_quantize_linear,
     int4,

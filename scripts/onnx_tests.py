@@ -93,13 +93,12 @@ class _Watched(onnx_backend.MegccBackend):
         return rep
 
 
-def _child(function: Callable[[], None], end: Connection) -> None:
+def _child(function: Callable[[], str | None], end: Connection) -> None:
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
     try:
-        function()
-        result = ("passed", "")
+        result = ("passed", function() or "")
     except onnx_backend.UnsupportedModel as error:
         lines = str(error).splitlines()
         result = ("refused", (lines[1] if len(lines) > 1 else lines[0]).strip(" -"))
@@ -109,7 +108,8 @@ def _child(function: Callable[[], None], end: Connection) -> None:
     os._exit(0)
 
 
-def run(test: Test, function: Callable[[], None]) -> Result:
+def run(test: Test, function: Callable[[], str | None]) -> Result:
+    """function: runs the test; it may return a remark."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     child = context.Process(target=_child, args=(function, theirs))

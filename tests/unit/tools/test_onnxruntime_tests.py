@@ -17,13 +17,18 @@ SCRIPT = Path(__file__).resolve().parents[3] / "scripts/onnxruntime_tests.py"
 X = np.array([1.5, -2, 3], np.float32)
 
 
-def _write(folder: Path, kind: str, wanted: np.ndarray, allowed: float | None = None):
-    """A test of one operator on X, with the output that it is to have."""
+def _write(folder: Path, kind: str, wanted: np.ndarray, allowed: float | None = None, axis: np.ndarray | None = None):
+    """A test of one operator on X, with the output that it is to have. axis: a second operand."""
     data = folder / "test_data_set_0"
     data.mkdir(parents=True)
     value = helper.make_tensor_value_info
-    graph = helper.make_graph([helper.make_node(kind, ["x"], ["y"], domain="com.microsoft" if kind == "Oops" else "")],
-                              "g", [value("x", 1, [3])], [value("y", 1, [3])])
+    inputs = [value("x", 1, [3])]
+    if axis is not None:
+        inputs.append(value("axis", 6, axis.shape))
+        (data / "input_1.pb").write_bytes(numpy_helper.from_array(axis, "axis").SerializeToString())
+    graph = helper.make_graph([helper.make_node(kind, [each.name for each in inputs], ["y"],
+                                                domain="" if kind == "Neg" else "com.microsoft")],
+                              "g", inputs, [value("y", 1, wanted.shape)])
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), folder / "model.onnx")
     (data / "input_0.pb").write_bytes(numpy_helper.from_array(X, "x").SerializeToString())
@@ -42,18 +47,19 @@ def test_says_what_came_of_each(tmp_path: Path):
     _write(tests / "right", "Neg", -X)
     _write(tests / "within", "Neg", -X + np.float32(0.01), allowed=0.1)
     _write(tests / "beyond", "Neg", -X + np.float32(0.01))
-    _write(tests / "shape", "Neg", -X[:2])
+    _write(tests / "shape", "Neg", -X[:, None])
     _write(tests / "unknown", "Oops", -X)
+    _write(tests / "constant", "ExpandDims", X[None], axis=np.array(0, np.int32))
     _write(tmp_path / "onnxruntime-negative/test/contrib_ops/taken", "Neg", -X)
     _write(tmp_path / "onnxruntime-negative/test/contrib_ops/refused", "Oops", -X)
     ended = _run(tmp_path, "--numpy", "--list")
     found = {line.split()[1].split("/")[-1]: line.split()[0] for line in ended.stdout.splitlines()}
     assert found == {"right": "passed", "within": "passed", "beyond": "wrong", "shape": "wrong", "unknown": "refused",
-                     "taken": "refused", "refused": "passed"}
+                     "constant": "passed", "taken": "refused", "refused": "passed"}
     assert ended.returncode == 1
     assert "y: 3 of 3 differ, element 0 is -1.5, not -1.49" in ended.stdout
     page = _run(tmp_path, "--numpy", "--source", "a test").stdout
-    assert "**2 of 5 pass**" in page and "| operators of com.microsoft | 5 | 2 | 1 | 2 | 0 |" in page
+    assert "**3 of 6 pass** (50.0%), 1 of them" in page and "| operators of com.microsoft | 6 | 3 | 1 | 2 | 0 |" in page
 
 
 @pytest.mark.slow

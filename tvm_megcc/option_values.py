@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Integral
+from pathlib import Path
 from typing import Any, Union
 
 import numpy as np
@@ -18,12 +19,72 @@ from .ir.streams import Stream
 from .ir.types import ORDINARY
 from .named_dims import parse_dims
 from .passes.canonicalize.preprocess import LAYOUTS, Input
+from .tuning_log import TuningLog
 
 Inputs = Mapping[str, Union[Input, str]]
 Shapes = Mapping[str, Sequence[int]]
 
 __all__ = ["Inputs", "Shapes", "parse_bounds", "parse_constants", "parse_dims", "parse_inputs", "parse_output_names",
-           "parse_bytes", "parse_regions", "parse_shapes", "parse_states", "parse_stream", "parse_threads"]
+           "parse_bytes", "parse_regions", "parse_shapes", "parse_states", "parse_stream", "parse_threads",
+           "takes_dispatch", "takes_externs", "takes_inputs", "takes_log", "takes_named", "takes_regions",
+           "takes_shapes", "takes_states", "takes_stream", "takes_strings"]
+
+
+def takes_strings(value: object) -> bool:
+    """A list of strings."""
+    return isinstance(value, (list, tuple)) and all(isinstance(text, str) for text in value)
+
+
+def _is_named(value: object) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
+
+
+def takes_named(value: object) -> bool:
+    """A dictionary by names, or a list of strings; what the dictionary holds, the parser says."""
+    return _is_named(value) or takes_strings(value)
+
+
+def _names(value: object, *kinds: type) -> bool:
+    return isinstance(value, Mapping) and _is_named(value) and all(isinstance(each, kinds) for each in value.values())
+
+
+def takes_inputs(value: object) -> bool:
+    return _names(value, str, Input) or takes_strings(value)
+
+
+def takes_states(value: object) -> bool:
+    return _names(value, str) or takes_strings(value)
+
+
+def takes_shapes(value: object) -> bool:
+    """A dictionary of shapes, or a list of such. `frontends.models` says of a list without names how names are
+    given."""
+    if isinstance(value, (list, tuple)):
+        return all(_names(shapes, Iterable) for shapes in value if isinstance(shapes, Mapping))
+    return _names(value, Iterable)
+
+
+def takes_externs(value: object) -> bool:
+    """A path, an `Operator` of `extern`, which stands above this module, or several."""
+    parts = value if isinstance(value, Iterable) and not isinstance(value, (Mapping, bytes)) else [value]
+    return all(isinstance(part, (str, Path)) or hasattr(part, "domain") for part in parts)
+
+
+def takes_dispatch(value: object) -> bool:
+    """A dispatcher, or intervals by input."""
+    return callable(value) or _is_named(value)
+
+
+def takes_log(value: object) -> bool:
+    return isinstance(value, (Path, TuningLog))
+
+
+def takes_stream(value: object) -> bool:
+    return isinstance(value, Stream)
+
+
+def takes_regions(value: object) -> bool:
+    return isinstance(value, Regions)
 
 
 def parse_threads(given: int | str) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
@@ -43,6 +43,7 @@ class Option(NamedTuple):
     recorded: the manifest has the value where it is not the default.
     region: regions inside TVM have it too: a keyword of `partition_for_megcc` and an option of the code generator.
     parse: the function of `option_values` that makes the field's value of what is given.
+    takes: the function of `option_values` that says whether Python takes a value that is no string; "": it takes none.
     """
 
     flag: str
@@ -54,6 +55,7 @@ class Option(NamedTuple):
     region: bool = False
     own_key: str = ""
     parse: str = ""
+    takes: str = ""
 
     @property
     def key(self) -> str:
@@ -123,27 +125,30 @@ class CompileOptions:
     input_shapes: str | Shapes | Sequence[Shapes] | None = field(default=None, metadata=_row(
         "--input-shapes", "string", "SHAPES",
         'such as "data=(1,3,224,224)"; several inputs are separated by ";", several sets of shapes by ":"; '
-        '"NAME:data=(1,3,224,224)" is for one of several models'))
+        '"NAME:data=(1,3,224,224)" is for one of several models', takes="takes_shapes"))
     dims: Mapping[str, Any] = field(default_factory=dict, metadata=_row(
         "--dim", "strings", "NAME=SIZE",
         "size of a dimension by its name in the model, or ranges of sizes: --dim batch=1 --dim "
-        "sequence=1..128; may be given several times", parse="parse_dims"))
+        "sequence=1..128; may be given several times", parse="parse_dims", takes="takes_named"))
     inputs: Mapping[str, Any] = field(default_factory=dict, metadata=_row(
         "--input", "strings", "INPUT=WORD,…",
         "format of an input, which the compiled model converts: an element type, NHWC or NCHW, BGR, mean=M, std=S "
         'or scale=S with one number or one a channel, such as "data=uint8,NHWC,mean=123.7:116.3:103.5,'
-        'std=58.4:57.1:57.4" for (x - mean) / std; may be given several times', parse="parse_inputs"))
+        'std=58.4:57.1:57.4" for (x - mean) / std; may be given several times',
+        parse="parse_inputs", takes="takes_inputs"))
     output_names: Sequence[str] = field(default_factory=list, metadata=_row(
         "--output-names", "strings", "A,B",
         "values to compute instead of the model's outputs; other operators are removed",
-        parse="parse_output_names"))
+        parse="parse_output_names", takes="takes_strings"))
     signature: str = field(default="", metadata=_row(
         "--signature", "string", "NAME", "signature of a TFLite file that has several"))
     dispatch: str | Dispatcher | Intervals | None = field(default=None, metadata=_row(
         "--dispatch", "string", "RANGES",
-        'ranges of dynamic shapes, such as "data[0]=log(1,64);data[2,3]=uniform(64,64,512)"'))
+        'ranges of dynamic shapes, such as "data[0]=log(1,64);data[2,3]=uniform(64,64,512)"',
+        takes="takes_dispatch"))
     log: str | Path | TuningLog | None = field(default=None, metadata=_row(
-        "--log", "path", "FILE", "tuning log from 'megcc tune': kernels are chosen by its times"))
+        "--log", "path", "FILE", "tuning log from 'megcc tune': kernels are chosen by its times",
+        takes="takes_log"))
     threads: int = field(default=1, metadata=_row(
         "--threads", "count", "N", "plan workspace for N workers (default: 1)", parse="parse_threads"))
     keep_inputs: bool = field(default=False, metadata=_row(
@@ -173,25 +178,26 @@ class CompileOptions:
     regions: Regions | None = field(default=None, metadata=_row(
         "--region", "string", "NAME=SIZE,…",
         "memory regions of a microcontroller, in order of preference, such as dtcm=64K,sram=256K,flash=1M "
-        "(docs/microcontrollers.md)", context=True, recorded=True, parse="parse_regions"))
+        "(docs/microcontrollers.md)", context=True, recorded=True, parse="parse_regions", takes="takes_regions"))
     constants: Mapping[str, object] = field(default_factory=dict, metadata=_row(
         "--constant", "strings", "INPUT=VALUE", "makes an input constant: one number, or several separated by ','",
-        parse="parse_constants"))
+        parse="parse_constants", takes="takes_named"))
     bounds: Mapping[str, int] = field(default_factory=dict, metadata=_row(
         "--bound", "strings", "NAME=N",
         "the largest value of a data-dependent dimension (docs/dynamic-shapes.md), or the capacity in rows of states "
-        "that grow (docs/streaming.md)", parse="parse_bounds"))
+        "that grow (docs/streaming.md)", parse="parse_bounds", takes="takes_named"))
     extern: Externs | None = field(default=None, metadata=_row(
         "--extern", "paths", "FILE",
-        "Python file that declares operators of your own, with their C (docs/extern.md); may be given several times"))
+        "Python file that declares operators of your own, with their C (docs/extern.md); may be given several times",
+        takes="takes_externs"))
     stream: Stream | None = field(default=None, metadata=_row(
         "--stream", "string", "axis=N,block=N",
         "makes a network of whole sequences take blocks along an axis of its inputs, such as axis=2,block=64, and "
-        "keep states between them (docs/streaming.md)", parse="parse_stream"))
+        "keep states between them (docs/streaming.md)", parse="parse_stream", takes="takes_stream"))
     states: Mapping[str, str] = field(default_factory=dict, metadata=_row(
         "--state", "strings", "OUTPUT=INPUT",
         "the session keeps this output as this input of the next run; may be given several times; '*' in both names "
-        "stands for the same string", parse="parse_states"))
+        "stands for the same string", parse="parse_states", takes="takes_states"))
 
     def __post_init__(self) -> None:
         values = import_module(".option_values", __package__)
@@ -200,7 +206,8 @@ class CompileOptions:
             if value is None:
                 value = default_of(row)
             if value is not None:
-                _require_kind(row.name, value, option.kind)
+                takes = getattr(values, option.takes) if option.takes else None
+                _require_kind(row.name, value, option.kind, takes)
             if option.parse:
                 value = getattr(values, option.parse)(value)
             elif option.kind == "bytes" and value is not None:
@@ -281,8 +288,9 @@ class CompileKeywords(TypedDict, total=False):
     states: str | Mapping[str, str] | None
 
 
-def _require_kind(name: str, value: Any, kind: str | tuple[str, ...]) -> None:
-    """Raises MegccError for a value that is not of the kind that Python takes for it."""
+def _require_kind(name: str, value: Any, kind: str | tuple[str, ...], takes: Callable[[object], bool] | None) -> None:
+    """Raises MegccError for a value that is not of the kind that Python takes for it. takes: says whether
+    it takes one that is no string."""
     if isinstance(kind, tuple):
         if not (isinstance(value, str) and value in kind):
             raise errors.MegccError(f"{name} is one of {', '.join(kind)}, not {reprlib.repr(value)}")
@@ -293,37 +301,9 @@ def _require_kind(name: str, value: Any, kind: str | tuple[str, ...]) -> None:
             known = False
         if not known:
             raise errors.MegccError(f"{name} is True or False, not {reprlib.repr(value)}")
-    elif kind in ("string", "strings", "path", "paths") and not (isinstance(value, str) or _python_takes(name, value)):
+    elif kind in ("string", "strings", "path", "paths") and not (isinstance(value, str) or (takes and takes(value))):
         raise errors.MegccError(f"{name} is a string, or what help(tvm_megcc.CompileOptions) says of it, not "
                                 f"{reprlib.repr(value)}")
-
-
-def _python_takes(name: str, value: Any) -> bool:
-    """Whether the option takes this value, which is no string: dictionaries and lists of strings, functions that
-    dispatch, and values that were read already."""
-    if name in ("input_shapes", "extern", "dims", "inputs", "output_names", "constants", "bounds", "states"):
-        if name == "input_shapes":
-            # `frontends.models` says of a list without names how names are given.
-            sets = value if isinstance(value, (list, tuple)) else [value]
-            named = [shapes for shapes in sets if isinstance(shapes, Mapping) or sets is not value]
-            return all(_is_named(shapes) and all(isinstance(shape, Iterable) for shape in shapes.values())
-                       for shapes in named)
-        if name == "extern":
-            parts = value if isinstance(value, Iterable) and not isinstance(value, (Mapping, bytes)) else [value]
-            return all(isinstance(part, (str, Path)) or hasattr(part, "domain") for part in parts)
-        if _is_named(value) and name != "output_names":
-            wanted = {"states": ("str",), "inputs": ("str", "Input")}.get(name)
-            return wanted is None or all(type(given).__name__ in wanted for given in value.values())
-        return isinstance(value, (list, tuple)) and all(isinstance(text, str) for text in value)
-    if name == "dispatch":
-        return callable(value) or _is_named(value)
-    # Paths, tuning logs, `Stream` and `Regions`.
-    known = {"log": "TuningLog", "stream": "Stream", "regions": "Regions"}.get(name)
-    return known in {base.__name__ for base in type(value).__mro__} or (name == "log" and isinstance(value, Path))
-
-
-def _is_named(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
 
 
 def option_of(row: Field[Any]) -> Option:

@@ -8,6 +8,7 @@ vectors of 4, 8 and 16 lanes read the same bytes. Only the last block is narrowe
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,17 +16,18 @@ BLOCK = 16
 """Output channels in a block of packed weights, where `Tiling.block` does not say more."""
 
 PACKERS: dict[str, Callable[..., np.ndarray]] = {}
+Packer = TypeVar("Packer", bound=Callable[..., np.ndarray])
 
 
-def packer(name: str):
+def packer(name: str) -> Callable[[Packer], Packer]:
     """Registers a packer under the name that operands use."""
-    def add(function: Callable[..., np.ndarray]):
+    def add(function: Packer) -> Packer:
         PACKERS[name] = function
         return function
     return add
 
 
-def pack(how: tuple, *arrays: np.ndarray) -> np.ndarray:
+def pack(how: tuple[Any, ...], *arrays: np.ndarray) -> np.ndarray:
     """Returns an array packed by `how` = (name, *arguments), flat. arrays: the constant, then those of
     `Operand.also`."""
     name, *arguments = how

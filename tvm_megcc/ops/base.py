@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -68,7 +68,7 @@ class Operator:
     fan_in: ClassVar[int] = 0
     folds: ClassVar[bool] = True
     on_bits: ClassVar[bool] = False
-    kernels: ClassVar[tuple] = ()  # kernels.base.realise fills it
+    kernels: ClassVar[tuple[Any, ...]] = ()  # kernels.base.realise fills it
     cases: ClassVar[tuple[Case, ...]] = ()
 
     @classmethod
@@ -81,8 +81,9 @@ class Operator:
                              f"({', '.join(cls.operands)})")
 
     @staticmethod
-    def infer(attrs: Attrs, *inputs: TensorType | None) -> tuple[TensorType, ...]:
-        """Infers the types of the results from those of the operands. Shapes are logical; layouts do not matter here.
+    def infer(attrs: Attrs, *inputs: Any, **named: Any) -> tuple[TensorType, ...]:
+        """Infers the types of the results from those of the operands (`TensorType`, or None for an absent one), which
+        an operator names. Shapes are logical; layouts do not matter here.
 
         Raises:
             ShapeError: if the shapes contradict each other; the message names the operands.
@@ -90,8 +91,9 @@ class Operator:
         raise NotImplementedError
 
     @staticmethod
-    def compute(attrs: Attrs, *inputs: np.ndarray | None) -> tuple[np.ndarray, ...]:
-        """Computes the results with numpy, on logical arrays, for constant folding and as the reference of tests."""
+    def compute(attrs: Attrs, *inputs: Any, **named: Any) -> tuple[np.ndarray, ...]:
+        """Computes the results with numpy, on logical arrays, for constant folding and as the reference of tests.
+        Operands as of `infer`."""
         raise NotImplementedError
 
     @staticmethod
@@ -108,7 +110,7 @@ class Operator:
         return node.emit(cls.kind, node.inputs, **cls.onnx_attrs(node))
 
     @classmethod
-    def onnx_attrs(cls, node: OnnxNode) -> dict:
+    def onnx_attrs(cls, node: OnnxNode) -> dict[str, Any]:
         return {}
 
     @staticmethod
@@ -156,7 +158,7 @@ class OnnxNode:
     inputs: tuple[str, ...]
     num_outputs: int
 
-    def attr(self, name: str, default=None):
+    def attr(self, name: str, default: Any = None) -> Any:
         """Returns an attribute's value as int, float, str, list or numpy array, or `default`."""
         raise NotImplementedError
 
@@ -293,7 +295,7 @@ class OnnxNode:
         """
         raise NotImplementedError
 
-    def emit(self, kind: str, inputs: Sequence[str], **attrs) -> tuple[str, ...]:
+    def emit(self, kind: str, inputs: Sequence[str], **attrs: Any) -> tuple[str, ...]:
         """Adds an operator; infers its output types; folds it if all operands are constant."""
         raise NotImplementedError
 
@@ -302,11 +304,12 @@ OPERATORS: dict[str, type[Operator]] = {}
 
 #: ONNX operators that are imported as several of ours: name -> the function that emits them.
 DECOMPOSITIONS: dict[str, Callable[[OnnxNode], tuple[str, ...]]] = {}
+Decomposition = TypeVar("Decomposition", bound=Callable[[OnnxNode], tuple[str, ...]])
 
 
-def decomposes(*names: str):
+def decomposes(*names: str) -> Callable[[Decomposition], Decomposition]:
     """Registers a function as the importer of the ONNX operators `names`; of other domains `domain::name`."""
-    def add(function: Callable[[OnnxNode], tuple[str, ...]]):
+    def add(function: Decomposition) -> Decomposition:
         DECOMPOSITIONS.update(dict.fromkeys(names, function))
         return function
     return add

@@ -202,7 +202,7 @@ Importer = Callable[[Node], Results]
 IMPORTERS: dict[str, Importer] = {}
 
 
-def imports(*kinds: str, fused: bool = False):
+def imports(*kinds: str, fused: bool = False) -> Callable[[Importer], Importer]:
     """Returns a decorator that registers an importer for operators. fused: the operators have the option of a fused
     activation, which is then applied to the first result."""
     def add(function: Importer) -> Importer:

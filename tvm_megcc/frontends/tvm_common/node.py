@@ -87,9 +87,9 @@ class TvmNode:
 Importer = Callable[[TvmNode], Values]
 
 
-def into(table: dict[str, Importer], prefix: str = ""):
+def into(table: dict[str, Importer], prefix: str = "") -> Callable[..., Callable[[Importer], Importer]]:
     """Returns a decorator that registers a function as the importer of operators, by their names without `prefix`."""
-    def imports(*names: str):
+    def imports(*names: str) -> Callable[[Importer], Importer]:
         def add(function: Importer) -> Importer:
             table.update((prefix + name, function) for name in names)
             return function

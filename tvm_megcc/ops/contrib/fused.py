@@ -4,19 +4,19 @@ convolutions with the operators after them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ...errors import MegccError, ShapeError
-from ..base import OnnxNode, decomposes
+from ..base import Decomposition, OnnxNode, decomposes
 from ..elementwise import emit_broadcast
 from ..spelling import given, number, onnx_operator
 
 DOMAIN = "com.microsoft"
 
 
-def contrib(*names: str):
+def contrib(*names: str) -> Callable[[Decomposition], Decomposition]:
     """Registers a function as the importer of operators of com.microsoft."""
     return decomposes(*(f"{DOMAIN}::{name}" for name in names))
 

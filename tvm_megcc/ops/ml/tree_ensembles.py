@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ...errors import MegccError, ShapeError
 from ...ir.expr import X, call
-from ..base import OnnxNode, decomposes
+from ..base import Decomposition, OnnxNode, decomposes
 from ..elementwise import cast_to, emit_broadcast
 from ..spelling import number
 from .tree_tables import Ensemble, by_ids, by_index
@@ -19,7 +19,7 @@ FOLDS = ("AVERAGE", "SUM", "MIN", "MAX")
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
-def ml(*names: str):
+def ml(*names: str) -> Callable[[Decomposition], Decomposition]:
     """Registers a function as the importer of operators of ai.onnx.ml."""
     return decomposes(*(f"{DOMAIN}::{name}" for name in names))
 

@@ -4,7 +4,7 @@ floats to int8 by their range in the run, sums integer products, and dequantises
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -31,7 +31,7 @@ _MOST_DEEP = 1 << 14
 _HALF, _HALF64 = 0.49999997, 0.49999999999999994
 
 
-def hybrid(*kinds: str, fused: bool = False):
+def hybrid(*kinds: str, fused: bool = False) -> Callable[[Importer], Importer]:
     """Returns a decorator that registers importers. fused: a fused activation is applied to the first result."""
     def add(function: Importer) -> Importer:
         def activated(node: Node) -> Results:

@@ -4,7 +4,7 @@ kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -35,7 +35,7 @@ MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "SPLIT", "SPLIT_V", "
 IN_BLOCKS = ("FULLY_CONNECTED", "EMBEDDING_LOOKUP")
 
 
-def quantised(*kinds: str, any_width: bool = False):
+def quantised(*kinds: str, any_width: bool = False) -> Callable[[Importer], Importer]:
     """Returns a decorator that registers an importer of 8-bit operators. any_width: of int16 operators too."""
     def add(function: Importer) -> Importer:
         QUANTISED.update(dict.fromkeys(kinds, function))
@@ -45,7 +45,7 @@ def quantised(*kinds: str, any_width: bool = False):
     return add
 
 
-def wide(*kinds: str):
+def wide(*kinds: str) -> Callable[[Importer], Importer]:
     """Returns a decorator that registers an importer of int16 operators."""
     def add(function: Importer) -> Importer:
         WIDE.update(dict.fromkeys(kinds, function))

@@ -108,3 +108,43 @@ def test_hostile_files(name, data, tmp_path):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(MegccError):
         tokenizer_file.read(tmp_path)
+
+
+def gguf_file(path, kind: str) -> None:
+    """A GGUF file with a vocabulary of this kind, and no tensors."""
+    gguf = pytest.importorskip("gguf")
+    words = ["hello", "wor", "ld", "a", "b", "!"]
+    made = gguf.GGUFWriter(str(path), "bert")
+    made.add_tokenizer_model(kind)
+    if kind == "bert":
+        made.add_token_list(["[UNK]", "[CLS]", "[SEP]", *(f"\u2581{word}" for word in words), "s", "ld"])
+        made.add_token_types([3, 3, 3] + [1] * 8)
+        made.add_unk_token_id(0)
+    else:
+        made.add_token_list(["<unk>", "</s>", *words, "\u2581", "\u2581a"])
+        made.add_token_types([2, 3] + [1] * 8)
+        made.add_token_scores([0.0, 0.0] + [-1.5 * at for at in range(8)])
+    made.write_header_to_file()
+    made.write_kv_data_to_file()
+    made.close()
+
+
+@pytest.mark.parametrize("kind", ["bert", "t5", "llama"])
+def test_mutants_of_gguf(kind, tmp_path):
+    """Changed files are read or refused, and what is read can be printed."""
+    path, draw, read_ = tmp_path / "v.gguf", random.Random(4), 0
+    gguf_file(path, kind)
+    assert len(tokenizer_file.read(path).tokens) == (11 if kind == "bert" else 10)
+    data = path.read_bytes()
+    for _ in range(300):
+        changed = bytearray(data)
+        for _ in range(draw.randrange(1, 4)):
+            changed[draw.randrange(len(changed))] = draw.choice([0, 1, 2, 3, 0x7f, 0xff, draw.randrange(256)])
+        path.write_bytes(changed)
+        try:
+            found = tokenizer_file.read(path)
+            assert tables("t", found) if isinstance(found, Vocabulary) else found.text("t")
+            read_ += 1
+        except MegccError:
+            pass
+    assert 0 < read_ < 300

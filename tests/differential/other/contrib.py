@@ -181,7 +181,7 @@ def dynamic_quantize_matmul(node: Node) -> None:
 
 
 def matmul_nbits(node: Node) -> None:
-    bits, block, depth, columns = node.one(4, 8), node.one(16, 32, 64), node.whole(1, 90), node.whole(1, 9)
+    bits, block, depth, columns = node.one(2, 4, 8), node.one(16, 32, 64), node.whole(1, 90), node.whole(1, 9)
     blocks = -(-depth // block)
     node.add(node.reals(*node.shape(1, 2), depth))
     node.add(node.integers("uint8", columns, blocks, block * bits // 8), 1)

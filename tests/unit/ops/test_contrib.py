@@ -176,6 +176,28 @@ def test_blocks_with_real_zero_points(depth):
                 K=depth, N=3, bits=4, block_size=32) for each in (points, np.rint(points), points * 9)], 2e-4)
 
 
+@pytest.mark.parametrize("level", [0, 4])
+@pytest.mark.parametrize("depth, block", [(64, 16), (70, 32), (48, 64)])
+def test_blocks_of_two_bits(depth, block, level):
+    """Beside the float product of the weights: what ONNX Runtime takes of 2 bits depends on its version."""
+    blocks = -(-depth // block)
+    numbers, zeros, scales = i(4, 5, blocks * block), i(4, 5, blocks), f(5, blocks)**2
+    kept = np.pad(zeros, [(0, 0), (0, -blocks % 4)])
+    stored, points = ((each[:, ::4] | each[:, 1::4] << 2 | each[:, 2::4] << 4 | each[:, 3::4] << 6).astype(np.uint8)
+                      for each in (numbers, kept))
+    x = f(2, 3, depth)
+    for given in (None, points.ravel(), zeros.astype(np.float32)):
+        values = {"b": stored.reshape(5, blocks, -1), "s": scales, **({} if given is None else {"z": given})}
+        made = node("MatMulNBits", " ".join(["x", *values]), "y", domain="com.microsoft", K=depth, N=5, bits=2,
+                    block_size=block, accuracy_level=level)
+        graph = import_onnx(model([made], fed({"x": x}), ["y"], values))
+        found = run(before_layouts(graph, CONTEXT), {"x": x})["y"]
+        zero = 2 if given is None else np.repeat(zeros, block, 1)
+        weights = ((numbers - zero) * np.repeat(scales, block, 1))[:, :depth]
+        most = (0.05 if level else 1e-5) * 8 * np.abs(weights).max()
+        np.testing.assert_allclose(found, x @ weights.T, rtol=0, atol=most)
+
+
 @pytest.mark.parametrize("of_type", [0, 1])
 def test_weights_of_bitsandbytes(of_type):
     def product(rows, depth, block, *batch, **attributes):

@@ -28,8 +28,9 @@ def centre(bits: int) -> int:
 
 
 def unpacked(w: np.ndarray, bits: int, depth: int) -> np.ndarray:
-    """Unpacks stored weights to numbers, uint8 [rows, depth]."""
-    return np.stack([w & 15, w >> 4], -1).reshape(len(w), -1)[:, :depth] if bits == 4 else w
+    """Unpacks stored weights to numbers, uint8 [rows, depth], the first of a byte in its lowest bits."""
+    parts = [w >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)]
+    return np.stack(parts, -1).reshape(len(w), -1)[:, :depth]
 
 
 def dequantized(w: np.ndarray, scale: np.ndarray, offset: np.ndarray | None, bits: int, block: int,
@@ -194,13 +195,14 @@ def multiple(block: int) -> int:
 
 @decomposes("com.microsoft::MatMulNBits")
 def matmul_nbits(node: OnnxNode) -> tuple[str, ...]:
-    """Operands: A, B [N, blocks, bytes of a block], scales [N, blocks], zero points, g_idx (must be trivial), bias."""
+    """Operands: A, B [N, blocks, bytes of a block], scales [N, blocks], zero points, g_idx (must be trivial), bias.
+    Weights of 2 bits become numbers of 4 with the same distance from their zero point."""
     bits, block, k, n = node.attr("bits", 4), node.attr("block_size"), node.attr("K"), node.attr("N")
     if min(block, k, n) < 1:
         raise ShapeError(f"has {n} rows of {k} numbers in blocks of {block}")
     blocks = ceildiv(k, block)
-    if bits not in (4, 8):
-        raise MegccError(f"has weights of {bits} bits; those of 4 and 8 are supported")
+    if bits not in (2, 4, 8):
+        raise MegccError(f"has weights of {bits} bits; those of 2, 4 and 8 are supported")
     given = node.const(1, "B")
     if block < 2 or given.size != n * blocks * (block * bits // 8):
         raise ShapeError(f"B is {node.type(1)}, not {n} rows of {blocks} blocks of {block} numbers")
@@ -209,6 +211,9 @@ def matmul_nbits(node: OnnxNode) -> tuple[str, ...]:
     scale = node.const(2, "scales").astype(np.float32).reshape(n, blocks)
     zero = _zeros(node, bits, n, blocks)
     rows = np.ascontiguousarray(given.reshape(n, -1)[:, :ceildiv(k * bits, 8)])
+    if bits == 2:
+        more, bits = centre(4) - centre(2), 4
+        rows, zero = packed(unpacked(rows, 2, k) + np.uint8(more)), zero + more
     (a,) = cast_to(node, node.inputs[0], "float32")
     offset = node.constant(-zero * scale) if (zero != centre(bits)).any() else ""
     (y,) = node.emit("matmul_nbits", (a, node.constant(rows), node.constant(scale), offset), bits=bits, block=block,

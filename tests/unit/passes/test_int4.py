@@ -132,7 +132,7 @@ def test_bytes_of_the_container():
 
 def test_what_is_not_supported():
     x = np.zeros((1, 32), np.float32)
-    for attributes, more, why in (({"bits": 2}, "", "weights of 2 bits"), ({"bits": 4}, " g", "order of blocks")):
+    for attributes, more, why in (({"bits": 3}, "", "weights of 3 bits"), ({"bits": 4}, " g", "order of blocks")):
         constants = {"b": np.zeros((4, 1, 16 * attributes["bits"] // 4), np.uint8), "s": np.ones(4, np.float32),
                      "g": np.ones(32, np.int32)}
         nbits = node("MatMulNBits", "a b s" + more.replace(" g", "  g"), "y", domain="com.microsoft", K=32, N=4,

@@ -50,10 +50,14 @@ class Program:
 
     name: of the program that is built.
     sources: its files by their names in the folder, among them main.c, and what it needs beside the network.
+    container: the containers of all models in one file, NAME.megcc, in place of one for each.
+    facts: of a program of several networks, for the manifest.
     """
 
     name: str
     sources: Mapping[str, bytes]
+    container: bytes = b""
+    facts: Mapping | None = None
 
 
 def write(artifacts: Sequence[Compiled], folder: str | Path, embed: bool | str = False, force: bool = False,
@@ -146,7 +150,9 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: M
     files = {name: text.encode() for name, text in written.items()}
     files |= (program.sources if program else {}) | (others or {})
     files = without_unneeded(files | _runtime_files(), {target.isa for target in targets})
-    if not embed:
+    if program and program.container:
+        files[f"{program.name}.megcc"] = program.container
+    elif not embed:
         files |= {f"{a.name}.megcc": a.image for a in artifacts}
     elif embed == INCBIN:
         files |= {name: part for model in models for name, part in zip(part_files(model.name, len(model.parts)),
@@ -156,9 +162,16 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: M
                             "container_bytes": len(m.image),
                             **({"embedded_bytes": list(map(len, m.parts))} if embed else {}), **m.manifest}
                            for m in models],
+                **({"program": program.facts} if program and program.facts else {}),
                 **({"others": sorted(others)} if others else {}),
                 "files": {name: _sha256(files[name]) for name in sorted(files)}}
     return {**files, MANIFEST: (json.dumps(manifest, indent=1) + "\n").encode()}
+
+
+def port_macros(artifact: Compiled) -> tuple[list[str], list[str]]:
+    """Returns the macros of the model's header with the indices of its inputs, and of its outputs."""
+    view = _View.of(artifact)
+    return [port.macro for port in view.inputs], [port.macro for port in view.outputs]
 
 
 def _refuse_if_not_ours(folder: Path, others: Iterable[str]) -> None:

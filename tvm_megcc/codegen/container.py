@@ -219,6 +219,16 @@ def _pieces(weights: Bytes | Weights) -> Sequence[Bytes]:
     return tuple(weights.pieces()) if isinstance(weights, Weights) else (weights,)
 
 
+def with_weights_moved(head: bytes, distance: int) -> bytes:
+    """Returns the part of a container before its weights as it is if these lie `distance` bytes further. The number
+    of their bytes, the last four bytes of the part, has to stand in front of them there, too."""
+    changed = bytearray(head)
+    table = Table(changed, int.from_bytes(head[:4], "little"))
+    field = table.Pos + table.Offset(4 + 2 * [name for name, _ in TABLES[ContainerModel]].index("weights"))
+    struct.pack_into("<I", changed, field, int.from_bytes(head[field:field + 4], "little") + distance)
+    return bytes(changed)
+
+
 def _counted_in_units(model: ContainerModel) -> ContainerModel:
     """Returns the model with weight offsets in the units of the large format."""
     if any(row.storage == Storage.weight and row.data % WEIGHTS_ALIGNMENT

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,16 +45,16 @@ def read(path: str | Path) -> tuple[dict[str, Any], list[Model]]:
         MegccError: if the file cannot be read, has an unknown key or an invalid value, or no models.
     """
     path = Path(path)
-    found = _parsed(path)
+    found = parsed(path)
     rows = found.pop("models", None) if isinstance(found, dict) else None
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise MegccError(f"{path} has no 'models': a list of objects, each with a 'path' at least")
-    every = _checked(found, {**OPTIONS, **OF_FILE}, str(path), path.parent)
+    every = checked(found, {**OPTIONS, **OF_FILE}, str(path), path.parent)
     folder = {name: every.pop(name) for name in OF_FILE if name in every}
     models = []
     for index, row in enumerate(rows):
         where = f"{path}, models[{index}]"
-        own = _checked(row, {**OPTIONS, **OF_MODEL}, where, path.parent)
+        own = checked(row, {**OPTIONS, **OF_MODEL}, where, path.parent)
         if "path" not in own:
             raise MegccError(f"{where} has no 'path'")
         model = own.pop("path")
@@ -62,7 +62,8 @@ def read(path: str | Path) -> tuple[dict[str, Any], list[Model]]:
     return folder, models
 
 
-def _parsed(path: Path) -> Any:
+def parsed(path: Path) -> Any:
+    """Returns what is in a file of TOML, if it is called so, or JSON; MegccError if it cannot be read."""
     try:
         text = folders.read(path, MOST_BYTES).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -80,15 +81,20 @@ def _parsed(path: Path) -> Any:
         raise MegccError(f"{path} is no {'TOML' if path.suffix == '.toml' else 'JSON'}: {error}") from None
 
 
-def _checked(row: Mapping[str, Any], keys: Mapping[str, tuple[str, str | tuple[str, ...]]], where: str,
+def require_key(key: str, keys: Iterable[str], where: str) -> None:
+    """Raises MegccError if a key is none of these."""
+    if key not in (known := list(keys)):
+        near = difflib.get_close_matches(key, known, 1)
+        raise MegccError(f"{where}: '{printable(key)}' is no key" + (f", did you mean '{near[0]}'?" if near else
+                                                                    f"; there are {', '.join(known)}"))
+
+
+def checked(row: Mapping[str, Any], keys: Mapping[str, tuple[str, str | tuple[str, ...]]], where: str,
              base: Path) -> dict[str, Any]:
     """Checks keys and values of a table. Returns the values by name."""
     values: dict[str, Any] = {}
     for key, value in row.items():
-        if key not in keys:
-            near = difflib.get_close_matches(key, keys, 1)
-            raise MegccError(f"{where}: '{printable(key)}' is no key" + (f", did you mean '{near[0]}'?" if near else
-                                                                        f"; there are {', '.join(keys)}"))
+        require_key(key, keys, where)
         name, kind = keys[key]
         values[name] = _value(value, kind, f"{where}: '{key}'", base)
         if key in OPTIONS:

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The description of a program: typed values, and the steps that make them, one after the other.
+
+A description is checked where it is made, from Python or from a file (`reading`). What only a compiled network tells, the
+types of its inputs and outputs, is checked when the program is compiled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, ClassVar, Union
+
+from ...errors import MegccError, quoted
+from ...ir.types import DTYPES, ORDINARY
+
+#: Names of C, and those that the generated function has itself.
+_RESERVED = frozenset(
+    "auto break case catch char class const continue default delete do double else enum explicit extern float for friend "
+    "goto if inline int long mutable namespace new operator private protected public register restrict return short "
+    "signed sizeof static struct switch template this throw try typedef typename union unsigned using virtual void "
+    "volatile while bool true false and or not xor asm main error from to program status matrix value fill pixels i "
+    "failed open_network memcpy memset data size memory bytes at container block models".split())
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_TYPE = re.compile(r"([a-z0-9]+)\[(|\d{1,9}(?:,\d{1,9})*)\]")
+#: The most bytes of a value.
+_MOST_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """Element type and shape of a value; images are [height, width, channels]."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @staticmethod
+    def of(text: object) -> ValueType:
+        """Reads a type such as "uint8[480,640,3]".
+
+        Raises:
+            MegccError: for any other text, and for an element type or a size that no value can have.
+        """
+        found = _TYPE.fullmatch(text.replace(" ", "")) if isinstance(text, str) else None
+        if not found or found[1] not in ORDINARY:
+            raise MegccError(f"{quoted(text)} is no type: it is an element type ({', '.join(ORDINARY)}) with a shape, "
+                             "such as uint8[480,640,3]")
+        made = ValueType(found[1], tuple(int(extent) for extent in found[2].split(",") if extent))
+        if not 0 < made.bytes <= _MOST_BYTES or len(made.shape) > 8:
+            raise MegccError(f"a value of type {made} is empty or too large")
+        return made
+
+    @property
+    def bytes(self) -> int:
+        return DTYPES[self.dtype].bytes * prod(self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class State:
+    """A value that is kept from run to run: zeros at first, later what the value `next` was in the last run."""
+
+    type: str
+    next: str
+
+
+#: What a step takes: the name of a value, or numbers of its own.
+Taken = Union[str, int, float, Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A part of a program. name: that of what it runs, unless another is given."""
+
+    kind: ClassVar[str] = ""
+    name: ClassVar[str] = ""
+
+    @property
+    def taken(self) -> list[str]:
+        """The values that it takes."""
+        raise NotImplementedError
+
+    @property
+    def made(self) -> list[str]:
+        """The values that it makes."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Network(Step):
+    """A network. path: its file. inputs, outputs: its names -> values. options: as `tvm_megcc.compile` takes them."""
+
+    path: str
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""  # type: ignore[misc]
+
+    kind: ClassVar[str] = "network"
+
+    @property
+    def taken(self) -> list[str]:
+        return list(self.inputs.values())
+
+    @property
+    def made(self) -> list[str]:
+        return list(self.outputs.values())
+
+
+@dataclass(frozen=True)
+class Operator(Step):
+    """An operator of ONNX, such as "Softmax", or one of yours, "com.example::SoftClip".
+
+    inputs: values and numbers in the operator's order; numbers become int64 or float32.
+    outputs: the values that it makes, in its order.
+    extern: the file that declares an operator of yours (docs/extern.md).
+    """
+
+    operator: str
+    inputs: Sequence[Taken]
+    outputs: Sequence[str]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    extern: str = ""
+    name: str = ""  # type: ignore[misc]
+
+    kind: ClassVar[str] = "operator"
+
+    @property
+    def taken(self) -> list[str]:
+        return [each for each in self.inputs if isinstance(each, str)]
+
+    @property
+    def made(self) -> list[str]:
+        return list(self.outputs)
+
+
+@dataclass(frozen=True)
+class Image(Step):
+    """A function on an image (docs/cv.md). settings: its own keys (`images.SETTINGS`)."""
+
+    function: str
+    input: str
+    output: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""  # type: ignore[misc]
+
+    kind: ClassVar[str] = "image"
+
+    @property
+    def taken(self) -> list[str]:
+        matrix = self.settings.get("matrix")
+        return [self.input, *([matrix] if isinstance(matrix, str) else [])]
+
+    @property
+    def made(self) -> list[str]:
+        return [self.output]
+
+
+@dataclass(frozen=True)
+class Feature(Step):
+    """Features of sound. settings: its own keys (`features.SETTINGS`)."""
+
+    function: str
+    input: str
+    output: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""  # type: ignore[misc]
+
+    kind: ClassVar[str] = "feature"
+
+    @property
+    def taken(self) -> list[str]:
+        return [self.input]
+
+    @property
+    def made(self) -> list[str]:
+        return [self.output]
+
+
+@dataclass(frozen=True)
+class Description:
+    """A program as values and steps.
+
+    Attributes:
+        name: prefix of everything that is generated.
+        inputs: what a run takes: name -> type, such as {"frame": "uint8[480,640,3]"}.
+        steps: in the order of a run; a step takes inputs, states and values of earlier steps.
+        outputs: the values of steps that a run gives.
+        states: values that are kept from run to run, by name.
+
+    Raises:
+        MegccError: for a name that is none or taken, a value that no earlier step makes, and an impossible type.
+    """
+
+    name: str
+    inputs: Mapping[str, str]
+    steps: Sequence[Step]
+    outputs: Sequence[str]
+    states: Mapping[str, State] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _require_name(self.name, "name")
+        if not self.inputs or not self.steps or not self.outputs:
+            missing = next(what for what in ("inputs", "steps", "outputs") if not getattr(self, what))
+            raise MegccError(f"{self.name}: a program without {missing} computes nothing")
+        known = {name: f"inputs.{name}" for name in self.inputs}
+        for name, state in self.states.items():
+            if name in known:
+                raise MegccError(f"states.{name}: there is an input of this name")
+            known[name] = f"states.{name}"
+            _type_at(state.type, f"states.{name}")
+        for name, text in self.inputs.items():
+            _type_at(text, f"inputs.{name}")
+        for name, where in known.items():
+            _require_name(name, where)
+        made: dict[str, str] = {}
+        for where, step in zip(self.places, self.steps, strict=True):
+            for name in step.taken:
+                if name not in known and name not in made:
+                    later = any(name in other.made for other in self.steps)
+                    raise MegccError(f"{where} takes {quoted(name)}, which "
+                                     + ("a later step makes" if later else "is no input and no step makes"))
+            if not step.made:
+                raise MegccError(f"{where} makes no value")
+            for name in step.made:
+                _require_name(name, where)
+                if name in known or name in made:
+                    raise MegccError(f"{where} makes {quoted(name)}, which {(known | made)[name]} is already")
+                made[name] = where
+        for place, names in (("outputs", list(self.outputs)), *(
+                (f"states.{name}: next", [state.next]) for name, state in self.states.items())):
+            for name in names:
+                if name not in made:
+                    raise MegccError(f"{place}: no step makes {quoted(name)}")
+        if len(set(self.outputs)) != len(self.outputs):
+            raise MegccError("outputs: a value is there twice")
+
+    @property
+    def step_names(self) -> list[str]:
+        """The name of each step, a C identifier; different ones."""
+        found: list[str] = []
+        for step in self.steps:
+            name, count = step.name or _default_name(step), 1
+            while name in found:
+                count += 1
+                name = f"{step.name or _default_name(step)}_{count}"
+            found.append(name)
+        return found
+
+    @property
+    def places(self) -> list[str]:
+        """What messages call each step."""
+        for index, step in enumerate(self.steps):
+            if step.name:
+                _require_name(step.name, f"step {index + 1}: name")
+        return [f"step {index + 1} '{name}'" for index, name in enumerate(self.step_names)]
+
+
+def _default_name(step: Step) -> str:
+    text = {"network": lambda: step.path.replace("\\", "/").split("/")[-1].rsplit(".", 1)[0],  # type: ignore[attr-defined]
+            "operator": lambda: step.operator.split("::")[-1]}.get(step.kind, lambda: step.function)()  # type: ignore[attr-defined]
+    name = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:30]
+    return name if _NAME.fullmatch(name) and name not in _RESERVED else f"{step.kind}_{name}".rstrip("_")
+
+
+def _require_name(name: object, where: str) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED or name.startswith("megcc"):
+        raise MegccError(f"{where}: {quoted(name)} cannot be a name: small letters, digits and _, beginning with a "
+                         "letter, at most 40, and no word of C")
+
+
+def _type_at(text: object, where: str) -> ValueType:
+    try:
+        return ValueType.of(text)
+    except MegccError as error:
+        raise MegccError(f"{where}: {error}") from None

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps that are functions on images: what each makes of an image, and its call in C (docs/cv.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import MegccError
+from .description import Image, ValueType
+
+#: The keys of each function besides input and output.
+SETTINGS: dict[str, tuple[str, ...]] = {
+    "resize": ("size", "method"), "letterbox": ("size", "method", "value"), "crop": ("x", "y", "size"),
+    "rotate": ("degrees",), "flip": ("mirrored",), "color": ("code",), "blur": ("size", "sigma"),
+    "warp_affine": ("size", "matrix", "border", "value"), "warp_perspective": ("size", "matrix", "border", "value")}
+#: The functions of megcc_cv.h.
+_FUNCTIONS = {"letterbox": "resize", "crop": "copy_roi", "blur": "gaussian_blur"}
+_METHODS = ("linear", "nearest", "area")
+_MIRRORED = ("columns", "rows", "both")
+_BORDERS = ("constant", "replicate")
+#: Channels of the names in codes of colours; NV12 and NV21 have one, in 3 / 2 of the rows.
+_CHANNELS = {"RGB": 3, "BGR": 3, "RGBA": 4, "GRAY": 1, "YUV": 3, "NV12": 1, "NV21": 1}
+_CODES = ("RGB_BGR", "RGB_RGBA", "RGBA_RGB", "RGBA_BGR", "RGB_GRAY", "BGR_GRAY", "RGBA_GRAY", "GRAY_RGB", "GRAY_RGBA",
+          "RGB_YUV", "BGR_YUV", "YUV_RGB", "YUV_BGR", "NV12_RGB", "NV12_BGR", "NV21_RGB", "NV21_BGR")
+#: The largest side of an image.
+_MOST = 1 << 15
+
+
+class Call(NamedTuple):
+    """A step in C.
+
+    function: of megcc_cv.h, without prefix and suffix.
+    arguments: those after the two images, as C; `work` and `matrix` stand for what the caller declares.
+    result: the type of the image that it makes.
+    place: x, y, width and height of the part of the result that is written; the rest has `fill`.
+    fill: the value of each channel in a letterbox, () elsewhere.
+    matrix, value: numbers that become constant arrays; a matrix that is a value of the program is its name.
+    work: bytes of workspace.
+    """
+
+    function: str
+    arguments: tuple[str, ...]
+    result: ValueType
+    place: tuple[int, int, int, int]
+    fill: tuple[float, ...] = ()
+    matrix: tuple[float, ...] | str = ()
+    value: tuple[float, ...] = ()
+    work: int = 0
+
+
+def call(step: Image, given: ValueType, matrix: ValueType | None) -> Call:
+    """Returns the call of a step on an image of a type. matrix: the type of the value that is its matrix, if one is.
+
+    Raises:
+        MegccError: for what is no image, and a setting that is missing, of another kind, or impossible for the image.
+    """
+    if len(given.shape) != 3 or given.dtype not in ("uint8", "float32") or not 1 <= given.shape[2] <= 4 \
+            or max(given.shape) > _MOST:
+        raise MegccError(f"it takes an image, uint8 or float32 of [height, width, 1 to 4 channels], not {given}")
+    settings = dict(step.settings)
+    for key in settings:
+        if key not in SETTINGS.get(step.function, ()):
+            raise MegccError(f"'{key}' is no key of {step.function}; there are {', '.join(SETTINGS[step.function])}"
+                             if step.function in SETTINGS else
+                             f"there is no image function '{step.function}'; there are {', '.join(SETTINGS)}")
+    height, width, channels = given.shape
+    if step.function in ("resize", "letterbox"):
+        return _resized(step.function, settings, given)
+    if step.function == "crop":
+        size = _size(settings)
+        x, y = (_number(settings, key, 0, _MOST) for key in ("x", "y"))
+        if x + size[1] > width or y + size[0] > height:
+            raise MegccError(f"the crop of {size[0]} by {size[1]} at x = {x}, y = {y} reaches beyond the image, {given}")
+        return _whole("copy_roi", (str(x), str(y)), given.dtype, *size, channels)
+    if step.function == "rotate":
+        degrees = _one_of(settings, "degrees", (90, 180, 270))
+        sides = (height, width) if degrees == 180 else (width, height)
+        return _whole("rotate", (str(degrees // 90),), given.dtype, *sides, channels)
+    if step.function == "flip":
+        code = {"columns": "MEGCC_CV_COLUMNS", "rows": "MEGCC_CV_ROWS", "both": "MEGCC_CV_COLUMNS | MEGCC_CV_ROWS"}
+        return _whole("flip", (code[_one_of(settings, "mirrored", _MIRRORED)],), given.dtype, height, width, channels)
+    if step.function == "color":
+        return _coloured(_one_of(settings, "code", _CODES), given)
+    if step.function == "blur":
+        return _blurred(settings, given)
+    return _warped(step, settings, given, matrix)
+
+
+def _whole(function: str, arguments: tuple[str, ...], dtype: str, height: int, width: int, channels: int,
+           **others: Any) -> Call:
+    return Call(function, arguments, ValueType(dtype, (height, width, channels)), (0, 0, width, height), **others)
+
+
+def _resized(function: str, settings: dict[str, Any], given: ValueType) -> Call:
+    (rows, columns), (height, width, channels) = _size(settings), given.shape
+    method = _one_of({"method": "linear", **settings}, "method", _METHODS)
+    x, y, across, down, fill = 0, 0, columns, rows, ()
+    if function == "letterbox":
+        scale = min(rows / height, columns / width)
+        across, down = (max(1, min(round(side * scale), most)) for side, most in ((width, columns), (height, rows)))
+        x, y, fill = (columns - across) // 2, (rows - down) // 2, _values(settings, channels)
+    work = 0 if method == "nearest" else \
+        4 * (2 * across + 2 * across * channels) if method == "linear" else 4 * width * channels
+    return Call("resize", (f"MEGCC_CV_{method.upper()}", "work" if work else "NULL"),
+                ValueType(given.dtype, (rows, columns, channels)), (x, y, across, down), fill=fill, work=work)
+
+
+def _coloured(code: str, given: ValueType) -> Call:
+    source, result = code.split("_")
+    height, width, channels = given.shape
+    frame = source.startswith("NV")
+    if channels != _CHANNELS[source] or (frame and (given.dtype != "uint8" or width % 2 or height % 3
+                                                    or height // 3 * 2 % 2)):
+        wanted = "one channel of uint8, an even width and height, in 3 / 2 of the rows" if frame else \
+            f"{_CHANNELS[source]} channels"
+        raise MegccError(f"'code' {code} takes an image of {wanted}, not {given}")
+    return _whole("color", (f"MEGCC_CV_{code}",), given.dtype, height // 3 * 2 if frame else height, width,
+                  _CHANNELS[result])
+
+
+def _blurred(settings: dict[str, Any], given: ValueType) -> Call:
+    rows, columns = _size(settings)
+    if not all(side % 2 and side <= 63 for side in (rows, columns)):
+        raise MegccError(f"'size' {rows}, {columns} of a blur: both are odd and at most 63")
+    sigma = _numbers({"sigma": [0, 0], **settings}, "sigma", 2)
+    return _whole("gaussian_blur", (str(columns), str(rows), literal(sigma[1]), literal(sigma[0]), "work"), given.dtype,
+                  *given.shape, work=4 * (given.shape[1] + columns) * given.shape[2])
+
+
+def _warped(step: Image, settings: dict[str, Any], given: ValueType, matrix: ValueType | None) -> Call:
+    count = 6 if step.function == "warp_affine" else 9
+    named = settings.get("matrix")
+    if isinstance(named, str):
+        if matrix is None or matrix.dtype != "float32" or math.prod(matrix.shape) != count:
+            raise MegccError(f"'matrix' is {matrix}, and has to be float32 with {count} elements")
+        numbers: tuple[float, ...] | str = named
+    else:
+        numbers = _numbers(settings, "matrix", count)
+    border = _one_of({"border": "constant", **settings}, "border", _BORDERS)
+    return _whole(step.function, ("matrix", f"MEGCC_CV_{border.upper()}", "value"), given.dtype, *_size(settings),
+                  given.shape[2], matrix=numbers, value=_values(settings, given.shape[2]))
+
+
+def literal(number: float) -> str:
+    """Returns a float32 as C writes it, with all its bits."""
+    text = str(np.float32(number))
+    return f"{text}{'' if '.' in text or 'e' in text else '.0'}f"
+
+
+def _size(settings: dict[str, Any]) -> tuple[int, int]:
+    """Returns height and width."""
+    sides = settings.get("size")
+    if not isinstance(sides, Sequence) or isinstance(sides, str) or len(sides) != 2 or not all(
+            type(side) is int and 1 <= side <= _MOST for side in sides):
+        raise MegccError(f"'size' is [height, width], two numbers from 1 to {_MOST}")
+    return sides[0], sides[1]
+
+
+def _number(settings: dict[str, Any], key: str, least: int, most: int) -> int:
+    value = settings.get(key)
+    if type(value) is not int or not least <= value <= most:
+        raise MegccError(f"'{key}' is a number from {least} to {most}")
+    return value
+
+
+def _one_of(settings: dict[str, Any], key: str, words: Sequence[Any]) -> Any:
+    value = settings.get(key)
+    if not any(type(value) is type(word) and value == word for word in words):
+        raise MegccError(f"'{key}' is {', '.join(map(str, words[:-1]))} or {words[-1]}")
+    return value
+
+
+def _numbers(settings: dict[str, Any], key: str, count: int) -> tuple[float, ...]:
+    found = settings.get(key)
+    if not isinstance(found, Sequence) or isinstance(found, str) or len(found) != count or not all(
+            type(each) in (int, float) and abs(each) < 1e30 for each in found):
+        raise MegccError(f"'{key}' is a list of {count} numbers")
+    return tuple(map(float, found))
+
+
+def _values(settings: dict[str, Any], channels: int) -> tuple[float, ...]:
+    return _numbers({"value": [0] * channels, **settings}, "value", channels)

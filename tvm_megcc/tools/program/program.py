@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tvm_megcc.Program`: a description that can be read from a file and compiled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...errors import MegccError
+from .compile import write
+from .description import Description
+from .reading import read
+
+#: The descriptions that ship with the package.
+SHIPPED = Path(__file__).with_name("descriptions")
+
+
+class Program(Description):
+    """A program of several networks, from Python as from a TOML file (docs/programs.md)."""
+
+    @classmethod
+    def read(cls, path: str | Path, models: str | Path | None = None) -> Program:
+        """Reads a description.
+
+        Args:
+            path: a TOML file, or the name of a description that ships with the package.
+            models: the folder that paths of networks are relative to; by default that of the file.
+
+        Raises:
+            MegccError: if there is no such file, or it is no description.
+        """
+        found = Path(path)
+        if not found.exists() and (SHIPPED / f"{path}.toml").is_file() and Path(path).name == str(path):
+            found = SHIPPED / f"{path}.toml"
+            if models is None:
+                raise MegccError(f"{path} ships without its networks: say with 'models' (--models DIR) which folder "
+                                 "has them")
+        if found.suffix != ".toml" or not found.exists():
+            raise MegccError(f"{path} is no description: a file of TOML, or one of {', '.join(shipped())}")
+        fields = read(found, Path(models) if models is not None else found.parent)
+        try:
+            return cls(**fields)
+        except MegccError as error:
+            raise MegccError(f"{found}: {error}") from None
+
+    def compile(self, folder: str | Path, target: str = "native", force: bool = False) -> Path:
+        """Compiles the program into a folder, which `tvm_megcc.load` loads, and returns it. Arguments and errors are
+        those of `write`."""
+        return write(self, folder, target, force)
+
+
+def shipped() -> dict[str, str]:
+    """Returns the descriptions that ship with the package: name -> what its first comment says."""
+    found = {}
+    for path in sorted(SHIPPED.glob("*.toml")):
+        lines = path.read_text("utf-8").splitlines()
+        found[path.stem] = lines[1].lstrip("# ") if len(lines) > 1 else ""
+    return found

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from .reports import Report, bench, compare, explain, inspect, quantize
     from .runtime.session import Session
     from .target import Target
+    from .tools.program.program import Program
 
-__all__ = ["Artifact", "CompileOptions", "Input", "MegccError", "Report", "Session", "Target", "__version__", "bench",
+__all__ = ["Artifact", "CompileOptions", "Input", "MegccError", "Program", "Report", "Session", "Target", "__version__", "bench",
            "build", "build_megcc_kernels", "compare", "compile", "explain", "inspect", "load", "partition_for_megcc",
            "quantize", "tune_megcc_kernels"]
 
@@ -27,7 +28,7 @@ __all__ = ["Artifact", "CompileOptions", "Input", "MegccError", "Report", "Sessi
 _LAZY = {**dict.fromkeys(("compile", "load"), ".api"), "Artifact": ".codegen.artifact", "CompileOptions": ".options",
          "Input": ".passes.canonicalize.preprocess",
          **dict.fromkeys(("Report", "bench", "compare", "explain", "inspect", "quantize"), ".reports"),
-         "Session": ".runtime.session", "Target": ".target"}
+         "Program": ".tools.program.program", "Session": ".runtime.session", "Target": ".target"}
 
 _tvm.register_when_imported()
 

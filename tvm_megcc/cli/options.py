@@ -70,7 +70,7 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"megcc {VERSION}")
     verbs = parser.add_subparsers(required=True, metavar="VERB", parser_class=_Verb)
     for add in (_compile, _build, _run, _bench, _tune, _compare, _verify, _inspect, _explain, _report, _quantize,
-                _export, _language_models, _keygen, _pack, _unpack, _cv, _list):
+                _export, _language_models, _programs, _keygen, _pack, _unpack, _cv, _list):
         add(verbs)
     return parser
 
@@ -386,6 +386,33 @@ def _language_models(verbs: _Verbs) -> None:
     verb.add_argument("--repeats", type=_count, default=3, metavar="N",
                       help="sequences; figures are medians (default: 3)")
     _target_option(verb, "one of the folder's targets (default: one that runs here)")
+
+
+def _programs(verbs: _Verbs) -> None:
+    """`megcc program` and its verbs."""
+    from . import program
+
+    steps = verbs.add_parser("program", help="programs of several networks: compile their description to one folder "
+                                             "and one function, run it").add_subparsers(
+        required=True, metavar="VERB", parser_class=_Verb)
+    verb = _verb(steps, "compile", program.compile_, "compile a description into one folder of C")
+    verb.add_argument("description", metavar="TOML", help="a description, or the name of one of 'megcc program list'")
+    verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_megcc)")
+    verb.add_argument("--models", metavar="DIR",
+                      help="folder that paths of networks are relative to (default: that of the description)")
+    verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
+    _target_option(verb, "CPU to compile for ('megcc list targets')", "native")
+    verb = _verb(steps, "run", program.run_, "run a program on this machine")
+    verb.add_argument("path", metavar="DIR", help="a folder that 'megcc program compile' wrote")
+    verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
+    verb.add_argument("--outputs", metavar="NPZ", help="write the outputs")
+    verb.add_argument("--sequence", action="store_true",
+                      help="both files have an additional first axis: the runs one after the other")
+    verb.add_argument("--repeat", type=int, default=10, metavar="N", help="runs to time (default: 10)")
+    verb.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default: 0)")
+    verb.add_argument("--cc", help="the C compiler")
+    _target_option(verb, "target of the folder (default: the one it was compiled for)")
+    _verb(steps, "list", program.list_, "list the descriptions that ship with the package")
 
 
 def _sampling_options(verb: argparse.ArgumentParser) -> None:

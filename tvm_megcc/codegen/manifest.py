@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import folders
 from ..errors import MegccError
-from ..ir.types import DTYPES
+from ..ir.types import DTYPES, ORDINARY
 from ..target import TARGETS
 
 MANIFEST = "manifest.json"
@@ -32,6 +32,7 @@ _MODEL = {"name": str, "targets": [str], "container_bytes": int, "inputs": [_POR
 _STREAM = {"axis": int, "block": int, "inputs": [str], "states": int, "state_bytes": int, "copied_bytes": int,
            "outputs": [{"name": str, "axis": int, "block": int, "latency": int,
                         "receptive_field": (int, type(None))}]}
+_STEPS = {"name": str, "inputs": [_PORT], "outputs": [_PORT]}
 _FORM = {"generator": str, "models": [_MODEL], "files": dict}
 
 
@@ -59,7 +60,21 @@ def _damage(data: bytes) -> str:
     """Returns what is wrong with the text of a manifest, "" for nothing. One session reads it several times."""
     manifest = json.loads(data)
     return _misfit(manifest, _FORM, "") or _misfit(manifest.get("others", []), [str], "others.") \
-        or _contradiction(manifest)
+        or _contradiction(manifest) or _no_program(manifest.get("program"))
+
+
+def _no_program(facts: Any) -> str:
+    """Returns what is wrong with what a manifest says of a program of several networks; "" for nothing."""
+    if facts is None:
+        return ""
+    if reason := _misfit(facts, _STEPS, "program."):
+        return reason
+    ports = [*facts["inputs"], *facts["outputs"]]
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", facts["name"], re.ASCII) or any(
+            port["dtype"] not in ORDINARY or not all(type(extent) is int and extent > 0 for extent in port["shape"])
+            for port in ports):
+        return "what it says of the program is none"
+    return ""
 
 
 def _misfit(value: Any, form: Any, where: str) -> str:

@@ -11,6 +11,7 @@ from ..target import Target
 from .build import build, generated_folder, model_of, target_of
 from .emulator.run import EmulatedSession
 from .native import NativeSession
+from .program import ProgramSession
 from .session import Session
 from .toolchain import find_emulator
 from .wasm.browser import WebSession
@@ -32,6 +33,9 @@ def load(folder: str | Path, target: Target | str | None = None, cc: str | None 
     """
     folder, named = generated_folder(Path(folder))
     manifest = read_manifest(folder)
+    if "program" in manifest:
+        _require_program(manifest["program"]["name"], model or named, threads, folder)
+        return ProgramSession(folder, target, cc)
     target, name = target_of(manifest, target, folder), model_of(manifest, model or named, folder)["name"]
     emulator = find_emulator(target)
     if threads is not None:
@@ -40,6 +44,14 @@ def load(folder: str | Path, target: Target | str | None = None, cc: str | None 
     if target.machine == "wasm32":
         return WebSession(built, emulator)
     return EmulatedSession(built, emulator) if emulator else NativeSession(built, threads)
+
+
+def _require_program(name: str, model: str | None, threads: int | None, folder: Path) -> None:
+    """Raises MegccError for a part of a program, and for more than one thread."""
+    if model not in (None, name):
+        raise MegccError(f"{folder} is the program '{name}': its networks run as its steps, not '{model}' alone")
+    if threads not in (None, 1):
+        raise MegccError(f"threads: a program runs on one, not on {threads}")
 
 
 def _require_threads(threads: int, folder: Path, model: dict, target: Target, emulated: bool) -> None:

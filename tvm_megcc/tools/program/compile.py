@@ -144,7 +144,7 @@ def _matched(artifact: Compiled, where: str, direction: str, values: Mapping[str
         if "text" in row:
             raise MegccError(f"its {direction} {quoted(row['name'])} has strings, which a program cannot have")
         found = ValueType(row["dtype"], tuple(row["shape"]))
-        if direction == "input" and types[value] != found:
+        if direction == "input" and not types[value].fits(found):
             raise MegccError(f"{where} takes {found} as {quoted(row['name'])}, and {quoted(value)} of {origins[value]} "
                              f"is {types[value]}")
         if direction == "output":
@@ -208,7 +208,8 @@ class _Folder:
         facts = {"name": name, "inputs": context["facts"]["inputs"], "outputs": context["facts"]["outputs"],
                  "block_bytes": self.plan.arena_bytes, "lower_bound": self.plan.lower_bound,
                  "weight_bytes": self.joined.weight_bytes, "container_bytes": len(self.joined.data),
-                 "separate": {"weight_bytes": sum(len(a.image.model.weights) for a in self.artifacts),
+                 # as they would be if nothing were shared
+                 "unshared": {"weight_bytes": sum(len(a.image.model.weights) for a in self.artifacts),
                               "block_bytes": sum(self._shared(step) for step in self.steps) + sum(
                                   each.bytes for value, each in self.types.items()
                                   if value not in self.description.inputs and value not in self.description.outputs)},
@@ -269,7 +270,7 @@ class _Folder:
     def _step(self, step: _Compiled) -> dict[str, Any]:
         taken = ", ".join(f"{name} {self.types[name]}" for name in step.step.taken) or "nothing"
         made = ", ".join(f"{name} {self.types[name]}" for name in step.step.made)
-        found = {"name": step.name, "where": c_string(step.name), "comment": f"{step.where}: {made} of {taken}"}
+        found = {"name": step.name, "where": c_string(step.name), "comment": f"{step.name}: {made} of {taken}"}
         if not step.image:
             return {**found, "bound": self._bound(step, of_caller=True), "image": None}
         return {**found, "image": self._image(step, step.image)}

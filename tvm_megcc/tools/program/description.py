@@ -52,6 +52,12 @@ class ValueType:
             raise MegccError(f"a value of type {made} is empty or too large")
         return made
 
+    def fits(self, other: ValueType) -> bool:
+        """Whether a value of this type is one of the other, too: equal up to extents of 1 in front."""
+        mine, its = (next((shape[at:] for at, extent in enumerate(shape) if extent != 1), ())
+                     for shape in (self.shape, other.shape))
+        return self.dtype == other.dtype and mine == its
+
     @property
     def bytes(self) -> int:
         return DTYPES[self.dtype].bytes * prod(self.shape)
@@ -76,8 +82,9 @@ Taken = Union[str, int, float, Sequence[Any]]
 class Step:
     """A part of a program. name: that of what it runs, unless another is given."""
 
+    name: str = field(default="", kw_only=True)
+
     kind: ClassVar[str] = ""
-    name: ClassVar[str] = ""
 
     @property
     def taken(self) -> list[str]:
@@ -98,7 +105,6 @@ class Network(Step):
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
     options: Mapping[str, Any] = field(default_factory=dict)
-    name: str = ""  # type: ignore[misc]
 
     kind: ClassVar[str] = "network"
 
@@ -125,7 +131,6 @@ class Operator(Step):
     outputs: Sequence[str]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     extern: str = ""
-    name: str = ""  # type: ignore[misc]
 
     kind: ClassVar[str] = "operator"
 
@@ -146,7 +151,6 @@ class Image(Step):
     input: str
     output: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    name: str = ""  # type: ignore[misc]
 
     kind: ClassVar[str] = "image"
 
@@ -168,7 +172,6 @@ class Feature(Step):
     input: str
     output: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    name: str = ""  # type: ignore[misc]
 
     kind: ClassVar[str] = "feature"
 

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Descriptions of programs: what is refused, and with which words; hostile ones; features and types without C."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import numpy as np
+import pytest
+
+import tvm_megcc
+from tvm_megcc.cli import main
+from tvm_megcc.errors import MegccError
+from tvm_megcc.tools.program import features, images
+from tvm_megcc.tools.program.description import Feature, Image, Network, Operator, State, ValueType
+from tvm_megcc.tools.program.program import SHIPPED, Program, shipped
+
+pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="this Python reads no TOML")
+
+GOOD = """
+outputs = ["y"]
+[inputs]
+x = "float32[4]"
+[states.kept]
+type = "float32[4]"
+next = "y"
+[[step]]
+operator = "Add"
+inputs = ["x", "kept"]
+outputs = ["y"]
+"""
+
+
+def read(tmp_path, text: str) -> Program:
+    path = tmp_path / "filter.toml"
+    path.write_text(text)
+    return Program.read(path)
+
+
+def test_a_file_and_python_describe_the_same(tmp_path):
+    expected = Program("filter", {"x": "float32[4]"}, [Operator("Add", ["x", "kept"], ["y"])], ["y"],
+                       {"kept": State("float32[4]", "y")})
+    assert read(tmp_path, GOOD) == expected
+
+
+@pytest.mark.parametrize(("old", "new", "message"), [
+    ('outputs = ["y"]\n[in', 'outputs = ["y"]\noutput = 3\n[in', "'output' is no key, did you mean 'outputs'?"),
+    ("[inputs]", "[inputs", "is no TOML"),
+    ("[[step]]", "[[steps]]", "'steps' is no key, did you mean 'step'?"),
+    ('x = "float32[4]"', 'x = "float33[4]"', "inputs.x: 'float33[4]' is no type"),
+    ('x = "float32[4]"', 'x = "float32[0]"', "inputs.x: a value of type float32[0] is empty"),
+    ('x = "float32[4]"', 'x = 4', "[inputs] is a table of strings"),
+    ('x = "float32[4]"', 'float = "float32[4]"', "'float' cannot be a name"),
+    ('next = "y"', 'next = "z"', "states.kept: next: no step makes 'z'"),
+    ('next = "y"', 'then = "y"', "[states.kept] has 'type' and 'next'"),
+    ('inputs = ["x", "kept"]', 'inputs = ["w", "kept"]', "step 1 'add' takes 'w', which is no input"),
+    ('inputs = ["x", "kept"]', 'inputs = ["y", "kept"]', "step 1 'add' takes 'y', which a later step makes"),
+    ('inputs = ["x", "kept"]', 'inputs = "x"', "step 1: 'inputs' is a list of values and numbers"),
+    ('operator = "Add"', 'operator = "Add"\nname = "to"', "step 1: name: 'to' cannot be a name"),
+    ('operator = "Add"', 'operator = "Add"\nattribute = 3', "step 1: 'attribute' is no key, did you mean 'attributes'?"),
+    ('operator = "Add"', 'operator = 3', "step 1 has one of the keys network, operator, image, feature"),
+    ('operator = "Add"', 'image = "ad"', "there is no image function 'ad'; there are resize, letterbox"),
+    ('operator = "Add"', 'feature = "mfcc"', "there is no feature function 'mfcc'; there are log_mel"),
+    ('outputs = ["y"]\n[in', 'outputs = ["q"]\n[in', "outputs: no step makes 'q'"),
+    ('outputs = ["y"]\n[in', 'outputs = ["y", "y"]\n[in', "outputs: a value is there twice"),
+    ('outputs = ["y"]\n[in', 'outputs = []\n[in', "has no 'outputs'"),
+    ('outputs = ["y"]\n[in', 'name = "Ab"\noutputs = ["y"]\n[in', "name: 'Ab' cannot be a name"),
+])
+def test_what_is_refused_is_named(tmp_path, old, new, message):
+    assert old in GOOD
+    with pytest.raises(MegccError) as refused:
+        read(tmp_path, GOOD.replace(old, new, 1))
+    assert message in str(refused.value)
+
+
+def test_types_that_do_not_fit_name_both_ends(tmp_path):
+    program = Program("p", {"x": "float32[4]", "image": "uint8[4,4,3]"}, [
+        Operator("Cast", ["x"], ["whole"], {"to": 6}), Feature("log_mel", "whole", "mel", {
+            "sample_rate": 8000, "fft": 4, "mels": 2})], ["mel"])
+    with pytest.raises(MegccError, match=r"step 2 'log_mel': it takes sound, float32\[samples\], not int32\[4\]"):
+        program.compile(tmp_path / "p", "c")
+    model = _identity(tmp_path)
+    program = Program("p", {"x": "float32[4]"}, [Operator("Neg", ["x"], ["y"]), Network(
+        str(model), {"data": "y"}, {"result": "z"})], ["z"])
+    with pytest.raises(MegccError, match=r"step 2 'small' takes float32\[1,8\] as 'data', and 'y' of step 1 'neg' is "
+                                         r"float32\[4\]"):
+        program.compile(tmp_path / "p", "c")
+    program = Program("p", {"x": "float32[8]"}, [Network(str(model), {"input": "x"}, {"result": "z"})], ["z"])
+    with pytest.raises(MegccError, match=r"the network has no input 'input'; it has data"):
+        program.compile(tmp_path / "p", "c")
+    program = Program("p", {"x": "float32[8]"}, [Network(str(model), {"data": "x"}, {"result": "z"},
+                                                         {"threads": 2})], ["z"])
+    with pytest.raises(MegccError, match="cannot have the option 'threads'"):
+        program.compile(tmp_path / "p", "c")
+    program = Program("p", {"x": "float32[8]"}, [Network(str(model), {"data": "x"}, {"result": "z"})], ["z"],
+                      {"kept": State("float32[3]", "z")})
+    with pytest.raises(MegccError, match=r"states.kept is float32\[3\], and its next value 'z' of step 1 'small' is "
+                                         r"float32\[1,8\]"):
+        program.compile(tmp_path / "p", "c")
+
+
+def _identity(folder):
+    import onnx
+    from onnx import TensorProto, helper
+
+    graph = helper.make_graph([helper.make_node("Neg", ["data"], ["result"])], "small",
+                              [helper.make_tensor_value_info("data", TensorProto.FLOAT, [1, 8])],
+                              [helper.make_tensor_value_info("result", TensorProto.FLOAT, [1, 8])])
+    path = folder / "small.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
+@pytest.mark.parametrize("name", sorted(shipped()))
+def test_hostile_descriptions_end_with_a_message(tmp_path, name, capsys):
+    """Bytes and lines of a description are changed, removed and doubled: each ends in a description or a MegccError."""
+    drawn, whole = random.Random(name), (SHIPPED / f"{name}.toml").read_bytes()
+    path, refused = tmp_path / "hostile.toml", 0
+    for turn in range(300):
+        data = bytearray(whole)
+        lines = bytes(data).split(b"\n")
+        if turn % 3 == 0:
+            for _ in range(drawn.randint(1, 8)):
+                data[drawn.randrange(len(data))] = drawn.randrange(256)
+        elif turn % 3 == 1:
+            del lines[drawn.randrange(len(lines))]
+            drawn.shuffle(lines)
+            data = bytearray(b"\n".join(lines))
+        else:
+            at = drawn.randrange(len(lines))
+            key, _, _ = lines[at].partition(b"=")
+            values = (b"[]", b"{}", b"-1", b"1e400", b"nan", b'""', b"[[[]]]", b'"\\u0000"', b"true", b"'" + b"x" * 999 + b"'",
+                      b"[1, 'a']", b"9223372036854775807", b"1979-05-27")
+            lines[at] = key + b"= " + drawn.choice(values)
+            data = bytearray(b"\n".join(lines))
+        path.write_bytes(data)
+        try:
+            Program.read(path)
+        except MegccError as error:
+            assert str(error)
+            refused += 1
+    assert refused > 100
+    path.write_bytes(b"\xff\xfe[[[")
+    assert main(["program", "compile", str(path)]) == 1
+    assert "hostile.toml" in capsys.readouterr().err
+
+
+def test_what_ships_is_listed(capsys):
+    assert main(["program", "list"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed and what in listed for name, what in shipped().items()) and len(shipped()) >= 4
+    with pytest.raises(MegccError, match="ships without its networks"):
+        tvm_megcc.Program.read("classify")
+    with pytest.raises(MegccError, match="is no description: a file of TOML, or one of classify"):
+        tvm_megcc.Program.read("clasify")
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"size": [4]}, "'size' is [height, width]"), ({"size": [0, 4]}, "'size' is [height, width]"),
+    ({"size": [4, True]}, "'size' is [height, width]"), ({}, "'size' is [height, width]"),
+    ({"size": [4, 4], "method": "cubic"}, "'method' is linear, nearest or area"),
+    ({"size": [4, 4], "value": [1, 2]}, "'value' is a list of 3 numbers"),
+    ({"size": [4, 4], "value": [1, 2, float("nan")]}, "'value' is a list of 3 numbers"),
+    ({"size": [4, 4], "colour": 3}, "'colour' is no key of letterbox"),
+])
+def test_settings_of_images_are_checked(settings, message):
+    with pytest.raises(MegccError) as refused:
+        images.call(Image("letterbox", "a", "b", settings), ValueType.of("uint8[8,8,3]"), None)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(("function", "settings", "given", "expected"), [
+    ("crop", {"x": 2, "y": 1, "size": [3, 4]}, "uint8[8,8,3]", "uint8[3,4,3]"),
+    ("rotate", {"degrees": 90}, "float32[8,6,1]", "float32[6,8,1]"),
+    ("rotate", {"degrees": 180}, "float32[8,6,1]", "float32[8,6,1]"),
+    ("color", {"code": "NV12_RGB"}, "uint8[12,6,1]", "uint8[8,6,3]"),
+    ("color", {"code": "RGBA_GRAY"}, "float32[12,6,4]", "float32[12,6,1]"),
+    ("crop", {"x": 5, "y": 1, "size": [3, 4]}, "uint8[8,8,3]", "reaches beyond the image"),
+    ("color", {"code": "NV12_RGB"}, "uint8[12,5,1]", "takes an image of one channel"),
+    ("color", {"code": "RGB_BGR"}, "uint8[12,5,1]", "takes an image of 3 channels"),
+    ("flip", {"mirrored": "rows"}, "int32[4,4,1]", "it takes an image"),
+    ("flip", {"mirrored": "rows"}, "uint8[4,4,5]", "it takes an image"),
+    ("blur", {"size": [4, 3]}, "uint8[9,9,1]", "both are odd"),
+    ("warp_affine", {"size": [4, 3], "matrix": [1, 2]}, "uint8[9,9,1]", "'matrix' is a list of 6 numbers"),
+    ("warp_affine", {"size": [4, 3], "matrix": "m"}, "uint8[9,9,1]", "has to be float32 with 6 elements"),
+])
+def test_images_have_types(function, settings, given, expected):
+    try:
+        found = str(images.call(Image(function, "a", "b", settings), ValueType.of(given), None).result)
+    except MegccError as error:
+        found = str(error)
+    assert found == expected or (" " in expected and expected in found)
+
+
+def mel_of(hertz: float, scale: str) -> float:
+    if scale == "htk":
+        return 2595 * np.log10(1 + hertz / 700)
+    return 3 * hertz / 200 if hertz < 1000 else 15 + np.log(hertz / 1000) * 27 / np.log(6.4)
+
+
+@pytest.mark.parametrize("scale", ["slaney", "htk"])
+def test_mel_weights_are_triangles(scale):
+    """Corners are equally far apart in mel; a triangle is 1 high at its middle, or has the area 1."""
+    weights = features.mel_weights(16000, 4096, 20, 50.0, 7000.0, scale)
+    spacing = 16000 / 4096
+    peaks = weights.argmax(0) * spacing
+    apart = np.diff([mel_of(peak, scale) for peak in peaks])
+    assert np.abs(apart / apart.mean() - 1).max() < 0.1
+    assert (weights >= 0).all() and weights[:int(50 / spacing)].max() == 0 and weights[int(7000 / spacing) + 2:].max() == 0
+    if scale == "slaney":
+        np.testing.assert_allclose(weights.sum(0) * spacing, 1, rtol=0.05)
+    else:
+        np.testing.assert_allclose(weights.max(0), 1, atol=0.1)
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ({"sample_rate": 8000, "fft": 64}, "'mels' is a number"), ({"sample_rate": 8000, "mels": 4, "fft": 1 << 17}, "'fft' is"),
+    ({"sample_rate": 8000, "mels": 4, "fft": 64, "window": 65}, "'window' is at most 'fft'"),
+    ({"sample_rate": 8000, "mels": 4, "fft": 64, "high": 5000}, "'high'"),
+    ({"sample_rate": 8000, "mels": 4, "fft": 64, "log": "ln"}, "'log' is natural, log10 or decibel"),
+    ({"sample_rate": 8000, "mels": 4, "fft": 512}, "100 samples are fewer than a frame of 512 has"),
+])
+def test_settings_of_features_are_checked(settings, message):
+    with pytest.raises(MegccError) as refused:
+        features.model(Feature("log_mel", "a", "b", settings), ValueType.of("float32[100]"))
+    assert message in str(refused.value)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a program of several networks in this process: the shared library of its folder."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import folders
+from ..codegen.manifest import read_manifest
+from ..errors import MegccError, ShapeError, ToolError
+from ..target import Target
+from .build import BUILD, CFLAGS, building_in, c_sources, target_of
+from .objects import Objects, link
+from .session import Array, Arrays, Port, Session
+from .toolchain import find_compiler, runs_here
+
+_TEXT_BYTES = 512
+_SOURCE = Path(__file__).with_name("program_py.c")
+
+
+def build(folder: Path, target: Target | str | None = None, cc: str | None = None) -> tuple[Target, Path]:
+    """Compiles the folder of a program as a shared library for this machine. Returns target and library.
+
+    Raises:
+        MegccError: if the folder was made for another CPU. ToolError: if there is no compiler or it fails.
+    """
+    with building_in(folder):
+        manifest = read_manifest(folder)
+        target = target_of(manifest, target, folder)
+        if not runs_here(target):
+            raise MegccError(f"{folder} was compiled for {target}, which this machine does not run; its main.c runs "
+                             "there on raw bytes")
+        compiler, name = find_compiler(target, cc), manifest["program"]["name"]
+        output = folder / BUILD / target.name
+        objects = Objects(folder, output / "objects", compiler)
+        flags = (*CFLAGS, *target.cflags, "-fPIC")
+        macro = name.upper()
+        names = (f'-DPROGRAM_HEADER="{name}.h"', f"-DPROGRAM={name}_program", f"-DPROGRAM_OPEN={name}_open",
+                 f"-DPROGRAM_RUN={name}_run", f"-DPROGRAM_RESET={name}_reset", f"-DPROGRAM_MEMORY={macro}_MEMORY_BYTES",
+                 f"-DPROGRAM_ALIGN={macro}_ALIGN")
+        compiled = [*objects.compile_all(c_sources(folder), flags), objects.compile(_SOURCE, (*flags, *names))]
+        return target, link(compiler, ("-shared", "-pthread"), compiled, output / f"lib{name}.so")
+
+
+class ProgramSession(Session):
+    """A program that runs. One run at a time: threads that share it wait for each other.
+
+    Its states are inside: `reset` sets all of them to their first values.
+    """
+
+    def __init__(self, folder: Path, target: Target | str | None = None, cc: str | None = None):
+        """Arguments and errors are those of `build`; MegccError also for a container that is not the folder's."""
+        self.folder, self._handle = folder, None
+        self.target, library = build(folder, target, cc)
+        facts = read_manifest(folder)["program"]
+        self.name: str = facts["name"]
+        self._facts: dict[str, Any] = facts
+        self.inputs = self._all_inputs = tuple(Port.of(row) for row in facts["inputs"])
+        self.outputs = self._all_outputs = tuple(Port.of(row) for row in facts["outputs"])
+        self.kept, self._begins, self._others, self._strings = {}, {}, {}, {}
+        self.state_ports, self.counters, self.buckets = (), (), []
+        self.programs = [{"target": self.target.name, "calls": []}]
+        self._lock = threading.Lock()
+        self._text = ctypes.create_string_buffer(_TEXT_BYTES)
+        handle, text = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_uint64)
+        try:
+            with folders.locked(folder):
+                loaded = ctypes.CDLL(str(library.resolve()))
+                self._container = np.memmap(folder / f"{self.name}.megcc", np.uint8, "r")
+        except (OSError, ValueError) as error:
+            raise ToolError(f"{library} cannot be loaded: {error}") from None
+        for function, result, arguments in (
+                ("open", handle, (handle, ctypes.c_uint64, *text)), ("close", None, (handle,)),
+                ("error", None, (handle, *text)), ("reset", None, (handle,)), ("function", handle, ()),
+                ("error_place", handle, (handle,))):
+            found = getattr(loaded, f"megcc_program_{function}")
+            found.restype, found.argtypes = result, arguments
+            setattr(self, f"_c_{function}", found)
+        self._handle = self._c_open(self._container.ctypes.data, self._container.size, self._text, _TEXT_BYTES)
+        if not self._handle:
+            raise MegccError(f"{self.name}: {self._text.value.decode(errors='replace')}")
+        count = len(self.inputs) + len(self.outputs) + 2
+        self._run = ctypes.CFUNCTYPE(ctypes.c_int32, *[handle] * count)(self._c_function())
+
+    def run(self, inputs: Any, feeds: Arrays | None = None, run_options: object = None) -> Any:
+        if feeds is not None:
+            return self._in_order(inputs, feeds)
+        with self._lock:
+            if not self._handle:
+                raise MegccError(f"{self.name} is closed")
+            arrays = self._checked(inputs)
+            results = [np.empty(port.shape, port.dtype) for port in self.outputs]
+            if self._run(self._handle, *(array.ctypes.data for array in (*arrays, *results)),
+                         self._c_error_place(self._handle)):
+                self._c_error(self._handle, self._text, _TEXT_BYTES)
+                raise MegccError(f"{self.name}: {self._text.value.decode(errors='replace')}")
+            return {port.name: array for port, array in zip(self.outputs, results, strict=True)}
+
+    def reset(self, states: Arrays | None = None) -> None:
+        if states:
+            raise ShapeError(f"{self.name}: the states of a program are set to their first values only")
+        with self._lock:
+            if self._handle:
+                self._c_reset(self._handle)
+
+    @property
+    def states(self) -> dict[str, Array]:
+        return {}
+
+    def close(self) -> None:
+        with self._lock:
+            handle, self._handle = self._handle, None
+            if handle:
+                self._c_close(handle)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A program of several networks on the heap, for Python: the sizes of its structs stay on this side. Compiled into the
+ * shared library of a build, with PROGRAM_HEADER and the names that it declares. */
+#include <stdlib.h>
+
+#include PROGRAM_HEADER
+
+#if defined(_WIN32)
+#define EXPORT __declspec(dllexport)
+#else
+#define EXPORT __attribute__((visibility("default")))
+#endif
+
+typedef struct handle {
+    PROGRAM program;
+    void *memory;
+    megcc_error error;
+} handle;
+
+EXPORT void megcc_program_close(void *opened)
+{
+    if (opened != NULL)
+        megcc_heap_free(((handle *)opened)->memory);
+    free(opened);
+}
+
+EXPORT void megcc_program_error(void *opened, char *text, uint64_t size)
+{
+    megcc_error_text(&((handle *)opened)->error, text, (size_t)size);
+}
+
+/* Returns NULL with the reason in `text`. */
+EXPORT void *megcc_program_open(const void *data, uint64_t size, char *text, uint64_t text_bytes)
+{
+    static const megcc_error no_memory = { MEGCC_E_ALLOCATION, MEGCC_NONE, "memory", 0, PROGRAM_MEMORY };
+    handle *opened = (handle *)calloc(1, sizeof *opened);
+    void *memory = megcc_heap_get(PROGRAM_MEMORY, PROGRAM_ALIGN);
+    if (opened != NULL)
+        opened->memory = memory;
+    else
+        megcc_heap_free(memory);
+    if (opened == NULL || memory == NULL) {
+        megcc_error_text(&no_memory, text, (size_t)text_bytes);
+    } else if (PROGRAM_OPEN(&opened->program, data, (size_t)size, memory, PROGRAM_MEMORY, &opened->error) == MEGCC_OK) {
+        return opened;
+    } else {
+        megcc_program_error(opened, text, text_bytes);
+    }
+    megcc_program_close(opened);
+    return NULL;
+}
+
+EXPORT void megcc_program_reset(void *opened)
+{
+    PROGRAM_RESET(&((handle *)opened)->program);
+}
+
+/* Returns the function of a run, whose arguments depend on the program. */
+EXPORT void *megcc_program_function(void)
+{
+    return (void *)(uintptr_t)&PROGRAM_RUN;
+}
+
+EXPORT void *megcc_program_error_place(void *opened)
+{
+    return &((handle *)opened)->error;
+}

@@ -117,7 +117,7 @@ def test_hostile_descriptions_end_with_a_message(tmp_path, name, capsys):
     """Bytes and lines of a description are changed, removed and doubled: each ends in a description or a MegccError."""
     drawn, whole = random.Random(name), (SHIPPED / f"{name}.toml").read_bytes()
     path, refused = tmp_path / "hostile.toml", 0
-    for turn in range(300):
+    for turn in range(90):
         data = bytearray(whole)
         lines = bytes(data).split(b"\n")
         if turn % 3 == 0:
@@ -140,7 +140,7 @@ def test_hostile_descriptions_end_with_a_message(tmp_path, name, capsys):
         except MegccError as error:
             assert str(error)
             refused += 1
-    assert refused > 100
+    assert refused > 40
     path.write_bytes(b"\xff\xfe[[[")
     assert main(["program", "compile", str(path)]) == 1
     assert "hostile.toml" in capsys.readouterr().err

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...errors import MegccError
+from . import description
 from .compile import write
 from .description import Description
 from .reading import read
@@ -15,7 +16,13 @@ SHIPPED = Path(__file__).with_name("descriptions")
 
 
 class Program(Description):
-    """A program of several networks, from Python as from a TOML file (docs/programs.md)."""
+    """A program of several networks, from Python as from a TOML file (docs/programs.md).
+
+    Its steps are made by `Program.Network`, `Operator`, `Image` and `Feature`, its states by `State`.
+    """
+
+    Network, Operator = description.Network, description.Operator
+    Image, Feature, State = description.Image, description.Feature, description.State
 
     @classmethod
     def read(cls, path: str | Path, models: str | Path | None = None) -> Program:

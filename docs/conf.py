@@ -19,6 +19,7 @@ NAVIGATION = (
              "docs/kernel-names", "docs/c-api", "docs/tvm", "docs/relay", "docs/other-models")),
     ("Models", ("docs/models", "docs/operators", "docs/dynamic-shapes", "docs/random", "docs/strings",
                 "docs/streaming", "docs/language-models", "docs/audio", "docs/quantised", "docs/quantize", "docs/cv",
+                "docs/programs",
                 "docs/microcontrollers", "docs/mlperf-tiny",
                 "docs/from-tflite-micro", "docs/from-stm32cube-ai", "docs/from-microtvm", "docs/packages",
                 "docs/updates", "docs/web", "docs/rust", "docs/go", "docs/mobile", "docs/windows", "docs/limitations",

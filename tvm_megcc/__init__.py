@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from .target import Target
     from .tools.program.program import Program
 
-__all__ = ["Artifact", "CompileOptions", "Input", "MegccError", "Program", "Report", "Session", "Target", "__version__", "bench",
-           "build", "build_megcc_kernels", "compare", "compile", "explain", "inspect", "load", "partition_for_megcc",
-           "quantize", "tune_megcc_kernels"]
+__all__ = ["Artifact", "CompileOptions", "Input", "MegccError", "Program", "Report", "Session", "Target", "__version__",
+           "bench", "build", "build_megcc_kernels", "compare", "compile", "explain", "inspect", "load",
+           "partition_for_megcc", "quantize", "tune_megcc_kernels"]
 
 #: Where things are. They are imported on first use, as is what needs TVM: `import tvm` imports this package, and the
 #: command is there at once, to end without a trace when it is interrupted.

@@ -50,7 +50,8 @@ def cv(tmp_path_factory):
 
 def resized(cv, x: np.ndarray, rows: int, columns: int, method: int) -> np.ndarray:
     result = np.empty((rows, columns, x.shape[2]), x.dtype)
-    work = np.empty(cv.megcc_cv_resize_bytes(ctypes.byref(image_of(x)), ctypes.byref(image_of(result)), method), np.uint8)
+    bytes_ = cv.megcc_cv_resize_bytes(ctypes.byref(image_of(x)), ctypes.byref(image_of(result)), method)
+    work = np.empty(bytes_, np.uint8)
     return called(cv, "resize", x, result.shape, method, work.ctypes.data_as(ctypes.c_void_p)).copy()
 
 
@@ -78,8 +79,8 @@ def test_voice_activity(tmp_path):
     np.testing.assert_allclose(first, stored, atol=1e-5)
 
     np.savez(tmp_path / "blocks.npz", audio=blocks)
-    assert main(["-q", "program", "run", str(folder), "--sequence", "--inputs", str(tmp_path / "blocks.npz"), "--outputs",
-                 str(tmp_path / "speech.npz")]) == 0
+    files = ["--inputs", str(tmp_path / "blocks.npz"), "--outputs", str(tmp_path / "speech.npz")]
+    assert main(["program", "run", str(folder), "--sequence", *files]) == 0
     np.testing.assert_array_equal(np.load(tmp_path / "speech.npz")["speech"], expected)
 
 

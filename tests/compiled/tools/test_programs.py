@@ -33,7 +33,8 @@ def test_images_are_those_of_the_library(tmp_path, dtype):
     """Each function gives the bits of the same call of megcc_cv, or what numpy says where nothing is computed."""
     steps = [
         Image("crop", "x", "cropped", {"x": 3, "y": 2, "size": [12, 18]}),
-        Image("rotate", "cropped", "turned", {"degrees": 90}), Image("flip", "cropped", "mirrored", {"mirrored": "both"}),
+        Image("rotate", "cropped", "turned", {"degrees": 90}),
+        Image("flip", "cropped", "mirrored", {"mirrored": "both"}),
         Image("color", "cropped", "swapped", {"code": "RGB_BGR"}),
         Image("resize", "x", "near", {"size": [7, 9], "method": "nearest"}),
         Image("letterbox", "x", "boxed", {"size": [16, 16], "value": [114, 7, 300]}),
@@ -80,7 +81,8 @@ def test_equal_weights_are_stored_once(tmp_path):
     path = product(tmp_path, "layer")
     program = Program("twice", {"x": "float32[1,64]"}, [
         Network(path, {"x": "x"}, {"y": "once"}), Network(path, {"x": "once"}, {"y": "again"}),
-        Operator("Add", ["again", "sum_before"], ["total"])], ["total"], {"sum_before": State("float32[1,64]", "total")})
+        Operator("Add", ["again", "sum_before"], ["total"])], ["total"],
+        {"sum_before": State("float32[1,64]", "total")})
     folder = program.compile(tmp_path / "twice")
     facts = read_manifest(folder)["program"]
     assert facts["weight_bytes"] == 64 * 64 * 4 and facts["unshared"]["weight_bytes"] == 2 * 64 * 64 * 4
@@ -92,7 +94,7 @@ def test_equal_weights_are_stored_once(tmp_path):
     alone = tvm_megcc.load(tvm_megcc.compile(path, name="alone").save(tmp_path / "alone"))
     x, total = np.linspace(-1, 1, 64, dtype=np.float32)[None], np.zeros((1, 64), np.float32)
     with tvm_megcc.load(folder) as session:
-        for turn in range(3):
+        for _ in range(3):
             x = x * np.float32(0.5)
             total = alone(alone(x)) + total
             np.testing.assert_array_equal(session(x), total)
@@ -114,7 +116,7 @@ def test_a_damaged_container_is_refused(tmp_path):
     whole = path.read_bytes()
     for data in (whole[:-64], whole + bytes(64), bytes(len(whole)), whole[:40] + b"\xff" * 64 + whole[104:]):
         path.write_bytes(data)
-        with pytest.raises(MegccError, match="^one: "):
+        with pytest.raises(MegccError, match=r"^one: "):
             tvm_megcc.load(folder)
     path.write_bytes(whole)
     tvm_megcc.load(folder).close()

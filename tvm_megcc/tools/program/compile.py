@@ -139,8 +139,9 @@ def _matched(artifact: Compiled, where: str, direction: str, values: Mapping[str
             continue
         value = values[row["name"]]
         if not all(isinstance(extent, int) for extent in row["shape"]):
-            raise MegccError(f"the shape of its {direction} {quoted(row['name'])}, [{','.join(map(str, row['shape']))}], "
-                             "changes: give sizes by 'dim' or 'input-shapes'")
+            shape = ",".join(map(str, row["shape"]))
+            raise MegccError(f"the shape of its {direction} {quoted(row['name'])}, [{shape}], changes: "
+                             "give sizes by 'dim' or 'input-shapes'")
         if "text" in row:
             raise MegccError(f"its {direction} {quoted(row['name'])} has strings, which a program cannot have")
         found = ValueType(row["dtype"], tuple(row["shape"]))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The description of a program: typed values, and the steps that make them, one after the other.
 
-A description is checked where it is made, from Python or from a file (`reading`). What only a compiled network tells, the
-types of its inputs and outputs, is checked when the program is compiled.
+A description is checked where it is made, from Python or from a file (`reading`). What only a compiled network tells,
+the types of its inputs and outputs, is checked when the program is compiled.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ...ir.types import DTYPES, ORDINARY
 
 #: Names of C, and those that the generated function has itself.
 _RESERVED = frozenset(
-    "auto break case catch char class const continue default delete do double else enum explicit extern float for friend "
-    "goto if inline int long mutable namespace new operator private protected public register restrict return short "
-    "signed sizeof static struct switch template this throw try typedef typename union unsigned using virtual void "
-    "volatile while bool true false and or not xor asm main error from to program status matrix value fill pixels i "
-    "failed open_network memcpy memset data size memory bytes at container block models".split())
+    "auto break case catch char class const continue default delete do double else enum explicit extern float for "
+    "friend goto if inline int long mutable namespace new operator private protected public register restrict return "
+    "short signed sizeof static struct switch template this throw try typedef typename union unsigned using virtual "
+    "void volatile while bool true false and or not xor asm main error from to program status matrix value fill "
+    "pixels i failed open_network memcpy memset data size memory bytes at container block models".split())
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _TYPE = re.compile(r"([a-z0-9]+)\[(|\d{1,9}(?:,\d{1,9})*)\]")
 #: The most bytes of a value.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps that compute features of sound. A feature is a network of ONNX operators, made here, and compiled like others."""
+"""Steps that compute features of sound. A feature is a network of ONNX operators, which is compiled like others."""
 
 from __future__ import annotations
 
@@ -51,9 +51,10 @@ def model(step: Feature, given: ValueType) -> onnx.ModelProto:
     if samples + 2 * beside < fft or (pad == "reflect" and samples <= beside):
         raise MegccError(f"{samples} samples are fewer than a frame of {fft} has")
     frames = 1 + (samples + 2 * beside - fft) // hop
+    taper = _taper(found.one_of("taper", ("hann", "hamming", "none")), window, fft)
     constants = {
         "row": np.array([1, samples, 1], np.int64), "pads": np.array([0, beside, 0] * 2, np.int64),
-        "hop": np.array(hop, np.int64), "taper": _taper(found.one_of("taper", ("hann", "hamming", "none")), window, fft),
+        "hop": np.array(hop, np.int64), "taper": taper,
         "fft": np.array(fft, np.int64), "last": np.array([-1], np.int64), "floor": np.array(floor, np.float32),
         "mel": mel_weights(rate, fft, mels, low, high, scale), "factor": np.array(_FACTORS[log], np.float32),
         "shape": np.array([frames, mels], np.int64)}

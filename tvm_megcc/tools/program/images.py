@@ -74,7 +74,8 @@ def call(step: Image, given: ValueType, matrix: ValueType | None) -> Call:
         size = _size(settings)
         x, y = (_number(settings, key, 0, _MOST) for key in ("x", "y"))
         if x + size[1] > width or y + size[0] > height:
-            raise MegccError(f"the crop of {size[0]} by {size[1]} at x = {x}, y = {y} reaches beyond the image, {given}")
+            raise MegccError(f"the crop of {size[0]} by {size[1]} at x = {x}, y = {y} reaches beyond the image, "
+                             f"{given}")
         return _whole("copy_roi", (str(x), str(y)), given.dtype, *size, channels)
     if step.function == "rotate":
         degrees = _one_of(settings, "degrees", (90, 180, 270))

@@ -50,8 +50,17 @@ class Program(Description):
             raise MegccError(f"{found}: {error}") from None
 
     def compile(self, folder: str | Path, target: str = "native", force: bool = False) -> Path:
-        """Compiles the program into a folder, which `tvm_megcc.load` loads, and returns it. Arguments and errors are
-        those of `write`."""
+        """Compiles the program into a folder, which `tvm_megcc.load` loads, and returns it.
+
+        Args:
+            folder: where to write; an earlier folder of the same program is replaced.
+            target: one CPU, as `megcc list targets` shows them.
+            force: replaces an existing folder whatever it contains.
+
+        Raises:
+            MegccError: for a type that does not fit where it goes, saying both ends; for a network that cannot be
+                compiled; for an existing folder with other files.
+        """
         return write(self, folder, target, force)
 
 

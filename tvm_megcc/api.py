@@ -107,7 +107,7 @@ def load(path: str | Path | Artifact, target: str | None = None, model: str | No
 
     Args:
         path: the folder that `Artifact.save` or `megcc compile` wrote, or the .megcc file in it; or the artifact, which
-            is saved in the cache.
+            is saved in the cache; or the folder of a program (`Program.compile`).
         target: one of the folder's; by default one that this machine runs, else the first, in an emulator.
         model: which one, of a folder with several.
         threads: workers of a run, at most as many as it was compiled for; by default so many.

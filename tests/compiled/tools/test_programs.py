@@ -12,6 +12,7 @@ import pytest
 import tvm_megcc
 from tests.compiled.packages.test_cv import called, library
 from tests.onnx_models import model, node, saved
+from tvm_megcc.cli import main
 from tvm_megcc.codegen import container
 from tvm_megcc.codegen.manifest import read_manifest
 from tvm_megcc.errors import MegccError, ShapeError
@@ -76,7 +77,7 @@ def product(tmp_path, name: str) -> str:
                        {"y": ("float32", [1, 64])}, {"w": weights}), tmp_path / f"{name}.onnx")
 
 
-def test_equal_weights_are_stored_once(tmp_path):
+def test_equal_weights_are_stored_once(tmp_path, capsys):
     """A network runs twice in one program, and its states are apart: a running sum of what goes through."""
     path = product(tmp_path, "layer")
     program = Program("twice", {"x": "float32[1,64]"}, [
@@ -106,6 +107,8 @@ def test_equal_weights_are_stored_once(tmp_path):
         session(x)
     with pytest.raises(MegccError, match="its networks run as its steps"):
         tvm_megcc.load(folder, model="twice_layer")
+    assert main(["export", str(folder), "--for", "cmake", "-o", str(tmp_path / "package")]) == 1
+    assert "packages are of models" in capsys.readouterr().err
 
 
 def test_a_damaged_container_is_refused(tmp_path):

@@ -59,6 +59,7 @@ def test_a_file_and_python_describe_the_same(tmp_path):
     ('inputs = ["x", "kept"]', 'inputs = "x"', "step 1: 'inputs' is a list of values and numbers"),
     ('operator = "Add"', 'operator = "Add"\nname = "to"', "step 1: name: 'to' cannot be a name"),
     ('operator = "Add"', 'operator = "Add"\nattribute = 3', "step 1: 'attribute' is no key, did you mean 'attributes'"),
+    ('operator = "Add"', 'operator = "Add"\nname = "in_x"', "'in_x' begins as macros of inputs"),
     ('operator = "Add"', 'operator = 3', "step 1 has one of the keys network, operator, image, feature"),
     ('operator = "Add"', 'image = "ad"', "there is no image function 'ad'; there are resize, letterbox"),
     ('operator = "Add"', 'feature = "mfcc"', "there is no feature function 'mfcc'; there are log_mel"),
@@ -155,6 +156,23 @@ def test_what_ships_is_listed(capsys):
         tvm_megcc.Program.read("classify")
     with pytest.raises(MegccError, match="is no description: a file of TOML, or one of classify"):
         tvm_megcc.Program.read("clasify")
+
+
+@pytest.mark.parametrize(("step", "message"), [
+    (Operator("Ad d", ["x"], ["y"]), "'Ad d' is no name of an operator"),
+    (Operator("Addd", ["x", "x"], ["y"]), "Addd"),
+    (Operator("Add", ["x", 10 ** 30], ["y"]), "input 1 is the name of a value, a number, or a list"),
+    (Operator("Add", ["x", [[1, 2], [3]]], ["y"]), "input 1 is the name of a value, a number, or a list"),
+    (Operator("Add", ["x", {"a": 1}], ["y"]), "input 1 is the name of a value, a number, or a list"),
+    (Operator("Neg", ["x"], ["y"], {"axis": 1 << 63}), "attribute 'axis' is a number, a string"),
+    (Operator("Neg", ["x"], ["y"], {"axis": []}), "attribute 'axis' is a number, a string"),
+    (Operator("Neg", ["x"], ["y"], {"domain": "a"}), "domain"),
+    (Network("nothing.onnx", {"a": "x"}, {"b": "y"}), "nothing.onnx"),
+])
+def test_steps_that_cannot_be_compiled_say_where(tmp_path, step, message):
+    with pytest.raises(MegccError) as refused:
+        Program("p", {"x": "float32[4]"}, [step], ["y"]).compile(tmp_path / "p", "c")
+    assert str(refused.value).startswith("step 1 '") and message in str(refused.value)
 
 
 @pytest.mark.parametrize(("settings", "message"), [

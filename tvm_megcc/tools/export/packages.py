@@ -43,6 +43,8 @@ def export(folder: Path, system: str, output: str | Path | None, version: str = 
         MegccError: if the folder cannot be packed, or something else stands where it should be written.
         ToolError: if there is no compiler, or it fails.
     """
+    if "program" in read_manifest(folder):
+        raise MegccError(f"{folder} is a program of several networks: packages are of models; take the folder as it is")
     bound = [model["name"] for model in read_manifest(folder)["models"] if model["options"].get("caller_inputs")]
     if bound:
         raise MegccError(f"{', '.join(bound)}: examples of packages write inputs into a session's memory; compile "

@@ -168,7 +168,7 @@ class _Folder:
         self.joined = joined.join([artifact.image.model for artifact in self.artifacts])
         self.alignment = max([16, *(artifact.manifest["alignment"] for artifact in self.artifacts)])
         self.plan = self._plan()
-        if self.plan.arena_bytes > 1 << 31:
+        if self.plan.arena_bytes >= 1 << 31:
             raise MegccError(f"{program.name}: its steps need {self.plan.arena_bytes:,} bytes of memory, too many")
 
     def _plan(self) -> MemoryPlan:

@@ -260,6 +260,8 @@ class Description:
         for index, step in enumerate(self.steps):
             if step.name:
                 _require_name(step.name, f"step {index + 1}: name")
+                if step.name.startswith(("in_", "out_")):
+                    raise MegccError(f"step {index + 1}: name: '{step.name}' begins as macros of inputs and outputs do")
         return [f"step {index + 1} '{name}'" for index, name in enumerate(self.step_names)]
 
 

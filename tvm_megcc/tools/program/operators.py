@@ -44,7 +44,8 @@ def model(step: Operator, types: Mapping[str, ValueType]) -> onnx.ModelProto:
         if not _is_attribute(value):
             raise MegccError(f"attribute '{key}' is a number, a string, or a list of numbers or strings")
     outputs = [f"out_{index}" for index in range(len(step.outputs))]
-    node = helper.make_node(name, names, outputs, domain=domain, **step.attributes)
+    node = helper.make_node(name, names, outputs, domain=domain)
+    node.attribute.extend(helper.make_attribute(key, value) for key, value in step.attributes.items())
     opsets = [helper.make_opsetid("", OPSET)] + ([helper.make_opsetid(domain, 1)] if domain else [])
     graph = helper.make_graph([node], "operator", inputs, [helper.make_empty_tensor_value_info(each)
                                                            for each in outputs], constants)
@@ -66,5 +67,9 @@ def _numbers(value: Any, where: str) -> np.ndarray:
 
 def _is_attribute(value: object) -> bool:
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return bool(value) and len({type(each) for each in value}) == 1 and type(value[0]) in (int, float, str)
-    return type(value) in (int, float, str)
+        return bool(value) and len({type(each) for each in value}) == 1 and all(map(_is_one, value))
+    return _is_one(value)
+
+
+def _is_one(value: object) -> bool:
+    return type(value) in (float, str) or (type(value) is int and -(1 << 63) <= value < 1 << 63)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The description of a program: typed values, and the steps that make them, one after the other.
+"""Descriptions of programs: typed values, and the steps that make them in order.
 
 A description is checked where it is made, from Python or from a file (`reading`). What only a compiled network tells,
 the types of its inputs and outputs, is checked when the program is compiled.
@@ -74,7 +74,7 @@ class State:
     next: str
 
 
-#: What a step takes: the name of a value, or numbers of its own.
+#: An input of a step: the name of a value, or numbers of its own.
 Taken = Union[str, int, float, Sequence[Any]]
 
 
@@ -256,7 +256,7 @@ class Description:
 
     @property
     def places(self) -> list[str]:
-        """What messages call each step."""
+        """The name of each step in messages."""
         for index, step in enumerate(self.steps):
             if step.name:
                 _require_name(step.name, f"step {index + 1}: name")

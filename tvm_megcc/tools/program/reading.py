@@ -39,7 +39,7 @@ def read(path: Path, models: Path) -> dict[str, Any]:
             raise MegccError(f"{path} has no '{key}'" + (": at least one table [[step]]" if key == "step" else ""))
     states = {name: _state(row, f"{path}: [states.{name}]") for name, row in found.get("states", {}).items()}
     steps = [_step(row, f"{path}: step {index + 1}", models) for index, row in enumerate(found["step"])]
-    return {"name": found.get("name", identifier(path.stem)), "inputs": _texts(found["inputs"], f"{path}: [inputs]"),
+    return {"name": found.get("name", identifier(path.stem)), "inputs": _strings(found["inputs"], f"{path}: [inputs]"),
             "outputs": _names(found["outputs"], f"{path}: 'outputs'"), "states": states, "steps": steps}
 
 
@@ -52,7 +52,7 @@ def _kind(kind: type) -> str:
     return {str: "a string", dict: _TABLE, list: "a list", bool: "true or false", int: "a number"}[kind]
 
 
-def _texts(row: object, where: str) -> dict[str, str]:
+def _strings(row: object, where: str) -> dict[str, str]:
     if not isinstance(row, dict) or not all(isinstance(text, str) for text in row.values()):
         raise MegccError(f"{where} is a table of strings")
     return dict(row)
@@ -87,8 +87,8 @@ def _step(row: object, where: str, models: Path) -> Step:
 def _network(path: str, name: str, row: dict[str, Any], where: str, models: Path) -> Step:
     own = {key: value for key, value in row.items() if key not in ("inputs", "outputs")}
     options = checked(own, OPTIONS, where, models)
-    return Network(str(models / path), _texts(row.get("inputs"), f"{where}: 'inputs'"),
-                   _texts(row.get("outputs"), f"{where}: 'outputs'"), options, name=name)
+    return Network(str(models / path), _strings(row.get("inputs"), f"{where}: 'inputs'"),
+                   _strings(row.get("outputs"), f"{where}: 'outputs'"), options, name=name)
 
 
 def _operator(operator: str, name: str, row: dict[str, Any], where: str, models: Path) -> Step:

@@ -16,11 +16,11 @@ def compile_(args: argparse.Namespace) -> int:
     with _progress(args, f"compiling {args.description}"):
         program = Program.read(args.description, args.models)
         folder = program.compile(args.output or f"{program.name}_megcc", args.target, args.force)
-    _print(args, {"folder": str(folder), **read_manifest(folder)["program"]}, _compiled)
+    _print(args, {"folder": str(folder), **read_manifest(folder)["program"]}, _compile_text)
     return 0
 
 
-def _compiled(report: dict[str, Any]) -> str:
+def _compile_text(report: dict[str, Any]) -> str:
     unshared = report["unshared"]
     return (f"{report['folder']}: {len(report['steps'])} steps; weights {report['weight_bytes']:,} bytes of "
             f"{unshared['weight_bytes']:,}, block {report['block_bytes']:,} bytes of {unshared['block_bytes']:,} "
@@ -49,11 +49,11 @@ def list_(args: argparse.Namespace) -> int:
     from ..tools.program.program import shipped
     from .verbs import _print
 
-    _print(args, {"programs": [{"name": name, "what": what} for name, what in shipped().items()]}, _listed)
+    _print(args, {"programs": [{"name": name, "what": what} for name, what in shipped().items()]}, _list_text)
     return 0
 
 
-def _listed(report: dict[str, Any]) -> str:
+def _list_text(report: dict[str, Any]) -> str:
     rows = report["programs"]
     width = max(len(row["name"]) for row in rows)
     return "".join(f"{row['name']:{width}}  {row['what']}\n" for row in rows)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Descriptions of programs: typed values, and the steps that make them in order.
 
-A description is checked where it is made, from Python or from a file (`reading`). What only a compiled network tells,
-the types of its inputs and outputs, is checked when the program is compiled.
+A description is checked where it is made, from Python or from a file (`reading`). The
+types of a network's inputs and outputs are known when it is compiled, and checked then.
 """
 
 from __future__ import annotations

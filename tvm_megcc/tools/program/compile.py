@@ -63,7 +63,7 @@ def write(program: Description, folder: str | Path, target: str = "native", forc
     types |= {name: ValueType.of(state.type) for name, state in program.states.items()}
     origins = {name: f"inputs.{name}" for name in program.inputs} | {name: f"states.{name}" for name in program.states}
     steps = []
-    for name, where, step in zip(program.step_names, program.places, program.steps, strict=True):
+    for name, where, step in zip(program.step_names, program.labels, program.steps, strict=True):
         with _at(where):
             steps.append(_compiled(program.name, name, where, step, types, origins, targets[0]))
         origins |= dict.fromkeys(step.made, where)

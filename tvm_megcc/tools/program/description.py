@@ -221,7 +221,7 @@ class Description:
         for name, where in known.items():
             _require_name(name, where)
         made: dict[str, str] = {}
-        for where, step in zip(self.places, self.steps, strict=True):
+        for where, step in zip(self.labels, self.steps, strict=True):
             for name in step.taken:
                 if name not in known and name not in made:
                     later = any(name in other.made for other in self.steps)
@@ -255,7 +255,7 @@ class Description:
         return found
 
     @property
-    def places(self) -> list[str]:
+    def labels(self) -> list[str]:
         """The name of each step in messages."""
         for index, step in enumerate(self.steps):
             if step.name:

@@ -45,7 +45,7 @@ def join(models: Sequence[ContainerModel]) -> Joined:
     if container.is_large(store):
         raise MegccError(f"the networks have {len(store):,} bytes of weights together, and one container has room for "
                          f"{container.MOST_INSIDE:,}")
-    heads = [next(Image(model).pieces()) for model in with_store]
+    heads = [bytes(next(Image(model).pieces())) for model in with_store]
     begins = [sum(map(len, heads[:index])) for index in range(len(heads))]
     end = sum(map(len, heads))
     moved = [container.with_weights_moved(head, end - begin - len(head))

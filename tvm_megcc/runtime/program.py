@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from .. import folders
+from ..codegen.bundle import BUILD
 from ..codegen.manifest import read_manifest
 from ..errors import MegccError, ShapeError, ToolError
 from ..target import Target
-from .build import BUILD, CFLAGS, building_in, c_sources, target_of
+from .build import CFLAGS, building_in, c_sources, target_of
 from .objects import Objects, link
 from .session import Array, Arrays, Port, Session
 from .toolchain import find_compiler, runs_here
@@ -74,18 +75,21 @@ class ProgramSession(Session):
                 self._container = np.memmap(folder / f"{self.name}.megcc", np.uint8, "r")
         except (OSError, ValueError) as error:
             raise ToolError(f"{library} cannot be loaded: {error}") from None
-        for function, result, arguments in (
-                ("open", handle, (handle, ctypes.c_uint64, *text)), ("close", None, (handle,)),
-                ("error", None, (handle, *text)), ("reset", None, (handle,)), ("function", handle, ()),
-                ("error_place", handle, (handle,))):
-            found = getattr(loaded, f"megcc_program_{function}")
+
+        def function(name: str, result: Any, *arguments: Any) -> Any:
+            found = getattr(loaded, f"megcc_program_{name}")
             found.restype, found.argtypes = result, arguments
-            setattr(self, f"_c_{function}", found)
+            return found
+
+        self._c_open = function("open", handle, handle, ctypes.c_uint64, *text)
+        self._c_close, self._c_reset = function("close", None, handle), function("reset", None, handle)
+        self._c_error, self._c_error_place = function("error", None, handle, *text), \
+            function("error_place", handle, handle)
         self._handle = self._c_open(self._container.ctypes.data, self._container.size, self._text, _TEXT_BYTES)
         if not self._handle:
             raise MegccError(f"{self.name}: {self._text.value.decode(errors='replace')}")
         count = len(self.inputs) + len(self.outputs) + 2
-        self._run = ctypes.CFUNCTYPE(ctypes.c_int32, *[handle] * count)(self._c_function())
+        self._run = ctypes.CFUNCTYPE(ctypes.c_int32, *[handle] * count)(function("function", handle)())
 
     def run(self, inputs: Any, feeds: Arrays | None = None, run_options: object = None) -> Any:
         if feeds is not None:
@@ -94,7 +98,7 @@ class ProgramSession(Session):
             if not self._handle:
                 raise MegccError(f"{self.name} is closed")
             arrays = self._checked(inputs)
-            results = [np.empty(port.shape, port.dtype) for port in self.outputs]
+            results: list[Array] = [np.empty(tuple(map(int, port.shape)), port.dtype) for port in self.outputs]
             if self._run(self._handle, *(array.ctypes.data for array in (*arrays, *results)),
                          self._c_error_place(self._handle)):
                 self._c_error(self._handle, self._text, _TEXT_BYTES)

@@ -174,7 +174,8 @@ class _Folder:
     def _plan(self) -> MemoryPlan:
         """Plans the memory of all steps: values from the step that makes them to the last one that takes them, what
         networks and functions need while they run, and states."""
-        last, end = {}, len(self.steps)
+        last: dict[str, int] = {}
+        end = len(self.steps)
         for index, step in enumerate(self.steps):
             last |= dict.fromkeys((*step.step.taken, *step.step.made), index)
         last |= {state.next: end for state in self.description.states.values()}

@@ -52,7 +52,7 @@ def model(step: Feature, given: ValueType) -> onnx.ModelProto:
         raise MegccError(f"{samples} samples are fewer than a frame of {fft} has")
     frames = 1 + (samples + 2 * beside - fft) // hop
     taper = _taper(found.one_of("taper", ("hann", "hamming", "none")), window, fft)
-    constants = {
+    constants: dict[str, npt.NDArray[Any]] = {
         "row": np.array([1, samples, 1], np.int64), "pads": np.array([0, beside, 0] * 2, np.int64),
         "hop": np.array(hop, np.int64), "taper": taper,
         "fft": np.array(fft, np.int64), "last": np.array([-1], np.int64), "floor": np.array(floor, np.float32),
@@ -85,11 +85,12 @@ def mel_weights(sample_rate: int, fft: int, mels: int, low: float, high: float, 
     Source: the formulas of Slaney's Auditory Toolbox, with triangles of equal area, or of HTK, with height 1.
     """
     if scale == "htk":
-        points = 700 * (10 ** (np.linspace(*(2595 * np.log10(1 + np.array([low, high]) / 700)), mels + 2) / 2595) - 1)
+        first, last = 2595 * np.log10(1 + np.array([low, high]) / 700)
+        points = 700 * (10 ** (np.linspace(float(first), float(last), mels + 2) / 2595) - 1)
     else:
         ends = np.array([low, high])
-        as_mel = np.where(ends < 1000, ends * 3 / 200, 15 + 27 * np.log(np.maximum(ends, 1) / 1000) / np.log(6.4))
-        at = np.linspace(*as_mel, mels + 2)
+        first, last = np.where(ends < 1000, ends * 3 / 200, 15 + 27 * np.log(np.maximum(ends, 1) / 1000) / np.log(6.4))
+        at = np.linspace(float(first), float(last), mels + 2)
         points = np.where(at < 15, at * 200 / 3, 1000 * np.exp(np.log(6.4) / 27 * (at - 15)))
     bins = np.arange(fft // 2 + 1)[:, None] * (sample_rate / fft)
     left, middle, right = points[:-2], points[1:-1], points[2:]

@@ -99,7 +99,8 @@ def _whole(function: str, arguments: tuple[str, ...], dtype: str, height: int, w
 def _resized(function: str, settings: dict[str, Any], given: ValueType) -> Call:
     (rows, columns), (height, width, channels) = _size(settings), given.shape
     method = _one_of({"method": "linear", **settings}, "method", _METHODS)
-    x, y, across, down, fill = 0, 0, columns, rows, ()
+    x, y, across, down = 0, 0, columns, rows
+    fill: tuple[float, ...] = ()
     if function == "letterbox":
         scale = min(rows / height, columns / width)
         across, down = (max(1, min(round(side * scale), most)) for side, most in ((width, columns), (height, rows)))

@@ -92,6 +92,6 @@ setup(
     version=version(),
     packages=find_packages(include=["tvm_megcc", "tvm_megcc.*"]),
     package_data={"tvm_megcc": ["codegen/templates/**/*", "kernels/**/*.j2", "examples/*", "runtime/**/*.[ch]",
-                                "runtime/**/*.mjs", "tools/**/*.j2", "py.typed"]},
+                                "runtime/**/*.mjs", "tools/**/*.j2", "tools/**/*.toml", "py.typed"]},
     cmdclass={"build_py": BuildWithData, "bdist_wheel": Wheel, "sdist": Source},
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -67,3 +68,20 @@ def test_files_for_a_release_are_licensed():
     done = subprocess.run([sys.executable, "-m", "reuse", "lint", "--lines"], cwd=ROOT, capture_output=True, text=True,
                           check=False, env=os.environ)
     assert not done.returncode, done.stdout
+
+
+def test_the_wheel_and_the_sources_have_what_is_no_python():
+    """Each file of the package beside its modules is named by a pattern of setup.py, and by a line of MANIFEST.in."""
+    listed = re.search(r'package_data=\{"tvm_megcc": \[([^{}]*)\]\}', (ROOT / "setup.py").read_text())[1]
+    patterns = re.findall(r'"([^"]+)"', listed)
+    package = ROOT / "tvm_megcc"
+    named = {path for pattern in patterns for path in package.glob(pattern)}
+    lines = [line.split() for line in (ROOT / "MANIFEST.in").read_text().splitlines()]
+    sources = {path for kind, folder, *globs in (line for line in lines if len(line) > 1) if kind in (
+        "graft", "recursive-include") for glob in globs or ["*"] for path in (ROOT / folder).rglob(glob)}
+    sources |= {ROOT / name for kind, *names in (line for line in lines if line) if kind == "include" for name in names}
+    found = [path for path in package.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc", ".so")
+             and not {"__pycache__", "_data"} & set(path.parts)]
+    assert len(found) > 200
+    assert not sorted(set(found) - named), "setup.py"
+    assert not sorted(set(found) - sources), "MANIFEST.in"

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operators: importing this package registers every family."""
 
-from . import contrib, control, elementwise, math, ml, nn, quantized, random, recurrent, strings, tensor, vision
+from . import cast, contrib, control, elementwise, math, ml, nn, quantized, random, recurrent, strings, tensor, vision

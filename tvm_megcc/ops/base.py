@@ -13,6 +13,7 @@ from functools import reduce
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..errors import ShapeError
 from ..ir.dims import Dim, dim_min
@@ -36,7 +37,7 @@ class Case:
     inputs: tuple[tuple[tuple[int, ...], str] | None, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     constant: tuple[int, ...] = ()
-    values: Mapping[int, np.ndarray] = field(default_factory=dict)
+    values: Mapping[int, ArrayLike] = field(default_factory=dict)
 
 
 def f32(*shape: int) -> tuple[tuple[int, ...], str]:

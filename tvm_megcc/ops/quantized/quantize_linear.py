@@ -13,7 +13,8 @@ from ...ir.graph import Attrs
 from ...ir.narrow import SMALL_INTEGERS, carrier, is_real, limits
 from ...ir.types import DTYPES, TensorType
 from ..base import Case, OnnxNode, Operator, f32, register
-from ..elementwise import cast_to, element_type, emit_broadcast
+from ..cast import element_type
+from ..elementwise import cast_to, emit_broadcast
 from ..rules import axis_of, shape_text
 
 

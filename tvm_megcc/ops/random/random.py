@@ -16,7 +16,8 @@ from ...errors import MegccError
 from ...ir.conditions import require_at_most
 from ...ir.dims import Dim
 from ..base import OnnxNode, decomposes
-from ..elementwise import cast_to, element_type, emit_broadcast
+from ..cast import element_type
+from ..elementwise import cast_to, emit_broadcast
 from ..spelling import number, onnx_operator
 from .philox import PRECISION
 

@@ -11,7 +11,7 @@ from ...ir.graph import Attrs
 from ...ir.narrow import bits_of
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, f32, register
-from ..elementwise import element_type
+from ..cast import element_type
 from ..memory import same_memory
 
 

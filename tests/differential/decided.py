@@ -65,9 +65,8 @@ def _not_finite(case: Case) -> bool:
 
 def _huge(case: Case) -> bool:
     """With numbers whose squares or sums no float32 holds."""
-    with np.errstate(all="ignore"):
-        return any(array is not None and array.dtype.kind in "fi" and np.abs(array.astype(np.float64)).max(initial=0)
-                   > 1e18 for array in operands(case))
+    numbers = (array for array in operands(case) if array is not None and array.dtype.kind in "fi")
+    return any((np.abs(np.nan_to_num(array.astype(np.float64))) > 1e18).any() for array in numbers)
 
 
 _INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
@@ -82,10 +81,11 @@ DECIDED: tuple[Decided, ...] = (
     Decided(("RoiAlign", "MaxRoiPool", "Resize", "Upsample", "GridSample", "DeformConv", "DFT", "STFT", "Conv",
              "ConvTranspose"), "Sums of products: the texts do not say whether 0 times infinity is among them",
             _not_finite, unspecified=True),
-    Decided(("GlobalAveragePool", "AveragePool", "LpNormalization", "LayerNormalization", "RMSNormalization",
-             "GroupNormalization", "InstanceNormalization", "MeanVarianceNormalization", "LRN", "Conv", "ConvTranspose",
-             "DeformConv", "Gemm", "DFT", "STFT"), "Sums: the texts do not say which precision they have; where a "
-            "float32 or an int64 ends, references end or wrap around, each at another place", _huge, unspecified=True),
+    Decided(("GlobalAveragePool", "AveragePool", "LpPool", "GlobalLpPool", "LpNormalization", "LayerNormalization",
+             "RMSNormalization", "GroupNormalization", "InstanceNormalization", "MeanVarianceNormalization", "LRN",
+             "Conv", "ConvTranspose", "DeformConv", "Gemm", "DFT", "STFT", "GridSample", "Resize", "Upsample"),
+            "Sums: the texts do not say which precision they have; where a float32 or an int64 ends, references end or "
+            "wrap around, each at another place", _huge, unspecified=True),
     Decided(("Shrink",), "If x < -lambd, y = x + bias: ONNX Runtime computes integers in float32", _has(*_INTEGERS)),
     Decided(("Clip",), "They default to numeric_limits::lowest() and numeric_limits::max(): ONNX's evaluator has no "
             "bound there", _not_finite),

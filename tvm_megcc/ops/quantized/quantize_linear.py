@@ -134,8 +134,11 @@ class QuantizeLinear(_Quantisation):
                              "supported")
         if node.attr("block_size", 0) or DTYPES[_quantised_type(node)].carrier:
             return _spelled_quantisation(node)
-        value = node.inputs[0] if is_real(node.type(0).dtype) else cast_to(node, node.inputs[0], node.type(1).dtype)[0]
-        return node.emit(cls.kind, (value, *node.inputs[1:]), **cls.onnx_attrs(node))
+        scale = node.inputs[1] if is_real(node.type(1).dtype) else cast_to(node, node.inputs[1], "float32")[0]
+        value = node.inputs[0]
+        if not is_real(node.type(0).dtype):
+            (value,) = cast_to(node, value, node.type_of(scale).dtype)
+        return node.emit(cls.kind, (value, scale, *node.inputs[2:]), **cls.onnx_attrs(node))
 
 
 def _is_int4(node: OnnxNode) -> bool:

@@ -70,7 +70,8 @@ def _of_json(data: bytes) -> Vocabulary | WordPieces:
         raise MegccError("no tokenizer.json: it has no model")
     kind, normalizer, splitter = model.get("type"), given.get("normalizer"), given.get("pre_tokenizer")
     if kind not in ("BPE", "WordPiece"):
-        raise MegccError(f"the tokenizer is {quoted(kind)}; BPE and WordPiece are supported in a tokenizer.json")
+        raise MegccError(f"the tokenizer is {quoted(kind)}; BPE and WordPiece are supported in a tokenizer.json"
+                         + (", and SentencePiece's in a tokenizer.model" if kind == "Unigram" else ""))
     tokens, special = _tokens(model.get("vocab"), given.get("added_tokens") or [], normalizer)
     if kind == "BPE":
         return _pairs(model, normalizer, splitter, tokens, special)

@@ -230,6 +230,30 @@ def test_weights_of_bitsandbytes_that_are_none():
             import_onnx(model([made], fed({"x0": values.pop("x0")}), ["y"], values))
 
 
+def test_distances():
+    check([case("CDist", [f(5, 7), f(3, 7)], metric=metric) for metric in ("euclidean", "sqeuclidean")]
+          + [case("CDist", [f(1, 4).astype(np.float64), f(9, 4).astype(np.float64)], constant="1", metric="euclidean")])
+
+
+def test_operators_on_trial():
+    x = f(2, 3, 5, 6)
+    for kind, attributes, wanted in (
+            ("Affine", {"alpha": 2.5, "beta": -0.5}, 2.5 * x - 0.5), ("Affine", {}, x),
+            ("Scale", {"scale": 0.25}, x / 4),
+            ("ScaledTanh", {"alpha": 1.5, "beta": 0.5}, 1.5 * np.tanh(x / 2)),
+            ("ParametricSoftplus", {"alpha": 2.0, "beta": 0.5}, 2 * np.log1p(np.exp(x / 2))),
+            ("ImageScaler", {"scale": 2.0, "bias": [1.0, 2.0, 3.0]}, 2 * x + np.arange(1, 4)[:, None, None]),
+            ("Crop", {"border": [1, 2, 3, 0]}, x[:, :, 2:, 1:3]), ("Crop", {"border": [0, 0, 0, 0]}, x),
+            ("Crop", {"border": [1, 2, 9, 9], "scale": [2, 4]}, x[:, :, 2:4, 1:5])):
+        made = model([node(kind, "x", "y", **attributes)], fed({"x": x}), ["y"])
+        for made.opset_import[0].version in (1, 17):
+            found = run(before_layouts(import_onnx(made), CONTEXT), {"x": x})["y"]
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6, err_msg=kind)
+    for border in ([4, 0, 3, 0], [0, 0, 0, 6], [-1, 0, 0, 0], [1, 2]):
+        with pytest.raises(ModelError, match="Crop"):
+            import_onnx(model([node("Crop", "x", "y", border=border)], fed({"x": x}), ["y"]))
+
+
 def test_rows_of_blocks():
     rows = i(9, 2, 3, dtype=np.int64)
     for bits, length, block in ((4, 64, 16), (8, 64, 16), (4, 40, 16), (8, 40, 16), (4, 32, 128)):

@@ -51,9 +51,10 @@ def cycle(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
     return [*path[start:][::-1], path[-1]] if len(path[start:]) > 1 else [node, node]
 
 
-#: Operators that ONNX Runtime writes in ONNX's domain, also into models of operator sets without them -> the first
-#: operator set that defines them, None if there is none.
-_RUNTIME = {"LayerNormalization": 17, "SimplifiedLayerNormalization": None}
+#: Operators that ONNX Runtime has in ONNX's domain, also in models of operator sets without them -> the first
+#: operator set that defines them, None if there is none (ops/contrib/early.py).
+_RUNTIME = {"LayerNormalization": 17, "SimplifiedLayerNormalization": None,
+            **dict.fromkeys(("Affine", "Crop", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"))}
 
 
 def is_defined(proto: onnx.NodeProto, domain: str, opset: int) -> bool:

@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators of ONNX Runtime's domain com.microsoft."""
 
-from . import attention, fused, norm, qlinear, quantized
+from . import attention, early, fused, norm, qlinear, quantized

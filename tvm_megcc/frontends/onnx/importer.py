@@ -18,10 +18,9 @@ from ... import ops  # noqa: F401  (registers the operators)
 from ...errors import MegccError, ModelError, ShapeError, quoted, readable
 from ...extern import Externs
 from ...extern import load as load_externs
-from ...ir.dim_text import SIZE, parse_dim, sizes_wanted
-from ...ir.dims import Dim, Symbol, SymbolicDim, substitute, symbols
+from ...ir.dim_text import SIZE, sizes_wanted
+from ...ir.dims import symbols
 from ...ir.graph import Graph, in_order
-from ...ir.limits import MAX_BYTES
 from ...ir.types import TensorType
 from ...ops.base import DECOMPOSITIONS, OPERATORS
 from . import control, sequences
@@ -30,7 +29,8 @@ from .checks import check_schema, cycle, followed, is_defined, label, stated_sha
 from .dynamic_lstm import dynamic_lstm
 from .externs import importers
 from .functions import Function, function_of, is_function
-from .load import DTYPES, LoadedModel, TensorError, load, reads, tensor_array, type_name
+from .input_types import InputTypes
+from .load import LoadedModel, TensorError, load, reads, tensor_array
 from .refused import REFUSED, REFUSED_DOMAINS
 from .sequences import IMPORTERS as SEQUENCES
 from .sequences import Sequences, given_tensors, output_tensors
@@ -81,38 +81,6 @@ def import_onnx(model: str | Path | bytes | onnx.ModelProto, input_shapes: Mappi
                      _importers(extern), dict(bounds or {}), empty).run()
 
 
-def input_dims(model: str | Path | bytes | onnx.ModelProto) -> dict[str, tuple[int | str | SymbolicDim | None, ...]]:
-    """Returns the declared shapes of the model's inputs. An entry is an extent, the name of a symbol, an expression
-    over symbols, or None if nothing is known."""
-    graph = load(model).proto.graph
-    weights = {tensor.name for tensor in graph.initializer}
-    names = _dim_names(graph)
-    return {value.name: tuple(_named(dim, names) for dim in value.type.tensor_type.shape.dim)
-            for value in graph.input if value.name not in weights}
-
-
-def _dim_names(graph: onnx.GraphProto) -> frozenset[str]:
-    """Returns the names of the inputs' symbolic extents."""
-    return frozenset(_symbol_of(dim) for value in graph.input for dim in value.type.tensor_type.shape.dim)
-
-
-def _named(dim: onnx.TensorShapeProto.Dimension, names: Container[str]) -> int | str | SymbolicDim | None:
-    """Returns a declared extent: a number, a name, an expression over other names, or None."""
-    if symbol := _symbol_of(dim):
-        found = None if symbol.isidentifier() else parse_dim(symbol, names)
-        return symbol if found is None or isinstance(found, Symbol) else found
-    return dim.dim_value if dim.dim_value > 0 else None
-
-
-#: The string that exporters write for an unknown extent. It is no name: two such extents need not be equal.
-_NAMELESS = frozenset({"?", "*", "-1", "None"})
-
-
-def _symbol_of(dim: onnx.TensorShapeProto.Dimension) -> str:
-    """Returns the name of a symbolic extent, "" if it has none."""
-    return "" if dim.dim_param in _NAMELESS else dim.dim_param
-
-
 def _importers(externs: Externs | None = None) -> dict[str, Callable[[Node], tuple[str, ...]]]:
     declared = {name: declaration.from_onnx for declaration in OPERATORS.values() for name in declaration.onnx}
     return {**DECOMPOSITIONS, **declared, **importers(load_externs(externs))}
@@ -140,10 +108,9 @@ class Importer:
                  bounds: dict[str, int], empty: Collection[str] = ()):
         self.model = model
         self.graph = model.proto.graph
-        self.dim_names = _dim_names(self.graph)
+        self.input_types = InputTypes(self.graph, input_shapes, frozenset(empty))
         self.input_shapes = input_shapes
         self.fixed = constants
-        self.empty = frozenset(empty)
         self.cut = bool(output_names)
         self.output_names = list(output_names or (value.name for value in self.graph.output))
         self.declared_strings = {value.name for value in (*self.graph.input, *self.graph.output)
@@ -195,7 +162,7 @@ class Importer:
         if self.findings:
             advice = _UNSUPPORTED_ADVICE if self.unsupported else self._shapes_advice(inputs)
             raise ModelError(self.model.name, list(dict.fromkeys(self.findings)), advice)
-        self.builder.counts.require_used(self.dim_names - {""})
+        self.builder.counts.require_used(self.input_types.names - {""})
         seed = [seeds.name] if seeds.used and seeds.value is None else []
         self._outputs(scope, [*inputs, *seed])
         graph = self.builder.graph(self.model.name, [*inputs, *seed],
@@ -238,13 +205,11 @@ class Importer:
             if unknown:
                 names = ", ".join(value.name for value in given)
                 self.findings.append(f"{option} names {', '.join(sorted(unknown))}, but the inputs are: {names}")
-        bound: dict[str, int] = {}
-        for value in given:
-            self._bind(value, bound)
+        self.findings += self.input_types.bind(given)
         names = []
         for value in given:
             try:
-                type_ = self._input_type(value, bound)
+                type_ = self.input_types.of(value)
                 array = self._fixed_input(value.name, type_) if value.name in self.fixed else None
             except MegccError as error:
                 self.findings.append(f"input {quoted(value.name)}: {error}")
@@ -286,55 +251,6 @@ class Importer:
         if given.size != 1 or not type_.is_static:
             raise ShapeError(f"is {type_}, the constant given for it has shape {list(given.shape)}")
         return np.full(type_.shape, array.reshape(()))
-
-    def _bind(self, value: onnx.ValueInfoProto, bound: dict[str, int]) -> None:
-        """Records in `bound` the model's symbols that the user gave an extent."""
-        wanted = self.input_shapes.get(value.name, ())
-        for axis, (dim, extent) in enumerate(zip(value.type.tensor_type.shape.dim, wanted, strict=False)):
-            symbol = _named(dim, self.dim_names)
-            if isinstance(symbol, str) and isinstance(extent, int) and bound.setdefault(symbol, extent) != extent:
-                self.findings.append(f"input {quoted(value.name)}: axis {axis} is {quoted(symbol)}, which "
-                                     f"--input-shapes gives as {bound[symbol]} and as {extent}")
-
-    def _input_type(self, value: onnx.ValueInfoProto, bound: dict[str, int]) -> TensorType:
-        if not value.type.HasField("tensor_type"):
-            raise ShapeError("is no tensor; sequences, maps and optionals are not supported")
-        tensor = value.type.tensor_type
-        if tensor.elem_type not in DTYPES and tensor.elem_type != _STRING:
-            raise ShapeError(f"has element type {type_name(tensor.elem_type)}, which is not supported")
-        wanted = self.input_shapes.get(value.name)
-        if not tensor.HasField("shape") and wanted is None:
-            raise ShapeError("has no shape, not even a rank; give one in --input-shapes")
-        rank = len(tensor.shape.dim) if tensor.HasField("shape") else len(wanted)
-        if wanted is not None and len(wanted) != rank:
-            raise ShapeError(f"has {rank} axes, --input-shapes gives {len(wanted)}")
-        shape: list[Dim] = []
-        for axis in range(rank):
-            extent = wanted[axis] if wanted is not None else None
-            dim = tensor.shape.dim[axis] if tensor.HasField("shape") else onnx.TensorShapeProto.Dimension()
-            if isinstance(extent, (int, np.integer)) and extent < 0:
-                raise ShapeError(f"--input-shapes gives axis {axis} the extent {extent}; extents are 0 or more")
-            shape.append(self._symbol(extent) if isinstance(extent, str) else
-                         int(extent) if extent is not None else self._model_dim(value.name, axis, dim, bound))
-        type_ = TensorType(DTYPES.get(tensor.elem_type, "int64"), tuple(shape))
-        if (size := type_.static_bytes) is not None and size > MAX_BYTES:
-            raise ShapeError(f"is {type_}, {size:,} bytes, and no tensor may reach 2 GB; use a smaller shape")
-        return type_
-
-    def _model_dim(self, name: str, axis: int, dim, bound: dict[str, int]) -> Dim:
-        found = _named(dim, self.dim_names)
-        if found is None:
-            return self._symbol(f"{name}_{axis}")
-        if isinstance(found, SymbolicDim):
-            extent = substitute(found, {**{symbol: self._symbol(symbol) for symbol in self.empty}, **bound})
-            if isinstance(extent, int) and extent < 0:
-                raise ShapeError(f"has {quoted(_symbol_of(dim))} along axis {axis}, which is {extent}; extents are 0 "
-                                 "or more")
-            return extent
-        return found if isinstance(found, int) else bound.get(found, self._symbol(found))
-
-    def _symbol(self, name: str) -> Symbol:
-        return Symbol(name, least=0 if name in self.empty else 1)
 
     def _outputs(self, scope: Scope, inputs: Sequence[str]) -> None:
         """Gives each output a value of the output's name; copies a value that cannot be renamed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ..target import Target
 from .container import Image
@@ -35,7 +36,7 @@ class Compiled:
     targets: tuple[Target, ...]
     image: Image
     sources: Mapping[str, str]
-    manifest: Mapping
+    manifest: Mapping[str, Any]
     report: str
     memory: str
 

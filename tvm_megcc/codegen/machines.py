@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..target import TARGETS, Target
 
@@ -24,7 +25,7 @@ ONE_REGION = "-DMEGCC_NO_REGIONS"
 EMBEDDED = "-DMEGCC_TRUSTED_DATA"
 
 
-def profile(models: Iterable[Mapping], embedded: bool, shared: bool = False) -> tuple[str, ...]:
+def profile(models: Iterable[Mapping[str, Any]], embedded: bool, shared: bool = False) -> tuple[str, ...]:
     """Returns the flags that leave out parts of the runtime that these models, by their manifests, do not need on a
     microcontroller.
 

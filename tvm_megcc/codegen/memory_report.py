@@ -38,7 +38,8 @@ def regions_text(plan: KernelPlan, planned: PlannedMemory) -> str:
     """Describes the contents of each memory region, a line for each, including the session in the first, and constants.
     """
     assert plan.context.regions is not None
-    lines, begin = [], 0
+    lines: list[str] = []
+    begin = 0
     for (name, size), used in zip(plan.context.regions.ram, planned.plan.regions, strict=True):
         constants = [b.bytes for b in planned.buffers
                      if b.kind == "constant" and begin <= planned.plan.offsets[b.name] < begin + used]

@@ -25,8 +25,9 @@ class Quantisation(NamedTuple):
         limits = np.iinfo(dtype)
         with np.errstate(over="ignore"):
             steps = np.rint(np.asarray(numbers, np.float32) / np.float32(self.scale)).astype(np.float64)
-        integers = np.nan_to_num(steps + self.zero_point, nan=self.zero_point)
-        return np.clip(integers, limits.min, limits.max).astype(dtype)
+        integers: npt.NDArray[Any] = np.nan_to_num(steps + self.zero_point, nan=self.zero_point)
+        limited: npt.NDArray[Any] = np.clip(integers, limits.min, limits.max)
+        return limited.astype(dtype)
 
     def dequantize(self, integers: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """Returns scale * (integer - zero_point), as float32."""

@@ -11,7 +11,7 @@ from ..foreign import c_string
 LITERAL = 4000
 
 
-def strings_context(name: str, strings: Sequence[str]) -> dict:
+def strings_context(name: str, strings: Sequence[str]) -> dict[str, object]:
     """Returns the values for the template. Strings are escaped, or given as numbers."""
     encoded = [text.encode() for text in strings]
     numbered = [number for number, text in enumerate(encoded) if len(text) > LITERAL]

@@ -103,7 +103,8 @@ class _Problem:
     def greedy(self) -> list[int]:
         """Returns a greedy order: always the ready operator after which fewest bytes are live; ties by the bytes during
         it, then by the model's order."""
-        order, done, live = [], 0, self.start
+        order: list[int] = []
+        done, live = 0, self.start
         while len(order) < len(self.after):
             _, _, i = min((*self.run(done, live, i)[1:], i) for i in self.ready(done))
             done, live, _ = self.run(done, live, i)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ..codegen.manifest import read_manifest
 from ..errors import MegccError
@@ -54,7 +55,7 @@ def _require_program(name: str, model: str | None, threads: int | None, folder: 
         raise MegccError(f"threads: a program runs on one, not on {threads}")
 
 
-def _require_threads(threads: int, folder: Path, model: dict, target: Target, emulated: bool) -> None:
+def _require_threads(threads: int, folder: Path, model: dict[str, Any], target: Target, emulated: bool) -> None:
     """Raises MegccError for a number of threads that a session cannot have."""
     most = 1 if emulated else next(row["workers"] for row in model["programs"] if row["target"] == target.name)
     known = isinstance(threads, int) and not isinstance(threads, bool)

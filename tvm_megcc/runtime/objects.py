@@ -111,8 +111,8 @@ class Objects:
                 if key not in resolved:
                     named = (folder / os.fsdecode(name[1:-1]) for folder in (path.parent, *search))
                     resolved[key] = next(filter(Path.is_file, named), None)
-                if resolved[key] is not None and resolved[key] not in seen:
-                    left.append(resolved[key])
+                if (named_file := resolved[key]) is not None and named_file not in seen:
+                    left.append(named_file)
         return found
 
     def _text(self, path: Path) -> bytes:

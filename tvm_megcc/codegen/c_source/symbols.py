@@ -7,6 +7,8 @@ same name are the same code. If a name would be too long, its first part ends in
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ...foreign import digest
 from ...ir.expr import Arg, Call, Const, Expr, X, arg, call, clip, maximum
 
@@ -55,7 +57,7 @@ def expression_name(expr: Expr) -> str:
     return "_".join(functions[:3]) + "_" + digest(repr(expr), 4)
 
 
-def _functions(expr: Expr):
+def _functions(expr: Expr) -> Iterator[str]:
     if isinstance(expr, (Arg, Const)):
         return
     assert isinstance(expr, Call)

@@ -5,6 +5,7 @@ are made. This module imports nothing, since the command's help needs it."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 #: Targets of systems that build programs for many CPUs.
 _ANY = "x86-64-v3,arm64,c"
@@ -45,7 +46,7 @@ class System:
     reserved: frozenset[str] = frozenset()
 
 
-def _language(what: str, target: str = _ANY, **given) -> System:
+def _language(what: str, target: str = _ANY, **given: Any) -> System:
     return System(what, target, hosted=True, language=True, **given)
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...context import Context
 from ...ir.graph import Attrs, Graph, Op
 from ...ops.quantized.nbits import BLOCK, QuantizeBlocks, fits, multiple
@@ -13,7 +15,7 @@ def quantize_activations(graph: Graph, context: Context) -> Graph:
     """Replaces matmul_nbits by matmul_nbits_int8. Products of the same value share its quantisation. Activations stay
     float if the blocks of weights do not match theirs. Rows of the weights of a product are tied to it."""
     edit = Editor(graph)
-    quantised: dict[tuple, tuple[str, ...]] = {}
+    quantised: dict[tuple[Any, ...], tuple[str, ...]] = {}
     products: dict[str, str] = {}
     for op in graph.ops:
         if op.kind == "matmul_nbits":

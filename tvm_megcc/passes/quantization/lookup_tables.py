@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ...context import Context
@@ -10,6 +12,7 @@ from ...ir import expr as expressions
 from ...ir import lanes
 from ...ir.expr import FUNCTIONS, Expr
 from ...ir.graph import Attrs, Graph, Op
+from ...ir.types import TensorType
 from ...ops.quantized.lookup_table import BYTES, numbers
 from ..edit import Editor
 
@@ -32,7 +35,7 @@ def tabulate(graph: Graph, context: Context) -> Graph:
     return edit.finish()
 
 
-def is_of_bytes(op: Op, types) -> bool:
+def is_of_bytes(op: Op, types: Mapping[str, TensorType]) -> bool:
     """Whether an elementwise operator has one operand, of 8 bits."""
     return (op.kind == "elementwise" and "dtype" in op.attrs and len(op.inputs) == 1
             and types[op.inputs[0]].dtype in BYTES)

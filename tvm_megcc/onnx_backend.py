@@ -99,7 +99,7 @@ class MegccRep(BackendRep):
             raise UnsupportedModel(f"inputs {', '.join(other)} are neither tensors nor sequences or optionals of them")
         self._model, self._target = _with_empty_inputs_known(model), target
         self._inputs = [value.name for value in _inputs(model)]
-        open_shapes = any(not value.type.HasField("tensor_type")
+        open_shapes = any(not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape")
                           or any(not dim.HasField("dim_value") for dim in value.type.tensor_type.shape.dim)
                           for value in _inputs(self._model))
         self._session = None if open_shapes else self._compiled()

@@ -216,3 +216,16 @@ def _answers() -> list[str]:
         except (AssertionError, ImportError):
             pass
     return answered
+
+
+@pytest.mark.slow
+def test_inputs_whose_rank_a_run_tells():
+    from tvm_megcc import onnx_backend
+
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Neg", ["x"], ["y"])], "g",
+                                   [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, None)],
+                                   [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)])
+    rep = onnx_backend.prepare(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]))
+    for shape in ((3,), (2, 3)):
+        (y,) = rep.run([np.ones(shape, np.float32)])
+        assert y.shape == shape and (y == -1).all()

@@ -23,7 +23,7 @@ NAVIGATION = (
                 "docs/microcontrollers", "docs/mlperf-tiny",
                 "docs/from-tflite-micro", "docs/from-stm32cube-ai", "docs/from-microtvm", "docs/packages",
                 "docs/updates", "docs/web", "docs/rust", "docs/go", "docs/mobile", "docs/windows", "docs/limitations",
-                "docs/onnx-tests")),
+                "docs/onnx-tests", "docs/onnxruntime-tests")),
     ("Trust", ("docs/errors", "docs/reproducible", "docs/half", "docs/seven-machines", "docs/threat-model",
                "SECURITY")),
     ("Speed", ("docs/performance", "docs/kernels", "docs/tuning")),

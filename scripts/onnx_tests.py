@@ -21,7 +21,7 @@ import sys
 import unittest
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from multiprocessing.connection import Connection
@@ -136,23 +136,23 @@ def page(results: list[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def table(results: Iterable[Result], kinds: Mapping[str, str]) -> list[str]:
+def table(results: Iterable[Result], kinds: Mapping[str, str], verdicts: Sequence[str] = VERDICTS) -> list[str]:
     """Returns rows of a table: how many tests of each kind came to which verdict."""
-    lines = [f"| tests | all | {' | '.join(VERDICTS)} |", "|---|---|---|---|---|---|"]
+    lines = [f"| tests | all | {' | '.join(verdicts)} |", "|---|---" + "|---" * len(verdicts) + "|"]
     for kind, title in kinds.items():
         count = Counter(result.verdict for result in results if result.test.kind == kind)
-        lines.append(f"| {title} | {sum(count.values())} | {' | '.join(str(count[each]) for each in VERDICTS)} |")
+        lines.append(f"| {title} | {sum(count.values())} | {' | '.join(str(count[each]) for each in verdicts)} |")
     return lines
 
 
-def failures(results: Iterable[Result]) -> list[str]:
+def failures(results: Iterable[Result], verdicts: Sequence[str] = VERDICTS) -> list[str]:
     """Returns a line for each reason why tests do not pass, the most frequent first."""
     groups: dict[tuple[str, str], list[Result]] = defaultdict(list)
     for result in results:
         if result.verdict != "passed":
             groups[result.verdict, _OWN.sub("…", result.reason)].append(result)
     lines = []
-    for (verdict, _), group in sorted(groups.items(), key=lambda item: (-VERDICTS.index(item[0][0]), -len(item[1]))):
+    for (verdict, _), group in sorted(groups.items(), key=lambda item: (-verdicts.index(item[0][0]), -len(item[1]))):
         names = Counter(result.test.operators[0] if result.test.operators else "?" for result in group)
         of = ", ".join(f"{name} {count}" for name, count in names.most_common())
         lines.append(f"* {len(group)} {verdict} ({of}): {_safe(group[0].reason)}")

@@ -59,7 +59,8 @@ def test_says_what_came_of_each(tmp_path: Path):
     assert ended.returncode == 1
     assert "y: 3 of 3 differ, element 0 is -1.5, not -1.49" in ended.stdout
     page = _run(tmp_path, "--numpy", "--source", "a test").stdout
-    assert "**3 of 6 pass** (50.0%), 1 of them" in page and "| operators of com.microsoft | 6 | 3 | 1 | 0 | 2 | 0 |" in page
+    assert "**3 of 6 pass** (50.0%), 1 of them" in page
+    assert "| operators of com.microsoft | 6 | 3 | 1 | 0 | 2 | 0 |" in page
 
 
 @pytest.mark.slow

@@ -214,8 +214,8 @@ def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, stor
     rows = _Rows(plan, buckets, code.shapes, store, quantised)
     inputs = tuple(rows.tensor(name) for name in plan.graph.inputs)
     outputs = tuple(rows.tensor(name) for name in plan.graph.outputs)
-    made = _Instructions(plan, code, rows, len(buckets))
-    made.add_all(buckets)
+    instructions = _Instructions(plan, code, rows, len(buckets))
+    instructions.add_all(buckets)
     for state, first in plan.graph.begins.items():
         rows.begin(state, first)
     states = tuple(container.State(plan.graph.outputs.index(source), plan.graph.inputs.index(target))
@@ -226,12 +226,13 @@ def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, stor
                          for _, low, high in planned.bucket.bounds),
             tensors=tuple(tensors), calls=tuple(slots), arena_bytes=planned.plan.arena_bytes,
             regions=planned.plan.regions)
-        for planned, tensors, slots in zip(buckets, rows.slots, made.calls, strict=True))
+        for planned, tensors, slots in zip(buckets, rows.slots, instructions.calls, strict=True))
     quants, quant_data = rows.quants()
     return container.Program(
         isa=plan.target.isa.code, code_id=code.id, alignment=plan.target.isa.alignment, workers=plan.workers,
         symbols=len(code.shapes.symbols), values=len(code.shapes.values), tensors=tuple(rows.tensors),
-        extents=tuple(rows.extents), operands=tuple(made.operands), instructions=tuple(made.instructions),
+        extents=tuple(rows.extents), operands=tuple(instructions.operands),
+        instructions=tuple(instructions.instructions),
         inputs=inputs, outputs=outputs, states=states, quants=quants, quant_data=quant_data, names=tuple(rows.names),
         device_models=device_models)
 

@@ -148,9 +148,9 @@ class KernelPlan:
                 for name in item.values:
                     _touch(ranges, self.places, name, index)
         for begin, end in self.loops:
-            made = {self.places[name].root for step in self.steps[begin:end] for name in step.outputs}
+            written = {self.places[name].root for step in self.steps[begin:end] for name in step.outputs}
             for root, span in ranges.items():
-                if begin <= span[1] < end and root not in made:
+                if begin <= span[1] < end and root not in written:
                     span[1] = end
         return ranges
 

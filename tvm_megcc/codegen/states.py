@@ -65,7 +65,7 @@ def overwritten(step: Step, output: int) -> str | None:
     op = step.op
     if op.epilogue is not None or not operator(op.kind).overwrites(op.attrs):
         return None
-    return next((step.inputs[operand] for made, operand in step.spec.in_place if made == output), None)
+    return next((step.inputs[operand] for overwriting, operand in step.spec.in_place if overwriting == output), None)
 
 
 def verify_updates(plan: KernelPlan, updated: Mapping[str, str], offsets: Mapping[str, int],

@@ -230,8 +230,8 @@ def _symbols_in(value: Any) -> frozenset[str]:
     if isinstance(value, tuple):
         return frozenset().union(*map(_symbols_in, value))
     if isinstance(value, Body):
-        made = {op.attrs.symbol.name for op in value.graph.ops if op.kind == EXTENT}
-        return frozenset().union(*(_symbols_of(op, value.graph.types) for op in value.graph.ops)) - made
+        unbacked = {op.attrs.symbol.name for op in value.graph.ops if op.kind == EXTENT}
+        return frozenset().union(*(_symbols_of(op, value.graph.types) for op in value.graph.ops)) - unbacked
     return symbols(value) if isinstance(value, SymbolicDim) else frozenset()
 
 
@@ -267,8 +267,8 @@ def _with_results(op: Op, needed: Container[str]) -> Op:
 def in_order(reads: Sequence[Iterable[str]], makes: Sequence[Iterable[str]]) -> tuple[list[int], list[int]]:
     """Sorts nodes topologically and stably, as indices of a list. Also returns the nodes on a cycle or after one. Names
     that no node produces are available from the beginning."""
-    made = {name for names in makes for name in names}
-    wanted = [{name for name in names if name in made} for names in reads]
+    available = {name for names in makes for name in names}
+    wanted = [{name for name in names if name in available} for names in reads]
     readers: dict[str, list[int]] = {}
     for index, names in enumerate(wanted):
         for name in names:

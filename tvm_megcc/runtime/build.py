@@ -147,13 +147,13 @@ def _firmware(folder: Path, models: Sequence[str], target: Target, objects: Obje
     given = {row["name"]: firmware.given_bytes(row) for row in read_manifest(folder)["models"]}
     regions = {row["name"]: next(p for p in row["programs"] if p["target"] == target.name).get("regions", ())
                for row in read_manifest(folder)["models"]}
-    made = {image.with_suffix(".c"): firmware.table(containers, embedded, given, regions)}
-    made |= {image.with_name(f"{model}_data.c"): data_source(model, (target,), (data,), declared=False)
-             for model, data in containers.items() if model not in embedded}
-    for path, text in made.items():
+    generated = {image.with_suffix(".c"): firmware.table(containers, embedded, given, regions)}
+    generated |= {image.with_name(f"{model}_data.c"): data_source(model, (target,), (data,), declared=False)
+                  for model, data in containers.items() if model not in embedded}
+    for path, text in generated.items():
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
-    sources = [*c_sources(folder), *firmware.sources(), *made]
+    sources = [*c_sources(folder), *firmware.sources(), *generated]
     left_out = profile((row for row in read_manifest(folder)["models"] if row["name"] in models), embedded=True)
     graphs = (calls.FLAG,) if "gcc" in Path(objects.compiler.command[0]).name else ()
     flags_of = (*flags, *left_out, *firmware.FLAGS, *graphs, f"-I{firmware.port()}")
@@ -179,9 +179,9 @@ def compile_objects(folder: str | Path, target: Target | str | None = None, cc: 
         compiler = find_compiler(target, cc)
         objects = Objects(folder, folder / BUILD / target.name / "objects", compiler)
         sources = c_sources(folder)
-        made = objects.compile_all(sources, (*CFLAGS, *target.cflags, *cflags))
+        compiled = objects.compile_all(sources, (*CFLAGS, *target.cflags, *cflags))
     return (Build(folder, target, compiler, None, None),
-            [(source.relative_to(folder), path) for source, path in zip(sources, made, strict=True)])
+            [(source.relative_to(folder), path) for source, path in zip(sources, compiled, strict=True)])
 
 
 def c_sources(folder: Path) -> list[Path]:

@@ -66,7 +66,7 @@ class Call:
 def calls_of(graph: Graph, context: Context) -> list[Call]:
     """Returns the distinct calls with several candidates, for a graph from `before_layouts`."""
     calls: dict[str, Call] = {}
-    made: dict[str, set[Layout]] = {name: {PLAIN} for name in graph.inputs}
+    layouts: dict[str, set[Layout]] = {name: {PLAIN} for name in graph.inputs}
     read: dict[str, set[Layout]] = {name: {PLAIN} for name in graph.outputs}
     for op in graph.ops:
         site = Site.of(graph, op, context)
@@ -75,13 +75,13 @@ def calls_of(graph: Graph, context: Context) -> list[Call]:
         found = list(candidates_of(site))
         for candidate in found:
             for name, type_ in zip(op.outputs, candidate.results, strict=True):
-                made.setdefault(name, set()).add(type_.layout)
+                layouts.setdefault(name, set()).add(type_.layout)
             for name, type_ in zip(op.inputs, candidate.types, strict=True):
                 if name and name not in graph.constants:
                     read.setdefault(name, set()).add(type_.layout)
         if not known:
             calls[text] = Call(text, op, graph, found if len(found) > 1 else [])
-    for name, sources in made.items():
+    for name, sources in layouts.items():
         for source, wanted in product(sorted(sources, key=str), sorted(read.get(name, ()), key=str)):
             if source != wanted:
                 _add_relayout(calls, graph, name, source, wanted, context)

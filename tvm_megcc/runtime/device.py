@@ -72,9 +72,9 @@ def build_library(folder: str | Path, target: Target | str | None = None, cc: st
         output = folder / BUILD / target.name
         objects = Objects(folder, output / "objects", compiler)
         flags = (*CFLAGS, *target.cflags, "-fPIC")
-        made = [*objects.compile_all(c_sources(folder), flags),
-                objects.compile(Path(__file__).with_name("device.c"), (*flags, f"-DMEGCC_MODULE={name}_module"))]
-        library = link(compiler, ("-shared", "-pthread", *target.cflags), made, output / f"lib{name}_device.so")
+        compiled = [*objects.compile_all(c_sources(folder), flags),
+                    objects.compile(Path(__file__).with_name("device.c"), (*flags, f"-DMEGCC_MODULE={name}_module"))]
+        library = link(compiler, ("-shared", "-pthread", *target.cflags), compiled, output / f"lib{name}_device.so")
     return Build(folder, target, compiler, library, None, name)
 
 

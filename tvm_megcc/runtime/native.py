@@ -377,7 +377,7 @@ class Bound:
                 for port in session.inputs if port.name not in inputs
                 and all(isinstance(dim, int) for dim in port.shape)}
         self._session = session
-        self._arrays = session._checked({**made, **inputs})
+        self._arrays = session._checked({**arrays, **inputs})
         self.inputs: dict[str, Array] = {port.name: array
                                          for port, array in zip(session.inputs, self._arrays, strict=True)}
         copied = [port for port in session.inputs

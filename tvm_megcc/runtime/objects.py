@@ -59,10 +59,10 @@ class Objects:
         self.cache.mkdir(parents=True, exist_ok=True)
         folders.sweep(self.cache)
         with ThreadPoolExecutor(JOBS) as pool:
-            made = list(pool.map(lambda source: self.compile(source, flags), sources))
+            compiled = list(pool.map(lambda source: self.compile(source, flags), sources))
         if store := _store():
             _limit(store)
-        return made
+        return compiled
 
     def compile(self, source: Path, flags: Sequence[str]) -> Path:
         """Returns the object file of a source. Raises ToolError if the compiler fails."""
@@ -82,12 +82,12 @@ class Objects:
 
     def _run(self, source: Path, flags: Sequence[str], result: Path) -> None:
         with folders.scratch(self.cache) as aside:
-            made = aside / "o.o"
+            output = aside / "o.o"
             first = intrinsics(self.compiler, flags, source.read_text())
-            run_tool([*self.compiler.command, *flags, *first, *self.include, "-c", str(source), "-o", str(made)])
-            if made.with_suffix(calls.ENDING).exists():
-                made.with_suffix(calls.ENDING).replace(result.with_suffix(calls.ENDING))
-            made.replace(result)
+            run_tool([*self.compiler.command, *flags, *first, *self.include, "-c", str(source), "-o", str(output)])
+            if output.with_suffix(calls.ENDING).exists():
+                output.with_suffix(calls.ENDING).replace(result.with_suffix(calls.ENDING))
+            output.replace(result)
 
     def _included(self, source: Path, more: Sequence[Path]) -> Mapping[str, bytes] | None:
         """Returns the contents of a file and of the files that it includes from these folders, by name; None if a macro
@@ -128,11 +128,11 @@ def link(compiler: Compiler, flags: Sequence[str], objects: Sequence[Path], outp
     if not (output.exists() and stamp.exists() and stamp.read_text() == key):
         folders.sweep(output.parent)
         with folders.scratch(output.parent) as aside:
-            made, its_key = aside / "made", aside / "key"
-            run_tool([*compiler.command, *map(str, objects), *flags, "-o", str(made)])
+            linked, its_key = aside / "made", aside / "key"
+            run_tool([*compiler.command, *map(str, objects), *flags, "-o", str(linked)])
             its_key.write_text(key)
             stamp.unlink(missing_ok=True)
-            made.replace(output)
+            linked.replace(output)
             its_key.replace(stamp)
     return output
 

@@ -32,7 +32,7 @@ _VECTORS = re.compile("^#define MGC_ISA_({})$".format("|".join(
     re.MULTILINE)
 
 _lock = Lock()
-_made: dict[tuple[Compiler, tuple[str, ...], Path], tuple[str, ...]] = {}
+_precompiled: dict[tuple[Compiler, tuple[str, ...], Path], tuple[str, ...]] = {}
 
 
 def intrinsics(compiler: Compiler, flags: Sequence[str], source: str) -> tuple[str, ...]:
@@ -49,18 +49,18 @@ def intrinsics(compiler: Compiler, flags: Sequence[str], source: str) -> tuple[s
     relevant = tuple(flag for flag in flags if not flag.startswith("-D"))
     key = compiler, relevant, paths.cache("precompiled")
     with _lock:
-        if key not in _made or (_made[key] and not Path(_made[key][1]).exists()):
-            _made[key] = _make(*key)
-        return _made[key]
+        if key not in _precompiled or (_precompiled[key] and not Path(_precompiled[key][1]).exists()):
+            _precompiled[key] = _make(*key)
+        return _precompiled[key]
 
 
 def _make(compiler: Compiler, flags: tuple[str, ...], cache: Path) -> tuple[str, ...]:
     """Precompiles the header unless that was done before. If the cache is not writable, returns no flags."""
     digest = hashlib.sha256(repr((str(compiler), flags, HEADER)).encode()).hexdigest()[:24]
     header = cache / digest / "intrinsics.h"
-    made = Path(f"{header}.gch")
+    precompiled = Path(f"{header}.gch")
     try:
-        if not made.exists():
+        if not precompiled.exists():
             header.parent.mkdir(parents=True, exist_ok=True)
             with folders.scratch(header.parent) as aside:
                 new = aside / header.name
@@ -69,7 +69,7 @@ def _make(compiler: Compiler, flags: tuple[str, ...], cache: Path) -> tuple[str,
                 if subprocess.run(command, capture_output=True, check=False).returncode:
                     return ()
                 new.replace(header)
-                Path(f"{new}.gch").replace(made)
+                Path(f"{new}.gch").replace(precompiled)
     except OSError:
         return ()
     return "-include", str(header)

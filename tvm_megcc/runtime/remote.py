@@ -185,10 +185,10 @@ class RpcRunner:
         self._target = target
 
     @contextmanager
-    def session(self, made: Library, seconds: float) -> Iterator[RpcSession]:
+    def session(self, built: Library, seconds: float) -> Iterator[RpcSession]:
         for attempt in range(ATTEMPTS):
             try:
-                loaded = _Loaded(*self._tracker.request(seconds), made.path, self._target)
+                loaded = _Loaded(*self._tracker.request(seconds), built.path, self._target)
                 break
             except Lost:
                 if attempt == ATTEMPTS - 1:

@@ -193,15 +193,15 @@ def compiled_kernels(specs: Sequence[KernelSpec], target: Target, cc: str | None
                 return str(error)
 
         with ThreadPoolExecutor(JOBS) as pool:
-            made = dict(zip(specs, pool.map(compiled, enumerate(specs)), strict=True))
-        yield folder, objects, made
+            signatures = dict(zip(specs, pool.map(compiled, enumerate(specs)), strict=True))
+        yield folder, objects, signatures
 
 
 @contextmanager
 def library(specs: Sequence[KernelSpec], target: Target, program: bool, cc: str | None = None) -> Iterator[Library]:
     """Compiles kernels into a shared library or a program, which exists as long as the context."""
-    with compiled_kernels(specs, target, cc) as (folder, objects, made):
-        good = [spec for spec in specs if isinstance(made[spec], Path)]
+    with compiled_kernels(specs, target, cc) as (folder, objects, signatures):
+        good = [spec for spec in specs if isinstance(signatures[spec], Path)]
         kernels = ", ".join(spec.symbol for spec in good) or "0"
         (folder / "kernels_to_measure.h").write_text(
             f'#include "{HEADER}"\n'
@@ -210,9 +210,9 @@ def library(specs: Sequence[KernelSpec], target: Target, program: bool, cc: str 
         flags = (*CFLAGS, *target.cflags, "-fPIC")
         link_library(objects.compiler, [*flags, *objects.include, *(("-DMEGCC_MEASURE_PROGRAM",) if program else ()),
                                 str(Path(__file__).with_name("measure.c")), str(paths.c_runtime() / "src" / "cpu.c"),
-                                *(str(made[spec]) for spec in good)], path, shared=not program)
+                                *(str(signatures[spec]) for spec in good)], path, shared=not program)
         yield Library(path, {spec: number for number, spec in enumerate(good)},
-                      {spec: text for spec, text in made.items() if isinstance(text, str)})
+                      {spec: text for spec, text in signatures.items() if isinstance(text, str)})
 
 
 def library_compiler(target: Target, cc: str | None = None) -> Compiler:
@@ -241,8 +241,8 @@ class LocalRunner:
                              "nothing. Tune on a device with --rpc HOST:PORT --key KEY (docs/tuning.md)")
 
     @contextmanager
-    def session(self, made: Library, _seconds: float) -> Iterator[LocalSession]:
-        yield LocalSession(made.path)
+    def session(self, built: Library, _seconds: float) -> Iterator[LocalSession]:
+        yield LocalSession(built.path)
 
 
 class LocalSession:

@@ -160,9 +160,10 @@ int main(void) { return 0; }
 def _links(command: tuple[str, ...]) -> bool:
     """Whether the compiler has a linker and a C library for its target."""
     with tempfile.TemporaryDirectory() as folder:
-        made = subprocess.run([*command, "-x", "c", "-", "-o", str(Path(folder) / "a")], capture_output=True, text=True,
-                              input=_PROGRAM, check=False)
-    return made.returncode == 0
+        linked = subprocess.run([*command, "-x", "c", "-", "-o", str(Path(folder) / "a")], capture_output=True,
+                                text=True,
+                                input=_PROGRAM, check=False)
+    return linked.returncode == 0
 
 
 @cache

@@ -182,7 +182,7 @@ class _Unit:
     """A batch of jobs with the library of their kernels."""
 
     jobs: list[Job]
-    made: Library
+    library: Library
 
 
 @dataclass
@@ -233,12 +233,12 @@ class _Device(threading.Thread):
 
     def _measure(self, unit: _Unit) -> None:
         self.deadline = time.monotonic() + CONNECT_SECONDS
-        with self.tuning.runner.session(unit.made, CONNECT_SECONDS + JOB_SECONDS * len(unit.jobs)) as session:
+        with self.tuning.runner.session(unit.library, CONNECT_SECONDS + JOB_SECONDS * len(unit.jobs)) as session:
             self.working = unit, session.device
             while unit.jobs and not self.tuning.stop.is_set():
                 self.deadline = time.monotonic() + JOB_SECONDS
                 job = unit.jobs[0]
-                sample = session.measure(self.tuning.measurement(job), unit.made.index[job.spec])
+                sample = session.measure(self.tuning.measurement(job), unit.library.index[job.spec])
                 unit.jobs.pop(0)
                 self.tuning.reports.put(_Report(self, session.device, job, sample))
 
@@ -287,11 +287,11 @@ class _Tuning:
 
     def _build(self, jobs: list[Job], libraries: ExitStack) -> _Unit:
         specs = list(dict.fromkeys(job.spec for job in jobs))
-        made = libraries.enter_context(library(specs, self.target, self.runner.program, self.cc))
+        built = libraries.enter_context(library(specs, self.target, self.runner.program, self.cc))
         for job in jobs:
-            if job.spec in made.failed:
-                self._record(job, "", Sample(error="it does not compile: " + made.failed[job.spec][:300]))
-        return _Unit([job for job in jobs if job.spec in made.index], made)
+            if job.spec in built.failed:
+                self._record(job, "", Sample(error="it does not compile: " + built.failed[job.spec][:300]))
+        return _Unit([job for job in jobs if job.spec in built.index], built)
 
     def measurement(self, job: Job) -> Measurement:
         return job.call.measurement(job.candidates[0], self.values[id(job.call.graph)], job.network_bytes)
@@ -319,7 +319,7 @@ class _Tuning:
                 if not late:
                     continue
                 unit, device = late[0].working
-                unit = _Unit(list(unit.jobs), unit.made)
+                unit = _Unit(list(unit.jobs), unit.library)
                 report = _Report(late[0], device, None, Lost(f"no answer for {JOB_SECONDS} s"), unit, ended=True)
             if report.thread in self.devices:
                 return report

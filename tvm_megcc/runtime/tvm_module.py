@@ -122,8 +122,8 @@ def _write(regions: Mapping[str, Artifact], folder: Path, abi: str) -> list[Path
         path = folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
-    made = (folder / name for name in strings if name.endswith(".c"))
-    return [*made, *sorted((folder / "runtime" / "src").glob("*.c"))]
+    generated = (folder / name for name in strings if name.endswith(".c"))
+    return [*generated, *sorted((folder / "runtime" / "src").glob("*.c"))]
 
 
 def _ranges(artifact: Artifact) -> str:

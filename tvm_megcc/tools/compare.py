@@ -114,15 +114,15 @@ def network_inputs(model: Path, feeds: Arrays, args) -> Arrays:
     if not inputs:
         return feeds
     own, _ = import_model(model, args.options)
-    made = dict(feeds)
+    with_states = dict(feeds)
     for name, given in inputs.items():
         given = with_network(own, name, given)
         type_ = own.types[name].with_shape(given.network_shape(feeds[name].shape))
         # A graph of one copy: its converted input is the network's input.
         copy = Op("copy", Attrs(), (name,), ("made",))
         graph = Graph(name, (name,), ("made",), (copy,), {name: type_, "made": type_}, {})
-        made |= {name: reference.run(convert_inputs(graph, {name: given}), {name: feeds[name]})["made"]}
-    return made
+        with_states |= {name: reference.run(convert_inputs(graph, {name: given}), {name: feeds[name]})["made"]}
+    return with_states
 
 
 def constant_inputs(model: Path, constants: Mapping[str, object]) -> Arrays:

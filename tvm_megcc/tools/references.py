@@ -23,9 +23,9 @@ def onnxruntime_values(model: Path, feeds: Arrays, names: Sequence[str], optimis
 
     proto = onnx.load(model)
     known = {value.name for value in proto.graph.output}
-    made = {name for node in proto.graph.node for name in node.output}
+    outputs = {name for node in proto.graph.node for name in node.output}
     scores = {node.output[0]: node.input[0] for node in proto.graph.node if node.op_type == "ZipMap"}
-    wanted = {name: scores.get(name, name) for name in names if name in made | known}
+    wanted = {name: scores.get(name, name) for name in names if name in outputs | known}
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in dict.fromkeys(wanted.values())
                               if name not in known)
     options = onnxruntime.SessionOptions()

@@ -20,10 +20,10 @@ def files(target: Target) -> dict[str, bytes]:
     isa, templates = target.isa, environment()
     facts = {"version": VERSION, "target": target.name, "isa": isa.name.upper(), "guard": isa.guard, "types": TYPES,
              "flags": "".join(f"{flag} " for flag in target.cflags)}
-    made = {name.removeprefix("cv/").removesuffix(".j2"): templates.get_template(name).render(facts).encode()
-            for name in templates.list_templates(filter_func=lambda path: path.startswith("cv/"))}
+    rendered = {name.removeprefix("cv/").removesuffix(".j2"): templates.get_template(name).render(facts).encode()
+                for name in templates.list_templates(filter_func=lambda path: path.startswith("cv/"))}
     root = paths.c_runtime() / "include"
     for pattern in HEADERS:
         for path in sorted(root.glob(pattern)):
-            made[f"{INCLUDE}{path.relative_to(root).as_posix()}"] = path.read_bytes()
-    return {name.replace(INCLUDE, "include/"): data for name, data in without_unneeded(made, [isa]).items()}
+            rendered[f"{INCLUDE}{path.relative_to(root).as_posix()}"] = path.read_bytes()
+    return {name.replace(INCLUDE, "include/"): data for name, data in without_unneeded(rendered, [isa]).items()}

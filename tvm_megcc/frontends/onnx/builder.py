@@ -92,8 +92,8 @@ class Builder:
 
     def back_to(self, mark: Mark) -> None:
         """Restores a state: drops the operators and constants added since, with their constraints and symbols."""
-        made = [name for op in self.ops[mark.ops:] for name in op.outputs]
-        for name in (*made, *(self.constants.keys() - mark.constants)):
+        produced = [name for op in self.ops[mark.ops:] for name in op.outputs]
+        for name in (*produced, *(self.constants.keys() - mark.constants)):
             for table in (self.producers, self.shapes, self.constants, self.types, self.strings.values):
                 table.pop(name, None)
             self._given.discard(name)
@@ -239,11 +239,11 @@ class Builder:
     def part(self, first_op: int) -> Graph:
         """Returns the operators from `first_op` on as a graph."""
         ops = self.ops[first_op:]
-        made = [name for op in ops for name in op.outputs]
+        produced = [name for op in ops for name in op.outputs]
         read = dict.fromkeys(name for op in ops for name in op.inputs if name and name not in self.constants)
-        inputs = [name for name in read if name not in made]
-        names = {*read, *made, *(name for op in ops for name in op.inputs if name)}
-        return Graph("part", tuple(inputs), tuple(made), tuple(ops), {name: self.types[name] for name in names},
+        inputs = [name for name in read if name not in produced]
+        names = {*read, *produced, *(name for op in ops for name in op.inputs if name)}
+        return Graph("part", tuple(inputs), tuple(produced), tuple(ops), {name: self.types[name] for name in names},
                      {name: self.constants[name] for name in names if name in self.constants})
 
     def body(self, first_op: int, inputs: Sequence[str], results: Sequence[str]) -> tuple[Body, tuple[str, ...]]:
@@ -251,18 +251,18 @@ class Builder:
         names of the outer values that it reads; these are its inputs after the given ones."""
         results = list(results)
         for index, value in enumerate(results):
-            made = {name for op in self.ops[first_op:] for name in op.outputs}
-            if value not in made or value in results[:index]:
+            produced = {name for op in self.ops[first_op:] for name in op.outputs}
+            if value not in produced or value in results[:index]:
                 results[index] = self.copy(value, self.unique(f"{value}.result"))
         ops = self._with_shapes(self.ops[first_op:])
         del self.ops[first_op:]
-        made = {name for op in ops for name in op.outputs}
+        produced = {name for op in ops for name in op.outputs}
         self.counts.forget({op.attrs.symbol.name for op in ops if op.kind == EXTENT})
-        for name in made:
+        for name in produced:
             self.producers.pop(name, None)
         read = dict.fromkeys(name for op in ops for name in op.inputs if name)
-        captured = tuple(name for name in read if not (name in self.constants or name in made or name in inputs))
-        types = {name: self.types[name] for name in (*read, *made, *inputs)}
+        captured = tuple(name for name in read if not (name in self.constants or name in produced or name in inputs))
+        types = {name: self.types[name] for name in (*read, *produced, *inputs)}
         constants = {name: self.constants[name] for name in read if name in self.constants}
         graph = Graph("body", (*inputs, *captured), tuple(results), ops, types, constants)
         return Body(prune(graph)), captured
@@ -290,14 +290,14 @@ class Builder:
 
     def _with_shapes(self, ops: Sequence[Op]) -> tuple[Op, ...]:
         """Computes each shape value that operators read as data by one `dims` operator, instead of by arithmetic."""
-        made = []
+        with_shapes = []
         for op in ops:
             if len(op.outputs) == 1 and op.outputs[0] in self.shapes:
                 value, type_ = self.shapes[op.outputs[0]], self.types[op.outputs[0]]
                 attrs = Attrs(extents=tuple(value.flat), shape=type_.shape, dtype=type_.dtype)
                 op = Op("dims", attrs, (), op.outputs, origin=op.origin)
-            made.append(op)
-        return tuple(made)
+            with_shapes.append(op)
+        return tuple(with_shapes)
 
 
 class Node(OnnxNode):

@@ -54,7 +54,7 @@ def found(sequences: Sequences, node: Node, value: str) -> Found:
     if value in sequences.stacked:
         stack = node.type_of(sequences.stacked[value])
         return Found((stack.with_shape(stack.shape[1:]),), True, stack)
-    parts = sequences.made.get(value)
+    parts = sequences.elements.get(value)
     return Found((node.type_of(value),)) if parts is None else Found(tuple(map(node.type_of, parts)), True)
 
 
@@ -89,9 +89,9 @@ def flattened(sequences: Sequences, node: Node, value: str, form: Form) -> list[
     if (form != Form()) != (value in sequences):
         raise MegccError("gives a sequence in one case and a tensor in another")
     if form.element is None:
-        return [value] if form.parts is None else list(sequences.made[value])
+        return [value] if form.parts is None else list(sequences.elements[value])
     if value not in sequences.stacked:
-        return [stack_of(node, sequences.made[value], form.element)]
+        return [stack_of(node, sequences.elements[value], form.element)]
     stack = node.type_of(sequences.stacked[value])
     if stack.with_shape(stack.shape[1:]) != form.element:
         raise MegccError(f"is a sequence whose length a run finds, of tensors that are {form.element} and "
@@ -126,15 +126,16 @@ def carried_forms(importer: Importer, node: Node, starts: Sequence[str], given: 
                                                                                        strict=False)]
         results = iteration(dict(zip(given, [*inputs, *starts], strict=True)))
         why = "; ".join(importer.findings[findings:])
-        made = [] if None in results else [found(sequences, node, str(results[1 + place])).types for place in positions]
+        found_types = [] if None in results else [found(sequences, node, str(results[1 + place])).types
+                                                  for place in positions]
         outside = mark.taken
         builder.back_to(mark)
         importer.expanded = expanded
         del importer.findings[findings:]
-        if not made:
+        if not found_types:
             raise MegccError(f"carries a sequence that is empty at first, and an iteration does not tell its type: "
                              f"{why}")
-        elements = [each.types or types for each, types in zip(first, made, strict=True)]
+        elements = [each.types or types for each, types in zip(first, found_types, strict=True)]
         if inner := {name for types in elements for type_ in types for dim in type_.shape for name in symbols(dim)} - \
                 outside:
             raise MegccError(f"carries a sequence of tensors of {', '.join(sorted(inner))} elements, which "

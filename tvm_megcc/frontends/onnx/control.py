@@ -193,13 +193,13 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
                                                                           strict=True)))
         if None in results:
             return results
-        going, *made = map(str, results)
+        going, *outputs = map(str, results)
         if counted is not None:  # the condition holds for all `counted` iterations, so only the trip count is checked
             going = node.constant(np.array(True))
         with builder.importing(node.name):
             moved = [part for index, form in zip(moving, forms, strict=True)
-                     for part in flattened(sequences, node, made[index], form)]
-        return [going, *moved, *made[len(carried):], *(sequences.made[made[index]][0] for index in added)]
+                     for part in flattened(sequences, node, outputs[index], form)]
+        return [going, *moved, *outputs[len(carried):], *(sequences.elements[outputs[index]][0] for index in added)]
 
     outputs = [*node.outputs, *[""] * len(carried)]
     names = [*given[:2], *(outputs[index] or f"{node.name}.{index}" for index in moving)]

@@ -376,13 +376,13 @@ class Importer:
             attributes = ", ".join(attribute.name for attribute in proto.attribute) or "none"
             self.findings.append(f"{label(proto)}: its operands ({operands}) and attributes ({attributes}) contradict "
                                  "each other, or what the operator is defined for; export the model again")
-        made = set(itertools.islice(reversed(self.builder.types), len(self.builder.types) - known))
+        new_values = set(itertools.islice(reversed(self.builder.types), len(self.builder.types) - known))
         values += [None] * (len(proto.output) - len(values))
         results = [(name, value) for name, value in zip(proto.output, values, strict=False) if name]
         uses = Counter(values)
         # The results of the node get the names that they have in the file.
         names = {value: self.builder.unique(name) for name, value in results
-                 if value != name and value in made and uses[value] == 1}
+                 if value != name and value in new_values and uses[value] == 1}
         self.builder.rename(names, first_op)
         scope.values.update((name, names.get(value, value)) for name, value in results)
 

@@ -79,7 +79,7 @@ def loop_of(importer: Importer, node: Node, loop: Looped, iteration: Body) -> li
     counted = going == given[1] or (node.is_constant(going) and bool(np.all(node.constant_of(going))))
     with builder.importing(node.name):
         goes = [] if counted else node.emit("reshape", (going,), shape=())
-        made = [part for value, plan in zip(values, plans, strict=False) for part in _packed(node, plan, value)]
+        packed = [part for value, plan in zip(values, plans, strict=False) for part in _packed(node, plan, value)]
     stacked = values[len(plans):]
     rows = [node.type_of(name) for name in stacked]
     for row in rows:
@@ -87,7 +87,7 @@ def loop_of(importer: Importer, node: Node, loop: Looped, iteration: Body) -> li
             raise MegccError(f"stacks rows of {', '.join(inner)} elements, which differ "
                              "from iteration to iteration; not supported")
     inputs = [*given, *(part for values in parts for part in values)]
-    body, captured = builder.body(first, inputs, [*goes, *made, *stacked])
+    body, captured = builder.body(first, inputs, [*goes, *packed, *stacked])
     types = (TensorType("int64", ()), TensorType("bool", ()), *map(node.type_of, starts),
              *(row.with_shape((loop.room, *row.shape)) for row in rows))
     trip_count, _, *ends = node.emit("loop", (loop.most, loop.going, *starts, *captured), carried=len(starts),

@@ -29,24 +29,25 @@ LONGEST = 1024
 class Sequences:
     """The values of an import that are not tensors, by name.
 
-    made: sequence of known length -> its values. stacked: sequence whose length is found at run time -> the stack of
-    its tensors. absent: optionals without a value; an optional with one is that value itself.
+    elements: sequence of known length -> its values.
+    stacked: sequence whose length is found at run time -> the stack of its tensors.
+    absent: optionals without a value; an optional with one is that value itself.
     """
 
     def __init__(self, unique: Callable[[str], str]):
-        self.made: dict[str, tuple[str, ...]] = {}
+        self.elements: dict[str, tuple[str, ...]] = {}
         self.stacked: dict[str, str] = {}
         self.absent: set[str] = set()
         self._unique = unique
 
     def __contains__(self, name: str | None) -> bool:
-        return name in self.made or name in self.stacked or name in self.absent
+        return name in self.elements or name in self.stacked or name in self.absent
 
     def of(self, parts: Sequence[str], hint: str = "sequence") -> str:
         if len(parts) > LONGEST:
             raise MegccError(f"is a sequence of {len(parts)} tensors; {LONGEST} are supported")
         name = self._unique(hint)
-        self.made[name] = tuple(parts)
+        self.elements[name] = tuple(parts)
         return name
 
     def of_stack(self, value: str, hint: str = "sequence") -> str:
@@ -63,9 +64,9 @@ class Sequences:
         """Returns the values of an operand, which must be a sequence."""
         if node.has(index) and node.inputs[index] in self.stacked:
             return unstacked(node, self.stacked[node.inputs[index]])
-        if not node.has(index) or node.inputs[index] not in self.made:
+        if not node.has(index) or node.inputs[index] not in self.elements:
             raise MegccError(f"its operand {index} is no sequence")
-        return self.made[node.inputs[index]]
+        return self.elements[node.inputs[index]]
 
 
 def input_tensors(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence]) -> list[onnx.ValueInfoProto]:
@@ -121,7 +122,7 @@ def output_tensors(importer: Importer, name: str, scope: Scope) -> list[str]:
     value = scope[name] if name in scope else name
     if value not in importer.sequences:
         return [name]
-    found = importer.sequences.made.get(str(value), ())
+    found = importer.sequences.elements.get(str(value), ())
     if value in importer.sequences.stacked:
         node = Node(importer.builder, onnx.NodeProto(name=name, output=[name]), [], 0, None)
         try:

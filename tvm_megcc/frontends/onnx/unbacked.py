@@ -35,7 +35,7 @@ class UnbackedSymbols:
         self.bounds = dict(bounds or {})
         self.used: set[str] = set()
         self.taken: set[str] = set()
-        self._made: dict[tuple[str, int], Symbol] = {}
+        self._symbols: dict[tuple[str, int], Symbol] = {}
 
     def extents(self, value: str, most: Dim | None, origin: str) -> np.ndarray:
         """Returns the elements of an integer tensor as extents. Elements that are not known become unbacked symbols of
@@ -106,7 +106,7 @@ class UnbackedSymbols:
             if found is not None:
                 return found
         if not type_.dtype.startswith(("int", "uint")) \
-                or not (asks or all((value, element) in self._made for element in range(type_.size))):
+                or not (asks or all((value, element) in self._symbols for element in range(type_.size))):
             return None
         read = np.empty(type_.size, object)
         read[:] = [self.count(value, element, most, origin) for element in range(type_.size)]
@@ -122,17 +122,17 @@ class UnbackedSymbols:
             if isinstance(found, SymbolicDim) or found >= 0:
                 return found if isinstance(found, SymbolicDim) else int(found)
             raise ShapeError(f"'{name or value}' is {found}, and no extent is negative")
-        if (value, element) not in self._made:
+        if (value, element) not in self._symbols:
             if builder.types[value].dtype != "int64":
                 (wide,) = builder.emit("cast", (value,), Attrs(dtype="int64"), origin, f"{value}.int64")
             else:
                 wide = value
             name = self._name(name or (value if builder.types[value].size == 1 else f"{value}[{element}]"))
             bound = self.bound(name, most, value)
-            self._made[value, element] = Symbol(name, least=0)
-            builder.emit(EXTENT, (wide,), Attrs(symbol=self._made[value, element], element=element, bound=bound),
+            self._symbols[value, element] = Symbol(name, least=0)
+            builder.emit(EXTENT, (wide,), Attrs(symbol=self._symbols[value, element], element=element, bound=bound),
                          origin, f"{name}.extent")
-        return self._made[value, element]
+        return self._symbols[value, element]
 
     def require_zero(self, value: str, name: str, origin: str) -> None:
         """Adds a run-time check that an int64 value is 0; otherwise the run fails."""
@@ -142,7 +142,7 @@ class UnbackedSymbols:
 
     def forget(self, names: Collection[str]) -> None:
         """Forgets these symbols, because the part of the model that defines them is finished or dropped."""
-        self._made = {key: symbol for key, symbol in self._made.items() if symbol.name not in names}
+        self._symbols = {key: symbol for key, symbol in self._symbols.items() if symbol.name not in names}
 
     def _name(self, name: str) -> str:
         while name in self.taken:
@@ -169,6 +169,6 @@ class UnbackedSymbols:
             raise ShapeError(f"bound of '{name}': that is a dimension of inputs, which has a size or a range: "
                              f"--dim {size}; a bound is for what a run computes, and for the rows of states: "
                              "--state OUTPUT=INPUT")
-        have = ", ".join(sorted(symbol.name for symbol in self._made.values())) or "none"
+        have = ", ".join(sorted(symbol.name for symbol in self._symbols.values())) or "none"
         rows = f"; dimensions of inputs, which states may grow along: {', '.join(sorted(dims))}" if dims else ""
         raise ShapeError(f"bound of '{name}': no extent that a run computes is called so; there are: {have}{rows}")

@@ -131,17 +131,17 @@ def build_megcc_kernels(mod: tvm.IRModule, target=None, log: str | Path | None =
         mod = with_log(mod, TuningLog.read(log), cpu, _options(regions[0]).optimize)
     # TVM's pass does not terminate on recursive functions; `Cut` hides their calls, and each function is an entry.
     cut = rewrite(mod, Cut) if relax.analysis.detect_recursion(mod) else mod
-    made = relax.transform.RunCodegen({"megcc": {"target": cpu.name}}, _entries(mod))(cut)
+    with_kernels = relax.transform.RunCodegen({"megcc": {"target": cpu.name}}, _entries(mod))(cut)
     if not any(is_foreign(function) for function in mod.functions.values()):
-        made = _with_constants_of(made, mod)
-    return rewrite(made, Joined) if cut is not mod else made
+        with_kernels = _with_constants_of(with_kernels, mod)
+    return rewrite(with_kernels, Joined) if cut is not mod else with_kernels
 
 
-def _with_constants_of(made: tvm.IRModule, mod: tvm.IRModule) -> tvm.IRModule:
+def _with_constants_of(built: tvm.IRModule, mod: tvm.IRModule) -> tvm.IRModule:
     """Leaves out the constants that TVM's pass lists for code generators which have them loaded with the library. Ours
     has them in its object: they would be in the library twice, and one without elements cannot be loaded at all."""
     given = (mod.attrs or {}).get(_CONSTANTS)
-    return made.without_attr(_CONSTANTS) if given is None else made.with_attr(_CONSTANTS, given)
+    return built.without_attr(_CONSTANTS) if given is None else built.with_attr(_CONSTANTS, given)
 
 
 def _options(region, generator: Mapping | None = None) -> CompileOptions:

@@ -61,14 +61,14 @@ def _centred_bytes(node: TvmNode, value: str) -> tuple[str, str] | None:
         zero = max(-least, 0)  # as uint8, which begins at 0
         return (node.constant(numbers + zero, "uint8"), node.constant(zero, "uint8")) \
             if zero <= 255 and most + zero <= 255 else None
-    made = node.builder.producers.get(value)
+    producer = node.builder.producers.get(value)
     zero = ""
-    if made is not None and made.kind == "sub":
-        value, zero = made.inputs
-        made = node.builder.producers.get(value)
-    if made is None or made.kind != "cast" or node.type_of(made.inputs[0]).dtype not in ("int8", "uint8"):
+    if producer is not None and producer.kind == "sub":
+        value, zero = producer.inputs
+        producer = node.builder.producers.get(value)
+    if producer is None or producer.kind != "cast" or node.type_of(producer.inputs[0]).dtype not in ("int8", "uint8"):
         return None
-    source = made.inputs[0]
+    source = producer.inputs[0]
     dtype = node.type_of(source).dtype
     if not zero:
         return source, node.constant(0, dtype)
@@ -77,9 +77,9 @@ def _centred_bytes(node: TvmNode, value: str) -> tuple[str, str] | None:
     if node.is_constant(zero):
         number, limits = int(node.builder.constants[zero].reshape(())), np.iinfo(dtype)
         return (source, node.constant(number, dtype)) if limits.min <= number <= limits.max else None
-    made = node.builder.producers.get(zero)
-    same = made is not None and made.kind == "cast" and node.type_of(made.inputs[0]).dtype == dtype
-    return (source, made.inputs[0]) if same else None
+    producer = node.builder.producers.get(zero)
+    same = producer is not None and producer.kind == "cast" and node.type_of(producer.inputs[0]).dtype == dtype
+    return (source, producer.inputs[0]) if same else None
 
 
 @imports("nn.softplus")

@@ -79,8 +79,8 @@ def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
             names[region] = NAME.format(count, digest_of(regions[region], {**attrs, **bounds}))
             count += 1
         renamed = _Renamed(tvm.IRModule(regions), names, shield)
-        made = renamed.visit_expr(function)
-        result[var] = _with_result(made, made.body.body.fields[0], own) if shield.results else made
+        merged = renamed.visit_expr(function)
+        result[var] = _with_result(merged, merged.body.body.fields[0], own) if shield.results else merged
         for old, new in renamed.names.items():
             result[new] = regions[old].with_attrs({**attrs, **bounds, "global_symbol": new.name_hint})
     return tvm.IRModule(result, attrs=mod.attrs, global_infos=mod.global_infos)

@@ -63,7 +63,7 @@ class _Cutter:
 
     def __init__(self, transform: Callable[[relay.Function], relay.Function]):
         self.transform = transform
-        self._made = 0
+        self._new_variables = 0
 
     def body(self, expr, known: Mapping):
         known, bindings = dict(known), []
@@ -96,8 +96,8 @@ class _Cutter:
 
     def _variable(self, like) -> relay.Var:
         """Returns a new variable with a number of our own, since TVM's numbers would differ between processes."""
-        self._made += 1
-        return relay.Var(f"value{self._made}", type_of(like) if is_data(type_of(like)) else None)
+        self._new_variables += 1
+        return relay.Var(f"value{self._new_variables}", type_of(like) if is_data(type_of(like)) else None)
 
     def _flushed(self, block: Mapping, end: int, last: Mapping, known: dict) -> list[tuple]:
         """Returns the bindings that replace a block: one for each of its values that is used from binding `end` on."""
@@ -130,13 +130,13 @@ class _Cutter:
         if kind == "Match":
             clauses = [relay.Clause(clause.lhs, self.body(clause.rhs, known)) for clause in value.clauses]
             return relay.Match(known.get(value.data, value.data), clauses, value.complete)
-        if kind == "Function" and not _is_made(value):
+        if kind == "Function" and not _is_from_pass(value):
             return relay.Function(value.params, self.body(value.body, known), value.ret_type, value.type_params,
                                   value.attrs)
         return _replaced(value, known)
 
 
-def _is_made(function: relay.Function) -> bool:
+def _is_from_pass(function: relay.Function) -> bool:
     """Whether a function is a region or composite that a pass has created."""
     attrs = function.attrs
     return attrs is not None and any(name in attrs.keys() for name in ("Primitive", "Composite", "Compiler"))

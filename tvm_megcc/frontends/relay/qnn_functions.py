@@ -35,8 +35,8 @@ def function(node: TvmNode) -> Values:
     dtype, low, high, scale, zero = _parameters(node)
     real = (np.arange(low, high + 1) - zero[0]).astype(np.float32) * scale[0]
     with np.errstate(all="ignore"):
-        made = _TABLES[node.op.removeprefix("qnn.")](real).astype(np.float32) / scale[1]
-        whole = np.sign(made) * np.floor(np.abs(made) + np.float32(0.49999997))
+        quotients = _TABLES[node.op.removeprefix("qnn.")](real).astype(np.float32) / scale[1]
+        whole = np.sign(quotients) * np.floor(np.abs(quotients) + np.float32(0.49999997))
         # NaN gives the largest result, as TVM's comparisons do.
         table = np.where(np.isnan(whole), high, np.clip(whole + np.float32(zero[1]), low, high))
     return (node.emit("lookup", node.inputs[0], node.constant(table, dtype)),)

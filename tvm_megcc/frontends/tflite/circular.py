@@ -42,8 +42,8 @@ def circular_buffer(node: Node) -> Results:
                             for value, what in ((1, "then"), (shape[1], "end"), (1, "axis")))
         (later,) = node.onnx("Slice", name, begin, end, axis)
         buffer = node.emit("concat", later, newest, axis=1)
-    made = node.made(buffer)
-    node.states.keep(name, made)
+    state = node.as_value(buffer)
+    node.states.keep(name, state)
     if cycles > 1:
         node.states.every(cycles, node.name)
-    return [made]
+    return [state]

@@ -46,9 +46,9 @@ def chosen(importer: _Importer, operator: Operator, name: str) -> Sequence[Value
         reads.append(captured)
     if types[0] != types[1] or not all(type_.is_static for type_ in types[0]):
         raise Unsupported("its graphs give " + " and ".join(", ".join(map(str, each)) for each in types))
-    made = spelled.emit("branch", (decides, *reads[0], *reads[1]), yes=bodies[0], no=bodies[1],
-                        reads=len(reads[0]), types=types[0])
-    return [Value(builder, value) for value in made]
+    outputs = spelled.emit("branch", (decides, *reads[0], *reads[1]), yes=bodies[0], no=bodies[1],
+                           reads=len(reads[0]), types=types[0])
+    return [Value(builder, value) for value in outputs]
 
 
 def looped(importer: _Importer, operator: Operator, name: str) -> Sequence[Value | None]:
@@ -115,11 +115,11 @@ def _carried(importer: _Importer, operator: Operator, name: str, operands: list[
         values[index] = Value(builder, given)
         lists[given] = index
     with builder.seeds.within(turn):
-        made = importer.inline(body, values, f"WHILE {quoted(name)}")
-        goes = None if made is None else holds(made)
-    if going is None or made is None or goes is None:
+        outputs = importer.inline(body, values, f"WHILE {quoted(name)}")
+        goes = None if outputs is None else holds(outputs)
+    if going is None or outputs is None or goes is None:
         return unknown
-    results = [made[index].in_order(plain(len(made[index].order)), name) for index in moving]
+    results = [outputs[index].in_order(plain(len(outputs[index].order)), name) for index in moving]
     for start, result in zip(types, (builder.types[result] for result in results), strict=True):
         if start != result:
             raise Unsupported(f"a value of it is {start} at first and then {result}")

@@ -76,7 +76,7 @@ def not_equal(node: Node) -> Results:
 @imports("SQUARE")
 def square(node: Node) -> Results:
     value = node.value(0)
-    return [node.made(node.emit("mul", value.name, value.name), value.order)]
+    return [node.as_value(node.emit("mul", value.name, value.name), value.order)]
 
 
 @imports("SQUARED_DIFFERENCE")
@@ -135,9 +135,9 @@ def cast(node: Node) -> Results:
     if value.type.dtype == dtype:
         return [value]
     if dtype == "bool":
-        return [node.made(node.emit("logical_not", node.emit("equal", value.name, node.constant(
+        return [node.as_value(node.emit("logical_not", node.emit("equal", value.name, node.constant(
             0, value.type.dtype))), value.order)]
-    return [node.made(node.emit("cast", value.name, dtype=dtype), value.order)]
+    return [node.as_value(node.emit("cast", value.name, dtype=dtype), value.order)]
 
 
 @imports("DEQUANTIZE")
@@ -148,7 +148,7 @@ def dequantize(node: Node) -> Results:
         raise ShapeError(f"{value.type} has no scale")
     if value.type.dtype == "float32":
         return [value]
-    return [node.made(node.emit("cast", value.name, dtype="float32"), value.order)]
+    return [node.as_value(node.emit("cast", value.name, dtype="float32"), value.order)]
 
 
 @imports("ZEROS_LIKE")

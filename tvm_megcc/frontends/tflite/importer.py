@@ -369,7 +369,7 @@ class _Importer:
             return [None] * len(results)
         between = [self.file.tensors[index] for index in operator.intermediates]
 
-        def made_of(operands: Sequence[Value | Complex | None], tensors: Sequence[Tensor | None],
+        def emitted(operands: Sequence[Value | Complex | None], tensors: Sequence[Tensor | None],
                      results: Sequence[Tensor]) -> list[Value | Complex]:
             node = Node(self.builder, operator, name, operands, tensors, results, between, self.states)
             with self.builder.importing(label):
@@ -377,9 +377,9 @@ class _Importer:
             return [Value(self.builder, value) if isinstance(value, str) else value for value in found]
 
         if is_complex and operator.kind in spectral.MOVES:
-            values = [*spectral.by_parts(made_of, operands, tensors, results)]
+            values = [*spectral.by_parts(emitted, operands, tensors, results)]
         else:
-            values = made_of(operands, tensors, results)
+            values = emitted(operands, tensors, results)
         for value, tensor in zip(values, results, strict=True):
             # Converters cannot infer the result shapes of custom operators, so those in the file may be wrong.
             self._check(value, tensor, self.as_declared and not operator.kind.startswith("CUSTOM "))
@@ -436,10 +436,10 @@ class _Importer:
     def _rename(self, results: Sequence[Tensor], values: Sequence[Value | Complex | None], first: int,
                 known: int) -> None:
         """Renames the operator's results to their names in the file, where their order of axes is the file's."""
-        made = set(itertools.islice(reversed(self.builder.types), len(self.builder.types) - known))
+        new_values = set(itertools.islice(reversed(self.builder.types), len(self.builder.types) - known))
         names = {}
         for tensor, value in zip(results, values, strict=True):
-            if isinstance(value, Value) and value.name in made and value.name not in names and tensor.name \
+            if isinstance(value, Value) and value.name in new_values and value.name not in names and tensor.name \
                     and value.order == plain(len(value.order)):
                 names[value.name] = self.builder.unique(tensor.name)
         now = self.builder.rename(names, first)

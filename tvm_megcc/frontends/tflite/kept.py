@@ -40,4 +40,4 @@ def keep_state(node: Node, index: int, value: str) -> None:
     """Stores a value, reshaped, as the next state of operand `index`; does nothing if the state is not kept."""
     if asked_for(node, index):
         name = node.states.of(node.operator.inputs[index])
-        node.states.keep(name, node.made(node.emit("reshape", value, shape=node.type_of(name).shape)))
+        node.states.keep(name, node.as_value(node.emit("reshape", value, shape=node.type_of(name).shape)))

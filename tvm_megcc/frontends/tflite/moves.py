@@ -61,7 +61,7 @@ def transpose(node: Node) -> Results:
     perm = [axis % rank for axis in perm]
     if value.is_constant:
         return [node.in_order(value, tuple(perm))]
-    return [node.made(value.name, tuple(perm.index(axis) for axis in value.order))]
+    return [node.as_value(value.name, tuple(perm.index(axis) for axis in value.order))]
 
 
 @imports("CONCATENATION", fused=True)
@@ -99,7 +99,7 @@ def parts(node: Node, value: Value, axis: int, sizes: Sequence[Dim]) -> list[Val
     """Splits a value along an axis into parts of these sizes."""
     extents = node.builder.shape_constant(sizes, f"{node.name}.sizes")
     names = node.onnx("Split", value.name, extents, outputs=len(sizes), axis=value.order.index(axis))
-    return [node.made(name, value.order) for name in names]
+    return [node.as_value(name, value.order) for name in names]
 
 
 @imports("SPLIT")
@@ -139,8 +139,8 @@ def padded(node: Node, fill: float) -> Value:
     before, after = ([pads[axis][side] for axis in value.order] for side in (0, 1))
     if all(amount == 0 for amount in (*before, *after)):
         return value
-    return node.made(node.emit("pad", value.name, before=tuple(before), after=tuple(after), mode="constant",
-                               value=fill), value.order)
+    return node.as_value(node.emit("pad", value.name, before=tuple(before), after=tuple(after), mode="constant",
+                                   value=fill), value.order)
 
 
 def _padded_at_run_time(node: Node, value: Value, pads: Sequence[tuple[int, int]]) -> Value:
@@ -152,7 +152,7 @@ def _padded_at_run_time(node: Node, value: Value, pads: Sequence[tuple[int, int]
                 for amount in amounts]
         parts = [part for part in (rows[0], name, rows[1]) if part]
         name = node.emit("concat", *parts, axis=axis) if len(parts) > 1 else name
-    return node.made(name)
+    return node.as_value(name)
 
 
 def _pads(node: Node) -> list[tuple[int, int]]:
@@ -173,8 +173,8 @@ def mirror_pad(node: Node) -> Results:
             extent = value.type.shape[axis]
             if isinstance(extent, int) and max(low, high) >= max(extent, 1):
                 raise ShapeError(f"reflects {max(low, high)} elements of an axis of {extent}")
-        return [node.made(node.emit("pad", value.name, before=before, after=after, mode="reflect", value=0),
-                          value.order)]
+        return [node.as_value(node.emit("pad", value.name, before=before, after=after, mode="reflect", value=0),
+                              value.order)]
     name, shape = value.name, value.type.shape
     for axis, (low, high) in enumerate(pads):
         extent = shape[axis]
@@ -184,7 +184,7 @@ def mirror_pad(node: Node) -> Results:
             node.require_budget(extent + low + high)
             indices = np.concatenate([np.arange(low)[::-1], np.arange(extent), extent - 1 - np.arange(high)])
             name = node.emit("gather", name, node.constant(indices, "int32"), axis=value.order.index(axis))
-    return [node.made(name, value.order)]
+    return [node.as_value(name, value.order)]
 
 
 @imports("TILE")
@@ -193,7 +193,7 @@ def tile(node: Node) -> Results:
     if len(repeats) != len(value.order):
         raise ShapeError(f"multiples {repeats} of {value.type}")
     wanted = node.builder.shape_constant([repeats[axis] for axis in value.order], f"{node.name}.repeats")
-    return [node.made(node.onnx("Tile", value.name, wanted)[0], value.order)]
+    return [node.as_value(node.onnx("Tile", value.name, wanted)[0], value.order)]
 
 
 @imports("BROADCAST_TO")
@@ -226,7 +226,7 @@ def sliced(node: Node, value: Value, starts: Sequence[Dim], ends: Sequence[Dim],
     axes = node.builder.shape_constant(list(range(len(value.order))), f"{node.name}.axes")
     (name,) = node.onnx("Slice", value.name, dims_tensor(starts, "starts"), dims_tensor(ends, "ends"), axes,
                         dims_tensor(steps, "steps"))
-    return node.made(name, value.order)
+    return node.as_value(name, value.order)
 
 
 @imports("STRIDED_SLICE")
@@ -391,7 +391,7 @@ def batch_to_space(node: Node) -> Results:
     starts = [0, *crops[:, 0].tolist(), *outside]
     ends = [FAR, *(extent - crop for extent, crop in zip(whole, crops[:, 1].tolist(), strict=True)),
             *(FAR for _ in rest)]
-    return [sliced(node, node.made(y, plain(len(starts))), starts, ends, [1] * len(starts))]
+    return [sliced(node, node.as_value(y, plain(len(starts))), starts, ends, [1] * len(starts))]
 
 
 def _block(node: Node, index: int) -> tuple[list[int], np.ndarray]:

@@ -132,7 +132,8 @@ class Node:
     def type_of(self, name: str) -> TensorType:
         return self.builder.types[name]
 
-    def made(self, name: str, order: Order | None = None) -> Value:
+    def as_value(self, name: str, order: Order | None = None) -> Value:
+        """Returns the value `name` of our graph with the order of its axes, by default TFLite's."""
         return Value(self.builder, name, order)
 
     def images(self, value: Value, order: Order) -> str:
@@ -146,7 +147,7 @@ class Node:
         order of axes, those of lower rank with axes of extent 1 prepended, and returns a value in that order."""
         rank = max(len(value.order) for value in values)
         order = common_order(values, rank)
-        return self.made(make([self._aligned(value, order) for value in values], order), order)
+        return self.as_value(make([self._aligned(value, order) for value in values], order), order)
 
     def _aligned(self, value: Value, order: Order) -> str:
         rank = len(value.order)
@@ -166,12 +167,12 @@ class Node:
         old = [axis for axis, extent in enumerate(before) if extent != 1]
         new = [axis for axis, extent in enumerate(shape) if extent != 1]
         if value.order == plain(len(before)) or [before[axis] for axis in old] != [shape[axis] for axis in new]:
-            return self.made(self.emit("reshape", self.in_order(value), shape=shape))
+            return self.as_value(self.emit("reshape", self.in_order(value), shape=shape))
         order = [new[old.index(axis)] for axis in value.order if axis in old]
         for axis in range(len(shape)):
             if axis not in new:
                 order.insert(axis, axis)
-        return self.made(self.emit("reshape", value.name, shape=tuple(shape[axis] for axis in order)), tuple(order))
+        return self.as_value(self.emit("reshape", value.name, shape=tuple(shape[axis] for axis in order)), tuple(order))
 
     def without(self, value: Value, axes: Sequence[int]) -> Value:
         """Returns the value without these axes, whose extent is 1."""
@@ -179,14 +180,14 @@ class Node:
 
     def activated(self, result: str | Value) -> Value:
         """Returns the result after the operator's fused activation."""
-        value = self.made(result) if isinstance(result, str) else result
+        value = self.as_value(result) if isinstance(result, str) else result
         function = self.option("FusedActivationFunction", 0)
         if function == tflite.ActivationFunctionType.NONE:
             return value
         if function not in ACTIVATIONS:
             raise Unsupported(f"its fused activation {function} is not supported")
         kind, attrs = ACTIVATIONS[function]
-        return self.made(self.emit(kind, value.name, **attrs), value.order)
+        return self.as_value(self.emit(kind, value.name, **attrs), value.order)
 
 
 #: Fused activations as our operators. TANH and SIGN_BIT are missing because LiteRT's kernels ignore them.

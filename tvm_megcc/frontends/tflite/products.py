@@ -28,7 +28,7 @@ def fully_connected(node: Node) -> Results:
     rows = product(shape[:-1]) if keeps else floordiv(product(shape), inputs) if inputs else 0
     x = node.reshaped(node.value(0), (rows, inputs))
     (y,) = node.onnx("Gemm", node.in_order(x), node.plain(1), node.optional(2), transB=1)
-    return [node.reshaped(node.made(y), (*shape[:-1], outputs))] if keeps else [y]
+    return [node.reshaped(node.as_value(y), (*shape[:-1], outputs))] if keeps else [y]
 
 
 @imports("BATCH_MATMUL")
@@ -47,7 +47,7 @@ def softmax(node: Node) -> Results:
     if beta != 1.0:
         name = node.emit("mul", name, node.constant(beta, value.type.dtype))
     op_type = {"SOFTMAX": "Softmax", "LOG_SOFTMAX": "LogSoftmax"}[node.kind]
-    return [node.made(node.onnx(op_type, name, axis=value.order.index(rank - 1))[0], value.order)]
+    return [node.as_value(node.onnx(op_type, name, axis=value.order.index(rank - 1))[0], value.order)]
 
 
 @imports("L2_NORMALIZATION", fused=True)
@@ -56,7 +56,7 @@ def l2_normalization(node: Node) -> Results:
     value = node.value(0)
     axis = value.order.index(len(value.order) - 1)
     squares = node.emit("reduce_sum", node.emit("mul", value.name, value.name), axes=(axis,), keepdims=True)
-    return [node.made(node.compute(X / maximum(call("sqrt", arg(1)), 1e-6), value.name, squares), value.order)]
+    return [node.as_value(node.compute(X / maximum(call("sqrt", arg(1)), 1e-6), value.name, squares), value.order)]
 
 
 _REDUCTIONS = {"SUM": "reduce_sum", "MEAN": "reduce_mean", "REDUCE_MAX": "reduce_max", "REDUCE_MIN": "reduce_min",
@@ -71,10 +71,10 @@ def reduction(node: Node) -> Results:
     dtype = value.type.dtype
     if node.kind == "MEAN" and dtype in ("int32", "int64") and isinstance(count, int) and count > 0:
         # An integer mean is the int64 sum divided by the count, rounded towards zero.
-        wide = value if dtype == "int64" else node.made(node.emit("cast", value.name, dtype="int64"), value.order)
+        wide = value if dtype == "int64" else node.as_value(node.emit("cast", value.name, dtype="int64"), value.order)
         total = reduced(node, wide, "reduce_sum", axes, keepdims)
         (mean,) = emit_broadcast(node.spelled(), "div", (total.name, node.constant(count, "int64")))
-        return [node.made(mean if dtype == "int64" else node.emit("cast", mean, dtype=dtype), total.order)]
+        return [node.as_value(mean if dtype == "int64" else node.emit("cast", mean, dtype=dtype), total.order)]
     return [reduced(node, value, _REDUCTIONS[node.kind], axes, keepdims)]
 
 
@@ -82,7 +82,7 @@ def reduced(node: Node, value: Value, kind: str, axes: tuple[int, ...], keepdims
     if not axes:
         return value
     (name,) = reduce(node.spelled(), kind, value.name, tuple(value.order.index(axis) for axis in axes), True)
-    result = node.made(name, value.order)
+    result = node.as_value(name, value.order)
     return result if keepdims else node.without(result, axes)
 
 
@@ -93,16 +93,16 @@ def arg_extreme(node: Node) -> Results:
     name = node.emit(node.kind.lower(), value.name, axis=value.order.index(axis), keepdims=True, last=False)
     if node.results[0].dtype != "int64":
         name = node.emit("cast", name, dtype="int32")
-    return [node.without(node.made(name, value.order), (axis,))]
+    return [node.without(node.as_value(name, value.order), (axis,))]
 
 
 @imports("CUMSUM")
 def cumsum(node: Node) -> Results:
     value = node.value(0)
     axis = axis_of(node.number(1, "axis"), len(value.order))
-    return [node.made(node.emit("cumsum", value.name, axis=value.order.index(axis),
-                                exclusive=bool(node.option("Exclusive", False)),
-                                reverse=bool(node.option("Reverse", False))), value.order)]
+    return [node.as_value(node.emit("cumsum", value.name, axis=value.order.index(axis),
+                                    exclusive=bool(node.option("Exclusive", False)),
+                                    reverse=bool(node.option("Reverse", False))), value.order)]
 
 
 @imports("TOPK_V2")

@@ -88,4 +88,4 @@ def _without_directions(node: Node, y: str):
     """Returns [time, 1, batch, units] in the file's layout, without the axis of directions."""
     steps, _, batch, units = node.type_of(y).shape
     name = node.emit("reshape", y, shape=(steps, batch, units))
-    return node.made(name, (0, 1, 2) if node.option("TimeMajor") else (1, 0, 2))
+    return node.as_value(name, (0, 1, 2) if node.option("TimeMajor") else (1, 0, 2))

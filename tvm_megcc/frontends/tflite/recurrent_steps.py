@@ -49,7 +49,7 @@ def lstm(node: Node) -> Results:
     x = _inputs(node, [INPUT[gate] for gate in gates], None if normalised else biases)
     y = _steps(node, x, r, scale, [peepholes, norms, projection, node.optional(PROJECTION_BIAS)], len(gates), STATES,
                cell_clip=limit_of(node, "CellClip"), projection_clip=limit_of(node, "ProjClip"))
-    return [node.made(y, order(node))]
+    return [node.as_value(y, order(node))]
 
 
 @hybrid("UNIDIRECTIONAL_SEQUENCE_RNN")
@@ -59,7 +59,7 @@ def rnn(node: Node) -> Results:
     r, bias = node.const(2, "weights"), node.const(3, "bias")
     x = _inputs(node, [1], bias)
     y = _steps(node, x, r, _scales(node, [2], r), [""] * 4, 1, (4,), cell_clip=0.0, projection_clip=0.0)
-    return [node.made(y, order(node))]
+    return [node.as_value(y, order(node))]
 
 
 def order(node: Node) -> tuple[int, ...]:

@@ -44,7 +44,7 @@ def transform(node: Node) -> Results:
         value = node.emit("transpose", value, perm=swapped)
     shape = node.type_of(value).shape[:-1]
     parts = (emit_slice(spelled, value, len(shape), part, part + 1) for part in (0, 1))
-    return [Complex(*(node.made(node.emit("reshape", part, shape=shape)) for part in parts))]
+    return [Complex(*(node.as_value(node.emit("reshape", part, shape=shape)) for part in parts))]
 
 
 def _real(node: Node) -> Results:
@@ -59,7 +59,7 @@ def _absolute(node: Node) -> Results:
     value = _complex(node)
     squares = [node.emit("mul", part.in_order(value.real.order, node.name), part.in_order(value.real.order, node.name))
                for part in (value.real, value.imaginary)]
-    return [node.made(node.emit("sqrt", node.emit("add", *squares)), value.real.order)]
+    return [node.as_value(node.emit("sqrt", node.emit("add", *squares)), value.real.order)]
 
 
 #: Operators from complex to real numbers. A cast drops the imaginary part, as LiteRT's does.

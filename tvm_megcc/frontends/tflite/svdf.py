@@ -24,7 +24,7 @@ def _remembered(node: Node, features: str) -> tuple[str, int]:
     if not isinstance(filters, int) or not isinstance(memory, int) or found != filters or rank < 1 or filters % rank:
         raise ShapeError(f"{found} features of rank {rank} for weights {node.type(_TIMES)}")
     name = node.states.of(node.operator.inputs[_STATE])
-    before = node.made(node.emit("reshape", name, shape=(batch, filters, memory)))
+    before = node.as_value(node.emit("reshape", name, shape=(batch, filters, memory)))
     newest = node.emit("reshape", features, shape=(batch, filters, 1))
     if memory > 1:
         from_then = node.builder.shape_constant([1], f"{node.name}.then")
@@ -32,7 +32,7 @@ def _remembered(node: Node, features: str) -> tuple[str, int]:
         axis = node.builder.shape_constant([2], f"{node.name}.axis")
         (rest,) = node.onnx("Slice", before.name, from_then, to_end, axis)
         newest = node.emit("concat", rest, newest, axis=2)
-    node.states.keep(name, node.made(node.emit("reshape", newest, shape=node.type_of(name).shape)))
+    node.states.keep(name, node.as_value(node.emit("reshape", newest, shape=node.type_of(name).shape)))
     return newest, rank
 
 

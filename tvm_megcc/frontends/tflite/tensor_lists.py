@@ -57,7 +57,8 @@ def _reserved(graph: Subgraph, reserve: Operator) -> Operator | None:
         if operator.kind in SAME and operator.inputs[0] in lists:
             lists.update(operator.outputs)
         if operator.kind == "WHILE":
-            lists.update(made for given, made in zip(operator.inputs, operator.outputs, strict=False) if given in lists)
+            lists.update(result for given, result in zip(operator.inputs, operator.outputs, strict=False)
+                         if given in lists)
     return None
 
 

@@ -62,7 +62,7 @@ def conv(node: Node) -> Results:
     if not isinstance(inputs, int) or not own or inputs % own:
         raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
     (y,) = node.onnx("Conv", x, w, node.optional(2), group=inputs // own, **windows(node))
-    return [node.made(y, IMAGES[4])]
+    return [node.as_value(y, IMAGES[4])]
 
 
 @imports("DEPTHWISE_CONV_2D", fused=True)
@@ -73,7 +73,7 @@ def depthwise(node: Node) -> Results:
     if not isinstance(inputs, int) or not inputs or outputs % inputs or node.type_of(w).shape[1] != 1:
         raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
     (y,) = node.onnx("Conv", x, w, node.optional(2), group=inputs, **windows(node))
-    return [node.made(y, IMAGES[4])]
+    return [node.as_value(y, IMAGES[4])]
 
 
 @imports("CONV_3D", fused=True)
@@ -81,7 +81,7 @@ def conv3d(node: Node) -> Results:
     """Weights are [depth, height, width, inputs, outputs]."""
     x, w = node.images(node.value(0), IMAGES[5]), node.images(node.value(1), (4, 3, 0, 1, 2))
     (y,) = node.onnx("Conv", x, w, node.optional(2), **windows(node))
-    return [node.made(y, IMAGES[5])]
+    return [node.as_value(y, IMAGES[5])]
 
 
 def transposed_shape(node: Node) -> Sequence[Dim]:
@@ -143,13 +143,13 @@ def _transposed(node: Node, x: str, shape: Sequence[Dim], strides: Sequence[int]
         ends.append(max(after, 0))
         added.append(max(-after, 0))
     (y,) = node.onnx("ConvTranspose", x, w, bias, strides=list(strides), pads=[*pads, *ends], output_padding=added)
-    return node.made(y, IMAGES[4])
+    return node.as_value(y, IMAGES[4])
 
 
 @imports("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D", fused=True)
 def pool(node: Node) -> Results:
     """Imports pooling. Padding is not counted in means; L2_POOL_2D is the root of the mean square."""
-    value = node.made(channels(node), IMAGES[4])
+    value = node.as_value(channels(node), IMAGES[4])
     return [pooled(node, value)]
 
 
@@ -158,9 +158,9 @@ def pooled(node: Node, value: Value) -> Value:
     x = value.name
     if node.kind == "L2_POOL_2D":
         (mean,) = node.onnx("AveragePool", node.emit("mul", x, x), **attrs)
-        return node.made(node.emit("sqrt", mean), IMAGES[4])
+        return node.as_value(node.emit("sqrt", mean), IMAGES[4])
     (y,) = node.onnx("MaxPool" if node.kind == "MAX_POOL_2D" else "AveragePool", x, **attrs)
-    return node.made(y, IMAGES[4])
+    return node.as_value(y, IMAGES[4])
 
 
 @imports("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
@@ -172,13 +172,13 @@ def resize(node: Node) -> Results:
     mode = "linear" if node.kind == "RESIZE_BILINEAR" else "nearest"
     before = node.type_of(x).shape
     if all(isinstance(extent, int) for extent in (*before[2:], *sizes)):
-        return [node.made(_by_tables(node, x, sizes, mode, corners, half), IMAGES[4])]
+        return [node.as_value(_by_tables(node, x, sizes, mode, corners, half), IMAGES[4])]
     wanted = node.builder.shape_constant((*before[:2], *sizes), f"{node.name}.sizes")
     coordinates = "align_corners" if corners else "half_pixel" if half else "asymmetric"
     rounding = "round_prefer_ceil" if corners or half else "floor"
     (y,) = node.onnx("Resize", x, "", "", wanted, mode=mode, coordinate_transformation_mode=coordinates,
                      nearest_mode=rounding)
-    return [node.made(y, IMAGES[4])]
+    return [node.as_value(y, IMAGES[4])]
 
 
 def _by_tables(node: Node, x: str, sizes: tuple[Dim, ...], mode: str, corners: bool, half: bool) -> str:
@@ -207,10 +207,10 @@ def local_response(node: Node) -> Results:
     size = 2 * int(node.option("Radius")) + 1
     (y,) = node.onnx("LRN", channels(node), size=size, alpha=float(node.option("Alpha")) * size,
                      beta=float(node.option("Beta")), bias=float(node.option("Bias")))
-    return [node.made(y, IMAGES[4])]
+    return [node.as_value(y, IMAGES[4])]
 
 
 @imports("DEPTH_TO_SPACE", "SPACE_TO_DEPTH")
 def blocks(node: Node) -> Results:
     op_type = {"DEPTH_TO_SPACE": "DepthToSpace", "SPACE_TO_DEPTH": "SpaceToDepth"}[node.kind]
-    return [node.made(node.onnx(op_type, channels(node), blocksize=node.option("BlockSize"))[0], IMAGES[4])]
+    return [node.as_value(node.onnx(op_type, channels(node), blocksize=node.option("BlockSize"))[0], IMAGES[4])]

@@ -247,12 +247,12 @@ class DotProducts(Kernel):
         copied = not flat or form.dtype != site.x.dtype or bool(form.less) or s.ic % form.step > 0
         pixels: Dim = s.n * s.oh * s.ow if flat else s.ow
         sums = isa.dot_product if form.dtype == isa.dot_dtype else ""
-        made_of = "pmaddubsw" if self.is_pmaddubsw else sums
-        tile = Tile.of(site, made_of, depth // form.step, s.oc, pixels)
+        product = "pmaddubsw" if self.is_pmaddubsw else sums
+        tile = Tile.of(site, product, depth // form.step, s.oc, pixels)
         channels = block(target, tile, depth, s.oc)
         rows = tile.pixels(target, item * s.ic, channels < s.oc, pixels) if flat else 1
         if rows == 0:
-            tile = Tile.of(site, made_of, depth // form.step, s.oc, pixels, even=False)
+            tile = Tile.of(site, product, depth // form.step, s.oc, pixels, even=False)
             channels = block(target, tile, depth, s.oc)
             rows = tile.pixels(target, item * s.ic, channels < s.oc, pixels)
         N, G, IC, IH, IW, OC, OH, OW, ROWS, CHANNELS = extent_symbols("N", "G", "IC", "IH", "IW", "OC", "OH", "OW",

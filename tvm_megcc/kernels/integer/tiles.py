@@ -54,9 +54,9 @@ class Tile:
             return Tile(vectors, needed % vectors, tuple(dict.fromkeys((height, max(1, height // 2), 1))))
         widest = min(needed, _WIDEST.get(sums) or isa.registers // 4)
         widths = [w for w in range(1, widest + 1) if _tallest(isa, sums, w) >= 1]
-        made = (tile for width in reversed(widths) for tile in _fitting(isa, sums, width, needed, pixels)
-                if even or not tile.even)
-        return min(made, key=lambda tile: _cycles(tile, isa, sums, steps, needed, pixels))
+        tiles = (tile for width in reversed(widths) for tile in _fitting(isa, sums, width, needed, pixels)
+                 if even or not tile.even)
+        return min(tiles, key=lambda tile: _cycles(tile, isa, sums, steps, needed, pixels))
 
     def per_row(self, pixels: int) -> list[int]:
         """Returns the heights of the tiles that cover a row."""

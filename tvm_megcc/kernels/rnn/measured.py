@@ -39,7 +39,7 @@ class MeasuredSteps(Kernel):
     def lower(self, site: Site) -> Lowered:
         attrs, (steps, batch, _) = site.attrs, site.x.shape
         T, N, U, R = extent_symbols("T", "N", "U", "R")
-        gates, made = attrs.gates, site.inputs[1].shape[1]
+        gates, outputs = attrs.gates, site.inputs[1].shape[1]
         names = [name.removesuffix("?") for name in operator(site.kind).operands]
         sizes = {"x": T * N * gates * U, "r": gates * U * R, "scales": gates + 1, "peepholes": 3 * U,
                  "norms": 2 * gates * U, "projection": U * R, "projection_bias": R, "initial_h": N * R,
@@ -50,9 +50,9 @@ class MeasuredSteps(Kernel):
         parameters = MeasuredParameters(own, results, gates, site.inputs[1].c_type, attrs.activation,
                                         _limit(attrs.cell_clip), _limit(attrs.projection_clip),
                                         bool(attrs.asymmetric), f"{float(EPSILON):.9g}f")
-        units = site.inputs[names.index("projection")].shape[1] if "projection" in own else made
+        units = site.inputs[names.index("projection")].shape[1] if "projection" in own else outputs
         floats, centred = (gates + 2) * U + R, U + R  # numbers of float32 and of int16 in scratch
-        return Lowered("rnn/measured", parameters, {"T": steps, "N": batch, "U": units, "R": made},
+        return Lowered("rnn/measured", parameters, {"T": steps, "N": batch, "U": units, "R": outputs},
                        tuple(Operand(names[index], index, sizes[names[index]]) for index in there),
                        tuple(Operand(name, index, sizes[name]) for index, name in enumerate(results)),
                        N, _what(site.inputs[1].dtype, parameters), self.name,

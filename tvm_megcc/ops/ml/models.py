@@ -182,11 +182,11 @@ def _pairs(weights: np.ndarray, class_sizes: Sequence[int]) -> tuple[np.ndarray,
     columns, votes = [], []
     for i in range(classes):
         for j in range(i + 1, classes):
-            made, vote = np.zeros(starts[-1], np.float32), np.zeros(classes, np.float32)
-            made[starts[i]:starts[i + 1]] = weights[j - 1, starts[i]:starts[i + 1]]
-            made[starts[j]:starts[j + 1]] = weights[i, starts[j]:starts[j + 1]]
+            decisions, vote = np.zeros(starts[-1], np.float32), np.zeros(classes, np.float32)
+            decisions[starts[i]:starts[i + 1]] = weights[j - 1, starts[i]:starts[i + 1]]
+            decisions[starts[j]:starts[j + 1]] = weights[i, starts[j]:starts[j + 1]]
             vote[i], vote[j] = 1, -1
-            columns.append(made)
+            columns.append(decisions)
             votes.append(vote)
     return np.stack(columns, 1), np.stack(votes)
 

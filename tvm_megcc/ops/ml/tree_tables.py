@@ -190,15 +190,15 @@ def by_ids(attr: Callable, leaf: str, weights: Sequence[float], values: Sequence
         if index >= 0:
             raise ShapeError(f"gives a weight to node {node} of tree {tree}, which is no leaf")
         gives[~index].append((target, weight))
-    made = []
+    tables = []
     for tree, feature, yes, no, mode, value, nan in zip(trees, features, true, false, modes, values, missing,
                                                         strict=True):
         if mode != "LEAF":
             if (tree, yes) not in indices or (tree, no) not in indices:
                 raise ShapeError(f"leads to node {no if (tree, yes) in indices else yes} of tree {tree}, which is not "
                                  "there")
-            made.append(Branch(mode, feature, (value,), indices[tree, yes], indices[tree, no], bool(nan)))
-    return Ensemble(made, gives, list(roots.values()))
+            tables.append(Branch(mode, feature, (value,), indices[tree, yes], indices[tree, no], bool(nan)))
+    return Ensemble(tables, gives, list(roots.values()))
 
 
 def by_index(attr: Callable) -> Ensemble:

@@ -45,8 +45,8 @@ class ProductFixed(Operator):
         for index in range(1, x.shape[-1]):
             total = _requantized(total * factors[..., index], attrs.significand, attrs.bits)
         limits = np.iinfo(x.dtype)
-        made = _requantized(total, attrs.significand, attrs.bits) + attrs.result_zero
-        return (np.clip(made, limits.min, limits.max).astype(x.dtype),)
+        result = _requantized(total, attrs.significand, attrs.bits) + attrs.result_zero
+        return (np.clip(result, limits.min, limits.max).astype(x.dtype),)
 
 
 def _case(shape: tuple[int, ...], dtype: str, significand: int, bits: int, zero=0, result_zero=0) -> Case:

@@ -47,8 +47,8 @@ def _random_numbers(node: OnnxNode, law: str, shape: tuple[Dim, ...], dtype: str
     or as float32 for other dtypes."""
     seed = _seed(node)
     key, operator = node.key() if seed is None else (number(node, seed, "int64"), 0)
-    made = "float64" if dtype == "float64" else "float32"
-    return node.emit("draw", (key,), shape=shape, number=operator, law=law, dtype=made, precision=PRECISION[dtype])[0]
+    unit = "float64" if dtype == "float64" else "float32"
+    return node.emit("draw", (key,), shape=shape, number=operator, law=law, dtype=unit, precision=PRECISION[dtype])[0]
 
 
 def _dtype(node: OnnxNode, default: str) -> str:
@@ -74,13 +74,13 @@ def scaled_random(node: OnnxNode) -> tuple[str, ...]:
     reference = None if node.op_type == "RandomUniformLike" else _reference(node, shape)
     if reference is not None:
         draw: Callable = reference.random_sample if law == "uniform" else reference.standard_normal
-        made = np.dtype(dtype).type
-        return (node.constant(np.asarray(draw(shape)).astype(dtype) * made(scale) + made(offset)),)
+        scalar = np.dtype(dtype).type
+        return (node.constant(np.asarray(draw(shape)).astype(dtype) * scalar(scale) + scalar(offset)),)
     value = _random_numbers(node, law, shape, dtype)
-    made = node.type_of(value).dtype
+    scalar = node.type_of(value).dtype
     for kind, operand, idle in (("mul", scale, 1.0), ("add", offset, 0.0)):
         if operand != idle:
-            (value,) = emit_broadcast(node, kind, (value, number(node, operand, made)))
+            (value,) = emit_broadcast(node, kind, (value, number(node, operand, scalar)))
     return cast_to(node, value, dtype)
 
 

@@ -51,9 +51,9 @@ def measured(rows: np.ndarray, asymmetric: bool) -> tuple[np.ndarray, np.ndarray
 def _function(name: str, x: np.ndarray) -> np.ndarray:
     """Computes an activation in float64, rounded to float32."""
     wide = x.astype(np.float64)
-    made = {"sigmoid": lambda: 1 / (1 + np.exp(-wide)), "tanh": lambda: np.tanh(wide),
-            "relu": lambda: np.maximum(wide, 0), "affine": lambda: wide}[name]()
-    return np.asarray(made).astype(np.float32)
+    results = {"sigmoid": lambda: 1 / (1 + np.exp(-wide)), "tanh": lambda: np.tanh(wide),
+               "relu": lambda: np.maximum(wide, 0), "affine": lambda: wide}[name]()
+    return np.asarray(results).astype(np.float32)
 
 
 def _product(rows: np.ndarray, weights: np.ndarray, scale: np.ndarray | float, asymmetric: bool) -> np.ndarray:
@@ -93,8 +93,8 @@ class RecurrentSteps(Operator):
         scales, peepholes, norms, projection, bias, initial_h, initial_c = (*others, *(None,) * (7 - len(others)))
         if x.rank != 3 or r.rank != 2 or (projection is not None and projection.rank != 2):
             raise ShapeError(f"wants operands of rank 3 and 2, not {x}, {r} and {projection}")
-        (steps, batch, columns), (rows, made), gates = x.shape, r.shape, attrs.gates
-        units = made if projection is None else projection.shape[1]
+        (steps, batch, columns), (rows, h_size), gates = x.shape, r.shape, attrs.gates
+        units = h_size if projection is None else projection.shape[1]
         require_shape((columns, rows), (gates * units, gates * units),
                       f"weights {r} do not make {gates} gates of {units} units with input {x}")
         if gates not in (1, 3, 4) or (gates == 1 and (projection, peepholes, norms, initial_c) != (None,) * 4):
@@ -104,14 +104,14 @@ class RecurrentSteps(Operator):
         if not all(0 <= clip < float("inf") for clip in (attrs.cell_clip, attrs.projection_clip)):
             raise ShapeError(f"clips cells at {attrs.cell_clip}, projections at {attrs.projection_clip}")
         wanted = [(x, "float32", x.shape), (scales, "float32", (gates + 1,)), (peepholes, "float32", (3, units)),
-                  (norms, "float32", (2, rows)), (projection, r.dtype, (made, units)), (bias, "float32", (made,)),
-                  (initial_h, "float32", (batch, made)), (initial_c, "float32", (batch, units))]
+                  (norms, "float32", (2, rows)), (projection, r.dtype, (h_size, units)), (bias, "float32", (h_size,)),
+                  (initial_h, "float32", (batch, h_size)), (initial_c, "float32", (batch, units))]
         for operand, dtype, shape in wanted:
             if operand is not None:
                 if operand.dtype != dtype:
                     raise ShapeError(f"wants {dtype}, not {operand}")
                 require_shape(operand.shape, shape, f"operand {operand} should be {list(shape)}")
-        types = {"Y": TensorType("float32", (steps, batch, made)), "Y_h": TensorType("float32", (batch, made)),
+        types = {"Y": TensorType("float32", (steps, batch, h_size)), "Y_h": TensorType("float32", (batch, h_size)),
                  "Y_c": TensorType("float32", (batch, units))}
         if gates == 1:
             del types["Y_c"]
@@ -121,12 +121,12 @@ class RecurrentSteps(Operator):
     def compute(attrs: Attrs, x, r, scales=None, peepholes=None, norms=None, projection=None, bias=None,
                 initial_h=None, initial_c=None):
         steps, batch, _ = x.shape
-        made, gates = r.shape[1], attrs.gates
-        units = made if projection is None else projection.shape[1]
-        h = np.zeros((batch, made), np.float32) if initial_h is None else initial_h
+        h_size, gates = r.shape[1], attrs.gates
+        units = h_size if projection is None else projection.shape[1]
+        h = np.zeros((batch, h_size), np.float32) if initial_h is None else initial_h
         c = np.zeros((batch, units), np.float32) if initial_c is None else initial_c
         own = 1.0 if scales is None else np.repeat(scales[:gates], units)
-        y = np.zeros((steps, batch, made), np.float32)
+        y = np.zeros((steps, batch, h_size), np.float32)
         for step in range(steps):
             sums = (x[step] + _product(h, r, own, attrs.asymmetric)).reshape(batch, gates, units)
             if gates == 1:
@@ -161,13 +161,14 @@ class RecurrentSteps(Operator):
         return inputs[0].size * inputs[1].shape[-1]
 
 
-def _case(steps: int, batch: int, units: int, made: int = 0, gates=4, dtype="int8", asymmetric=False, peepholes=False,
+def _case(steps: int, batch: int, units: int, projected: int = 0, gates=4, dtype="int8", asymmetric=False,
+          peepholes=False,
           norms=False, clips=(0.0, 0.0), activation="tanh", states=False, bias=False, results=RESULTS) -> Case:
-    """made: the size of a projection's result, 0 for none."""
-    random, rows, outputs = np.random.default_rng(units + made), gates * units, made or units
+    """projected: the size of a projection's result, 0 for none."""
+    random, rows, outputs = np.random.default_rng(units + projected), gates * units, projected or units
     shapes = {0: (steps, batch, rows), 1: (rows, outputs), 2: (gates + 1,) if dtype == "int8" else None,
               3: (3, units) if peepholes else None, 4: (2, rows) if norms else None,
-              5: (outputs, units) if made else None, 6: (outputs,) if bias else None,
+              5: (outputs, units) if projected else None, 6: (outputs,) if bias else None,
               7: (batch, outputs) if states else None, 8: (batch, units) if states and gates > 1 else None}
     dtypes = {index: dtype if index in (1, 5) else "float32" for index in shapes}
     inputs = tuple(shape and (shape, dtypes[index]) for index, shape in shapes.items())

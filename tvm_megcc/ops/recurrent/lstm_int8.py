@@ -138,15 +138,15 @@ class LstmFixed(Operator):
               initial_c: TensorType | None = None) -> tuple[TensorType, ...]:
         if x.rank != 3 or r.rank != 2 or (projection is not None and projection.rank != 2):
             raise ShapeError(f"wants operands of rank 3 and 2, not {x} and {r}")
-        (steps, batch, columns), (rows, made) = x.shape, r.shape
-        units = made if projection is None else projection.shape[1]
+        (steps, batch, columns), (rows, projected) = x.shape, r.shape
+        units = projected if projection is None else projection.shape[1]
         gates = 3 if attrs.coupled else 4
         require_shape((columns, rows), (gates * units, gates * units),
                       f"weights {r} do not make {gates} gates of {units} units with input {x}")
         wanted = [(x, "int16", x.shape), (r, "int8", r.shape), (bias, "int32", (rows,)),
                   (factors, "int32", (FACTORS, 2)), (peepholes, "int16", (3, units)), (norms, "int16", (gates, units)),
-                  (norm_bias, "int32", (gates, units)), (projection, "int8", (made, units)),
-                  (projection_bias, "int32", (made,)), (initial_h, "int8", (batch, made)),
+                  (norm_bias, "int32", (gates, units)), (projection, "int8", (projected, units)),
+                  (projection_bias, "int32", (projected,)), (initial_h, "int8", (batch, projected)),
                   (initial_c, "int16", (batch, units))]
         for operand, dtype, shape in wanted:
             if operand is not None:
@@ -156,22 +156,22 @@ class LstmFixed(Operator):
         if (norms is None) != (norm_bias is None) or (projection is None) != (projection_bias is None):
             raise ShapeError("normalised gates, and projections, want weights and a bias")
         if peepholes is not None:
-            require_at_most(made, units, f"{made} results of {units} units with peepholes")
+            require_at_most(projected, units, f"{projected} results of {units} units with peepholes")
         if not 0 <= attrs.cell_bits <= MOST_BITS:
             raise ShapeError(f"cells of {attrs.cell_bits} whole bits; 0 to {MOST_BITS} are supported")
-        types = {"Y": TensorType("int8", (steps, batch, made)), "Y_h": TensorType("int8", (batch, made)),
+        types = {"Y": TensorType("int8", (steps, batch, projected)), "Y_h": TensorType("int8", (batch, projected)),
                  "Y_c": TensorType("int16", (batch, units))}
         return tuple(types[name] for name in attrs.results)
 
     @staticmethod
     def compute(attrs: Attrs, x, r, bias, factors, peepholes=None, norms=None, norm_bias=None, projection=None,
                 projection_bias=None, initial_h=None, initial_c=None):
-        (steps, batch, columns), made = x.shape, r.shape[1]
+        (steps, batch, columns), projected = x.shape, r.shape[1]
         gates = 3 if attrs.coupled else 4
         units = columns // gates
-        h = np.full((batch, made), attrs.zero, np.int64) if initial_h is None else initial_h.astype(np.int64)
+        h = np.full((batch, projected), attrs.zero, np.int64) if initial_h is None else initial_h.astype(np.int64)
         c = np.zeros((batch, units), np.int64) if initial_c is None else initial_c.astype(np.int64)
-        y = np.zeros((steps, batch, made), np.int8)
+        y = np.zeros((steps, batch, projected), np.int8)
         own = factors[RECURRENT][4 - gates:]
         for step in range(steps):
             sums = (h @ r.T.astype(np.int64) + bias).reshape(batch, gates, units)
@@ -184,9 +184,9 @@ class LstmFixed(Operator):
                 if peepholes is not None and peephole is not None:
                     weights = np.zeros((batch, units), np.int64)
                     if attrs.apart:
-                        weights[:, :made] = peepholes[peephole, :made]
+                        weights[:, :projected] = peepholes[peephole, :projected]
                     else:
-                        weights.reshape(-1)[:batch * made] = np.tile(peepholes[peephole, :made], batch)
+                        weights.reshape(-1)[:batch * projected] = np.tile(peepholes[peephole, :projected], batch)
                     added = _requantized(cell * weights, factors[PEEPHOLES][peephole])
                     part = bounded(part + added)
                 if norms is None:
@@ -217,17 +217,17 @@ class LstmFixed(Operator):
 
 
 def _case(steps: int, batch: int, units: int, bits: int, clip=0, zero=0, coupled=False, peepholes=False, states=False,
-          norms=False, made=0, separate=False, results=RESULTS) -> Case:
-    """made: the size of a projection's result."""
+          norms=False, projected=0, separate=False, results=RESULTS) -> Case:
+    """projected: the size of a projection's result."""
     random = np.random.default_rng(units + bits)
-    gates, outputs = 3 if coupled else 4, made or units
+    gates, outputs = 3 if coupled else 4, projected or units
     rows = gates * units
     factors = np.stack([random.integers(2**30, 2**31, FACTORS), [-4] * 4 + [-12] * 3 + [-21] + [-2] * 4 + [-7]], 1)
     operands: tuple = (
         ((steps, batch, rows), "int16", 2**15), ((rows, outputs), "int8", 127), ((rows,), "int32", 2**12),
         ((FACTORS, 2), "int32", factors), peepholes and ((3, units), "int16", 2**15),
         norms and ((gates, units), "int16", 2**15), norms and ((gates, units), "int32", 2**22),
-        made and ((made, units), "int8", 127), made and ((made,), "int32", 2**12),
+        projected and ((projected, units), "int8", 127), projected and ((projected,), "int32", 2**12),
         states and ((batch, outputs), "int8", 128), states and ((batch, units), "int16", 2**15))
     numbers = {index: most if index == 3 else random.integers(-most, most, np.prod(shape))
                for index, (shape, _, most) in ((index, each) for index, each in enumerate(operands) if each)}
@@ -241,7 +241,9 @@ LstmFixed.cases = (
     _case(4, 3, 5, 6, coupled=True, peepholes=True), _case(3, 1, 33, 0, peepholes=True, states=True, zero=127),
     _case(1, 2, 4, 1, results=("Y", "Y_c")), _case(2, 1, 3, 4, zero=-7),
     _case(5, 3, 8, 4, clip=20000, zero=3, norms=True), _case(3, 2, 1, 2, norms=True, coupled=True, peepholes=True),
-    _case(4, 3, 9, 3, zero=-6, made=5, peepholes=True, states=True), _case(3, 2, 5, 4, clip=9000, zero=11, made=12),
-    _case(4, 2, 17, 4, zero=-128, made=3, norms=True, coupled=True, states=True, peepholes=True, results=("Y", "Y_h")),
-    _case(3, 4, 6, 3, zero=9, made=2, peepholes=True, separate=True),
+    _case(4, 3, 9, 3, zero=-6, projected=5, peepholes=True, states=True),
+    _case(3, 2, 5, 4, clip=9000, zero=11, projected=12),
+    _case(4, 2, 17, 4, zero=-128, projected=3, norms=True, coupled=True, states=True, peepholes=True,
+          results=("Y", "Y_h")),
+    _case(3, 4, 6, 3, zero=9, projected=2, peepholes=True, separate=True),
 )

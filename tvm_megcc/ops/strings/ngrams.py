@@ -97,10 +97,10 @@ def tf_idf(node: OnnxNode) -> tuple[str, ...]:
 
 def _case(shape: tuple[int, int], most: int, skips: int, words: int) -> Case:
     drawn = np.random.default_rng(most)
-    made = {tuple(drawn.integers(0, words, size).tolist()) for size in range(1, most + 1) for _ in range(4 * size)}
-    sizes, table, column = tables({gram: 2 * index for index, gram in enumerate(sorted(made))})
+    ngrams = {tuple(drawn.integers(0, words, size).tolist()) for size in range(1, most + 1) for _ in range(4 * size)}
+    sizes, table, column = tables({gram: 2 * index for index, gram in enumerate(sorted(ngrams))})
     return Case(((shape, "int64"), (table.shape, "int64"), (column.shape, "int32")),
-                {"sizes": sizes, "columns": 2 * len(made), "skips": skips}, (1, 2),
+                {"sizes": sizes, "columns": 2 * len(ngrams), "skips": skips}, (1, 2),
                 {0: drawn.integers(0, words, shape), 1: table, 2: column})
 
 

@@ -64,16 +64,16 @@ def _all(node: OnnxNode, conditions: Sequence[str]) -> str:
 def _named(node: OnnxNode, index: int, rank: int) -> Callable[[int], str]:
     """Returns a function that emits whether an operand, one axis or several, contains a given axis."""
     (axes,) = node.emit("reshape", cast_to(node, node.inputs[index], "int64"), shape=(-1,))
-    made: dict[int, str] = {}
+    contains: dict[int, str] = {}
 
-    def names(axis: int) -> str:
-        if axis not in made:
+    def is_named(axis: int) -> str:
+        if axis not in contains:
             hits = [cast_to(node, *node.emit("equal", (axes, node.constant(np.array([number])))), "int32")[0]
                     for number in (axis, axis - rank)]
             (hit,) = node.emit("reduce_max", node.emit("max", hits), axes=(0,), keepdims=False)
-            (made[axis],) = node.emit("greater", (hit, node.constant(np.array(0, np.int32))))
-        return made[axis]
-    return names
+            (contains[axis],) = node.emit("greater", (hit, node.constant(np.array(0, np.int32))))
+        return contains[axis]
+    return is_named
 
 
 #: The most choices of axes that are all computed; 35 is the number of choices of 3 axes out of 7.

@@ -81,12 +81,12 @@ def _with_copies(graph: Graph) -> Graph:
             copies[outputs[-1]] = name
     if not copies:
         return graph
-    made = {name: copied for copied, name in copies.items() if name in inputs}
+    renamed = {name: copied for copied, name in copies.items() if name in inputs}
     return graph.with_(
         ops=(*graph.ops, *(Op("copy", Attrs(), (name,), (copied,), origin=name) for copied, name in copies.items())),
         outputs=tuple(outputs), types={**graph.types, **{copied: graph.types[name] for copied, name in copies.items()}},
         labels={**graph.labels, **{copied: graph.label(name) for copied, name in copies.items()}},
-        states=tuple((made.get(source, source), target) for source, target in graph.states),
+        states=tuple((renamed.get(source, source), target) for source, target in graph.states),
         string_ports=graph.string_ports.union(copied for copied, name in copies.items() if name in graph.string_ports))
 
 

@@ -69,11 +69,11 @@ def _write_where_it_lies(edit: Editor, found: Match, op: Op) -> None:
         return
     axis, count, name = before.attrs.perm[0], edit.types[at].shape[0], write.outputs[0]
     shape = tuple(count if i == axis else extent for i, extent in enumerate(edit.types[x].shape))
-    made = []
+    rewritten = []
 
     def emit(kind: str, attrs: Attrs, *inputs: str) -> str:
         result = edit.result(f"{name}.{kind}", kind, attrs, inputs)
-        made.append(Op(kind, attrs, inputs, (result,), origin=write.origin))
+        rewritten.append(Op(kind, attrs, inputs, (result,), origin=write.origin))
         return result
 
     source = _TRANSPOSED.match(edit, updates)
@@ -81,8 +81,9 @@ def _write_where_it_lies(edit: Editor, found: Match, op: Op) -> None:
         else emit("transpose", Attrs(perm=op.attrs.perm), updates)
     line = emit("reshape", Attrs(shape=tuple(count if i == axis else 1 for i in range(len(shape)))), at)
     index = emit("expand", Attrs(shape=shape), line)
-    edit.replace(op, *made, Op("scatter_elements", Attrs(axis=axis, reduction=write.attrs.reduction), (x, index, rows),
-                               op.outputs, origin=write.origin))
+    edit.replace(op, *rewritten, Op("scatter_elements", Attrs(axis=axis, reduction=write.attrs.reduction),
+                                    (x, index, rows),
+                                    op.outputs, origin=write.origin))
 
 
 def _last_axis(graph: Graph, before: Op, line: Op, op: Op) -> int | None:

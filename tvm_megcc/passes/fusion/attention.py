@@ -54,11 +54,11 @@ def fuse_attention(graph: Graph, context: Context) -> Graph:
         if found is None:
             continue
         types = tuple(edit.types[name] for name in found.operands) + found.mask_type
-        made = Op("attention", found.attrs, found.operands, found.last.outputs, origin=op.origin)
-        site = Site(made, types, (edit.types[found.last.outputs[0]],), context)
+        fused = Op("attention", found.attrs, found.operands, found.last.outputs, origin=op.origin)
+        site = Site(fused, types, (edit.types[found.last.outputs[0]],), context)
         if realisable(site) and (context.reproducible or _cost(site) <= sum(
                 _cost(Site.of(graph, each, context)) for each in found.replaced)):
-            edit.replace(found.last, made.with_(inputs=(*found.operands, *_mask(edit, found))))
+            edit.replace(found.last, fused.with_(inputs=(*found.operands, *_mask(edit, found))))
     return edit.finish()
 
 

@@ -31,10 +31,10 @@ def fuse_norms(graph: Graph, context: Context) -> Graph:
         lines = tuple(edit.constant(f"{last.outputs[0]}.{what}", array) if array is not None else ""
                       for what, array in (("weight", weight), ("bias", bias)))
         operands = (x, *lines) if lines[1] else (x, *filter(None, lines))
-        made = Op("layer_norm", Attrs(epsilon=epsilon), operands, last.outputs, origin=last.origin)
+        fused = Op("layer_norm", Attrs(epsilon=epsilon), operands, last.outputs, origin=last.origin)
         types = tuple(edit.types[name] if name else None for name in operands)
-        if realisable(Site(made, types, (edit.types[last.outputs[0]],), context)):
-            edit.replace(last, made)
+        if realisable(Site(fused, types, (edit.types[last.outputs[0]],), context)):
+            edit.replace(last, fused)
     return edit.finish()
 
 

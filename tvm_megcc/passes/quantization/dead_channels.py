@@ -112,8 +112,8 @@ def _known(graph: Graph, op: Op, known: dict[str, _Channels]) -> _Channels | Non
         if found is not None:
             same = same & found.same
         arrays.append(graph.constants[name] if found is None else found.numbers.reshape(1, -1, 1, 1))
-    (made,) = operator(op.kind).compute(op.attrs, *arrays)
-    return _Channels(same, np.broadcast_to(made, (1, len(same), 1, 1)).reshape(-1))
+    (result,) = operator(op.kind).compute(op.attrs, *arrays)
+    return _Channels(same, np.broadcast_to(result, (1, len(same), 1, 1)).reshape(-1))
 
 
 def _is_flattened(graph: Graph, op: Op) -> bool:
@@ -129,9 +129,9 @@ def _summed(op: Op, x: TensorType, found: _Channels) -> _Channels | None:
     if not all(isinstance(extent, int) for extent in x.shape):
         return None
     numbers = found.numbers.astype(x.dtype).reshape(1, -1, 1, 1)
-    (made,) = operator(op.kind).compute(op.attrs, np.broadcast_to(numbers, (1, *x.shape[1:])))
-    first = made[:, :, :1, :1]
-    return _Channels(found.same & (made == first).all((0, 2, 3)), first.reshape(-1))
+    (result,) = operator(op.kind).compute(op.attrs, np.broadcast_to(numbers, (1, *x.shape[1:])))
+    first = result[:, :, :1, :1]
+    return _Channels(found.same & (result == first).all((0, 2, 3)), first.reshape(-1))
 
 
 def _product(graph: Graph, op: Op) -> bool:

@@ -23,15 +23,15 @@ COSTLY = 12
 def tabulate(graph: Graph, context: Context) -> Graph:
     """Replaces elementwise operators on one 8-bit operand that compute in floats by tables, if that is faster."""
     edit = Editor(graph)
-    made: dict[tuple[Expr, str, str], str] = {}
+    tables: dict[tuple[Expr, str, str], str] = {}
     for op in graph.ops:
         if _is_worth_it(graph, op):
             (x,), dtype = op.inputs, graph.types[op.outputs[0]].dtype
             key = op.attrs.expr, graph.types[x].dtype, dtype
-            if key not in made:
+            if key not in tables:
                 table = lanes.evaluate(op.attrs.expr, [numbers(key[1])], dtype, precise=True)
-                made[key] = edit.constant(f"{op.outputs[0]}.table", np.ascontiguousarray(table))
-            edit.replace(op, Op("lookup", Attrs(), (x, made[key]), op.outputs, origin=op.origin))
+                tables[key] = edit.constant(f"{op.outputs[0]}.table", np.ascontiguousarray(table))
+            edit.replace(op, Op("lookup", Attrs(), (x, tables[key]), op.outputs, origin=op.origin))
     return edit.finish()
 
 

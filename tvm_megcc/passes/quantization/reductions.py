@@ -42,10 +42,10 @@ def lower_sums(graph: Graph, context: Context) -> Graph:
         integers = edit.types[source.inputs[0]]
         (sums_type,) = operator(kind).infer(attrs, integers)
         sums = edit.value(f"{op.outputs[0]}.sums", sums_type)
-        made = Op(kind, attrs, source.inputs[:1], (sums,), origin=op.origin)
-        if realisable(Site(made, (integers,), (sums_type,), context)):
+        integer_sums = Op(kind, attrs, source.inputs[:1], (sums,), origin=op.origin)
+        if realisable(Site(integer_sums, (integers,), (sums_type,), context)):
             scale = (parameters.scale.astype(np.float64) / np.maximum(count, 1)).astype(np.float32)
-            finish_sums(edit, op, made, sums, scale.reshape(-1), np.shape(count), readers)
+            finish_sums(edit, op, integer_sums, sums, scale.reshape(-1), np.shape(count), readers)
     return edit.finish()
 
 

@@ -91,7 +91,7 @@ class Streamer:
         self.begins: dict[str, np.ndarray] = {}
         self.copied: dict[str, int] = {}
         self.origin = self.present = ""
-        self._made: dict[tuple, str] = {}
+        self._derived: dict[tuple, str] = {}
         self.inputs = self._streamed_inputs(kept)
 
     def _streamed_inputs(self, kept: Container[str]) -> tuple[str, ...]:
@@ -238,9 +238,9 @@ class Streamer:
         """Records the flow of the operator's result."""
         self.flows[op.outputs[0]] = flow
 
-    def dequantised(self, made: Dequantised) -> str:
-        name = self.result("dequantize_linear", made.attrs, (made.name, *made.others))
-        self.integers[name] = made
+    def dequantised(self, dequantised: Dequantised) -> str:
+        name = self.result("dequantize_linear", dequantised.attrs, (dequantised.name, *dequantised.others))
+        self.integers[name] = dequantised
         return name
 
     def moved(self, name: str, move: Callable[[str, int], str]) -> str:
@@ -248,8 +248,8 @@ class Streamer:
         takes a name and the number that represents zero."""
         if name not in self.integers:
             return move(name, 0)
-        made = self.integers[name]
-        return self.dequantised(replace(made, name=move(made.name, made.zero)))
+        dequantised = self.integers[name]
+        return self.dequantised(replace(dequantised, name=move(dequantised.name, dequantised.zero)))
 
     def cut(self, name: str, axis: int, first: int, end: int) -> str:
         if (first, end) == (0, self.types[name].shape[axis]):
@@ -277,10 +277,10 @@ class Streamer:
         if count == 0:
             return flow.name
         key = ("behind", flow.name, count, flow.blank)
-        if key not in self._made and flow.name in self.integers:
-            self._made[key] = self.moved(flow.name, lambda source, zero: self.with_history(
+        if key not in self._derived and flow.name in self.integers:
+            self._derived[key] = self.moved(flow.name, lambda source, zero: self.with_history(
                 replace(flow, name=source, blank=zero), count))
-        if key not in self._made:
+        if key not in self._derived:
             type_, axis, block = self.types[flow.name], flow.axis, flow.name
             is_transposed = type_.rank == 4 and axis >= 2 and type_.shape[0] == 1 and type_.shape[5 - axis] == 1
             if is_transposed:
@@ -296,8 +296,8 @@ class Streamer:
 
             kept = _along(self.types[block], axis, extent if whole else count)
             both = self.state(kept, make, 2 if whole else 3, flow.blank)
-            self._made[key] = self.result("transpose", Attrs(perm=_TO_FIRST), (both,)) if is_transposed else both
-        return self._made[key]
+            self._derived[key] = self.result("transpose", Attrs(perm=_TO_FIRST), (both,)) if is_transposed else both
+        return self._derived[key]
 
     def delayed(self, flow: Flow, delay: int) -> Flow:
         """Returns the flow with this delay, keeping elements in a state."""
@@ -313,15 +313,15 @@ class Streamer:
     def mask(self, delay: int, block: int) -> str:
         """Returns bool [block]: which elements of a block exist, for a value with this delay."""
         key = ("mask", delay, block)
-        if key not in self._made:
+        if key not in self._derived:
             ones = self.constant("there", np.ones(block, bool))
 
             def make(state: str) -> tuple[str, str]:
                 both = self.result("concat", Attrs(axis=0), (state, ones))
                 return self.cut(both, 0, 0, block), self.cut(both, 0, block, block + delay)
 
-            self._made[key] = self.state(TensorType("bool", (delay,)), make, 3)
-        return self._made[key]
+            self._derived[key] = self.state(TensorType("bool", (delay,)), make, 3)
+        return self._derived[key]
 
     def where(self, there: str, name: str, blank: int | np.ndarray = 0) -> str:
         """Returns the value where a mask, which broadcasts to it, is true, elsewhere a number or another value."""
@@ -338,12 +338,12 @@ class Streamer:
         if flow.delay <= 0:
             return flow
         key = ("masked", flow.name, blank)
-        if key not in self._made:
+        if key not in self._derived:
             trailing = (1,) * (self.types[flow.name].rank - flow.axis - 1)
             there = self.mask(flow.delay, flow.block)
             there = self.result("reshape", Attrs(shape=(flow.block, *trailing)), (there,)) if trailing else there
-            self._made[key] = self.where(there, flow.name, blank)
-        return replace(flow, name=self._made[key])
+            self._derived[key] = self.where(there, flow.name, blank)
+        return replace(flow, name=self._derived[key])
 
     def window(self, flow: Flow, reach: int, stride: int, before: int, blank: int = 0) -> Flow:
         """Returns the elements that an operator needs for a block, without pads, if its result i depends on elements i

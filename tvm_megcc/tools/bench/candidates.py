@@ -182,8 +182,8 @@ def _refused(site: Site, accepted: set[str]) -> dict[str, str]:
 def _code_bytes(specs: Sequence[KernelSpec], target, cc: str | None, needed: bool) -> dict[KernelSpec, int]:
     """Returns the bytes of machine code by kernel; {} without a compiler for the target, unless it is needed."""
     try:
-        with compiled_kernels(specs, target, cc) as (_, _, made):
-            return {spec: elf.total(path).text for spec, path in made.items() if isinstance(path, Path)}
+        with compiled_kernels(specs, target, cc) as (_, _, signatures):
+            return {spec: elf.total(path).text for spec, path in signatures.items() if isinstance(path, Path)}
     except MissingTool:
         if needed:
             raise
@@ -209,9 +209,9 @@ def _times(graph: Graph, op: Op, found: Sequence[Candidate], target, cc: str | N
     call = Call("", op, graph)
     first = {c.bound.spec: c for c in reversed(found) if c.bound is not None}
     times: dict[KernelSpec, float | str] = {}
-    with library(list(first), target, runner.program, cc) as made, runner.session(made, 0) as session:
-        times.update({spec: "it does not compile: " + said for spec, said in made.failed.items()})
-        for spec, number in made.index.items():
+    with library(list(first), target, runner.program, cc) as built, runner.session(built, 0) as session:
+        times.update({spec: "it does not compile: " + said for spec, said in built.failed.items()})
+        for spec, number in built.index.items():
             sample = session.measure(call.measurement(first[spec], values, network), number)
             times[spec] = sample.error or min(sample.ns) / 1e3
     return times

@@ -50,8 +50,8 @@ class Engine:
         self.version = self.installed()
         with np.load(job.inputs) as file:
             self.inputs = dict(file)
-        made_for = f"{self.version} {job.level} {sys.platform}"
-        self.folder = Path(job.cache) / f"{type(self).__name__.lower()}-{_digest(made_for.encode())}"
+        configuration = f"{self.version} {job.level} {sys.platform}"
+        self.folder = Path(job.cache) / f"{type(self).__name__.lower()}-{_digest(configuration.encode())}"
 
     def installed(self) -> str:
         """Returns the engine's version; Absent if there is none."""

@@ -23,13 +23,13 @@ def write(target: str, output: str | Path, force: bool = False) -> dict:
     folders.refuse_precious(output)
     if output.exists() and not force and not (output.is_dir() and not any(output.iterdir())):
         raise MegccError(f"{output} exists already; choose another --output, or replace it with --force")
-    made = image_library.files(targets[0])
+    rendered = image_library.files(targets[0])
     try:
-        folders.replace(output, made, keep="build")
+        folders.replace(output, rendered, keep="build")
     except OSError as error:
         raise refused_by_system(error, f"{output} cannot be written") from None
-    return {"folder": str(output), "target": targets[0].name, "files": len(made),
-            "sources": sorted(name for name in made if name.endswith(".c"))}
+    return {"folder": str(output), "target": targets[0].name, "files": len(rendered),
+            "sources": sorted(name for name in rendered if name.endswith(".c"))}
 
 
 def text(report: dict) -> str:

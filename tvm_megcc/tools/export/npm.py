@@ -99,13 +99,13 @@ def _module(folder: Path, row: Mapping, target: Target, cc: str | None, source: 
         shim.write_text(source)
         objects = Objects(folder, folder / "build" / target.name / "npm", compiler)
         flags = (*CFLAGS, *target.cflags, *profile([row], embedded=True))
-        made = objects.compile_all([*c_sources(folder), shim], flags)
+        compiled = objects.compile_all([*c_sources(folder), shim], flags)
         exported = [f"-Wl,--export={name}_block_{function}" for function in functions]
         output = Path(aside) / f"{name}.wasm"
         # With the stack below the data it cannot overwrite them. Zig does so by default and rejects the option.
         stack = ("-Wl,-z,stack-size=65536", *(() if "zig" in str(compiler) else ("-Wl,--stack-first",)))
         link(compiler, (*target.cflags, "-nostdlib", "-Wl,--no-entry", "-Wl,--gc-sections", "-Wl,--strip-all",
-                        *stack, "-Wl,--export=__heap_base", *exported), made, output)
+                        *stack, "-Wl,--export=__heap_base", *exported), compiled, output)
         return output.read_bytes()
 
 

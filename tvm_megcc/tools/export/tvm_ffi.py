@@ -102,7 +102,7 @@ def _library(folder: Path, row: Mapping, target: Target, cc: str | None, both: t
         objects = Objects(folder, folder / "build" / target.name / "tvm-ffi", compiler)
         sources = [path for path in c_sources(folder) if path.name != f"{name}_data.c"]
         flags = (*CFLAGS, *target.cflags, "-DMEGCC_NO_DYNAMIC", "-fPIC")
-        made = objects.compile_all([*sources, *(Path(aside) / file for file in written)], flags)
+        compiled = objects.compile_all([*sources, *(Path(aside) / file for file in written)], flags)
         output = Path(aside) / "network.so"
-        link(compiler, ("-shared", "-Wl,--gc-sections", "-s", *target.cflags, "-pthread"), made, output)
+        link(compiler, ("-shared", "-Wl,--gc-sections", "-s", *target.cflags, "-pthread"), compiled, output)
         return output.read_bytes()

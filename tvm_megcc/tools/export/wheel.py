@@ -98,9 +98,10 @@ def _library(folder: Path, row: Mapping, target: Target, cc: str | None, source:
         objects = Objects(folder, folder / "build" / target.name / "wheel", compiler)
         # The container is a separate file next to the library.
         sources = [path for path in c_sources(folder) if path.name != f"{row['name']}_data.c"]
-        made = objects.compile_all([*sources, shim], (*CFLAGS, *target.cflags, *profile([row], embedded=True), "-fPIC"))
+        compiled = objects.compile_all([*sources, shim], (*CFLAGS, *target.cflags, *profile([row], embedded=True),
+                                                          "-fPIC"))
         output = Path(aside) / "network.so"
-        link(compiler, ("-shared", "-nostdlib", "-Wl,--gc-sections", "-s", *target.cflags), made, output)
+        link(compiler, ("-shared", "-nostdlib", "-Wl,--gc-sections", "-s", *target.cflags), compiled, output)
         return output.read_bytes()
 
 

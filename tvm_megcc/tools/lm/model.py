@@ -173,9 +173,9 @@ def _read(folder: Path):
     """
     if not (folder / SETTINGS).is_file():
         if is_gguf(folder):
-            made = Path(f"{folder.stem}_megcc")
-            raise MegccError(f"{folder} is not compiled yet: 'megcc lm compile {folder} -o {made}' makes the folder "
-                             f"{made}")
+            folder_name = Path(f"{folder.stem}_megcc")
+            raise MegccError(f"{folder} is not compiled yet: 'megcc lm compile {folder} -o {folder_name}' makes the "
+                             f"folder {folder_name}")
         raise MegccError(f"{folder} is no language model: 'megcc lm compile MODEL.gguf -o {folder}' makes one")
     try:
         from tokenizers import Tokenizer

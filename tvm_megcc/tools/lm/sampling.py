@@ -135,6 +135,6 @@ def weights(logits: np.ndarray, temperature: float | np.float32) -> np.ndarray:
     x = below[near] * slope
     rest = (x >> 8 & _MASK) * _LN2 >> 40
     table = _COARSE[x >> 44 & 15] * _FINE[x >> 40 & 15] >> 31
-    made = np.zeros(len(logits), np.int64)
-    made[near] = table * ((1 << 31) - rest + (rest * rest >> 32)) >> 31 >> (x >> 48)
-    return made
+    integers = np.zeros(len(logits), np.int64)
+    integers[near] = table * ((1 << 31) - rest + (rest * rest >> 32)) >> 31 >> (x >> 48)
+    return integers

@@ -95,10 +95,10 @@ class Vocabulary:
 def tokenizer_of(vocabulary: Vocabulary) -> Tokenizer:
     """Returns the tokenizer of the package tokenizers."""
     tokenizers = required()
-    made = _of_pieces(vocabulary) if vocabulary.pieces else _of_bytes(vocabulary)
-    made.add_special_tokens([tokenizers.AddedToken(token, special=special, normalized=False)
-                             for token, special in vocabulary.special])
-    return made
+    tokenizer = _of_pieces(vocabulary) if vocabulary.pieces else _of_bytes(vocabulary)
+    tokenizer.add_special_tokens([tokenizers.AddedToken(token, special=special, normalized=False)
+                                  for token, special in vocabulary.special])
+    return tokenizer
 
 
 def required():
@@ -133,20 +133,20 @@ def _of_bytes(vocabulary: Vocabulary) -> Tokenizer:
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 
     split = vocabulary.split
-    made = Tokenizer(models.BPE({token: number for number, token in enumerate(vocabulary.tokens)},
-                                list(vocabulary.pairs), ignore_merges=split in WHOLE_WORDS))
+    tokenizer = Tokenizer(models.BPE({token: number for number, token in enumerate(vocabulary.tokens)},
+                                     list(vocabulary.pairs), ignore_merges=split in WHOLE_WORDS))
     if split in SINGLE_DIGITS:
-        made.pre_tokenizer = pre_tokenizers.Sequence([
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
             pre_tokenizers.Digits(individual_digits=True),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)])
     elif SPLITS[split]:
-        made.pre_tokenizer = pre_tokenizers.Sequence([
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
             pre_tokenizers.Split(Regex(SPLITS[split]), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     else:
-        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    made.decoder = decoders.ByteLevel()
-    return made
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
 
 
 def _of_pieces(vocabulary: Vocabulary) -> Tokenizer:
@@ -154,9 +154,9 @@ def _of_pieces(vocabulary: Vocabulary) -> Tokenizer:
     from tokenizers import Tokenizer, decoders, models, normalizers
 
     tokens, prefix = vocabulary.tokens, vocabulary.prefix
-    made = Tokenizer(models.BPE({token: number for number, token in enumerate(tokens)}, list(vocabulary.pairs),
-                                unk_token=tokens[vocabulary.unknown], fuse_unk=True, byte_fallback=True))
-    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁")] * prefix + [normalizers.Replace(" ", "▁")])
-    made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-                                     + [decoders.Strip(" ", 1, 0)] * prefix)
-    return made
+    tokenizer = Tokenizer(models.BPE({token: number for number, token in enumerate(tokens)}, list(vocabulary.pairs),
+                                     unk_token=tokens[vocabulary.unknown], fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁")] * prefix + [normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+                                          + [decoders.Strip(" ", 1, 0)] * prefix)
+    return tokenizer

@@ -138,7 +138,7 @@ def _images(folder: Path, shapes: Mapping[str, Sequence], given: Mapping[str, In
         except OSError:
             raise MegccError(f"{path} is no image that Pillow reads") from None
         pictures.append(np.asarray(picture, np.uint8).reshape(1, height, width, channels))
-    made = np.stack(pictures)
+    batch = np.stack(pictures)
     if given[name].order == "BGR":
-        made = made[..., ::-1]
-    return {name: np.moveaxis(made, -1, 2) if given[name].layout == "NCHW" else made}
+        batch = batch[..., ::-1]
+    return {name: np.moveaxis(batch, -1, 2) if given[name].layout == "NCHW" else batch}

@@ -144,10 +144,11 @@ class _Quantiser:
         self.calibrate(method)
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)
-        made = QDQQuantizer(proto, True, False, QuantType.QInt8, QuantType.QInt8, self.ranges[method], list(nodes), [],
-                            list(KINDS), {"WeightSymmetric": True, "ActivationSymmetric": False})
-        made.quantize_model()
-        return _Network(made.model.model)
+        quantiser = QDQQuantizer(proto, True, False, QuantType.QInt8, QuantType.QInt8, self.ranges[method],
+                                 list(nodes), [],
+                                 list(KINDS), {"WeightSymmetric": True, "ActivationSymmetric": False})
+        quantiser.quantize_model()
+        return _Network(quantiser.model.model)
 
 
 def _fold_weights(graph: onnx.GraphProto) -> None:
@@ -191,8 +192,8 @@ def _bias_per_channel(graph: onnx.GraphProto) -> None:
         factor = np.array(attributes.get("beta", 1.0), bias.dtype)
         by_row = bias.ndim == 2 and bias.shape[0] > 1
         name = f"{node.name}.bias"
-        made = bias * factor if by_row else np.broadcast_to(bias.reshape(-1), (columns,))
-        graph.initializer.append(onnx.numpy_helper.from_array(np.ascontiguousarray(made), name))
+        per_channel = bias * factor if by_row else np.broadcast_to(bias.reshape(-1), (columns,))
+        graph.initializer.append(onnx.numpy_helper.from_array(np.ascontiguousarray(per_channel), name))
         if by_row:
             output, node.output[0] = node.output[0], f"{node.name}.product"
             del node.input[2]
@@ -341,15 +342,15 @@ def _rows(quantiser: _Quantiser, before: _Network, after: _Network, alone: Mappi
           feeds: Sequence[Arrays]) -> list[dict]:
     """Returns a row for each layer, in the order of execution."""
     sizes = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in quantiser.proto.graph.initializer}
-    made = {name for node in after.proto.graph.node for name in node.output}
+    outputs = {name for node in after.proto.graph.node for name in node.output}
     nodes = [node for node in quantiser.proto.graph.node if node.name in quantiser.layers]
     # The quantiser removes an activation that the quantised range includes; its result is then the layer's.
     activation_results = {node.input[0]: node.output[0] for node in quantiser.proto.graph.node
                           if node.op_type in ("Relu", "Clip")}
-    results = {node.name: node.output[0] if node.output[0] in made else activation_results.get(node.output[0], "")
+    results = {node.name: node.output[0] if node.output[0] in outputs else activation_results.get(node.output[0], "")
                for node in nodes}
-    watched = {name: value for name, value in results.items() if value in made}
-    there = [f"{value}{_REAL}" if f"{value}{_REAL}" in made else value for value in watched.values()]
+    watched = {name: value for name, value in results.items() if value in outputs}
+    there = [f"{value}{_REAL}" if f"{value}{_REAL}" in outputs else value for value in watched.values()]
     expected, actual = before.run(feeds, [*watched.values()]), after.run(feeds, there)
     noise = {name: _noise([[run[i]] for run in expected], [[run[i]] for run in actual])
              for i, name in enumerate(watched)}

@@ -64,7 +64,7 @@ def _lines(node: Node, points: np.ndarray) -> Results:
     total: Expr = arg(1) + shifted(arg(2) * (X - (arg(3) - _LINES // 2) * 2**_BITS) + 2**(_BITS - 1), _BITS)
     if (slopes != np.diff(points)).any():
         total = total - shifted(total + 2**15, 16) * 2**16
-    return [node.made(typed(node, total, value.name, base, slope, index), value.order)]
+    return [node.as_value(typed(node, total, value.name, base, slope, index), value.order)]
 
 
 def _reciprocal_root(x: np.ndarray, node: Node) -> np.ndarray:

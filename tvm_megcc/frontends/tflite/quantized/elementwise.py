@@ -262,4 +262,4 @@ def dequantize(node: Node) -> Results:
     name = node.emit("dequantize_linear", value.name, scales,
                      node.spelled().constant(points if several else points.reshape(())),
                      axis=value.order.index(given.axis) if several else 0, block=0, dtype="float32")
-    return [node.made(name, value.order)]
+    return [node.as_value(name, value.order)]

@@ -68,8 +68,8 @@ def table(function: Callable[[np.ndarray], np.ndarray], x: Quantization, dtype: 
     """Tabulates a float function over all values of an 8-bit type, computed in float32."""
     real = x.scale[0] * (codes(dtype) - np.int32(x.zero_point[0])).astype(np.float32)
     with np.errstate(all="ignore"):
-        made = rounded(function(real).astype(np.float32) * (np.float32(1) / result.scale[0]))
-    return _saturated(np.nan_to_num(made, nan=0.0) + np.float32(result.zero_point[0]), result_dtype)
+        entries = rounded(function(real).astype(np.float32) * (np.float32(1) / result.scale[0]))
+    return _saturated(np.nan_to_num(entries, nan=0.0) + np.float32(result.zero_point[0]), result_dtype)
 
 
 def _saturated(values: np.ndarray, dtype: str) -> np.ndarray:
@@ -89,8 +89,8 @@ def leaky_table(x: Quantization, dtype: str, result: Quantization, alpha: float)
     centred = codes(dtype) - np.int32(x.zero_point[0])
     identity = multiplier(float(x.scale[0] / result.scale[0]))
     slope = multiplier(float(x.scale[0] * np.float32(alpha) / result.scale[0]))
-    made = np.where(centred >= 0, rescale(centred, identity), rescale(centred, slope))
-    return _saturated(made + int(result.zero_point[0]), dtype)
+    entries = np.where(centred >= 0, rescale(centred, identity), rescale(centred, slope))
+    return _saturated(entries + int(result.zero_point[0]), dtype)
 
 
 def mean_multiplier(x: Quantization, result: Quantization, count: int) -> Multiplier:

@@ -120,7 +120,7 @@ def conv(node: Node) -> Results:
     sums = node.emit("conv2d_integer", x, w, **attrs, x_zero=0, w_zero=0)
     if len(set(own.tolist())) == 1:
         own = own[:1]
-    return [node.made(_dequantized(node, sums, scale, own, node.optional(2), 2), IMAGES[4])]
+    return [node.as_value(_dequantized(node, sums, scale, own, node.optional(2), 2), IMAGES[4])]
 
 
 @hybrid("FULLY_CONNECTED", fused=True)
@@ -138,8 +138,8 @@ def fully_connected(node: Node) -> Results:
     rows: Dim = product(shape[:-1]) if keeps else floordiv(product(shape), inputs) if inputs else 0
     matrix = node.in_order(node.reshaped(node.value(0), (rows, inputs)))
     asymmetric = bool(node.option("AsymmetricQuantizeInputs", False))
-    value = node.made(_product_in_blocks(node, matrix, blocks) if blocks else
-                      product_of_rows(node, matrix, 1, own, asymmetric, node.optional(2)))
+    value = node.as_value(_product_in_blocks(node, matrix, blocks) if blocks else
+                          product_of_rows(node, matrix, 1, own, asymmetric, node.optional(2)))
     return [node.reshaped(value, (*shape[:-1], outputs))] if keeps else [value]
 
 

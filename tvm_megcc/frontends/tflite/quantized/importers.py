@@ -132,7 +132,7 @@ def elementwise(node: Node, expr: Expr) -> Value:
 
 def looked_up(node: Node, table: np.ndarray, value: Value) -> Value:
     """Looks up each 8-bit number of a value in a table."""
-    return node.made(node.emit("lookup", value.name, node.spelled().constant(table)), value.order)
+    return node.as_value(node.emit("lookup", value.name, node.spelled().constant(table)), value.order)
 
 
 def importer_of(kind: str, operands: Sequence[Tensor | None], results: Sequence[Tensor]) -> Importer:
@@ -148,10 +148,10 @@ def importer_of(kind: str, operands: Sequence[Tensor | None], results: Sequence[
     if any(tensor is not None and tensor.blocks is not None for tensor in operands):
         raise Unsupported("has a scale for each block of its numbers, which is supported for weights of "
                           f"{' and '.join(IN_BLOCKS)} on float32")
-    made = [tensor for tensor in (*operands, *results)
-            if tensor is not None and tensor.bits < 8 and tensor.data is None]
-    if made and kind not in (*MOVES, "DEQUANTIZE"):
-        raise Unsupported(f"numbers of {made[0].bits} bits are supported as constants and where they are moved")
+    present = [tensor for tensor in (*operands, *results)
+               if tensor is not None and tensor.bits < 8 and tensor.data is None]
+    if present and kind not in (*MOVES, "DEQUANTIZE"):
+        raise Unsupported(f"numbers of {present[0].bits} bits are supported as constants and where they are moved")
     if all(tensor is None or tensor.quantization is None for tensor in (*operands, *results)):
         if kind not in IMPORTERS:
             raise Unsupported("is supported for quantised numbers only")

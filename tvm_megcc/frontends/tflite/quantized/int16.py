@@ -85,14 +85,14 @@ def conv(node: Node) -> Results:
     image, attrs = padded(node.spelled("Conv", (image, name), windows(node)), image, w.shape[2:], 0)
     attrs.pop("kernel"), attrs.pop("ceil")
     sums = _sums(node, image, w, own, 2, inputs // each, **attrs)
-    return [node.made(_results(node, sums, own, operand(node, 0), 2), IMAGES[4])]
+    return [node.as_value(_results(node, sums, own, operand(node, 0), 2), IMAGES[4])]
 
 
 @wide("TRANSPOSE_CONV")
 def conv_transpose(node: Node) -> Results:
     own, (image, w, attrs) = weights(node, 0), spread(node, 0)
     sums = _sums(node, image, w, own, 3, 1, **attrs)
-    return [node.made(_results(node, sums, own, operand(node, 2), 3), IMAGES[4])]
+    return [node.as_value(_results(node, sums, own, operand(node, 2), 3), IMAGES[4])]
 
 
 @wide("FULLY_CONNECTED")
@@ -106,7 +106,7 @@ def fully_connected(node: Node) -> Results:
     rows = product(shape[:-1]) if keeps else floordiv(product(shape), inputs) if inputs else 0
     matrix = node.in_order(node.reshaped(node.value(0), (rows, inputs, 1, 1)))
     sums = _sums(node, matrix, w[:, :, None, None], own, 2, 1, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1))
-    value = node.reshaped(node.made(_in_doubles(node, sums, own)), (rows, outputs))
+    value = node.reshaped(node.as_value(_in_doubles(node, sums, own)), (rows, outputs))
     return [node.reshaped(value, (*shape[:-1], outputs))] if keeps else [value]
 
 
@@ -191,7 +191,7 @@ def curve(node: Node) -> Results:
         total = shifted(X + 512 + negative * (X * 2 - (2**25 - 1)), 10)
     else:
         total = shifted(X - 2**23 + 128 + negative * (X * 2 - (2**24 - 1)), 8)
-    return [node.made(typed(node, total, height_, place), value.order)]
+    return [node.as_value(typed(node, total, height_, place), value.order)]
 
 
 def _place(node: Node) -> Expr:
@@ -226,4 +226,4 @@ def softmax(node: Node) -> Results:
     factor = fixed_point.multiplier(float(operand(node, 0).scale[0] * beta) / (softmax_int16.LEAST / 65535.0))
     name = node.emit("softmax_wide", value.name, node.spelled().constant(softmax_int16.tables()),
                      axis=value.order.index(len(value.order) - 1), significand=factor.significand, shift=factor.shift)
-    return [node.made(name, value.order)]
+    return [node.as_value(name, value.order)]

@@ -46,11 +46,11 @@ def batch_matmul(node: Node) -> Results:
 
 def _bytes_of_int16(node: Node, name: str) -> list[tuple[str, int]]:
     """Splits a value into 8-bit values, each with the number of bits by which it is shifted left."""
-    def made(expr: Expr, dtype: str) -> str:
+    def emitted(expr: Expr, dtype: str) -> str:
         return emit_broadcast(node.spelled(), "elementwise", (name,), expr=expr, dtype=dtype)[0]
 
     upper = call("rescale_once", X - 128, 2**30, -7)  # floor(X / 2^8)
-    return [(made(upper, "int8"), 8), (made(X - upper * 256, "uint8"), 0)]
+    return [(emitted(upper, "int8"), 8), (emitted(X - upper * 256, "uint8"), 0)]
 
 
 def _shifted(significand: int, bits: int, depth: int) -> Expr:

@@ -76,7 +76,7 @@ def conv(node: Node) -> Results:
     operands = [image, w, *filter(None, (bias(node, 2),))]
     sums = node.emit("conv2d_integer", *operands, **attrs, x_zero=zero(x), w_zero=zero(own))
     factors = fixed_point.products(x, own, result(node), node.type(0).dtype == "int8")
-    return [node.made(requantised(node, sums, factors, 2, "rescale_fixed"), IMAGES[4])]
+    return [node.as_value(requantised(node, sums, factors, 2, "rescale_fixed"), IMAGES[4])]
 
 
 @quantised("FULLY_CONNECTED")
@@ -95,7 +95,7 @@ def fully_connected(node: Node) -> Results:
     sums = node.emit("matmul_integer", matrix, node.plain(1), *filter(None, (bias(node, 2),)), trans_a=0, trans_b=1,
                      a_zero=zero(x), b_zero=zero(own))
     factors = fixed_point.products(x, own, result(node), True)
-    value = node.made(requantised(node, sums, factors, 0, "rescale_once"))
+    value = node.as_value(requantised(node, sums, factors, 0, "rescale_once"))
     return [node.reshaped(value, (*shape[:-1], outputs))] if keeps else [value]
 
 
@@ -117,7 +117,7 @@ def conv_transpose(node: Node) -> Results:
     operands = [image, node.spelled().constant(w), *filter(None, (bias(node, 3),))]
     sums = node.emit("conv2d_integer", *operands, **attrs, groups=1, x_zero=zero(x), w_zero=zero(own))
     factors = fixed_point.products(x, own, result(node), node.type(2).dtype == "int8")
-    return [node.made(requantised(node, sums, factors, 2, "rescale_fixed"), IMAGES[4])]
+    return [node.as_value(requantised(node, sums, factors, 2, "rescale_fixed"), IMAGES[4])]
 
 
 def spread(node: Node, fill: int) -> tuple[str, np.ndarray, dict]:
@@ -139,7 +139,7 @@ def spread(node: Node, fill: int) -> tuple[str, np.ndarray, dict]:
         if ends[axis] <= starts[axis] or pads.max() >= 2**20:
             raise ShapeError(f"a result of {shape} for {node.type(2)}")
     rows = node.type_of(value).shape
-    cut = sliced(node, node.made(value), (0, 0, *starts), (rows[0], rows[1], *ends), (1, 1, 1, 1)).name
+    cut = sliced(node, node.as_value(value), (0, 0, *starts), (rows[0], rows[1], *ends), (1, 1, 1, 1)).name
     return cut, np.ascontiguousarray(w), {"strides": (1, 1), "dilations": (1, 1),
                                           "pads": (*pads[:, 0].tolist(), *pads[:, 1].tolist())}
 
@@ -156,5 +156,5 @@ def _dilated(node: Node, image: str, strides: Sequence[int], fill: int) -> str:
     apart = node.emit("reshape", image, shape=(n, c, height, 1, width, 1))
     filled = node.emit("pad", apart, before=(0,) * 6, after=(0, 0, 0, down - 1, 0, right - 1), mode="constant",
                        value=fill)
-    whole = node.made(node.emit("reshape", filled, shape=(n, c, height * down, width * right)))
+    whole = node.as_value(node.emit("reshape", filled, shape=(n, c, height * down, width * right)))
     return sliced(node, whole, (0,) * 4, (n, c, (height - 1) * down + 1, (width - 1) * right + 1), (1,) * 4).name

@@ -39,7 +39,7 @@ def lstm(node: Node) -> Results:
         raise Unsupported(f"cells of {bits} whole bits, or inputs that are not int8, are not supported")
     ones = [_between(node, gate, ("int16",)).scale[0] if normalised else _ONE for gate in range(4)]
     weights, recurrent = (_stacked(node, [operands[gate] for gate in gates]) for operands in (_INPUT, _RECURRENT))
-    units, made = recurrent.shape[0] // len(gates), recurrent.shape[1]
+    units, outputs = recurrent.shape[0] // len(gates), recurrent.shape[1]
     from_inputs = [_factor(_scale(node, _INPUT[gate]) * x.scale[0] / ones[gate]) for gate in gates]
     factors = np.zeros((FACTORS, 2), np.int32)
     for gate in gates:
@@ -68,27 +68,28 @@ def lstm(node: Node) -> Results:
     if projects:
         own = node.const(_PROJECTION[0], "projection")
         factors[PROJECTION] = _factor(_scale(node, _PROJECTION[0]) * hidden.scale[0] / state.scale[0])
-        bias = node.const(_PROJECTION[1], "bias").reshape(-1) if node.has(_PROJECTION[1]) else np.zeros(made, np.int32)
+        bias = node.const(_PROJECTION[1], "bias").reshape(-1) if node.has(_PROJECTION[1]) else np.zeros(outputs,
+                                                                                                        np.int32)
         projection = [constant(own), constant(_less(bias, own, between))]
     sums = _inputs(node, weights, [] if normalised else [_BIAS[gate] for gate in gates], zero(x), from_inputs, units)
     operands = [sums, constant(recurrent), constant(_less(np.zeros(len(recurrent)), recurrent, zero(state))),
                 constant(factors), constant(peeps) if peepholes else "", *norms, *projection]
     batch = node.type_of(sums).shape[1]
-    first = [state_before(node, index, (batch, size)) for index, size in ((_STATE, made), (_CELL, units))]
-    made_zero = zero(state if projects else hidden)
-    if not first[0] and zero(state) != made_zero:
+    first = [state_before(node, index, (batch, size)) for index, size in ((_STATE, outputs), (_CELL, units))]
+    outputs_zero = zero(state if projects else hidden)
+    if not first[0] and zero(state) != outputs_zero:
         # The initial state is the state's own zero point, which may differ from the results'.
-        first[0] = node.emit("expand", node.constant([[zero(state)]], "int8"), shape=(batch, made))
+        first[0] = node.emit("expand", node.constant([[zero(state)]], "int8"), shape=(batch, outputs))
     kept = [row for row in (("Y_h", _STATE), ("Y_c", _CELL)) if asked_for(node, row[1])]
     y, *last = node.spelled().emit(
         "lstm_fixed", (*operands, *first), cell_bits=bits, cell_clip=_clip(node, "CellClip", cell, 2**15 - 1),
         projection_clip=_clip(node, "ProjClip", result(node), 127) if projects else 0,
-        zero=made_zero, hidden_zero=between, coupled=coupled, guards=guards,
+        zero=outputs_zero, hidden_zero=between, coupled=coupled, guards=guards,
         apart=not node.option("TimeMajor", False),
         results=("Y", *(name for name, _ in kept)))
     for (_, index), value in zip(kept, last, strict=True):
         keep_state(node, index, value)
-    return [node.made(y, _order(node))]
+    return [node.as_value(y, _order(node))]
 
 
 def _between(node: Node, index: int, dtypes: tuple[str, ...]) -> Quantization:

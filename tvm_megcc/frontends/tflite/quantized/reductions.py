@@ -42,8 +42,8 @@ def mean(node: Node) -> Results:
     else:
         expr = requantize(X, fixed_point.mean_multiplier(x, y, count) if node.kind == "MEAN" else
                         fixed_point.multiplier(fixed_point.scale(x) / fixed_point.scale(y))) + zero(y)
-    made = node.made(typed(node, expr, total), value.order)
-    return [made if node.option("KeepDims") else node.without(made, axes)]
+    rounded_mean = node.as_value(typed(node, expr, total), value.order)
+    return [rounded_mean if node.option("KeepDims") else node.without(rounded_mean, axes)]
 
 
 @quantised("REDUCE_MAX", "REDUCE_MIN", any_width=True)
@@ -72,22 +72,23 @@ def product_along(node: Node) -> Results:
     moved = node.in_order(value, (*kept, *axes))
     rows = node.emit("reshape", moved, shape=(*(shape[axis] for axis in kept), count))
     name = node.emit("product_fixed", rows, zero=zero(x), result_zero=zero(y), significand=significand, bits=31 - shift)
-    return [node.reshaped(node.made(name), node.results[0].shape) if node.option("KeepDims") else name]
+    return [node.reshaped(node.as_value(name), node.results[0].shape) if node.option("KeepDims") else name]
 
 
 @quantised("SOFTMAX")
 def softmax(node: Node) -> Results:
     """Imports SOFTMAX along the last axis. The scale of an 8-bit result is 1 / 256, of an int16 result 1 / 65536."""
-    dtype, value, made = node.type(0).dtype, node.value(0), node.results[0]
-    y, steps = made.quantization, 2**16 if made.dtype == "int16" else 2**8
-    if made.dtype not in (dtype, "int16") or y is None or abs(y.scale[0] * steps - 1) > (1e-3 if steps > 256 else 0) \
-            or zero(y) != fixed_point.limits(made.dtype).low:
+    dtype, value, result = node.type(0).dtype, node.value(0), node.results[0]
+    y, steps = result.quantization, 2**16 if result.dtype == "int16" else 2**8
+    if result.dtype not in (dtype, "int16") or y is None or abs(y.scale[0] * steps - 1) > (1e-3 if steps > 256 else 0) \
+            or zero(y) != fixed_point.limits(result.dtype).low:
         raise Unsupported("its result is not in steps of 1 / 256, or 1 / 65536 of int16, from the least number on")
-    axis, wide = value.order.index(len(value.order) - 1), made.dtype == "int16"
+    axis, wide = value.order.index(len(value.order) - 1), result.dtype == "int16"
     powers = softmax_int8.significant(softmax_int8.table(float(np.float32(node.option("Beta"))),
                                                            fixed_point.scale(operand(node, 0))), wide)
     attrs = {"axis": axis, "wide": True} if wide else {"axis": axis}
-    return [node.made(node.emit("softmax_fixed", value.name, node.spelled().constant(powers), **attrs), value.order)]
+    return [node.as_value(node.emit("softmax_fixed", value.name, node.spelled().constant(powers), **attrs),
+                          value.order)]
 
 
 @quantised("L2_NORMALIZATION")
@@ -99,7 +100,7 @@ def l2_normalization(node: Node) -> Results:
     if node.option("FusedActivationFunction", 0):
         raise Unsupported("an activation after it is not supported")
     axis = value.order.index(len(value.order) - 1)
-    return [node.made(node.emit("l2_fixed", value.name, axis=axis, zero=zero(operand(node, 0))), value.order)]
+    return [node.as_value(node.emit("l2_fixed", value.name, axis=axis, zero=zero(operand(node, 0))), value.order)]
 
 
 @quantised("LOG_SOFTMAX")
@@ -110,5 +111,5 @@ def log_softmax(node: Node) -> Results:
         raise Unsupported("its result is not in steps of 1 / 16 below the largest number")
     tables = log_softmax_fixed.tables(fixed_point.scale(operand(node, 0)))
     axis = value.order.index(len(value.order) - 1)
-    return [node.made(node.emit("log_softmax_fixed", value.name, node.spelled().constant(tables), axis=axis),
-                      value.order)]
+    return [node.as_value(node.emit("log_softmax_fixed", value.name, node.spelled().constant(tables), axis=axis),
+                          value.order)]

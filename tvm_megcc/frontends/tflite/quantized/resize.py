@@ -34,7 +34,7 @@ def bilinear(node: Node) -> Results:
             raise ShapeError(f"resizes {extent} elements to {size}")
         node.require_budget(size)
     make = {"int8": _whole, "int16": _wide, "uint8": _real}[dtype]
-    return [node.made(make(node, x, sizes, corners, half), IMAGES[4])]
+    return [node.as_value(make(node, x, sizes, corners, half), IMAGES[4])]
 
 
 def _whole(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool) -> str:

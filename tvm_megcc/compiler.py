@@ -80,13 +80,13 @@ def compile_graph(graph: Graph, targets: Sequence[Target], options: CompileOptio
     strings: list[str] = []
     rows: list[tuple[Rows, ...]] = []
     memories_of = partial(plan_memories, keep_inputs=options.keep_inputs, buckets=buckets)
-    kept: dict[tuple[bytes, np.dtype], np.ndarray] = {}
+    unique: dict[tuple[bytes, np.dtype], np.ndarray] = {}
     for context in contexts:
         numbers = count(1)
         # Results for graphs are not cached: each may have its own weights.
         lowering = lower(graph, context, options.threads, memories_of, lambda stage, value: dump(
             f"{next(numbers):02}_{stage}.{context.target}", graph_text(value)))  # noqa: B023  (called within)
-        plan, stage = replace(lowering.plan, weights=_kept_once(lowering.plan.weights, kept)), next(numbers)
+        plan, stage = replace(lowering.plan, weights=_deduplicated(lowering.plan.weights, unique)), next(numbers)
         ranges = plan.buckets(buckets)
         if context.target.bare_metal and plan.unbounded(ranges):
             raise ShapeError(f"{name}: {context.target} has no memory to ask for, and nothing limits "
@@ -113,9 +113,9 @@ def compile_graph(graph: Graph, targets: Sequence[Target], options: CompileOptio
         report="\n".join(strings), memory=picture)
 
 
-def _kept_once(weights: Mapping[str, Weight], kept: dict[tuple[bytes, np.dtype], np.ndarray]) -> dict[str, Weight]:
+def _deduplicated(weights: Mapping[str, Weight], unique: dict[tuple[bytes, np.dtype], np.ndarray]) -> dict[str, Weight]:
     """Returns the weights of a plan; weights that other plans pack equally share their memory."""
-    return {name: replace(weight, data=kept.setdefault((weight.digest, weight.data.dtype), weight.data))
+    return {name: replace(weight, data=unique.setdefault((weight.digest, weight.data.dtype), weight.data))
             for name, weight in weights.items()}
 
 

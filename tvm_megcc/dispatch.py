@@ -182,7 +182,7 @@ def shapes_by_model(sets: Sequence[Mapping[str, Shape]], inputs: Mapping[str, Co
     """
     found: dict[str, list[dict[str, Shape]]] = {model: [] for model in inputs}
     for shapes in sets:
-        own: dict[str, dict[str, Shape]] = {model: {} for model in inputs}
+        by_model: dict[str, dict[str, Shape]] = {model: {} for model in inputs}
         for name, shape in shapes.items():
             model, _, rest = (part.strip() for part in name.partition(":"))
             readers = {reader: name for reader, names in inputs.items() if name in names} or \
@@ -192,8 +192,8 @@ def shapes_by_model(sets: Sequence[Mapping[str, Shape]], inputs: Mapping[str, Co
                 raise MegccError(f"input shape '{name}': no model has such an input: {have}. "
                                  "An input of one model is NAME=(…) or MODEL:NAME=(…)")
             for reader, its_name in readers.items():
-                own[reader][its_name] = shape
-        for model, its_shapes in own.items():
+                by_model[reader][its_name] = shape
+        for model, its_shapes in by_model.items():
             if its_shapes not in found[model]:
                 found[model].append(its_shapes)
     return found

@@ -23,8 +23,8 @@ _QUOTED = re.compile(f"'([^'\n]{{{_NAME},}})'")
 
 def shortened(text: str, longest: int = 80) -> str:
     """Returns the text with its middle left out where it is long."""
-    kept = longest - 3
-    return text if len(text) <= longest else f"{text[:kept - kept // 3]}...{text[len(text) - kept // 3:]}"
+    length = longest - 3
+    return text if len(text) <= longest else f"{text[:length - length // 3]}...{text[len(text) - length // 3:]}"
 
 
 def quoted(name: object) -> str:

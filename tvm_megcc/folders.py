@@ -58,14 +58,14 @@ def locked(folder: Path) -> Iterator[None]:
         OSError: if the folder does not exist.
     """
     while True:
-        held = None
+        lock = None
         try:
-            held = _lock(folder)
-            if held is None or _is_at(held, folder):
+            lock = _lock(folder)
+            if lock is None or _is_at(lock, folder):
                 yield
                 return
         finally:
-            _unlock(held)
+            _unlock(lock)
 
 
 def replace(folder: Path, files: Mapping[str, bytes | Contents], keep: str) -> None:
@@ -88,10 +88,10 @@ def replace(folder: Path, files: Mapping[str, bytes | Contents], keep: str) -> N
     if _consists_of(folder, files, keep):
         return
     with _aside(folder, keep) as aside:
-        new, held = aside / _NEW, None
+        new, lock = aside / _NEW, None
         new.mkdir()
         try:
-            held = _lock(new)  # it is the folder from the exchange on: nobody builds in it before it has `keep`
+            lock = _lock(new)  # it is the folder from the exchange on: nobody builds in it before it has `keep`
             for name, data in files.items():
                 path = new / name
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ def replace(folder: Path, files: Mapping[str, bytes | Contents], keep: str) -> N
                 if not _consists_of(folder, files, keep):  # another process may have written the same
                     _put(new, folder, keep)
         finally:
-            _unlock(held)
+            _unlock(lock)
 
 
 def refuse_precious(folder: Path, needed: Iterable[str | Path] = ()) -> None:
@@ -125,12 +125,12 @@ def refuse_precious(folder: Path, needed: Iterable[str | Path] = ()) -> None:
 def _one_writer(folder: Path) -> Iterator[None]:
     """Excludes other writers of this path. It locks the parent, because without an exchange the folder itself is absent
     for moments."""
-    held = None
+    lock = None
     try:
-        held = _lock(folder.parent)
+        lock = _lock(folder.parent)
         yield
     finally:
-        _unlock(held)
+        _unlock(lock)
 
 
 def _put(new: Path, folder: Path, keep: str) -> None:
@@ -177,16 +177,16 @@ def _exchange(one: Path, other: Path) -> bool:
 def _aside(folder: Path, keep: str) -> Iterator[Path]:
     """Yields a temporary folder next to it, locked while this process uses it, and removes it at the end."""
     while True:
-        aside, held = Path(tempfile.mkdtemp(prefix=_prefix(folder), dir=folder.parent)), None
+        aside, lock = Path(tempfile.mkdtemp(prefix=_prefix(folder), dir=folder.parent)), None
         try:
             with suppress(FileNotFoundError):
-                held = _lock(aside)
+                lock = _lock(aside)
             if aside.exists():  # else another process took it for a leftover
                 yield aside
                 return
         finally:
             _settle(aside, folder, keep)
-            _unlock(held)
+            _unlock(lock)
 
 
 def _settle(aside: Path, folder: Path, keep: str) -> None:
@@ -208,39 +208,39 @@ def scratch(parent: Path) -> Iterator[Path]:
     """Yields a temporary folder in another one, and removes it at the end; `sweep` removes those of killed
     processes."""
     while True:
-        path, held = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=parent)), None
+        path, lock = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=parent)), None
         try:
             with suppress(FileNotFoundError):
-                held = _lock(path)
+                lock = _lock(path)
             if path.exists():  # else another process took it for a leftover
                 yield path
                 return
         finally:
             shutil.rmtree(path, ignore_errors=True)
-            _unlock(held)
+            _unlock(lock)
 
 
 def sweep(parent: Path) -> None:
     """Removes the `scratch` folders of killed processes: nobody has them locked."""
     for path in parent.glob(f"{_SCRATCH}*"):
         with suppress(OSError):
-            held = _lock(path, wait=False)
-            if held is not None:
+            lock = _lock(path, wait=False)
+            if lock is not None:
                 shutil.rmtree(path, ignore_errors=True)
-                _unlock(held)
+                _unlock(lock)
 
 
 def _remove_leftovers(folder: Path, keep: str) -> None:
     """Settles temporary folders of killed processes: nobody has them locked."""
     for aside in folder.parent.glob(f"{glob.escape(_prefix(folder))}*"):
-        held = None
+        lock = None
         with suppress(OSError):
             try:
-                held = _lock(aside, wait=False)
-                if held is not None and {entry.name for entry in aside.iterdir()} <= {_OLD, _NEW}:
+                lock = _lock(aside, wait=False)
+                if lock is not None and {entry.name for entry in aside.iterdir()} <= {_OLD, _NEW}:
                     _settle(aside, folder, keep)
             finally:
-                _unlock(held)
+                _unlock(lock)
 
 
 def _prefix(folder: Path) -> str:
@@ -314,27 +314,27 @@ def _lock(folder: Path, wait: bool = True) -> int | None:
     locked."""
     if fcntl is None:
         return None
-    held = os.open(folder, os.O_RDONLY)
+    lock = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        return held
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        return lock
     except BaseException as error:
-        os.close(held)
+        os.close(lock)
         if isinstance(error, OSError):
             return None
         raise
 
 
-def _unlock(held: int | None) -> None:
-    if held is not None:
-        fcntl.flock(held, fcntl.LOCK_UN)  # a process that was forked meanwhile may have it open
-        os.close(held)
+def _unlock(lock: int | None) -> None:
+    if lock is not None:
+        fcntl.flock(lock, fcntl.LOCK_UN)  # a process that was forked meanwhile may have it open
+        os.close(lock)
 
 
-def _is_at(held: int, path: Path) -> bool:
+def _is_at(lock: int, path: Path) -> bool:
     """Whether this path still leads to the open folder."""
     try:
-        return os.path.samestat(os.fstat(held), os.stat(path))
+        return os.path.samestat(os.fstat(lock), os.stat(path))
     except FileNotFoundError:
         return False
 

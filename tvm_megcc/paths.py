@@ -30,8 +30,8 @@ def examples() -> Path:
 
 def templates() -> tuple[Path, ...]:
     """Folders of the code generator's templates, in the order of the search: those of $MEGCC_TEMPLATES, then ours."""
-    own = filter(None, os.environ.get("MEGCC_TEMPLATES", "").split(os.pathsep))
-    return (*map(Path, own), PACKAGE / "codegen" / "templates", PACKAGE / "kernels")
+    folders = filter(None, os.environ.get("MEGCC_TEMPLATES", "").split(os.pathsep))
+    return (*map(Path, folders), PACKAGE / "codegen" / "templates", PACKAGE / "kernels")
 
 
 class NoHome(MegccError):
@@ -55,8 +55,8 @@ def cache(*parts: str) -> Path:
 
 
 def _cache() -> Path:
-    if own := os.environ.get("MEGCC_CACHE"):
-        return Path(own)
+    if folder := os.environ.get("MEGCC_CACHE"):
+        return Path(folder)
     if base := os.environ.get("XDG_CACHE_HOME"):
         return Path(base) / "megcc"
     try:

@@ -79,14 +79,15 @@ def _arguments(verb: str, models: Model | Sequence[Model], target: str, changes:
         if not isinstance(model, (str, Path)):
             raise TypeError(f"tvm_megcc.{verb}() takes the path of a model{_OR_FOLDER.get(verb, '')}, "
                             f"not {type(model).__name__}")
-    own = signature(globals()[verb]).parameters
+    parameters = signature(globals()[verb]).parameters
     for name in changes:
-        near = difflib.get_close_matches(name, [*own, *(row.name for row in fields(CompileOptions))], 1)
-        if near and near[0] in own and near[0] != name:
+        near = difflib.get_close_matches(name, [*parameters, *(row.name for row in fields(CompileOptions))], 1)
+        if near and near[0] in parameters and near[0] != name:
             raise TypeError(f"tvm_megcc.{verb}() got an unexpected keyword argument '{name}', did you mean "
                             f"'{near[0]}'?")
     inputs = changes.get("inputs")
-    if "arrays" in own and isinstance(inputs, Mapping) and any(hasattr(each, "__array__") for each in inputs.values()):
+    if "arrays" in parameters and isinstance(inputs, Mapping) and any(hasattr(each, "__array__")
+                                                                      for each in inputs.values()):
         raise TypeError(f"tvm_megcc.{verb}(): 'inputs' says what the model is given, such as \"data=uint8,NHWC\"; "
                         "arrays to run on are 'arrays'")
     _require_feeds(verb, others.get("inputs"))

@@ -241,9 +241,9 @@ def quantize_(args: argparse.Namespace) -> int:
 
     output = args.output or f"{Path(args.path).stem}_int8.onnx"
     _require_writable(Path(output))
-    kept = [name for names in args.keep_float for name in names.split(",")]
+    float_names = [name for names in args.keep_float for name in names.split(",")]
     report = quantize.quantize(args.path, args.calibrate, output,
-                               method=args.method, keep_float=kept, enough=args.enough,
+                               method=args.method, keep_float=float_names, enough=args.enough,
                                inputs=parse_inputs(args.input), evaluate=args.evaluate, most=args.samples,
                                target=args.target, time=not args.no_time, dims=parse_dims(args.dim), say=say)
     _print(args, report, quantize.text)

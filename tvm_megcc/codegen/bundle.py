@@ -439,8 +439,8 @@ class _View:
 def _unique(name: str, taken: set[str]) -> str:
     """Returns a name that is not taken, neither itself nor with a suffix of `ENDINGS`."""
     candidate, count = name, 1
-    while not taken.isdisjoint(own := {candidate + ending for ending in ("", *ENDINGS)}):
+    while not taken.isdisjoint(spellings := {candidate + ending for ending in ("", *ENDINGS)}):
         count += 1
         candidate = f"{name}_{count}"
-    taken |= own
+    taken |= spellings
     return candidate

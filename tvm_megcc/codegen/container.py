@@ -247,11 +247,11 @@ def _head(model: ContainerModel, form: int, begin: int) -> bytes:
     values |= {"format": form, "weights_begin": begin, "weights": 0 if begin else len(model.weights),
                "weights_crc": reduce(lambda crc, piece: zlib.crc32(piece, crc), _pieces(model.weights), 0)}
     builder.Finish(_write_table(builder, ContainerModel, values, "model"), file_identifier=IDENTIFIER)
-    held = 0 if begin else _held_back(len(model.weights))
-    return bytes(memoryview(builder.Bytes)[builder.Head():len(builder.Bytes) - held])
+    written_later = 0 if begin else _written_last(len(model.weights))
+    return bytes(memoryview(builder.Bytes)[builder.Head():len(builder.Bytes) - written_later])
 
 
-def _held_back(size: int) -> int:
+def _written_last(size: int) -> int:
     """Returns the number of placeholder bytes for the weights in the builder, which give other data its alignment."""
     return WEIGHTS_ALIGNMENT if size % WEIGHTS_ALIGNMENT else 0
 
@@ -414,5 +414,5 @@ def _memory_arguments(program: Program) -> tuple[int, ...]:
     unbounded = any(t.storage == Storage.unbounded for t in program.tensors)
     pointers = (2 * len(program.tensors) if unbounded else len(program.inputs) + len(program.outputs)) + operands
     words = program.workers + (2 * (program.symbols + program.values + len(program.extents)) if dynamic else 0)
-    own = (m.regions[0] if m.regions else m.arena_bytes for m in program.device_models)
-    return program.alignment, pointers, words, max(own, default=0)
+    sizes = (m.regions[0] if m.regions else m.arena_bytes for m in program.device_models)
+    return program.alignment, pointers, words, max(sizes, default=0)

@@ -94,12 +94,12 @@ def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], by_rows:
     releases = plan.releases(plan.unbounded([planned.bucket for planned in memories]))
     for index, step in enumerate(plan.steps):
         op = step.op
-        own = plan.graph.input_types(op)[:op.epilogue_start] if op.epilogue is not None \
+        operand_types = plan.graph.input_types(op)[:op.epilogue_start] if op.epilogue is not None \
             else plan.graph.input_types(op)
         calls.append({
             "kernel": step.spec.symbol, "kind": op.kind, "origin": op.origin, "output": op.outputs[0],
             "type": str(plan.graph.types[op.outputs[0]]), "instruction": instruction,
-            "macs": likely(operator(op.kind).macs(op.attrs, own, plan.graph.output_types(op)))})
+            "macs": likely(operator(op.kind).macs(op.attrs, operand_types, plan.graph.output_types(op)))})
         instruction += 1
         instruction += controls(index + 1) + len(releases.get(index, ()))
     weights, unpacked = stored_bytes(plan)
@@ -112,6 +112,6 @@ def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], by_rows:
             plan.context.regions.ram, largest.regions, strict=True)]} if plan.context.regions else {}),
         "weight_bytes": weights, "unpacked_bytes": unpacked,
         **({"rows": [{"first": rows.first.origin, "last": rows.last.origin, "strips": rows.strips, "macs": rows.macs,
-                      "kept": rows.kept}
+                      "kept": rows.buffer_bytes}
                      for rows in by_rows]} if by_rows else {}),
         "calls": calls, **({"counts": counts} if counts else {})}

@@ -47,14 +47,19 @@ Memories = Callable[[KernelPlan], list[PlannedMemory]]
 
 @dataclass(frozen=True)
 class Rows:
-    """A region that is computed by strips: its first and last operator, the number of strips, the multiply-accumulates
-    that are repeated, and the bytes of rows that are kept between strips instead."""
+    """A region that is computed by strips.
+
+    first, last: its first and last operator.
+    strips: the number of strips.
+    macs: multiply-accumulates that are repeated.
+    buffer_bytes: bytes of the rows that are kept between strips instead.
+    """
 
     first: Op
     last: Op
     strips: int
     macs: int
-    kept: int
+    buffer_bytes: int
 
 
 @dataclass(frozen=True)
@@ -131,7 +136,7 @@ def rows_text(by_rows: Sequence[Rows]) -> str:
     """Lists the regions that are computed by strips, a line for each."""
     return "".join(f"{rows.strips} strips of rows from {printable(rows.first.origin)} to "
                    f"{printable(rows.last.origin)}: {rows.macs:,} multiply-accumulates are done twice, "
-                   f"{rows.kept:,} bytes are kept between strips\n" for rows in by_rows)
+                   f"{rows.buffer_bytes:,} bytes are kept between strips\n" for rows in by_rows)
 
 
 def require_memory(name: str, image: Image, targets: Sequence[Target], ram: int | None, flash: int | None) -> None:
@@ -208,7 +213,7 @@ class _Search:
         for region in regions:
             cost = self._costs[region.first, region.last]
             assert cost is not None
-            cost.known[region.count, region.kept] = None
+            cost.known[region.count, region.reuses_rows] = None
 
     def _feasible(self, target: int) -> int:
         """Returns the lowest limit that this search can meet, or one that is at most `target`."""
@@ -223,10 +228,10 @@ class _Search:
     def rows(self, region: Region) -> Rows:
         ops, cost = self.graph.ops, self._costs[region.first, region.last]
         assert cost is not None
-        drawn = cost.of(region.count, region.kept)
+        drawn = cost.of(region.count, region.reuses_rows)
         assert drawn is not None
         return Rows(ops[region.first], ops[region.last], len(strips_of(cost.height, region.count)), drawn.macs,
-                    drawn.kept)
+                    drawn.buffer_bytes)
 
     def cheapest(self, limit: int) -> list[Region] | None:
         """Returns the regions with the fewest repeated multiply-accumulates that stay below a limit; None if none
@@ -244,15 +249,15 @@ class _Search:
                 start = best[first]
                 if start is None or max(self.during[first:last + 1]) <= limit:
                     continue
-                for kept in (False, True):
-                    fewest = cost.fewest(limit, kept)
+                for reuses_rows in (False, True):
+                    fewest = cost.fewest(limit, reuses_rows)
                     if fewest is None:
                         continue
                     strips, drawn = fewest
                     total = start[0] + drawn.macs + CALL * drawn.calls + drawn.copied * COPIED
                     present = best[last + 1]
                     if present is None or total < present[0]:
-                        best[last + 1] = total, Region(first, last, strips, kept)
+                        best[last + 1] = total, Region(first, last, strips, reuses_rows)
         if best[count] is None:
             return None
         regions, at = [], count
@@ -280,13 +285,14 @@ class _StripCost:
     bytes: an upper bound.
     macs: multiply-accumulates that are repeated.
     calls: number of kernel calls.
-    kept, copied: bytes of rows that are kept between two strips, and that are copied for them in total.
+    buffer_bytes: bytes of the rows that are kept between two strips.
+    copied: bytes that are copied for them in total.
     """
 
     bytes: int
     macs: int
     calls: int
-    kept: int
+    buffer_bytes: int
     copied: int
 
 
@@ -303,37 +309,37 @@ class _Cost:
                      if b.kind != "workspace" and (b.first < step or b.kind in ("input", "state")) and b.last >= step)
         self.around = around + _padded(graph.types[graph.ops[last].outputs[0]].bytes, search.alignment)
 
-    def fewest(self, limit: int, kept: bool) -> tuple[int, _StripCost] | None:
+    def fewest(self, limit: int, reuses_rows: bool) -> tuple[int, _StripCost] | None:
         """Returns the fewest strips that stay below a limit, and their cost."""
         if self.around > limit:
             return None
         low, high = 1, min(self.height, 64)
-        if not self._fits(high, kept, limit):
+        if not self._fits(high, reuses_rows, limit):
             return None
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if self._fits(middle, kept, limit) else (middle, high)
-        drawn = self.of(high, kept)
+            low, high = (low, middle) if self._fits(middle, reuses_rows, limit) else (middle, high)
+        drawn = self.of(high, reuses_rows)
         return (high, drawn) if drawn else None
 
-    def _fits(self, count: int, kept: bool, limit: int) -> bool:
-        found = self.of(count, kept)
+    def _fits(self, count: int, reuses_rows: bool, limit: int) -> bool:
+        found = self.of(count, reuses_rows)
         return found is not None and found.bytes <= limit
 
-    def of(self, count: int, kept: bool) -> _StripCost | None:
+    def of(self, count: int, reuses_rows: bool) -> _StripCost | None:
         """Returns the cost of `count` strips; None if the region cannot be divided so, or there are no rows to keep."""
-        if (count, kept) not in self.known:
-            self.known[count, kept] = self._strip_cost(parts_of(self.search.graph,
-                                                           Region(self.first, self.last, count, kept)), kept)
-        return self.known[count, kept]
+        if (count, reuses_rows) not in self.known:
+            region = Region(self.first, self.last, count, reuses_rows)
+            self.known[count, reuses_rows] = self._strip_cost(parts_of(self.search.graph, region), reuses_rows)
+        return self.known[count, reuses_rows]
 
-    def _strip_cost(self, strips: Sequence[Sequence[Part]] | None, kept: bool) -> _StripCost | None:
+    def _strip_cost(self, strips: Sequence[Sequence[Part]] | None, reuses_rows: bool) -> _StripCost | None:
         if strips is None:
             return None
         graph = self.search.graph
         parts = [part for strip in strips for part in strip]
-        rows = [self._rows_bytes(part.op, part.kept.count) for part in parts]
-        if kept and not any(rows):
+        rows = [self._rows_bytes(part.op, part.retained.count) for part in parts]
+        if reuses_rows and not any(rows):
             return None
         most: dict[str, int] = {}
         for part, bytes_ in zip(parts, rows, strict=True):
@@ -357,21 +363,22 @@ class _Cost:
         most = 0
         for index, part in enumerate(parts):
             (result,) = part.op.outputs
-            own = self._rows_bytes(part.op, part.rows.count)
+            rows_bytes = self._rows_bytes(part.op, part.rows.count)
             step = search.step[self.first + positions[result]]
             call = search.plan.steps[step] if step is not None else None
             dying = [name for name in alive if last_use[name] == index]
             replaced = 0
             if index == len(parts) - 1:
-                own = 0  # it is computed in place in the whole result
-            elif call is not None and call.takes_over + call.spec.in_place and len(dying) == 1 and not part.kept.count:
-                replaced = min(own, alive[dying[0]])
+                rows_bytes = 0  # it is computed in place in the whole result
+            elif call is not None and call.takes_over + call.spec.in_place and len(dying) == 1 \
+                    and not part.retained.count:
+                replaced = min(rows_bytes, alive[dying[0]])
             workspace = self._workspace(step, part.rows.count, part.op) if step is not None else 0
-            most = max(most, sum(alive.values()) + own - replaced + workspace)
+            most = max(most, sum(alive.values()) + rows_bytes - replaced + workspace)
             for name in dying:
                 del alive[name]
             if index < len(parts) - 1:
-                alive[result] = own
+                alive[result] = rows_bytes
         return most
 
     def _workspace(self, step: int, rows: int, op: Op) -> int:

@@ -79,23 +79,24 @@ class _Inliner:
 
         number: distinguishes the operator's bodies in the names of their values.
         """
-        known = dict(zip(plan.graph.inputs, map(self.held, given), strict=True))
+        known = dict(zip(plan.graph.inputs, map(self.operand, given), strict=True))
         prefix = f"{op.outputs[0]}/{number}/"
 
-        def name(own: str) -> str:
-            return known.get(own, prefix + own)
+        def name(inner: str) -> str:
+            return known.get(inner, prefix + inner)
 
-        self.types |= {name(own): type_ for own, type_ in plan.graph.types.items() if own not in known}
-        self.constants |= {name(own): array for own, array in plan.graph.constants.items()}
-        self.weights |= {name(own): replace(weight, source=name(weight.source)) for own, weight in plan.weights.items()}
-        for own, place in plan.places.items():
-            if own not in known:
+        self.types |= {name(value): type_ for value, type_ in plan.graph.types.items() if value not in known}
+        self.constants |= {name(value): array for value, array in plan.graph.constants.items()}
+        self.weights |= {name(value): replace(weight, source=name(weight.source)) for value,
+                         weight in plan.weights.items()}
+        for value, place in plan.places.items():
+            if value not in known:
                 outer = self.places.get(known[place.root]) if place.root in known else Place(name(place.root), 0)
-                self.places[name(own)] = Place(outer.root, outer.offset + place.offset)
+                self.places[name(value)] = Place(outer.root, outer.offset + place.offset)
         self.add(plan, name)
-        return [name(own) for own in plan.graph.outputs]
+        return [name(value) for value in plan.graph.outputs]
 
-    def held(self, name: str) -> str:
+    def operand(self, name: str) -> str:
         """Returns a value to copy; for a constant, its weight."""
         if name in self.constants and name not in self.weights:
             self.weights[name] = Weight(name, np.ascontiguousarray(self.constants[name]).reshape(-1))
@@ -112,16 +113,16 @@ def _loop(flat: _Inliner, op: Op, plans: Sequence[KernelPlan]) -> None:
     (plan,), carried = plans, op.attrs.carried
     (trip_count, condition, *values), (iteration, next_condition, *results) = op.inputs, op.outputs
     begin, first, after = len(flat.steps), Mark(f"{iteration} first"), Mark(f"{iteration} after")
-    trip_count = flat.held(trip_count)
+    trip_count = flat.operand(trip_count)
     starts = zip((condition, *values[:carried]), (next_condition, *results[:carried]), strict=True)
-    flat.control(*(Move(flat.held(source), target) for source, target in starts),
+    flat.control(*(Move(flat.operand(source), target) for source, target in starts),
                  Iteration(iteration, trip_count, next_condition, True, after.name, tuple(results[carried:])), first)
     body_outputs = flat.body(op, plan, (iteration, next_condition, *results[:carried], *values[carried:]), 0)
     carried_results = results[:carried] if op.attrs.counted else (next_condition, *results[:carried])
     rows = (Move(row, target, iteration)
             for row, target in zip(body_outputs[len(carried_results):], results[carried:], strict=True))
-    kept = (Move(row, target) for row, target in zip(body_outputs, carried_results, strict=False))
-    flat.control(*rows, *kept, Iteration(iteration, trip_count, next_condition, False, first.name), after)
+    copies = (Move(row, target) for row, target in zip(body_outputs, carried_results, strict=False))
+    flat.control(*rows, *copies, Iteration(iteration, trip_count, next_condition, False, first.name), after)
     flat.loops.append((begin, len(flat.steps)))
 
 
@@ -133,7 +134,7 @@ def _branch(flat: _Inliner, op: Op, plans: Sequence[KernelPlan]) -> None:
     (condition, *values), reads = op.inputs, op.attrs.reads
     other, after = Mark(f"{op.outputs[0]} other"), Mark(f"{op.outputs[0]} after")
     yes, no = (plans[list(bodies_of(op)).index(op.attrs[name])] for name in ("yes", "no"))
-    flat.control(Jump(flat.held(condition), False, other.name))
+    flat.control(Jump(flat.operand(condition), False, other.name))
     body_outputs = flat.body(op, yes, values[:reads], 1)
     flat.control(*map(Move, body_outputs, op.outputs), Jump(condition, True, after.name), other)
     body_outputs = flat.body(op, no, values[reads:], 2)
@@ -142,5 +143,5 @@ def _branch(flat: _Inliner, op: Op, plans: Sequence[KernelPlan]) -> None:
 
 def _renamed_step(step: Step, name: Name) -> Step:
     op = step.bound.op
-    changed = op.with_(inputs=tuple(own and name(own) for own in op.inputs), outputs=tuple(map(name, op.outputs)))
+    changed = op.with_(inputs=tuple(value and name(value) for value in op.inputs), outputs=tuple(map(name, op.outputs)))
     return Step(replace(step.bound, op=changed), tuple(map(name, step.inputs)), tuple(map(name, step.outputs)))

@@ -43,10 +43,10 @@ def regions_text(plan: KernelPlan, planned: PlannedMemory) -> str:
     for (name, size), used in zip(plan.context.regions.ram, planned.plan.regions, strict=True):
         constants = [b.bytes for b in planned.buffers
                      if b.kind == "constant" and begin <= planned.plan.offsets[b.name] < begin + used]
-        own = 0 if begin or lines else own_bytes(plan)
+        copied_bytes = 0 if begin or lines else own_bytes(plan)
         begin += used
-        session = f", {own:,} the session itself" if own else ""
-        lines.append(f"region {name:12} {own + used:12,} of {size:,} bytes, {sum(constants):,} of them "
+        session = f", {copied_bytes:,} the session itself" if copied_bytes else ""
+        lines.append(f"region {name:12} {copied_bytes + used:12,} of {size:,} bytes, {sum(constants):,} of them "
                      f"{len(constants)} constants{session}\n")
     return "".join(lines)
 

@@ -125,10 +125,10 @@ class KernelPlan:
 
     def releases(self, unbounded: Container[str]) -> dict[int, list[str]]:
         """Returns step -> the allocated values that are dead after it."""
-        kept = {self.places[name].root for name in (*self.graph.inputs, *self.graph.outputs)}
+        of_caller = {self.places[name].root for name in (*self.graph.inputs, *self.graph.outputs)}
         found: dict[int, list[str]] = {}
         for name, (_, index) in self.lifetimes().items():
-            if name in unbounded and name not in kept:
+            if name in unbounded and name not in of_caller:
                 found.setdefault(index, []).append(name)
         return found
 
@@ -265,19 +265,19 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
         bucket: the range of shapes that the arena must have space for. unbounded: values that are not in the arena.
     """
     ranges, end = plan.lifetimes(), len(plan.steps)
-    kept = set(plan.graph.inputs) if keep_inputs else {name for _, name in plan.graph.states}
+    undying = set(plan.graph.inputs) if keep_inputs else {name for _, name in plan.graph.states}
     for name in plan.graph.inputs:
         _touch(ranges, plan.places, name, 0)
-        if name in kept:
+        if name in undying:
             _touch(ranges, plan.places, name, end)
     for name in plan.graph.outputs:
         _touch(ranges, plan.places, name, end)
     ranges = {root: span for root, span in ranges.items() if root not in unbounded and root not in plan.outside}
     merged = _merge_in_place(plan, ranges)
     updated = {} if keep_inputs else updated_in_place(
-        plan, ranges, lambda name: _kept(plan.places[name].root, merged))
+        plan, ranges, lambda name: _merged_into(plan.places[name].root, merged))
     for source, state in updated.items():
-        new = _kept(plan.places[source].root, merged)
+        new = _merged_into(plan.places[source].root, merged)
         merged[new] = state
         del ranges[new]
     on = _taken_over(plan, ranges, merged)
@@ -302,7 +302,7 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
     memory.verify(buffers, result)
     offsets = {}
     for name, place in plan.places.items():
-        root = _kept(place.root, merged)
+        root = _merged_into(place.root, merged)
         if root in result.offsets:
             offsets[name] = result.offsets[root] + place.offset
     sizes = {name: bucket.largest(plan.graph.types[name].bytes) for name in offsets}
@@ -354,7 +354,7 @@ def _traffic(plan: KernelPlan, merged: Mapping[str, str]) -> dict[str, float]:
         multiplied = {step.inputs[0], max(step.inputs, key=elements.__getitem__)} if step.inputs and macs else set()
         for name in dict.fromkeys((*step.inputs, *step.outputs)):
             bytes_ = plan.weights[name].data.nbytes if name in plan.weights else graph.types[name].bytes
-            root = name if name in plan.weights else _kept(plan.places[name].root, merged)
+            root = name if name in plan.weights else _merged_into(plan.places[name].root, merged)
             count = macs if name in multiplied else written if name in plan.weights else elements[name]
             touched[root] = touched.get(root, 0) + count * bytes_ / max(elements[name], 1)
             if root not in sizes:
@@ -378,7 +378,7 @@ def _ports(plan: KernelPlan) -> tuple[set[str], set[str]]:
             {places[name].root for name in graph.outputs if name in places})
 
 
-def _kept(root: str, merged: Mapping[str, str]) -> str:
+def _merged_into(root: str, merged: Mapping[str, str]) -> str:
     """Returns the buffer that this one was merged into."""
     while root in merged:
         root = merged[root]
@@ -391,7 +391,7 @@ def _merge_in_place(plan: KernelPlan, ranges: dict[str, list[int]]) -> dict[str,
     inputs, outputs = _ports(plan)
 
     def buffer(root: str) -> str:
-        return _kept(root, merged)
+        return _merged_into(root, merged)
 
     for index, step in enumerate(plan.steps):
         for output, operand in step.spec.in_place:
@@ -425,7 +425,7 @@ def _taken_over(plan: KernelPlan, ranges: Mapping[str, Sequence[int]], merged: M
     inputs, outputs = _ports(plan)
 
     def buffer(name: str) -> str:
-        return _kept(plan.places[name].root, merged)
+        return _merged_into(plan.places[name].root, merged)
 
     for index, step in enumerate(plan.steps):
         for output, operand in step.takes_over:

@@ -158,9 +158,9 @@ def _from_terms(terms: Terms, constant: int) -> Dim:
     kept = sorted(((f, c) for f, c in terms.items() if c), key=lambda item: (len(item[0]), repr(item[0])))
     if not kept:
         return constant
-    if not constant and len(kept) == 1 and kept[0][1] == 1 and len(kept[0][0]) == 1:
-        return kept[0][0][0]
-    return Sum(tuple(kept), constant)
+    if not constant and len(nonzero) == 1 and nonzero[0][1] == 1 and len(nonzero[0][0]) == 1:
+        return nonzero[0][0][0]
+    return Sum(tuple(nonzero), constant)
 
 
 def _add(lhs: Dim, rhs: Dim) -> Dim:

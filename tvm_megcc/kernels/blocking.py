@@ -53,8 +53,8 @@ class CacheBlock:
         part = -(-depth // parts // STEPS) * STEPS
         while 0 < depth % part < STEPS:
             part -= STEPS
-        kept = CacheBlock(channels, part)
-        return kept if 4 * kept.sums(depth, pixels) <= target.l2 else None
+        block = CacheBlock(channels, part)
+        return block if 4 * block.sums(depth, pixels) <= target.l2 else None
 
 
 def chunks_first(inputs: int, weights: int, rows: int, chunks: int, target: Target) -> bool:

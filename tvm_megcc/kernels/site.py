@@ -108,8 +108,8 @@ def once(derive: Callable[[Site], T]) -> Callable[[Site], T]:
     """Caches the result of a function of a site in the site."""
     @wraps(derive)
     def derived(site: Site) -> T:
-        kept = site.__dict__.setdefault("_derived", {})
-        if derive not in kept:
-            kept[derive] = derive(site)
-        return kept[derive]
+        values = site.__dict__.setdefault("_derived", {})
+        if derive not in values:
+            values[derive] = derive(site)
+        return values[derive]
     return derived

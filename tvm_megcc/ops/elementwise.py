@@ -410,6 +410,6 @@ def triangle(node: OnnxNode) -> tuple[str, ...]:
     k = node.emit("reshape", node.inputs[1:2], shape=())[0] if node.has(1) else node.constant(np.array(0))
     (diagonal,) = node.emit("add", (arange_along(node, rows, 0, 2), k))
     kind = "greater_equal" if node.attr("upper", 1) else "less_equal"
-    (kept,) = node.emit(kind, (arange_along(node, columns, 1, 2), diagonal))
+    (mask,) = node.emit(kind, (arange_along(node, columns, 1, 2), diagonal))
     zero = np.array(node.code("")) if node.is_string(0) else np.zeros((), np.dtype(x.dtype))
-    return node.emit("where", (kept, node.inputs[0], node.constant(zero)))
+    return node.emit("where", (mask, node.inputs[0], node.constant(zero)))

@@ -76,10 +76,10 @@ class Operation(Pattern):
         if op is None or op.kind not in self.kinds or op.epilogue is not None or len(op.outputs) != 1 \
                 or len(op.inputs) != len(self.operands) or (self.once and not edit.is_read_once(value)):
             return
-        for own in super().ways(edit, value, bound):
-            yield from _all(edit, self.operands, op.inputs, own)
+        for match in super().ways(edit, value, bound):
+            yield from _all(edit, self.operands, op.inputs, match)
             if getattr(operator(op.kind), "commutative", False):
-                yield from _all(edit, self.operands, op.inputs[::-1], own)
+                yield from _all(edit, self.operands, op.inputs[::-1], match)
 
 
 def _all(edit: Editor, patterns: Sequence[Pattern], values: Sequence[str], bound: Bound) -> Iterator[Bound]:

@@ -22,16 +22,16 @@ MAX_LOOKS = 1_000_000
 def reorder(graph: Graph) -> Graph:
     """Returns the graph with its operators in the best order found, or itself if none is better."""
     problem = _Problem(graph)
-    own = range(len(graph.ops))
-    least = problem.peak(own)
-    best: Sequence[int] = own
+    given = range(len(graph.ops))
+    least = problem.peak(given)
+    best: Sequence[int] = given
     greedy = problem.greedy()
     if problem.peak(greedy) < least:
         best, least = greedy, problem.peak(greedy)
     searched = problem.search(least)
     if searched is not None:
         best = searched
-    return graph if best is own else graph.with_(ops=tuple(graph.ops[i] for i in best))
+    return graph if best is given else graph.with_(ops=tuple(graph.ops[i] for i in best))
 
 
 def peak_bytes(graph: Graph) -> int:
@@ -63,7 +63,7 @@ class _Problem:
     def __init__(self, graph: Graph):
         root = view_roots(graph)
         producer = {name: i for i, op in enumerate(graph.ops) for name in op.outputs}
-        kept = {root.get(name, name) for name in graph.outputs}
+        undying = {root.get(name, name) for name in graph.outputs}
         self.after = [sum(1 << i for i in {producer[n] for n in names if n in producer})
                       for names in waits_for(graph.ops, graph.types)]
         self.allocates = [sum(likely(graph.types[n].bytes) for n in op.outputs if n not in root) for op in graph.ops]
@@ -76,7 +76,7 @@ class _Problem:
         # Operator -> (all operators that access a value, its bytes) for each value that may die after the operator.
         self.frees: list[list[tuple[int, int]]] = [[] for _ in graph.ops]
         for name, touched in readers.items():
-            if name not in kept:
+            if name not in undying:
                 for i in _bits(touched):
                     self.frees[i].append((touched, likely(graph.types[name].bytes)))
 

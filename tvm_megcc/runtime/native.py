@@ -166,7 +166,7 @@ class NativeSession(Session):
         """Checks that the manifest agrees with the container, as the runtime describes it."""
         counts = (ctypes.c_uint32 * 4)()
         self._c_counts(self._handle, counts)
-        expected = (len(self._all_inputs), len(self._all_outputs), len(self.kept), self.program["instructions"])
+        expected = (len(self._all_inputs), len(self._all_outputs), len(self.state_of), self.program["instructions"])
         for what, found, said in zip(("inputs", "outputs", "states", "instructions"), counts, expected, strict=True):
             if found != said:
                 raise self._other_container(f"it has {found} {what}, not {said}")
@@ -182,7 +182,7 @@ class NativeSession(Session):
                        if port not in self.state_ports]
         self._returned = [(port.name, index, row) for index, (row, port)
                           in enumerate(zip(self._output_rows, self._all_outputs, strict=True))
-                          if port.name not in self.kept]
+                          if port.name not in self.state_of]
         self._views: list[tuple[int, Array]] = [(0, np.empty(0))] * counts[1]
 
     def run(self, inputs: Any, feeds: Arrays | None = None, run_options: object = None) -> Any:

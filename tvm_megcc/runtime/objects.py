@@ -71,14 +71,14 @@ class Objects:
         said = [flag for flag in flags if not included or not flag.startswith("-I")]
         key = _digest([str(self.compiler).encode(), source.name.encode(), " ".join(said).encode(),
                        *(part for name in sorted(texts) for part in (name.encode(), _code_digest(texts[name])))]).hex()
-        own = self.cache / f"{source.stem[:80]}-{key[:24]}.o"
+        cached = self.cache / f"{source.stem[:80]}-{key[:24]}.o"
         store = _store() if included and not any(map(_PRIVATE.match, (*self.compiler.command, *flags))) else None
-        kept = store / f"{key}.o" if store else None
-        if not own.exists() and not (kept and _copied(kept, own)):
-            self._run(source, flags, own)
-            if kept:
-                _copied(own, kept)
-        return own
+        stored = store / f"{key}.o" if store else None
+        if not cached.exists() and not (stored and _copied(stored, cached)):
+            self._run(source, flags, cached)
+            if stored:
+                _copied(cached, stored)
+        return cached
 
     def _run(self, source: Path, flags: Sequence[str], result: Path) -> None:
         with folders.scratch(self.cache) as aside:

@@ -100,13 +100,13 @@ def _count(op: Op, values: np.ndarray, symbols: Mapping[str, int]) -> int:
 
 def _results(graph: Graph, op: Op, operands: list, symbols: Mapping[str, int]) -> list[np.ndarray]:
     declaration = operator(op.kind)
-    own = operands if op.epilogue is None else operands[:op.epilogue_start]
+    inputs = operands if op.epilogue is None else operands[:op.epilogue_start]
     dtypes = [graph.types[name].dtype for name in op.outputs]
     if any(DTYPES[dtype].carrier for dtype in (*dtypes, *(graph.types[name].dtype for name in op.inputs if name))):
-        results = computed(declaration, _attrs(op.attrs, symbols), own, dtypes)
+        results = computed(declaration, _attrs(op.attrs, symbols), inputs, dtypes)
     else:
         try:
-            results = [np.asarray(array) for array in declaration.compute(_attrs(op.attrs, symbols), *own)]
+            results = [np.asarray(array) for array in declaration.compute(_attrs(op.attrs, symbols), *inputs)]
         except IndexError as error:
             if not declaration.indexed(op.attrs, [graph.types.get(name) for name in op.inputs]):
                 raise

@@ -119,11 +119,12 @@ class Port:
 
 @with_old_attributes
 class Session:
-    """A model that runs. inputs, outputs: what `run` takes and gives; calls: the kernel calls of one run, in order.
+    """A model that runs.
 
-    Each of them is {kernel, kind, origin, output, macs}, from the manifest.
-    state_ports: inputs that the session keeps from run to run; at first they are what the model says, or zero. kept:
-    the outputs that become them.
+    inputs, outputs: what `run` takes and gives.
+    calls: the kernel calls of one run, in order, each {kernel, kind, origin, output, macs}, from the manifest.
+    state_ports: inputs that the session keeps from run to run; at first they are what the model says, or zero.
+    state_of: output -> the state that it becomes after a run.
 
     A session is called like a function, or is a context that closes it:
 
@@ -142,11 +143,11 @@ class Session:
         self._all_inputs = tuple(Port.of(row, strings) for row in model["inputs"])
         self._all_outputs = tuple(Port.of(row, strings) for row in model["outputs"])
         self._others: dict[str, int] = {}   # strings of the last run that the model does not know
-        self.kept: dict[str, str] = {row["output"]: row["input"] for row in model["states"]}
+        self.state_of: dict[str, str] = {row["output"]: row["input"] for row in model["states"]}
         self._begins: dict[str, list[Any]] = {row["input"]: row["begins"] for row in model["states"] if "begins" in row}
-        self.state_ports = tuple(port for port in self._all_inputs if port.name in self.kept.values())
+        self.state_ports = tuple(port for port in self._all_inputs if port.name in self.state_of.values())
         self.inputs = tuple(port for port in self._all_inputs if port not in self.state_ports)
-        self.outputs = tuple(port for port in self._all_outputs if port.name not in self.kept)
+        self.outputs = tuple(port for port in self._all_outputs if port.name not in self.state_of)
         #: States that hold the number of rows of other states, which stay when the next run has other shapes.
         self.counters: tuple[str, ...] = tuple(model.get("counters", ()))
         self._strings = {port.name: port.strings for port in self.outputs if port.strings}

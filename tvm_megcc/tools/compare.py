@@ -71,10 +71,10 @@ def compare(model: str | Path, args) -> dict:
                   **constant_inputs(model, args.options.constants)}
     with run.asking_for_inputs(session.inputs, args.inputs):
         results = session.run(feeds)
-    kept = {name: session.states[state] for name, state in session.kept.items()}
-    expected = expected_of(model, everything, [*results, *kept], args.options.output_names,
+    states = {name: session.states[state] for name, state in session.state_of.items()}
+    expected = expected_of(model, everything, [*results, *states], args.options.output_names,
                            args.options.extern, signature=args.options.signature)
-    results |= {name: value for name, value in kept.items() if name in expected}
+    results |= {name: value for name, value in states.items() if name in expected}
     limits = Limits.of(args, session.outputs)
     outputs = [judged(name, results[name], expected[name], limits) for name in results]
     for row in outputs:
@@ -113,11 +113,11 @@ def network_inputs(model: Path, feeds: Arrays, args) -> Arrays:
     inputs = args.options.inputs
     if not inputs:
         return feeds
-    own, _ = import_model(model, args.options)
+    own_graph, _ = import_model(model, args.options)
     with_states = dict(feeds)
     for name, given in inputs.items():
-        given = with_network(own, name, given)
-        type_ = own.types[name].with_shape(given.network_shape(feeds[name].shape))
+        given = with_network(own_graph, name, given)
+        type_ = own_graph.types[name].with_shape(given.network_shape(feeds[name].shape))
         # A graph of one copy: its converted input is the network's input.
         copy = Op("copy", Attrs(), (name,), ("made",))
         graph = Graph(name, (name,), ("made",), (copy,), {name: type_, "made": type_}, {})

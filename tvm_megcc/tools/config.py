@@ -57,8 +57,8 @@ def read(path: str | Path) -> tuple[dict[str, Any], list[Model]]:
         own = checked(row, {**OPTIONS, **OF_MODEL}, where, path.parent)
         if "path" not in own:
             raise MegccError(f"{where} has no 'path'")
-        model = own.pop("path")
-        models.append(Model(model, own.pop("name", Path(model).stem), {**every, **own}))
+        model = options.pop("path")
+        models.append(Model(model, options.pop("name", Path(model).stem), {**every, **options}))
     return folder, models
 
 

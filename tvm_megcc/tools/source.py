@@ -102,8 +102,8 @@ def each_model(args) -> list[tuple[str, str, CompileOptions]]:
     if len(models) == 1 or not shapes:
         return [(path, name, args.options) for path, name in models]
     inputs = {identifier(name): input_names(path, args.options.signature) for path, name in models}
-    own = shapes_by_model(parse_shape_sets(shapes), inputs)
-    return [(path, name, replace(args.options, input_shapes=own[identifier(name)])) for path, name in models]
+    by_model = shapes_by_model(parse_shape_sets(shapes), inputs)
+    return [(path, name, replace(args.options, input_shapes=by_model[identifier(name)])) for path, name in models]
 
 
 def session_of(path: str | Path, args) -> Session:

@@ -64,7 +64,7 @@ def digest(session: Session) -> str:
     """Returns the hash of a session's results, starting from its initial states, to which it is reset afterwards."""
     found = hashlib.sha256()
     session.reset()
-    for run in range(RUNS if session.kept else 1):
+    for run in range(RUNS if session.state_of else 1):
         outputs = session.run({port.name: test_input(port, index, run) for index, port in enumerate(session.inputs)})
         for port in session.outputs:
             value = outputs[port.name]

@@ -49,7 +49,7 @@ def test_rows_are_kept():
     """Copied to a place of their own until the next strip begins: every row is computed once."""
     placed, context = placed_of(separable())
     last = max(i for i, op in enumerate(placed.graph.ops) if op.kind == "conv2d_integer")
-    cut = strips.cut(placed, [strips.Region(last - 2, last, 3, kept=True)], context)
+    cut = strips.cut(placed, [strips.Region(last - 2, last, 3, reuses_rows=True)], context)
     assert cut is not None
     assert_golden("compute_by_rows_kept", graph_text(cut.graph))
 

@@ -69,7 +69,7 @@ class Epilogue:
         self.params = "".join(f", const {ElementAccess.of(p.dtype, spec.half).type} *{p.name}" for p in self.operands)
         self.args = "".join(f", {p.name}" for p in self.operands)
 
-    def held(self, channel: str, suffix: str, n: str = "") -> list[str]:
+    def preloaded(self, channel: str, suffix: str, n: str = "") -> list[str]:
         """Returns declarations that load the per-channel operands of a vector of channels, with a suffix on their
         names, to be used for several results."""
         types = {"f": "mgc_v", "i": "mgc_i"}
@@ -77,47 +77,47 @@ class Epilogue:
                 for p in self.operands if p.kind in ("scalar", "channel")]
 
     def __call__(self, value: str, channel: str = "", at: str = "", n: str = "", one_channel: bool = False,
-                 held: str = "") -> str:
+                 preloaded: str = "") -> str:
         """Returns the expression applied to a vector.
 
         Args:
             channel: C expression of its first channel. one_channel: all lanes are of that channel. at: C expression of
-                its element offset in output 0. n: C expression of the number of valid lanes; empty: all. held: the
-                suffix of operands that `held` declared.
+                its element offset in output 0. n: C expression of the number of valid lanes; empty: all. preloaded: the
+                suffix of operands that `preloaded` declared.
         """
-        return self._applied("epilogue", value, channel, at, n, one_channel, held)
+        return self._applied("epilogue", value, channel, at, n, one_channel, preloaded)
 
-    def _applied(self, function: str, value: str, channel: str, at: str, n: str, one_channel: bool, held: str,
+    def _applied(self, function: str, value: str, channel: str, at: str, n: str, one_channel: bool, preloaded: str,
                  loaded: Mapping[str, str] = MappingProxyType({})) -> str:
         if not self.present:
             return value
         values = [value, *(loaded[p.name] if p.name in loaded else
-                           p.name + held if held and p.kind in ("scalar", "channel") else
+                           p.name + preloaded if preloaded and p.kind in ("scalar", "channel") else
                            self._load(p, channel, at, n, one_channel) for p in self.operands)]
         return f"{function}({', '.join(values)})"
 
-    def store(self, pointer: str, at: str, value: str, channel: str = "", n: str = "", held: str = "") -> str:
+    def store(self, pointer: str, at: str, value: str, channel: str = "", n: str = "", preloaded: str = "") -> str:
         """Returns the statement that stores the result for a vector of sums at `pointer + at` of output 0."""
         kind = lanes.kind_of(self.expression, self.lanes) if self.present else self.lanes[0]
         function = "mgc_store" if kind == "f" else f"mgc_istore_{DTYPES[self.result].short}"
-        result = self(value, channel=channel, at=at, n=n, held=held)
+        result = self(value, channel=channel, at=at, n=n, preloaded=preloaded)
         return f"{function}_n({pointer} + {at}, {result}, {n})" if n else f"{function}({pointer} + {at}, {result})"
 
     def store_each(self, pointer: str, indices: list[str], values: list[str], channels: list[str], ns: list[str],
-                   held: list[str]) -> list[str]:
+                   preloaded: list[str]) -> list[str]:
         """Returns statements that store vectors of sums anywhere in output 0; four at once if they are whole and 8-bit.
         Each has its index, channel, number of lanes and suffix."""
         statements = []
         for first in range(0, len(values), 4):
             some = slice(first, first + 4)
-            each = list(zip(indices[some], values[some], channels[some], ns[some], held[some], strict=True))
+            each = list(zip(indices[some], values[some], channels[some], ns[some], preloaded[some], strict=True))
             if self.present and self.result in lanes.LIMITS and len(each) == 4 and not any(ns[some]):
                 to = ", ".join(f"{pointer} + {place}" for place, *_ in each)
-                results = ", ".join(self(value, channel=channel, at=place, held=suffix)
+                results = ", ".join(self(value, channel=channel, at=place, preloaded=suffix)
                                     for place, value, channel, _, suffix in each)
                 statements.append(f"mgc_istore4_{DTYPES[self.result].short}({to}, {results})")
             else:
-                statements += [self.store(pointer, place, value, channel=channel, n=n, held=suffix)
+                statements += [self.store(pointer, place, value, channel=channel, n=n, preloaded=suffix)
                                for place, value, channel, n, suffix in each]
         return statements
 
@@ -137,7 +137,7 @@ class Epilogue:
         return f"mgc_four_store({pointer} + {at}, epilogue_of_four({', '.join(values)}), 0, -128, 127, {n})"
 
     def store_row(self, pointer: str, indices: list[str], values: list[str], channels: list[str], ns: list[str],
-                  held: list[str]) -> list[str]:
+                  preloaded: list[str]) -> list[str]:
         """Returns statements that store vectors of sums that are neighbours in output 0, four or two at once if they
         are whole and 8-bit (NEON). Each has its index, channel, number of lanes and suffix."""
         statements, first = [], 0
@@ -147,13 +147,13 @@ class Epilogue:
             count = next(fits, 1)
             if count == 1:
                 statements.append(self.store(pointer, indices[first], values[first], channels[first], ns[first],
-                                             held[first]))
+                                             preloaded[first]))
             else:
                 self.is_opened = self.closed is not None
                 loaded, statements_before = self._loaded(indices[first], count)
                 statements += statements_before
                 results = [self._applied("opened" if self.is_opened else "epilogue", values[first + i],
-                                         channels[first + i], indices[first + i], "", False, held[first + i],
+                                         channels[first + i], indices[first + i], "", False, preloaded[first + i],
                                          {name: f"{vectors}.v[{i}]" for name, vectors in loaded.items()})
                            for i in range(count)]
                 _, down, zero, low, high = self.closed or (None, 0, 0, *lanes.LIMITS[self.result])

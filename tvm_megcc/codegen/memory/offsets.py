@@ -277,8 +277,8 @@ class _Problem:
         for i in order:
             size, align = self.sizes[i], self.alignments[i]
             # The intervals of offsets at which it would overlap a rival.
-            taken = sorted([*((offsets[j] - own, offsets[j] + other)
-                              for j, own, other in self.rivals[i] if offsets[j] >= 0),
+            taken = sorted([*((offsets[j] - place, offsets[j] + other)
+                              for j, place, other in self.rivals[i] if offsets[j] >= 0),
                             *((border - size, border) for border in self.borders)])
             offset, top, tightest = 0, 0, None
             for begin, end in taken:

@@ -281,8 +281,8 @@ def model_view(row: Mapping) -> _Model:
     outputs = tuple(_Tensor(index, port["dtype"], DTYPES[port["dtype"]].c_type, np.dtype(port["dtype"]).kind == "f",
                             bool(DTYPES[port["dtype"]].carrier), _quant(port))
                     for index, port in enumerate(row["outputs"]))
-    kept = {state["output"] for state in row["states"]}
-    shown = tuple(out for out, port in zip(outputs, row["outputs"], strict=True) if port["name"] not in kept)
+    state_outputs = {state["output"] for state in row["states"]}
+    shown = tuple(out for out, port in zip(outputs, row["outputs"], strict=True) if port["name"] not in state_outputs)
     return _Model(row["name"], macro, initial_shapes(row), ranges(row), bool(row.get("counters")), shown or outputs,
                   tuple(names.index(state["input"]) for state in row["states"] if state["input"] in names),
                   _quant(row["inputs"][0]) if row["inputs"] else None)

@@ -200,11 +200,11 @@ class _Transformer:
         all_keys = what.sees_all(layer)
         self._at(f"{block}.attn")
         q, k = (rotated(node, value, *self.rotary[all_keys], what.architecture.interleaved) for value in (q, k))
-        k, v = (self._kept(f"{layer}.{part}", value) for part, value in (("key", k), ("value", v)))
+        k, v = (self._state(f"{layer}.{part}", value) for part, value in (("key", k), ("value", v)))
         y = joined(node, attend(node, q, k, v, what.attention_scale, self.masks[all_keys]))
         return self._product(f"{block}.attn_output", y, columns=what.width)
 
-    def _kept(self, name: str, new: str) -> str:
+    def _state(self, name: str, new: str) -> str:
         """Appends new keys or values to the cache; the result is the state after the run."""
         return self._named(f"present.{name}", appended(self.node, f"past_key_values.{name}", new))
 

@@ -39,7 +39,7 @@ class Mark:
     conditions: int
     constants: frozenset[str]
     taken: frozenset[str]
-    held: int
+    constant_bytes: int
 
 
 class Builder:
@@ -88,7 +88,7 @@ class Builder:
     def mark(self) -> Mark:
         """Returns the current state, for `back_to`."""
         return Mark(len(self.ops), len(self.conditions), frozenset(self.constants), frozenset(self.counts.taken),
-                    self.folding.held)
+                    self.folding.constant_bytes)
 
     def back_to(self, mark: Mark) -> None:
         """Restores a state: drops the operators and constants added since, with their constraints and symbols."""
@@ -99,7 +99,7 @@ class Builder:
             self._given.discard(name)
         self.counts.forget({op.attrs.symbol.name for op in self.ops[mark.ops:] if op.kind == EXTENT})
         self.counts.taken &= mark.taken
-        self.folding.held = mark.held
+        self.folding.constant_bytes = mark.constant_bytes
         del self.ops[mark.ops:], self.conditions[mark.conditions:]
 
     def weight(self, array: np.ndarray, hint: str = "constant", is_string: bool = False) -> str:
@@ -107,7 +107,7 @@ class Builder:
         name = self.constant(array, hint)
         if is_string:
             self.strings.values[name] = True
-        self.folding.held += self.constants[name].nbytes
+        self.folding.constant_bytes += self.constants[name].nbytes
         return name
 
     def constant(self, array: np.ndarray, hint: str = "constant") -> str:

@@ -159,6 +159,7 @@ def is_appended(body: onnx.GraphProto, given: str, result: str) -> bool:
 
 def _reads(graph: onnx.GraphProto, name: str) -> int:
     """Returns how often a graph and its subgraphs read a value. An output counts as a read."""
-    own = sum(value.name == name for value in graph.output)
-    return own + sum(list(proto.input).count(name) + sum(_reads(attribute.g, name) for attribute in proto.attribute
-                                                         if attribute.HasField("g")) for proto in graph.node)
+    as_output = sum(value.name == name for value in graph.output)
+    return as_output + sum(list(proto.input).count(name) + sum(_reads(attribute.g, name)
+                                                               for attribute in proto.attribute
+                                                               if attribute.HasField("g")) for proto in graph.node)

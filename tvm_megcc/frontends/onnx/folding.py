@@ -30,9 +30,9 @@ WORK, WORK_PER_BYTE = 600 << 20, 16
 
 @dataclass
 class Folding:
-    """The budget of one import. held: bytes of the model's own constants. spent: the work done so far, in bytes."""
+    """The budget of one import. constant_bytes: of the model's own constants. spent: the work done so far, in bytes."""
 
-    held: int = 0
+    constant_bytes: int = 0
     spent: int = 0
 
     def takes(self, kind: str, attrs: Attrs, inputs: Sequence[np.ndarray | None], types: Sequence[TensorType | None],
@@ -45,7 +45,7 @@ class Folding:
         work = read + written + number(declaration.macs(attrs, tuple(types), tuple(results)))
         if work <= SMALL:
             return True
-        if written > most or self.spent + work > WORK + WORK_PER_BYTE * self.held:
+        if written > most or self.spent + work > WORK + WORK_PER_BYTE * self.constant_bytes:
             return False
         self.spent += work
         return True
@@ -63,7 +63,7 @@ class Folding:
         if min(known, default=0) < 0:
             raise ShapeError(f"needs a table of {min(known)} numbers")
         work = 8 * math.prod(known)
-        if work > 8 * TABLE or (work > SMALL and self.spent + work > WORK + WORK_PER_BYTE * self.held):
+        if work > 8 * TABLE or (work > SMALL and self.spent + work > WORK + WORK_PER_BYTE * self.constant_bytes):
             raise ShapeError(f"needs a table of {math.prod(known):,} numbers that is computed before the model runs, "
                              "which is too large, or too much with others of this model; use smaller extents")
         self.spent += work if work > SMALL else 0

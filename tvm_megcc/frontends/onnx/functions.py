@@ -80,13 +80,13 @@ _TAKES_INT64 = {"CenterCropPad": 1}
 
 def _with_int64(function: Function, index: int) -> Function:
     """Returns the body with a Cast of an operand to int64 before it."""
-    own = function.inputs[index]
-    cast = onnx.helper.make_node("Cast", [own], [f"{own}_int64"], to=onnx.TensorProto.INT64)
+    operand = function.inputs[index]
+    cast = onnx.helper.make_node("Cast", [operand], [f"{operand}_int64"], to=onnx.TensorProto.INT64)
     nodes = []
     for node in function.nodes:
         copy = onnx.NodeProto()
         copy.CopyFrom(node)
-        copy.input[:] = [cast.output[0] if name == own else name for name in node.input]
+        copy.input[:] = [cast.output[0] if name == operand else name for name in node.input]
         nodes.append(copy)
     return replace(function, nodes=(cast, *nodes))
 

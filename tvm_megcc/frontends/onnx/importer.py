@@ -254,13 +254,13 @@ class Importer:
 
     def _outputs(self, scope: Scope, inputs: Sequence[str]) -> None:
         """Gives each output a value of the output's name; copies a value that cannot be renamed."""
-        own = {name for name in self.output_names if scope[name] == name and name not in self.builder.constants}
-        fixed = {*inputs, *own}
+        by_name = {name for name in self.output_names if scope[name] == name and name not in self.builder.constants}
+        fixed = {*inputs, *by_name}
         names: dict[str, str] = {}
         copied: list[str] = []
         for name in self.output_names:
             value = scope[name]
-            if name in own:
+            if name in by_name:
                 continue
             if value in self.builder.constants or value in fixed or value in names:
                 copied.append(name)

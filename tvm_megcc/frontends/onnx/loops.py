@@ -181,12 +181,12 @@ def _plans(importer: Importer, node: Node, loop: Looped, iteration: Body) -> lis
             break
     extents = [(index, axis, starts[index].shape[axis], types[index].shape[axis], symbols_of[index][axis])
                for index, changed in enumerate(axes) for axis in sorted(changed)]
-    kept, known = _fixed_extents(extents, ops)
+    settled, known = _fixed_extents(extents, ops)
     plans: list[TensorType | Packed] = []
     trip_count = _trip_count(node, builder, loop) if any(axes) else None
     for index, (start, type_, changed) in enumerate(zip(starts, types, axes, strict=True)):
         name = loop.names[2 + index]
-        room = {axis: builder.counts.bound(name, start.shape[axis] if (index, axis) in kept else _largest(
+        room = {axis: builder.counts.bound(name, start.shape[axis] if (index, axis) in settled else _largest(
             trip_count, start.shape[axis], type_.shape[axis], symbols_of[index][axis], known, outside))
             for axis in sorted(changed)}
         if None in room.values() and all(_may_stay(start.shape[axis], type_.shape[axis], symbols_of[index][axis])

@@ -88,14 +88,14 @@ def known_extents(mod: tvm.IRModule, shapes: Mapping[str, Sequence[int | str | N
             raise MegccError(f"--input-shapes names {name}, but the inputs are: {', '.join(dims)}")
         if len(shape) != len(dims[name]):
             raise MegccError(f"input '{name}' has {len(dims[name])} axes, --input-shapes gives {len(shape)}")
-        for axis, (own, given) in enumerate(zip(dims[name], shape, strict=True)):
+        for axis, (declared, given) in enumerate(zip(dims[name], shape, strict=True)):
             if not isinstance(given, int):
                 continue
-            if own is None:
+            if declared is None:
                 raise MegccError(f"input '{name}': axis {axis} is an expression; give the symbols in it an extent")
-            if isinstance(own, str) and found.setdefault(own, given) == given:
+            if isinstance(declared, str) and found.setdefault(declared, given) == given:
                 continue
-            if given != (found[own] if isinstance(own, str) else own):
+            if given != (found[declared] if isinstance(declared, str) else declared):
                 raise MegccError(f"input '{name}': --input-shapes gives axis {axis} the extent {given}; it has "
-                                 f"{found[own] if isinstance(own, str) else own}")
+                                 f"{found[declared] if isinstance(declared, str) else declared}")
     return found

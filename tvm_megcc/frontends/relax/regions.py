@@ -70,7 +70,7 @@ def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
     for var, function in list(result.items()):
         if not isinstance(function, relax.Function) or is_partitioned(function) or has_branches(function):
             continue
-        shield, own = _Shielded(), result_type_of(function)
+        shield, result_type = _Shielded(), result_type_of(function)
         function, regions = _merged(composites, result, var, shield.shielded(function))
         bounds = {key: function.attrs[key] for key in (LOWER, UPPER) if key in (function.attrs or {})}
         names: dict[ir.GlobalVar, str] = {}
@@ -80,7 +80,7 @@ def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
             count += 1
         renamed = _Renamed(tvm.IRModule(regions), names, shield)
         merged = renamed.visit_expr(function)
-        result[var] = _with_result(merged, merged.body.body.fields[0], own) if shield.results else merged
+        result[var] = _with_result(merged, merged.body.body.fields[0], result_type) if shield.results else merged
         for old, new in renamed.names.items():
             result[new] = regions[old].with_attrs({**attrs, **bounds, "global_symbol": new.name_hint})
     return tvm.IRModule(result, attrs=mod.attrs, global_infos=mod.global_infos)

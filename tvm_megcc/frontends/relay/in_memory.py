@@ -66,14 +66,14 @@ def ours(library: Module) -> list[Module]:
 @contextmanager
 def exporting(library: Module) -> Iterator[None]:
     """Removes the modules that only run in memory from a library, within the block."""
-    kept = [(part, part.imported_modules) for part in ours(library)]
+    imports = [(part, part.imported_modules) for part in ours(library)]
     try:
-        for part, modules in kept:
+        for part, modules in imports:
             if modules:
                 part.clear_imports()
         yield
     finally:
-        for part, modules in kept:
+        for part, modules in imports:
             for module in modules:
                 part.import_module(module)
 

@@ -55,10 +55,10 @@ def identity(node: TvmNode) -> Values:
 @imports("nn.dropout")
 def dropout(node: TvmNode) -> Values:
     """Imports dropout, which is the identity in inference. The second result, the mask, is all ones."""
-    kept = node.types[1]
-    if not kept.is_static:
+    mask_type = node.types[1]
+    if not mask_type.is_static:
         raise MegccError("a mask whose shape changes")
-    return *node.onnx("Identity"), node.constant(np.ones(kept.shape), kept.dtype)
+    return *node.onnx("Identity"), node.constant(np.ones(mask_type.shape), mask_type.dtype)
 
 
 @imports("nn.leaky_relu")

@@ -209,10 +209,10 @@ def concatenate(node: TvmNode) -> Values:
     scale, zero = single(node, -2), int(single(node, -1))
     parts = []
     for index, name in enumerate(node.inputs[:count]):
-        own, own_zero = one(node, count + index), int(single(node, 2 * count + index))
-        if (own[0], own_zero) != (np.float32(scale), zero):
+        x_scale, x_zero = one(node, count + index), int(single(node, 2 * count + index))
+        if (x_scale[0], x_zero) != (np.float32(scale), zero):
             lines = Lines(node, name)
-            expr = requantized(lines, X - own_zero, own, scale, -1) + zero
+            expr = requantized(lines, X - x_zero, x_scale, scale, -1) + zero
             name = typed(node, saturated(expr, dtype), *lines.names)
         parts.append(name)
     return node.onnx("Concat", *parts, axis=int(node.attrs.axis))

@@ -32,9 +32,9 @@ def gather(node: Node) -> Results:
     found = node.emit("gather_nd", x, points, batch=batch)
     if not between:
         return [found]
-    own = range(batch, batch + index_rank)
-    moved = range(own.stop, own.stop + len(between))
-    perm = (*range(batch), *moved, *own, *range(moved.stop, rank + index_rank - 1))
+    index_axes = range(batch, batch + index_rank)
+    moved = range(index_axes.stop, index_axes.stop + len(between))
+    perm = (*range(batch), *moved, *index_axes, *range(moved.stop, rank + index_rank - 1))
     return [node.emit("transpose", found, perm=perm)]
 
 

@@ -86,10 +86,10 @@ def import_tflite(path: str | Path, input_shapes: Mapping[str, Sequence] | None 
     """
     file = load(path, signature)
     _require_one_graph(file, str(path))
-    own = {f"CUSTOM {name}": functions for (domain, name), functions in load_externs(extern).items()
-           if domain == "tflite"}
+    customs = {f"CUSTOM {name}": functions for (domain, name), functions in load_externs(extern).items()
+               if domain == "tflite"}
     return _Importer(with_lists(file), Path(path).stem, input_shapes or {}, output_names or (), states or {},
-                     externs=own, empty=empty).run()
+                     externs=customs, empty=empty).run()
 
 
 def _require_one_graph(file: File, subject: str) -> None:
@@ -159,7 +159,7 @@ class _Importer:
                 UnsupportedModel(self.name, found, advice, self.first.has_custom, self.first.has_quantised)
         results = [value.in_order(plain(len(value.order)), self.file.tensors[index].name)
                    for index in outputs if (value := self._result(index)) is not None]
-        pairs = self._kept()
+        pairs = self._states_of_outputs()
         seeds = self.builder.seeds
         names = self._named(results, [*inputs, *pairs.values()], outputs)
         ports = [*zip(inputs, names_of(self.file, self.file.inputs), strict=True), *zip(names, outputs, strict=True)]
@@ -189,7 +189,7 @@ class _Importer:
         return (f"The file leaves extents of its inputs open and was read with {stand}: say which the model has, "
                 f'--input-shapes "{say}" with a number for each N')
 
-    def _kept(self) -> dict[str, str]:
+    def _states_of_outputs(self) -> dict[str, str]:
         """Returns output -> input for the states; each of these outputs is a value of its own."""
         pairs = {}
         for name, value in self.states.pairs.items():
@@ -264,8 +264,8 @@ class _Importer:
         if len(wanted) != len(tensor.shape):
             raise ShapeError(f"has {len(tensor.shape)} axes, --input-shapes gives {len(wanted)}")
         shape: list[Dim] = []
-        for axis, (given, own) in enumerate(zip(wanted, tensor.shape, strict=True)):
-            extent = own if given is None else given
+        for axis, (given, declared) in enumerate(zip(wanted, tensor.shape, strict=True)):
+            extent = declared if given is None else given
             if isinstance(extent, int) and extent < 0:
                 raise ShapeError(f"axis {axis} has the extent {extent}; extents are 0 or more")
             shape.append(Symbol(extent, least=0 if extent in self.empty else 1) if isinstance(extent, str) else
@@ -296,7 +296,7 @@ class _Importer:
         """Returns the value of an output."""
         value = self._value(index)
         return value if not isinstance(value, Value) or index not in self.counts \
-            else self.states.held(value, self.file.tensors[index], self.counts[index])
+            else self.states.constant_bytes(value, self.file.tensors[index], self.counts[index])
 
     def _constant(self, index: int) -> Value | None:
         tensor = self.file.tensors[index]
@@ -314,7 +314,7 @@ class _Importer:
         name = self.builder.constant(array, tensor.name or f"tensor{index}")
         if tensor.buffer not in self.weighed:
             self.weighed.add(tensor.buffer)
-            self.builder.folding.held += array.nbytes
+            self.builder.folding.constant_bytes += array.nbytes
         return Value(self.builder, name)
 
     def _operator(self, operator: Operator) -> None:

@@ -43,9 +43,9 @@ def lstm(node: Node) -> Results:
         factors = _stacked(node, [NORMS[gate] for gate in gates])
         norms = node.constant([factors.reshape(-1), biases.reshape(-1)], "float32")
     projection = node.plain(PROJECTION) if node.has(PROJECTION) else ""
-    own = [PROJECTION] if projection else []
-    _require_same_dtype(node, [*(each[gate] for each in (INPUT, RECURRENT) for gate in gates), *own])
-    scale = _scales(node, [*(RECURRENT[gate] for gate in gates), *own], r)
+    projections = [PROJECTION] if projection else []
+    _require_same_dtype(node, [*(each[gate] for each in (INPUT, RECURRENT) for gate in gates), *projections])
+    scale = _scales(node, [*(RECURRENT[gate] for gate in gates), *projections], r)
     x = _inputs(node, [INPUT[gate] for gate in gates], None if normalised else biases)
     y = _steps(node, x, r, scale, [peepholes, norms, projection, node.optional(PROJECTION_BIAS)], len(gates), STATES,
                cell_clip=limit_of(node, "CellClip"), projection_clip=limit_of(node, "ProjClip"))
@@ -94,9 +94,9 @@ def _inputs(node: Node, operands: Sequence[int], biases: np.ndarray | None) -> s
     constant = node.spelled().constant
     name, bias = constant(weights), "" if biases is None else constant(biases.reshape(-1))
     if weights.dtype == np.int8:
-        own = np.concatenate([np.repeat(_scale(node, index), node.type(index).shape[0]) for index in operands])
+        row_scales = np.concatenate([np.repeat(_scale(node, index), node.type(index).shape[0]) for index in operands])
         asymmetric = bool(node.option("AsymmetricQuantizeInputs", False))
-        sums = multiplied(node, rows, name, weights, own, asymmetric, bias)
+        sums = multiplied(node, rows, name, weights, row_scales, asymmetric, bias)
     else:
         (sums,) = node.onnx("Gemm", rows, name, bias, transB=1)
     return node.emit("reshape", sums, shape=(steps, batch, len(weights)))
@@ -113,19 +113,19 @@ def _require_same_dtype(node: Node, operands: Sequence[int]) -> None:
 
 
 def _scale(node: Node, index: int) -> np.ndarray:
-    own = scales(node, index, 0)
-    if len(own) != 1:
+    weight_scales = scales(node, index, 0)
+    if len(weight_scales) != 1:
         raise Unsupported("weights with several scales are not supported")
-    return own
+    return weight_scales
 
 
 def _scales(node: Node, operands: Sequence[int], r: np.ndarray) -> str:
     """Returns the scales of the recurrent weights and of the projection as a constant, "" for float weights."""
     if r.dtype != np.int8:
         return ""
-    own = [_scale(node, index)[0] for index in operands]
+    gate_scales = [_scale(node, index)[0] for index in operands]
     gates = len(operands) - (PROJECTION in operands)
-    return node.constant(own if len(own) > gates else [*own, 1.0], "float32")
+    return node.constant(gate_scales if len(gate_scales) > gates else [*gate_scales, 1.0], "float32")
 
 
 def _floats(node: Node, index: int) -> np.ndarray:

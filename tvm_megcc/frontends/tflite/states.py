@@ -76,7 +76,7 @@ class States:
         self.keep(name, Value(self.builder, left))
         self.active = spelled.emit("logical_and", (self.active, full))[0] if self.active else full
 
-    def held(self, value: Value, tensor: Tensor, active: str) -> Value:
+    def while_inactive(self, value: Value, tensor: Tensor, active: str) -> Value:
         """Returns an output of the network that keeps its last value in runs that are not active."""
         name = self._input(tensor, f"{tensor.name}.last")
         self.pairs[name] = self._where(value, name, active)

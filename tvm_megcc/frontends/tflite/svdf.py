@@ -58,10 +58,10 @@ def svdf(node: Node) -> Results:
 
 @hybrid("SVDF", fused=True)
 def hybrid_svdf(node: Node) -> Results:
-    own, asymmetric = scales(node, _FEATURES, 0), bool(node.option("AsymmetricQuantizeInputs", False))
-    if len(own) > 1 or len(scales(node, _TIMES, 0)) > 1:
+    weight_scales, asymmetric = scales(node, _FEATURES, 0), bool(node.option("AsymmetricQuantizeInputs", False))
+    if len(weight_scales) > 1 or len(scales(node, _TIMES, 0)) > 1:
         raise Unsupported("weights with several scales are not supported")
-    features = product_of_rows(node, node.plain(0), _FEATURES, own, asymmetric)
+    features = product_of_rows(node, node.plain(0), _FEATURES, weight_scales, asymmetric)
     times = node.const(_TIMES, "weights").astype(np.float32) * scales(node, _TIMES, 0)
     return _of_floats(node, features, node.spelled().constant(times.astype(np.float32)))
 
@@ -71,18 +71,18 @@ def quantised_svdf(node: Node) -> Results:
     """Imports an int8 SVDF whose time weights and state are int16 (LiteRT) or int8 (TFLite Micro). Both ignore the
     activation."""
     x, y, state = operand(node, 0), result(node), of_tensor(node.tensors[_STATE], ("int8", "int16"))
-    kept = node.type(_TIMES).dtype
-    feature, time = of_tensor(node.tensors[_FEATURES], ("int8",)), of_tensor(node.tensors[_TIMES], (kept,))
+    state_dtype = node.type(_TIMES).dtype
+    feature, time = of_tensor(node.tensors[_FEATURES], ("int8",)), of_tensor(node.tensors[_TIMES], (state_dtype,))
     if (node.type(0).dtype, node.results[0].dtype) != ("int8", "int8") or zero(feature) or zero(time):
         raise Unsupported(f"{node.type(0)} with results of {node.results[0].dtype}, or weights with a zero point, is "
                           "not supported")
-    if node.tensors[_STATE].dtype != kept:
-        raise ShapeError(f"keeps {node.tensors[_STATE].dtype}, and weighs it by {kept}")
+    if node.tensors[_STATE].dtype != state_dtype:
+        raise ShapeError(f"keeps {node.tensors[_STATE].dtype}, and weighs it by {state_dtype}")
     sums = node.emit("matmul_integer", node.plain(0), node.plain(_FEATURES), trans_a=0, trans_b=1, a_zero=zero(x),
                      b_zero=0)
     first = fixed_point.multiplier(float(x.scale[0] * feature.scale[0] / state.scale[0]))
-    (features,) = emit_broadcast(node.spelled(), "elementwise", (sums,), dtype=kept,
-                                 expr=clip(requantize(X, first) + zero(state), *fixed_point.limits(kept)))
+    (features,) = emit_broadcast(node.spelled(), "elementwise", (sums,), dtype=state_dtype,
+                                 expr=clip(requantize(X, first) + zero(state), *fixed_point.limits(state_dtype)))
     remembered, rank = _remembered(node, features)
     (weighed,) = emit_broadcast(node.spelled(), "elementwise", (remembered, node.plain(_TIMES)),
                                 expr=(X - zero(state)) * arg(1), dtype="int32")

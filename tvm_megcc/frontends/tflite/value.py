@@ -75,8 +75,8 @@ def moved(builder: Builder, name: str, perm: Sequence[int], origin: str) -> str:
     wanted: tuple[Dim, ...] = tuple(shape[axis] for axis in perm)
     if tuple(perm) == plain(len(shape)):
         return name
-    kept = [axis for axis in perm if shape[axis] != 1]
-    if kept == sorted(kept):
+    long_axes = [axis for axis in perm if shape[axis] != 1]
+    if long_axes == sorted(long_axes):
         return builder.emit("reshape", (name,), Attrs(shape=wanted), origin, f"{name}.axes")[0]
     return builder.emit("transpose", (name,), Attrs(perm=tuple(perm)), origin, f"{name}.axes")[0]
 

@@ -58,10 +58,10 @@ def convolution(node: Node, image: str, depthwise: bool, fill: int = 0) -> tuple
 def conv(node: Node) -> Results:
     """Weights are [outputs, height, width, inputs of a group]."""
     x, w = channels(node), node.images(node.value(1), IMAGES[4])
-    inputs, own = node.type_of(x).shape[1], node.type_of(w).shape[1]
-    if not isinstance(inputs, int) or not own or inputs % own:
+    inputs, per_group = node.type_of(x).shape[1], node.type_of(w).shape[1]
+    if not isinstance(inputs, int) or not per_group or inputs % per_group:
         raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
-    (y,) = node.onnx("Conv", x, w, node.optional(2), group=inputs // own, **windows(node))
+    (y,) = node.onnx("Conv", x, w, node.optional(2), group=inputs // per_group, **windows(node))
     return [node.as_value(y, IMAGES[4])]
 
 

@@ -32,7 +32,7 @@ class Addresses:
         self.buffers: dict[Var, Memory] = {}
         self.helpers: dict[str, None] = {}
         #: (buffer, offset, variable that currently holds this element).
-        self.held: list[tuple[Var, str, Value]] = []
+        self.in_variables: list[tuple[Var, str, Value]] = []
         #: The common parts of the statement that is being printed.
         self.parts: Parts | None = None
 

@@ -72,9 +72,9 @@ class Parts:
             self._certain.add(self._numbers[text])
         return result
 
-    def _placeholder(self, text: str, dtype: str, is_call: bool, own: frozenset[int]) -> str:
+    def _placeholder(self, text: str, dtype: str, is_call: bool, arguments: frozenset[int]) -> str:
         if text not in self._numbers:
-            loads = own.union(*(self._parts[number].loads for number in _numbers(text)))
+            loads = arguments.union(*(self._parts[number].loads for number in _numbers(text)))
             self._numbers[text] = len(self._parts)
             self._parts.append(_Part(text, dtype, is_call, self._length(text), loads))
         return f"{_OPEN}{self._numbers[text]}{_CLOSE}"

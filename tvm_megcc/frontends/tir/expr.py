@@ -95,7 +95,7 @@ class Expressions(Calls):
     def _load(self, expr) -> Value:
         memory = self.memory(source_of(expr))
         offset = self.offset(source_of(expr), expr.indices)
-        for source, other, value in self.held:
+        for source, other, value in self.in_variables:
             if source.same_as(source_of(expr)) and other == (self.parts.plain(offset) if self.parts else offset):
                 return value
         text = memory.name if memory.single else f"{memory.name}[{offset}]"

@@ -302,7 +302,7 @@ class Loops(Text):
         c_type = "float" if memory.dtype == "float16" else DTYPES[memory.dtype].c_type
         name = self.name(_ACCUMULATORS.get(type(store.value).__name__, "value"))
         self.lines.append(f"{c_type} {name} = {self.text(block.init.value)};")
-        self.held.append((store.buffer, place, Value(name, ATOM, memory.dtype)))
+        self.in_variables.append((store.buffer, place, Value(name, ATOM, memory.dtype)))
 
         def update() -> None:
             self._bind_axes(realize)
@@ -312,7 +312,7 @@ class Loops(Text):
             self.lines.append(f"{name} = {value};")
 
         self._nest(loop, update)
-        self.held.pop()
+        self.in_variables.pop()
         value = f"mgc_to_half((double){name})" if memory.dtype == "float16" else name
         self.lines.append(f"{memory.name if memory.single else f'{memory.name}[{place}]'} = {value};")
 

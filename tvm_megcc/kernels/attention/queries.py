@@ -139,12 +139,12 @@ class AttentionColumns(Kernel):
         def size(axes: str) -> Dim:
             return product(extent_symbols(*axes.upper()))
 
-        def kept(axes: str) -> Dim:
+        def extent_of(axes: str) -> Dim:
             return size(axes.replace("n", "m" if heads else "n").replace("t", "r" if room else "t"))
 
         mask = "b" * params.mask_b + "n" * params.mask_n + {"rows": "s", "repeated": "p"}.get(params.mask, "") + "t"
-        inputs = present(site, Operand("q", 0, size(params.q_axes)), Operand("k", 1, kept(params.k_axes)),
-                         Operand("v", 2, kept(params.v_axes)), Operand("mask", 3, size(mask)))
+        inputs = present(site, Operand("q", 0, size(params.q_axes)), Operand("k", 1, extent_of(params.k_axes)),
+                         Operand("v", 2, extent_of(params.v_axes)), Operand("mask", 3, size(mask)))
         return Lowered("attention/" + algorithm.partition("_")[0], params, given, inputs,
                        (Operand("y", 0, size(params.y_axes)),), size("bn") * blocks, params.operation, algorithm,
                        scratch=scratch)

@@ -18,14 +18,15 @@ class DepthwiseTile(RvvWindows):
         self.rows, self.columns, self.kh, self.kw = params.taps.rows, params.taps.columns, params.kh, params.kw
         known, tiling, self.taps = scope.known, params.tiling, self.kh * self.kw
         #: Whether all weights of a tile stay in registers; how many do; registers of a vector.
-        self.held, self.group = tiling.holds(self.taps), 32 // scope.isa.registers
-        self.kept = self.taps if self.held else self.kw
+        self.holds_weights, self.group = tiling.holds(self.taps), 32 // scope.isa.registers
+        self.weight_registers = self.taps if self.holds_weights else self.kw
         #: Whether the rows of the window are unrolled, and sums and weights lie in registers.
         self.in_registers = self.taps <= 25 and known.C is not None
         self.any_row = self.in_registers and None in (known.OW, known.IW)
         # After the assembler, the epilogue updates the sums in place: no full operand of it may lie in that memory.
         self.in_assembler = self.in_registers and scope.isa.wide and self.kh <= 9 \
-            and (self.held or self.kw + 2 <= tiling.registers) and all(p.kind != "full" for p in scope.ep.operands)
+            and (self.holds_weights or self.kw + 2 <= tiling.registers) and all(p.kind != "full"
+                                                                                for p in scope.ep.operands)
         most = tiling.most_windows(self.taps, self.kw)
         self.runs: tuple[Run, ...] = () if not self.in_registers else tiling.any_runs(most) if self.any_row else \
             tiling.runs(known.OW, known.IW, known.PL, params.sw, self.kw, params.dw, most)
@@ -77,7 +78,7 @@ class DepthwiseTile(RvvWindows):
                         f"{float_} *y, ptrdiff_t at, int32_t c, int32_t count{ep.params})"):
             inside = self.columns.used(run.pixels, run.missing)
             c(*(f"const mgc_v w{tap} = mgc_load(w + {tap} * width);"
-                for tap in range(self.taps * self.held) if tap % self.kw in inside))
+                for tap in range(self.taps * self.holds_weights) if tap % self.kw in inside))
             with c.block("for (int32_t i = 0; i < count; i++)"):
                 self.begin(c, run.pixels)
                 for i in range(self.kh):
@@ -92,10 +93,10 @@ class DepthwiseTile(RvvWindows):
         """Prints the function of a tile that loops over `rows` rows of the window."""
         c, float_, taps = Printer(), self.scope.float, " from tap `left` to tap `right`" * (P == 1)
         c(f"/* {P} pixels whose window{taps} lies inside the row. */")
-        own = joined([f"const {float_} *x, ptrdiff_t row, int32_t rows, const {float_} *w, int32_t width",
-                      self.bias and "mgc_v bias", P == 1 and "int32_t left, int32_t right",
-                      f"{float_} *y, ptrdiff_t at, int32_t c"])
-        with c.function(f"static MGC_NOINLINE void tile_{P}({own}{self.scope.ep.params})"):
+        declarations = joined([f"const {float_} *x, ptrdiff_t row, int32_t rows, const {float_} *w, int32_t width",
+                               self.bias and "mgc_v bias", P == 1 and "int32_t left, int32_t right",
+                               f"{float_} *y, ptrdiff_t at, int32_t c"])
+        with c.function(f"static MGC_NOINLINE void tile_{P}({declarations}{self.scope.ep.params})"):
             self.begin(c, P)
             with c.block(f"for (int32_t i = 0; i < rows; i++, x += row, w += {self.kw} * width)"):
                 if P == 1:
@@ -119,7 +120,7 @@ class DepthwiseTile(RvvWindows):
             c(f"const mgc_v v{i}{column} = mgc_load(x{i[:-1]} + {column * self.lanes});")
             for p, j in uses:
                 tap = (row or 0) * self.kw + j
-                weight = f"w{tap}" if self.held or row is None else f"mgc_load(w + {tap} * width)"
+                weight = f"w{tap}" if self.holds_weights or row is None else f"mgc_load(w + {tap} * width)"
                 c(f"a{p} = mgc_fma({weight}, v{i}{column}, a{p});")
 
     def store(self, c: Printer, P: int) -> None:

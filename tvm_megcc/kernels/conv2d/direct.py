@@ -25,7 +25,7 @@ class DirectParameters(ConvParameters):
     block: output channels in a block of packed weights.
     vpad, hpad: some window leaves the input above or below, left or right.
     grouped: there are several groups.
-    kept: weights that stay in L1.
+    cache_block: the block of weights that stays in the L1 cache while pixels pass, or None.
     chunks_first: all chunks of weights pass for a row of pixels before the next row.
     """
 
@@ -36,7 +36,7 @@ class DirectParameters(ConvParameters):
     vpad: bool = False
     hpad: bool = False
     grouped: bool = False
-    kept: CacheBlock | None = None
+    cache_block: CacheBlock | None = None
     chunks_first: bool = False
 
     def microkernel(self, scope: Scope) -> DirectTile:
@@ -84,12 +84,12 @@ class DirectConv(Tiled):
         packed = (block, vectors * lanes) if block > BLOCK else ()
         pixels = max(p for group in tiling.plan(row, s.oc, vectors, block) for p, _ in group.tiles)
 
-        kept, first = None, False
+        cache_block, first = None, False
         stays = tiling.assembler or (
             tiling.hoists_loads and s.is_pointwise and x_layout != "plain" and not site.compact)
         if stays and row is not None and pixels < row:
-            kept = CacheBlock.of(s.ic, vectors * lanes, row, site.target)
-        if kept and s.is_static and chunks > 1:
+            cache_block = CacheBlock.of(s.ic, vectors * lanes, row, site.target)
+        if cache_block and s.is_static and chunks > 1:
             first = chunks_first(4 * s.n * oh * row * s.ic, 4 * s.ic * s.oc, s.n * oh, chunks, site.target)
 
         def columns(pixels: int) -> int:
@@ -102,8 +102,8 @@ class DirectConv(Tiled):
         if s.hpad:
             extents["PATCH"] = columns(pixels)
             scratch = 4 * s.kh * stored(IC, x_layout, lanes) * dim_max(PATCH, columns(tiling.small()[0]))
-        elif kept:
-            scratch = kept.sums(s.ic, row)
+        elif cache_block:
+            scratch = cache_block.sums(s.ic, row)
         operands = present(
             site, Operand("x", 0, N * G * stored(IC, x_layout, lanes) * s.area(IH, IW, OH, OW)),
             Operand("w", 1, G * round_up(OC, lanes) * IC * s.taps, ("conv_oihw", lanes, s.g, *packed)),
@@ -112,7 +112,7 @@ class DirectConv(Tiled):
                  "vpad": s.vpad, "hpad": s.hpad}
         return Lowered(
             "conv2d/direct", DirectParameters(*s.window, s.bias, tiling, x_layout, y_layout, block, s.vpad, s.hpad,
-                                              s.g > 1, kept, first),
+                                              s.g > 1, cache_block, first),
             extents, operands, (Operand("y", 0, N * G * stored(OC, y_layout, lanes) * OH * OW),),
             N * G * OH * CHUNKS, s.name(**flags), self.label, scratch=scratch, channels=round_up(G * OC, lanes))
 

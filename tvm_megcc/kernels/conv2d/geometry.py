@@ -43,11 +43,11 @@ class Geometry:
     def of(site: Site) -> Geometry:
         (n, _, ih, iw), (oc, ic, kh, kw) = site.x.shape, site.inputs[1].shape
         groups = site.attrs.groups
-        own = Geometry(n, groups, ic, ih, iw, oc // groups, *site.y.shape[2:], kh, kw, tuple(site.attrs.strides),
-                       tuple(site.attrs.dilations), tuple(site.attrs.pads), site.has(2))
-        one_column = own.iw == own.ow == own.kw == 1 and not (own.pads[1] or own.pads[3])
+        geometry = Geometry(n, groups, ic, ih, iw, oc // groups, *site.y.shape[2:], kh, kw, tuple(site.attrs.strides),
+                            tuple(site.attrs.dilations), tuple(site.attrs.pads), site.has(2))
+        one_column = geometry.iw == geometry.ow == geometry.kw == 1 and not (geometry.pads[1] or geometry.pads[3])
         # Without vectors there are no tiles of pixels, and short rows need less workspace.
-        return own._as_row() if one_column and site.isa.lanes > 1 else own
+        return geometry._as_row() if one_column and site.isa.lanes > 1 else geometry
 
     def _as_row(self) -> Geometry:
         """Returns an image of one column as one of one row, with the same memory, because tiles go along rows."""

@@ -71,13 +71,14 @@ class PixelTile:
 
     def call(self, P: int, C: int, W: Count = "width", first: int = 0) -> str:
         """Prints the call of a tile for the channels from c + first on."""
-        return f"{self.name(P, C, W)}({joined(own for _, own in self.parameters(first))}{self.scope.ep.args});"
+        arguments = joined(argument for _, argument in self.parameters(first))
+        return f"{self.name(P, C, W)}({arguments}{self.scope.ep.args});"
 
     def tile(self, P: int, C: int, W: Count) -> str:
         """Prints the function of a tile from channel c on, stored at y + at. The last vector has `n` valid pixels."""
         c, params, ic = Printer(), self.params, self.ic
-        own = joined(declaration for declaration, _ in self.parameters())
-        with c.function(f"static MGC_NOINLINE void {self.name(P, C, W)}({own}{self.scope.ep.params})"):
+        declarations = joined(declaration for declaration, _ in self.parameters())
+        with c.function(f"static MGC_NOINLINE void {self.name(P, C, W)}({declarations}{self.scope.ep.params})"):
             c(*["(void)y_plane;"] * (self.is_open and C == 1))
             if params.tiling.assembler and self.speed and self.taps == 1 and P <= 4 and C in (4, 8) and ic >= 4 \
                     and W % 4 == 0:

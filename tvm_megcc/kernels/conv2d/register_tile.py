@@ -160,9 +160,9 @@ class DirectTile(Reduction):
     """The functions of the tiles of `direct.c.j2`, and their calls."""
 
     def __init__(self, params: DirectParameters, scope: Scope):
-        ic, kept, oc, lanes = scope.fixed.IC, params.kept, scope.fixed.OC, scope.isa.lanes
+        ic, cache_block, oc, lanes = scope.fixed.IC, params.cache_block, scope.fixed.OC, scope.isa.lanes
         super().__init__(scope, params.tiling, params.taps, ic, params.x_layout,
-                         part=kept.depth if kept and ic is not None and kept.depth < ic else 0)
+                         part=cache_block.depth if cache_block and ic is not None and cache_block.depth < ic else 0)
         self.params, self.float, self.is_nhwc = params, scope.float, params.y_layout == "nhwc"
         self.is_known = not self.is_nhwc and None not in (scope.fixed.OH, scope.fixed.OW)
         #: Elements from one block of output channels to the next.
@@ -193,15 +193,17 @@ class DirectTile(Reduction):
             f"(ptrdiff_t)(oc / {L}) * {self.y_plane} + (ptrdiff_t)ow * {L}"
         return (f"{tile.name}({joined([x, w, self.params.bias and 'b_group', 'y'])},\n"
                 f"y_row + {channels}{pixel and f' + (ptrdiff_t){pixel} * {each}'},\n"
-                + joined(["channel + oc" if self.params.grouped else "oc", *(own for _, own in self.parameters(tile))])
+                + joined(["channel + oc" if self.params.grouped else "oc", *(argument for _,
+                                                                             argument in self.parameters(tile))])
                 + f"{self.scope.ep.args});")
 
     def function(self, P: int, V: int, width: int | None) -> str:
         """Prints the function of a tile for the output channels from oc on. It stores at y + at."""
         tile, c, bias, real = self.tile(P, V, width), Printer(), self.params.bias, f"const {self.float} *"
-        own = joined([f"{real}x", f"{real}w", bias and f"{real}b", f"{self.float} *y", "ptrdiff_t at", "int32_t oc",
-                      *(declaration for declaration, _ in self.parameters(tile))])
-        with c.function(f"static MGC_NOINLINE void {tile.name}({own}{self.scope.ep.params})"):
+        declarations = joined([f"{real}x", f"{real}w", bias and f"{real}b", f"{self.float} *y", "ptrdiff_t at",
+                               "int32_t oc",
+                               *(declaration for declaration, _ in self.parameters(tile))])
+        with c.function(f"static MGC_NOINLINE void {tile.name}({declarations}{self.scope.ep.params})"):
             if self.folds:
                 c(f"float totals[{len(tile.each) * self.isa.lanes}] = {{0.0f}};")
             if self.taps == 1 and not self.params.vpad and self.ic is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dims import ceildiv, product
-from ...ops.random.philox import kept_bits, per_block
+from ...ops.random.philox import per_block, random_bits
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..parameters import UnitParameters
 from ..site import Site
@@ -19,12 +19,12 @@ class PhiloxParameters(UnitParameters):
 
     law: attribute of the operator.
     each: elements made of a block of four words.
-    kept: the leading bits of a word that are used, scaled by step.
+    used_bits: the leading bits of a word that are used, scaled by step.
     """
 
     law: str
     each: int
-    kept: int
+    used_bits: int
     step: float
 
 
@@ -37,12 +37,12 @@ class PhiloxBlocks(Kernel):
     def lower(self, site: Site) -> Lowered:
         (n,) = extent_symbols("N")
         attrs, each = site.attrs, per_block(site.attrs)
-        kept = kept_bits(attrs)
-        params = PhiloxParameters(site.y.c_type, attrs.law, each, kept, 2.0**-kept)
+        used_bits = random_bits(attrs)
+        params = PhiloxParameters(site.y.c_type, attrs.law, each, used_bits, 2.0**-used_bits)
         return Lowered("draw/philox", params,
                        {"N": product(attrs.shape), "NUMBER": attrs.number}, (Operand("key", 0, 1),),
                        (Operand("y", 0, n),), ceildiv(n, each),
-                       f"draw_{attrs.law}_{kept}", self.name)
+                       f"draw_{attrs.law}_{used_bits}", self.name)
 
     def cost(self, site: Site) -> float:
         return 100.0 + 20.0 * product(site.y.shape)

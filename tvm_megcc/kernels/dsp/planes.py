@@ -33,7 +33,7 @@ class PlanesParameters(ByteParameters):
     pairs: neighbouring weights of a row of the window that form one operand; the second may be missing (-1).
     steps: products of a row of the window: (output, suffix of the product function, word of x, pair of weights).
     words: words of x in a row that these read.
-    held: all weights stay in variables.
+    in_registers: all weights stay in variables.
     skewed: packed weights have a zero point.
     close: the epilogue.
     """
@@ -43,7 +43,7 @@ class PlanesParameters(ByteParameters):
     pairs: tuple[tuple[int, int], ...]
     steps: tuple[tuple[int, str, int, int], ...]
     words: tuple[int, ...]
-    held: bool
+    in_registers: bool
     skewed: bool
     close: Closing
 

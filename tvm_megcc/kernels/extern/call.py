@@ -41,11 +41,11 @@ class ExternCall(Kernel):
         extents = {f"{name}_{axis}": dim for some, types in zip(names, (site.inputs, site.outputs), strict=True)
                    for name, type_ in zip(some, types, strict=True) for axis, dim in enumerate(type_.shape)}
         operands = [tuple(Operand(name, index, product(shape))
-                          for index, (name, shape) in enumerate(zip(some, own, strict=True)))
-                    for some, own in zip(names, shapes, strict=True)]
+                          for index, (name, shape) in enumerate(zip(some, operand_shape, strict=True)))
+                    for some, operand_shape in zip(names, shapes, strict=True)]
         attributes = tuple(c_number(site.attrs.arguments[name]) for name, _ in function.attributes)
-        dims = tuple((name, tuple(map(str, shape))) for some, own in zip(names, shapes, strict=True)
-                     for name, shape in zip(some, own, strict=True))
+        dims = tuple((name, tuple(map(str, shape))) for some, operand_shape in zip(names, shapes, strict=True)
+                     for name, shape in zip(some, operand_shape, strict=True))
         tasks, scratch = (function.call(rule, site.attrs.arguments, *shapes[0]) if getattr(function, rule) else none
                           for rule, none in (("tasks", 1), ("workspace", 0)))
         how = f"{self.name}_{digest(repr(attributes))}" if attributes else self.name

@@ -133,14 +133,14 @@ class DotMicrokernel:
         c(f"from += {self.p.step};", "MGC_LOAD_AGAIN(from);")
 
     def store(self, c: Printer, P: int, V: int) -> None:
-        self.held(c, V)
+        self.per_channel_operands(c, V)
         c(*self.each(self.ep.store_each, range(P), V, lambda p, v: f"a{p}_{v}"))
 
-    def held(self, c: Printer, V: int) -> None:
+    def per_channel_operands(self, c: Printer, V: int) -> None:
         """Prints the operands of the epilogue that all pixels share."""
         for v in range(V):
-            c(*(f"{text};" for text in self.ep.held(f"channel + {v * self.lanes}", f"_{v}",
-                                                    "" if self.whole else f"n{v}")))
+            c(*(f"{text};" for text in self.ep.per_channel_operands(f"channel + {v * self.lanes}", f"_{v}",
+                                                                    "" if self.whole else f"n{v}")))
 
     def each(self, store, pixels: Iterable[int], V: int, value) -> list[str]:
         """Returns the stores of some pixels."""
@@ -269,7 +269,7 @@ class RepeatedMicrokernel(DotMicrokernel):
             self.store(c, P, V)
 
     def store(self, c: Printer, P: int, V: int) -> None:
-        self.held(c, V)
+        self.per_channel_operands(c, V)
         for p in range(P):
             c(*self.each(self.ep.store_row, [p], V, lambda p, v: f"mgc_iadd(a{p}_{v}, mgc_iset1(skew[{p}]))"
                          if self.p.skewed else f"a{p}_{v}"))

@@ -25,12 +25,12 @@ class DepthwiseParameters(ByteParameters):
     """Parameters of `depthwise.c.j2`.
 
     x_short: suffix of x's type in mgc functions.
-    held: all taps stay in registers.
+    in_registers: all taps stay in registers.
     pixels_at_once: pixels that are summed together.
     """
 
     x_short: str
-    held: bool
+    in_registers: bool
     pixels_at_once: int
 
     def microkernel(self, scope: Scope) -> VectorTile:
@@ -50,13 +50,13 @@ class PairsParameters(DepthwiseParameters):
 @dataclass(frozen=True)
 class _RowsByFour(ConvParameters):
     """unit: C type of an element of x. fill: value of padding. quads: groups of four rows of x that are packed for
-    `high` output rows. held, pixels_at_once: as in `DepthwiseParameters`."""
+    `high` output rows. in_registers, pixels_at_once: as in `DepthwiseParameters`."""
 
     unit: str
     fill: int
     quads: int
     high: int
-    held: bool
+    in_registers: bool
     pixels_at_once: int
 
 
@@ -86,11 +86,11 @@ class Int16Parameters(ByteParameters):
     """Parameters of `depthwise_int16.c.j2`.
 
     result: C type of y.
-    held, pixels_at_once: as in `DepthwiseParameters`.
+    in_registers, pixels_at_once: as in `DepthwiseParameters`.
     """
 
     result: str
-    held: bool
+    in_registers: bool
     pixels_at_once: int
 
     def microkernel(self, scope: Scope) -> ArmTile:
@@ -181,13 +181,13 @@ class DepthwiseBytes(OneFilterAChannel):
             return self._by_quads(site, s, lowered, form)
         if site.isa.int16_step == 2 and s.dilations[0] == 1:
             return self._by_pairs(site, s, lowered, DTYPES[weight].short)
-        held = s.taps <= (25 if site.isa.registers > 16 else 9) // (1 if site.isa.registers > 16 else 2)
-        at_once = max(1, min(8, site.isa.registers - 4 - s.taps * held))
+        in_registers = s.taps <= (25 if site.isa.registers > 16 else 9) // (1 if site.isa.registers > 16 else 2)
+        at_once = max(1, min(8, site.isa.registers - 4 - s.taps * in_registers))
         reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
         rows = _rows(s, lanes, max(_STRIP, site.target.l2 // 8))
         return replace(lowered, template="integer_depthwise/depthwise", extents=extents | {"ROWS": rows},
-                       params=DepthwiseParameters(*window, DTYPES[site.x.dtype].short, held, at_once),
+                       params=DepthwiseParameters(*window, DTYPES[site.x.dtype].short, in_registers, at_once),
                        tasks=N * ceildiv(C, lanes) * ceildiv(OH, ROWS), algorithm="strips",
                        scratch=4 * lanes * (s.taps + reached * columns))
 
@@ -232,11 +232,12 @@ class DepthwiseBytes(OneFilterAChannel):
         """Returns the call for instructions that add two int16 products in a lane, of two rows of a column."""
         lanes, parities = site.isa.lanes, 1 + s.strides[0] % 2
         taps = (s.kh + 2) // 2 * s.kw
-        held = taps <= site.isa.registers // 2
-        at_once = max(1, min(8, site.isa.registers - 4 - taps * held))
+        in_registers = taps <= site.isa.registers // 2
+        at_once = max(1, min(8, site.isa.registers - 4 - taps * in_registers))
         N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
-        parameters = PairsParameters(**vars(lowered.params), x_short=DTYPES[site.x.dtype].short, held=held,
+        parameters = PairsParameters(**vars(lowered.params), x_short=DTYPES[site.x.dtype].short,
+                                     in_registers=in_registers,
                                      pixels_at_once=at_once, weight_short=weight)
         return replace(lowered, template="integer_depthwise/depthwise_pairs", params=parameters, algorithm="pairs",
                        extents=dict(lowered.extents) | {"ROWS": _rows(s, lanes // 2, max(_STRIP, site.target.l2 // 8))},
@@ -248,7 +249,7 @@ class DepthwiseBytes(OneFilterAChannel):
         """Returns the call for int16 products, eight channels at a time."""
         N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
         many = site.isa.registers > 16
-        parameters = Int16Parameters(**vars(lowered.params), result=site.y.c_type, held=many and s.taps <= 9,
+        parameters = Int16Parameters(**vars(lowered.params), result=site.y.c_type, in_registers=many and s.taps <= 9,
                                       pixels_at_once=4 if many else 2)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
         reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
@@ -280,13 +281,13 @@ class DepthwiseBytes(OneFilterAChannel):
         lanes, quads = site.isa.lanes, -(-s.kh // 4)
         high = (4 * quads - s.kh) // s.strides[0] + 1
         taps = quads * s.kw
-        held = taps <= site.isa.registers // 2
-        at_once = max(1, min(8, site.isa.registers - 4 - taps * held) // 4 * 4)
+        in_registers = taps <= site.isa.registers // 2
+        at_once = max(1, min(8, site.isa.registers - 4 - taps * in_registers) // 4 * 4)
         rows = -(-max(1, min(likely(s.oh), _OUTPUTS // likely(s.ow))) // high) * high
         N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
         operands = with_sums(site, lowered.inputs, (True, site.attrs.w_zero), form.zero, C)
         parameters = QuadsParameters(*s.window, len(operands) > 2, site.x.c_type, form.zero, quads, high,
-                                     held, at_once, DTYPES[site.x.dtype].short, site.attrs.x_zero)
+                                     in_registers, at_once, DTYPES[site.x.dtype].short, site.attrs.x_zero)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
         return replace(lowered, template="integer_depthwise/depthwise_quads", params=parameters, algorithm="quads",
                        extents=dict(lowered.extents) | {"ROWS": rows}, inputs=operands,

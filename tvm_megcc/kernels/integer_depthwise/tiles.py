@@ -38,9 +38,9 @@ class VectorTile:
 
     def weights(self, rows: int) -> str:
         """Declares the weights, if they stay in registers."""
-        c, own = Printer(), self.products
-        c(*(f"const {own.vector} w{k} = {own.load}({self.taps} + {k * self.lanes});"
-            for k in range(rows * self.params.kw * self.params.held)))
+        c, products = Printer(), self.products
+        c(*(f"const {products.vector} w{k} = {products.load}({self.taps} + {k * self.lanes});"
+            for k in range(rows * self.params.kw * self.params.in_registers)))
         return c.text
 
     def row(self, rows: int, dilation: int = 1) -> str:
@@ -57,20 +57,20 @@ class VectorTile:
         return c.text
 
     def pixels(self, c: Printer, P: int, n: str, rows: int, dilation: int) -> None:
-        params, own, L = self.params, self.products, self.lanes
-        start = own.zero or ("bias" if params.bias else "mgc_iset1(0)")
-        c(*(f"{own.vector} a{p} = {start};" for p in range(P)))
+        params, products, L = self.params, self.products, self.lanes
+        start = products.zero or ("bias" if params.bias else "mgc_iset1(0)")
+        c(*(f"{products.vector} a{p} = {start};" for p in range(P)))
         for k in range(rows * params.kw):
             i, j = divmod(k, params.kw)
             with c.block(""):
-                tap = f"w{k}" if params.held else f"{own.load}({self.taps} + {k * L})"
+                tap = f"w{k}" if params.in_registers else f"{products.load}({self.taps} + {k * L})"
                 at = offset(f"from + (ptrdiff_t){i * dilation} * columns * {L}", j * params.dw * L)
-                c(f"const {own.vector} tap = {tap};", f"const {own.element} *at_tap = {at};")
+                c(f"const {products.vector} tap = {tap};", f"const {products.element} *at_tap = {at};")
                 for p in range(P):
-                    x = f"{own.load}({offset('at_tap', p * params.sw * L)})"
-                    c(f"a{p} = {own.add.format(a=f'a{p}', x=x, w='tap')};")
+                    x = f"{products.load}({offset('at_tap', p * params.sw * L)})"
+                    c(f"a{p} = {products.add.format(a=f'a{p}', x=x, w='tap')};")
         places = [f"at + {p} * C" if p else "at" for p in range(P)]
-        if not own.zero:
+        if not products.zero:
             c(*(f"{text};" for text in self.scope.ep.store_each(
                 "y", places, [f"a{p}" for p in range(P)], ["channel"] * P, [n] * P, ["_0"] * P)))
             return
@@ -78,7 +78,7 @@ class VectorTile:
             with c.block(""):
                 total = f"mgc_iwhole(a{p})"
                 c(f"const mgc_i sum{p} = {f'mgc_iadd({total}, bias)' if params.bias else total};",
-                  self.scope.ep.store("y", place, f"sum{p}", channel="channel", n=n, held="_0") + ";")
+                  self.scope.ep.store("y", place, f"sum{p}", channel="channel", n=n, preloaded="_0") + ";")
 
 
 class ArmTile:
@@ -97,8 +97,8 @@ class ArmTile:
             load, n = ("mgc_iload_i32", "") if self.whole else ("mgc_iload_i32_n", f"n{v}")
             start = f"{load}({', '.join([offset('b + channel', 4 * v), *[n] * bool(n)])})"
             c(f"const int32x4_t start_{v} = (int32x4_t){start if self.params.bias else 'mgc_iset1(0)'};",
-              *(f"{text};" for text in self.scope.ep.held(f"channel + {4 * v}", f"_{v}", n)))
-        if self.params.held:
+              *(f"{text};" for text in self.scope.ep.in_registers(f"channel + {4 * v}", f"_{v}", n)))
+        if self.params.in_registers:
             self.weights(c)
         return c.text
 
@@ -126,7 +126,7 @@ class ArmTile:
                     c(f"const int16x8_t d = vld1q_s16({offset(at, 8 * column)});")
                     for x, j in uses:
                         k = i * params.kw + j
-                        tap = f"w{k}" if params.held else f"vld1q_s16(taps + {8 * k})"
+                        tap = f"w{k}" if params.in_registers else f"vld1q_s16(taps + {8 * k})"
                         c(f"a{x}_0 = vmlal_s16(a{x}_0, vget_low_s16(d), vget_low_s16({tap}));",
                           f"a{x}_1 = mgc_mlal_high(a{x}_1, d, {tap});")
         for x in range(X):
@@ -167,7 +167,8 @@ class Dot4Tile(ArmTile):
                       "const int8x16_t d0 = vld1q_s8(four), d1 = vld1q_s8(four + 16);")
                     for x, j in uses:
                         for r, v in product(high, range(2)):
-                            tap = f"w{q}_{j}_{r}_{v}" if params.held else f"vld1q_s8(taps + {self.place(q, j, r, v)})"
+                            tap = f"w{q}_{j}_{r}_{v}" if params.in_registers else \
+                                f"vld1q_s8(taps + {self.place(q, j, r, v)})"
                             c(f"a{r}_{x}_{v} = vdotq_s32(a{r}_{x}_{v}, d{v}, {tap});")
         for r in high:
             with c.block(f"if (rows > {r})", when=r > 0):
@@ -182,7 +183,7 @@ class RvvRow:
 
     def __init__(self, params, scope: Scope):
         self.params, self.taps = params, params.kh * params.kw
-        self.held = self.taps <= 9
+        self.in_registers = self.taps <= 9
         #: Registers that hold a block of bytes.
         self.one = 8 * params.block // (scope.isa.lanes * scope.isa.registers)
 
@@ -190,10 +191,10 @@ class RvvRow:
         params, asm, B = self.params, Assembler(is_volatile=True), self.params.block
         kw, taps, together = params.kw, self.taps, params.together
         right, skip, load = f"addi %[x], %[x], {params.dw * B}", "add %[x], %[x], %[skip]", f"addi %[w], %[w], {B}"
-        if self.held:
+        if self.in_registers:
             asm(self.bytes(1), *(line for k in range(taps) for line in (f"vle8.v v{2 * k}, (%[w])", load)))
         asm("1:", self.bytes(4), "vle32.v v24, (%[starts])", "mv %[x], %[from]", self.bytes(1))
-        if self.held:
+        if self.in_registers:
             for k in range(taps):
                 self.tap(asm, k % together, [right] if (k + 1) % kw else [skip] * (k + 1 < taps), k)
                 if (k + 1) % together == 0 or k + 1 == taps:
@@ -212,10 +213,10 @@ class RvvRow:
             asm(skip, "addi %[row], %[row], -1", "bnez %[row], 2b")
         asm(self.bytes(4), "vse32.v v24, (%[to])", f"addi %[from], %[from], {params.sw * B}",
             f"addi %[to], %[to], {4 * B}", "addi %[left], %[left], -1", "bnez %[left], 1b")
-        rows = [written("row", "r"), written("column", "r")] * (not self.held)
+        rows = [written("row", "r"), written("column", "r")] * (not self.in_registers)
         return "\n".join(asm.statement(
             [written("x", "r"), moved("w"), *rows, moved("from"), moved("to"), moved("left", "OW")],
-            [read("n", f"(ptrdiff_t){B}"), read("starts"), *[read("taps")] * (not self.held), read("skip")],
+            [read("n", f"(ptrdiff_t){B}"), read("starts"), *[read("taps")] * (not self.in_registers), read("skip")],
             [*registers("v", 32), "vl", "vtype", "memory"]))
 
     def bytes(self, k: int) -> str:

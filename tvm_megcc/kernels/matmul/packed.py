@@ -51,9 +51,9 @@ class PackedMatMul(Tiled):
         vectors = tiling.best(row, columns)
         block = BLOCK if site.compact else tiling.block(row, vectors)
         packed = (block, vectors * lanes) if block > BLOCK else ()
-        kept = None
+        cache_block = None
         if tiling.hoists_loads and row is not None and row > tiling.most_pixels(vectors) and not site.compact:
-            kept = CacheBlock.of(depth, vectors * lanes, row, site.target)
+            cache_block = CacheBlock.of(depth, vectors * lanes, row, site.target)
         N, IC, IH, IW, OC, OH, OW, CHUNKS = extent_symbols("N", "IC", "IH", "IW", "OC", "OH", "OW", "CHUNKS")
         extents = {"N": 1, "IC": depth, "IH": oh, "IW": ow, "OC": columns, "OH": oh, "OW": ow, "CHUNKS": chunks}
         operands = present(
@@ -61,9 +61,10 @@ class PackedMatMul(Tiled):
             Operand("w", 1, round_up(OC, lanes) * IC, ("columns", lanes, bool(site.attrs.trans_b), *packed)),
             Operand("b", 2, round_up(OC, lanes), ("channel", lanes)))
         return Lowered(
-            "conv2d/direct", DirectParameters(*POINT, site.has(2), tiling, "nhwc", "nhwc", block, kept=kept),
+            "conv2d/direct", DirectParameters(*POINT, site.has(2), tiling, "nhwc", "nhwc", block,
+                                              cache_block=cache_block),
             extents, operands, (Operand("y", 0, N * OH * OW * OC),), N * OH * CHUNKS,
-            "matmul" + "_bias" * site.has(2), self.label, scratch=kept.sums(depth, row) if kept else 0,
+            "matmul" + "_bias" * site.has(2), self.label, scratch=cache_block.sums(depth, row) if cache_block else 0,
             channels=round_up(OC, lanes))
 
     def tiled(self, site):

@@ -110,19 +110,20 @@ class Reduce(Kernel):
         axes = reduced_axes(site.x, site.attrs.axes)
         extents = {f"D{index}": extent for index, (extent, _) in enumerate(axes)}
         d = [Symbol(name) for name in extents]
-        kept = [symbol for symbol, (_, reduced) in zip(d, axes, strict=True) if not reduced]
+        remaining = [symbol for symbol, (_, reduced) in zip(d, axes, strict=True) if not reduced]
         reduced = tuple(flag for _, flag in axes)
         pattern = "".join("r" if flag else "k" for flag in reduced)
         return Lowered(
             f"reduce/{self.name}", self.parameters(site.op, site.x, reduced), extents,
-            (Operand("x", 0, product(d)),), (Operand("y", 0, product(kept)),), self.tasks(kept, reduced, site.target),
+            (Operand("x", 0, product(d)),), (Operand("y", 0, product(remaining)),),
+            self.tasks(remaining, reduced, site.target),
             f"{site.kind}_{pattern}", self.name)
 
     def reorders(self, site: Site) -> bool:
         return site.x.layout != PLAIN
 
-    def tasks(self, kept: list[Symbol], reduced: tuple[bool, ...], target) -> Dim:
-        return product(kept)
+    def tasks(self, remaining: list[Symbol], reduced: tuple[bool, ...], target) -> Dim:
+        return product(remaining)
 
     def parameters(self, op: Op, x: TensorType, reduced: tuple[bool, ...]) -> ReduceParameters:
         raise NotImplementedError
@@ -143,8 +144,8 @@ class ReduceVectors(Reduce):
             return "is several simpler reductions"
         return None
 
-    def tasks(self, kept, reduced, target) -> Dim:
-        return product(kept) if reduced[-1] else product(kept[:-1]) * ceildiv(kept[-1], target.isa.lanes)
+    def tasks(self, remaining, reduced, target) -> Dim:
+        return product(remaining) if reduced[-1] else product(remaining[:-1]) * ceildiv(remaining[-1], target.isa.lanes)
 
     def parameters(self, op: Op, x: TensorType, reduced: tuple[bool, ...]) -> VectorParameters:
         fold = FOLDS[self._name(op)]

@@ -46,11 +46,11 @@ class MeasuredSteps(Kernel):
                  "initial_c": N * U, "y": T * N * R, "y_h": N * R, "y_c": N * U}
         there = [index for index in range(len(site.inputs)) if site.has(index)]
         results = tuple(name.lower() for name in attrs.results)
-        own = tuple(names[index] for index in there)
-        parameters = MeasuredParameters(own, results, gates, site.inputs[1].c_type, attrs.activation,
+        present = tuple(names[index] for index in there)
+        parameters = MeasuredParameters(present, results, gates, site.inputs[1].c_type, attrs.activation,
                                         _limit(attrs.cell_clip), _limit(attrs.projection_clip),
                                         bool(attrs.asymmetric), f"{float(EPSILON):.9g}f")
-        units = site.inputs[names.index("projection")].shape[1] if "projection" in own else outputs
+        units = site.inputs[names.index("projection")].shape[1] if "projection" in present else outputs
         floats, centred = (gates + 2) * U + R, U + R  # numbers of float32 and of int16 in scratch
         return Lowered("rnn/measured", parameters, {"T": steps, "N": batch, "U": units, "R": outputs},
                        tuple(Operand(names[index], index, sizes[names[index]]) for index in there),

@@ -237,9 +237,9 @@ class PackedSteps(Steps):
 
     def tiled(self, site):
         cell, units = cell_of(site.op), site.inputs[1].shape[-1]
-        own = self.sizes(cell, units, site.target)[1]
+        scratch = self.sizes(cell, units, site.target)[1]
         for vectors in _widths(site.isa):
-            if vectors != own and vectors * max(cell.products) < site.isa.registers \
+            if vectors != scratch and vectors * max(cell.products) < site.isa.registers \
                     and isinstance(units, int) and vectors * site.isa.lanes < units:
                 yield PackedSteps(vectors)
 

@@ -132,7 +132,7 @@ def _over_axes(node: OnnxNode, since: int, make: Callable[[tuple[int, ...]], tup
         return make(axes_of(axes, len(shape)))
     found = {axes for count in range(len(shape) + 1) for axes in combinations(range(len(shape)), count)
              if all(axis in axes for axis, extent in enumerate(shape) if extent == 1)
-             and _kept(shape, axes, keepdims, result)}
+             and _keeps_dims(shape, axes, keepdims, result)}
     count = node.type(1).shape[0] if node.type(1).rank == 1 else 1
     some = isinstance(count, int) and count > 0
     free = [axis for axis, extent in enumerate(shape) if extent == 1]
@@ -141,12 +141,12 @@ def _over_axes(node: OnnxNode, since: int, make: Callable[[tuple[int, ...]], tup
     return of_run_time_axes(node, 1, found, free, lambda axes: _as_stated(node, make(axes)))
 
 
-def _kept(shape: tuple[Dim, ...], axes: tuple[int, ...], keepdims: bool, result: tuple[int, ...]) -> bool:
+def _keeps_dims(shape: tuple[Dim, ...], axes: tuple[int, ...], keepdims: bool, result: tuple[int, ...]) -> bool:
     """Whether reducing the axes gives this shape, ignoring axes of extent 1 if not `keepdims`."""
     if keepdims:
         return tuple(1 if axis in axes else extent for axis, extent in enumerate(shape)) == result
-    kept = [extent for axis, extent in enumerate(shape) if axis not in axes]
-    return kept == [extent for extent in result if extent != 1]
+    remaining = [extent for axis, extent in enumerate(shape) if axis not in axes]
+    return remaining == [extent for extent in result if extent != 1]
 
 
 @decomposes("ReduceLogSumExp")
@@ -228,8 +228,8 @@ class ArgExtreme(Operator):
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
         axis = axis_of(attrs.axis, x.rank)
         require_at_most(1, x.shape[axis], f"axis {axis} of {x} is empty")
-        kept: tuple[Dim, ...] = (1,) if attrs.keepdims else ()
-        return (TensorType("int64", (*x.shape[:axis], *kept, *x.shape[axis + 1:])),)
+        one: tuple[Dim, ...] = (1,) if attrs.keepdims else ()
+        return (TensorType("int64", (*x.shape[:axis], *one, *x.shape[axis + 1:])),)
 
     @classmethod
     def compute(cls, attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:

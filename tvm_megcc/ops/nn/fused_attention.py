@@ -77,8 +77,8 @@ class Attention(Operator):
         if attrs.blind:
             y[(scores == -np.inf).all(3)] = 0
         missing = tuple(Y.index(axis) for axis in "bn" if axis not in attrs.y_axes)
-        kept = [axis for axis in Y if axis in attrs.y_axes]
-        y = y.squeeze(missing).transpose([kept.index(axis) for axis in attrs.y_axes])
+        remaining = [axis for axis in Y if axis in attrs.y_axes]
+        y = y.squeeze(missing).transpose([remaining.index(axis) for axis in attrs.y_axes])
         return (np.ascontiguousarray(y, np.float32),)
 
     @staticmethod

@@ -56,7 +56,7 @@ def _widest(node: OnnxNode, *operands: int) -> str:
 def _in_training(node: OnnxNode, epsilon: float) -> tuple[str, ...]:
     """Imports batch norm in training mode: normalises by the batch's statistics, and returns the running ones too."""
     x, (scale, bias, *running) = node.type(0), node.inputs[1:5]
-    axes, kept = (0, *range(2, x.rank)), float(node.attr("momentum", 0.9))
+    axes, momentum = (0, *range(2, x.rank)), float(node.attr("momentum", 0.9))
     (mean,) = reduce(node, "reduce_mean", node.inputs[0], axes, True)
     (centred,) = node.emit("sub", (node.inputs[0], mean))
     (variance,) = reduce(node, "reduce_mean", node.emit("mul", (centred, centred))[0], axes, True)
@@ -68,7 +68,7 @@ def _in_training(node: OnnxNode, epsilon: float) -> tuple[str, ...]:
         dtype = node.type_of(old).dtype
         (new,) = cast_to(node, node.emit("reshape", (new,), shape=(x.shape[1],))[0], dtype)
         shares = [node.emit("mul", (value, _scalar(node, share, dtype)))[0]
-                  for value, share in ((old, kept), (new, 1 - kept))]
+                  for value, share in ((old, momentum), (new, 1 - momentum))]
         results += node.emit("add", tuple(shares))
     return tuple(results)
 

@@ -68,7 +68,7 @@ class Draw(Operator):
         words = philox(int(key), attrs.number, -(-count // each))
         if each == 2:
             words = words[:, ::2] << np.uint64(32) | words[:, 1::2]
-        bits = kept_bits(attrs)
+        bits = random_bits(attrs)
         values = _DISTRIBUTIONS[attrs.law](words >> np.uint64(128 // each - bits), bits).reshape(-1)[:count]
         return (values.astype(attrs.dtype).reshape(attrs.shape),)
 
@@ -82,7 +82,7 @@ def per_block(attrs: Attrs) -> int:
     return 4 if attrs.dtype == "float32" else 2
 
 
-def kept_bits(attrs: Attrs) -> int:
+def random_bits(attrs: Attrs) -> int:
     """Returns how many leading bits of a word are used."""
     word = 128 // per_block(attrs)
     return {"uniform": attrs.precision, "normal": min(word, 53), "bits": word}[attrs.law]

@@ -136,9 +136,9 @@ def dropped_out(node: OnnxNode, training: str | None) -> tuple[str, str]:
     (uniform_share,) = node.emit("sub", (number(node, 1.0, "float64"), ratio))
     (scale,) = cast_to(node, node.emit("div", (number(node, 1.0, "float64"), uniform_share))[0], node.type(0).dtype)
     (scaled,) = emit_broadcast(node, "mul", (x, scale))
-    (kept,) = node.emit("where", (mask, scaled, number(node, 0.0, node.type(0).dtype)))
+    (result,) = node.emit("where", (mask, scaled, number(node, 0.0, node.type(0).dtype)))
     if training is None:
-        return kept, mask
+        return result, mask
     (idle,) = node.emit("logical_not", (training,))
     (mask,) = emit_broadcast(node, "logical_or", (mask, idle))
-    return node.emit("where", (training, kept, x))[0], mask
+    return node.emit("where", (training, result, x))[0], mask

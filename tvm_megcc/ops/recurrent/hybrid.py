@@ -60,8 +60,8 @@ def _product(rows: np.ndarray, weights: np.ndarray, scale: np.ndarray | float, a
     """Multiplies rows [N,K] by the transpose of weights [R,K]. scale: of 8-bit weights, one or R."""
     if weights.dtype == np.float32:
         return rows @ weights.T
-    centred, own = measured(rows, asymmetric)
-    return (centred @ weights.T.astype(np.int64)).astype(np.float32) * (own * scale).astype(np.float32)
+    centred, row_scales = measured(rows, asymmetric)
+    return (centred @ weights.T.astype(np.int64)).astype(np.float32) * (row_scales * scale).astype(np.float32)
 
 
 def _normalised(gate: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
@@ -125,10 +125,10 @@ class RecurrentSteps(Operator):
         units = h_size if projection is None else projection.shape[1]
         h = np.zeros((batch, h_size), np.float32) if initial_h is None else initial_h
         c = np.zeros((batch, units), np.float32) if initial_c is None else initial_c
-        own = 1.0 if scales is None else np.repeat(scales[:gates], units)
+        weight_scales = 1.0 if scales is None else np.repeat(scales[:gates], units)
         y = np.zeros((steps, batch, h_size), np.float32)
         for step in range(steps):
-            sums = (x[step] + _product(h, r, own, attrs.asymmetric)).reshape(batch, gates, units)
+            sums = (x[step] + _product(h, r, weight_scales, attrs.asymmetric)).reshape(batch, gates, units)
             if gates == 1:
                 y[step] = h = _function(attrs.activation, sums[:, 0])
                 continue

@@ -172,11 +172,11 @@ class LstmFixed(Operator):
         h = np.full((batch, projected), attrs.zero, np.int64) if initial_h is None else initial_h.astype(np.int64)
         c = np.zeros((batch, units), np.int64) if initial_c is None else initial_c.astype(np.int64)
         y = np.zeros((steps, batch, projected), np.int8)
-        own = factors[RECURRENT][4 - gates:]
+        recurrent_factors = factors[RECURRENT][4 - gates:]
         for step in range(steps):
             sums = (h @ r.T.astype(np.int64) + bias).reshape(batch, gates, units)
             parts = [bounded(x[step].reshape(batch, gates, units)[:, gate].astype(np.int64)
-                             + _requantized(sums[:, gate], own[gate])) for gate in range(gates)]
+                             + _requantized(sums[:, gate], recurrent_factors[gate])) for gate in range(gates)]
 
             def whole(gate: int, peephole: int | None = None, cell: np.ndarray = c, parts=parts) -> np.ndarray:
                 """Returns the sum of a gate. gate: its index, counted from the end. peephole: its row of peepholes."""

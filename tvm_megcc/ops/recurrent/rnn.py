@@ -98,14 +98,14 @@ class Recurrent(Operator):
         y = np.zeros((steps, directions, batch, units))
         last = {name: np.zeros((directions, batch, units)) for name in cls.states}
         for d, backwards in enumerate(DIRECTIONS[attrs.direction]):
-            own = [None if operand is None else operand[d] for operand in operands]
-            state = [np.zeros((batch, units)) if value is None else value for value in own[:len(cls.states)]]
+            of_direction = [None if operand is None else operand[d] for operand in operands]
+            state = [np.zeros((batch, units)) if value is None else value for value in of_direction[:len(cls.states)]]
             for step in range(steps):
                 runs = np.flatnonzero(lengths > step)
                 when = lengths[runs] - 1 - step if backwards else np.full(len(runs), step)
                 with np.errstate(all="ignore"):
                     after = cls.step(attrs, wide[when, runs, d], r[d].astype(np.float64),
-                                     [value[runs] for value in state], own[len(cls.states):])
+                                     [value[runs] for value in state], of_direction[len(cls.states):])
                 for value, new in zip(state, after, strict=True):
                     value[runs] = new
                 y[when, d, runs] = state[0][runs]
@@ -277,10 +277,10 @@ class _Import:
         axes = (2, 0, None, 0, 0, 0)
         parts = []
         for d, direction in enumerate(("forward", "reverse")):
-            own = [value if not value or axis is None else self.part(value, axis, d, 2)
-                   for value, axis in zip(operands, axes, strict=False)]
+            of_direction = [value if not value or axis is None else self.part(value, axis, d, 2)
+                            for value, axis in zip(operands, axes, strict=False)]
             attrs = {**self.attrs, "direction": direction}
-            parts.append(self.node.emit(self.declaration.kind, own, activations=activations[d], **attrs))
+            parts.append(self.node.emit(self.declaration.kind, of_direction, activations=activations[d], **attrs))
         return tuple(self.node.emit("concat", values, axis=axis)[0]
                      for values, axis in zip(zip(*parts, strict=True), (1, 0, 0), strict=False))
 
@@ -308,8 +308,8 @@ class _Import:
             bias = self.bias(1)
             if self.attrs.get("linear_before_reset"):
                 # The reset gate multiplies the bias of gate h too, so the kernel adds it.
-                kept = np.array([1, 1, 0], np.dtype(node.type(3).dtype)).reshape(1, 1, 3, 1)
-                (bias,) = node.emit("mul", (bias, node.constant(kept)))
+                mask = np.array([1, 1, 0], np.dtype(node.type(3).dtype)).reshape(1, 1, 3, 1)
+                (bias,) = node.emit("mul", (bias, node.constant(mask)))
             (bias,) = node.emit("add", (self.bias(0), bias))
             operands.append(self.reshape(bias, columns))
         return node.emit("matmul", operands, trans_a=0, trans_b=1)[0]

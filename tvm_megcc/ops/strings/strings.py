@@ -28,9 +28,9 @@ def string_normalizer(node: OnnxNode) -> tuple[str, ...]:
     (hits,) = node.emit("cast", (hits,), dtype="uint8")
     (hit,) = node.emit("reduce_max", (hits,), axes=(1,), keepdims=False)
     (nothing,) = node.emit("reduce_min", (hit,), axes=(0,), keepdims=True)
-    (kept,) = node.emit("concat", (*emit_broadcast(node, "equal", (hit, number(node, 0, "uint8"))),
-                                   *node.emit("cast", (nothing,), dtype="bool")), axis=0)
+    (is_other,) = node.emit("concat", (*emit_broadcast(node, "equal", (hit, number(node, 0, "uint8"))),
+                                       *node.emit("cast", (nothing,), dtype="bool")), axis=0)
     (row,) = node.emit("concat", (row, node.constant(np.array([[node.code("")]]))), axis=0)
-    y = onnx_operator(node, "Compress", row, kept, axis=0)
+    y = onnx_operator(node, "Compress", row, is_other, axis=0)
     count = node.type_of(y).shape[0]
     return node.emit("reshape", (y,), shape=(1, count) if x.rank == 2 else (count,))

@@ -168,12 +168,13 @@ class Slice(Operator):
         if block and 1 in cuts and (cuts[1][0] % block or y.shape[1] % block):
             return None
         offset, stride, whole = 0, 1, True
-        for (axis, part, extent), (_, _, kept) in zip(reversed(memory_axes(x)), reversed(memory_axes(y)), strict=True):
+        for (axis, part, extent), (_, _, result_extent) in zip(reversed(memory_axes(x)), reversed(memory_axes(y)),
+                                                               strict=True):
             first = cuts[axis][0] if axis in cuts and part != "lane" else 0
             first = first // block if part == "block" else first
-            if not whole and kept != 1:
+            if not whole and result_extent != 1:
                 return None
-            whole = whole and kept == extent
+            whole = whole and result_extent == extent
             offset += first * stride
             stride *= extent
         return offset * x.itemsize

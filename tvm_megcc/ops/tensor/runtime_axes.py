@@ -98,8 +98,8 @@ def reduced_over_run_time_axes(node: OnnxNode, index: int, keepdims: bool,
                          f"than {MOST_CHOICES} ways; make them a constant of the model")
 
     def spread(chosen: tuple[int, ...]) -> tuple[str, ...]:
-        kept = tuple(1 if axis in chosen else extent for axis, extent in enumerate(shape))
-        (value,) = node.emit("reshape", make(chosen), shape=kept)
+        target = tuple(1 if axis in chosen else extent for axis, extent in enumerate(shape))
+        (value,) = node.emit("reshape", make(chosen), shape=target)
         return node.emit("expand", (value,), shape=shape)
     (value,) = of_run_time_axes(node, index, tuple(combinations(range(len(shape)), many)), (), spread)
     named = _flags(node, index, len(shape))
@@ -123,10 +123,10 @@ def squeezed_at_run_time(node: OnnxNode, value: str, index: int) -> tuple[str, .
     if closed and many == len(ones):
         return node.emit("reshape", (value,), shape=tuple(extent for extent in shape if extent != 1))
     (dropped,) = node.emit("cast", (_flags(node, index, len(shape)),), dtype="int64")
-    (kept,) = node.emit("sub", (node.constant(np.array(1)), dropped))
+    (is_kept,) = node.emit("sub", (node.constant(np.array(1)), dropped))
     (extents,) = node.emit("dims", (), extents=shape, shape=(len(shape),), dtype="int64")
-    (extents,) = node.emit("mul", (extents, kept))
-    return _in_shape(node, value, _gathered(node, extents, kept, len(shape) - many), product(shape))
+    (extents,) = node.emit("mul", (extents, is_kept))
+    return _in_shape(node, value, _gathered(node, extents, is_kept, len(shape) - many), product(shape))
 
 
 def unsqueezed_at_run_time(node: OnnxNode, index: int) -> tuple[str, ...]:
@@ -136,12 +136,12 @@ def unsqueezed_at_run_time(node: OnnxNode, index: int) -> tuple[str, ...]:
     if all(extent == 1 for extent in shape):
         return node.emit("reshape", node.inputs[:1], shape=(1,) * rank)
     named = _flags(node, index, rank)
-    (kept,) = node.emit("sub", (node.constant(np.array(1)), *node.emit("cast", (named,), dtype="int64")))
-    (position,) = node.emit("cumsum", (kept,), axis=0, exclusive=True, reverse=False)
+    (is_kept,) = node.emit("sub", (node.constant(np.array(1)), *node.emit("cast", (named,), dtype="int64")))
+    (position,) = node.emit("cumsum", (is_kept,), axis=0, exclusive=True, reverse=False)
     (extents,) = node.emit("dims", (), extents=shape, shape=(len(shape),), dtype="int64")
     (column,) = node.emit("reshape", (position,), shape=(rank, 1))
-    own = _chosen_sum(node, column, node.constant(np.arange(len(shape)).reshape(1, -1)), extents)
-    (found,) = node.emit("where", (named, node.constant(np.array(1)), own))
+    extents_of_x = _chosen_sum(node, column, node.constant(np.arange(len(shape)).reshape(1, -1)), extents)
+    (found,) = node.emit("where", (named, node.constant(np.array(1)), extents_of_x))
     return _in_shape(node, node.inputs[0], found, product(shape))
 
 
@@ -163,9 +163,9 @@ def _flags(node: OnnxNode, index: int, rank: int) -> str:
     return node.emit("greater", (hit, node.constant(np.array(0, np.int32))))[0]
 
 
-def _gathered(node: OnnxNode, extents: str, kept: str, rank: int) -> str:
+def _gathered(node: OnnxNode, extents: str, is_kept: str, rank: int) -> str:
     """Emits the `rank` extents that are kept, in order."""
-    (position,) = node.emit("cumsum", (kept,), axis=0, exclusive=True, reverse=False)
+    (position,) = node.emit("cumsum", (is_kept,), axis=0, exclusive=True, reverse=False)
     count = node.type_of(position).shape[0]
     (row,) = node.emit("reshape", (position,), shape=(1, count))
     return _chosen_sum(node, row, node.constant(np.arange(rank).reshape(-1, 1)), extents)

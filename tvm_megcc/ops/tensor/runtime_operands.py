@@ -84,9 +84,9 @@ def shape_meant(node: OnnxNode) -> str:
     zero, one, minus = (node.constant(np.array(number)) for number in (0, 1, -1))
     (shape,) = cast_to(node, node.inputs[1], "int64")
     if not node.attr("allowzero", 0):
-        own = [*type_.shape, *[0] * given.size][:given.size]
-        (own,) = node.emit("dims", (), extents=tuple(own), shape=(given.size,), dtype="int64")
-        (shape,) = node.emit("where", (*node.emit("equal", (shape, zero)), own, shape))
+        x_shape = [*type_.shape, *[0] * given.size][:given.size]
+        (x_shape,) = node.emit("dims", (), extents=tuple(x_shape), shape=(given.size,), dtype="int64")
+        (shape,) = node.emit("where", (*node.emit("equal", (shape, zero)), x_shape, shape))
     (left_over,) = node.emit("equal", (shape, minus))
     (stated,) = node.emit("reduce_prod", node.emit("where", (left_over, one, shape)), axes=(0,), keepdims=False)
     (rest,) = node.emit("div", (node.extent(type_.size), *node.emit("max", (stated, one))))
@@ -96,16 +96,16 @@ def shape_meant(node: OnnxNode) -> str:
 def shape_expanded_to(node: OnnxNode) -> tuple[Dim, ...]:
     """Returns the operand `shape` of an Expand as extents. A run-time element must be 1 or the value's extent, unless
     that is 1; otherwise the run fails."""
-    shape, own = list(node.dims(1, "shape") or ()), node.type(0).shape
-    own = (1,) * (len(shape) - len(own)) + own[max(len(own) - len(shape), 0):]
-    read = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int) and own[axis] not in (1, dim)]
+    shape, x_shape = list(node.dims(1, "shape") or ()), node.type(0).shape
+    x_shape = (1,) * (len(shape) - len(x_shape)) + x_shape[max(len(x_shape) - len(shape), 0):]
+    read = [axis for axis, dim in enumerate(shape) if not isinstance(dim, int) and x_shape[axis] not in (1, dim)]
     if node.is_known(1) or not read:
         return tuple(shape)
     (given,) = cast_to(node, node.inputs[1], "int64")
-    (extents,) = node.emit("dims", (), extents=own, shape=(len(shape),), dtype="int64")
+    (extents,) = node.emit("dims", (), extents=x_shape, shape=(len(shape),), dtype="int64")
     (meant,) = node.emit("where", (*node.emit("equal", (given, node.constant(np.array(1)))), extents, given))
     for axis in read:
-        shape[axis] = node.count(meant, own[axis], axis, f"{shape[axis]}.expanded")
+        shape[axis] = node.count(meant, x_shape[axis], axis, f"{shape[axis]}.expanded")
     return tuple(shape)
 
 

@@ -47,21 +47,21 @@ class Detections(Operator):
 
     @staticmethod
     def compute(attrs: Attrs, boxes: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, ...]:
-        own = scores[:, attrs.background:]
+        class_scores = scores[:, attrs.background:]
         found: list[tuple[float, int, int]] = []  # score, box, class
         if attrs.per_class:
-            for column in range(own.shape[1]):
-                for box in _best(attrs, boxes, own[:, column], min(attrs.per_class, attrs.count)):
-                    found.append((own[box, column], box, column))
+            for column in range(class_scores.shape[1]):
+                for box in _best(attrs, boxes, class_scores[:, column], min(attrs.per_class, attrs.count)):
+                    found.append((class_scores[box, column], box, column))
             found = sorted(found, key=lambda row: -row[0])[:attrs.count]
             count = len(found)
         else:
-            best = np.where(np.isnan(own), -np.inf, own).max(1)
+            best = np.where(np.isnan(class_scores), -np.inf, class_scores).max(1)
             chosen = _best(attrs, boxes, best, attrs.count)
             count = len(chosen)
             for box in chosen:
-                order = np.argsort(-np.where(np.isnan(own[box]), -np.inf, own[box]), kind="stable")
-                found += [(own[box, order[rank]], box, int(order[rank])) if rank < len(order) else (0.0, -1, 0)
+                order = np.argsort(-np.where(np.isnan(class_scores[box]), -np.inf, class_scores[box]), kind="stable")
+                found += [(class_scores[box, order[rank]], box, int(order[rank])) if rank < len(order) else (0.0, -1, 0)
                           for rank in range(attrs.classes)]
         rows = attrs.count * attrs.classes
         results = np.zeros((1, rows, 4), np.float32), np.zeros((1, rows), np.float32), np.zeros((1, rows), np.float32)

@@ -67,8 +67,8 @@ def _gains(edit: Editor, concat: Op, parts: Container[str]) -> bool:
 def _can_cut(edit: Editor, name: str, output: TensorType, axis: int) -> bool:
     """Whether the slices of an operand along the axis are constants, the whole operand, or views."""
     type_ = edit.types[name]
-    own = axis - (output.rank - type_.rank)
-    if name in edit.constants or own < 0 or type_.shape[own] == 1:
+    operand_axis = axis - (output.rank - type_.rank)
+    if name in edit.constants or operand_axis < 0 or type_.shape[operand_axis] == 1:
         return True
     return type_.shape == output.shape and product(output.shape[:axis]) == 1
 
@@ -76,14 +76,15 @@ def _can_cut(edit: Editor, name: str, output: TensorType, axis: int) -> bool:
 def _cut(edit: Editor, name: str, output: TensorType, axis: int, first: int, count: int, origin: str) -> str:
     """Returns the slice of an operand for indices first to first + count - 1 of the output's axis."""
     type_ = edit.types[name]
-    own = axis - (output.rank - type_.rank)
-    if own < 0 or type_.shape[own] == 1:
+    operand_axis = axis - (output.rank - type_.rank)
+    if operand_axis < 0 or type_.shape[operand_axis] == 1:
         return name
     if name in edit.constants:
-        values = edit.constants[name].take(range(first, first + count), own)
+        values = edit.constants[name].take(range(first, first + count), operand_axis)
         return edit.constant(f"{name}:{first}", np.ascontiguousarray(values))
-    part = edit.value(f"{name}:{first}", type_.with_shape((*type_.shape[:own], count, *type_.shape[own + 1:])))
-    attrs = Attrs(axes=(own,), starts=(first,), ends=(first + count,), steps=(1,))
+    part = edit.value(f"{name}:{first}", type_.with_shape((*type_.shape[:operand_axis], count,
+                                                           *type_.shape[operand_axis + 1:])))
+    attrs = Attrs(axes=(operand_axis,), starts=(first,), ends=(first + count,), steps=(1,))
     # Right after the value, so that it precedes all its readers.
     edit.add_after(name, Op("slice", attrs, (name,), (part,), origin=origin))
     return part

@@ -259,17 +259,18 @@ def _operands(edit: Editor, q: tuple[str, str], k: tuple[str, str], v: tuple[str
         -> tuple[_Placed, _Placed, _Placed] | None:
     """Traces queries, keys and values, each given by its name and axes, to their sources. Keys and values must have the
     same capacity and heads; else they are taken as the products have them."""
-    for is_kept in (True, False):
-        placed = (_placed(edit, *q), _placed(edit, *k, is_kept=is_kept), _placed(edit, *v, last="v", is_kept=is_kept))
+    for keeps_views in (True, False):
+        placed = (_placed(edit, *q), _placed(edit, *k, keeps_views=keeps_views),
+                  _placed(edit, *v, last="v", keeps_views=keeps_views))
         if None not in placed and _agree(edit, *placed):  # type: ignore[arg-type]
             return placed  # type: ignore[return-value]
     return None
 
 
-def _placed(edit: Editor, name: str, axes: str, last: str = "", is_kept: bool = False) -> _Placed | None:
+def _placed(edit: Editor, name: str, axes: str, last: str = "", keeps_views: bool = False) -> _Placed | None:
     """Traces an operand that is transposed, sliced, or multiplied by a number to its source.
 
-    last: for values, which are not multiplied, the axis whose elements have to be contiguous. is_kept: for keys and
+    last: for values, which are not multiplied, the axis whose elements have to be contiguous. keeps_views: for keys and
         values, whose tensor may have more rows than are used, or fewer heads.
     """
     at = found = _Placed(name, axes)
@@ -278,7 +279,7 @@ def _placed(edit: Editor, name: str, axes: str, last: str = "", is_kept: bool = 
             found = at
         op = edit.producer(at.value)
         further = _source(edit, op, at, last) if op is not None else None
-        if further is None and op is not None and is_kept:
+        if further is None and op is not None and keeps_views:
             further = _kept(edit, op, at)
         if further is None:
             break
@@ -368,19 +369,19 @@ def _groups(flat: Sequence[Dim], shape: Sequence[Dim]) -> int | None:
 def _simplified(edit: Editor, masks: tuple[_Added, ...], shape: Sequence[Dim]) -> tuple[tuple[_Added, ...], bool]:
     """Returns the masks that hide something, and whether the only one is causal. shape: of scores that may be
     causal."""
-    kept = []
+    remaining = []
     for mask in masks:
         array = _known(edit, mask)
         if array is None or array.any():
-            kept.append(mask)
-    array = _known(edit, kept[0]) if len(kept) == 1 and len(shape) >= 2 else None
+            remaining.append(mask)
+    array = _known(edit, remaining[0]) if len(remaining) == 1 and len(shape) >= 2 else None
     if array is None or array.shape[-2:] != tuple(shape[-2:]) or array.size != array.shape[-2] * array.shape[-1]:
-        return tuple(kept), False
+        return tuple(remaining), False
     queries, keys = array.shape[-2:]
     seen = np.tri(queries, keys, keys - queries, dtype=bool)
     array = array.reshape(queries, keys)
     causal = queries <= keys and not array[seen].any() and bool((array[~seen] <= FORBIDDEN).all())
-    return ((), True) if causal else (tuple(kept), False)
+    return ((), True) if causal else (tuple(remaining), False)
 
 
 def _known(edit: Editor, mask: _Added) -> np.ndarray | None:

@@ -114,13 +114,13 @@ def _reordered(edit: Editor, op: Op, back: np.ndarray, summed: bool) -> Op:
         array = np.ascontiguousarray(np.take(edit.constants[name], back, axis))
         return edit.constant(f"{name}.reordered", array)
 
-    own = list(op.own_inputs)
+    operands = list(op.own_inputs)
     if summed:
-        return op.with_(inputs=(own[0], taken(own[1], 1), *op.inputs[2:]))
+        return op.with_(inputs=(operands[0], taken(operands[1], 1), *op.inputs[2:]))
     rank = edit.types[op.outputs[0]].rank
     followers = [taken(name, 1 - (rank - edit.types[name].rank)) for name in op.epilogue_inputs]
     if op.kind == "conv2d":
-        own[1:] = [taken(name, 0) for name in own[1:]]
+        operands[1:] = [taken(name, 0) for name in operands[1:]]
     elif op.kind == "elementwise":
-        own = [taken(name, 1 - (rank - edit.types[name].rank)) for name in own]
-    return op.with_(inputs=(*own, *followers))
+        operands = [taken(name, 1 - (rank - edit.types[name].rank)) for name in operands]
+    return op.with_(inputs=(*operands, *followers))

@@ -58,9 +58,10 @@ def _fused(edit: Editor, producer: Op, op: Op, context: Context) -> Op | None:
     epilogue = expressions.substitute(op.attrs.expr, replacement)
     if expressions.size(epilogue) > MOST_CALLS:
         return None
-    own = producer.own_inputs
+    producer_inputs = producer.own_inputs
     origin = f"{producer.origin}+{op.origin}" if producer.origin and op.origin else producer.origin or op.origin
-    fused = producer.with_(inputs=own + tuple(present), outputs=op.outputs, epilogue_start=len(own),
+    fused = producer.with_(inputs=producer_inputs + tuple(present), outputs=op.outputs,
+                           epilogue_start=len(producer_inputs),
                            epilogue=epilogue, origin=origin)
     accepted = realisable(Site.of(graph, fused, context))
     return fused if accepted else None

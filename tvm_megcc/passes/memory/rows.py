@@ -76,9 +76,9 @@ def rows_read(graph: Graph, op: Op, strip: Strip) -> Reads | None:
     types = graph.input_types(op)
     y = graph.types[op.outputs[0]]
     operands = [_pointwise(t, y, strip) for t in types]
-    attrs, own = op.attrs, len(op.own_inputs)
+    attrs, inputs = op.attrs, len(op.own_inputs)
     if op.kind in POINTWISE:
-        operands[1:own] = [None] * (own - 1)
+        operands[1:inputs] = [None] * (inputs - 1)
     if op.kind in WINDOWS:
         height, extent = types[0].shape[HEIGHT], WINDOWS[op.kind](attrs, types)
         top, left, _, right = attrs.pads
@@ -88,7 +88,7 @@ def rows_read(graph: Graph, op: Op, strip: Strip) -> Reads | None:
         if inside.count <= 0:
             return None
         attrs = Attrs(attrs, pads=(inside.first - first, left, end - inside.end, right))
-        operands[:own] = [inside, *(None,) * (own - 1)]
+        operands[:inputs] = [inside, *(None,) * (inputs - 1)]
     return Reads(attrs, tuple(operands))
 
 

@@ -30,13 +30,15 @@ from .views import concat_offsets, view_offset
 
 @dataclass(frozen=True)
 class Region:
-    """Operators `first` to `last` of a graph, both included, computed in `count` strips. kept: whether rows that two
-    strips need are kept, or computed twice."""
+    """Operators `first` to `last` of a graph, both included, computed in `count` strips.
+
+    reuses_rows: rows that two strips need are copied to a buffer for the next strip, not computed twice.
+    """
 
     first: int
     last: int
     count: int
-    kept: bool = False
+    reuses_rows: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class Part:
     reads: Reads | None
 
     @property
-    def kept(self) -> Strip:
+    def retained(self) -> Strip:
+        """The rows that the previous strip has computed."""
         return Strip(self.rows.first, self.new.first)
 
 
@@ -73,7 +76,7 @@ def parts_of(graph: Graph, region: Region) -> list[list[Part]] | None:
     height = graph.types[graph.ops[region.last].outputs[0]].shape[HEIGHT]
     strips: list[list[Part]] = []
     for strip in strips_of(height, region.count):
-        there = {part.op.outputs[0]: part.rows for part in strips[-1]} if strips and region.kept else {}
+        there = {part.op.outputs[0]: part.rows for part in strips[-1]} if strips and region.reuses_rows else {}
         parts = _parts_of_strip(graph, graph.ops[region.first:region.last + 1], strip, there, strip.end == height)
         if parts is None:
             return None
@@ -138,7 +141,7 @@ class _Cutter:
         self.types, self.constants = dict(self.graph.types), dict(self.graph.constants)
         self.choices, self.alike, self.whole = dict(placed.choices), dict(placed.alike), set(placed.whole)
         self.ops: list[Op] = []
-        self.kept: dict[str, str] = {}  # value -> the buffer with its rows for the next strip
+        self.buffers: dict[str, str] = {}  # value -> the buffer with its rows for the next strip
 
     def run(self) -> Placed | None:
         final = self.graph.ops[self.region.last]
@@ -148,7 +151,7 @@ class _Cutter:
             return None
         pieces = []
         for index, parts in enumerate(strips):
-            following = {part.op.outputs[0]: part.kept for strip in strips[index + 1:index + 2] for part in strip}
+            following = {part.op.outputs[0]: part.retained for strip in strips[index + 1:index + 2] for part in strip}
             piece = self._strip(parts, following, index)
             if not piece:
                 return None
@@ -164,24 +167,24 @@ class _Cutter:
         that the next strip keeps from this one."""
         there: dict[str, tuple[str, Strip]] = {}
         slices: dict[tuple[str, Strip], str] = {}
-        own = ""
+        target = ""
         for part in parts:
             (result,) = part.op.outputs
-            own = self.kept.get(result, "")
+            target = self.buffers.get(result, "")
             if part.new.count:
-                own = self._new(part, there, slices, number)
-                if own and part.kept.count:
-                    own = self._appended(self.kept[result], own, part)
-            if not own:
+                target = self._new(part, there, slices, number)
+                if target and part.retained.count:
+                    target = self._appended(self.buffers[result], target, part)
+            if not target:
                 return ""
-            there[result] = own, part.rows
+            there[result] = target, part.rows
             rows = following.get(result, Strip(0, 0))
             if rows.count:
-                source = self._slice(own, rows, part.rows.first, part.op.origin)
+                source = self._slice(target, rows, part.rows.first, part.op.origin)
                 if not source:
                     return ""
-                self.kept[result] = self._copy(source, f"{result}:{rows.first}:kept", part.op)
-        return own
+                self.buffers[result] = self._copy(source, f"{result}:{rows.first}:kept", part.op)
+        return target
 
     def _new(self, part: Part, there: Mapping[str, tuple[str, Strip]], slices: dict[tuple[str, Strip], str],
              number: int) -> str:
@@ -198,17 +201,17 @@ class _Cutter:
                     return ""
             inputs.append(source)
         (result,) = part.op.outputs
-        own = self._value(f"{result}:{number}", _rows(self.types[result], part.new.count))
-        op = part.op.with_(attrs=part.reads.attrs, inputs=tuple(inputs), outputs=(own,))
+        new_rows = self._value(f"{result}:{number}", _rows(self.types[result], part.new.count))
+        op = part.op.with_(attrs=part.reads.attrs, inputs=tuple(inputs), outputs=(new_rows,))
         if not self._choose(part.op, op):
             return ""
         self.ops.append(op)
-        return own
+        return new_rows
 
-    def _appended(self, kept: str, new: str, part: Part) -> str:
+    def _appended(self, buffer: str, new: str, part: Part) -> str:
         """Returns the kept rows followed by the new ones."""
         (result,) = part.op.outputs
-        begin = self._copy(kept, f"{result}:{part.rows.first}:begin", part.op)
+        begin = self._copy(buffer, f"{result}:{part.rows.first}:begin", part.op)
         both = self._value(f"{result}:{part.rows.first}:both", _rows(self.types[result], part.rows.count))
         return both if self._concat((begin, new), both, part.op.origin) else ""
 
@@ -223,12 +226,12 @@ class _Cutter:
     def _copy(self, name: str, to: str, op: Op) -> str:
         """Copies a value. op: the operator whose result it is a part of."""
         type_ = self.types[name]
-        own = self._value(to, type_)
-        copy = Op("copy", Attrs(), (name,), (own,), origin=op.origin)
-        self.choices[own] = choose(Site(copy, (type_,), (type_,), self.context))
-        self.alike[own] = f"{op.outputs[0]}:copy"
+        copied = self._value(to, type_)
+        copy = Op("copy", Attrs(), (name,), (copied,), origin=op.origin)
+        self.choices[copied] = choose(Site(copy, (type_,), (type_,), self.context))
+        self.alike[copied] = f"{op.outputs[0]}:copy"
         self.ops.append(copy)
-        return own
+        return copied
 
     def _choose(self, op: Op, part: Op) -> bool:
         """Chooses the operator's kernel for a part, or another integer kernel if that one refuses. Returns whether

@@ -29,11 +29,11 @@ def settle_known_sums(graph: Graph, context: Context) -> Graph:
 
 
 def _settle(edit: Editor, op: Op) -> None:
-    graph, own = edit.graph, len(op.own_inputs)
+    graph, first_epilogue = edit.graph, len(op.own_inputs)
     rescale = _rescale(op.epilogue)
-    if rescale is None or own < 3 or not op.inputs[2]:
+    if rescale is None or first_epilogue < 3 or not op.inputs[2]:
         return
-    operands = (2, *(own - 1 + argument.index for argument in rescale.args[1:]))
+    operands = (2, *(first_epilogue - 1 + argument.index for argument in rescale.args[1:]))
     numbers = [graph.constants.get(op.inputs[operand]) for operand in (1, *operands)]
     if any(values is None for values in numbers):
         return

@@ -230,18 +230,18 @@ def _convolution(edit: Editor, op: Op, known: dict[str, _Channels], goes: dict[s
     graph, (x, weight, *_), (y,) = edit.graph, op.inputs, op.outputs
     w = _weights(graph, op)
     assert w is not None
-    kept = ~goes[y] if y in goes else np.ones(w.shape[0], bool)
+    live = ~goes[y] if y in goes else np.ones(w.shape[0], bool)
     bias, stored, attrs = _bias(graph, op, w.shape[0]), w, op.attrs
     if _is_depthwise(op, w) and op.attrs.groups > 1:
-        attrs = Attrs(attrs, groups=int(kept.sum()))
+        attrs = Attrs(attrs, groups=int(live.sum()))
     elif x in goes:
         gone = goes[x]
         sums = _exact(op, w[:, gone]).sum((2, 3)) @ _centred(op, known[x].numbers)[gone]
         bias, stored = bias + sums, stored[:, ~gone]
     dtype = np.int32 if op.kind == "conv2d_integer" else stored.dtype
     has_bias = (len(op.inputs) > 2 and op.inputs[2]) or bias.any()
-    inputs = (x, edit.constant(f"{weight}.kept", np.ascontiguousarray(stored[kept])),
-              *([edit.constant(f"{y}.bias", bias[kept].astype(dtype))] if has_bias else []))
+    inputs = (x, edit.constant(f"{weight}.kept", np.ascontiguousarray(stored[live])),
+              *([edit.constant(f"{y}.bias", bias[live].astype(dtype))] if has_bias else []))
     return op.with_(inputs=inputs, attrs=attrs)
 
 

@@ -24,8 +24,8 @@ def narrow_numbers(graph: Graph, context: Context) -> Graph:
                 type_ = graph.types[name]
                 narrowed[name] = edit.constant(f"{name}.bytes", graph.constants[name].astype(np.int8),
                                                TensorType("int8", type_.shape, type_.layout))
-        own = len(op.own_inputs)
-        inputs = op.inputs[:own] + tuple(narrowed.get(name, name) for name in op.inputs[own:])
+        operands = len(op.own_inputs)
+        inputs = op.inputs[:operands] + tuple(narrowed.get(name, name) for name in op.inputs[operands:])
         if inputs != op.inputs:
             edit.replace(op, op.with_(inputs=inputs))
     return edit.finish()

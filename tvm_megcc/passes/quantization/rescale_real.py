@@ -153,20 +153,20 @@ def _replaced(edit: Editor, op: Op, inside: _Requantized, found: _Found, channel
     """Returns the operator with `found` in place of the requantized sum, without operands that are no longer read.
     trailing: the number of axes after that of the channels."""
     assert op.epilogue is not None
-    own, operands = op.own_inputs, list(op.epilogue_inputs)
+    inputs, operands = op.own_inputs, list(op.epilogue_inputs)
     names = [edit.constant(f"{op.outputs[0]}.rescaled", each.reshape(-1, *[1] * trailing)) for each in found.operands]
     moved = [arg(0), *(arg(len(operands) + index + 1) for index in range(len(names)))]
     epilogue = _put(op.epilogue, inside, substitute(found.expr, moved))
     operands += names
-    kept = sorted(_read(epilogue) - {0})
-    if len(kept) > MAX_EPILOGUE_OPERANDS:
+    read = sorted(_read(epilogue) - {0})
+    if len(read) > MAX_EPILOGUE_OPERANDS:
         return None
-    epilogue = substitute(epilogue, [arg(kept.index(index) + 1 if index in kept else 0)
+    epilogue = substitute(epilogue, [arg(read.index(index) + 1 if index in read else 0)
                                      for index in range(len(operands) + 1)])
     if found.more.any():
-        bias = edit.constants[own[2]].reshape(-1) if len(own) > 2 and own[2] else np.zeros(channels, np.int32)
-        own = *own[:2], edit.constant(f"{op.outputs[0]}.moved", bias + found.more)
-    return op.with_(inputs=(*own, *(operands[index - 1] for index in kept)), epilogue_start=len(own),
+        bias = edit.constants[inputs[2]].reshape(-1) if len(inputs) > 2 and inputs[2] else np.zeros(channels, np.int32)
+        inputs = *inputs[:2], edit.constant(f"{op.outputs[0]}.moved", bias + found.more)
+    return op.with_(inputs=(*inputs, *(operands[index - 1] for index in read)), epilogue_start=len(inputs),
                     epilogue=epilogue)
 
 

@@ -79,7 +79,7 @@ class Streamer:
     a run copies for it. origin, present: source and first result of the operator that is being rewritten.
     """
 
-    def __init__(self, graph: Graph, stream: Stream, kept: Container[str]):
+    def __init__(self, graph: Graph, stream: Stream, unstreamed: Container[str]):
         self.graph, self.stream = graph, stream
         self.types, self.constants = dict(graph.types), dict(graph.constants)
         self.ops: list[Op] = []
@@ -92,15 +92,15 @@ class Streamer:
         self.copied: dict[str, int] = {}
         self.origin = self.present = ""
         self._derived: dict[tuple, str] = {}
-        self.inputs = self._streamed_inputs(kept)
+        self.inputs = self._streamed_inputs(unstreamed)
 
-    def _streamed_inputs(self, kept: Container[str]) -> tuple[str, ...]:
+    def _streamed_inputs(self, unstreamed: Container[str]) -> tuple[str, ...]:
         graph, (axis, block) = self.graph, (self.stream.axis, self.stream.block)
         unknown = [name for name in self.stream.inputs if name not in graph.inputs]
         if unknown:
             raise ModelError(graph.name, [f"stream: the model has no input '{name}'" for name in unknown],
                              f"Its inputs are {', '.join(graph.inputs)}.")
-        names = self.stream.inputs or tuple(name for name in graph.inputs if name not in kept)
+        names = self.stream.inputs or tuple(name for name in graph.inputs if name not in unstreamed)
         for name in names:
             type_ = graph.types[name]
             if not type_.is_static:
@@ -294,8 +294,8 @@ class Streamer:
                 both = self.result("concat", Attrs(axis=axis), (begin, block))
                 return both, both if whole else self.cut(both, axis, flow.block, extent)
 
-            kept = _along(self.types[block], axis, extent if whole else count)
-            both = self.state(kept, make, 2 if whole else 3, flow.blank)
+            history = _along(self.types[block], axis, extent if whole else count)
+            both = self.state(history, make, 2 if whole else 3, flow.blank)
             self._derived[key] = self.result("transpose", Attrs(perm=_TO_FIRST), (both,)) if is_transposed else both
         return self._derived[key]
 

@@ -186,11 +186,11 @@ def pad(s: Streamer, op: Op) -> None:
 
 
 def concat(s: Streamer, op: Op) -> None:
-    own = {name: s.flows[name] for name in op.inputs if name in s.flows}
+    flows = {name: s.flows[name] for name in op.inputs if name in s.flows}
     axis = axis_of(op.attrs.axis, s.graph.types[op.outputs[0]].rank)
-    if any(flow.axis == axis for flow in own.values()):
-        zeros = [name for name in op.inputs if name not in own]
-        places = [index for index, name in enumerate(op.inputs) if name in own]
+    if any(flow.axis == axis for flow in flows.values()):
+        zeros = [name for name in op.inputs if name not in flows]
+        places = [index for index, name in enumerate(op.inputs) if name in flows]
         front = op.inputs[:places[0]]
         if len(places) != 1 or any(name not in s.constants or s.constants[name].any() for name in zeros):
             raise Refused("it pads the sequence with values that are not zero")
@@ -198,11 +198,11 @@ def concat(s: Streamer, op: Op) -> None:
         flow = s.padded(s.flow(op, places[0]))
         s.define(op, replace(flow, delay=flow.delay - count).widened(count, -count))
         return
-    if any(name not in own for name in op.inputs):
+    if any(name not in flows for name in op.inputs):
         raise Refused("an operand is no stream: it is as long as the sequence")
-    delay, place = _together(s, own)
-    tall = axis == 1 and _is_tall(s, own)
-    _combined(s, op, own, delay, place, Attrs(axis=axis), tall)
+    delay, place = _together(s, flows)
+    tall = axis == 1 and _is_tall(s, flows)
+    _combined(s, op, flows, delay, place, Attrs(axis=axis), tall)
 
 
 def _spatial(op: Op, flow: Flow, axes: int) -> int:
@@ -324,15 +324,15 @@ def recurrent(s: Streamer, op: Op) -> None:
     flow = s.delayed(flow, -(-max(flow.delay, 0) // flow.block) * flow.block)
     inputs = list(op.inputs) + [""] * (len(declaration.operands) - len(op.inputs))
     batch, units = s.types[flow.name].shape[1], s.types[op.inputs[1]].shape[2]
-    own = s.value(f"{op.outputs[0]}.block", s.types[flow.name].with_shape((flow.block, 1, batch, units)))
-    results, asked = [own], op.attrs.results
+    of_block = s.value(f"{op.outputs[0]}.block", s.types[flow.name].with_shape((flow.block, 1, batch, units)))
+    results, asked = [of_block], op.attrs.results
     for place, state in enumerate(declaration.states):
         index = 3 + place
         begin = inputs[index]
         if begin and begin not in s.constants:
             raise Refused(f"its state begins as '{begin}', which is not known; leave it out or fix it with --constant")
         type_ = s.types[flow.name].with_shape((1, batch, units))
-        last = s.value(f"{own}.{state}", type_)
+        last = s.value(f"{of_block}.{state}", type_)
         inputs[index] = s.value(f"stream_{len(s.states) + place}", type_)
         if begin and s.constants[begin].any():
             s.begins[inputs[index]] = s.constants[begin]
@@ -349,7 +349,7 @@ def recurrent(s: Streamer, op: Op) -> None:
         s.keep(last, inputs[3 + place], 1)
     for name, what in zip(op.outputs, asked, strict=True):
         if what == "Y":
-            s.flows[name] = replace(flow, name=own, first=None)
+            s.flows[name] = replace(flow, name=of_block, first=None)
         else:
             s.lost.add(name)
 

@@ -12,15 +12,15 @@ from .flow import Streamer
 from .rules import rule_of
 
 
-def streamed(graph: Graph, stream: Stream, kept: Container[str] = ()) -> Graph:
+def streamed(graph: Graph, stream: Stream, unstreamed: Container[str] = ()) -> Graph:
     """Returns the network for blocks, with its states and a description of the stream (`Graph.stream`).
 
     Args:
         graph: as it was imported, for a whole sequence of a known length.
-        kept: inputs that are states already.
+        unstreamed: inputs that are states already.
 
     Raises:
         ShapeError: for an axis or block that the inputs cannot have.
         ModelError: naming every operator that cannot be streamed, and why.
     """
-    return Streamer(graph, stream, kept).run(rule_of)
+    return Streamer(graph, stream, unstreamed).run(rule_of)

@@ -139,8 +139,8 @@ def refusal(target: Target, models: Sequence[str], error: ToolError, limits: Map
         return error
     verb, subject = ("do", "they need") if len(models) > 1 else ("does", "it needs")
     board = "" if limits else f" on the emulated board {BOARDS[target.name].name}"
-    own = "" if limits else "; --flash and --ram say what another board has"
-    return MegccError(f"{' and '.join(models)} {verb} not fit{board}: {subject} {'; '.join(needs)}{own}")
+    hint = "" if limits else "; --flash and --ram say what another board has"
+    return MegccError(f"{' and '.join(models)} {verb} not fit{board}: {subject} {'; '.join(needs)}{hint}")
 
 
 def sizes(firmware: Path) -> dict[str, int]:

@@ -87,7 +87,7 @@ class EmulatedSession(Session):
                 self.stack_bytes = int(np.fromfile(Path(folder) / "stack.bin", np.uint32)[0])
                 if self.counted:
                     self._count(Path(folder))
-        self._states = {state: outputs.pop(name) for name, state in self.kept.items()}
+        self._states = {state: outputs.pop(name) for name, state in self.state_of.items()}
         return self._with_strings(outputs)
 
     def _counting(self) -> tuple[str, ...]:

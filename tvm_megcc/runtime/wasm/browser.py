@@ -44,12 +44,12 @@ class WebSession(EmulatedSession):
         return [{**call, "seconds": seconds} for call, seconds in calls]
 
     def _printed_lines(self, inputs: Given, options: tuple[str, ...]) -> list[str]:
-        kept, self._options = self._states, options
+        states, self._options = self._states, options
         try:
             self.run(inputs)
             return self._printed.splitlines()
         finally:
-            self._states, self._options = kept, ()
+            self._states, self._options = states, ()
 
     def _execute(self, folder: Path, arrays) -> str:
         self._printed = super()._execute(folder, arrays)

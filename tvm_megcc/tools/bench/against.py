@@ -111,16 +111,16 @@ def parse_pythons(strings: Sequence[str], engines: Mapping[str, str]) -> dict[st
         MegccError: for an engine that is not measured, and a path that is not a program.
     """
     usual = os.environ.get("MEGCC_BENCH_PYTHON") or sys.executable
-    own: dict[str, str] = {}
+    pythons: dict[str, str] = {}
     for text in strings:
         name, equals, path = text.rpartition("=")
         if equals and name not in engines:
             raise MegccError(f"--python {text}: {name} is none of the engines {', '.join(engines)}")
         if equals:
-            own[name] = path
+            pythons[name] = path
         else:
             usual = path
-    found = {name: own.get(name, usual) for name in (*engines, REFERENCE)}
+    found = {name: pythons.get(name, usual) for name in (*engines, REFERENCE)}
     for path in found.values():
         if not os.access(path, os.X_OK) or Path(path).is_dir():
             raise MegccError(f"--python {path}: there is no program")

@@ -193,8 +193,8 @@ def _code_bytes(specs: Sequence[KernelSpec], target, cc: str | None, needed: boo
 def network_around(graph: Graph, target) -> int:
     """Returns the bytes of weights to assume for a network with this operator. If its weights exceed the L2 cache, a
     large network is assumed, so that they come from memory; smaller weights stay in the caches."""
-    own = network_bytes(graph)
-    return MOST_COPIED if own > target.l2 else own
+    bytes_of_graph = network_bytes(graph)
+    return MOST_COPIED if bytes_of_graph > target.l2 else bytes_of_graph
 
 
 def _times(graph: Graph, op: Op, found: Sequence[Candidate], target, cc: str | None,

@@ -35,7 +35,7 @@ class Absent(Exception):
 class Engine:
     """One engine on one model, on `job.threads` threads.
 
-    package: the name for pip. module: the name to import. held: x86 level -> environment variables that limit the
+    package: the name for pip. module: the name to import. limits: x86 level -> environment variables that limit the
     engine to it, if that is possible; without them it uses all features of the CPU. job: model (an ONNX file with
     static shapes), beside (the path of the user's model without its suffix, next to which other formats may be), inputs
     (.npz, in the model's order), output (name of the first one), cache (folder of this model's conversions), threads,
@@ -43,7 +43,7 @@ class Engine:
     """
 
     package = module = ""
-    held: dict[str, dict[str, str]] = {}
+    limits: dict[str, dict[str, str]] = {}
 
     def __init__(self, job: SimpleNamespace):
         self.job = job
@@ -60,13 +60,13 @@ class Engine:
         except importlib.metadata.PackageNotFoundError:
             raise Absent(f"not installed: pip install {self.package}") from None
 
-    def is_held(self) -> bool:
+    def is_limited(self) -> bool:
         """Whether the engine is limited to the requested x86 level."""
-        return not self.job.level or self.job.level in self.held
+        return not self.job.level or self.job.level in self.limits
 
     def environment(self) -> dict[str, str]:
         """Returns the environment variables to set before the engine is imported."""
-        return self.held.get(self.job.level, {})
+        return self.limits.get(self.job.level, {})
 
     def convert(self, folder: Path) -> None:
         """Writes the engine's own files into an empty folder, which is `self.folder` later."""
@@ -112,7 +112,7 @@ class Reference(OnnxRuntime):
 
 class OpenVino(Engine):
     package = module = "openvino"
-    held = {"x86-64-v3": {"ONEDNN_MAX_CPU_ISA": "AVX2"}}
+    limits = {"x86-64-v3": {"ONEDNN_MAX_CPU_ISA": "AVX2"}}
 
     def load(self):
         library = importlib.import_module(self.module)
@@ -201,7 +201,7 @@ class LiteRt(Engine):
 
 class Mnn(Engine):
     package = module = "MNN"
-    held = {"x86-64-v3": {}}        # its wheels have no code for AVX-512
+    limits = {"x86-64-v3": {}}        # its wheels have no code for AVX-512
 
     def convert(self, folder):
         # Not the command mnnconvert, which installs a telemetry package and reports conversions.
@@ -239,7 +239,7 @@ class Tvm(Engine):
 
     package, module = "apache-tvm", "tvm"
 
-    def is_held(self):
+    def is_limited(self):
         return True     # it is compiled for the level
 
     def environment(self):
@@ -274,7 +274,7 @@ class Megcc(Engine):
 
     module = "tvm_megcc.runtime.native"
 
-    def is_held(self):
+    def is_limited(self):
         return True     # it was compiled for the level
 
     def load(self):
@@ -357,7 +357,7 @@ def measure(engine: Engine) -> tuple[dict, Callable[[], object]]:
     first = time.perf_counter()
     np.save(engine.job.result, engine.output())
     return {"version": engine.version, "load": loaded - started, "first": first - started, "bare": bare,
-            "held": engine.is_held()}, run
+            "held": engine.is_limited()}, run
 
 
 def resident(what: str) -> int | None:

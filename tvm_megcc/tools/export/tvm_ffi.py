@@ -51,8 +51,8 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: s
         raise MegccError(f"{folder} is for {', '.join(row['targets'])}, but a library is for levels of one machine "
                          f"that TVM's FFI runs on: {', '.join(MACHINES)}")
     if row["states"]:
-        kept = ", ".join(printable(state["input"]) for state in row["states"])
-        raise MegccError(f"{folder} keeps states ({kept}), and functions of a library have none: compile the model "
+        states = ", ".join(printable(state["input"]) for state in row["states"])
+        raise MegccError(f"{folder} keeps states ({states}), and functions of a library have none: compile the model "
                          "without --state, then they are inputs and outputs")
     package_version(version)
     name = package_name(name or row["name"], "tvm-ffi")

@@ -99,14 +99,14 @@ def choose(logits: np.ndarray, before: Sequence[int], sampling: Sampling, genera
     found = weights(logits, temperature)
     order = np.argsort(-found, kind="stable")
     ordered = found[order]
-    kept = (ordered > 0) & (ordered >= int(np.float32(sampling.min_p) * np.float32(1 << 31)))
+    candidates = (ordered > 0) & (ordered >= int(np.float32(sampling.min_p) * np.float32(1 << 31)))
     if sampling.top_k:
-        kept[sampling.top_k:] = False
+        candidates[sampling.top_k:] = False
     if 0 < np.float32(sampling.top_p) < 1:
         sums = np.cumsum(ordered)
         part = int(np.float32(sampling.top_p) * np.float32(1 << 24))
-        kept &= sums - ordered < max(1, int(sums[-1]) * part >> 24)
-    tokens = np.sort(order[kept])
+        candidates &= sums - ordered < max(1, int(sums[-1]) * part >> 24)
+    tokens = np.sort(order[candidates])
     reached = np.cumsum(found[tokens])
     return int(tokens[np.searchsorted(reached, generator.below(int(reached[-1])), side="right")])
 

@@ -279,17 +279,17 @@ def quantize(model: str | Path, samples: str | Path | Mapping[str, np.ndarray], 
         best = max(tried, key=lambda name: (round(tried[name], 1), -METHODS.index(name)))
         say("looking for the layers that cost most")
         alone = _alone(quantiser, best, [name for name in nodes if name in quantiser.layers], judge)
-        kept, reached = _kept(quantiser, best, nodes, alone, judge, tried[best], enough)
-        after = quantiser.quantised(best, [name for name in nodes if name not in kept])
+        float_layers, reached = _with_float_layers(quantiser, best, nodes, alone, judge, tried[best], enough)
+        after = quantiser.quantised(best, [name for name in nodes if name not in float_layers])
         after.proto.producer_name = "tvm_megcc"
         try:
             onnx.save(after.proto, output)
         except OSError as error:
             raise MegccError(f"cannot write {output}: {error.strerror}") from None
-        rows = _rows(quantiser, before, after, alone, {*nodes} - {*kept}, found.feeds[:WATCHED])
+        rows = _rows(quantiser, before, after, alone, {*nodes} - {*float_layers}, found.feeds[:WATCHED])
         report: dict[str, Any] = {
             "model": str(path), "output": str(output), "samples": len(found.feeds), "method": best,
-            "methods": tried, "signal_to_noise": reached, "enough": enough, "kept_float": kept,
+            "methods": tried, "signal_to_noise": reached, "enough": enough, "kept_float": float_layers,
             "bytes": {"before": path.stat().st_size, "after": Path(output).stat().st_size}, "layers": rows}
         test = found if evaluate is None else read_samples(evaluate, shapes, given, dtypes, 10**9)
         report["accuracy"] = _accuracy(before.run(test.feeds), after.run(test.feeds), test.labels)
@@ -324,8 +324,9 @@ def _alone(quantiser: _Quantiser, method: str, layers: Sequence[str], judge: _Ju
     return {name: few.noise(quantiser.quantised(method, [name])) for name in layers}
 
 
-def _kept(quantiser: _Quantiser, method: str, nodes: Sequence[str], alone: Mapping[str, float], judge: _Judge,
-          reached: float, enough: float) -> tuple[list[str], float]:
+def _with_float_layers(quantiser: _Quantiser, method: str, nodes: Sequence[str], alone: Mapping[str, float],
+                       judge: _Judge,
+                       reached: float, enough: float) -> tuple[list[str], float]:
     """Returns the fewest layers, those with the most noise first, that must stay float for a sufficient signal-to-noise
     ratio, and that ratio; none if a quarter of the layers is not enough and gains less than a dB."""
     if reached >= enough:

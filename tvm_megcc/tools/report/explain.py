@@ -47,12 +47,12 @@ def calls_of(plan: KernelPlan) -> list[dict]:
     rows = []
     for step in plan.steps:
         op = step.op
-        own = plan.graph.input_types(op)[:len(op.own_inputs)]
+        types = plan.graph.input_types(op)[:len(op.own_inputs)]
         rows.append({
             "operator": op_text(plan.graph, op, NAME), "kind": op.kind, "origin": op.origin,
             "outputs": list(op.outputs),
             "kernel": step.spec.symbol, "algorithm": step.bound.choice.kernel.label, "cost": step.bound.choice.cost,
-            "macs": likely(operator(op.kind).macs(op.attrs, own, plan.graph.output_types(op))),
+            "macs": likely(operator(op.kind).macs(op.attrs, types, plan.graph.output_types(op))),
             "refused": dict(step.bound.choice.refused)})
     return rows
 

@@ -35,12 +35,12 @@ def lanes(rows: Sequence[tuple[Collection[str], Collection[str]]]) -> Lanes:
             last[source] = index
     lane, busy, edges = [], [], []  # busy: the last row that a lane belongs to
     for index, makers in enumerate(readers):
-        own = next((lane[source] for source in makers if last[source] == index), None)
-        if own is None:
-            own = next((at for at, until in enumerate(busy) if until < index), len(busy))
-        if own == len(busy):
+        source_lane = next((lane[source] for source in makers if last[source] == index), None)
+        if source_lane is None:
+            source_lane = next((at for at, until in enumerate(busy) if until < index), len(busy))
+        if source_lane == len(busy):
             busy.append(index)
-        busy[own] = last[index]
-        lane.append(own)
-        edges += [(source, lane[source], index, own) for source in makers]
+        busy[source_lane] = last[index]
+        lane.append(source_lane)
+        edges += [(source, lane[source], index, source_lane) for source in makers]
     return Lanes(tuple(lane), tuple(edges), max(len(busy), 1))

@@ -47,7 +47,7 @@ def products(x: Quantization, w: Quantization, result: Quantization, per_channel
     """Returns the requantization multipliers of sums of products, one for each scale of the weights. As in TFLite, the
     scales are multiplied in float64 if they are per channel, and the product is rounded to float32 otherwise."""
     if per_channel:
-        return [multiplier(scale(x) * float(own) / scale(result)) for own in w.scale]
+        return [multiplier(scale(x) * float(weight_scale) / scale(result)) for weight_scale in w.scale]
     return [multiplier(float(x.scale[0] * w.scale[0]) / scale(result))]
 
 

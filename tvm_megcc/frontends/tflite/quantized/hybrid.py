@@ -93,10 +93,12 @@ def measured(node: Node, x: str, axes: Sequence[int], asymmetric: bool) -> tuple
     return emit_broadcast(node.spelled(), "elementwise", (x, scale, zero), expr=expr, dtype="int8")[0], scale, zero
 
 
-def _dequantized(node: Node, sums: str, scale: str, own: np.ndarray, bias: str, trailing: int) -> str:
-    """Dequantises sums of products: multiplies by both scales and adds the bias. own: the scales of the weights.
-    trailing: the number of axes after that of the channels."""
-    factors = node.spelled().constant(own.astype(np.float32).reshape(-1, *(1,) * trailing))
+def _dequantized(node: Node, sums: str, scale: str, weight_scales: np.ndarray, bias: str, trailing: int) -> str:
+    """Dequantises sums of products: multiplies by both scales, of x and of the weights, and adds the bias.
+
+    trailing: the number of axes after that of the channels.
+    """
+    factors = node.spelled().constant(weight_scales.astype(np.float32).reshape(-1, *(1,) * trailing))
     operands, expr = [sums, scale, factors], call("real", X) * (arg(1) * arg(2))
     if bias:
         shape = (-1, *(1,) * trailing)
@@ -110,17 +112,17 @@ def conv(node: Node) -> Results:
     """Imports a convolution. Each image has a scale of its own, and a zero point too if it is grouped or the weights
     have scales per channel."""
     depthwise = node.kind == "DEPTHWISE_CONV_2D"
-    own, image = scales(node, 1, 3 if depthwise else 0), channels(node)
+    weight_scales, image = scales(node, 1, 3 if depthwise else 0), channels(node)
     image, w, attrs = convolution(node, image, depthwise)
-    asymmetric = depthwise or len(set(own.tolist())) > 1 or attrs["groups"] > 1
+    asymmetric = depthwise or len(set(weight_scales.tolist())) > 1 or attrs["groups"] > 1
     x, scale, zero = measured(node, image, (1, 2, 3), asymmetric)
     if zero:
         expr = X - call("nearest", arg(1))
         x = emit_broadcast(node.spelled(), "elementwise", (x, zero), expr=expr, dtype="int16")[0]
     sums = node.emit("conv2d_integer", x, w, **attrs, x_zero=0, w_zero=0)
-    if len(set(own.tolist())) == 1:
-        own = own[:1]
-    return [node.as_value(_dequantized(node, sums, scale, own, node.optional(2), 2), IMAGES[4])]
+    if len(set(weight_scales.tolist())) == 1:
+        weight_scales = weight_scales[:1]
+    return [node.as_value(_dequantized(node, sums, scale, weight_scales, node.optional(2), 2), IMAGES[4])]
 
 
 @hybrid("FULLY_CONNECTED", fused=True)
@@ -130,7 +132,7 @@ def fully_connected(node: Node) -> Results:
         raise Unsupported("its weights are shuffled, which is not supported; convert the model for a current TFLite")
     tensor = node.tensors[1]
     blocks, shape = None if tensor is None else tensor.blocks, node.type(0).shape
-    own = np.ones(1) if blocks else scales(node, 1, 0)
+    weight_scales = np.ones(1) if blocks else scales(node, 1, 0)
     if node.type(1).rank != 2:
         raise ShapeError(f"weights {node.type(1)} are no matrix")
     outputs, inputs = node.type(1).shape
@@ -139,7 +141,7 @@ def fully_connected(node: Node) -> Results:
     matrix = node.in_order(node.reshaped(node.value(0), (rows, inputs)))
     asymmetric = bool(node.option("AsymmetricQuantizeInputs", False))
     value = node.as_value(_product_in_blocks(node, matrix, blocks) if blocks else
-                          product_of_rows(node, matrix, 1, own, asymmetric, node.optional(2)))
+                          product_of_rows(node, matrix, 1, weight_scales, asymmetric, node.optional(2)))
     return [node.reshaped(value, (*shape[:-1], outputs))] if keeps else [value]
 
 
@@ -188,18 +190,19 @@ def _product_in_blocks(node: Node, matrix: str, blocks: Blocks) -> str:
     return emit_broadcast(node.spelled(), "elementwise", operands, expr=expr, dtype="float32")[0]
 
 
-def product_of_rows(node: Node, matrix: str, index: int, own: np.ndarray, asymmetric: bool, bias: str = "",
+def product_of_rows(node: Node, matrix: str, index: int, weight_scales: np.ndarray, asymmetric: bool, bias: str = "",
                     transposed: bool = True) -> str:
-    """Multiplies a float matrix by operand `index` or its transpose. own: the scales of that operand."""
+    """Multiplies a float matrix by operand `index` or its transpose. weight_scales: the scales of that operand."""
     tensor = node.tensors[index]
     small = tensor is not None and tensor.bits < 8 and transposed and len(tensor.shape) == 2 \
         and tensor.shape[1] < _MOST_DEEP
     weights = node.const(index, "weights") if asymmetric or small else None
-    return multiplied(node, matrix, node.plain(index), weights, own, asymmetric, bias, transposed,
+    return multiplied(node, matrix, node.plain(index), weights, weight_scales, asymmetric, bias, transposed,
                       weights if small else None)
 
 
-def multiplied(node: Node, matrix: str, name: str, weights: np.ndarray | None, own: np.ndarray, asymmetric: bool,
+def multiplied(node: Node, matrix: str, name: str, weights: np.ndarray | None, weight_scales: np.ndarray,
+               asymmetric: bool,
                bias: str = "", transposed: bool = True, narrow: np.ndarray | None = None) -> str:
     """Multiplies a float matrix by the value `name`, as `product_of_rows` does. weights: that value's constant, needed
     if the matrix is quantised with zero points. narrow: the same constant, int8 [N, K], if it is to be stored in 4
@@ -217,19 +220,19 @@ def multiplied(node: Node, matrix: str, name: str, weights: np.ndarray | None, o
         rows = node.spelled().constant((columns.swapaxes(-1, -2) if transposed else columns).astype(np.int32))
         expr = X - call("nearest", arg(1)) * arg(2)
         sums = emit_broadcast(node.spelled(), "elementwise", (sums, zero, rows), expr=expr, dtype="int32")[0]
-    return _dequantized(node, sums, scale, own, bias, 0)
+    return _dequantized(node, sums, scale, weight_scales, bias, 0)
 
 
 @hybrid("BATCH_MATMUL")
 def batch_matmul(node: Node) -> Results:
     """Imports BATCH_MATMUL. Each row of the first operand has a scale; each column of the second one may have one."""
-    own = scales(node, 1, node.type(1).rank - (2 if node.option("AdjY") else 1))
+    weight_scales = scales(node, 1, node.type(1).rank - (2 if node.option("AdjY") else 1))
     matrix = node.plain(0)
     if node.option("AdjX"):
         rank = node.type(0).rank
         matrix = node.emit("transpose", matrix, perm=(*range(rank - 2), rank - 1, rank - 2))
     asymmetric = bool(node.option("AsymmetricQuantizeInputs", False))
-    return [product_of_rows(node, matrix, 1, own, asymmetric, transposed=bool(node.option("AdjY")))]
+    return [product_of_rows(node, matrix, 1, weight_scales, asymmetric, transposed=bool(node.option("AdjY")))]
 
 
 @hybrid("EMBEDDING_LOOKUP")
@@ -239,16 +242,16 @@ def embedding_lookup(node: Node) -> Results:
     if tensor is not None and tensor.blocks is not None:
         numbers, scale = _weights_in_blocks(node, tensor.blocks)
         return [_rows(node, numbers, scale, tensor.blocks.size)]
-    own = scales(node, 1, 0)
+    weight_scales = scales(node, 1, 0)
     if tensor is not None and tensor.bits < 8 and len(tensor.shape) == 2 and tensor.shape[1] % 2 == 0:
         numbers = node.const(1, "table")
-        return [_rows(node, numbers, np.resize(own, (len(numbers), 1)), tensor.shape[1])]
+        return [_rows(node, numbers, np.resize(weight_scales, (len(numbers), 1)), tensor.shape[1])]
     (rows,) = node.onnx("Gather", node.plain(1), node.plain(0), axis=0)
-    if len(own) == 1:
-        factor = node.constant(own, "float32")
+    if len(weight_scales) == 1:
+        factor = node.constant(weight_scales, "float32")
     else:
-        own = own.reshape(-1, *(1,) * (node.type(1).rank - 1))
-        (factor,) = node.onnx("Gather", node.constant(own, "float32"), node.plain(0), axis=0)
+        weight_scales = weight_scales.reshape(-1, *(1,) * (node.type(1).rank - 1))
+        (factor,) = node.onnx("Gather", node.constant(weight_scales, "float32"), node.plain(0), axis=0)
     return [emit_broadcast(node.spelled(), "elementwise", (rows, factor), expr=call("real", X) * arg(1),
                            dtype="float32")[0]]
 

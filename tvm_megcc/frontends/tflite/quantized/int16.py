@@ -40,7 +40,7 @@ _MORE = (0x80000000000000000000000000000080
          << 128 | 0x11009020440005c0467baefa7bd110)
 
 
-def _sums(node: Node, x: str, w: np.ndarray, own: Quantization, index: int, groups: int, **attrs) -> str:
+def _sums(node: Node, x: str, w: np.ndarray, weights_q: Quantization, index: int, groups: int, **attrs) -> str:
     """Emits the int32 sums of products of a convolution, with the bias in operand `index`.
 
     Raises:
@@ -56,12 +56,12 @@ def _sums(node: Node, x: str, w: np.ndarray, own: Quantization, index: int, grou
     return node.emit("conv2d_integer", *operands, groups=groups, x_zero=0, w_zero=0, **attrs)
 
 
-def _results(node: Node, sums: str, own: Quantization, x: Quantization, index: int) -> str:
+def _results(node: Node, sums: str, weights_q: Quantization, x: Quantization, index: int) -> str:
     """Requantizes sums. With an int64 bias or none, LiteRT's multipliers have 15 bits and sums are rounded once."""
     y = result(node)
-    if own.zero_point.any():
+    if weights_q.zero_point.any():
         raise Unsupported("weights with a zero point are not supported with int16 operands")
-    factors, how = fixed_point.products(x, own, y, True), "rescale_fixed"
+    factors, how = fixed_point.products(x, weights_q, y, True), "rescale_fixed"
     if not (node.has(index) and node.type(index).dtype == "int32" and node.option("QuantizedBiasType", 0)):
         factors, how = [shortened(factor) for factor in factors], "rescale_once"
     within = activation(node)
@@ -75,7 +75,7 @@ def _results(node: Node, sums: str, own: Quantization, x: Quantization, index: i
 @wide("CONV_2D", "DEPTHWISE_CONV_2D")
 def conv(node: Node) -> Results:
     depthwise = node.kind == "DEPTHWISE_CONV_2D"
-    own, image = weights(node, 3 if depthwise else 0), channels(node)
+    weights_q, image = weights(node, 3 if depthwise else 0), channels(node)
     w = node.const(1, "weights").transpose((3, 0, 1, 2) if depthwise else IMAGES[4])
     inputs, each = node.type_of(image).shape[1], w.shape[1]
     if not isinstance(inputs, int) or not inputs or not each or (w.shape[0] % inputs or each != 1 if depthwise
@@ -84,37 +84,38 @@ def conv(node: Node) -> Results:
     name = node.spelled().constant(np.ascontiguousarray(w))
     image, attrs = padded(node.spelled("Conv", (image, name), windows(node)), image, w.shape[2:], 0)
     attrs.pop("kernel"), attrs.pop("ceil")
-    sums = _sums(node, image, w, own, 2, inputs // each, **attrs)
-    return [node.as_value(_results(node, sums, own, operand(node, 0), 2), IMAGES[4])]
+    sums = _sums(node, image, w, weights_q, 2, inputs // each, **attrs)
+    return [node.as_value(_results(node, sums, weights_q, operand(node, 0), 2), IMAGES[4])]
 
 
 @wide("TRANSPOSE_CONV")
 def conv_transpose(node: Node) -> Results:
-    own, (image, w, attrs) = weights(node, 0), spread(node, 0)
-    sums = _sums(node, image, w, own, 3, 1, **attrs)
-    return [node.as_value(_results(node, sums, own, operand(node, 2), 3), IMAGES[4])]
+    weights_q, (image, w, attrs) = weights(node, 0), spread(node, 0)
+    sums = _sums(node, image, w, weights_q, 3, 1, **attrs)
+    return [node.as_value(_results(node, sums, weights_q, operand(node, 2), 3), IMAGES[4])]
 
 
 @wide("FULLY_CONNECTED")
 def fully_connected(node: Node) -> Results:
     """Imports FULLY_CONNECTED as a convolution of images of one pixel."""
-    own, shape, w = weights(node, 0), node.type(0).shape, node.const(1, "weights")
+    weights_q, shape, w = weights(node, 0), node.type(0).shape, node.const(1, "weights")
     if node.option("WeightsFormat", 0) or w.ndim != 2:
         raise Unsupported(f"weights {node.type(1)}, or shuffled ones, are not supported")
     outputs, inputs = w.shape
     keeps = bool(node.option("KeepNumDims", False)) and bool(shape) and shape[-1] == inputs
     rows = product(shape[:-1]) if keeps else floordiv(product(shape), inputs) if inputs else 0
     matrix = node.in_order(node.reshaped(node.value(0), (rows, inputs, 1, 1)))
-    sums = _sums(node, matrix, w[:, :, None, None], own, 2, 1, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1))
-    value = node.reshaped(node.as_value(_in_doubles(node, sums, own)), (rows, outputs))
+    sums = _sums(node, matrix, w[:, :, None, None], weights_q, 2, 1, strides=(1, 1), pads=(0, 0, 0, 0),
+                 dilations=(1, 1))
+    value = node.reshaped(node.as_value(_in_doubles(node, sums, weights_q)), (rows, outputs))
     return [node.reshaped(value, (*shape[:-1], outputs))] if keeps else [value]
 
 
-def _in_doubles(node: Node, sums: str, own: Quantization) -> str:
+def _in_doubles(node: Node, sums: str, weights_q: Quantization) -> str:
     """Requantizes sums in float64, rounding to the nearest, ties away from zero."""
-    if own.zero_point.any():
+    if weights_q.zero_point.any():
         raise Unsupported("weights with a zero point are not supported with int16 operands")
-    factors = fixed_point.scale(operand(node, 0)) * own.scale.astype(np.float64) / fixed_point.scale(result(node))
+    factors = fixed_point.scale(operand(node, 0)) * weights_q.scale.astype(np.float64) / fixed_point.scale(result(node))
     scales = node.spelled().constant(factors.reshape(-1, 1, 1))
     real = node.emit("mul", node.emit("cast", sums, dtype="float64"), scales)
     size = call("floor", call("abs", X) + _HALF)

@@ -71,11 +71,11 @@ def bias(node: Node, index: int) -> str:
 @quantised("CONV_2D", "DEPTHWISE_CONV_2D")
 def conv(node: Node) -> Results:
     depthwise = node.kind == "DEPTHWISE_CONV_2D"
-    x, own = operand(node, 0), weights(node, 3 if depthwise else 0)
+    x, weights_q = operand(node, 0), weights(node, 3 if depthwise else 0)
     image, w, attrs = convolution(node, channels(node), depthwise, zero(x))
     operands = [image, w, *filter(None, (bias(node, 2),))]
-    sums = node.emit("conv2d_integer", *operands, **attrs, x_zero=zero(x), w_zero=zero(own))
-    factors = fixed_point.products(x, own, result(node), node.type(0).dtype == "int8")
+    sums = node.emit("conv2d_integer", *operands, **attrs, x_zero=zero(x), w_zero=zero(weights_q))
+    factors = fixed_point.products(x, weights_q, result(node), node.type(0).dtype == "int8")
     return [node.as_value(requantised(node, sums, factors, 2, "rescale_fixed"), IMAGES[4])]
 
 
@@ -85,7 +85,7 @@ def fully_connected(node: Node) -> Results:
     the high half of the product and the shift."""
     if node.option("WeightsFormat", 0):
         raise Unsupported("its weights are shuffled, which is not supported")
-    x, own, shape = operand(node, 0), weights(node, 0), node.type(0).shape
+    x, weights_q, shape = operand(node, 0), weights(node, 0), node.type(0).shape
     if node.type(1).rank != 2:
         raise ShapeError(f"weights {node.type(1)} are no matrix")
     outputs, inputs = node.type(1).shape
@@ -93,8 +93,8 @@ def fully_connected(node: Node) -> Results:
     rows = product(shape[:-1]) if keeps else floordiv(product(shape), inputs) if inputs else 0
     matrix = node.in_order(node.reshaped(node.value(0), (rows, inputs)))
     sums = node.emit("matmul_integer", matrix, node.plain(1), *filter(None, (bias(node, 2),)), trans_a=0, trans_b=1,
-                     a_zero=zero(x), b_zero=zero(own))
-    factors = fixed_point.products(x, own, result(node), True)
+                     a_zero=zero(x), b_zero=zero(weights_q))
+    factors = fixed_point.products(x, weights_q, result(node), True)
     value = node.as_value(requantised(node, sums, factors, 0, "rescale_once"))
     return [node.reshaped(value, (*shape[:-1], outputs))] if keeps else [value]
 
@@ -112,11 +112,11 @@ def batch_matmul(node: Node) -> Results:
 
 @quantised("TRANSPOSE_CONV")
 def conv_transpose(node: Node) -> Results:
-    x, own = operand(node, 2), weights(node, 0)
+    x, weights_q = operand(node, 2), weights(node, 0)
     image, w, attrs = spread(node, zero(x))
     operands = [image, node.spelled().constant(w), *filter(None, (bias(node, 3),))]
-    sums = node.emit("conv2d_integer", *operands, **attrs, groups=1, x_zero=zero(x), w_zero=zero(own))
-    factors = fixed_point.products(x, own, result(node), node.type(2).dtype == "int8")
+    sums = node.emit("conv2d_integer", *operands, **attrs, groups=1, x_zero=zero(x), w_zero=zero(weights_q))
+    factors = fixed_point.products(x, weights_q, result(node), node.type(2).dtype == "int8")
     return [node.as_value(requantised(node, sums, factors, 2, "rescale_fixed"), IMAGES[4])]
 
 

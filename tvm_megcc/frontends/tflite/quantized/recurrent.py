@@ -50,8 +50,8 @@ def lstm(node: Node) -> Results:
     for row, index in enumerate(_PEEPHOLES if peepholes else ()):
         if not (coupled and row == 0):
             peeps[row] = node.const(index, "peepholes").reshape(-1)
-            own, gate = of_tensor(node.tensors[index], ("int16",)).scale[0], (0, 1, 3)[row]
-            factors[PEEPHOLES][row] = _factor(np.float32(2.0**(bits - 15) * float(own) / float(ones[gate])))
+            norm_scale, gate = of_tensor(node.tensors[index], ("int16",)).scale[0], (0, 1, 3)[row]
+            factors[PEEPHOLES][row] = _factor(np.float32(2.0**(bits - 15) * float(norm_scale) / float(ones[gate])))
     factors[HIDDEN] = _factor(np.float32(2.0**-15 / float(hidden.scale[0]) * 2.0**-15))
     norms, guards = ["", ""], (1, 1, 1, 1)
     if normalised:
@@ -66,11 +66,11 @@ def lstm(node: Node) -> Results:
     # TFLite subtracts the hidden state's zero point where it should be added; only saturated values show it.
     projection, between = ["", ""], -zero(hidden)
     if projects:
-        own = node.const(_PROJECTION[0], "projection")
+        norm_scale = node.const(_PROJECTION[0], "projection")
         factors[PROJECTION] = _factor(_scale(node, _PROJECTION[0]) * hidden.scale[0] / state.scale[0])
         bias = node.const(_PROJECTION[1], "bias").reshape(-1) if node.has(_PROJECTION[1]) else np.zeros(outputs,
                                                                                                         np.int32)
-        projection = [constant(own), constant(_less(bias, own, between))]
+        projection = [constant(norm_scale), constant(_less(bias, norm_scale, between))]
     sums = _inputs(node, weights, [] if normalised else [_BIAS[gate] for gate in gates], zero(x), from_inputs, units)
     operands = [sums, constant(recurrent), constant(_less(np.zeros(len(recurrent)), recurrent, zero(state))),
                 constant(factors), constant(peeps) if peepholes else "", *norms, *projection]

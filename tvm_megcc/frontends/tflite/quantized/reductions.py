@@ -68,9 +68,9 @@ def product_along(node: Node) -> Results:
         fixed_point.multiplier(fixed_point.scale(x) / float(np.power(fixed_point.scale(y), 1.0 / count))))
     if not -31 <= shift <= 30:
         raise Unsupported(f"its scales differ by a factor of 2^{shift - 15}")
-    kept = [axis for axis in range(len(shape)) if axis not in axes]
-    moved = node.in_order(value, (*kept, *axes))
-    rows = node.emit("reshape", moved, shape=(*(shape[axis] for axis in kept), count))
+    kept_axes = [axis for axis in range(len(shape)) if axis not in axes]
+    moved = node.in_order(value, (*kept_axes, *axes))
+    rows = node.emit("reshape", moved, shape=(*(shape[axis] for axis in kept_axes), count))
     name = node.emit("product_fixed", rows, zero=zero(x), result_zero=zero(y), significand=significand, bits=31 - shift)
     return [node.reshaped(node.as_value(name), node.results[0].shape) if node.option("KeepDims") else name]
 

@@ -395,7 +395,7 @@ class Program:
             assert len(raw) >= wanted, f"{job.title}: {parameter.name} has {len(raw)} bytes, kernel wants {wanted}"
             parts += [np.int32(wanted).tobytes(), raw[:wanted]]
         sizes = [self._size(job, parameter.size) * DTYPES[parameter.dtype].bytes for parameter in spec.outputs]
-        over = {} if bound.apart else dict(spec.takes_over)
+        over = {} if bound.no_takeover else dict(spec.takes_over)
         over |= {o: i for o, i in spec.in_place if job.inputs[i].nbytes == sizes[o]}
         for index, size in enumerate(sizes):
             # As the planner has it where it can: an output on an input. The first output alone may lie on one of them.

@@ -268,7 +268,7 @@ def _export(verbs: _Verbs) -> None:
     verb.add_argument("--for", dest="system", required=True, choices=SYSTEMS, metavar="SYSTEM", help=", ".join(SYSTEMS))
     verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_SYSTEM)")
     verb.add_argument("--name", help="name of the package and of a model that is compiled for it (default: the file's)")
-    verb.add_argument("--separate-weights", dest="beside", action="store_true",
+    verb.add_argument("--separate-weights", dest="separate_weights", action="store_true",
                       help="npm: write the weights to a separate file")
     verb.add_argument("--weights", choices=("text", "incbin"),
                       help="embed the compiled model as C text, or as a file that the assembler includes "

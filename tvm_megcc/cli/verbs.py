@@ -259,7 +259,7 @@ def export_(args: argparse.Namespace) -> int:
         folders.refuse_precious(Path(args.output), [args.path])
     with _progress(args, f"compiling {args.path}"):
         args.target = args.target or packages.default_target(args.system)
-        folder = source.folder_of(args.path, args, embed=not args.beside and packages.embedding(
+        folder = source.folder_of(args.path, args, embed=not args.separate_weights and packages.embedding(
             args.system, args.weights), name=args.name)
         report = packages.export(folder, args.system, args.output, version=args.package_version, url=args.url,
                                force=args.force, name=args.name, cc=args.cc)

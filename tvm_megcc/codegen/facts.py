@@ -25,7 +25,7 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
     """Returns the manifest: facts about the compiled model besides its code."""
     least = {symbol: low for symbol, low, _ in plans[0][1][0].bucket.bounds}
 
-    ranges = {**input_ranges(graph), **{name: (0, room) for name, room in graph.counters.items()}}
+    ranges = {**input_ranges(graph), **{name: (0, capacity) for name, capacity in graph.counters.items()}}
     masks, counted = input_masks(graph), {count.symbol for count in unbacked_symbols(graph)}
 
     def symbols_of(name):
@@ -45,12 +45,12 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
                  **({"range": list(ranges[n])} if n in ranges else {})}
                 for n in names]
 
-    measured = {plan.target.name: plan.context.times.digest for plan, _ in plans if plan.context.times is not None}
+    tuning_logs = {plan.target.name: plan.context.times.digest for plan, _ in plans if plan.context.times is not None}
     return {
         "megcc": VERSION,
         "model": dict(model),
         "options": {"optimize": options.optimize, "threads": options.threads,
-                    **({"log": measured} if measured else {}), **options.recorded()},
+                    **({"log": tuning_logs} if tuning_logs else {}), **options.recorded()},
         "inputs": describe(graph.inputs),
         "outputs": describe(graph.outputs),
         "states": [{"output": graph.label(source), "input": target,

@@ -85,8 +85,8 @@ def without_unneeded(files: Mapping[str, bytes], isas: Iterable[Isa]) -> dict[st
         name = waiting.pop()
         needed.add(name)
         for included in _INCLUDED.findall(files[name].decode("utf-8", "replace")):
-            beside = str(PurePosixPath(name).parent / included)
-            found = beside if beside in files else f"{INCLUDE}{included}"
+            sibling = str(PurePosixPath(name).parent / included)
+            found = sibling if sibling in files else f"{INCLUDE}{included}"
             if found in files and found not in needed and (found in simd or "/simd/" not in found):
                 waiting.append(found)
     return {name: data for name, data in files.items() if not optional(name) or name in needed}

@@ -74,8 +74,8 @@ class ShapeTable:
             last = max((numbers[name] for name in names), default=-1)
             return f"symbol[{last}]" if last >= self.given else ""
 
-        listed = [f"/* symbol[{i}] is {printable(symbol)} */" for i, symbol in enumerate(self.symbols)]
-        lines = [*listed,
+        comments = [f"/* symbol[{i}] is {printable(symbol)} */" for i, symbol in enumerate(self.symbols)]
+        lines = [*comments,
                  f"static int32_t {name}(const int32_t *symbol, int32_t *value, const char **why)", "{",
                  "    int32_t outside = 0;"]
         for number, condition in enumerate(self.conditions, 1):

@@ -394,8 +394,8 @@ def limits(dim: Dim) -> tuple[int | None, int | None]:
 
 def never_above(dim: Dim, high: Dim) -> bool:
     """Whether dim <= high whatever their symbols are."""
-    room, _ = limits(high - dim)
-    return room is not None and room >= 0
+    difference, _ = limits(high - dim)
+    return difference is not None and difference >= 0
 
 
 def free(*dims: Dim) -> dict[str, tuple[int, int | None]]:

@@ -48,7 +48,7 @@ class Lowered:
     shared, scratch: bytes of workspace, common and per worker.
     in_place: (output, input) operand positions that may be the same memory.
     takes_over: (output, input) positions where the output may begin at the input's address, whichever is larger.
-    apart: takes_over is not allowed in this call, though it is in others that share the kernel.
+    no_takeover: takes_over is not allowed in this call, though it is in others that share the kernel.
     epilogue_in_place: a full operand of the epilogue may be the same memory as output 0; False if partial results are
         stored to the output before the epilogue.
     channels: least elements of a per-channel operand of the epilogue, over the extents; None: the channels of the
@@ -68,7 +68,7 @@ class Lowered:
     scratch: Dim = 0
     in_place: tuple[tuple[int, int], ...] = ()
     takes_over: tuple[tuple[int, int], ...] = ()
-    apart: bool = False
+    no_takeover: bool = False
     epilogue_in_place: bool = True
     channels: Dim | None = None
 

@@ -45,11 +45,11 @@ class CacheBlock:
         Args:
             depth: input channels. step: output channels of a tile. pixels: pixels of a row.
         """
-        room, step = target.l1 // 8, -(-step // BLOCK) * BLOCK
-        if depth * step <= room:
-            return CacheBlock(room // depth // step * step, depth)
+        budget, step = target.l1 // 8, -(-step // BLOCK) * BLOCK
+        if depth * step <= budget:
+            return CacheBlock(budget // depth // step * step, depth)
         channels = -(-WIDE // step) * step
-        parts = -(-depth // max(STEPS, room // channels // STEPS * STEPS))
+        parts = -(-depth // max(STEPS, budget // channels // STEPS * STEPS))
         part = -(-depth // parts // STEPS) * STEPS
         while 0 < depth % part < STEPS:
             part -= STEPS
@@ -64,7 +64,7 @@ def chunks_first(inputs: int, weights: int, rows: int, chunks: int, target: Targ
     Args:
         inputs, weights: bytes. rows, chunks: number of parts that they are divided into.
     """
-    room = target.l2 * 3 // 4
-    by_rows = inputs + weights * (1 if weights + inputs // rows <= room else rows)
-    by_chunks = weights + inputs * (1 if inputs + weights // chunks <= room else chunks)
+    budget = target.l2 * 3 // 4
+    by_rows = inputs + weights * (1 if weights + inputs // rows <= budget else rows)
+    by_chunks = weights + inputs * (1 if inputs + weights // chunks <= budget else chunks)
     return by_rows < by_chunks

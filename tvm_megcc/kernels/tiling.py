@@ -174,8 +174,8 @@ class Tiling:
         channels."""
         found, done, block = [], 0, max(1, width // self.lanes)
         while done < vectors:
-            room = min(max(1, self.joined), vectors - done, block - done % block)
-            found.append((done, 1 << room.bit_length() - 1))
+            registers = min(max(1, self.joined), vectors - done, block - done % block)
+            found.append((done, 1 << registers.bit_length() - 1))
             done += found[-1][1]
         return tuple(found)
 

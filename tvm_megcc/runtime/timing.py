@@ -149,8 +149,8 @@ def difference(actual: np.ndarray, expected: np.ndarray) -> str:
         wrong = int((actual.view(f"u{actual.itemsize}") != expected.view(f"u{actual.itemsize}")).sum())
         return f"{wrong} of {actual.size} elements differ" if wrong else ""
     if actual.dtype.kind != "f":
-        apart = np.abs(actual.astype(np.int64) - expected.astype(np.int64))
-        wrong = int((apart > (actual.dtype.itemsize == 1 and actual.dtype.kind != "b")).sum())
+        distance = np.abs(actual.astype(np.int64) - expected.astype(np.int64))
+        wrong = int((distance > (actual.dtype.itemsize == 1 and actual.dtype.kind != "b")).sum())
         return f"{wrong} of {actual.size} elements differ" if wrong else ""
     scale = float(np.abs(expected[np.isfinite(expected)]).max(initial=0)) or 1.0
     with np.errstate(invalid="ignore"):

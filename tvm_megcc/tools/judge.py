@@ -47,12 +47,12 @@ def difference(value: Array, expected: Array, tolerance: float, least_cosine: fl
     norm = float(np.linalg.norm(a) * np.linalg.norm(b))
     cosine = float(a @ b) / norm if norm else 1.0
     differ = same.size - int(same.sum())
-    share = differ / max(same.size, 1)
+    fraction = differ / max(same.size, 1)
     close = error <= tolerance * largest and cosine >= least_cosine and not unlike
-    equal = differ == 0 or {"real": close, "integer": share <= tolerance,
+    equal = differ == 0 or {"real": close, "integer": fraction <= tolerance,
                             "quantised": close or (error <= 1 and differ <= max(1, same.size // 2))}[kind]
     return {"equal": equal, "kind": kind, "max_error": error, "largest": largest,
-            "relative": error / largest if largest else None if error else 0.0, "cosine": cosine, "share": share,
+            "relative": error / largest if largest else None if error else 0.0, "cosine": cosine, "share": fraction,
             "unlike": unlike}
 
 

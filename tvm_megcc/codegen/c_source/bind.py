@@ -95,7 +95,7 @@ class Bound:
     """An operator as a call of its chosen kernel.
 
     inputs: for each input parameter of the spec, the operand of the operator that it reads and its packing. extents:
-        values of the run-time extents. apart: outputs must not take over the memory of inputs, even if the kernel
+        values of the run-time extents. no_takeover: outputs must not take over the memory of inputs, even if the kernel
         allows it.
     """
 
@@ -105,7 +105,7 @@ class Bound:
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     extents: tuple[Dim, ...]
-    apart: bool = False
+    no_takeover: bool = False
 
 
 def bind(site: Site, choice: Choice, shared: bool = False) -> Bound:
@@ -136,7 +136,7 @@ def bind(site: Site, choice: Choice, shared: bool = False) -> Bound:
         reproducible=site.context.reproducible,
         lanes=choice.kernel.lanes,
         half=site.is_half and choice.kernel.float16)
-    bound = Bound(site.op, choice, spec, operands, lowered.outputs, tuple(extents.values()), lowered.apart)
+    bound = Bound(site.op, choice, spec, operands, lowered.outputs, tuple(extents.values()), lowered.no_takeover)
     return bound if site.compact or shared else with_constants(bound, _numbers(bound))
 
 

@@ -352,10 +352,10 @@ def _description(spec: KernelSpec, origins: tuple[str, ...]) -> str:
 
 def _wrapped(facts: Iterable[str]) -> list[str]:
     """Returns facts as lines of the head; longer ones are broken between words."""
-    room, lines = WIDTH - len(" * "), [""]
+    width, lines = WIDTH - len(" * "), [""]
     text = [f"{printable(fact, LONGEST_FACT)}," for fact in facts]
-    for part in (part for fact in text for part in ([fact] if len(fact) <= room else textwrap.wrap(fact, room))):
-        if lines[-1] and len(lines[-1]) + 1 + len(part) > room:
+    for part in (part for fact in text for part in ([fact] if len(fact) <= width else textwrap.wrap(fact, width))):
+        if lines[-1] and len(lines[-1]) + 1 + len(part) > width:
             lines.append("")
         lines[-1] += " " * bool(lines[-1]) + part
     return [f" * {line}" for line in "\n".join(lines).rstrip(",").splitlines()]

@@ -29,7 +29,7 @@ class System:
     shares: several packages in a program share one runtime.
     text: a model file is compiled to C text, whatever its size.
     text_only: why it takes the model in no other form, for messages; "": it does.
-    beside: the weights are a file of their own.
+    weights_file: the weights are a file of their own.
     reserved: names that a package cannot have, besides words of a language.
     """
 
@@ -42,7 +42,7 @@ class System:
     shares: bool = False
     text: bool = False
     text_only: str = ""
-    beside: bool = False
+    weights_file: bool = False
     reserved: frozenset[str] = frozenset()
 
 

@@ -115,12 +115,12 @@ def _either(node: Node, builder: Builder, name: str, types: Sequence[TensorType]
         raise MegccError(f"its condition is computed at run time, and its branches give {yes} and {no}, which is "
                          "not supported; fix the input it depends on (--constant sr=16000), or export the model "
                          "with a fixed branch")
-    room = {axis: builder.counts.bound(name, capacity_of([largest(type_.shape[axis], known, outside)
+    capacities = {axis: builder.counts.bound(name, capacity_of([largest(type_.shape[axis], known, outside)
                                                for type_, known in zip(types, found, strict=True)])) for axis in axes}
-    if None in room.values():
+    if None in capacities.values():
         raise MegccError(f"its branches give {yes} and {no}, and nothing limits how large that is; state a bound: "
                          f"--bound {name}=1000")
-    return Packed(name, yes, room)
+    return Packed(name, yes, capacities)
 
 
 def _the_other(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, opsets: Opsets, condition: str,
@@ -181,16 +181,16 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
              and is_appended(body, given[2 + index], results_of[index])]
     moving = [index for index in range(len(carried)) if index not in fixed and index not in added]
     inside = [given[2 + index] for index in moving]
-    beside = {given[2 + index]: carried[index] for index in fixed} | {given[2 + index]: sequences.of(())
-                                                                      for index in added}
+    outer = {given[2 + index]: carried[index] for index in fixed} | {given[2 + index]: sequences.of(())
+                                                                     for index in added}
     forms = carried_forms(importer, node, [carried[index] for index in moving], [*given[:2], *inside],
-                          lambda values: importer.inlined(body, scope, opsets, beside | values), moving)
-    room = None if len(body.output) == len(carried) + 1 and not added else _capacity(node, builder, most)
+                          lambda values: importer.inlined(body, scope, opsets, outer | values), moving)
+    capacity = None if len(body.output) == len(carried) + 1 and not added else _capacity(node, builder, most)
 
     def iteration(values: Sequence[str]) -> list[str | None]:
         start = [restored(sequences, [value], form) for value, form in zip(values[2:], forms, strict=True)]
-        results = importer.inlined(body, scope, opsets, beside | dict(zip([*given[:2], *inside], [*values[:2], *start],
-                                                                          strict=True)))
+        results = importer.inlined(body, scope, opsets, outer | dict(zip([*given[:2], *inside], [*values[:2], *start],
+                                                                         strict=True)))
         if None in results:
             return results
         going, *outputs = map(str, results)
@@ -205,7 +205,7 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
     names = [*given[:2], *(outputs[index] or f"{node.name}.{index}" for index in moving)]
     exact = counted is not None and node.is_constant(most)
     starts = [flattened(sequences, node, carried[index], form)[0] for index, form in zip(moving, forms, strict=True)]
-    found = loop_of(importer, node, Looped(names, inside, starts, most, going, room, exact), iteration)
+    found = loop_of(importer, node, Looped(names, inside, starts, most, going, capacity, exact), iteration)
     if not found and len(fixed) < len(body.output) - 1:
         return []
     results = list(carried)
@@ -226,14 +226,14 @@ def _appended(importer: Importer, node: Node, start: str, rows: str) -> str:
 def _capacity(node: Node, builder: Builder, most: str) -> Dim:
     """Returns the largest possible trip count, which is the extent of the scan outputs."""
     if node.is_constant(most) and node.constant_of(most) == ENDLESS:
-        room = node.bound(None)
+        bound = node.bound(None)
     else:
-        room = node.bound(node.extents(most)[0] if builder.counts.known(most)
-                          else builder.counts.count(most, 0, None, node.name, node.inputs[0]))
-    if room is None:
+        bound = node.bound(node.extents(most)[0] if builder.counts.known(most)
+                           else builder.counts.count(most, 0, None, node.name, node.inputs[0]))
+    if bound is None:
         raise MegccError("has no number of iterations, so nothing limits what they give; state a bound: --bound "
                          f"{next(filter(None, node.outputs))}=1000")
-    return room
+    return bound
 
 
 def _written_out(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,

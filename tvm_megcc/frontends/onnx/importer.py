@@ -135,7 +135,7 @@ class Importer:
         if not self.output_names:
             self.findings.append("the graph lists no outputs; choose some of its values, such as --output-names "
                                  f'"{",".join(self._last())}"')
-        listed, self.output_names = self.output_names, list(dict.fromkeys(self.output_names))
+        declared_outputs, self.output_names = self.output_names, list(dict.fromkeys(self.output_names))
         scope = Scope(declared=self._declared())
         self._initializers(self.graph, scope)
         nodes = self._needed(self.output_names)
@@ -147,7 +147,7 @@ class Importer:
                 self.findings.append(f"output {quoted(name)}: nothing in the model produces it{self._near(name)}")
         tensors = {name: output_tensors(self, name, scope) for name in self.output_names}
         self.output_names = [tensor for name in self.output_names for tensor in tensors[name]]
-        if listed and not self.output_names:
+        if declared_outputs and not self.output_names:
             self.findings.append("its outputs are empty: no tensor is left")
         self.findings += [f"output {quoted(name)}: has strings that come neither from inputs nor from tables, which is "
                           "not supported" for name in self.output_names
@@ -166,7 +166,7 @@ class Importer:
         seed = [seeds.name] if seeds.used and seeds.value is None else []
         self._outputs(scope, [*inputs, *seed])
         graph = self.builder.graph(self.model.name, [*inputs, *seed],
-                                   [tensor for name in listed for tensor in tensors[name]])
+                                   [tensor for name in declared_outputs for tensor in tensors[name]])
         if not any(name in op.inputs for op in graph.ops for name in seed):
             graph = graph.with_(inputs=tuple(inputs))
         return self.builder.strings.known_to(graph)
@@ -281,14 +281,14 @@ class Importer:
         names = dict.fromkeys(name for type_ in open_.values() for dim in type_.shape for name in sorted(symbols(dim)))
         if not names:
             return ""
-        listed = ", ".join(f"{quoted(name)} {type_}" for name, type_ in list(open_.items())[:MOST_OPEN])
+        examples = ", ".join(f"{quoted(name)} {type_}" for name, type_ in list(open_.items())[:MOST_OPEN])
         more = f" and {len(open_) - MOST_OPEN} more" if len(open_) > MOST_OPEN else ""
         ranged = {dim for shape in self.input_shapes.values() for dim in shape if isinstance(dim, str)}
         unsaid = [name for name in names if name not in ranged]
         if unsaid:
-            return (f"The model leaves extents of its inputs open: {listed}{more}. If it cannot have every such shape, "
-                    f"say which it has: {sizes_wanted(unsaid)}")
-        return (f"Extents of its inputs have a range: {listed}{more}. If it cannot have every such shape, compile it "
+            return (f"The model leaves extents of its inputs open: {examples}{more}. If it cannot have every such "
+                    f"shape, say which it has: {sizes_wanted(unsaid)}")
+        return (f"Extents of its inputs have a range: {examples}{more}. If it cannot have every such shape, compile it "
                 f"for one size, {sizes_wanted(names, SIZE)}, or for several, with --input-shapes")
 
     def _near(self, name: str) -> str:
@@ -398,14 +398,14 @@ class Importer:
             return [] if unknown else CONTROL[name](self, node, proto, scope, opsets)
         if name in SEQUENCES:
             return [] if unknown else sequences.imported(self.sequences, name, node)
-        beside = [each for each in node.inputs if each in self.sequences]
-        if name == "Identity" and beside:
-            return [beside[0]]
+        given_sequences = [each for each in node.inputs if each in self.sequences]
+        if name == "Identity" and given_sequences:
+            return [given_sequences[0]]
         if name in REFUSED or domain in REFUSED_DOMAINS:
             raise MegccError(REFUSED.get(name) or REFUSED_DOMAINS[domain])
         if name in self.importers:
             check_schema(proto, domain, node.opset)
-            if beside:
+            if given_sequences:
                 raise MegccError("takes tensors, and was given a sequence or an optional without a value")
             if unknown:
                 return []
@@ -415,7 +415,7 @@ class Importer:
                 values = list(self.importers[name](node))
             many = values[:1] if name == "Unique" else values  # its other results are indices and counts
             return [*map(node.as_strings, many), *values[len(many):]] if strings else values
-        types = None if unknown or beside else [node.type(index) for index in range(len(node.inputs))]
+        types = None if unknown or given_sequences else [node.type(index) for index in range(len(node.inputs))]
         function = function_of(self.model.proto, proto, domain, node.opset, types)
         if function is not None:
             return [] if unknown else self._function((domain, proto.op_type), function, node)

@@ -35,8 +35,8 @@ class Looped:
     inside: names of the loop-carried values in the body.
     carried: their initial values.
     most, going: the operands M (greatest trip count) and cond.
-    room: the capacity of the stacked scan outputs in iterations; None if there are none, or without a limit.
-    exact: whether the trip count equals `room`.
+    capacity: of the stacked scan outputs in iterations; None if there are none, or without a limit.
+    exact: whether the trip count equals `capacity`.
     """
 
     names: Sequence[str]
@@ -44,7 +44,7 @@ class Looped:
     carried: Sequence[str]
     most: str
     going: str
-    room: Dim | None
+    capacity: Dim | None
     exact: bool = False
 
 
@@ -89,16 +89,16 @@ def loop_of(importer: Importer, node: Node, loop: Looped, iteration: Body) -> li
     inputs = [*given, *(part for values in parts for part in values)]
     body, captured = builder.body(first, inputs, [*goes, *packed, *stacked])
     types = (TensorType("int64", ()), TensorType("bool", ()), *map(node.type_of, starts),
-             *(row.with_shape((loop.room, *row.shape)) for row in rows))
+             *(row.with_shape((loop.capacity, *row.shape)) for row in rows))
     trip_count, _, *ends = node.emit("loop", (loop.most, loop.going, *starts, *captured), carried=len(starts),
                                      body=body, counted=counted, types=types)
     left = iter(ends)
     with builder.importing(node.name):
         final = [plan.unpack(node, builder.counts, [next(left) for _ in plan.types]) if isinstance(plan, Packed)
                  else next(left) for plan in plans]
-    if loop.room is None or loop.exact:
+    if loop.capacity is None or loop.exact:
         return [*final, *left]
-    count = node.count(trip_count, loop.room)
+    count = node.count(trip_count, loop.capacity)
     return [*final, *(emit_slice(node, value, 0, 0, count) for value in left)]
 
 
@@ -186,16 +186,16 @@ def _plans(importer: Importer, node: Node, loop: Looped, iteration: Body) -> lis
     trip_count = _trip_count(node, builder, loop) if any(axes) else None
     for index, (start, type_, changed) in enumerate(zip(starts, types, axes, strict=True)):
         name = loop.names[2 + index]
-        room = {axis: builder.counts.bound(name, start.shape[axis] if (index, axis) in settled else _largest(
+        capacity = {axis: builder.counts.bound(name, start.shape[axis] if (index, axis) in settled else _largest(
             trip_count, start.shape[axis], type_.shape[axis], symbols_of[index][axis], known, outside))
             for axis in sorted(changed)}
-        if None in room.values() and all(_may_stay(start.shape[axis], type_.shape[axis], symbols_of[index][axis])
-                                         for axis in changed):
-            room = {}  # checked at run time
-        if None in room.values():
+        if None in capacity.values() and all(_may_stay(start.shape[axis], type_.shape[axis], symbols_of[index][axis])
+                                             for axis in changed):
+            capacity = {}  # checked at run time
+        if None in capacity.values():
             raise MegccError(f"has a value that is {start} at first and grows, and nothing limits how far; state a "
                              f"bound of its extents: --bound {name}=1000")
-        plans.append(Packed(name, start, room) if room else start)
+        plans.append(Packed(name, start, capacity) if capacity else start)
     return plans
 
 
@@ -221,8 +221,8 @@ def _fixed_extents(extents: Sequence[tuple[int, int, Dim, Dim, Dim]],
 
 def _trip_count(node: Node, builder: Builder, loop: Looped) -> Dim | None:
     """Returns the largest possible trip count; None for no limit."""
-    if loop.room is not None:
-        return loop.room
+    if loop.capacity is not None:
+        return loop.capacity
     if builder.counts.known(loop.most):
         return node.extents(loop.most)[0] if node.extents(loop.most) != (ENDLESS,) else None
     if node.inputs[0] in builder.counts.bounds:

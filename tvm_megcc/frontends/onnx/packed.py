@@ -25,40 +25,41 @@ class Packed:
 
     name: the value's name, from which the symbols of its extents are named.
     like: its type, in which the changing extents are ignored.
-    room: the largest value of each changing extent, by axis.
+    capacities: the largest value of each changing extent, by axis.
     """
 
     name: str
     like: TensorType
-    room: Mapping[int, Dim]
+    capacities: Mapping[int, Dim]
 
     @property
     def vector(self) -> TensorType:
         """The type of the vector."""
-        shape = tuple(self.room.get(axis, dim) for axis, dim in enumerate(self.like.shape))
+        shape = tuple(self.capacities.get(axis, dim) for axis, dim in enumerate(self.like.shape))
         return TensorType(self.like.dtype, (product(shape),))
 
     @property
     def types(self) -> tuple[TensorType, ...]:
-        return (self.vector, *(TensorType("int64", ()) for _ in self.room))
+        return (self.vector, *(TensorType("int64", ()) for _ in self.capacities))
 
     def pack(self, node: Node, value: str) -> list[str]:
         """Returns the vector and the extents."""
-        type_, (room,) = node.type_of(value), self.vector.shape
-        if isinstance(room, int) and room * type_.itemsize > MAX_BYTES:
-            raise MegccError(f"{room:,} elements can be in '{self.name}', which is too many; state a bound of its "
+        type_, (elements,) = node.type_of(value), self.vector.shape
+        if isinstance(elements, int) and elements * type_.itemsize > MAX_BYTES:
+            raise MegccError(f"{elements:,} elements can be in '{self.name}', which is too many; state a bound of its "
                              f"extents: --bound {self.name}=1000")
         (vector,) = node.emit("reshape", (value,), shape=(type_.size,))
-        if type_.size != room:
-            (vector,) = node.emit("pad", (vector,), before=(0,), after=(room - type_.size,), mode="constant", value=0)
-        return [vector, *(node.extent(type_.shape[axis]) for axis in self.room)]
+        if type_.size != elements:
+            (vector,) = node.emit("pad", (vector,), before=(0,), after=(elements - type_.size,), mode="constant",
+                                  value=0)
+        return [vector, *(node.extent(type_.shape[axis]) for axis in self.capacities)]
 
     def unpack(self, node: Node, registry: UnbackedSymbols, values: Sequence[str], name: str = "") -> str:
         """Returns the value; its changing extents become unbacked symbols."""
         vector, *extents = values
         name, shape = name or self.name, list(self.like.shape)
-        for (axis, most), extent in zip(self.room.items(), extents, strict=True):
-            symbol = name if len(self.room) == 1 else f"{name}[{axis}]"
+        for (axis, most), extent in zip(self.capacities.items(), extents, strict=True):
+            symbol = name if len(self.capacities) == 1 else f"{name}[{axis}]"
             shape[axis] = registry.count(extent, 0, most, node.name, symbol)
         (part,) = node.emit("slice", (vector,), axes=(0,), starts=(0,), ends=(product(shape),), steps=(1,))
         return node.emit("reshape", (part,), shape=tuple(shape))[0]
@@ -90,7 +91,7 @@ def bounds_of(ops: Iterable[Op], given: Mapping[str, int | None] | None = None) 
 
 def capacity_of(dims: Sequence[Dim | None]) -> Dim | None:
     """Returns an extent that is at least each of the given ones; None for no limit."""
-    room: Dim | None = 0
+    capacity: Dim | None = 0
     for dim in dims:
-        room = None if room is None or dim is None else dim if room == 0 else dim_max(room, dim)
-    return room
+        capacity = None if capacity is None or dim is None else dim if capacity == 0 else dim_max(capacity, dim)
+    return capacity

@@ -216,8 +216,8 @@ def _inserted(sequences: Sequences, node: Node) -> list[str]:
         first = _from_front(node, at, length)
         rows, before, new = (node.constant(array) for array in (
             np.arange(length + 1), np.arange(-1, length), np.array([length])))
-        (less,), (equal,) = node.emit("less", (rows, first)), node.emit("equal", (rows, first))
-        return node.emit("where", (less, rows, *node.emit("where", (equal, new, before))))[0]
+        (is_before,), (equal,) = node.emit("less", (rows, first)), node.emit("equal", (rows, first))
+        return node.emit("where", (is_before, rows, *node.emit("where", (equal, new, before))))[0]
     return [sequences.of(_picked(node, (*parts, value), 2, positions_of, length + 1))]
 
 

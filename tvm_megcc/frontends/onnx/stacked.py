@@ -105,9 +105,9 @@ def _inserted(sequences: Sequences, node: Node, stack: str) -> list[str]:
     if not node.has(2):
         return [sequences.of_stack(longer)]
     at, rows = _from_front(node, stack, 2), arange_along(node, length + 1, 0, 1)
-    (equal,), (less,) = node.emit("equal", (rows, at)), node.emit("less", (rows, at))
+    (equal,), (is_before,) = node.emit("equal", (rows, at)), node.emit("less", (rows, at))
     (before,) = node.emit("sub", (rows, node.constant(np.array(1))))
-    (rows,) = node.emit("where", (less, rows, *node.emit("where", (equal, _length(node, stack), before))))
+    (rows,) = node.emit("where", (is_before, rows, *node.emit("where", (equal, _length(node, stack), before))))
     return [sequences.of_stack(_gathered(node, longer, _on_axis(node, rows, at, length)))]
 
 

@@ -66,8 +66,8 @@ class UnbackedSymbols:
         positions = [index for index, dim in enumerate(found) if isinstance(dim, Symbol) and dim in read]
         if not positions:
             return found
-        beside = set().union(*(symbols(dim) for index, dim in enumerate(found) if index not in positions))
-        self._unread({op.outputs[0]: op for symbol, op in read.items() if symbol.name not in beside}, first)
+        other_symbols = set().union(*(symbols(dim) for index, dim in enumerate(found) if index not in positions))
+        self._unread({op.outputs[0]: op for symbol, op in read.items() if symbol.name not in other_symbols}, first)
         meant = resolve(positions)
         for index in positions:
             symbol, bound = found[index], read[found[index]].attrs.bound

@@ -110,9 +110,9 @@ def softmax(node: TvmNode) -> Values:
     total = node.emit("reduce_sum", powers, **along)
     inverse = emit_broadcast(node.spelled(), "div", (node.constant(2**_RECIPROCAL, "int32"), total))[0]
     down = _RECIPROCAL - _RESULT
-    share = call("rescale_once", X * arg(1) - 2**(down - 1), 2**30, 1 - down)  # floor(… / 2^down)
+    quotient = call("rescale_once", X * arg(1) - 2**(down - 1), 2**30, 1 - down)  # floor(… / 2^down)
     lines = Lines(node, powers, inverse)
-    expr = requantized(lines, share, np.array([2.0**-_RESULT], np.float32), float(scale[1]), -1) + zero[1]
+    expr = requantized(lines, quotient, np.array([2.0**-_RESULT], np.float32), float(scale[1]), -1) + zero[1]
     return (typed(node, saturated(expr, dtype), *lines.names),)
 
 

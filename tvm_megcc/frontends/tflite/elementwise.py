@@ -98,8 +98,8 @@ def floor_division(node: Node) -> Results:
         quotient = emitted(node, "div")(names, order)
         remainder = emitted(node, "sub")([names[0], emitted(node, "mul")([quotient, names[1]], order)], order)
         same = emitted(node, "equal")([remainder, emitted(node, "mod")(names, order)], order)
-        less = node.emit("cast", node.emit("logical_not", same), dtype=node.type(0).dtype)
-        return emitted(node, "sub")([quotient, less], order)
+        correction = node.emit("cast", node.emit("logical_not", same), dtype=node.type(0).dtype)
+        return emitted(node, "sub")([quotient, correction], order)
 
     return [node.in_common_order(node.values, make)]
 

@@ -123,7 +123,7 @@ class _Importer:
         self.file, self.name, self.input_shapes, self.output_names = file, name, input_shapes, output_names
         self.builder = outside.builder if outside else Builder()
         self.values: dict[int, Value | Complex | None] = {}
-        self.weighed: set[int] = set()  # buffers of constants that are counted against the budget already
+        self.counted_buffers: set[int] = set()  # buffers of constants that are counted against the budget already
         # Results of operators that not every run executes -> the bool value, whether this run does.
         self.counts: dict[int, str] = {}
         self.findings: list[str] = []
@@ -312,8 +312,8 @@ class _Importer:
             return None
         array = tensor.array
         name = self.builder.constant(array, tensor.name or f"tensor{index}")
-        if tensor.buffer not in self.weighed:
-            self.weighed.add(tensor.buffer)
+        if tensor.buffer not in self.counted_buffers:
+            self.counted_buffers.add(tensor.buffer)
             self.builder.folding.constant_bytes += array.nbytes
         return Value(self.builder, name)
 

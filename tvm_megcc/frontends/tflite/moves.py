@@ -211,8 +211,8 @@ def slice_(node: Node) -> Results:
     for begin, size, extent in zip(begins, sizes, shape, strict=True):
         if (known := static((begin, size, extent))) is None:
             continue
-        first, count, room = known
-        if not (0 <= first <= room and -1 <= count <= room - first):
+        first, count, remaining = known
+        if not (0 <= first <= remaining and -1 <= count <= remaining - first):
             raise ShapeError(f"begin {begins} and size {sizes} of {value.type}")
     ends = [FAR if size == -1 else begin + size for begin, size in zip(begins, sizes, strict=True)]
     return [sliced(node, value, begins, ends, [1] * len(shape))]

@@ -36,18 +36,18 @@ def _remembered(node: Node, features: str) -> tuple[str, int]:
     return newest, rank
 
 
-def _of_units(node: Node, weighed: str, rank: int) -> str:
+def _of_units(node: Node, weighted: str, rank: int) -> str:
     """Sums weighted features [N,filters,memory] over the filters of each unit and adds the bias: [N,units]."""
-    batch, filters, memory = node.type_of(weighed).shape
-    apart = node.emit("reshape", weighed, shape=(batch, filters // rank, rank * memory))
-    sums = node.emit("reduce_sum", apart, axes=(2,), keepdims=False)
+    batch, filters, memory = node.type_of(weighted).shape
+    by_unit = node.emit("reshape", weighted, shape=(batch, filters // rank, rank * memory))
+    sums = node.emit("reduce_sum", by_unit, axes=(2,), keepdims=False)
     return emit_broadcast(node.spelled(), "add", (sums, node.plain(_BIAS)))[0] if node.has(_BIAS) else sums
 
 
 def _of_floats(node: Node, features: str, times: str) -> Results:
     remembered, rank = _remembered(node, features)
-    (weighed,) = emit_broadcast(node.spelled(), "mul", (remembered, times))
-    return [_of_units(node, weighed, rank)]
+    (weighted,) = emit_broadcast(node.spelled(), "mul", (remembered, times))
+    return [_of_units(node, weighted, rank)]
 
 
 @imports("SVDF", fused=True)
@@ -84,8 +84,8 @@ def quantised_svdf(node: Node) -> Results:
     (features,) = emit_broadcast(node.spelled(), "elementwise", (sums,), dtype=state_dtype,
                                  expr=clip(requantize(X, first) + zero(state), *fixed_point.limits(state_dtype)))
     remembered, rank = _remembered(node, features)
-    (weighed,) = emit_broadcast(node.spelled(), "elementwise", (remembered, node.plain(_TIMES)),
-                                expr=(X - zero(state)) * arg(1), dtype="int32")
+    (weighted,) = emit_broadcast(node.spelled(), "elementwise", (remembered, node.plain(_TIMES)),
+                                 expr=(X - zero(state)) * arg(1), dtype="int32")
     last = fixed_point.multiplier(float(state.scale[0] * time.scale[0] / y.scale[0]))
     expr = clip(requantize(X, last) + zero(y), *fixed_point.limits("int8"))
-    return [typed(node, expr, _of_units(node, weighed, rank))]
+    return [typed(node, expr, _of_units(node, weighted, rank))]

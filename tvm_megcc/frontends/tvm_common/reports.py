@@ -61,9 +61,9 @@ class Report:
                  f"{self.our_macs + (self.their_macs or 0):,} MACs"]
         lines += [f"  dispatch {text}" for text in self.dispatched]
         if self.tir:
-            listed = ", ".join(f"{count} x {name}" for name, count in sorted(self.tir.items()))
+            operators = ", ".join(f"{count} x {name}" for name, count in sorted(self.tir.items()))
             part = f"{self.tir_macs / self.our_macs:.1%}" if self.our_macs else "none"
-            lines.append(f"  made of TVM's loops: {listed}; {part} of our MACs")
+            lines.append(f"  made of TVM's loops: {operators}; {part} of our MACs")
         lines += [f"  region {name}: {count} operators" for name, count in self.regions.items()]
         if self.theirs:
             lines.append("  with TVM:")

@@ -30,7 +30,7 @@ class AttentionParameters(Parameters):
     mask_b, mask_n: the mask differs between batch elements, between heads.
     mask_row: C expression for the elements from one mask matrix to the next.
     shared: heads that share keys and values.
-    room: buffers of keys and values have more rows than are in use.
+    has_spare_rows: buffers of keys and values have more rows than are in use.
     blind: a query that sees no key has zeros as its result.
     keys: most keys with scores in workspace.
     rows: queries of a tile.
@@ -51,7 +51,7 @@ class AttentionParameters(Parameters):
     mask_row: str
     causal: bool
     shared: int
-    room: bool
+    has_spare_rows: bool
     blind: bool
     keys: int
     rows: int
@@ -66,7 +66,8 @@ class AttentionParameters(Parameters):
         operands = ((self.q_axes, self.q_at), (self.k_axes, self.k_at), (self.v_axes, self.v_at), (self.y_axes, 0))
         axes = "_".join(axes + (str(at) if "c" in axes else "") for axes, at in operands)
         mask = f"_mask_{self.mask}{'_b' * self.mask_b}{'_n' * self.mask_n}" if self.mask else ""
-        kinds = (f"_shared{self.shared}" if self.shared > 1 else "") + "_room" * self.room + "_blind" * self.blind
+        kinds = (f"_shared{self.shared}"
+                 if self.shared > 1 else "") + "_room" * self.has_spare_rows + "_blind" * self.blind
         return f"attention_{axes}{mask}{'_causal' * self.causal}{kinds}_x{digest(self.scale, 4)}"
 
 
@@ -130,9 +131,9 @@ class AttentionColumns(Kernel):
         """Returns the call. blocks: blocks of queries in a head. scratch: bytes of workspace for each worker."""
         extents = extents_of(site.attrs, site.inputs[:3])
         given = {axis.upper(): extents[axis] for axis in "bnsthvc" if axis in extents}
-        heads, room = params.shared > 1, params.room
+        heads, has_spare_rows = params.shared > 1, params.has_spare_rows
         given |= {"M": extents["m"]} if heads else {}
-        given |= {"R": extents["r"]} if room else {}
+        given |= {"R": extents["r"]} if has_spare_rows else {}
         if params.mask == "repeated":
             given["P"] = site.inputs[3].shape[2]
 
@@ -140,7 +141,7 @@ class AttentionColumns(Kernel):
             return product(extent_symbols(*axes.upper()))
 
         def extent_of(axes: str) -> Dim:
-            return size(axes.replace("n", "m" if heads else "n").replace("t", "r" if room else "t"))
+            return size(axes.replace("n", "m" if heads else "n").replace("t", "r" if has_spare_rows else "t"))
 
         mask = "b" * params.mask_b + "n" * params.mask_n + {"rows": "s", "repeated": "p"}.get(params.mask, "") + "t"
         inputs = present(site, Operand("q", 0, size(params.q_axes)), Operand("k", 1, extent_of(params.k_axes)),

@@ -197,16 +197,16 @@ class Blocking:
         lanes = target.isa.lanes
         products = -(-_tiles(s) // pixels)
         bytes_ = _scratch(ceildiv(s.ic, lanes), pixels, pixels, vectors, lanes)
-        room = target.l2 // 4
+        budget = target.l2 // 4
         if raw:
             # Each task transforms the weights again, so it has as many tiles as L2 holds for one block of input
             # channels.
             bytes_ = 4 * WINDOW ** 2 * (vectors + 1) * lanes * pixels
-            room = target.l2 // 2
+            budget = target.l2 // 2
         elif tiling.assembler:
             # Each task reads all weights again: the larger they are, the more tiles should share them.
-            room = min(target.l2 // 2, max(target.l2 // 8, 2 * WINDOW ** 2 * s.ic * s.oc))
-        parts = -(-products // max(1, min(products, room // bytes_)))
+            budget = min(target.l2 // 2, max(target.l2 // 8, 2 * WINDOW ** 2 * s.ic * s.oc))
+        parts = -(-products // max(1, min(products, budget // bytes_)))
         tiles = -(-products // parts) * pixels
         depth = s.ic
         if raw:

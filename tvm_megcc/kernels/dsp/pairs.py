@@ -10,7 +10,7 @@ from ...ir.dims import ceildiv, product, round_up
 from ...ops.quantized.conv_matmul import BYTES
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
-from ..integer.dot import ByteParameters, is_narrow, skew, with_sums, zero_name
+from ..integer.dot import ByteParameters, is_narrow, packed_zero, with_sums, zero_name
 from ..integer.pixels import PixelConv, PixelMatMul, PixelProducts, in_place, in_place_name, pixel_extents
 from ..integer.requantize import Closing, closing
 from ..site import Site
@@ -28,8 +28,8 @@ class PairsParameters(ByteParameters):
     result: C type of an element of y.
     short: suffix of x's type in mgc functions, such as "i8".
     single: one pixel at a time.
-    skewed: packed weights have a zero point.
-    less: number that products subtract from x.
+    has_weight_zero: packed weights have a zero point.
+    x_offset: number that products subtract from x, its zero point.
     flat: 1x1 windows without padding.
     down: runs from the last pixel to the first, so that the output can begin where x does.
     deep: a window's length is rounded up to a multiple of this.
@@ -41,8 +41,8 @@ class PairsParameters(ByteParameters):
     result: str
     short: str
     single: bool
-    skewed: bool
-    less: int
+    has_weight_zero: bool
+    x_offset: int
     flat: bool
     down: bool
     deep: int
@@ -80,9 +80,9 @@ class PairProducts(PixelProducts):
         width = pairs.line if single else pairs.columns
         # An extent, not a constant: at -O size, layers whose rows are whole steps (0) share a kernel with others (1).
         whole = deep if single else 2
-        apart = ceildiv(round_up(IC, whole) - IC, whole) if flat else 1
-        gathered = apart * (1 if single else 4) * depth
-        step = round_up(s.ic * s.taps, 4) if single and pairs.apart else deep
+        gathered_pixels = ceildiv(round_up(IC, whole) - IC, whole) if flat else 1
+        gathered = gathered_pixels * (1 if single else 4) * depth
+        step = round_up(s.ic * s.taps, 4) if single and pairs.by_channel else deep
         # Words hold 8-bit signed numbers: 128 is subtracted from uint8.
         taken = 128 if site.x.dtype == "uint8" and (folded or not single) else 0
         operands = present(site, Operand("x", 0, x_size),
@@ -93,18 +93,19 @@ class PairProducts(PixelProducts):
         # The bias is the initial value of the sums of whole tiles of channels.
         operands = with_sums(site, operands, (outputs_first, w_zero), x_zero - taken, G * OC,
                              None if single else pairs.columns - 1)
-        bias, skewed = len(operands) > 2, skew(site.inputs[1].dtype, w_zero) != 0
-        if skewed:
+        bias, has_weight_zero = len(operands) > 2, packed_zero(site.inputs[1].dtype, w_zero) != 0
+        if has_weight_zero:
             operands += (Operand("zero", 1, 1, ("dot_skew", w_zero), "int32"),)
         close = closing(site, zeros, outputs_first)
         takes_over, down = in_place(site, s, single)
         parameters = PairsParameters(*s.window, bias, site.x.c_type, "int8_t", x_zero, site.y.c_type,
-                                     "i8" if site.x.dtype == "int8" else "u8", single, skewed, taken, flat, down, deep,
+                                     "i8" if site.x.dtype == "int8" else "u8", single, has_weight_zero, taken, flat,
+                                     down, deep,
                                      width, width if single else _BLOCK, close)
         return Lowered("dsp/pairs", parameters, extents, operands, (Operand("y", 0, y_size),),
                        G if flat else N * G, operation + "_bias" * bias + zero_name(x_zero),
                        ("single" if single else "pairs") + "_flat" * flat + "_down" * down
-                       + in_place_name(s, single, takes_over) + "_skewed" * skewed
+                       + in_place_name(s, single, takes_over) + "_skewed" * has_weight_zero
                        + close.name,
                        takes_over=takes_over, channels=G * OC,
                        scratch=gathered + (0 if single else 2 * pairs.bits // 8 * depth))

@@ -13,7 +13,7 @@ from ...ir.dims import ceildiv, likely, product, static
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
 from ..integer.channels import OneFilterAChannel
-from ..integer.dot import ByteParameters, less, skew, zero_name
+from ..integer.dot import ByteParameters, packed_zero, packing_offset, zero_name
 from ..integer.requantize import Closing, closing
 from ..packing import packer
 from ..site import Site
@@ -34,7 +34,7 @@ class PlanesParameters(ByteParameters):
     steps: products of a row of the window: (output, suffix of the product function, word of x, pair of weights).
     words: words of x in a row that these read.
     in_registers: all weights stay in variables.
-    skewed: packed weights have a zero point.
+    has_weight_zero: packed weights have a zero point.
     close: the epilogue.
     """
 
@@ -44,14 +44,14 @@ class PlanesParameters(ByteParameters):
     steps: tuple[tuple[int, str, int, int], ...]
     words: tuple[int, ...]
     in_registers: bool
-    skewed: bool
+    has_weight_zero: bool
     close: Closing
 
 
 @packer("planes")
 def pack_planes(array: np.ndarray, zero: int) -> np.ndarray:
-    """Packs [C, 1, KH, KW] as [C, KH, KW], made int8 by `less`."""
-    return (array[:, 0].astype(np.int32) - less(array.dtype.name, zero)).astype(np.int8)
+    """Packs [C, 1, KH, KW] as [C, KH, KW], made int8 by `packing_offset`."""
+    return (array[:, 0].astype(np.int32) - packing_offset(array.dtype.name, zero)).astype(np.int8)
 
 
 def steps_of(kw: int, stride: int, dilation: int) -> tuple[tuple, tuple]:
@@ -103,23 +103,23 @@ class DspDepthwise(OneFilterAChannel):
                    "PL": s.pads[1], "ROWS": rows}
         operands = present(site, Operand("x", 0, N * IH * IW * C),
                            Operand("w", 1, C * s.taps, ("planes", site.attrs.w_zero), "int8"), Operand("b", 2, C))
-        if skewed := skew(site.inputs[1].dtype, site.attrs.w_zero) != 0:
+        if has_weight_zero := packed_zero(site.inputs[1].dtype, site.attrs.w_zero) != 0:
             operands += (Operand("zero", 1, 1, ("dot_skew", site.attrs.w_zero), "int32"),)
         steps, pairs = steps_of(s.kw, s.strides[1], s.dilations[1])
         close = closing(site, zeros, True)
         parameters = PlanesParameters(
             *s.window, s.bias, site.x.c_type, "int8_t", zeros[0], site.y.c_type,
             "i8" if site.x.dtype == "int8" else "u8", pairs, steps, tuple(sorted({step[2] for step in steps})),
-            s.kh * len(pairs) <= 16, skewed, close)
+            s.kh * len(pairs) <= 16, has_weight_zero, close)
         reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
         # The words of a row, up to the last one that its last outputs read.
         last = (s.strides[1] + (s.kw - 1) * s.dilations[1]) // 2
         line = ceildiv(OW, _AT_ONCE) * s.strides[1] + last + 1 - s.strides[1]
         return Lowered("dsp/planes", parameters, extents, operands, (Operand("y", 0, N * OH * OW * C),),
                        N * ceildiv(C, 4) * ceildiv(OH, ROWS), s.name("depthwise_integer") + zero_name(zeros[0]),
-                       "planes" + "_skewed" * skewed + close.name,
+                       "planes" + "_skewed" * has_weight_zero + close.name,
                        scratch=16 * reached * line + 4 * len(pairs) * s.kh,
-                       takes_over=takes_over, apart=not over, channels=C)
+                       takes_over=takes_over, no_takeover=not over, channels=C)
 
     def cost(self, site: Site) -> float:
         s = Geometry.of(site)

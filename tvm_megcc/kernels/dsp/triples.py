@@ -13,7 +13,7 @@ from ...ir.dims import ceildiv, product, round_up
 from ...ops.quantized.conv_matmul import BYTES
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
-from ..integer.dot import ByteParameters, is_narrow, pack_weights, skew, zero_name
+from ..integer.dot import ByteParameters, is_narrow, pack_weights, packed_zero, zero_name
 from ..integer.pixels import PixelConv, PixelMatMul, PixelProducts, in_place, in_place_name, pixel_extents
 from ..integer.requantize import Closing, closing, greatest_sum
 from ..packing import packer
@@ -33,7 +33,7 @@ class TriplesParameters(ByteParameters):
     flat: 1x1 windows without padding.
     down: C condition for running from the last pixel to the first, so that the output can begin where x does; "1"
         always, "" never.
-    skewed: packed weights have a zero point.
+    has_weight_zero: packed weights have a zero point.
     joined: an int16 holds two weights, and sums are 256 times as large.
     close: the epilogue.
     """
@@ -43,7 +43,7 @@ class TriplesParameters(ByteParameters):
     single: bool
     flat: bool
     down: str
-    skewed: bool
+    has_weight_zero: bool
     joined: bool
     close: Closing
 
@@ -90,11 +90,11 @@ class DspProducts(PixelProducts):
         N, G, IC, OC = extent_symbols("N", "G", "IC", "OC")
         depth, width, rows = round_up(IC * s.taps, 4), 4 if single else 2, 1 if single else 3
         # An extent, not a constant: at -O size, layers whose rows are multiples of four (0) share a kernel with others.
-        apart = ceildiv(depth - IC, 4) if flat else 1
-        gathered = apart * rows * depth
+        gathered_pixels = ceildiv(depth - IC, 4) if flat else 1
+        gathered = gathered_pixels * rows * depth
         packed = G * round_up(OC, width) * depth
         # After a window, x may be anything and the packed weight is 0, its zero point: totals cancel what it adds.
-        w_left = skew(site.inputs[1].dtype, w_zero)
+        w_left = packed_zero(site.inputs[1].dtype, w_zero)
         joined = _joins(site, zeros, outputs_first)
         operands = present(site, Operand("x", 0, x_size),
                            Operand("w", 1, packed, ("joined" if joined else "dot", outputs_first, w_zero, s.g, 1, width,
@@ -131,7 +131,7 @@ class DspProducts(PixelProducts):
 
 def _joins(site: Site, zeros: tuple[int, int], outputs_first: bool) -> bool:
     """Returns whether two weights fit in an int16, and sums times 256 in an int32."""
-    if skew(site.inputs[1].dtype, zeros[1]) or not is_narrow(site, zeros[1]):
+    if packed_zero(site.inputs[1].dtype, zeros[1]) or not is_narrow(site, zeros[1]):
         return False
     most = greatest_sum(site, zeros, outputs_first)
     return most is not None and most < _JOINED_LIMIT

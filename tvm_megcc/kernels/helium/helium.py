@@ -14,7 +14,7 @@ from ...ops.quantized.conv_matmul import BYTES
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
 from ..integer.channels import OneFilterAChannel
-from ..integer.dot import is_narrow, less, pack_weights, with_sums, zero_name
+from ..integer.dot import is_narrow, pack_weights, packing_offset, with_sums, zero_name
 from ..integer.pixels import PixelConv, PixelMatMul, PixelProducts, pixel_extents
 from ..integer.requantize import Closing, closing
 from ..packing import packer
@@ -26,7 +26,7 @@ class HeliumParameters(ConvParameters):
     """Parameters of `helium.c.j2`.
 
     x_zero: zero point of x.
-    skew: zero point that packed weights still have.
+    packed_zero: zero point that packed weights still have.
     unsigned: both operands are uint8.
     to_unsigned: the result is uint8.
     single: one pixel and eight channels at a time.
@@ -36,7 +36,7 @@ class HeliumParameters(ConvParameters):
     """
 
     x_zero: int
-    skew: int
+    packed_zero: int
     unsigned: bool
     to_unsigned: bool
     single: bool
@@ -81,20 +81,21 @@ class HeliumProducts(PixelProducts):
         depth, width = round_up(IC * s.taps, 16), 8 if single else 4
         direct = not flat and s.taps == 1 and not any(s.pads)
         unsigned, blocks = site.x.dtype == "uint8", (s.g, 1, width, 1, 16)
-        skew = w_zero if unsigned else w_zero - less("int8", w_zero)
+        packed_zero = w_zero if unsigned else w_zero - packing_offset("int8", w_zero)
         how = ("dot_unsigned", outputs_first, *blocks) if unsigned else ("dot", outputs_first, w_zero, *blocks)
         operands = present(site, Operand("x", 0, x_size),
                            Operand("w", 1, G * round_up(OC, width) * depth, how, "int8"), Operand("b", 2, G * OC))
         operands = with_sums(site, operands, (outputs_first, w_zero), x_zero, G * OC)
         close = _close(site, zeros, outputs_first)
-        parameters = HeliumParameters(*s.window, len(operands) > 2, x_zero, skew, unsigned,
+        parameters = HeliumParameters(*s.window, len(operands) > 2, x_zero, packed_zero, unsigned,
                                        site.y.dtype == "uint8", single, flat, direct, close)
         # An extent, not a constant: at -O size, layers whose rows are multiples of 16 (0) share a kernel with others.
-        apart = ceildiv(depth - IC, 16) if flat or direct else 1
-        gathered = apart * ((1 if single else 2) * depth + 16)
+        gathered_pixels = ceildiv(depth - IC, 16) if flat or direct else 1
+        gathered = gathered_pixels * ((1 if single else 2) * depth + 16)
         return Lowered("helium/helium", parameters, extents, operands, (Operand("y", 0, y_size),),
                        G if flat else N * G,
-                       operation + "_bias" * parameters.bias + zero_name(x_zero) + zero_name(skew) * (skew != 0),
+                       operation + "_bias" * parameters.bias + zero_name(x_zero)
+                       + zero_name(packed_zero) * (packed_zero != 0),
                        "helium" + "_unsigned" * unsigned + "_single" * single + "_flat" * flat + "_direct" * direct
                        + close.name,
                        scratch=gathered, channels=G * OC)
@@ -123,8 +124,8 @@ class HeliumDepthwiseParameters(ConvParameters):
     to_unsigned: the result is uint8.
     row: vectors of 16 bytes hold several neighbouring pixels, since there are few channels (helium_rows.c.j2).
     nine: the window has nine taps, whose addresses stay in registers.
-    pairs: number of pairs of taps; of taps if `apart` or `wide`.
-    apart: a weight may be -128, so each tap is paired with a zero weight: two products might overflow int16.
+    pairs: number of pairs of taps; of taps if `zero_paired` or `wide`.
+    zero_paired: a weight may be -128, so each tap is paired with a zero weight: two products might overflow int16.
     wide: suffix of x's type in mgc functions if weights are int16, in blocks of eight channels; else "".
     close: the epilogue.
     """
@@ -134,7 +135,7 @@ class HeliumDepthwiseParameters(ConvParameters):
     row: bool
     nine: bool
     pairs: int
-    apart: bool
+    zero_paired: bool
     wide: str
     close: Closing
 
@@ -179,12 +180,12 @@ class HeliumDepthwise(OneFilterAChannel):
                    "PL": s.pads[1]}
         as_bytes = (site.x.dtype, site.inputs[1].dtype, zeros[1]) == ("int8", "int8", 0)
         wide = "" if as_bytes else DTYPES[site.x.dtype].short
-        apart = not wide and not is_narrow(site, zeros[1])
-        nine = s.taps == 9 and not apart
-        pairs = s.taps if apart or wide else -(-s.taps // 2)
+        zero_paired = not wide and not is_narrow(site, zeros[1])
+        nine = s.taps == 9 and not zero_paired
+        pairs = s.taps if zero_paired or wide else -(-s.taps // 2)
         channels, taps = round_up(C, 16), 9 if nine else 2 * pairs
         weights = Operand("w", 1, round_up(C, 8) * s.taps, ("int16x8", zeros[1]), "int16") if wide else \
-            Operand("w", 1, channels * taps, ("sixteens", zeros[1], taps, apart), "int8")
+            Operand("w", 1, channels * taps, ("sixteens", zeros[1], taps, zero_paired), "int8")
         operands = present(site, Operand("x", 0, N * IH * IW * C), weights, Operand("b", 2, C))
         operands = with_sums(site, operands, (True, zeros[1]), zeros[0], C)
         close = _close(site, zeros, True)
@@ -192,10 +193,10 @@ class HeliumDepthwise(OneFilterAChannel):
         blocks = 1152 if wide else 576
         scratch = blocks + 3 * ((OW + 2 * s.dilations[1]) * C + 16) if is_row else 3 * channels
         parameters = HeliumDepthwiseParameters(*s.window, len(operands) > 2, zeros[0] - 256 * (zeros[0] > 127),
-                                               site.y.dtype == "uint8", is_row, nine, pairs, apart, wide, close)
+                                               site.y.dtype == "uint8", is_row, nine, pairs, zero_paired, wide, close)
         return Lowered("helium/helium_depthwise", parameters, extents, operands, (Operand("y", 0, N * OH * OW * C),),
                        N * OH, s.name("depthwise_integer") + zero_name(zeros[0]),
-                       "helium" + "_rows" * is_row + "_apart" * apart + "_wide" * bool(wide) + close.name,
+                       "helium" + "_rows" * is_row + "_apart" * zero_paired + "_wide" * bool(wide) + close.name,
                        scratch=scratch, channels=C)
 
     def cost(self, site: Site) -> float:

@@ -52,9 +52,9 @@ class DotParameters(ByteParameters):
     copied: whether a task packs its part of x; if not (only if flat), products read x itself.
     sums: as in `Isa`, if the ISA's products are of these types.
     narrow: no weight is -128.
-    skewed: packed weights still have a zero point, because int8 cannot hold weights minus their zero point.
+    has_weight_zero: packed weights still have a zero point, because int8 cannot hold weights minus their zero point.
     ahead: weights that tiles prefetch: "tile" those of the next tile's channels, "page" those 4 KB later.
-    listed: weights are lists of entries (`pmaddubsw.py`).
+    is_pmaddubsw_form: weights are lists of entries for pmaddubsw (`pmaddubsw.py`).
     """
 
     packed_type: str
@@ -72,9 +72,9 @@ class DotParameters(ByteParameters):
     copied: bool
     sums: str
     narrow: bool
-    skewed: bool
+    has_weight_zero: bool
     ahead: str
-    listed: bool
+    is_pmaddubsw_form: bool
 
     def microkernel(self, scope: Scope) -> DotMicrokernel:
         return DotMicrokernel.of(self, scope.isa, scope.ep, scope.known)
@@ -87,7 +87,7 @@ class PackedForm:
 
     dtype: str
     step: int
-    less: int
+    x_offset: int
     zero: int
     name: str = ""
 
@@ -127,7 +127,7 @@ def as_outputs(array: np.ndarray, outputs_first: bool) -> np.ndarray:
 @packer("dot")
 def pack_weights(array: np.ndarray, outputs_first: bool, zero: int, groups: int, runs: int, lanes: int, vectors: int,
                  step: int, flipped_bits: int = 0, around: int = 0) -> np.ndarray:
-    """Packs [O, I, KH, KW], or a matrix, made int8 by `less`, as [groups][O/width][runs][K/step][width][step].
+    """Packs [O, I, KH, KW], or a matrix, made int8 by `x_offset`, as [groups][O/width][runs][K/step][width][step].
 
     K is in the order (kh, kw, i), divided into runs. width: channels of a tile; a group's last block may have fewer, in
     whole vectors. around: value of rows and columns of padding. flipped_bits: bits that are inverted in all values at
@@ -138,28 +138,28 @@ def pack_weights(array: np.ndarray, outputs_first: bool, zero: int, groups: int,
         outputs = group.shape[0]
         depth = np.moveaxis(group, (2, 3, 1, 0), (0, 1, 2, 3)).reshape(runs, -1, outputs)
         padded = np.full((runs, -(-depth.shape[1] // step) * step, -(-outputs // lanes) * lanes), around, np.int8)
-        padded[:, :depth.shape[1], :outputs] = depth.astype(np.int32) - less(array.dtype.name, zero)
+        padded[:, :depth.shape[1], :outputs] = depth.astype(np.int32) - packing_offset(array.dtype.name, zero)
         for first in range(0, padded.shape[2], width):
             part = padded[:, :, first:first + width]
             packed.append(np.swapaxes(part.reshape(-1, step, part.shape[2]), 1, 2).reshape(-1))
     return np.concatenate(packed) ^ np.int8(flipped_bits)
 
 
-def less(dtype: str, zero: int) -> int:
+def packing_offset(dtype: str, zero: int) -> int:
     """Returns the number to subtract from 8-bit weights to make them int8: their zero point if that suffices."""
     limits = np.iinfo(dtype)
     return zero if limits.min - zero >= -128 and limits.max - zero <= 127 else limits.min + 128
 
 
-def skew(dtype: str, zero: int) -> int:
+def packed_zero(dtype: str, zero: int) -> int:
     """Returns the zero point that weights still have after packing."""
-    return zero - less(dtype, zero)
+    return zero - packing_offset(dtype, zero)
 
 
 @packer("dot_skew")
 def pack_skew(array: np.ndarray, zero: int) -> np.ndarray:
     """Returns this zero point as a constant of the model, so that layers with different ones share a kernel."""
-    return np.array([skew(array.dtype.name, zero)], np.int32)
+    return np.array([packed_zero(array.dtype.name, zero)], np.int32)
 
 
 @packer("dot_sums")
@@ -181,7 +181,8 @@ def pack_bias(bias: np.ndarray, array: np.ndarray, *how) -> np.ndarray:
 def is_narrow(site: Site, zero: int) -> bool:
     """Returns whether two products of any x with packed weights fit in int16, that is, no weight is -128."""
     weights = site.values.get(1)
-    return weights is not None and weights.size > 0 and int(weights.min()) - less(weights.dtype.name, zero) > -128
+    return weights is not None and weights.size > 0 and int(weights.min()) - packing_offset(weights.dtype.name,
+                                                                                            zero) > -128
 
 
 def with_sums(site: Site, operands: tuple[Operand, ...], how: tuple, zero: int, size: Dim,
@@ -239,12 +240,12 @@ class DotProducts(Kernel):
     def call(self, site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
         """Returns the call. zeros: zero points of x and of the weights. outputs_first: a weight matrix is [O, I]."""
         isa, target, (x_zero, w_zero) = site.isa, site.target, zeros
-        skewed = skew(site.inputs[1].dtype, w_zero) != 0
+        has_weight_zero = packed_zero(site.inputs[1].dtype, w_zero) != 0
         form = self.form(site, x_zero)
         runs, length = runs_of(s)
         depth = runs * round_up(length, form.step)
         flat, item = s.is_pointwise, DTYPES[form.dtype].bytes
-        copied = not flat or form.dtype != site.x.dtype or bool(form.less) or s.ic % form.step > 0
+        copied = not flat or form.dtype != site.x.dtype or bool(form.x_offset) or s.ic % form.step > 0
         pixels: Dim = s.n * s.oh * s.ow if flat else s.ow
         sums = isa.dot_product if form.dtype == isa.dot_dtype else ""
         product = "pmaddubsw" if self.is_pmaddubsw else sums
@@ -276,20 +277,21 @@ class DotProducts(Kernel):
         operands, more = self.operands(site, s, Operand("x", 0, x_size), (outputs_first, w_zero), form, tile.vectors)
         extents |= more
         bias = any(operand.name == "b" for operand in operands)
-        if skewed:
+        if has_weight_zero:
             operands += (Operand("zero", 1, 1, ("dot_skew", w_zero), "int32"),)
         fill = 0 if flat else form.zero
         narrow = sums.startswith("smull") and is_narrow(site, w_zero)
-        parameters = DotParameters(*s.window, bias, site.x.c_type, "int8_t", form.less,
+        parameters = DotParameters(*s.window, bias, site.x.c_type, "int8_t", form.x_offset,
                                    DTYPES[form.dtype].c_type, form.step, fill, form.name or DTYPES[form.dtype].short,
                                    DTYPES[site.x.dtype].short, "i8", site.y.c_type, tile.vectors, tile.rest,
-                                   tile.heights, tile.even, flat, copied, sums, narrow, skewed,
+                                   tile.heights, tile.even, flat, copied, sums, narrow, has_weight_zero,
                                    _prefetched(site, form, tile, depth, s), self.is_pmaddubsw)
         kind = "" if not flat else "_flat" if copied else "_there"
-        totals = 4 * (ROWS if flat else ROWS * OW) if skewed else 0
+        totals = 4 * (ROWS if flat else ROWS * OW) if has_weight_zero else 0
         return Lowered("integer/dot", parameters, extents, operands, (Operand("y", 0, y_size),),
-                       strips * G * ceildiv(OC, CHANNELS), operation + "_bias" * bias + zero_name(form.less or fill),
-                       f"{self.name}{kind}{'_skewed' * skewed}{'_narrow' * narrow}_{tile.name}",
+                       strips * G * ceildiv(OC, CHANNELS), operation + "_bias" * bias + zero_name(form.x_offset
+                                                                                                  or fill),
+                       f"{self.name}{kind}{'_skewed' * has_weight_zero}{'_narrow' * narrow}_{tile.name}",
                        scratch=totals + (item * packed_rows + 16 if copied else 0), channels=G * OC)
 
     def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool = True) -> float:

@@ -33,7 +33,7 @@ class DotMicrokernel:
 
     @staticmethod
     def of(params: DotParameters, isa: Isa, ep, known) -> DotMicrokernel:
-        kind = (PairsMicrokernel if params.listed else RepeatedMicrokernel if params.sums else
+        kind = (PairsMicrokernel if params.is_pmaddubsw_form else RepeatedMicrokernel if params.sums else
                 WideMicrokernel if isa.wide else DotMicrokernel)
         return kind(params, isa, ep, known)
 
@@ -59,7 +59,7 @@ class DotMicrokernel:
                     self.runs > 1 and "ptrdiff_t from_tap"])
         w = joined([f"const {p.weight} *w", self.steps[0], p.bias and "const int32_t *b", f"{p.result} *y",
                     "ptrdiff_t at", "ptrdiff_t to_pixel"])
-        rest = joined(["int32_t channel", not self.whole and "int32_t n", p.skewed and "const int32_t *skew",
+        rest = joined(["int32_t channel", not self.whole and "int32_t n", p.has_weight_zero and "const int32_t *skew",
                        self.is_repeated and "int32_t tiles"])
         return f"static MGC_NOINLINE void tile_{P}x{V}({x},\n{w},\n{rest}{self.ep.params})"
 
@@ -93,7 +93,7 @@ class DotMicrokernel:
 
     def start(self, p: int, v: int) -> str:
         """Returns the C expression of a vector of initial sums."""
-        if self.p.skewed:
+        if self.p.has_weight_zero:
             return f"mgc_iadd(b{v}, mgc_iset1(skew[{p}]))" if self.p.bias else f"mgc_iset1(skew[{p}])"
         return f"b{v}" if self.p.bias else "mgc_iset1(0)"
 
@@ -167,7 +167,7 @@ class DotMicrokernel:
         line = "" if params.flat else f" + (ptrdiff_t)line * {self.down} * row"
         c(f"const {params.packed_type} *from = packed_rows{line};")
         c(f"ptrdiff_t to = at{'' if params.flat else ' + (ptrdiff_t)line * OW * G * OC'} + channel;")
-        is_counted = not params.even or params.skewed
+        is_counted = not params.even or params.has_weight_zero
         if is_counted:
             c("int32_t i = 0;")
         if params.even:
@@ -184,7 +184,7 @@ class DotMicrokernel:
                     c(*[f"i += {P} * tiles;"] * is_counted)
             elif params.even:
                 with c.block(f"for (int32_t tiles = {tiles}; tiles > 0; tiles--)"):
-                    c(call, *moves, *[f"i += {P};"] * params.skewed)
+                    c(call, *moves, *[f"i += {P};"] * params.has_weight_zero)
             else:
                 with c.block(f"for (; i + {P} <= count; i += {P})"):
                     c(call, *moves)
@@ -196,7 +196,7 @@ class DotMicrokernel:
                     self.runs > 1 and f"{params.dw} * IC"])
         w = joined(["weights", self.steps[1], params.bias and "b", "y"])
         rest = joined(["to", "(ptrdiff_t)G * OC", "group * OC + channel", not self.whole and "OC - channel",
-                       params.skewed and skew, self.is_repeated and "tiles"])
+                       params.has_weight_zero and skew, self.is_repeated and "tiles"])
         return f"tile_{P}x{V}({x}, {w},\n{rest}{self.ep.args});"
 
 
@@ -272,8 +272,8 @@ class RepeatedMicrokernel(DotMicrokernel):
         self.per_channel_operands(c, V)
         for p in range(P):
             c(*self.each(self.ep.store_row, [p], V, lambda p, v: f"mgc_iadd(a{p}_{v}, mgc_iset1(skew[{p}]))"
-                         if self.p.skewed else f"a{p}_{v}"))
-        c(*[f"skew += {P};"] * self.p.skewed, f"x += {P} * from_pixel;", f"at += {P} * to_pixel;")
+                         if self.p.has_weight_zero else f"a{p}_{v}"))
+        c(*[f"skew += {P};"] * self.p.has_weight_zero, f"x += {P} * from_pixel;", f"at += {P} * to_pixel;")
 
 
 #: Types and products of `width` neighbouring vectors.

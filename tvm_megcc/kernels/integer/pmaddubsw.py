@@ -27,7 +27,7 @@ from ..base import Operand, extent_symbols
 from ..conv2d.geometry import Geometry
 from ..packing import packer
 from ..site import Site
-from .dot import DotConv, DotMatMul, DotProducts, PackedForm, as_outputs, less, pack_sums, runs_of
+from .dot import DotConv, DotMatMul, DotProducts, PackedForm, as_outputs, pack_sums, packing_offset, runs_of
 
 #: Bytes of x that an entry multiplies.
 STEP = 4
@@ -45,7 +45,7 @@ def _grouped(array: np.ndarray, outputs_first: bool, zero: int, groups: int, run
         outputs = group.shape[0]
         depth = np.moveaxis(group, 1, -1).reshape(outputs, runs, -1, 2, 2).astype(np.int16)
         padded = np.zeros((round_up(outputs, lanes), *depth.shape[1:]), np.int16)
-        padded[:outputs] = depth - less(array.dtype.name, zero)
+        padded[:outputs] = depth - packing_offset(array.dtype.name, zero)
         found.append(np.moveaxis(padded.reshape(-1, lanes, *depth.shape[1:]), 1, 3))
     return np.concatenate(found)
 

@@ -22,7 +22,7 @@ class Closing(Parameters):
     multiplier, shift: C expressions for channel `c`.
     narrow: shifts are int8.
     zero: zero point that is added; low, high: limits of the result.
-    apart: the zero point is added separately, because it does not fit in 32 bits with the sum's scale.
+    adds_zero_last: the zero point is added after the shift, as it does not fit in 32 bits with the sum's scale.
     """
 
     kind: str = ""
@@ -32,12 +32,12 @@ class Closing(Parameters):
     zero: int = 0
     low: int = 0
     high: int = 0
-    apart: bool = False
+    adds_zero_last: bool = False
 
     @property
     def name(self) -> str:
         """Returns the requantization's part of a kernel's name."""
-        return f"_{self.kind}" * bool(self.kind) + "_apart" * self.apart
+        return f"_{self.kind}" * bool(self.kind) + "_apart" * self.adds_zero_last
 
 
 #: Least and greatest right shift that `mgc_close_*` supports, by function.
@@ -59,8 +59,8 @@ def closing(site: Site, zeros: tuple[int, int], outputs_first: bool, of_any: boo
     if kind == "fixed" and not of_any and not _is_small(site, zeros, outputs_first):
         return Closing()
     strings = [_text(site, argument) for argument in rescale.args[1:]]
-    apart = abs(zero) << -int(shift.min()) > 2**29
-    return Closing(kind, *strings, _is_narrow(site, rescale.args[2]), zero, low, high, apart)
+    adds_zero_last = abs(zero) << -int(shift.min()) > 2**29
+    return Closing(kind, *strings, _is_narrow(site, rescale.args[2]), zero, low, high, adds_zero_last)
 
 
 def _split(expr: Expr | None, dtype: str) -> tuple[Call, int, int, int] | None:

@@ -33,7 +33,7 @@ from ..packing import packer
 from ..parameters import Parameters, Scope
 from ..site import Site
 from .channels import ChannelsLast
-from .dot import less, zero_name
+from .dot import packing_offset, zero_name
 from .winograd_sums import on_arm64, on_armv7
 
 #: Positions of a transformed tile.
@@ -43,7 +43,7 @@ _INT16X = 8
 #: ISA -> (tiles that are multiplied at a time, vectors of output channels).
 _TILES = {"neon": (4, 4), "neon_armv7": (2, 4), "sse2": (4, 2), "avx2": (4, 2), "avx512": (6, 4)}
 #: Elements that pad each position: with a power of two between the 16 positions, all would share a few cache sets.
-_APART = 32
+_PADDING = 32
 #: ISAs whose kernels multiply weights by a lane of a vector.
 _LANED = ("neon", "neon_armv7")
 
@@ -61,7 +61,7 @@ class WinogradBytesParameters(Parameters):
     vectors: vectors of output channels in a block.
     rest: vectors of output channels after the last whole block, 0 if there are none.
     laned: weights are multiplied by a lane of a vector.
-    apart: elements of padding after each position.
+    padding: elements of padding after each position.
     """
 
     unit: str
@@ -75,7 +75,7 @@ class WinogradBytesParameters(Parameters):
     vectors: int
     rest: int
     laned: bool
-    apart: int
+    padding: int
 
     def microkernel(self, scope: Scope) -> Callable[[int, int, int], str]:
         return on_arm64 if scope.isa.assembler else on_armv7
@@ -110,7 +110,7 @@ class WinogradBytes(ChannelsLast):
             return "its code is several times as large as the sum's"
         if (s.kh, s.kw) != (3, 3) or s.strides != (1, 1) or s.dilations != (1, 1) or s.g > 1:
             return "needs a kernel of 3x3, strides, dilations and groups of 1"
-        if less(site.inputs[1].dtype, site.attrs.w_zero) != site.attrs.w_zero:
+        if packing_offset(site.inputs[1].dtype, site.attrs.w_zero) != site.attrs.w_zero:
             return "int8 does not hold the weights less their zero point"
         return None if _greatest(site, s) < 2**29 else "four times the sums may not fit in int32"
 
@@ -118,7 +118,7 @@ class WinogradBytes(ChannelsLast):
         s, isa = Geometry.of(site), site.isa
         pixels, vectors, rest = _tile(site, s)
         step, depth = (1 if isa.name in _LANED else isa.int16_step), round_up(s.ic, _INT16X)
-        apart = 0 if isa.name in _LANED else _APART
+        padding = 0 if isa.name in _LANED else _PADDING
         N, IC, IH, IW, OC, OH, OW, ROWS = extent_symbols("N", "IC", "IH", "IW", "OC", "OH", "OW", "ROWS")
         extents = {"N": s.n, "IC": s.ic, "IH": s.ih, "IW": s.iw, "OC": s.oc, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
                    "PL": s.pads[1], "ROWS": _rows(site, s)}
@@ -130,9 +130,9 @@ class WinogradBytes(ChannelsLast):
                            Operand("b", 2, OC))
         parameters = WinogradBytesParameters(site.x.c_type, site.y.c_type, DTYPES[site.x.dtype].short,
                                              site.attrs.x_zero, s.bias, depth, step, pixels, vectors, rest,
-                                             isa.name in _LANED, apart)
-        scratch = (4 * PLACES * pixels * width + 2 * PLACES * (depth * width + apart)
-                   + 2 * PLACES * (depth * pixels + apart) * ceildiv(ROWS * wide, pixels)
+                                             isa.name in _LANED, padding)
+        scratch = (4 * PLACES * pixels * width + 2 * PLACES * (depth * width + padding)
+                   + 2 * PLACES * (depth * pixels + padding) * ceildiv(ROWS * wide, pixels)
                    + 2 * depth * (2 * ROWS + 2) * (2 * wide + 2))
         return Lowered("integer/winograd", parameters, extents, operands, (Operand("y", 0, N * OH * OW * OC),),
                        N * ceildiv(high, ROWS), s.name("conv2d_integer") + zero_name(site.attrs.x_zero),

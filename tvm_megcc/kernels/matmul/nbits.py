@@ -196,7 +196,7 @@ class NBitsInt8Parameters(Parameters):
     whole: integers are summed over a block, without scales of x.
     offset: "real", or "zero" if they are stored as zero points.
     half: scales and offsets are stored as float16.
-    less: what stored elements exceed the weights by; less times the sum of a part of x is subtracted.
+    weight_offset: what stored elements exceed the weights by; that times the sum of a part of x is subtracted.
     vectors: vectors of columns in a panel.
     rows: rows of the tallest tile.
     pairs: rows are multiplied two at a time.
@@ -209,7 +209,7 @@ class NBitsInt8Parameters(Parameters):
     offset: str
     bias: bool
     half: bool
-    less: int
+    weight_offset: int
     vectors: int
     rows: int
     pairs: bool
@@ -233,12 +233,13 @@ class NBitsInt8MatMul(Kernel):
         M, K, N = extent_symbols("M", "K", "N")
         extents = {"M": product(site.y.shape[:-1]), "K": stream.padded, "N": columns}
         w = stream.operand(3, N, K)
-        less = (0 if offset else centre(bits)) - (128 if stream.flipped else 0)
-        sums = [Operand("x_sum", 2, M * ceildiv(K, part))] * bool(less or offset)
+        weight_offset = (0 if offset else centre(bits)) - (128 if stream.flipped else 0)
+        sums = [Operand("x_sum", 2, M * ceildiv(K, part))] * bool(weight_offset or offset)
         operands = present(site, Operand("x", 0, M * K), Operand("x_scale", 1, M * ceildiv(K, BLOCK)), *sums, w,
                            Operand("bias", 6, N))
         bias, whole = site.has(6), not site.has(1)
-        parameters = NBitsInt8Parameters(bits, block, part, whole, offset, bias, half, less, vectors, rows, pairs)
+        parameters = NBitsInt8Parameters(bits, block, part, whole, offset, bias, half, weight_offset, vectors, rows,
+                                         pairs)
         kind = "_whole" * whole + f"_{offset}" * bool(offset) + "_half" * half + "_bias" * bias
         return Lowered("matmul/nbits_int8", parameters, extents, operands, (Operand("y", 0, M * N),), ceildiv(N, width),
                        f"matmul_{bits}bits_{block}_int8{kind}", f"{self.name}_{vectors}v", channels=N)

@@ -20,10 +20,11 @@ class AppendRows(Kernel):
         axis = site.attrs.axis
         extents = {"OUTER": product(x.shape[:axis]), "ROOM": x.shape[axis], "COUNT": rows.shape[axis],
                    "RUN": product(x.shape[axis + 1:])}
-        outer, room, count, run = extent_symbols(*extents)
-        operands = (Operand("x", 0, outer * room * run), Operand("rows", 1, outer * count * run), Operand("at", 2, 1))
+        outer, capacity, count, run = extent_symbols(*extents)
+        operands = (Operand("x", 0, outer * capacity * run), Operand("rows", 1, outer * count * run),
+                    Operand("at", 2, 1))
         return Lowered("move/append", UnitParameters(site.x.c_type), extents, operands,
-                       (Operand("y", 0, outer * room * run),), outer, "append", self.name, in_place=((0, 0),))
+                       (Operand("y", 0, outer * capacity * run),), outer, "append", self.name, in_place=((0, 0),))
 
     def cost(self, site: Site) -> float:
         return copy_cost(site.inputs[1], 1.0)

@@ -20,14 +20,14 @@ class LrnParameters(Parameters):
 
     size: channels whose squares are summed.
     before: how many of these precede the channel.
-    beta, bias, share: C literals.
+    beta, bias: of ONNX LRN. scale: alpha / size. All are C literals.
     """
 
     size: int
     before: int
     beta: str
     bias: str
-    share: str
+    scale: str
     nhwc: bool
 
 
@@ -46,12 +46,12 @@ class LrnPixels(Kernel):
         N, C, S = extent_symbols("N", "C", "S")
         shape = site.x.shape
         count = N * S * (C if layout == NHWC else round_up(C, lanes))
-        beta, bias, share = (c_constant(value, "float32") for value in
+        beta, bias, scale = (c_constant(value, "float32") for value in
                              (site.attrs.beta, site.attrs.bias, site.attrs.alpha / size))
-        params = LrnParameters(size, (size - 1) // 2, beta, bias, share, layout == NHWC)
+        params = LrnParameters(size, (size - 1) // 2, beta, bias, scale, layout == NHWC)
         return Lowered("norm/lrn", params, {"N": shape[0], "C": shape[1], "S": product(shape[2:])},
                        (Operand("x", 0, count),), (Operand("y", 0, count),), N * S,
-                       f"lrn{size}{constant_name(beta, bias, share)}" + "_nhwc" * (layout == NHWC), self.name,
+                       f"lrn{size}{constant_name(beta, bias, scale)}" + "_nhwc" * (layout == NHWC), self.name,
                        scratch=4 * (round_up(C, lanes) + size - 1), in_place=((0, 0),))
 
     def cost(self, site: Site) -> float:

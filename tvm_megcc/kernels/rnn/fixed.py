@@ -31,7 +31,7 @@ class FixedLstmParameters(Parameters):
     operands: tuple[str, ...]
     results: tuple[str, ...]
     coupled: bool
-    apart: bool
+    batch_major: bool
     gate_bits: int
     cell_bits: int
     cell_clip: int
@@ -70,7 +70,8 @@ class FixedSteps(Kernel):
                  "y": T * N * outputs, "y_h": N * outputs, "y_c": N * H}
         results = tuple(name.lower() for name in attrs.results)
         parameters = FixedLstmParameters(
-            tuple(positions), results, bool(attrs.coupled), bool(attrs.apart) and "peepholes" in positions and projects,
+            tuple(positions), results, bool(attrs.coupled), bool(attrs.batch_major) and "peepholes" in positions
+            and projects,
             GATE_BITS, attrs.cell_bits, attrs.cell_clip, attrs.projection_clip if projects else 0, attrs.zero,
             attrs.hidden_zero if projects else 0, attrs.guards if "norms" in positions else (), EIGHTH, THIRD, POWERS,
             NEWTON, STEPS, HALF_ROOT)
@@ -86,7 +87,7 @@ class FixedSteps(Kernel):
 def _what(params: FixedLstmParameters) -> str:
     """Returns the left part of the symbol, which names all that kernels differ in."""
     words = [f"lstm_fixed_q{params.cell_bits}", "coupled" if params.coupled else "",
-             "apart" if params.apart else "",
+             "apart" if params.batch_major else "",
              *(name for name in params.operands[4:] if not name.endswith("bias")), *params.results[1:],
              f"clip{params.cell_clip}" if params.cell_clip else "",
              f"clip_projection{params.projection_clip}" if params.projection_clip else "",

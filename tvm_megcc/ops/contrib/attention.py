@@ -216,24 +216,25 @@ def _append_to_past(node: OnnxNode, past: str, new: str, before: str) -> str:
     ignored. If the result is no longer than the past, a run whose new keys do not fit fails."""
     if not past or node.type_of(past).shape[2] == 0:
         return new
-    (batch, count, length, width), room = node.type_of(new).shape, node.type_of(past).shape[2]
-    total = dim_max(room, node.dims(6)[0]) if node.is_known(6) else (node.declared(1) or (0, 0, room + length))[2]
-    if total == room:
+    (batch, count, length, width), capacity = node.type_of(new).shape, node.type_of(past).shape[2]
+    total = dim_max(capacity, node.dims(6)[0]) if node.is_known(6) else (node.declared(1)
+                                                                         or (0, 0, capacity + length))[2]
+    if total == capacity:
         (row_index,) = emit_broadcast(node, "add", (before, count_up(node, length, 1, length)))
         (row_index,) = node.emit("reshape", (row_index,), shape=(batch, 1, length, 1))
         return put_rows(node, past, row_index, new, 2)
     (both,) = node.emit("concat", (past, new), axis=2)
     row_index = count_up(node, total)
     (distance,) = emit_broadcast(node, "sub", (row_index, before))
-    (moved,) = emit_broadcast(node, "add", (distance, _number_of(node, room)))
+    (moved,) = emit_broadcast(node, "add", (distance, _number_of(node, capacity)))
     (new_ones,) = node.emit("logical_and", (
         *emit_broadcast(node, "greater_equal", (distance, number(node, 0, "int32"))),
         *emit_broadcast(node, "less", (distance, _number_of(node, length)))))
     (row_index,) = emit_broadcast(node, "where", (new_ones, moved, row_index))
-    (row_index,) = emit_broadcast(node, "min", (row_index, _number_of(node, room + length - 1)))
+    (row_index,) = emit_broadcast(node, "min", (row_index, _number_of(node, capacity + length - 1)))
     (row_index,) = node.emit("reshape", (row_index,), shape=(batch, 1, total))
     (rows,) = emit_broadcast(node, "mul", (count_up(node, batch * count, batch, count, 1),
-                                           _number_of(node, room + length)))
+                                           _number_of(node, capacity + length)))
     (rows,) = emit_broadcast(node, "add", (rows, row_index))
-    (flat,) = node.emit("reshape", (both,), shape=(batch * count * (room + length), width))
+    (flat,) = node.emit("reshape", (both,), shape=(batch * count * (capacity + length), width))
     return node.emit("gather", (flat, rows), axis=0)[0]

@@ -118,7 +118,7 @@ def _at_most(e: Ensemble, index: int, b: Branch, real: Callable) -> None:
         e.row(index, b.true, b.false, b.feature, limit, not b.missing)
 
 
-def _less(e: Ensemble, index: int, b: Branch, real: Callable) -> None:
+def _less_than(e: Ensemble, index: int, b: Branch, real: Callable) -> None:
     limit = real(b.values[0])
     if np.isnan(limit) or limit == -np.inf:  # an empty set: no value is in it
         e.row(index, b.false, b.true, b.feature, real(np.nan), b.missing)
@@ -157,7 +157,7 @@ def _equal(e: Ensemble, index: int, b: Branch, real: Callable) -> None:
         index = following
 
 
-_LOWER = {"BRANCH_LEQ": _at_most, "BRANCH_LT": _less, "BRANCH_GTE": _at_least, "BRANCH_GT": _greater}
+_LOWER = {"BRANCH_LEQ": _at_most, "BRANCH_LT": _less_than, "BRANCH_GTE": _at_least, "BRANCH_GT": _greater}
 
 
 def by_ids(attr: Callable, leaf: str, weights: Sequence[float], values: Sequence[float]) -> Ensemble:

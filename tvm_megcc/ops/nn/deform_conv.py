@@ -70,9 +70,9 @@ class DeformConv(Operator):
         total = np.zeros((n, parts, taps, oh, ow, c // parts))
         for down in (0, 1):
             for right in (0, 1):
-                share = np.abs(1 - down - (rows - top)) * np.abs(1 - right - (columns - left))
+                corner_weights = np.abs(1 - down - (rows - top)) * np.abs(1 - right - (columns - left))
                 taken = padded[which[0], which[1], :, (top + down + 2).astype(int), (left + right + 2).astype(int)]
-                total += taken * (share * factors)[..., None]
+                total += taken * (corner_weights * factors)[..., None]
         windows = np.moveaxis(total, -1, 2).reshape(n, attrs.groups, per_group * taps, oh, ow)
         filters = w.astype(np.float64).reshape(attrs.groups, oc // attrs.groups, per_group * taps)
         y = np.einsum("ngkhw,gok->ngohw", windows, filters, optimize=True).reshape(n, oc, oh, ow).astype(x.dtype)

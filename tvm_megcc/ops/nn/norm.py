@@ -67,8 +67,8 @@ def _in_training(node: OnnxNode, epsilon: float) -> tuple[str, ...]:
     for old, new in zip(running, (mean, variance), strict=True):
         dtype = node.type_of(old).dtype
         (new,) = cast_to(node, node.emit("reshape", (new,), shape=(x.shape[1],))[0], dtype)
-        shares = [node.emit("mul", (value, _scalar(node, share, dtype)))[0]
-                  for value, share in ((old, momentum), (new, 1 - momentum))]
+        shares = [node.emit("mul", (value, _scalar(node, coefficient, dtype)))[0]
+                  for value, coefficient in ((old, momentum), (new, 1 - momentum))]
         results += node.emit("add", tuple(shares))
     return tuple(results)
 

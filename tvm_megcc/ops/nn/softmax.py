@@ -44,8 +44,8 @@ class Softmax(Operator):
         if node.type(0).dtype == "float64" and shape:
             return cls._spelled_out(node)
         if node.type(0).dtype == "float64":  # over one element: 1, or 0 for the logarithm; NaN for NaN
-            (less,) = node.emit("sub", node.inputs[:1] * 2)
-            return (less,) if cls.kind == "log_softmax" else node.emit("exp", (less,))
+            (difference,) = node.emit("sub", node.inputs[:1] * 2)
+            return (difference,) if cls.kind == "log_softmax" else node.emit("exp", (difference,))
         axis = axis_of(node.attr("axis", -1 if node.opset >= 13 else 1), len(shape)) if shape else 0
         if not shape or (node.opset < 13 and any(dim != 1 for dim in shape[axis + 1:])):
             (value,) = node.emit("reshape", node.inputs, shape=(product(shape[:axis]), product(shape[axis:])))

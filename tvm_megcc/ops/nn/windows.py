@@ -19,12 +19,12 @@ def output_extent(extent: Dim, kernel: int, stride: int, dilation: int, before: 
     """Returns the number of window positions along an axis. With `ceil`, the last window may extend beyond the end, but
     must start inside."""
     reach = (kernel - 1) * dilation + 1
-    room = extent + before + after - reach
-    require_at_most(0, room, f"a window of {kernel} with dilation {dilation} does not fit an extent of {extent} "
+    span = extent + before + after - reach
+    require_at_most(0, span, f"a window of {kernel} with dilation {dilation} does not fit an extent of {extent} "
                              f"with pads {before} and {after}")
     if not ceil:
-        return floordiv(room, stride) + 1
-    positions = ceildiv(room, stride) + 1
+        return floordiv(span, stride) + 1
+    positions = ceildiv(span, stride) + 1
     return positions if stride + after <= reach else dim_min(positions, ceildiv(extent + before, stride))
 
 

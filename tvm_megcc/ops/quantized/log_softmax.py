@@ -43,16 +43,16 @@ def logarithm(total: np.ndarray) -> np.ndarray:
     zeros = _zeros(total)
     first = _left(doubling_high(_left(total, zeros - 1), np.int64(ROOT)), 1)
     power = _left(SUM_BITS - zeros, 31 - BITS) + QUARTER
-    room = _zeros(doubling_high(total, np.int64(ROOT))) - 1
-    rest = np.minimum(first, _left(total, room))
-    power = np.maximum(power, _left(SUM_BITS - room, 31 - BITS) - QUARTER)
+    log2 = _zeros(doubling_high(total, np.int64(ROOT))) - 1
+    rest = np.minimum(first, _left(total, log2))
+    power = np.maximum(power, _left(SUM_BITS - log2, 31 - BITS) - QUARTER)
     middle, twice = (rest + FOURTH_ROOT + 1) // 2, 2 * (rest - FOURTH_ROOT)
     square = doubling_high(twice, twice)
     over = doubling_high(twice, rest) + doubling_high(doubling_high(twice, square), np.int64(OVER))
     under = doubling_high(middle, CONSTANT + twice + doubling_high(square, np.int64(UNDER)))
     under = under + doubling_high(twice, np.int64(LINEAR))
-    share = doubling_high(rounding_shift(over, BITS), reciprocal(under))
-    return _left(doubling_high(power, np.int64(LOG_2)) + share, 1)
+    quotient = doubling_high(rounding_shift(over, BITS), reciprocal(under))
+    return _left(doubling_high(power, np.int64(LOG_2)) + quotient, 1)
 
 
 @register

@@ -47,9 +47,9 @@ class SoftmaxQuantised(Operator):
         wide = x.astype(np.int64)
         powers = table[wide.max(-1, keepdims=True, initial=np.iinfo(x.dtype).min) - wide]
         total = powers.sum(-1, keepdims=True, dtype=np.int64).astype(np.float32)
-        share = inverse.astype(np.float32) / np.maximum(total, np.float32(1))
+        probability = inverse.astype(np.float32) / np.maximum(total, np.float32(1))
         limits = np.iinfo(np.dtype(attrs.dtype))
-        whole = FUNCTIONS["nearest"].numpy(powers.astype(np.float32) * share).astype(np.int64) + attrs.zero
+        whole = FUNCTIONS["nearest"].numpy(powers.astype(np.float32) * probability).astype(np.int64) + attrs.zero
         return (np.clip(whole, limits.min, limits.max).astype(attrs.dtype),)
 
 

@@ -107,8 +107,8 @@ def multinomial(node: OnnxNode) -> tuple[str, ...]:
     weights = onnx_operator(node, "Softmax", cast_to(node, node.inputs[0], "float32")[0], axis=-1)
     (sums,) = node.emit("cumsum", cast_to(node, weights, "float64"), axis=1, exclusive=False, reverse=False)
     (total,) = node.emit("slice", (sums,), axes=(1,), starts=(classes - 1,), ends=(classes,), steps=(1,))
-    uniform_share = _random_numbers(node, "uniform", (rows, samples), "float64")
-    (threshold,) = emit_broadcast(node, "mul", (uniform_share, total))
+    uniforms = _random_numbers(node, "uniform", (rows, samples), "float64")
+    (threshold,) = emit_broadcast(node, "mul", (uniforms, total))
     (threshold,) = node.emit("reshape", (threshold,), shape=(rows, samples, 1))
     (sums,) = node.emit("reshape", (sums,), shape=(rows, 1, classes))
     (below,) = emit_broadcast(node, "less_equal", (sums, threshold))
@@ -133,8 +133,8 @@ def dropped_out(node: OnnxNode, training: str | None) -> tuple[str, str]:
     else:
         least = cast_to(node, ratio, "float32")[0]
         (mask,) = emit_broadcast(node, "greater_equal", (_random_numbers(node, "uniform", shape, "float32"), least))
-    (uniform_share,) = node.emit("sub", (number(node, 1.0, "float64"), ratio))
-    (scale,) = cast_to(node, node.emit("div", (number(node, 1.0, "float64"), uniform_share))[0], node.type(0).dtype)
+    (uniforms,) = node.emit("sub", (number(node, 1.0, "float64"), ratio))
+    (scale,) = cast_to(node, node.emit("div", (number(node, 1.0, "float64"), uniforms))[0], node.type(0).dtype)
     (scaled,) = emit_broadcast(node, "mul", (x, scale))
     (result,) = node.emit("where", (mask, scaled, number(node, 0.0, node.type(0).dtype)))
     if training is None:

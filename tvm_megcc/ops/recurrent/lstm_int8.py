@@ -122,8 +122,8 @@ class LstmFixed(Operator):
     Y_h int8 [N,P] and Y_c int16 [N,H] there are.
 
     With a projection TFLite indexes peepholes and cells as if they were [P] and [N,P]: only the first N*P of the [N,H]
-    cells have peepholes, and the weight of each is that of its flat index modulo P. With attribute `apart` this is done
-    for each sequence separately: the first P units have peepholes.
+    cells have peepholes, and the weight of each is that of its flat index modulo P. With attribute `batch_major` this
+    is done for each sequence separately: the first P units have peepholes.
     """
 
     kind = "lstm_fixed"
@@ -138,15 +138,15 @@ class LstmFixed(Operator):
               initial_c: TensorType | None = None) -> tuple[TensorType, ...]:
         if x.rank != 3 or r.rank != 2 or (projection is not None and projection.rank != 2):
             raise ShapeError(f"wants operands of rank 3 and 2, not {x} and {r}")
-        (steps, batch, columns), (rows, projected) = x.shape, r.shape
-        units = projected if projection is None else projection.shape[1]
+        (steps, batch, columns), (rows, h_size) = x.shape, r.shape
+        units = h_size if projection is None else projection.shape[1]
         gates = 3 if attrs.coupled else 4
         require_shape((columns, rows), (gates * units, gates * units),
                       f"weights {r} do not make {gates} gates of {units} units with input {x}")
         wanted = [(x, "int16", x.shape), (r, "int8", r.shape), (bias, "int32", (rows,)),
                   (factors, "int32", (FACTORS, 2)), (peepholes, "int16", (3, units)), (norms, "int16", (gates, units)),
-                  (norm_bias, "int32", (gates, units)), (projection, "int8", (projected, units)),
-                  (projection_bias, "int32", (projected,)), (initial_h, "int8", (batch, projected)),
+                  (norm_bias, "int32", (gates, units)), (projection, "int8", (h_size, units)),
+                  (projection_bias, "int32", (h_size,)), (initial_h, "int8", (batch, h_size)),
                   (initial_c, "int16", (batch, units))]
         for operand, dtype, shape in wanted:
             if operand is not None:
@@ -156,22 +156,22 @@ class LstmFixed(Operator):
         if (norms is None) != (norm_bias is None) or (projection is None) != (projection_bias is None):
             raise ShapeError("normalised gates, and projections, want weights and a bias")
         if peepholes is not None:
-            require_at_most(projected, units, f"{projected} results of {units} units with peepholes")
+            require_at_most(h_size, units, f"{h_size} results of {units} units with peepholes")
         if not 0 <= attrs.cell_bits <= MOST_BITS:
             raise ShapeError(f"cells of {attrs.cell_bits} whole bits; 0 to {MOST_BITS} are supported")
-        types = {"Y": TensorType("int8", (steps, batch, projected)), "Y_h": TensorType("int8", (batch, projected)),
+        types = {"Y": TensorType("int8", (steps, batch, h_size)), "Y_h": TensorType("int8", (batch, h_size)),
                  "Y_c": TensorType("int16", (batch, units))}
         return tuple(types[name] for name in attrs.results)
 
     @staticmethod
     def compute(attrs: Attrs, x, r, bias, factors, peepholes=None, norms=None, norm_bias=None, projection=None,
                 projection_bias=None, initial_h=None, initial_c=None):
-        (steps, batch, columns), projected = x.shape, r.shape[1]
+        (steps, batch, columns), h_size = x.shape, r.shape[1]
         gates = 3 if attrs.coupled else 4
         units = columns // gates
-        h = np.full((batch, projected), attrs.zero, np.int64) if initial_h is None else initial_h.astype(np.int64)
+        h = np.full((batch, h_size), attrs.zero, np.int64) if initial_h is None else initial_h.astype(np.int64)
         c = np.zeros((batch, units), np.int64) if initial_c is None else initial_c.astype(np.int64)
-        y = np.zeros((steps, batch, projected), np.int8)
+        y = np.zeros((steps, batch, h_size), np.int8)
         recurrent_factors = factors[RECURRENT][4 - gates:]
         for step in range(steps):
             sums = (h @ r.T.astype(np.int64) + bias).reshape(batch, gates, units)
@@ -183,10 +183,10 @@ class LstmFixed(Operator):
                 part = parts[gate]
                 if peepholes is not None and peephole is not None:
                     weights = np.zeros((batch, units), np.int64)
-                    if attrs.apart:
-                        weights[:, :projected] = peepholes[peephole, :projected]
+                    if attrs.batch_major:
+                        weights[:, :h_size] = peepholes[peephole, :h_size]
                     else:
-                        weights.reshape(-1)[:batch * projected] = np.tile(peepholes[peephole, :projected], batch)
+                        weights.reshape(-1)[:batch * h_size] = np.tile(peepholes[peephole, :h_size], batch)
                     added = _requantized(cell * weights, factors[PEEPHOLES][peephole])
                     part = bounded(part + added)
                 if norms is None:
@@ -232,7 +232,7 @@ def _case(steps: int, batch: int, units: int, bits: int, clip=0, zero=0, coupled
     numbers = {index: most if index == 3 else random.integers(-most, most, np.prod(shape))
                for index, (shape, _, most) in ((index, each) for index, each in enumerate(operands) if each)}
     attrs = {"cell_bits": bits, "cell_clip": clip, "zero": zero, "hidden_zero": -zero // 2, "coupled": coupled,
-             "apart": separate, "projection_clip": clip and 90, "guards": (1, 3, 20, 1), "results": results}
+             "batch_major": separate, "projection_clip": clip and 90, "guards": (1, 3, 20, 1), "results": results}
     return Case(tuple(each[:2] if each else None for each in operands), attrs, tuple(range(1, 9)), numbers)
 
 

@@ -185,8 +185,8 @@ def _best(boxes: np.ndarray, scores: np.ndarray, most: int, overlap: float, leas
         common = np.where((sides > 0).all(1), sides.prod(1), np.float32(0))
         total = area + area[best] - common
         with np.errstate(all="ignore"):
-            apart = (area <= 0) | (area[best] <= 0) | (total <= 0) | ~(common / total > np.float32(overlap))
-        left &= apart
+            disjoint = (area <= 0) | (area[best] <= 0) | (total <= 0) | ~(common / total > np.float32(overlap))
+        left &= disjoint
         left[best] = False
     return chosen
 

@@ -70,11 +70,11 @@ def unique(node: OnnxNode) -> tuple[str, ...]:
     if axis is None:
         (value,) = node.emit("reshape", (value,), shape=(node.type(0).size,))
     axis = 0 if axis is None else axis_of(axis, node.type(0).rank)
-    room = node.type_of(value).shape[axis] if declared is None else declared[axis]
+    capacity = node.type_of(value).shape[axis] if declared is None else declared[axis]
     in_order = int(node.attr("sorted", 1) != 0)
     first, inverse, members, found = node.emit(Unique.kind, (value,), axis=axis, sorted=in_order,
-                                               count=node.bound(room))
-    count = node.count(found, room)
+                                               count=node.bound(capacity))
+    count = node.count(found, capacity)
     first, members = (emit_slice(node, each, 0, 0, count) for each in (first, members))
     results = (*node.emit(Gather.kind, (value, first), axis=axis), first, inverse, members)
     return results[:node.num_outputs]

@@ -94,10 +94,10 @@ def _agrees(graph: Graph, op: Op, summed: bool, permuted: set[str]) -> bool:
     if len(op.outputs) != 1 or (op.kind == "resize" and 1 in op.attrs.axes):
         return False
     output = graph.types[op.outputs[0]]
-    beside = op.inputs if op.kind == "elementwise" else (op.inputs[0], *op.epilogue_inputs)
+    operands = op.inputs if op.kind == "elementwise" else (op.inputs[0], *op.epilogue_inputs)
     return all(name in graph.constants or _same_channels(graph.types[name], output) == (name in permuted)
-               for name in beside) and all(graph.types[name].shape[1] == output.shape[1]
-                                           for name in op.inputs if name in permuted)
+               for name in operands) and all(graph.types[name].shape[1] == output.shape[1]
+                                             for name in op.inputs if name in permuted)
 
 
 def _same_channels(operand: TensorType, output: TensorType) -> bool:

@@ -23,13 +23,13 @@ def lower_steps(graph: Graph, context: Context) -> Graph:
     for op in graph.ops:
         if not issubclass(operator(op.kind), Recurrent):
             continue
-        layer = _stored(edit, _weighed(edit, op), readers)
+        layer = _stored(edit, _packed_weights(edit, op), readers)
         if layer is not op:
             edit.replace(op, layer)
     return edit.finish()
 
 
-def _weighed(edit: Editor, op: Op) -> Op:
+def _packed_weights(edit: Editor, op: Op) -> Op:
     """Returns the layer with quantised recurrent weights; as int8 without a zero point, if they fit."""
     source = edit.producer(op.inputs[1])
     of_r = Parameters.of(edit, source, DEQUANTIZE)

@@ -143,13 +143,13 @@ class _Growth:
 
     def _counted(self, past: Symbol, new: Dim) -> tuple[Condition, ...]:
         """Defines the symbol `past` by a state with the number of rows, and computes that number after the run."""
-        room, (after, state) = self.capacities[past.name], self.counts[past]
+        capacity, (after, state) = self.capacities[past.name], self.counts[past]
         self.counters[past] = self.edit.value(f"{state}.rows", self.graph.types[state])
-        self.edit.add_after("", Op(EXTENT, Attrs(symbol=past, element=0, bound=room - new), (state,),
+        self.edit.add_after("", Op(EXTENT, Attrs(symbol=past, element=0, bound=capacity - new), (state,),
                                     (self.counters[past],), origin=past.name))
         self.edit.add_after("", Op("dims", Attrs(extents=(past + new,), shape=(1,), dtype="int64"), (), (after,)))
         with recording(f"room of {past}") as found:
-            require_at_most(past + new, room, "the states have no room for so many rows")
+            require_at_most(past + new, capacity, "the states have no room for so many rows")
         return tuple(found)
 
     def _append(self, cache: _KVCache) -> None:
@@ -188,10 +188,10 @@ class _Growth:
     def _fill(self, name: str, axis: int, past: Symbol) -> None:
         """Gives an input of p + n elements along an axis the extent of the capacity; the rest of it is not read."""
         type_, new = self.graph.types[name], self.steps[past]
-        room = self.capacities[past.name]
+        capacity = self.capacities[past.name]
         if type_.shape[axis] != past + new or name in self.filled:
             raise ModelError(self.graph.name, [f"input '{name}' is {type_}, and only one axis may grow with "
                                                f"{past}, by {new}"])
-        self.edit.types[name] = type_.with_shape(room if i == axis else dim for i, dim in enumerate(type_.shape))
+        self.edit.types[name] = type_.with_shape(capacity if i == axis else dim for i, dim in enumerate(type_.shape))
         self._first_rows(name, axis, type_)
         self.filled[name] = Filled(axis, self.counts[past][1], new if isinstance(new, int) else str(new))

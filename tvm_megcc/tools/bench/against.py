@@ -189,15 +189,15 @@ class Row:
         """Returns the part of a job that is the same for all engines."""
         feeds = self.inputs(ports)
         np.savez(self.scratch / "inputs.npz", **feeds)
-        beside = self.model.resolve().with_suffix("")
+        stem = self.model.resolve().with_suffix("")
         key = [self.model.read_bytes(), repr([(name, a.shape) for name, a in feeds.items()]).encode()]
-        script = beside.with_name(beside.name + ".pt")
+        script = stem.with_name(stem.name + ".pt")
         if script.exists():
             key.append(script.read_bytes())
         cache = paths.cache("bench") / f"{self.model.stem}-{hashlib.sha256(b''.join(key)).hexdigest()[:16]}"
         cache.mkdir(parents=True, exist_ok=True)
         proto = onnx.load(self.model, load_external_data=False)
-        return {"model": str(plain(self.model.resolve(), proto, feeds, cache)), "beside": str(beside),
+        return {"model": str(plain(self.model.resolve(), proto, feeds, cache)), "stem": str(stem),
                 "inputs": str(self.scratch / "inputs.npz"), "output": proto.graph.output[0].name,
                 "cache": str(cache.resolve()), "threads": self.args.options.threads,
                 "processors": list(self.processors),
@@ -206,8 +206,8 @@ class Row:
 
     def inputs(self, ports: Sequence[Port]) -> dict[str, np.ndarray]:
         """Returns the inputs of --inputs, else of the file next to the model, else random ones by the seed."""
-        beside = self.model.with_suffix(".npz")
-        path = self.args.inputs or (beside if beside.exists() else None)
+        archive = self.model.with_suffix(".npz")
+        path = self.args.inputs or (archive if archive.exists() else None)
         if path:
             return run.read_npz(path, [port.name for port in ports])
         return run.seeded(ports, self.args.seed)

@@ -37,7 +37,7 @@ class Engine:
 
     package: the name for pip. module: the name to import. limits: x86 level -> environment variables that limit the
     engine to it, if that is possible; without them it uses all features of the CPU. job: model (an ONNX file with
-    static shapes), beside (the path of the user's model without its suffix, next to which other formats may be), inputs
+    static shapes), stem (the path of the user's model without its suffix, next to which other formats may be), inputs
     (.npz, in the model's order), output (name of the first one), cache (folder of this model's conversions), threads,
     level ("" for the machine's own).
     """
@@ -135,7 +135,7 @@ class Ncnn(Engine):
     package = module = "ncnn"
 
     def convert(self, folder):
-        script = Path(self.job.beside + ".pt")
+        script = Path(self.job.stem + ".pt")
         source = script if script.exists() else Path(self.job.model)
         (folder / f"model{source.suffix}").symlink_to(source.resolve())    # pnnx writes beside its input
         shapes = ",".join(f"[{','.join(map(str, array.shape))}]{array.dtype.kind}{8 * array.itemsize}"
@@ -182,7 +182,7 @@ class LiteRt(Engine):
     package, module = "ai-edge-litert", "ai_edge_litert.interpreter"
 
     def load(self):
-        path = Path(self.job.beside + ".tflite")
+        path = Path(self.job.stem + ".tflite")
         if not path.exists():
             raise Absent(f"there is no {path.name} beside the model (litert-torch makes one of a torch module)")
         interpreter = self.interpreter = importlib.import_module(self.module).Interpreter(
@@ -424,8 +424,8 @@ def main() -> None:
             return answer(**convert(engine))
         if job.processors:
             os.sched_setaffinity(0, job.processors)     # before the engine starts its threads
-        measured, run = measure(engine)
-        answer(**measured, peak=resident("VmHWM"))
+        figures, run = measure(engine)
+        answer(**figures, peak=resident("VmHWM"))
         for line in sys.stdin:
             with undisturbed() as alone:
                 times = burst(run, float(line))

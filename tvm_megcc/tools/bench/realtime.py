@@ -81,8 +81,8 @@ def _summary(seconds: list[float]) -> dict:
     ordered = sorted(seconds)
     median = ordered[len(ordered) // 2]
 
-    def at(share: float) -> float:
-        return ordered[round(share * (len(ordered) - 1))]
+    def at(quantile: float) -> float:
+        return ordered[round(quantile * (len(ordered) - 1))]
 
     return {"seconds": {"median": median, "worst": ordered[-1],
                         "p99": at(0.99), "p99.9": at(0.999), "p99.99": at(0.9999)},

@@ -59,21 +59,21 @@ def tune(models: Sequence[tuple[str, Graph]], targets: Sequence[Target], log: st
 
 def changes(graph: Graph, target: Target, log: TuningLog, optimize: str) -> dict:
     """Returns the calls whose kernel or layout the log changes, and the sum of all calls' times before and after."""
-    measured = context_of(graph, target, optimize=optimize, log=log)
-    before, after = (lower(graph, context).plan for context in (replace(measured, times=None), measured))
+    tuned = context_of(graph, target, optimize=optimize, log=log)
+    before, after = (lower(graph, context).plan for context in (replace(tuned, times=None), tuned))
     old = {step.op.origin: step.spec.symbol for step in before.steps}
     new = {step.op.origin: step.spec.symbol for step in after.steps}
     changed = [{"origin": origin, "before": old[origin], "after": new[origin]}
                for origin in new if origin in old and old[origin] != new[origin]]
-    return {"calls": len(after.steps), "changed": changed, "before_ns": _time(before, measured),
-            "after_ns": _time(after, measured)}
+    return {"calls": len(after.steps), "changed": changed, "before_ns": _time(before, tuned),
+            "after_ns": _time(after, tuned)}
 
 
-def _time(plan: KernelPlan, measured: Context) -> float:
+def _time(plan: KernelPlan, tuned: Context) -> float:
     """Returns nanoseconds of a plan's calls; those that are not in the log are estimated."""
-    if measured.times is None:
+    if tuned.times is None:
         return 0.0
-    return sum(next(priced(Site.of(plan.graph, step.op, measured), step.bound.choice.kernel))[1]
+    return sum(next(priced(Site.of(plan.graph, step.op, tuned), step.bound.choice.kernel))[1]
                for step in plan.steps)
 
 

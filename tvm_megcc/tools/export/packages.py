@@ -24,7 +24,7 @@ def default_target(system: str) -> str:
 def embedding(system: str, asked: str | None) -> bool | str:
     """Returns how a model for the system is embedded (`codegen.bundle`), by default or as asked for."""
     row = SYSTEMS[system]
-    if row.beside:
+    if row.weights_file:
         return False
     return asked or (TEXT if row.text or row.text_only else AUTO)
 

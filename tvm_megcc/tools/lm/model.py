@@ -145,11 +145,11 @@ class LanguageModel:
         Raises:
             MegccError: for no tokens, and for more than fit in the context.
         """
-        room = self.settings.context - len(self.tokens)
+        remaining = self.settings.context - len(self.tokens)
         if not tokens:
             raise MegccError("the prompt is empty")
-        if len(tokens) > room:
-            raise MegccError(f"the prompt has {len(tokens)} tokens, and there is room for {room} more of "
+        if len(tokens) > remaining:
+            raise MegccError(f"the prompt has {len(tokens)} tokens, and there is room for {remaining} more of "
                              f"{self.settings.context}; compile the model with a larger --context, or begin anew")
         at = 0
         while at < len(tokens):

@@ -127,13 +127,13 @@ def _measured(plan: KernelPlan, graph: Graph, folder: Path, args) -> tuple[dict,
         raise MissingTool(f"this machine does not run code for {plan.target}.")
     session = local_session(folder, plan.target.name, args.cc)
     shapes = {port.name: [likely(dim) for dim in graph.types[port.name].shape] for port in session.inputs}
-    measured = bench.bench(session, args.inputs, seed=args.seed, shapes=shapes)
-    seconds = measured["seconds"]
-    how = (f"Measured on {measured['where']}, {measured['threads']} thread{'s' * (measured['threads'] != 1)}: the "
+    timings = bench.bench(session, args.inputs, seed=args.seed, shapes=shapes)
+    seconds = timings["seconds"]
+    how = (f"Measured on {timings['where']}, {timings['threads']} thread{'s' * (timings['threads'] != 1)}: the "
            f"median of {seconds['runs']} runs, spread {seconds['spread']:.1%}; layers by runs with a look at the clock "
            "around each call.")
     return ({"unit": "ms", "total": 1e3 * seconds["median"], "measured": True, "how": how},
-            [1e3 * call["seconds"] for call in measured["calls"]])
+            [1e3 * call["seconds"] for call in timings["calls"]])
 
 
 def _counted(plan: KernelPlan, folder: Path, args) -> tuple[dict, list[float]]:

@@ -202,12 +202,12 @@ def div(node: Node) -> Results:
                               + node.type_of(under).shape)
         signed, inverses, shifts = (of_bytes if dtype in BYTES else of_int16)(over, under)
         if dtype in BYTES:
-            room = node.emit("gather", constant(leading(most)), integers(X + most, signed), axis=0)
+            headroom = node.emit("gather", constant(leading(most)), integers(X + most, signed), axis=0)
         else:
-            room = integers(31 - _bits(maximum(X, -1 - X)), signed)
+            headroom = integers(31 - _bits(maximum(X, -1 - X)), signed)
         whole = call("rescale_fixed", X * 2, arg(1), arg(3) - 1)  # shifts end at 30: X * 2 gives one more
         expr = call("rescale_fixed", whole, factor.significand, float(factor.shift) - arg(2) - arg(3))
-        return typed(node, clip(expr + zero(y), *within), signed, inverses, shifts, room)
+        return typed(node, clip(expr + zero(y), *within), signed, inverses, shifts, headroom)
 
     return [node.in_common_order(node.values, make)]
 

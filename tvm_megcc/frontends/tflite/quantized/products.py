@@ -153,8 +153,8 @@ def _dilated(node: Node, image: str, strides: Sequence[int], fill: int) -> str:
     if down == right == 1:
         return image
     node.require_budget(height * down, width * right)
-    apart = node.emit("reshape", image, shape=(n, c, height, 1, width, 1))
-    filled = node.emit("pad", apart, before=(0,) * 6, after=(0, 0, 0, down - 1, 0, right - 1), mode="constant",
+    unsqueezed = node.emit("reshape", image, shape=(n, c, height, 1, width, 1))
+    filled = node.emit("pad", unsqueezed, before=(0,) * 6, after=(0, 0, 0, down - 1, 0, right - 1), mode="constant",
                        value=fill)
     whole = node.as_value(node.emit("reshape", filled, shape=(n, c, height * down, width * right)))
     return sliced(node, whole, (0,) * 4, (n, c, (height - 1) * down + 1, (width - 1) * right + 1), (1,) * 4).name

@@ -50,8 +50,8 @@ def lstm(node: Node) -> Results:
     for row, index in enumerate(_PEEPHOLES if peepholes else ()):
         if not (coupled and row == 0):
             peeps[row] = node.const(index, "peepholes").reshape(-1)
-            norm_scale, gate = of_tensor(node.tensors[index], ("int16",)).scale[0], (0, 1, 3)[row]
-            factors[PEEPHOLES][row] = _factor(np.float32(2.0**(bits - 15) * float(norm_scale) / float(ones[gate])))
+            scale, gate = of_tensor(node.tensors[index], ("int16",)).scale[0], (0, 1, 3)[row]
+            factors[PEEPHOLES][row] = _factor(np.float32(2.0**(bits - 15) * float(scale) / float(ones[gate])))
     factors[HIDDEN] = _factor(np.float32(2.0**-15 / float(hidden.scale[0]) * 2.0**-15))
     norms, guards = ["", ""], (1, 1, 1, 1)
     if normalised:
@@ -66,13 +66,14 @@ def lstm(node: Node) -> Results:
     # TFLite subtracts the hidden state's zero point where it should be added; only saturated values show it.
     projection, between = ["", ""], -zero(hidden)
     if projects:
-        norm_scale = node.const(_PROJECTION[0], "projection")
+        projection_weights = node.const(_PROJECTION[0], "projection")
         factors[PROJECTION] = _factor(_scale(node, _PROJECTION[0]) * hidden.scale[0] / state.scale[0])
         bias = node.const(_PROJECTION[1], "bias").reshape(-1) if node.has(_PROJECTION[1]) else np.zeros(outputs,
                                                                                                         np.int32)
-        projection = [constant(norm_scale), constant(_less(bias, norm_scale, between))]
+        projection = [constant(projection_weights), constant(_minus_zero_point(bias, projection_weights, between))]
     sums = _inputs(node, weights, [] if normalised else [_BIAS[gate] for gate in gates], zero(x), from_inputs, units)
-    operands = [sums, constant(recurrent), constant(_less(np.zeros(len(recurrent)), recurrent, zero(state))),
+    operands = [sums, constant(recurrent), constant(_minus_zero_point(np.zeros(len(recurrent)), recurrent,
+                                                                      zero(state))),
                 constant(factors), constant(peeps) if peepholes else "", *norms, *projection]
     batch = node.type_of(sums).shape[1]
     first = [state_before(node, index, (batch, size)) for index, size in ((_STATE, outputs), (_CELL, units))]
@@ -85,7 +86,7 @@ def lstm(node: Node) -> Results:
         "lstm_fixed", (*operands, *first), cell_bits=bits, cell_clip=_clip(node, "CellClip", cell, 2**15 - 1),
         projection_clip=_clip(node, "ProjClip", result(node), 127) if projects else 0,
         zero=outputs_zero, hidden_zero=between, coupled=coupled, guards=guards,
-        apart=not node.option("TimeMajor", False),
+        batch_major=not node.option("TimeMajor", False),
         results=("Y", *(name for name, _ in kept)))
     for (_, index), value in zip(kept, last, strict=True):
         keep_state(node, index, value)
@@ -105,7 +106,7 @@ def _clip(node: Node, option: str, of: Quantization, most: int) -> int:
     return int(min(np.float32(limit) / of.scale[0], most)) if limit > 0 else 0
 
 
-def _less(bias: np.ndarray, weights: np.ndarray, zero_point: int) -> np.ndarray:
+def _minus_zero_point(bias: np.ndarray, weights: np.ndarray, zero_point: int) -> np.ndarray:
     """Returns the bias minus the products of weights with the zero point. int32 overflow wraps."""
     return (bias.astype(np.int64) - zero_point * weights.astype(np.int64).sum(1)).astype(np.int32)
 

@@ -41,8 +41,9 @@ def _whole(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool
     """Resizes along rows, then columns, in int32. With weights in units of 2^-10, all sums of products are exact."""
     value = x
     for axis, size in enumerate(sizes):
-        below, above, share = _neighbours(node.type_of(x).shape[2 + axis], size, corners, half)
-        value = _between(node, value, 2 + axis, below, above, share, X * (_STEPS - arg(2)) + arg(1) * arg(2), "int32")
+        below, above, fraction = _neighbours(node.type_of(x).shape[2 + axis], size, corners, half)
+        value = _between(node, value, 2 + axis, below, above, fraction, X * (_STEPS - arg(2)) + arg(1) * arg(2),
+                         "int32")
     # 1 is subtracted from negative numbers, so that ties round away from zero.
     expr = call("rescale_once", X + minimum(maximum(X, -1), 0), 2**30, -19)
     return typed(node, expr, value)
@@ -52,20 +53,20 @@ def _wide(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool)
     """Resizes int16 in float64, which holds the sums exactly: their weights are in units of 2^-20."""
     value = node.emit("cast", x, dtype="float64")
     for axis, size in enumerate(sizes):
-        below, above, share = _neighbours(node.type_of(x).shape[2 + axis], size, corners, half)
-        value = _between(node, value, 2 + axis, below, above, share.astype(np.float64),
+        below, above, fraction = _neighbours(node.type_of(x).shape[2 + axis], size, corners, half)
+        value = _between(node, value, 2 + axis, below, above, fraction.astype(np.float64),
                          X * (_STEPS - arg(2)) + arg(1) * arg(2), "")
     steps = float(_STEPS * _STEPS)
     size = call("floor", (call("abs", X) + steps / 2) / steps)
     return node.emit("cast", node.compute(call("if_lt", X, 0, -size, size), value), dtype="int16")
 
 
-def _between(node: Node, value: str, axis: int, below, above, share, expr: Expr, dtype: str) -> str:
+def _between(node: Node, value: str, axis: int, below, above, fraction, expr: Expr, dtype: str) -> str:
     """Emits `expr` over the elements below and above each position along an axis, and the fraction of the way between
     them. dtype: dtype of the result, "" for that of the operands."""
     constant = node.spelled().constant
     ends = [node.emit("gather", value, constant(index.astype(np.int32)), axis=axis) for index in (below, above)]
-    shares = constant(share.reshape(-1, *(1,) * (3 - axis)))
+    shares = constant(fraction.reshape(-1, *(1,) * (3 - axis)))
     return emit_broadcast(node.spelled(), "elementwise", (*ends, shares), expr=expr,
                           **({"dtype": dtype} if dtype else {}))[0]
 

@@ -66,7 +66,7 @@ class Step:
     @property
     def takes_over(self) -> tuple[tuple[int, int], ...]:
         """Returns the in-place pairs (output, operand) that the kernel allows in this call."""
-        return () if self.bound.apart else self.spec.takes_over
+        return () if self.bound.no_takeover else self.spec.takes_over
 
     def size(self, dim: Dim) -> Dim:
         """Returns a size of the kernel with this call's extents, over the graph's symbols."""

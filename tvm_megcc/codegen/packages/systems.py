@@ -68,6 +68,6 @@ SYSTEMS = {
     "swift": _language("a Swift package, with a script that makes an XCFramework",
                        "arm64,arm64-v82,x86-64,x86-64-v3", text_only="Swift's package manager does not find"),
     "npm": System("an ES module with the network in WebAssembly", "wasm32-simd128", built=True, text=True),
-    "wheel": System("a Python package with the network compiled in", "", built=True, beside=True),
+    "wheel": System("a Python package with the network compiled in", "", built=True, weights_file=True),
     "tvm-ffi": System("a library of functions for TVM's FFI", "", built=True),
 }

@@ -296,7 +296,7 @@ class _Importer:
         """Returns the value of an output."""
         value = self._value(index)
         return value if not isinstance(value, Value) or index not in self.counts \
-            else self.states.constant_bytes(value, self.file.tensors[index], self.counts[index])
+            else self.states.while_inactive(value, self.file.tensors[index], self.counts[index])
 
     def _constant(self, index: int) -> Value | None:
         tensor = self.file.tensors[index]

@@ -139,7 +139,7 @@ class DotMicrokernel:
     def per_channel_operands(self, c: Printer, V: int) -> None:
         """Prints the operands of the epilogue that all pixels share."""
         for v in range(V):
-            c(*(f"{text};" for text in self.ep.per_channel_operands(f"channel + {v * self.lanes}", f"_{v}",
+            c(*(f"{text};" for text in self.ep.preloaded(f"channel + {v * self.lanes}", f"_{v}",
                                                                     "" if self.whole else f"n{v}")))
 
     def each(self, store, pixels: Iterable[int], V: int, value) -> list[str]:

@@ -97,7 +97,7 @@ class ArmTile:
             load, n = ("mgc_iload_i32", "") if self.whole else ("mgc_iload_i32_n", f"n{v}")
             start = f"{load}({', '.join([offset('b + channel', 4 * v), *[n] * bool(n)])})"
             c(f"const int32x4_t start_{v} = (int32x4_t){start if self.params.bias else 'mgc_iset1(0)'};",
-              *(f"{text};" for text in self.scope.ep.in_registers(f"channel + {4 * v}", f"_{v}", n)))
+              *(f"{text};" for text in self.scope.ep.preloaded(f"channel + {4 * v}", f"_{v}", n)))
         if self.params.in_registers:
             self.weights(c)
         return c.text

@@ -70,7 +70,7 @@ class Isa:
         instructions sum 8-bit products over a vector (simd/helium_integer.h).
     wide: vectors may be several registers; one instruction adds 8-bit products to int16 (RISC-V).
     float16_isa: the row of the same CPU whose vectors are of float16, for operators that are computed in float16
-        (megcc_halves.h).
+        (megcc_float16_math.h).
     header: megcc_simd.h's name of the level, if it differs.
     hoists_loads: an engine compiles kernels once more, and moves all loads of a stretch of code without jumps to its
         start (V8): a tile needs registers for every operand of a step, and steps must not be unrolled.

@@ -58,7 +58,7 @@ enum {
     MEGCC_E_FILE = 0x32,        /* the file cannot be read */
     MEGCC_E_THREADS = 0x33,     /* threads cannot be created or break their contract; `needed`: most threads */
     /* execution */
-    MEGCC_E_CANCELLED = 0x40,   /* by the observer or by turn_limit */
+    MEGCC_E_CANCELLED = 0x40,   /* by the observer or by iteration_limit */
     MEGCC_E_KERNEL = 0x41       /* a kernel rejected the values of its operands; `detail` is what it returned */
 };
 
@@ -226,9 +226,10 @@ typedef struct megcc_session_options {
     megcc_observer observer;
     megcc_allocator allocator;
     uint64_t memory_limit;      /* most bytes from the allocator at a time; 0: no limit. Beyond: MEGCC_E_MEMORY */
-    uint64_t turn_limit;        /* most iterations of loops in a run; 0: 2^32 - 1. Beyond: MEGCC_E_CANCELLED */
+    uint64_t iteration_limit;   /* most iterations of loops in a run; 0: 2^32 - 1. Beyond: MEGCC_E_CANCELLED */
     megcc_region region[MEGCC_MAX_REGIONS - 1]; /* the blocks that megcc_model_region() requires */
 } megcc_session_options;
+#define turn_limit iteration_limit /* the old name, deprecated: it goes in the next release */
 
 /* Creates a session in `memory`. If that is too small or misaligned: MEGCC_E_MEMORY, and nothing is written there. */
 int32_t megcc_session_open(megcc_session **session, const megcc_model *model, void *memory, size_t size,

@@ -490,15 +490,15 @@ static inline double mgd_pow(double x, double y)
 
 /* Conversions of finite numbers by the FPU of 32-bit Arm. Every FPU of Cortex-M has them. */
 #if MGC_GNU && defined(__arm__) && defined(__ARM_FP) && ((__ARM_FP & 2) || __ARM_ARCH_PROFILE == 'M')
-#define MGD_HALVES 1
+#define MGD_HAS_FLOAT16 1
 #else
-#define MGD_HALVES 0
+#define MGD_HAS_FLOAT16 0
 #endif
 
 /* Returns the value of a float16, given its 16 bits. */
-static inline float mgc_from_half(uint16_t h)
+static inline float mgc_from_float16(uint16_t h)
 {
-#if MGD_HALVES
+#if MGD_HAS_FLOAT16
     if ((h & 0x7c00u) != 0x7c00u) {
         float number;
         __asm__("vmov %0, %1\n\tvcvtb.f32.f16 %0, %0" : "=&t"(number) : "r"(h));
@@ -517,9 +517,9 @@ static inline float mgc_from_half(uint16_t h)
 }
 
 /* Returns the nearest float16, ties to even; numbers that are too large become infinity. */
-static inline uint16_t mgc_to_half(double x)
+static inline uint16_t mgc_to_float16(double x)
 {
-#if MGD_HALVES
+#if MGD_HAS_FLOAT16
     if ((double)(float)x == x && x - x == 0.0) {
         float half = (float)x;
         uint32_t bits;

@@ -38,7 +38,7 @@
  *   mgc_pack_twice_<type>(to,p,n,z)    packs n bytes for it, n a multiple of four: each four bytes, and then the same
  *                                  with every second byte inverted; mgc_fill_twice(to,n,v)
  *   mgc_dot_w_i16_i16(p)           loads int16 weights for mgc_dot_i16
- *   mgc_h                          MGC_HALVES int16 without overflow: mgc_hset1(s) mgc_hload_<type>(p) of i8, u8, i16,
+ *   mgc_h                          MGC_INT16_LANES int16 without overflow: mgc_hset1(s) mgc_hload_<type>(p) of i8, u8, i16,
  *                                  mgc_hstore(p,v) mgc_hadd mgc_hsub
  *   mgc_iquarter(v)                v / 4 for multiples of four
  *
@@ -467,7 +467,7 @@ static MGC_INLINE mgc_i mgc_rescale_down_positive(mgc_i x, mgc_i multiplier, mgc
 
 /* Vectors of int16, and elements packed for products: int16 minus a zero point. */
 #if MGC_LANES == 1
-#define MGC_HALVES 1
+#define MGC_INT16_LANES 1
 typedef int16_t mgc_h;
 static MGC_INLINE mgc_h mgc_hset1(int32_t s) { return (mgc_h)s; }
 static MGC_INLINE mgc_h mgc_hload_i8(const int8_t *p) { return *p; }
@@ -476,7 +476,7 @@ static MGC_INLINE mgc_h mgc_hload_i16(const int16_t *p) { return *p; }
 static MGC_INLINE void mgc_hstore(int16_t *p, mgc_h v) { *p = v; }
 static MGC_INLINE mgc_i mgc_iquarter(mgc_i v) { return v / 4; }
 #else
-#define MGC_HALVES 8
+#define MGC_INT16_LANES 8
 typedef int16_t mgc_h __attribute__((vector_size(16)));
 static MGC_INLINE mgc_h mgc_hset1(int32_t s) { return (int16_t)s - (mgc_h){ 0 }; }
 static MGC_INLINE mgc_h mgc_hload_i16(const int16_t *p)
@@ -524,7 +524,7 @@ static MGC_INLINE mgc_h mgc_hsub(mgc_h a, mgc_h b) { return (mgc_h)(a - b); }
     { \
         const mgc_h less = mgc_hset1(zero); \
         int32_t i = 0; \
-        for (; i + MGC_HALVES <= n; i += MGC_HALVES) { \
+        for (; i + MGC_INT16_LANES <= n; i += MGC_INT16_LANES) { \
             mgc_hstore(to + i, mgc_hsub(mgc_hload_##name(from + i), less)); \
         } \
         for (; i < n; i++) { \
@@ -538,7 +538,7 @@ MGC_PACK(i16, int16_t)
 static MGC_INLINE void mgc_fill_i16(int16_t *to, int32_t n, int32_t value)
 {
     int32_t i = 0;
-    for (; i + MGC_HALVES <= n; i += MGC_HALVES) {
+    for (; i + MGC_INT16_LANES <= n; i += MGC_INT16_LANES) {
         mgc_hstore(to + i, mgc_hset1(value));
     }
     for (; i < n; i++) {
@@ -871,7 +871,7 @@ static MGC_INLINE mgc_i mgc_imixed(const void *p, const void *q, const void *r, 
 #else
 static MGC_INLINE mgc_i mgc_imixed(const void *p, const void *q, const void *r, const void *s)
 {
-    const __m128i a = _mm_unpacklo_epi8(MGC_LOW(p), MGC_LOW(q)), b = _mm_unpacklo_epi8(MGC_LOW(r), MGC_LOW(s));
+    const __m128i a = _mm_unpacklo_epi8(MGC_LOAD_64(p), MGC_LOAD_64(q)), b = _mm_unpacklo_epi8(MGC_LOAD_64(r), MGC_LOAD_64(s));
     return (mgc_i)_mm256_set_m128i(_mm_unpackhi_epi16(a, b), _mm_unpacklo_epi16(a, b));
 }
 #endif

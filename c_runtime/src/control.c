@@ -53,7 +53,7 @@ static int32_t move(megcc_session *session, const instruction_row *row, megcc_er
 /* Begins a loop (inputs = 0) or ends an iteration of it (1). */
 static int32_t loop(megcc_session *session, const instruction_row *row, megcc_error *error)
 {
-    const uint64_t limit = session->options.turn_limit != 0 ? session->options.turn_limit : MOST_ITERATIONS;
+    const uint64_t limit = session->options.iteration_limit != 0 ? session->options.iteration_limit : MOST_ITERATIONS;
     uint8_t *iteration = operand_of(session, row, 0, true);
     const uint8_t *trip_count = operand_of(session, row, 1, false), *condition = operand_of(session, row, 2, false);
     int64_t number = 0, end;
@@ -68,7 +68,7 @@ static int32_t loop(megcc_session *session, const instruction_row *row, megcc_er
     if ((number < end && *condition != 0) != (row->inputs != 0))
         return MEGCC_OK;
     if (row->inputs != 0 && session->iterations++ == limit)
-        return megcc_fail(error, MEGCC_E_CANCELLED, AT("turn_limit"), session->next, (int64_t)limit, 0);
+        return megcc_fail(error, MEGCC_E_CANCELLED, AT("iteration_limit"), session->next, (int64_t)limit, 0);
     return go_to(session, row->first_extent, error);
 }
 

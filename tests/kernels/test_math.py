@@ -54,10 +54,12 @@ SOURCE = """
     void v_##name(const float *x, float *y, int32_t n) \\
     {{ for (int32_t i = 0; i < n; i += MGC_LANES) mgc_store(y + i, mgc_##name(mgc_load(x + i))); }}
 {functions}
-void to_half(const double *x, uint16_t *y, int32_t n);
-void to_half(const double *x, uint16_t *y, int32_t n) {{ for (int32_t i = 0; i < n; i++) y[i] = mgc_to_half(x[i]); }}
-void from_half(const uint16_t *x, float *y, int32_t n);
-void from_half(const uint16_t *x, float *y, int32_t n) {{ for (int32_t i = 0; i < n; i++) y[i] = mgc_from_half(x[i]); }}
+void to_f16(const double *x, uint16_t *y, int32_t n);
+void to_f16(const double *x, uint16_t *y, int32_t n)
+    {{ for (int32_t i = 0; i < n; i++) y[i] = mgc_to_float16(x[i]); }}
+void from_f16(const uint16_t *x, float *y, int32_t n);
+void from_f16(const uint16_t *x, float *y, int32_t n)
+    {{ for (int32_t i = 0; i < n; i++) y[i] = mgc_from_float16(x[i]); }}
 MGC_END
 """
 
@@ -162,7 +164,7 @@ def test_halves(library):
     """Every half, and every rounding that a double can need."""
     every = np.arange(65536).astype(np.uint16)
     wanted = every.view(np.float16).astype(np.float32)
-    np.testing.assert_array_equal(call(library, "from_half", np.float32, every), wanted)
+    np.testing.assert_array_equal(call(library, "from_f16", np.float32, every), wanted)
     generator = np.random.default_rng(4)
     halves = wanted[np.isfinite(wanted)].astype(np.float64)
     between = (halves[:-1] + halves[1:]) / 2
@@ -170,7 +172,7 @@ def test_halves(library):
                         generator.standard_normal(4096) * 10.0 ** generator.uniform(-9, 6, 4096)])
     with np.errstate(over="ignore"):
         rounded = x.astype(np.float16)
-    actual = call(library, "to_half", np.uint16, x).view(np.float16)
+    actual = call(library, "to_f16", np.uint16, x).view(np.float16)
     np.testing.assert_array_equal(actual, rounded)
     assert (np.signbit(actual) == np.signbit(rounded))[~np.isnan(rounded)].all()
 

@@ -61,7 +61,7 @@ from .reduce.products import FixedProducts
 from .resize.resample import ResampleRuns
 from .resize.resize import ResizeLinear, ResizeNearest, TablesKernel
 from .rnn.fixed import FixedSteps
-from .rnn.measured import MeasuredSteps
+from .rnn.hybrid import HybridSteps
 from .rnn.steps import DotSteps, PackedSteps
 from .sample.deform_conv import WindowsDeformConv
 from .sample.grid import GridPixels
@@ -111,7 +111,7 @@ realise(ops.quantized.dynamic_quantize_linear.DynamicQuantize, DynamicQuantizeKe
 realise(ops.nn.layer_norm.LayerNorm, LayerNormRows())
 realise(ops.quantized.layer_norm.LayerNormQuantised, LayerNormBytes())
 realise(ops.recurrent.lstm_int8.LstmFixed, FixedSteps())
-realise(ops.recurrent.hybrid.RecurrentSteps, MeasuredSteps())
+realise(ops.recurrent.hybrid.RecurrentSteps, HybridSteps())
 
 realise(ops.elementwise.Elementwise, VECTOR, SCALAR)
 realise(ops.elementwise.Fused, VECTOR, SCALAR, LANES)

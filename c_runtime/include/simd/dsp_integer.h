@@ -155,11 +155,11 @@ static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_
 
 /* The sign bits that joined products invert in a word of int8 and of uint8. */
 #if MGC_DSP_ASSEMBLER
-#define MGC_TURNED_I8 "0x00800080"
-#define MGC_TURNED_U8 "0x80008000"
+#define MGC_SIGN_BITS_I8 "0x00800080"
+#define MGC_SIGN_BITS_U8 "0x80008000"
 #else
-#define MGC_TURNED_I8 0x00800080u
-#define MGC_TURNED_U8 0x80008000u
+#define MGC_SIGN_BITS_I8 0x00800080u
+#define MGC_SIGN_BITS_U8 0x80008000u
 #endif
 
 #if MGC_DSP_ASSEMBLER
@@ -199,8 +199,8 @@ static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_
                          : "+&r"(to), "+&r"(p), "+&r"(q), "+&r"(r) : "r"(last) : "r8", "r9", "r10", "cc", "memory"); \
     }
 #define MGC_PACK_ROWS(name, type, extend, flipped_bits) MGC_EXTEND(name, extend) MGC_PACK3(name, type, extend) MGC_JOIN3(name, type, flipped_bits)
-MGC_PACK_ROWS(i8, int8_t, "sxtab16", MGC_TURNED_I8)
-MGC_PACK_ROWS(u8, uint8_t, "uxtab16", MGC_TURNED_U8)
+MGC_PACK_ROWS(i8, int8_t, "sxtab16", MGC_SIGN_BITS_I8)
+MGC_PACK_ROWS(u8, uint8_t, "uxtab16", MGC_SIGN_BITS_U8)
 #else
 #define MGC_PACK_ROWS(name, type, flipped_bits) \
     static MGC_INLINE void mgc_join3_##name(uint32_t *to, const type *p, const type *q, const type *r, int32_t n) \
@@ -225,22 +225,22 @@ MGC_PACK_ROWS(u8, uint8_t, "uxtab16", MGC_TURNED_U8)
         return mgc_both(mgc_low(z) + (type)(w & 255u), mgc_high(z) + (type)(w >> 16 & 255u)); \
     } \
     static MGC_INLINE uint32_t mgc_odd_##name(uint32_t z, uint32_t w) { return mgc_even_##name(z, w >> 8); }
-MGC_PACK_ROWS(i8, int8_t, MGC_TURNED_I8)
-MGC_PACK_ROWS(u8, uint8_t, MGC_TURNED_U8)
+MGC_PACK_ROWS(i8, int8_t, MGC_SIGN_BITS_I8)
+MGC_PACK_ROWS(u8, uint8_t, MGC_SIGN_BITS_U8)
 #endif
 
 /* Linkage of mgc_tile_3x2: static, or weak if kernels share it (-O size). Then the linker keeps one copy; it drops the
  * others if functions have their own sections. Different code has a different name. */
-#define MGC_OWN static __attribute__((unused))
+#define MGC_STATIC_UNUSED static __attribute__((unused))
 #ifdef MGC_SHARES_MGC_TILE_3X2
 #define MGC_LINKAGE_3X2 __attribute__((weak, visibility("hidden")))
 #else
-#define MGC_LINKAGE_3X2 MGC_OWN
+#define MGC_LINKAGE_3X2 MGC_STATIC_UNUSED
 #endif
 #ifdef MGC_SHARES_MGC_JOINED_3X2
 #define MGC_LINKAGE_JOINED __attribute__((weak, visibility("hidden")))
 #else
-#define MGC_LINKAGE_JOINED MGC_OWN
+#define MGC_LINKAGE_JOINED MGC_STATIC_UNUSED
 #endif
 
 #if MGC_DSP_ASSEMBLER
@@ -280,7 +280,7 @@ MGC_TILE_FUNCTION(MGC_LINKAGE_3X2, mgc_tile_3x2, int16_t)
                      "stmia r3, {r4, r5, r6, r7, r8, r9}\n\tpop {r4, r5, r6, r7, r8, r9, r10, r11, pc}" ::: "memory");
 }
 #define MGC_TILE_1X4(name, type, extend) \
-    MGC_TILE_FUNCTION(MGC_OWN, mgc_tile_1x4_##name, type) \
+    MGC_TILE_FUNCTION(MGC_STATIC_UNUSED, mgc_tile_1x4_##name, type) \
     { \
         __asm__ volatile(MGC_TILE_HEAD("4") "ldmia r3, {r4, r5, r6, r7}\n\tldr lr, [r3, #16]\n\t" \
                          MGC_TILE_LOOPS(MGC_STEP_1X4(extend)) \
@@ -315,7 +315,7 @@ MGC_TILE_FUNCTION(MGC_LINKAGE_JOINED, mgc_joined_3x2, uint32_t)
     "ldmia r1!, {r2, r3, r10, r11}\n\tldr r8, [r0], #4\n\teor r8, r8, #" flipped_bits "\n\tuxtb16 r9, r8, ror #16\n\t" \
     MGC_COLUMN_JOINED("r2", "r4") MGC_COLUMN_JOINED("r3", "r5") MGC_COLUMN_JOINED("r10", "r6") MGC_COLUMN_JOINED("r11", "r7")
 #define MGC_JOINED_1X4(name, type, step) \
-    MGC_TILE_FUNCTION(MGC_OWN, mgc_joined_1x4_##name, type) \
+    MGC_TILE_FUNCTION(MGC_STATIC_UNUSED, mgc_joined_1x4_##name, type) \
     { \
         __asm__ volatile("push {r3, r4, r5, r6, r7, r8, r9, r10, r11, lr}\n\t" \
                          "and r12, r2, #3\n\tadd lr, r1, r2, lsl #4\n\tadd r12, r1, r12, lsl #4\n\t" \
@@ -325,8 +325,8 @@ MGC_TILE_FUNCTION(MGC_LINKAGE_JOINED, mgc_joined_3x2, uint32_t)
                          "3:\n\t" step step step step "cmp r1, lr\n\tbcc 3b\n" \
                          "4:\n\tpop {r3}\n\tstmia r3, {r4, r5, r6, r7}\n\tpop {r4, r5, r6, r7, r8, r9, r10, r11, pc}" ::: "memory"); \
     }
-MGC_JOINED_1X4(i8, int8_t, MGC_STEP_JOINED_1X4(MGC_TURNED_I8))
-MGC_JOINED_1X4(u8, uint8_t, MGC_STEP_JOINED_1X4(MGC_TURNED_U8))
+MGC_JOINED_1X4(i8, int8_t, MGC_STEP_JOINED_1X4(MGC_SIGN_BITS_I8))
+MGC_JOINED_1X4(u8, uint8_t, MGC_STEP_JOINED_1X4(MGC_SIGN_BITS_U8))
 #else
 static MGC_INLINE void mgc_tile_3x2(const int16_t *x, const int8_t *w, int32_t n, int32_t *s)
 {
@@ -381,12 +381,12 @@ static MGC_INLINE void mgc_joined_3x2(const uint32_t *x, const int8_t *w, int32_
             } \
         } \
     }
-MGC_JOINED_1X4(i8, int8_t, MGC_TURNED_I8)
-MGC_JOINED_1X4(u8, uint8_t, MGC_TURNED_U8)
+MGC_JOINED_1X4(i8, int8_t, MGC_SIGN_BITS_I8)
+MGC_JOINED_1X4(u8, uint8_t, MGC_SIGN_BITS_U8)
 #endif
 
 /* Not inlined, because kernels are long. */
-MGC_OWN MGC_NOINLINE void mgc_total3(const int16_t *x, int32_t n, int32_t *s, int32_t m)
+MGC_STATIC_UNUSED MGC_NOINLINE void mgc_total3(const int16_t *x, int32_t n, int32_t *s, int32_t m)
 {
     int32_t first = 0, second = 0, third = 0;
     for (const int16_t *last = x + 12 * (ptrdiff_t)n; x < last; x += 12) {

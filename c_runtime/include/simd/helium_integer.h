@@ -203,7 +203,7 @@ MGC_TAPS_WIDE(u8, "vldrb.u16")
 #define MGC_EACH "vldrw.32 q2, [r3], #16\n\tvldrw.32 q3, [r4], #16\n\t"
 #define MGC_EACH_BYTES "vldrw.32 q2, [r3], #16\n\tvldrb.s32 q3, [r4], #4\n\t"
 #define MGC_ALL "ldr r3, [r3]\n\tldr r4, [r4]\n\tvdup.32 q2, r3\n\tvdup.32 q3, r4\n\t"
-#define MGC_LESS "vadd.i32 q3, q3, r0\n\t"
+#define MGC_ADJUST_SHIFT "vadd.i32 q3, q3, r0\n\t"
 #define MGC_SUM(q) "vldrw.32 " q ", [r1], #16\n\tvadd.i32 " q ", " q ", q6\n\t"
 /* Ties go away from 0. */
 #define MGC_FIXED(q) \
@@ -224,7 +224,7 @@ MGC_TAPS_WIDE(u8, "vldrb.u16")
               MGC_BYTES("q0", "r5") MGC_BYTES("q1", "r6"))
 MGC_CLOSES(fixed, MGC_FIXED, "")
 MGC_CLOSES(positive, MGC_POSITIVE, "")
-MGC_CLOSES(once, MGC_ONCE, MGC_LESS)
+MGC_CLOSES(once, MGC_ONCE, MGC_ADJUST_SHIFT)
 
 static MGC_INLINE void mgc_copy_bytes(int8_t *to, const int8_t *p, int32_t n)
 {

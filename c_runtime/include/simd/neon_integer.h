@@ -88,17 +88,17 @@ static MGC_INLINE void mgc_put_8_n(void *p, uint64_t bytes, int32_t n)
 }
 
 /* Saturates to int16; saturating that to 8 bits gives the same as from int32 directly. */
-static MGC_INLINE int16x8_t mgc_halves(mgc_i a, mgc_i b)
+static MGC_INLINE int16x8_t mgc_narrow_i16(mgc_i a, mgc_i b)
 {
     return vcombine_s16(vqmovn_s32((int32x4_t)a), vqmovn_s32((int32x4_t)b));
 }
 static MGC_INLINE uint32_t mgc_bytes_i8(mgc_i v)
 {
-    return vget_lane_u32(vreinterpret_u32_s8(vqmovn_s16(mgc_halves(v, v))), 0);
+    return vget_lane_u32(vreinterpret_u32_s8(vqmovn_s16(mgc_narrow_i16(v, v))), 0);
 }
 static MGC_INLINE uint32_t mgc_bytes_u8(mgc_i v)
 {
-    return vget_lane_u32(vreinterpret_u32_u8(vqmovun_s16(mgc_halves(v, v))), 0);
+    return vget_lane_u32(vreinterpret_u32_u8(vqmovun_s16(mgc_narrow_i16(v, v))), 0);
 }
 static MGC_INLINE uint64_t mgc_bytes_i16(mgc_i v)
 {
@@ -228,7 +228,7 @@ static MGC_INLINE int16x8_t mgc_shifted(mgc_i a, mgc_i b, int32_t down, int32_t 
 #if defined(__aarch64__)
     const int16x8_t v = down ? vuzp2q_s16((int16x8_t)a, (int16x8_t)b) : vqmovn_high_s32(vqmovn_s32((int32x4_t)a), (int32x4_t)b);
 #else
-    const int16x8_t v = down ? vuzpq_s16((int16x8_t)a, (int16x8_t)b).val[1] : mgc_halves(a, b);
+    const int16x8_t v = down ? vuzpq_s16((int16x8_t)a, (int16x8_t)b).val[1] : mgc_narrow_i16(a, b);
 #endif
     return zero == 0 ? v : vqaddq_s16(v, vdupq_n_s16((int16_t)(zero * (1 << down))));
 }

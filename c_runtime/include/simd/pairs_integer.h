@@ -123,13 +123,13 @@ static MGC_INLINE int32_t mgc_rescale_down_positive(int32_t x, int32_t m, int32_
 
 #if MGC_GNU
 #define MGC_UNUSED __attribute__((unused))
-#define MGC_APART static __attribute__((noinline, unused)) void
+#define MGC_OUT_OF_LINE static __attribute__((noinline, unused)) void
 #else
 #define MGC_UNUSED
-#define MGC_APART static void
+#define MGC_OUT_OF_LINE static void
 #endif
 #define MGC_PACK4(name, type, less) \
-    MGC_APART mgc_pack4_##name(mgc_pair *to, const type *p, const type *q, const type *r, const type *s, int32_t n) \
+    MGC_OUT_OF_LINE mgc_pack4_##name(mgc_pair *to, const type *p, const type *q, const type *r, const type *s, int32_t n) \
     { \
         for (const type *last = p + n; p != last; p += 2, q += 2, r += 2, s += 2, to += 4) { \
             to[0] = (mgc_pair)(p[0] - less) + ((mgc_pair)(q[0] - less) << MGC_PAIR_BITS); \
@@ -155,7 +155,7 @@ static MGC_INLINE void mgc_total2(const mgc_pair *x, int32_t n, int32_t *s, int3
     s[0] = (int32_t)((uint32_t)(t - (h << MGC_PAIR_BITS)) * (uint32_t)m);
     s[1] = (int32_t)((uint32_t)h * (uint32_t)m);
 }
-MGC_APART mgc_total4(const mgc_pair *x, int32_t n, int32_t *s, int32_t m)
+MGC_OUT_OF_LINE mgc_total4(const mgc_pair *x, int32_t n, int32_t *s, int32_t m)
 {
     mgc_total2(x, n, s, m);
     mgc_total2(x + 2, n, s + 2, m);
@@ -307,11 +307,11 @@ MGC_LINE_OF(u8, uint8_t, "ldrb")
 /* Sixteen totals, operands of two pixels and two columns and other values take all 28 registers; compilers keep some on
  * the stack. ra: end of the words; 52(sp): x, sums, end of sums, b, n % 8. If n is no multiple of 8, the loop is
  * entered in its middle. */
-#define MGC_HALF(a, b, t, h) \
+#define MGC_STEP_OF_PIXEL(a, b, t, h) \
     "mul t4, " a ", a7\n\tmul t5, " b ", t3\n\tadd t4, t4, t5\n\tadd " t ", " t ", t4\n\tadd t4, t4, t6\n\t" \
     "srai t4, t4, 16\n\tadd " h ", " h ", t4\n\t"
 #define MGC_WHOLE(w0, w1, t, h, u, i) \
-    "lb a7, " w0 "(a1)\n\tlb t3, " w1 "(a1)\n\t" MGC_HALF("a2", "a3", t, h) MGC_HALF("a5", "a6", u, i)
+    "lb a7, " w0 "(a1)\n\tlb t3, " w1 "(a1)\n\t" MGC_STEP_OF_PIXEL("a2", "a3", t, h) MGC_STEP_OF_PIXEL("a5", "a6", u, i)
 #define MGC_FOUR_WORDS(a, b, c, d) "lw a2, " a "(a0)\n\tlw a3, " b "(a0)\n\tlw a5, " c "(a0)\n\tlw a6, " d "(a0)\n\t"
 #define MGC_FOUR_STEPS(a, b, c, d, w0, w1, w2, w3, w4, w5, w6, w7) \
     MGC_FOUR_WORDS(a, b, c, d) MGC_WHOLE(w0, w1, "s0", "s1", "s2", "s3") MGC_WHOLE(w2, w3, "s4", "s5", "s6", "s7") \
@@ -345,7 +345,7 @@ MGC_NAKED mgc_tile_4(const mgc_pair *x MGC_UNUSED, const int8_t *w MGC_UNUSED, i
 }
 #else
 #define MGC_KEEPS(c, k) MGC_KEEP(c, 0) MGC_KEEP(c, 1)
-MGC_APART mgc_tile_4(const mgc_pair *packed_x, const int8_t *w, int32_t n, int32_t *s, int32_t columns, const int32_t *b)
+MGC_OUT_OF_LINE mgc_tile_4(const mgc_pair *packed_x, const int8_t *w, int32_t n, int32_t *s, int32_t columns, const int32_t *b)
 {
     for (; columns > 0; columns -= MGC_COLUMNS, s += 4 * MGC_COLUMNS, b += MGC_COLUMNS) {
         MGC_EACH_COLUMN(MGC_SUMS, 0)
@@ -378,7 +378,7 @@ static MGC_INLINE mgc_pair mgc_two(const int8_t *w)
     return two ^ 0x8080808080808080u;
 }
 #define MGC_LINE_OF(name, type) \
-    MGC_APART mgc_line_##name(const type *x, const int8_t *w, int32_t n, int32_t *s) \
+    MGC_OUT_OF_LINE mgc_line_##name(const type *x, const int8_t *w, int32_t n, int32_t *s) \
     { \
         const mgc_pair lows = 0x000000ff000000ffu; \
         mgc_pair t0 = 0, t1 = 0, t2 = 0, t3 = 0, total = 0; \
@@ -425,7 +425,7 @@ MGC_LINE_OF(i8, int8_t, "lb", "")
 MGC_LINE_OF(u8, uint8_t, "lbu", "addi a5, a5, -128\n\taddi a6, a6, -128\n\t")
 #else
 #define MGC_LINE_OF(name, type, less) \
-    MGC_APART mgc_line_##name(const type *x, const int8_t *w, int32_t n, int32_t *s) \
+    MGC_OUT_OF_LINE mgc_line_##name(const type *x, const int8_t *w, int32_t n, int32_t *s) \
     { \
         for (int32_t c = 0; c < MGC_LINE; c++) { \
             s[c] = 0; \
@@ -459,7 +459,7 @@ MGC_LINE_OF(u8, uint8_t, 128)
         MGC_FENCE \
     }
 #define MGC_LINE_OF(name, type) \
-    MGC_APART mgc_line_##name(const type *x, const int8_t *w, int32_t n, int32_t *s) \
+    MGC_OUT_OF_LINE mgc_line_##name(const type *x, const int8_t *w, int32_t n, int32_t *s) \
     { \
         MGC_EACH_SUM(MGC_SUM_OF, 0) \
         for (const type *last = x + n; x != last; x += 4, w += MGC_NEXT) { \

@@ -115,18 +115,18 @@ static MGC_INLINE void mgc_put_bytes_n(void *p, uint64_t bytes, int32_t n)
     }
 }
 #if defined(MGC_ISA_AVX2)
-static MGC_INLINE __m128i mgc_halves(mgc_i v)
+static MGC_INLINE __m128i mgc_narrow_i16(mgc_i v)
 {
     return _mm_packs_epi32(_mm256_castsi256_si128((__m256i)v), _mm256_extracti128_si256((__m256i)v, 1));
 }
 #else
-static MGC_INLINE __m128i mgc_halves(mgc_i v) { return _mm_packs_epi32((__m128i)v, (__m128i)v); }
+static MGC_INLINE __m128i mgc_narrow_i16(mgc_i v) { return _mm_packs_epi32((__m128i)v, (__m128i)v); }
 #endif
 /* Narrows int32 to int16 to 8 bits: saturating twice gives the same as once. */
 #define MGC_BYTES(name, type, packed) \
     static MGC_INLINE void mgc_istore_##name(type *p, mgc_i v) \
     { \
-        const __m128i halves = mgc_halves(v), bytes = packed(halves, halves); \
+        const __m128i halves = mgc_narrow_i16(v), bytes = packed(halves, halves); \
         memcpy(p, &bytes, MGC_LANES); \
     } \
     static MGC_INLINE void mgc_istore_##name##_n(type *p, mgc_i v, int32_t n) \
@@ -134,7 +134,7 @@ static MGC_INLINE __m128i mgc_halves(mgc_i v) { return _mm_packs_epi32((__m128i)
         if (n >= MGC_LANES) { \
             mgc_istore_##name(p, v); \
         } else { \
-            const __m128i halves = mgc_halves(v); \
+            const __m128i halves = mgc_narrow_i16(v); \
             mgc_put_bytes_n(p, (uint64_t)_mm_cvtsi128_si64(packed(halves, halves)), n); \
         } \
     } \
@@ -174,13 +174,13 @@ static MGC_INLINE __m128i mgc_halves(mgc_i v) { return _mm_packs_epi32((__m128i)
         } \
     }
 #if defined(MGC_ISA_AVX2)
-#define MGC_LOW(p) _mm_loadl_epi64((const __m128i *)(const void *)(p))
+#define MGC_LOAD_64(p) _mm_loadl_epi64((const __m128i *)(const void *)(p))
 #define MGC_FULL(p) _mm_loadu_si128((const __m128i *)(const void *)(p))
-static MGC_INLINE mgc_i mgc_iload_i8(const int8_t *p) { return (mgc_i)_mm256_cvtepi8_epi32(MGC_LOW(p)); }
-static MGC_INLINE mgc_i mgc_iload_u8(const uint8_t *p) { return (mgc_i)_mm256_cvtepu8_epi32(MGC_LOW(p)); }
+static MGC_INLINE mgc_i mgc_iload_i8(const int8_t *p) { return (mgc_i)_mm256_cvtepi8_epi32(MGC_LOAD_64(p)); }
+static MGC_INLINE mgc_i mgc_iload_u8(const uint8_t *p) { return (mgc_i)_mm256_cvtepu8_epi32(MGC_LOAD_64(p)); }
 static MGC_INLINE mgc_i mgc_iload_i16(const int16_t *p) { return (mgc_i)_mm256_cvtepi16_epi32(MGC_FULL(p)); }
 static MGC_INLINE mgc_i mgc_iload_u16(const uint16_t *p) { return (mgc_i)_mm256_cvtepu16_epi32(MGC_FULL(p)); }
-static MGC_INLINE __m128i mgc_positive_halves(mgc_i v)
+static MGC_INLINE __m128i mgc_narrow_u16(mgc_i v)
 {
     return _mm_packus_epi32(_mm256_castsi256_si128((__m256i)v), _mm256_extracti128_si256((__m256i)v, 1));
 }
@@ -216,20 +216,20 @@ static MGC_INLINE mgc_i mgc_iload_u16(const uint16_t *p)
 {
     return (mgc_i)_mm_unpacklo_epi16(_mm_loadl_epi64((const __m128i *)(const void *)p), _mm_setzero_si128());
 }
-static MGC_INLINE __m128i mgc_positive_halves(mgc_i v)
+static MGC_INLINE __m128i mgc_narrow_u16(mgc_i v)
 {
     const mgc_i limited = mgc_imin(mgc_imax(v, mgc_iset1(0)), mgc_iset1(65535)) - mgc_iset1(32768);
-    return _mm_xor_si128(mgc_halves(limited), _mm_set1_epi16(-32768));
+    return _mm_xor_si128(mgc_narrow_i16(limited), _mm_set1_epi16(-32768));
 }
 #endif
 static MGC_INLINE void mgc_istore_i16(int16_t *p, mgc_i v)
 {
-    const __m128i halves = mgc_halves(v);
+    const __m128i halves = mgc_narrow_i16(v);
     memcpy(p, &halves, 2 * MGC_LANES);
 }
 static MGC_INLINE void mgc_istore_u16(uint16_t *p, mgc_i v)
 {
-    const __m128i halves = mgc_positive_halves(v);
+    const __m128i halves = mgc_narrow_u16(v);
     memcpy(p, &halves, 2 * MGC_LANES);
 }
 static MGC_INLINE mgc_i mgc_iload_i32(const int32_t *p)
@@ -264,7 +264,7 @@ MGC_BYTES(u8, uint8_t, _mm_packus_epi16)
 MGC_ISTORE4(i8, int8_t, _mm512_packs_epi16)
 MGC_ISTORE4(u8, uint8_t, _mm512_packus_epi16)
 #elif defined(MGC_ISA_AVX2)
-static MGC_INLINE void mgc_store_halves(void *p, void *q, __m128d v)
+static MGC_INLINE void mgc_store_2x64(void *p, void *q, __m128d v)
 {
     const double low = v[0], high = v[1];
     memcpy(p, &low, 8);
@@ -275,8 +275,8 @@ static MGC_INLINE void mgc_store_halves(void *p, void *q, __m128d v)
     { \
         const __m256i mixed = packed(_mm256_packs_epi32((__m256i)a, (__m256i)b), _mm256_packs_epi32((__m256i)c, (__m256i)d)); \
         const __m256i bytes = _mm256_permutevar8x32_epi32(mixed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)); \
-        mgc_store_halves(p, q, _mm_castsi128_pd(_mm256_castsi256_si128(bytes))); \
-        mgc_store_halves(r, s, _mm_castsi128_pd(_mm256_extracti128_si256(bytes, 1))); \
+        mgc_store_2x64(p, q, _mm_castsi128_pd(_mm256_castsi256_si128(bytes))); \
+        mgc_store_2x64(r, s, _mm_castsi128_pd(_mm256_extracti128_si256(bytes, 1))); \
     }
 MGC_ISTORE4(i8, int8_t, _mm256_packs_epi16)
 MGC_ISTORE4(u8, uint8_t, _mm256_packus_epi16)

@@ -112,7 +112,7 @@ def test_headers_are_those_of_the_targets(target):
         found = {name.removeprefix("runtime/include/") for name in files if name.startswith("runtime/include/")}
         assert {name.removeprefix("simd/") for name in found if name.startswith("simd/")} == wanted
         assert {"megcc.h", "megcc_kernel.h", "megcc_realtime.h", "megcc_simd.h"} <= found
-        assert "megcc_halves.h" not in found
+        assert "megcc_float16_math.h" not in found
 
 
 @pytest.mark.parametrize("target", [name if name in ("c", "cortex-m4") else pytest.param(name, marks=pytest.mark.slow)

@@ -46,7 +46,7 @@ class KernelSpec:
     tasks, shared, scratch: over the run-time extents.
     lanes: the dtype of the epilogue's vectors, as in `Kernel`.
     reproducible: the same bits on every CPU; the file defines MEGCC_REPRODUCIBLE.
-    half: floats are computed in float16 (megcc_halves.h).
+    half: floats are computed in float16 (megcc_float16_math.h).
     compact: constants may only remove code: loops are not unrolled.
     """
 

@@ -25,6 +25,6 @@ class ElementAccess:
     def of(dtype: str, half: bool) -> ElementAccess:
         """half: whether the kernel computes in float16."""
         if dtype == "float16" and half:
-            return ElementAccess("mgc_half", "mgc_load", "mgc_store", "mgc_set1")
+            return ElementAccess("mgc_float16", "mgc_load", "mgc_store", "mgc_set1")
         suffix = f"_{DTYPES[dtype].short}" if dtype == "float16" else ""
         return ElementAccess(DTYPES[dtype].c_type, f"mgc_load{suffix}", f"mgc_store{suffix}", f"mgc_set1{suffix}")

@@ -279,7 +279,7 @@ def render_kernel(spec: KernelSpec, origins: tuple[str, ...] = ()) -> str:
     """Returns the complete C file of one kernel."""
     epilogue = Epilogue(spec)
     scope = Scope(spec.isa, epilogue, Known(spec, hidden=spec.compact), Known(spec), spec.compact,
-                  "mgc_half" if spec.half else "float")
+                  "mgc_float16" if spec.half else "float")
     context = dict(vars(spec.params)) | vars(scope)
     context.update(microkernel=spec.params.microkernel(scope), symbol=spec.symbol,
                    stored={p.name: ElementAccess.of(p.dtype, spec.half) for p in (*spec.inputs, *spec.outputs)})
@@ -335,8 +335,8 @@ MGC_END
 def _include_half(spec: KernelSpec, text: str) -> str:
     """Adds the includes for kernels that compute in, read or write float16."""
     if spec.isa.is_half:
-        return '#include "megcc_halves.h"\n'
-    return '#include "megcc_half.h"\n' if _HALF.search(text) else ""
+        return '#include "megcc_float16_math.h"\n'
+    return '#include "megcc_float16.h"\n' if _HALF.search(text) else ""
 
 
 def _description(spec: KernelSpec, origins: tuple[str, ...]) -> str:

@@ -104,7 +104,7 @@ class Expressions(Calls):
         if memory.dtype == "bool":
             return Value(f"{text} != 0", EQUAL, "bool")
         if memory.dtype == "float16":
-            return Value(f"mgc_from_half({text})", ATOM, "float16")
+            return Value(f"mgc_from_float16({text})", ATOM, "float16")
         return Value(text, ATOM, memory.dtype)
 
     def _infix(self, expr, symbol: str, level: int, helper: str) -> Value:

@@ -33,7 +33,7 @@ _HALF = """\
 /* Rounded to float16. */
 static MGC_INLINE float half(float x)
 {
-    return mgc_from_half(mgc_to_half((double)x));
+    return mgc_from_float16(mgc_to_float16((double)x));
 }"""
 
 #: Functions of two values of one type T. U is the unsigned type of the same width, whose arithmetic wraps; BITS its

@@ -313,7 +313,7 @@ class Loops(Text):
 
         self._nest(loop, update)
         self.in_variables.pop()
-        value = f"mgc_to_half((double){name})" if memory.dtype == "float16" else name
+        value = f"mgc_to_float16((double){name})" if memory.dtype == "float16" else name
         self.lines.append(f"{memory.name if memory.single else f'{memory.name}[{place}]'} = {value};")
 
     def _nest(self, loop, inside) -> None:

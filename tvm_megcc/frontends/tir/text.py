@@ -75,7 +75,7 @@ class Text(Vectors):
     def stored(self, expr, dtype: str) -> str:
         """Returns a value converted to its type in memory."""
         value = self.value(expr)
-        return f"mgc_to_half((double){value.at(UNARY)})" if dtype == "float16" else value.text
+        return f"mgc_to_float16((double){value.at(UNARY)})" if dtype == "float16" else value.text
 
     def allocate(self, buffer, dropped: Iterable[int] = ()) -> None:
         """Allocates a temporary: a small one as a local variable, others in the workspace, when all are known.

@@ -67,7 +67,7 @@ class AttentionParameters(Parameters):
         axes = "_".join(axes + (str(at) if "c" in axes else "") for axes, at in operands)
         mask = f"_mask_{self.mask}{'_b' * self.mask_b}{'_n' * self.mask_n}" if self.mask else ""
         kinds = (f"_shared{self.shared}"
-                 if self.shared > 1 else "") + "_room" * self.has_spare_rows + "_blind" * self.blind
+                 if self.shared > 1 else "") + "_spare" * self.has_spare_rows + "_blind" * self.blind
         return f"attention_{axes}{mask}{'_causal' * self.causal}{kinds}_x{digest(self.scale, 4)}"
 
 

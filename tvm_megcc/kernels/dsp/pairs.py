@@ -105,7 +105,7 @@ class PairProducts(PixelProducts):
         return Lowered("dsp/pairs", parameters, extents, operands, (Operand("y", 0, y_size),),
                        G if flat else N * G, operation + "_bias" * bias + zero_name(x_zero),
                        ("single" if single else "pairs") + "_flat" * flat + "_down" * down
-                       + in_place_name(s, single, takes_over) + "_skewed" * has_weight_zero
+                       + in_place_name(s, single, takes_over) + "_weight_zero" * has_weight_zero
                        + close.name,
                        takes_over=takes_over, channels=G * OC,
                        scratch=gathered + (0 if single else 2 * pairs.bits // 8 * depth))

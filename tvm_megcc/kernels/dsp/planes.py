@@ -117,7 +117,7 @@ class DspDepthwise(OneFilterAChannel):
         line = ceildiv(OW, _AT_ONCE) * s.strides[1] + last + 1 - s.strides[1]
         return Lowered("dsp/planes", parameters, extents, operands, (Operand("y", 0, N * OH * OW * C),),
                        N * ceildiv(C, 4) * ceildiv(OH, ROWS), s.name("depthwise_integer") + zero_name(zeros[0]),
-                       "planes" + "_skewed" * has_weight_zero + close.name,
+                       "planes" + "_weight_zero" * has_weight_zero + close.name,
                        scratch=16 * reached * line + 4 * len(pairs) * s.kh,
                        takes_over=takes_over, no_takeover=not over, channels=C)
 

@@ -118,7 +118,7 @@ class DspProducts(PixelProducts):
         name += in_place_name(s, single, takes_over)
         return Lowered("dsp/triples", parameters, extents, operands, (Operand("y", 0, y_size),),
                        G if flat else N * G, operation + "_bias" * bias + zero_name(x_zero),
-                       name + "_skewed" * (w_left != 0) + "_joined" * joined + close.name,
+                       name + "_weight_zero" * (w_left != 0) + "_joined" * joined + close.name,
                        takes_over=takes_over, scratch=gathered + (0 if single else (3 if joined else 6) * depth),
                        channels=G * OC)
 

@@ -322,9 +322,9 @@ def integer_expression(expr: Expr) -> str | None:
 
 
 #: C expressions for the value of a stored element a0: functions of megcc_small.h and megcc_double.h, small integers.
-FROM_STORED = {"float16": "mgc_from_half(a0)", "int4": "((a0 & 15) ^ 8) - 8", "uint4": "(a0 & 15)",
+FROM_STORED = {"float16": "mgc_from_float16(a0)", "int4": "((a0 & 15) ^ 8) - 8", "uint4": "(a0 & 15)",
                "int2": "((a0 & 3) ^ 2) - 2", "uint2": "(a0 & 3)"}
-TO_STORED = {"float16": "mgc_to_half((double)a0)", "bfloat16": "mgc_to_bf16((float)a0)"}
+TO_STORED = {"float16": "mgc_to_float16((double)a0)", "bfloat16": "mgc_to_bf16((float)a0)"}
 _ROUNDED = {"up": 1, "down": 0, "nearest": -1}
 
 

@@ -196,7 +196,7 @@ class HeliumDepthwise(OneFilterAChannel):
                                                site.y.dtype == "uint8", is_row, nine, pairs, zero_paired, wide, close)
         return Lowered("helium/helium_depthwise", parameters, extents, operands, (Operand("y", 0, N * OH * OW * C),),
                        N * OH, s.name("depthwise_integer") + zero_name(zeros[0]),
-                       "helium" + "_rows" * is_row + "_apart" * zero_paired + "_wide" * bool(wide) + close.name,
+                       "helium" + "_rows" * is_row + "_zero_paired" * zero_paired + "_wide" * bool(wide) + close.name,
                        scratch=scratch, channels=C)
 
     def cost(self, site: Site) -> float:

@@ -291,7 +291,7 @@ class DotProducts(Kernel):
         return Lowered("integer/dot", parameters, extents, operands, (Operand("y", 0, y_size),),
                        strips * G * ceildiv(OC, CHANNELS), operation + "_bias" * bias + zero_name(form.x_offset
                                                                                                   or fill),
-                       f"{self.name}{kind}{'_skewed' * has_weight_zero}{'_narrow' * narrow}_{tile.name}",
+                       f"{self.name}{kind}{'_weight_zero' * has_weight_zero}{'_narrow' * narrow}_{tile.name}",
                        scratch=totals + (item * packed_rows + 16 if copied else 0), channels=G * OC)
 
     def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool = True) -> float:

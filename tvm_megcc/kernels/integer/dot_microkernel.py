@@ -59,8 +59,8 @@ class DotMicrokernel:
                     self.runs > 1 and "ptrdiff_t from_tap"])
         w = joined([f"const {p.weight} *w", self.steps[0], p.bias and "const int32_t *b", f"{p.result} *y",
                     "ptrdiff_t at", "ptrdiff_t to_pixel"])
-        rest = joined(["int32_t channel", not self.whole and "int32_t n", p.has_weight_zero and "const int32_t *skew",
-                       self.is_repeated and "int32_t tiles"])
+        rest = joined(["int32_t channel", not self.whole and "int32_t n",
+                       p.has_weight_zero and "const int32_t *zero_sums", self.is_repeated and "int32_t tiles"])
         return f"static MGC_NOINLINE void tile_{P}x{V}({x},\n{w},\n{rest}{self.ep.params})"
 
     def unused(self, P: int) -> str:
@@ -94,7 +94,7 @@ class DotMicrokernel:
     def start(self, p: int, v: int) -> str:
         """Returns the C expression of a vector of initial sums."""
         if self.p.has_weight_zero:
-            return f"mgc_iadd(b{v}, mgc_iset1(skew[{p}]))" if self.p.bias else f"mgc_iset1(skew[{p}])"
+            return f"mgc_iadd(b{v}, mgc_iset1(zero_sums[{p}]))" if self.p.bias else f"mgc_iset1(zero_sums[{p}])"
         return f"b{v}" if self.p.bias else "mgc_iset1(0)"
 
     def accumulate(self, c: Printer, P: int, V: int) -> None:
@@ -191,12 +191,12 @@ class DotMicrokernel:
 
     def call(self, P: int, V: int) -> str:
         params = self.p
-        skew = f"skew{'' if params.flat else ' + line * count'} + i"
+        zero_sums = f"zero_sums{'' if params.flat else ' + line * count'} + i"
         x = joined(["from", "pixel", f"(ptrdiff_t){params.dh} * row" if params.kh > 1 else "0",
                     self.runs > 1 and f"{params.dw} * IC"])
         w = joined(["weights", self.steps[1], params.bias and "b", "y"])
         rest = joined(["to", "(ptrdiff_t)G * OC", "group * OC + channel", not self.whole and "OC - channel",
-                       params.has_weight_zero and skew, self.is_repeated and "tiles"])
+                       params.has_weight_zero and zero_sums, self.is_repeated and "tiles"])
         return f"tile_{P}x{V}({x}, {w},\n{rest}{self.ep.args});"
 
 
@@ -271,9 +271,9 @@ class RepeatedMicrokernel(DotMicrokernel):
     def store(self, c: Printer, P: int, V: int) -> None:
         self.per_channel_operands(c, V)
         for p in range(P):
-            c(*self.each(self.ep.store_row, [p], V, lambda p, v: f"mgc_iadd(a{p}_{v}, mgc_iset1(skew[{p}]))"
+            c(*self.each(self.ep.store_row, [p], V, lambda p, v: f"mgc_iadd(a{p}_{v}, mgc_iset1(zero_sums[{p}]))"
                          if self.p.has_weight_zero else f"a{p}_{v}"))
-        c(*[f"skew += {P};"] * self.p.has_weight_zero, f"x += {P} * from_pixel;", f"at += {P} * to_pixel;")
+        c(*[f"zero_sums += {P};"] * self.p.has_weight_zero, f"x += {P} * from_pixel;", f"at += {P} * to_pixel;")
 
 
 #: Types and products of `width` neighbouring vectors.

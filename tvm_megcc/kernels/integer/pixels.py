@@ -84,7 +84,7 @@ def in_place(site: Site, s: Geometry, single: bool) -> tuple[tuple[tuple[int, in
 
 def in_place_name(s: Geometry, single: bool, takes_over: tuple) -> str:
     """Returns a part of the name for kernels of groups whose y may not begin where x does."""
-    return "_apart" if s.is_pointwise and s.g != 1 and not single and not takes_over else ""
+    return "_not_in_place" if s.is_pointwise and s.g != 1 and not single and not takes_over else ""
 
 
 def pixel_extents(s: Geometry) -> tuple[Dim, dict[str, Dim], Dim, Dim]:

@@ -37,7 +37,7 @@ class Closing(Parameters):
     @property
     def name(self) -> str:
         """Returns the requantization's part of a kernel's name."""
-        return f"_{self.kind}" * bool(self.kind) + "_apart" * self.adds_zero_last
+        return f"_{self.kind}" * bool(self.kind) + "_zero_last" * self.adds_zero_last
 
 
 #: Least and greatest right shift that `mgc_close_*` supports, by function.

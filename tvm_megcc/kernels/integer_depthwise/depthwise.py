@@ -223,7 +223,8 @@ class DepthwiseBytes(OneFilterAChannel):
         reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
         return replace(lowered, template="integer_depthwise/depthwise_wide", params=parameters, inputs=operands,
                        extents=dict(lowered.extents) | {"ROWS": _rows(s, lanes, max(_STRIP, site.target.l2 // 8))},
-                       tasks=N * ceildiv(C, block) * ceildiv(OH, ROWS), algorithm="wide" + "_apart" * (together == 1),
+                       tasks=N * ceildiv(C, block) * ceildiv(OH, ROWS),
+                       algorithm="wide" + "_unpaired" * (together == 1),
                        scratch=block * (4 + 4 * OW + s.taps + reached * columns),
                        operation=replace(s, bias=len(operands) > 2).name("depthwise_integer") + zero_name(zeros[0]))
 

@@ -18,7 +18,7 @@ class AppendRows(Kernel):
     def lower(self, site: Site) -> Lowered:
         x, rows, _ = site.inputs
         axis = site.attrs.axis
-        extents = {"OUTER": product(x.shape[:axis]), "ROOM": x.shape[axis], "COUNT": rows.shape[axis],
+        extents = {"OUTER": product(x.shape[:axis]), "CAPACITY": x.shape[axis], "COUNT": rows.shape[axis],
                    "RUN": product(x.shape[axis + 1:])}
         outer, capacity, count, run = extent_symbols(*extents)
         operands = (Operand("x", 0, outer * capacity * run), Operand("rows", 1, outer * count * run),

@@ -87,7 +87,7 @@ class FixedSteps(Kernel):
 def _what(params: FixedLstmParameters) -> str:
     """Returns the left part of the symbol, which names all that kernels differ in."""
     words = [f"lstm_fixed_q{params.cell_bits}", "coupled" if params.coupled else "",
-             "apart" if params.batch_major else "",
+             "batch_major" if params.batch_major else "",
              *(name for name in params.operands[4:] if not name.endswith("bias")), *params.results[1:],
              f"clip{params.cell_clip}" if params.cell_clip else "",
              f"clip_projection{params.projection_clip}" if params.projection_clip else "",

@@ -28,7 +28,7 @@ def _nearest(values: np.ndarray, low: int, high: int) -> np.ndarray:
     return np.where(bounded < 0, -size, size).astype(np.int64)
 
 
-def measured(rows: np.ndarray, asymmetric: bool) -> tuple[np.ndarray, np.ndarray]:
+def dynamically_quantised(rows: np.ndarray, asymmetric: bool) -> tuple[np.ndarray, np.ndarray]:
     """Quantises each row of floats [N,K] dynamically, by its own range, as LiteRT's PortableSymmetricQuantizeFloats and
     PortableAsymmetricQuantizeFloats do. Returns 8-bit numbers minus their zero point, and scales [N,1].
     """
@@ -60,7 +60,7 @@ def _product(rows: np.ndarray, weights: np.ndarray, scale: np.ndarray | float, a
     """Multiplies rows [N,K] by the transpose of weights [R,K]. scale: of 8-bit weights, one or R."""
     if weights.dtype == np.float32:
         return rows @ weights.T
-    centred, row_scales = measured(rows, asymmetric)
+    centred, row_scales = dynamically_quantised(rows, asymmetric)
     return (centred @ weights.T.astype(np.int64)).astype(np.float32) * (row_scales * scale).astype(np.float32)
 
 

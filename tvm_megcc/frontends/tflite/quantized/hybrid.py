@@ -70,7 +70,7 @@ def rounded(value: Expr, half: float = _HALF) -> Expr:
     return call("if_lt", value, 0, -size, size)
 
 
-def measured(node: Node, x: str, axes: Sequence[int], asymmetric: bool) -> tuple[str, str, str]:
+def dynamically_quantised(node: Node, x: str, axes: Sequence[int], asymmetric: bool) -> tuple[str, str, str]:
     """Quantises x dynamically, to int8 by its range along `axes`. Returns the int8 value, its scale and, if asymmetric,
     its zero point in float32 ("" for 0)."""
     ends = {"axes": tuple(axes), "keepdims": True}
@@ -115,7 +115,7 @@ def conv(node: Node) -> Results:
     weight_scales, image = scales(node, 1, 3 if depthwise else 0), channels(node)
     image, w, attrs = convolution(node, image, depthwise)
     asymmetric = depthwise or len(set(weight_scales.tolist())) > 1 or attrs["groups"] > 1
-    x, scale, zero = measured(node, image, (1, 2, 3), asymmetric)
+    x, scale, zero = dynamically_quantised(node, image, (1, 2, 3), asymmetric)
     if zero:
         expr = X - call("nearest", arg(1))
         x = emit_broadcast(node.spelled(), "elementwise", (x, zero), expr=expr, dtype="int16")[0]
@@ -177,7 +177,7 @@ def _product_in_blocks(node: Node, matrix: str, blocks: Blocks) -> str:
     size = blocks.size
     if not fits(size):
         raise Unsupported(f"blocks of {size} numbers are not supported; those of 16, and multiples of 32, are")
-    x, factor, zero = measured(node, matrix, (1,), True)
+    x, factor, zero = dynamically_quantised(node, matrix, (1,), True)
     y = _sums_in_blocks(node, x, numbers, scale, size)
     columns = np.zeros(len(numbers), np.float32)
     for index in range(scale.shape[1]):
@@ -208,7 +208,7 @@ def multiplied(node: Node, matrix: str, name: str, weights: np.ndarray | None, w
     if the matrix is quantised with zero points. narrow: the same constant, int8 [N, K], if it is to be stored in 4
     bits."""
     rank = node.type_of(matrix).rank
-    x, scale, zero = measured(node, matrix, (rank - 1,), asymmetric)
+    x, scale, zero = dynamically_quantised(node, matrix, (rank - 1,), asymmetric)
     if narrow is None:
         sums = node.emit("matmul_integer", x, name, trans_a=0, trans_b=int(transposed), a_zero=0, b_zero=0)
     else:

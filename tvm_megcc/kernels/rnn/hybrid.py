@@ -14,8 +14,8 @@ from ..site import Site
 
 
 @dataclass(frozen=True)
-class MeasuredParameters(Parameters):
-    """Parameters of `measured.c.j2`. operands, results: names of those that exist. Other parameters: as in
+class HybridParameters(Parameters):
+    """Parameters of `hybrid.c.j2`. operands, results: names of those that exist. Other parameters: as in
     ops/recurrent/hybrid.py; clips are C literals, "" for none."""
 
     operands: tuple[str, ...]
@@ -29,10 +29,10 @@ class MeasuredParameters(Parameters):
     epsilon: str
 
 
-class MeasuredSteps(Kernel):
+class HybridSteps(Kernel):
     """Computes all steps of one sequence in a task, with the same bits on every CPU (functions of megcc_double.h)."""
 
-    name = "measured"
+    name = "hybrid"
     dtypes = (("float32",), ("int8", "float32"), ("float32",), ("float32",), ("float32",), ("int8", "float32"),
               ("float32",), ("float32",), ("float32",))
 
@@ -47,12 +47,12 @@ class MeasuredSteps(Kernel):
         there = [index for index in range(len(site.inputs)) if site.has(index)]
         results = tuple(name.lower() for name in attrs.results)
         present = tuple(names[index] for index in there)
-        parameters = MeasuredParameters(present, results, gates, site.inputs[1].c_type, attrs.activation,
+        parameters = HybridParameters(present, results, gates, site.inputs[1].c_type, attrs.activation,
                                         _limit(attrs.cell_clip), _limit(attrs.projection_clip),
                                         bool(attrs.asymmetric), f"{float(EPSILON):.9g}f")
         units = site.inputs[names.index("projection")].shape[1] if "projection" in present else outputs
         floats, centred = (gates + 2) * U + R, U + R  # numbers of float32 and of int16 in scratch
-        return Lowered("rnn/measured", parameters, {"T": steps, "N": batch, "U": units, "R": outputs},
+        return Lowered("rnn/hybrid", parameters, {"T": steps, "N": batch, "U": units, "R": outputs},
                        tuple(Operand(names[index], index, sizes[names[index]]) for index in there),
                        tuple(Operand(name, index, sizes[name]) for index, name in enumerate(results)),
                        N, _what(site.inputs[1].dtype, parameters), self.name,
@@ -62,7 +62,7 @@ class MeasuredSteps(Kernel):
         return site.likely.x.size * (site.inputs[1].shape[-1] + 200.0)
 
 
-def _what(dtype: str, params: MeasuredParameters) -> str:
+def _what(dtype: str, params: HybridParameters) -> str:
     """Returns the left part of the symbol, which names all that kernels differ in."""
     clips = params.cell_clip, params.projection_clip
     words = [f"recurrent_steps_{dtype}_{params.gates}", params.activation, "asymmetric" if params.asymmetric else "",

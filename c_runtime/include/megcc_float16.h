@@ -8,8 +8,8 @@
  *   mgc_store_f16_n(p,v,n)    stores the first n lanes
  *   mgc_set1_f16(h)           all lanes
  */
-#ifndef MEGCC_HALF_H
-#define MEGCC_HALF_H
+#ifndef MEGCC_FLOAT16_H
+#define MEGCC_FLOAT16_H
 
 #include "megcc_double.h"
 #include "megcc_simd.h"
@@ -45,7 +45,7 @@ static MGC_INLINE mgc_v mgc_load_f16(const uint16_t *p)
 {
     float lane[MGC_LANES];
     for (int32_t i = 0; i < MGC_LANES; i++)
-        lane[i] = mgc_from_half(p[i]);
+        lane[i] = mgc_from_float16(p[i]);
     return mgc_load(lane);
 }
 static MGC_INLINE void mgc_store_f16(uint16_t *p, mgc_v v)
@@ -53,7 +53,7 @@ static MGC_INLINE void mgc_store_f16(uint16_t *p, mgc_v v)
     float lane[MGC_LANES];
     mgc_store(lane, v);
     for (int32_t i = 0; i < MGC_LANES; i++)
-        p[i] = mgc_to_half((double)lane[i]);
+        p[i] = mgc_to_float16((double)lane[i]);
 }
 #endif
 
@@ -71,7 +71,7 @@ static MGC_INLINE void mgc_store_f16_n(uint16_t *p, mgc_v v, int32_t n)
     for (int32_t i = 0; i < n; i++)
         p[i] = half[i];
 }
-static MGC_INLINE mgc_v mgc_set1_f16(uint16_t h) { return mgc_set1(mgc_from_half(h)); }
+static MGC_INLINE mgc_v mgc_set1_f16(uint16_t h) { return mgc_set1(mgc_from_float16(h)); }
 
 #endif
 

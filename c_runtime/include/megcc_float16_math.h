@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Arithmetic in float16. Kernels include this header after megcc_math.h: from here on, mgc_v is a vector of MGC_LANES
- * float16, twice as many as it had floats, and the functions of megcc_simd.h and megcc_math.h work on it. mgc_half is
+ * float16, twice as many as it had floats, and the functions of megcc_simd.h and megcc_math.h work on it. mgc_float16 is
  * an element in memory.
  *
  * + - * / mgc_sqrt mgc_fma round once, to float16. Elementary functions are computed in float32 for each half of the
@@ -10,8 +10,8 @@
  *   mgc_fold(totals,v)    adds a vector to as many floats in memory, in an order that mgc_folded knows
  *   mgc_folded(totals)    the floats as a vector
  */
-#ifndef MEGCC_HALVES_H
-#define MEGCC_HALVES_H
+#ifndef MEGCC_FLOAT16_MATH_H
+#define MEGCC_FLOAT16_MATH_H
 
 #include "megcc_math.h"
 
@@ -19,7 +19,7 @@
 
 #if defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86)
 #define MGH_LANES 8
-typedef float16_t mgc_half;
+typedef float16_t mgc_float16;
 typedef float16x8_t mgh_v;
 
 /* Assembler, because clang before 16 hides intrinsics of levels that the flags do not enable. */
@@ -50,9 +50,9 @@ MGH_OF_TWO(above, "fcmgt")
 #define mgh_maximum mgh_max
 #undef MGH_OF_ONE
 #undef MGH_OF_TWO
-static MGC_INLINE mgh_v mgh_load(const mgc_half *p) { return vld1q_f16(p); }
-static MGC_INLINE void mgh_store(mgc_half *p, mgh_v v) { vst1q_f16(p, v); }
-static MGC_INLINE mgh_v mgh_set1(mgc_half s) { return (mgh_v){ s, s, s, s, s, s, s, s }; }
+static MGC_INLINE mgh_v mgh_load(const mgc_float16 *p) { return vld1q_f16(p); }
+static MGC_INLINE void mgh_store(mgc_float16 *p, mgh_v v) { vst1q_f16(p, v); }
+static MGC_INLINE mgh_v mgh_set1(mgc_float16 s) { return (mgh_v){ s, s, s, s, s, s, s, s }; }
 static MGC_INLINE mgh_v mgh_fma(mgh_v a, mgh_v b, mgh_v c)
 {
 #if defined(__clang__) && __clang_major__ < 16
@@ -69,7 +69,7 @@ static MGC_INLINE mgh_v mgh_fma(mgh_v a, mgh_v b, mgh_v c)
     __asm__ volatile("fmla %0.8h, %1.8h, %2.h[" #lane "]" : "+w"(mgh_sum) : "w"(a), "x"(b)); \
     mgh_sum; \
 })
-static MGC_INLINE mgh_v mgh_recip(mgh_v v) { return mgh_set1((mgc_half)1.0f) / v; }
+static MGC_INLINE mgh_v mgh_recip(mgh_v v) { return mgh_set1((mgc_float16)1.0f) / v; }
 static MGC_INLINE mgh_v mgh_if_lt(mgh_v a, mgh_v b, mgh_v x, mgh_v y)
 {
     const uint16x8_t mask = vreinterpretq_u16_f16(mgh_above(b, a));
@@ -80,14 +80,14 @@ static MGC_INLINE mgc_v mgh_high(mgh_v v) { return vcvt_high_f32_f16(v); }
 static MGC_INLINE mgh_v mgh_both(mgc_v low, mgc_v high) { return vcvt_high_f16_f32(vcvt_f16_f32(low), high); }
 #elif defined(MGC_ISA_CORTEX_M55) && MGC_HELIUM
 #define MGH_LANES 8
-typedef float16_t mgc_half;
+typedef float16_t mgc_float16;
 typedef float16x8_t mgh_v;
 
-static MGC_INLINE mgh_v mgh_load(const mgc_half *p) { return vldrhq_f16(p); }
-static MGC_INLINE void mgh_store(mgc_half *p, mgh_v v) { vstrhq_f16(p, v); }
-static MGC_INLINE mgh_v mgh_set1(mgc_half s) { return vdupq_n_f16(s); }
+static MGC_INLINE mgh_v mgh_load(const mgc_float16 *p) { return vldrhq_f16(p); }
+static MGC_INLINE void mgh_store(mgc_float16 *p, mgh_v v) { vstrhq_f16(p, v); }
+static MGC_INLINE mgh_v mgh_set1(mgc_float16 s) { return vdupq_n_f16(s); }
 static MGC_INLINE mgh_v mgh_fma(mgh_v a, mgh_v b, mgh_v c) { return vfmaq_f16(c, a, b); }
-static MGC_INLINE mgh_v mgh_fma_by(mgh_v a, mgc_half s, mgh_v c) { return vfmaq_n_f16(c, a, s); }
+static MGC_INLINE mgh_v mgh_fma_by(mgh_v a, mgc_float16 s, mgh_v c) { return vfmaq_n_f16(c, a, s); }
 static MGC_INLINE mgh_v mgh_abs(mgh_v v) { return vabsq_f16(v); }
 static MGC_INLINE mgh_v mgh_neg(mgh_v v) { return vnegq_f16(v); }
 static MGC_INLINE mgh_v mgh_floor(mgh_v v) { return vrndmq_f16(v); }
@@ -119,18 +119,18 @@ static MGC_INLINE mgh_v mgh_recip(mgh_v v) { return mgh_both(mgc_recip(mgh_low(v
 #error "this header has no branch for the kernel's MGC_ISA_<NAME>"
 #endif
 
-static MGC_INLINE mgh_v mgh_load_n(const mgc_half *p, int32_t n)
+static MGC_INLINE mgh_v mgh_load_n(const mgc_float16 *p, int32_t n)
 {
-    mgc_half lane[MGH_LANES] = { 0 };
+    mgc_float16 lane[MGH_LANES] = { 0 };
     if (n >= MGH_LANES)
         return mgh_load(p);
     for (int32_t i = 0; i < n; i++)
         lane[i] = p[i];
     return mgh_load(lane);
 }
-static MGC_INLINE void mgh_store_n(mgc_half *p, mgh_v v, int32_t n)
+static MGC_INLINE void mgh_store_n(mgc_float16 *p, mgh_v v, int32_t n)
 {
-    mgc_half lane[MGH_LANES];
+    mgc_float16 lane[MGH_LANES];
     if (n >= MGH_LANES) {
         mgh_store(p, v);
         return;
@@ -180,8 +180,8 @@ static MGC_INLINE mgh_v mgh_pow(mgh_v a, mgh_v b)
 #define mgc_load_n mgh_load_n
 #define mgc_store mgh_store
 #define mgc_store_n mgh_store_n
-#define mgc_set1(s) mgh_set1((mgc_half)(s))
-#define mgc_zero() mgh_set1((mgc_half)0.0f)
+#define mgc_set1(s) mgh_set1((mgc_float16)(s))
+#define mgc_zero() mgh_set1((mgc_float16)0.0f)
 #define mgc_fma mgh_fma
 #undef mgc_fma_lane
 #define mgc_fma_lane mgh_fma_lane

@@ -216,7 +216,7 @@ def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, stor
     outputs = tuple(rows.tensor(name) for name in plan.graph.outputs)
     instructions = _Instructions(plan, code, rows, len(buckets))
     instructions.add_all(buckets)
-    for state, first in plan.graph.begins.items():
+    for state, first in plan.graph.initial_states.items():
         rows.begin(state, first)
     states = tuple(container.State(plan.graph.outputs.index(source), plan.graph.inputs.index(target))
                    for source, target in plan.graph.states)

@@ -25,7 +25,7 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
     """Returns the manifest: facts about the compiled model besides its code."""
     least = {symbol: low for symbol, low, _ in plans[0][1][0].bucket.bounds}
 
-    ranges = {**input_ranges(graph), **{name: (0, capacity) for name, capacity in graph.counters.items()}}
+    ranges = {**input_ranges(graph), **{name: (0, capacity) for name, capacity in graph.cache_capacities.items()}}
     masks, counted = input_masks(graph), {count.symbol for count in unbacked_symbols(graph)}
 
     def symbols_of(name):
@@ -39,7 +39,7 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
                  **({} if graph.types[n].is_static or n not in graph.inputs else
                     {"least": [evaluate(dim, least) for dim in graph.types[n].shape]}),
                  **({"text": True} if n in graph.string_ports else {}),
-                 **({"filled": graph.filled[n]._asdict()} if n in graph.filled else {}),
+                 **({"filled": graph.growing_inputs[n]._asdict()} if n in graph.growing_inputs else {}),
                  **({"counted": True} if symbols_of(n) & counted else {}),
                  **({"mask": True} if n in masks else {}),
                  **({"range": list(ranges[n])} if n in ranges else {})}
@@ -54,9 +54,10 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
         "inputs": describe(graph.inputs),
         "outputs": describe(graph.outputs),
         "states": [{"output": graph.label(source), "input": target,
-                    **({"begins": shortest(graph.begins[target]).tolist()} if target in graph.begins else {})}
+                    **({"begins": shortest(graph.initial_states[target]).tolist()}
+                       if target in graph.initial_states else {})}
                    for source, target in graph.states],
-        **({"counters": list(graph.counters)} if graph.counters else {}),
+        **({"counters": list(graph.cache_capacities)} if graph.cache_capacities else {}),
         **({"stream": graph.stream.facts()} if graph.stream else {}),
         **({"texts": list(graph.strings)} if graph.string_ports else {}),
         "alignment": max([64, *(plan.target.isa.alignment for plan, _ in plans)]),

@@ -105,7 +105,7 @@ def bodies_of(op: Op) -> tuple[Body, ...]:
     return tuple(value for value in op.attrs.values() if isinstance(value, Body))
 
 
-class Filled(NamedTuple):
+class GrowingInput(NamedTuple):
     """An input of which a run reads only the first elements along an axis: as many as the value of state `past` plus
     `new`, a number or the name of an input's symbol."""
 
@@ -121,7 +121,7 @@ class Graph:
     types: the type of every value, constants included.
     constants: value name -> array, with the axes in ONNX's order.
     states: (output, input): after a run the output's value becomes the input's.
-    begins: initial values of states (inputs); a state without one begins with zeros.
+    initial_states: initial values of states (inputs); a state without one begins with zeros.
     conditions: what operators require of symbols, recorded at import. Operators that remain after the passes state
         their conditions again.
     quantised: (scale, zero point) of integer inputs and outputs that no quantisation operator determines.
@@ -130,8 +130,9 @@ class Graph:
     string_ports: the string inputs and outputs. Their values are int64, indices in `strings`, or negative numbers for
         strings that are not in the table.
     labels: value name -> public name, for outputs that are copies of inputs or of other outputs.
-    filled: inputs that grow with a KV cache, such as attention masks; their tensors have the cache's full capacity.
-    counters: states that hold the number of rows in a KV cache -> the cache's capacity.
+    growing_inputs: inputs that grow with a KV cache, such as attention masks; their tensors have the cache's full
+        capacity.
+    cache_capacities: states that hold the number of rows in a KV cache -> the cache's capacity.
     """
 
     name: str
@@ -141,15 +142,15 @@ class Graph:
     types: Mapping[str, TensorType]
     constants: Mapping[str, np.ndarray]
     states: tuple[tuple[str, str], ...] = ()
-    begins: Mapping[str, np.ndarray] = field(default_factory=dict)
+    initial_states: Mapping[str, np.ndarray] = field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
     quantised: Mapping[str, tuple[float, int]] = field(default_factory=dict)
     stream: Streamed | None = None
     strings: tuple[str, ...] = ()
     string_ports: frozenset[str] = frozenset()
     labels: Mapping[str, str] = field(default_factory=dict)
-    filled: Mapping[str, Filled] = field(default_factory=dict)
-    counters: Mapping[str, int] = field(default_factory=dict)
+    growing_inputs: Mapping[str, GrowingInput] = field(default_factory=dict)
+    cache_capacities: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "types", MappingProxyType(dict(self.types)))

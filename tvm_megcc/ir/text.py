@@ -39,7 +39,7 @@ def graph_text(graph: Graph) -> str:
 
 
 def _begin(graph: Graph, state: str) -> str:
-    if state not in graph.begins:
+    if state not in graph.initial_states:
         return ""
-    first = graph.begins[state]
+    first = graph.initial_states[state]
     return f", {first.flat[0]} at first" if (first == first.flat[0]).all() else ", at first as given"

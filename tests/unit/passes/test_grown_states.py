@@ -13,7 +13,7 @@ from tvm_megcc.context import Context
 from tvm_megcc.errors import MegccError, ModelError
 from tvm_megcc.frontends.models import import_model
 from tvm_megcc.ir.dims import Symbol
-from tvm_megcc.ir.graph import Filled, Graph
+from tvm_megcc.ir.graph import Graph, GrowingInput
 from tvm_megcc.passes.canonicalize.check import checked
 from tvm_megcc.passes.streaming.states import expanded
 from tvm_megcc.target import TARGETS
@@ -41,7 +41,7 @@ def test_a_state_that_grows():
     """Room for 9 rows, a count of them, and the first ones of the room for what reads the output."""
     graph = imported(growing(node("ReduceSum", "present axes", "y"), results=("present", "y")))
     assert [str(graph.types[name]) for name in graph.inputs] == ["float32[2,9,3]", "float32[2,2,3]", "int64[1]"]
-    assert graph.states == (("length.next", "length"), ("present", "past")) and graph.counters == {"length": 9}
+    assert graph.states == (("length.next", "length"), ("present", "past")) and graph.cache_capacities == {"length": 9}
     assert kinds(graph) == ["extent", "dims", "append", "slice", "reduce_sum"]
     assert graph.ops[0].attrs.bound == 7 and graph.ops[1].attrs.extents == (Symbol("length") + 2,)
     assert any(str(c.lhs) == "length + 2" and c.rhs == 9 for c in graph.conditions)
@@ -58,12 +58,12 @@ def test_inputs_that_grow_with_it():
     for total in ("total", "length + 2"):
         graph = imported(growing(node("Add", "present mask", "y"), results=("present", "y"),
                                  inputs={"mask": [2, total, 3]}))
-        assert graph.types["mask"].shape == (2, 9, 3) and graph.filled == {"mask": Filled(1, "length", 2)}
+        assert graph.types["mask"].shape == (2, 9, 3) and graph.growing_inputs == {"mask": GrowingInput(1, "length", 2)}
 
 
 def test_names_that_are_taken():
     graph = imported(growing(node("Identity", "x", "length"), results=("present", "length")))
-    assert graph.counters == {"length'": 9} and graph.states[0] == ("length'.next", "length'")
+    assert graph.cache_capacities == {"length'": 9} and graph.states[0] == ("length'.next", "length'")
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])

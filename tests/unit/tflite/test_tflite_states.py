@@ -98,8 +98,8 @@ def test_svdf_of_micro(tmp_path):
     path.write_bytes(written(tensors, [("SVDF", "SVDFOptions", {"Rank": rank}, ["x", "w", "t", "b", "s"], ["y"])],
                              ["x"], ["y"]))
     graph = import_tflite(path)
-    assert np.unique(graph.begins["s"]).tolist() == [-20]
-    state, kept = np.full((n, filters, memory), -20, np.int64), dict(graph.begins)
+    assert np.unique(graph.initial_states["s"]).tolist() == [-20]
+    state, kept = np.full((n, filters, memory), -20, np.int64), dict(graph.initial_states)
     first, last = (multiplier(float(np.float32(a) * np.float32(b) / np.float32(c)))
                    for a, b, c in ((0.1, 0.01, 0.03), (0.03, 0.02, 0.2)))
     for _ in range(5):
@@ -175,7 +175,7 @@ def test_recurrent_layers(layer: str, tmp_path):
         graph = import_tflite(path, states={f"{name}.next": name for name in names})
         assert set(graph.inputs) == {"x", *names} and not graph.states
         assert set(graph.outputs) == {"y", *(f"{name}.next" for name in names)}
-        kept = {name: graph.begins.get(name, np.zeros(graph.types[name].shape, graph.types[name].dtype))
+        kept = {name: graph.initial_states.get(name, np.zeros(graph.types[name].shape, graph.types[name].dtype))
                 for name in names}
         feeds = [draw.feeds()["x"] for _ in range(3)]
         for x, wanted in zip(feeds, steps_of(data, feeds), strict=True):

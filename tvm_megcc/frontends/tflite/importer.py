@@ -167,7 +167,7 @@ class _Importer:
                                    [*names, *pairs])
         scales = {name: pair for name, index in ports if (pair := self._scale(index)) is not None}
         kept = tuple(pair for pair in pairs.items() if pair[1] not in self.states.asked)
-        return graph.with_(states=kept, begins=self.states.begins, quantised=scales)
+        return graph.with_(states=kept, initial_states=self.states.initial_states, quantised=scales)
 
     def _name_seed(self) -> None:
         """Names the additional input that seeds random numbers, which is no tensor of the file."""

@@ -31,7 +31,7 @@ class States:
 
     asked: input -> output, for states of recurrent layers that the user keeps; others begin with 0 in each run.
     pairs: input -> the value that replaces it after the run.
-    begins: input -> its initial value, if not 0.
+    initial_states: input -> its initial value, if not 0.
     handles: tensor -> the variable that it names.
     current: the current values of variables.
     first: the initial value of each variable, if the file has one.
@@ -42,7 +42,7 @@ class States:
     file: File
     asked: Mapping[str, str] = field(default_factory=dict)
     pairs: dict[str, Value] = field(default_factory=dict)
-    begins: dict[str, np.ndarray] = field(default_factory=dict)
+    initial_states: dict[str, np.ndarray] = field(default_factory=dict)
     tensors: dict[int, str] = field(default_factory=dict)
     handles: dict[int, str] = field(default_factory=dict)
     current: dict[str, Value] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class States:
 
     def _begin_with(self, name: str, first: np.ndarray) -> None:
         if first.any():
-            self.begins[name] = first
+            self.initial_states[name] = first
 
     # --- variables ---------------------------------------------------------------------------------------------------
 

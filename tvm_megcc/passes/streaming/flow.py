@@ -73,10 +73,12 @@ class Dequantised:
 class Streamer:
     """Rewrites the graph operator by operator.
 
-    flows: value of the original graph -> its flow. lost: values whose operator cannot be streamed. tall: value of rank
-    3 -> the same with an axis of extent 1 before the last. integers: value of the new graph -> the integers that it was
-    dequantised from by one scale. begins, copied: input of a state -> its initial value if not zero, and the bytes that
-    a run copies for it. origin, present: source and first result of the operator that is being rewritten.
+    flows: value of the original graph -> its flow.
+    lost: values whose operator cannot be streamed.
+    with_height: value of rank 3 -> the same with an axis of extent 1 before the last.
+    integers: value of the new graph -> the integers that it was dequantised from by one scale.
+    initial_states, copied: input of a state -> its initial value if not zero, and the bytes that a run copies for it.
+    origin, present: source and first result of the operator that is being rewritten.
     """
 
     def __init__(self, graph: Graph, stream: Stream, unstreamed: Container[str]):
@@ -84,11 +86,11 @@ class Streamer:
         self.types, self.constants = dict(graph.types), dict(graph.constants)
         self.ops: list[Op] = []
         self.flows: dict[str, Flow] = {}
-        self.tall: dict[str, Flow] = {}
+        self.with_height: dict[str, Flow] = {}
         self.integers: dict[str, Dequantised] = {}
         self.lost: set[str] = set()
         self.states: list[tuple[str, str]] = []
-        self.begins: dict[str, np.ndarray] = {}
+        self.initial_states: dict[str, np.ndarray] = {}
         self.copied: dict[str, int] = {}
         self.origin = self.present = ""
         self._derived: dict[tuple, str] = {}
@@ -179,7 +181,8 @@ class Streamer:
             inputs=(*self.graph.inputs, *(target for _, target in states)),
             outputs=(*self.graph.outputs, *(source for source, _ in states)), ops=ops, types=types,
             constants=self.constants, states=(*self.graph.states, *states), stream=facts,
-            begins={**self.graph.begins, **{name: self.begins[name] for _, name in live if name in self.begins}}))
+            initial_states={**self.graph.initial_states,
+                            **{name: self.initial_states[name] for _, name in live if name in self.initial_states}}))
 
     def _live(self, outputs: Iterable[str]) -> list[tuple[str, str]]:
         """Returns the states that some output depends on."""
@@ -261,7 +264,7 @@ class Streamer:
         value and the state's next value. blank: the initial value of all elements."""
         target = self.value(f"stream_{len(self.states)}", type_)
         if blank:
-            self.begins[target] = np.full(type_.shape, blank, type_.dtype)
+            self.initial_states[target] = np.full(type_.shape, blank, type_.dtype)
         read, source = make(target)
         self.keep(source, target, copies)
         return read

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ...errors import ModelError
 from ...ir.conditions import Condition, recording, require_at_most
 from ...ir.dims import Dim, Symbol, symbols
-from ...ir.graph import EXTENT, Attrs, Filled, Graph, Op, unused
+from ...ir.graph import EXTENT, Attrs, Graph, GrowingInput, Op, unused
 from ...ir.shapes import with_symbols
 from ...ir.types import TensorType
 from ..edit import Editor
@@ -107,50 +107,54 @@ def _is_equal(conditions: tuple[Condition, ...], dim: Dim, other: Dim) -> bool:
 
 
 class _Growth:
-    """The graph during the rewrite.
+    """The graph during the rewrite. Caches that grow together have one symbol as the extent of the rows in use.
 
-    found: the caches.
-    steps: symbol of a cache's extent -> the rows that a run appends.
-    capacities: name of that symbol -> the most rows.
-    counts: symbol -> (output, input) of the state that holds the number of rows.
-    counters: symbol -> the value of that state in a run, once `Extent` has defined the symbol by it.
-    filled: other inputs that grow with a cache.
+    caches: the Concats whose result is a state, which become `append`.
+    steps: symbol -> the rows that a run appends.
+    capacities: name of the symbol -> the most rows.
+    count_states: symbol -> (output, input) of the state that holds the number of rows in use.
+    count_values: symbol -> the value of that state in a run, once `Extent` has defined the symbol by it.
+    growing_inputs: other inputs that have the rows of a cache, such as attention masks.
     """
 
-    def __init__(self, graph: Graph, found: list[_KVCache], steps: Mapping[Symbol, Dim], capacities: Mapping[str, int]):
-        self.found, self.steps, self.capacities = found, steps, capacities
+    def __init__(self, graph: Graph, caches: list[_KVCache], steps: Mapping[Symbol, Dim],
+                 capacities: Mapping[str, int]):
+        self.caches, self.steps, self.capacities = caches, steps, capacities
         types = dict(graph.types)
-        self.counts: dict[Symbol, tuple[str, str]] = {}
+        self.count_states: dict[Symbol, tuple[str, str]] = {}
         for past in steps:
             state = unused(past.name, types)
-            self.counts[past] = unused(f"{state}.next", types), state
-            types.update(dict.fromkeys(self.counts[past], TensorType("int64", (1,))))
-        self.graph = graph.with_(types=types, inputs=(*graph.inputs, *(state for _, state in self.counts.values())),
-                                 outputs=(*graph.outputs, *(after for after, _ in self.counts.values())),
-                                 states=(*graph.states, *self.counts.values()),
-                                 counters={state: capacities[past.name] for past, (_, state) in self.counts.items()})
+            self.count_states[past] = unused(f"{state}.next", types), state
+            types.update(dict.fromkeys(self.count_states[past], TensorType("int64", (1,))))
+        self.graph = graph.with_(types=types,
+                                 inputs=(*graph.inputs, *(state for _, state in self.count_states.values())),
+                                 outputs=(*graph.outputs, *(after for after, _ in self.count_states.values())),
+                                 states=(*graph.states, *self.count_states.values()),
+                                 cache_capacities={state: capacities[past.name]
+                                                   for past, (_, state) in self.count_states.items()})
         self.edit = Editor(self.graph)
-        self.counters: dict[Symbol, str] = {}
-        self.filled: dict[str, Filled] = {}
+        self.count_values: dict[Symbol, str] = {}
+        self.growing_inputs: dict[str, GrowingInput] = {}
 
     def run(self) -> Graph:
         conditions = tuple(condition for past, new in self.steps.items() for condition in self._counted(past, new))
-        for cache in self.found:
+        for cache in self.caches:
             self._append(cache)
         for name, axis, past in self._parts():
             self._fill(name, axis, past)
-        return self.edit.finish().with_(filled=self.filled, conditions=(*conditions, *self.graph.conditions))
+        return self.edit.finish().with_(growing_inputs=self.growing_inputs,
+                                        conditions=(*conditions, *self.graph.conditions))
 
     def _counted(self, past: Symbol, new: Dim) -> tuple[Condition, ...]:
         """Defines the symbol `past` by a state with the number of rows, and computes that number after the run."""
-        capacity, (after, state) = self.capacities[past.name], self.counts[past]
-        self.counters[past] = self.edit.value(f"{state}.rows", self.graph.types[state])
+        capacity, (after, state) = self.capacities[past.name], self.count_states[past]
+        self.count_values[past] = self.edit.value(f"{state}.rows", self.graph.types[state])
         self.edit.add_after("", Op(EXTENT, Attrs(symbol=past, element=0, bound=capacity - new), (state,),
-                                    (self.counters[past],), origin=past.name))
+                                    (self.count_values[past],), origin=past.name))
         self.edit.add_after("", Op("dims", Attrs(extents=(past + new,), shape=(1,), dtype="int64"), (), (after,)))
-        with recording(f"room of {past}") as found:
+        with recording(f"room of {past}") as caches:
             require_at_most(past + new, capacity, "the states have no room for so many rows")
-        return tuple(found)
+        return tuple(caches)
 
     def _append(self, cache: _KVCache) -> None:
         """Replaces the Concat of a cache by an operator that appends to it in place."""
@@ -159,7 +163,7 @@ class _Growth:
                                  for axis, dim in enumerate(type_.shape))
         old = edit.types[cache.output]
         edit.types[cache.input] = edit.types[cache.output] = whole
-        inputs = (*cache.concat.inputs, self.counters[cache.past])
+        inputs = (*cache.concat.inputs, self.count_values[cache.past])
         edit.replace(cache.concat, Op("append", Attrs(axis=cache.axis), inputs, (cache.output,),
                                       origin=cache.concat.origin))
         self._first_rows(cache.output, cache.axis, old)
@@ -178,7 +182,7 @@ class _Growth:
 
     def _parts(self) -> Iterator[tuple[str, int, Symbol]]:
         """Yields inputs that grow with the states but are not states: (name, axis, extent)."""
-        states = {cache.input for cache in self.found}
+        states = {cache.input for cache in self.caches}
         for name in self.graph.inputs:
             for axis, dim in enumerate(self.graph.types[name].shape):
                 for past in self.steps:
@@ -189,9 +193,10 @@ class _Growth:
         """Gives an input of p + n elements along an axis the extent of the capacity; the rest of it is not read."""
         type_, new = self.graph.types[name], self.steps[past]
         capacity = self.capacities[past.name]
-        if type_.shape[axis] != past + new or name in self.filled:
+        if type_.shape[axis] != past + new or name in self.growing_inputs:
             raise ModelError(self.graph.name, [f"input '{name}' is {type_}, and only one axis may grow with "
                                                f"{past}, by {new}"])
         self.edit.types[name] = type_.with_shape(capacity if i == axis else dim for i, dim in enumerate(type_.shape))
         self._first_rows(name, axis, type_)
-        self.filled[name] = Filled(axis, self.counts[past][1], new if isinstance(new, int) else str(new))
+        self.growing_inputs[name] = GrowingInput(axis, self.count_states[past][1], new
+                                                 if isinstance(new, int) else str(new))

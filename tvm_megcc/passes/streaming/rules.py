@@ -64,7 +64,7 @@ def _combined(s: Streamer, op: Op, flows: dict[str, Flow], delay: int, place: in
     """Adds an operator whose operands are read element by element."""
     inputs = []
     for name in op.inputs:
-        flow = s.tall.get(name) if tall else flows.get(name)
+        flow = s.with_height.get(name) if tall else flows.get(name)
         operand = s.delayed(flow, delay).name if flow else s.delayed(flows[name], delay).name if name in flows else name
         inputs.append(_raised(s, operand) if tall and not flow else operand)
     first = next(iter(flows.values()))
@@ -77,7 +77,7 @@ def _combined(s: Streamer, op: Op, flows: dict[str, Flow], delay: int, place: in
 def _is_tall(s: Streamer, flows: dict[str, Flow]) -> bool:
     """Whether some operands come from 1-D convolutions, which gave them an axis of extent 1 before the last. Operators
     between two such convolutions keep that axis."""
-    return any(name in s.tall for name in flows) \
+    return any(name in s.with_height for name in flows) \
         and all(s.types[flow.name].rank == 3 and flow.axis == 2 for flow in flows.values())
 
 
@@ -97,9 +97,9 @@ def _reshaped(s: Streamer, name: str, shape: tuple[int, ...]) -> str:
 
 
 def _flat(s: Streamer, name: str, tall: Flow) -> Flow:
-    """Returns a value without the axis of extent 1 before its last; `tall` records the value with it."""
+    """Returns a value without the axis of extent 1 before its last; `with_height` records the value with it."""
     shape = s.types[tall.name].shape
-    s.tall[name] = tall
+    s.with_height[name] = tall
     return s.emit(tall, "reshape", Attrs(shape=(*shape[:2], shape[3])), (tall.name,), 2)
 
 
@@ -111,8 +111,8 @@ def reshape(s: Streamer, op: Op) -> None:
     if not axes:
         raise Refused(f"it makes {list(new)} of {list(old)}, in which axis {flow.axis} is no axis any more")
     axis = axes[0]
-    if len(old) == 3 and flow.axis == 2 and new == (*old[:2], 1, old[2]) and op.inputs[0] in s.tall:
-        s.define(op, s.tall[op.inputs[0]])
+    if len(old) == 3 and flow.axis == 2 and new == (*old[:2], 1, old[2]) and op.inputs[0] in s.with_height:
+        s.define(op, s.with_height[op.inputs[0]])
     elif len(new) == 3 and axis == 2 and flow.axis == 3 and old == (*new[:2], 1, new[2]):
         s.define(op, _flat(s, op.outputs[0], flow))
     else:
@@ -152,16 +152,16 @@ def cut(s: Streamer, op: Op) -> None:
     if others:
         attrs = Attrs(attrs, axes=tuple(axis for axis in op.attrs.axes if axis != flow.axis))
         flow = replace(flow, name=s.result("slice", attrs, (flow.name,)))
-    elif op.inputs[0] in s.tall and step == 1:
-        tall = s.tall[op.inputs[0]]
-        s.tall[op.outputs[0]] = replace(tall, delay=tall.delay + start).widened(-start, start)
+    elif op.inputs[0] in s.with_height and step == 1:
+        tall = s.with_height[op.inputs[0]]
+        s.with_height[op.outputs[0]] = replace(tall, delay=tall.delay + start).widened(-start, start)
     s.define(op, flow)
 
 
 def pad(s: Streamer, op: Op) -> None:
     flow = s.flow(op)
     before, after = list(op.attrs.before), list(op.attrs.after)
-    tall = s.tall.get(op.inputs[0])
+    tall = s.with_height.get(op.inputs[0])
     if before[flow.axis] or after[flow.axis]:
         bytes_ = s.types[flow.name].dtype in BYTES
         if before[flow.axis] > 0 and (op.attrs.mode != "constant" or (op.attrs.value != 0 and not bytes_)):
@@ -301,7 +301,7 @@ def quantised(s: Streamer, op: Op) -> None:
     if zero and (s.types[s.flow(op).name].dtype if back else op.attrs.dtype) not in BYTES:
         unchanged(s, op)
         return
-    flow, tall = s.flow(op), s.tall.get(op.inputs[0])
+    flow, tall = s.flow(op), s.with_height.get(op.inputs[0])
     flow = tall if tall and _is_tall(s, {op.inputs[0]: flow}) else flow
     if flow.delay < 0 and flow.blank != zero * back:
         flow, tall = s.settled(s.flow(op)), None
@@ -335,7 +335,7 @@ def recurrent(s: Streamer, op: Op) -> None:
         last = s.value(f"{of_block}.{state}", type_)
         inputs[index] = s.value(f"stream_{len(s.states) + place}", type_)
         if begin and s.constants[begin].any():
-            s.begins[inputs[index]] = s.constants[begin]
+            s.initial_states[inputs[index]] = s.constants[begin]
         results.append(last)
     inputs[0] = flow.name
     while not inputs[-1]:
@@ -345,7 +345,7 @@ def recurrent(s: Streamer, op: Op) -> None:
     for place, last in enumerate(results[1:]):
         if flow.delay:
             there = s.cut(s.mask(flow.delay, flow.block), 0, flow.block - 1, flow.block)
-            last = s.where(there, last, s.begins.get(inputs[3 + place], 0))
+            last = s.where(there, last, s.initial_states.get(inputs[3 + place], 0))
         s.keep(last, inputs[3 + place], 1)
     for name, what in zip(op.outputs, asked, strict=True):
         if what == "Y":

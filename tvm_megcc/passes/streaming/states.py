@@ -48,7 +48,7 @@ def keep_states(graph: Graph, states: Mapping[str, str]) -> Graph:
 
 def first_states(graph: Graph) -> dict[str, np.ndarray]:
     """Returns the initial values of the states, by the names of their inputs."""
-    return {name: graph.begins.get(name, np.zeros(graph.types[name].shape, graph.types[name].dtype))
+    return {name: graph.initial_states.get(name, np.zeros(graph.types[name].shape, graph.types[name].dtype))
             for _, name in graph.states}
 
 

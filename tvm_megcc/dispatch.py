@@ -86,7 +86,7 @@ def parse_dispatch(text: str) -> dict[str, dict[int, list[Interval]]]:
     """Parses `"data[0]=log(1,64);data[2,3]=uniform(64,64,512)"` as half-open intervals; in `text`, ends are included.
 
     Raises:
-        MegccError: showing the part that is no rule.
+        MegccError: showing the part that is not a rule.
     """
     found: dict[str, dict[int, list[Interval]]] = {}
     for part in filter(None, (p.strip() for p in text.split(";"))):
@@ -99,7 +99,7 @@ def parse_dispatch(text: str) -> dict[str, dict[int, list[Interval]]]:
 
 
 def parse_rule(rule: str) -> list[Interval] | None:
-    """Returns the ranges as half-open intervals; None for what is no rule."""
+    """Returns the ranges as half-open intervals; None if the text is not a rule."""
     call = _CALL.fullmatch(rule)
     if call:
         numbers = [int(n) for n in filter(None, (n.strip() for n in call["numbers"].split(",")))]
@@ -129,7 +129,7 @@ def parse_shape_sets(text: str) -> list[dict[str, tuple[int | None, ...]]]:
     extent that stays as the model has it (None).
 
     Raises:
-        MegccError: showing the part that is no shape.
+        MegccError: showing the part that is not a shape.
     """
     return [_parse_shapes(part) for part in _BETWEEN_SETS.split(text) if part.strip()]
 

@@ -88,7 +88,7 @@ def takes_regions(value: object) -> bool:
 
 
 def parse_threads(given: int | str) -> int:
-    """Raises MegccError for what is no number, and for a number of workers that the runtime refuses."""
+    """Returns a number of workers. Raises MegccError for anything else, and for more than the runtime supports."""
     count = int(given) if isinstance(given, str) and re.fullmatch(r"\s*\d{1,9}\s*", given, re.ASCII) else given
     if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or not 1 <= count <= MAX_WORKERS:
         raise MegccError(f"threads: {given!r} is no number between 1 and {MAX_WORKERS}")
@@ -99,7 +99,7 @@ def parse_bytes(name: str, given: int | str) -> int:
     """`"64K"`, or a number, as a number of bytes.
 
     Raises:
-        MegccError: naming the option, for what is none.
+        MegccError: naming the option, for anything else.
     """
     count = bytes_of(given) if isinstance(given, str) else given
     if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 0:
@@ -128,7 +128,7 @@ def parse_states(strings: str | Sequence[str] | Mapping[str, str]) -> dict[str, 
     """`["h_out=h_in"]` as a dictionary; a dictionary is copied.
 
     Raises:
-        MegccError: for a string that is no pair, and an output that is in two.
+        MegccError: for a string that is not such a pair, and for an output in two of them.
     """
     if isinstance(strings, Mapping):
         return dict(strings)
@@ -144,10 +144,10 @@ def parse_states(strings: str | Sequence[str] | Mapping[str, str]) -> dict[str, 
 
 
 def parse_constants(strings: str | Sequence[str] | Mapping[str, object]) -> dict[str, object]:
-    """`["sr=16000", "scales=1,0.5"]` as a dictionary of numbers and lists of them; one stays what it is.
+    """`["sr=16000", "scales=1,0.5"]` as a dictionary of numbers and lists of them; a dictionary is returned as it is.
 
     Raises:
-        MegccError: for a string that is no such pair.
+        MegccError: for a string that is not such a pair.
     """
     if isinstance(strings, Mapping):
         return dict(strings)
@@ -163,10 +163,10 @@ def parse_constants(strings: str | Sequence[str] | Mapping[str, object]) -> dict
 
 
 def parse_bounds(strings: str | Sequence[str] | Mapping[str, int]) -> dict[str, int]:
-    """`["boxes=1000"]` as a dictionary; one stays what it is.
+    """`["boxes=1000"]` as a dictionary; a dictionary is checked.
 
     Raises:
-        MegccError: for a string that is no such pair, and a bound that is no extent.
+        MegccError: for a string that is not such a pair, and for a bound that is not an extent.
     """
     if isinstance(strings, Mapping):
         for name, most in strings.items():
@@ -200,11 +200,11 @@ _INPUT_KEYS = ("mean", "std", "scale", "network")
 
 
 def parse_inputs(strings: str | Sequence[str] | Inputs) -> dict[str, Input]:
-    """`["data=uint8,NHWC,mean=127.5;mask=uint8"]` as a dictionary; ";" separates inputs of one text. So is a dictionary
-    of inputs, or of the strings after the "=".
+    """`["data=uint8,NHWC,mean=127.5;mask=uint8"]` as a dictionary; ";" separates inputs of one text. A dictionary
+    may have inputs, or the strings after the "=", as values.
 
     Raises:
-        MegccError: for a string that does not follow the grammar, and an input that is in two.
+        MegccError: for a string that does not follow the grammar, and for an input in two of them.
     """
     if isinstance(strings, Mapping):
         return {name: given if isinstance(given, Input) else parse_input(given) for name, given in strings.items()}
@@ -251,11 +251,11 @@ def parse_output_names(strings: str | Sequence[str]) -> list[str]:
 
 
 def parse_shapes(text: str | Mapping[str, Sequence[int] | int]) -> dict[str, tuple[int, ...] | int]:
-    """`"data=(1,3,224,224);ids:[1,128];past=3"` as a dictionary of shapes and, by name, sizes of dimensions; one stays
-    what it is.
+    """`"data=(1,3,224,224);ids:[1,128];past=3"` as a dictionary of shapes and, by name, sizes of dimensions. A
+    dictionary is copied.
 
     Raises:
-        MegccError: showing the part that is neither.
+        MegccError: showing the part that is neither a shape nor a size.
     """
     if isinstance(text, Mapping):
         return {name: int(size) if isinstance(size, (int, Integral)) else tuple(size) for name, size in text.items()}

@@ -116,7 +116,7 @@ class CompileOptions:
     A number of bytes, or of threads, is taken as a string too.
 
     Raises:
-        MegccError: for a value that is none of these; TypeError: for a name that is no option.
+        MegccError: for another value; TypeError: for a name that is not an option.
     """
 
     optimize: str = field(default="speed", metadata=_row(
@@ -222,7 +222,7 @@ class CompileOptions:
         """Returns the options with some changed; None stands for the default, of an option and of all.
 
         Raises:
-            TypeError: for a name that is no option, as Python has it for `caller`, and for options that are none.
+            TypeError: for a name that is not an option, as Python has it for `caller`, and for options of another type.
         """
         if options is not None and not isinstance(options, cls):
             raise TypeError(f"tvm_megcc.{caller}(): options are a CompileOptions, not {type(options).__name__}; "

@@ -71,7 +71,7 @@ def _arguments(verb: str, models: Model | Sequence[Model], target: str, changes:
     """Parses the command line of a verb, with these values in place of its defaults.
 
     Raises:
-        TypeError: for a model that is no path, and for an option that does not exist.
+        TypeError: for a model that is not a path, and for an option that does not exist.
     """
     from .cli import parsed
 

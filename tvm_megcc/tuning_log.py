@@ -105,7 +105,7 @@ class TuningLog:
         """Returns the log in a text. A last line that was cut short is left out, with a warning.
 
         Raises:
-            MegccError: naming source and line of anything else that is no row.
+            MegccError: naming source and line of anything else that is not a row.
         """
         rows, lines = [], text.split("\n")
         for number, line in enumerate(lines, start=1):

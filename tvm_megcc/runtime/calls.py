@@ -38,6 +38,14 @@ class Deepest:
 
 @dataclass
 class _Calls:
+    """The call graph of a firmware.
+
+    stack: function -> its bytes.
+    calls: function -> its callees.
+    pointed: functions that a call through a pointer may reach.
+    unbounded: functions whose stack the compiler cannot bound.
+    """
+
     stack: dict[str, int] = field(default_factory=dict)
     calls: dict[str, set[str]] = field(default_factory=dict)
     pointed: set[str] = field(default_factory=set)

@@ -190,7 +190,7 @@ class Session:
 
         Raises:
             ShapeError: for a wrong name, shape or dtype, saying what is expected.
-            TypeError: for what is no array, and for a wrong number of them.
+            TypeError: for what is not an array, and for a wrong number of them.
             MegccError: if the model itself fails, with the runtime's words, and if the session is closed.
         """
         raise NotImplementedError
@@ -250,7 +250,8 @@ class Session:
         """Sets all states to their first values, except those given by the names of their inputs.
 
         Raises:
-            ShapeError: for a name that is no state, or a value of another type. TypeError: for what is no dictionary.
+            ShapeError: for a name that is not a state, or a value of another type.
+            TypeError: for what is not a dictionary.
         """
         raise NotImplementedError
 

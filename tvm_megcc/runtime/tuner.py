@@ -92,7 +92,7 @@ def tune(graphs: Sequence[Graph], target: Target, log: str | Path, *, optimize: 
         weights: bytes of weights that an inference reads, if graphs are parts of a network; None: each is a network.
 
     Raises:
-        MegccError: for a log with a line that is no row; if this machine does not run the target and no runner is
+        MegccError: for a log with a line that is not a row; if this machine does not run the target and no runner is
             given; if every device is lost. The log has all measurements until then.
     """
     begin = time.monotonic()

@@ -96,16 +96,16 @@ def softmax(node: TvmNode) -> Values:
     if dtype != "int8" or scale[0] > 1 or not isinstance(type_.shape[axis], int):
         raise MegccError(f"of {type_} in steps of {scale[0]}")
     with np.errstate(over="ignore"):
-        one_ = int(min(np.floor(np.float32(1) / scale[0] + np.float32(0.5)), 2**31 - 1))
-    halvings, heights = _exponentials(one_)
-    if int(heights.max()) * 2**int(halvings.max()) * type_.shape[axis] >= 2**31:
+        one_code = int(min(np.floor(np.float32(1) / scale[0] + np.float32(0.5)), 2**31 - 1))
+    shifts, significands = _exponentials(one_code)
+    if int(significands.max()) * 2**int(shifts.max()) * type_.shape[axis] >= 2**31:
         raise MegccError("its sums may not fit in int32")
     x, along = node.inputs[0], {"axes": (axis,), "keepdims": True}
     most = node.emit("reduce_max", x, **along)
     below = typed(node, arg(1) - X, x, most, dtype="uint8")
-    times, height = (node.emit("lookup", below, node.constant(table, "int32")) for table in (halvings, heights))
-    most_halvings = node.emit("reduce_max", times, **along)
-    powers = typed(node, call("rescale_once", X, 2**30, arg(1) - arg(2) + 1), height, most_halvings, times,
+    shift, significand = (node.emit("lookup", below, node.constant(table, "int32")) for table in (shifts, significands))
+    most_shift = node.emit("reduce_max", shift, **along)
+    powers = typed(node, call("rescale_once", X, 2**30, arg(1) - arg(2) + 1), significand, most_shift, shift,
                    dtype="int32")
     total = node.emit("reduce_sum", powers, **along)
     inverse = emit_broadcast(node.spelled(), "div", (node.constant(2**_RECIPROCAL, "int32"), total))[0]
@@ -116,10 +116,13 @@ def softmax(node: TvmNode) -> Values:
     return (typed(node, saturated(expr, dtype), *lines.names),)
 
 
-def _exponentials(one_: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns shifts and heights for max - x from 0 to 255: exp(x - max) is about height / one_ * 2^-shift, with a
-    height between one_ / 2 and one_. one_: the integer that represents 1."""
+def _exponentials(one_code: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns shifts and significands for max - x from 0 to 255: exp(x - max) is about
+    significand / one_code * 2^-shift, with a significand between one_code / 2 and one_code.
+
+    one_code: the integer that represents 1.
+    """
     x = -np.arange(256, dtype=np.int64)
-    steeper = x + (x >> 1) - (x >> 4)
-    halvings = np.clip(steeper // -one_, 0, _MOST)
-    return halvings, ((steeper + halvings * one_) >> 1) + one_
+    exponent = x + (x >> 1) - (x >> 4)  # x * 1.4375, about x * log2(e)
+    shifts = np.clip(exponent // -one_code, 0, _MOST)
+    return shifts, ((exponent + shifts * one_code) >> 1) + one_code

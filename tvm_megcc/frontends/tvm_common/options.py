@@ -23,7 +23,7 @@ def region_options(given: Mapping[str, object], function: str, others: str = "ta
         others: the other keywords of the function, for the message.
 
     Raises:
-        MegccError: for a name that is no option of regions, and for a value that the option does not take.
+        MegccError: for a name that is not an option of regions, and for a value that the option does not take.
     """
     for name in given:
         if name not in OPTIONS:

@@ -45,8 +45,10 @@ _SHIFTS = {"rescale_fixed": (1, 30), "rescale_down": (1, 30), "rescale_once": (2
 
 
 def closing(site: Site, zeros: tuple[int, int], outputs_first: bool, of_any: bool = False) -> Closing:
-    """Returns the epilogue as a requantization of sums of products; `Closing()` if it is none. zeros: zero points of
-    the operands, minus those that packed weights contain. of_any: also if sums may reach 2^30."""
+    """Returns the epilogue as a requantization of sums of products; `Closing()` if it is another one.
+
+    zeros: zero points of the operands, minus those that packed weights contain. of_any: also if sums may reach 2^30.
+    """
     split = _split(site.op.epilogue, site.y.dtype)
     if split is None:
         return Closing()

@@ -50,12 +50,12 @@ class PairsParameters(DepthwiseParameters):
 @dataclass(frozen=True)
 class _RowsByFour(ConvParameters):
     """unit: C type of an element of x. fill: value of padding. quads: groups of four rows of x that are packed for
-    `high` output rows. in_registers, pixels_at_once: as in `DepthwiseParameters`."""
+    `rows_at_once` output rows. in_registers, pixels_at_once: as in `DepthwiseParameters`."""
 
     unit: str
     fill: int
     quads: int
-    high: int
+    rows_at_once: int
     in_registers: bool
     pixels_at_once: int
 
@@ -111,14 +111,14 @@ class WideParameters(ConvParameters):
 
     unit: C type of an element of x; flip: its highest bit is inverted.
     fill: value of padding after that.
-    together: taps whose products are added in int16.
+    int16_taps: taps whose products are added in int16.
     block: channels that are computed at once.
     """
 
     unit: str
     flip: bool
     fill: int
-    together: int
+    int16_taps: int
     block: int
 
     def microkernel(self, scope: Scope) -> RvvRow:
@@ -217,14 +217,14 @@ class DepthwiseBytes(OneFilterAChannel):
         fill = zeros[0] - 128 * flip
         N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
         operands = with_sums(site, lowered.inputs, (True, zeros[1]), fill, C)
-        together = 1 + is_narrow(site, zeros[1])
-        parameters = WideParameters(*s.window, len(operands) > 2, site.x.c_type, flip, fill, together, block)
+        int16_taps = 1 + is_narrow(site, zeros[1])
+        parameters = WideParameters(*s.window, len(operands) > 2, site.x.c_type, flip, fill, int16_taps, block)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
         reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
         return replace(lowered, template="integer_depthwise/depthwise_wide", params=parameters, inputs=operands,
                        extents=dict(lowered.extents) | {"ROWS": _rows(s, lanes, max(_STRIP, site.target.l2 // 8))},
                        tasks=N * ceildiv(C, block) * ceildiv(OH, ROWS),
-                       algorithm="wide" + "_unpaired" * (together == 1),
+                       algorithm="wide" + "_unpaired" * (int16_taps == 1),
                        scratch=block * (4 + 4 * OW + s.taps + reached * columns),
                        operation=replace(s, bias=len(operands) > 2).name("depthwise_integer") + zero_name(zeros[0]))
 
@@ -263,13 +263,13 @@ class DepthwiseBytes(OneFilterAChannel):
         """Returns the call for Arm's instructions that add four 8-bit products in a lane, of four rows of a column."""
         reach = (s.kh - 1) * s.dilations[0] + 1
         quads = -(-reach // 4)
-        high = (4 * quads - reach) // s.strides[0] + 1
-        taps = 2 * quads * s.kw * high
-        at_once = max(1, min(4, 8 // (2 * high)))
-        rows = -(-max(1, min(likely(s.oh), _OUTPUTS // likely(s.ow))) // high) * high
+        rows_at_once = (4 * quads - reach) // s.strides[0] + 1
+        taps = 2 * quads * s.kw * rows_at_once
+        at_once = max(1, min(4, 8 // (2 * rows_at_once)))
+        rows = -(-max(1, min(likely(s.oh), _OUTPUTS // likely(s.ow))) // rows_at_once) * rows_at_once
         N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
         operands = with_sums(site, lowered.inputs, (True, site.attrs.w_zero), form.zero, C)
-        parameters = Dot4Parameters(*s.window, len(operands) > 2, site.x.c_type, form.zero, quads, high,
+        parameters = Dot4Parameters(*s.window, len(operands) > 2, site.x.c_type, form.zero, quads, rows_at_once,
                                      taps <= 12, at_once, site.y.c_type)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
         return replace(lowered, template="integer_depthwise/depthwise_dot4", params=parameters,
@@ -280,20 +280,20 @@ class DepthwiseBytes(OneFilterAChannel):
     def _by_quads(site: Site, s: Geometry, lowered: Lowered, form: PackedForm) -> Lowered:
         """Returns the call for such instructions on other CPUs, a vector of channels at a time."""
         lanes, quads = site.isa.lanes, -(-s.kh // 4)
-        high = (4 * quads - s.kh) // s.strides[0] + 1
+        rows_at_once = (4 * quads - s.kh) // s.strides[0] + 1
         taps = quads * s.kw
         in_registers = taps <= site.isa.registers // 2
         at_once = max(1, min(8, site.isa.registers - 4 - taps * in_registers) // 4 * 4)
-        rows = -(-max(1, min(likely(s.oh), _OUTPUTS // likely(s.ow))) // high) * high
+        rows = -(-max(1, min(likely(s.oh), _OUTPUTS // likely(s.ow))) // rows_at_once) * rows_at_once
         N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
         operands = with_sums(site, lowered.inputs, (True, site.attrs.w_zero), form.zero, C)
-        parameters = QuadsParameters(*s.window, len(operands) > 2, site.x.c_type, form.zero, quads, high,
+        parameters = QuadsParameters(*s.window, len(operands) > 2, site.x.c_type, form.zero, quads, rows_at_once,
                                      in_registers, at_once, DTYPES[site.x.dtype].short, site.attrs.x_zero)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
         return replace(lowered, template="integer_depthwise/depthwise_quads", params=parameters, algorithm="quads",
                        extents=dict(lowered.extents) | {"ROWS": rows}, inputs=operands,
                        tasks=N * ceildiv(C, lanes) * ceildiv(OH, ROWS),
-                       scratch=4 * lanes * (high * taps + quads * columns))
+                       scratch=4 * lanes * (rows_at_once * taps + quads * columns))
 
     def cost(self, site: Site) -> float:
         s = Geometry.of(site)

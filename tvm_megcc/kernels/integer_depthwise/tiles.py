@@ -141,11 +141,11 @@ class ArmTile:
 
 
 class Dot4Tile(ArmTile):
-    """Tiles of 8 channels of `high` output rows, by dot products of four packed rows; sums `a{r}_{x}_{v}`."""
+    """Tiles of 8 channels of `rows_at_once` output rows, by dot products of four packed rows; sums `a{r}_{x}_{v}`."""
 
     def place(self, q: int, j: int, r: int, v: int) -> int:
         """Returns the place of the packed weights of quad q of rows and column j for output row r."""
-        return (((q * self.params.kw + j) * self.params.high + r) * 2 + v) * 16
+        return (((q * self.params.kw + j) * self.params.rows_at_once + r) * 2 + v) * 16
 
     def weights(self, c: Printer) -> None:
         for q, j, r in self.taps():
@@ -154,11 +154,11 @@ class Dot4Tile(ArmTile):
 
     def taps(self) -> list[tuple[int, int, int]]:
         """Returns (quad of rows, column, output row) of the packed weights."""
-        return list(product(range(self.params.quads), range(self.params.kw), range(self.params.high)))
+        return list(product(range(self.params.quads), range(self.params.kw), range(self.params.rows_at_once)))
 
     def pixels(self, c: Printer, X: int, whole: bool) -> None:
-        params, high = self.params, range(self.params.high)
-        c(*(f"int32x4_t a{r}_{x}_0 = start_0, a{r}_{x}_1 = start_1;" for r in high for x in range(X)))
+        params, output_rows = self.params, range(self.params.rows_at_once)
+        c(*(f"int32x4_t a{r}_{x}_0 = start_0, a{r}_{x}_1 = start_1;" for r in output_rows for x in range(X)))
         for q in range(params.quads):
             for column, uses in self.columns.reads(X):
                 with c.block(""):
@@ -166,11 +166,11 @@ class Dot4Tile(ArmTile):
                     c(f"const int8_t *four = {offset(at, 32 * column)};",
                       "const int8x16_t d0 = vld1q_s8(four), d1 = vld1q_s8(four + 16);")
                     for x, j in uses:
-                        for r, v in product(high, range(2)):
+                        for r, v in product(output_rows, range(2)):
                             tap = f"w{q}_{j}_{r}_{v}" if params.in_registers else \
                                 f"vld1q_s8(taps + {self.place(q, j, r, v)})"
                             c(f"a{r}_{x}_{v} = vdotq_s32(a{r}_{x}_{v}, d{v}, {tap});")
-        for r in high:
+        for r in output_rows:
             with c.block(f"if (rows > {r})", when=r > 0):
                 for x in range(X):
                     self.store(c, f"a{r}_{x}", "at" + f" + {x} * C" * (x > 0) + f" + {r} * y_row" * (r > 0), whole)
@@ -189,25 +189,25 @@ class RvvRow:
 
     def sums(self) -> str:
         params, asm, B = self.params, Assembler(is_volatile=True), self.params.block
-        kw, taps, together = params.kw, self.taps, params.together
+        kw, taps, int16_taps = params.kw, self.taps, params.int16_taps
         right, skip, load = f"addi %[x], %[x], {params.dw * B}", "add %[x], %[x], %[skip]", f"addi %[w], %[w], {B}"
         if self.in_registers:
             asm(self.bytes(1), *(line for k in range(taps) for line in (f"vle8.v v{2 * k}, (%[w])", load)))
         asm("1:", self.bytes(4), "vle32.v v24, (%[starts])", "mv %[x], %[from]", self.bytes(1))
         if self.in_registers:
             for k in range(taps):
-                self.tap(asm, k % together, [right] if (k + 1) % kw else [skip] * (k + 1 < taps), k)
-                if (k + 1) % together == 0 or k + 1 == taps:
+                self.tap(asm, k % int16_taps, [right] if (k + 1) % kw else [skip] * (k + 1 < taps), k)
+                if (k + 1) % int16_taps == 0 or k + 1 == taps:
                     self.add(asm)
         else:
             asm("mv %[w], %[taps]", f"li %[row], {params.kh}", "2:")
-            if kw >= together:
-                asm(f"li %[column], {kw // together}", "3:")
-                for k in range(together):
+            if kw >= int16_taps:
+                asm(f"li %[column], {kw // int16_taps}", "3:")
+                for k in range(int16_taps):
                     self.tap(asm, k, [right, "vle8.v v0, (%[w])", load])
                 self.add(asm)
                 asm("addi %[column], %[column], -1", "bnez %[column], 3b")
-            if kw % together:
+            if kw % int16_taps:
                 self.tap(asm, 0, [right, "vle8.v v0, (%[w])", load])
                 self.add(asm)
             asm(skip, "addi %[row], %[row], -1", "bnez %[row], 2b")

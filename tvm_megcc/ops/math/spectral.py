@@ -47,10 +47,10 @@ def dft_matrix(length: int, parts: int, inverse: bool, onesided: bool) -> np.nda
 
 def run_time_matrix(node: OnnxNode, length: Dim, columns: Dim, dtype: str) -> str:
     """Emits the `dft_matrix` of real signals whose length is only known at run time: [length][columns * 2]."""
-    rows, lines = (node.emit("reshape", (ramp(node, extent, "int64"),), shape=shape)[0]
+    row, column = (node.emit("reshape", (ramp(node, extent, "int64"),), shape=shape)[0]
                    for extent, shape in ((length, (length, 1)), (columns, (1, columns))))
     extent = node.extent(length)
-    (phases,) = node.emit("mod", (*emit_broadcast(node, "mul", (rows, lines)), extent))
+    (phases,) = node.emit("mod", (*emit_broadcast(node, "mul", (row, column)), extent))
     phases, extent = (cast_to(node, value, "float64")[0] for value in (phases, extent))
     (angle,) = node.emit("mul", (*node.emit("div", (phases, extent)), node.constant(np.array(-2 * np.pi))))
     parts = [node.emit("reshape", node.emit(part, (angle,)), shape=(length, columns, 1))[0] for part in ("cos", "sin")]
@@ -65,13 +65,13 @@ def transformed(node: OnnxNode, value: str, length: int, inverse: bool, onesided
     extent = type_.shape[axis]
     if parts not in (1, 2) or not isinstance(extent, int):
         raise ShapeError(f"wants lines of real or complex numbers on the last axis, not {type_}")
-    lines = length // 2 + 1 if inverse and onesided else length
+    rows = length // 2 + 1 if inverse and onesided else length
     if inverse and onesided and parts != 2:
         raise ShapeError("the inverse of a onesided spectrum wants complex numbers")
-    if extent > lines:
-        value = emit_slice(node, value, axis, 0, lines)
-    elif extent < lines:
-        after = tuple(lines - extent if i == axis else 0 for i in range(type_.rank))
+    if extent > rows:
+        value = emit_slice(node, value, axis, 0, rows)
+    elif extent < rows:
+        after = tuple(rows - extent if i == axis else 0 for i in range(type_.rank))
         (value,) = node.emit("pad", (value,), before=(0,) * type_.rank, after=after, mode="constant", value=0)
     if parts == 1 and onesided and not inverse and length >= LONG and length % 2 == 0 and factors_of(length // 2):
         (value,) = node.emit("reshape", (value,), shape=(*type_.shape[:axis], length // 2, 2))
@@ -81,7 +81,7 @@ def transformed(node: OnnxNode, value: str, length: int, inverse: bool, onesided
     node.require_budget(length * parts, 2 * (length // 2 + 1 if onesided else length))
     matrix = dft_matrix(length, parts, inverse, onesided).astype(np.dtype(type_.dtype))
     outer = type_.shape[:axis]
-    (value,) = node.emit("reshape", (value,), shape=(product(outer), lines * parts))
+    (value,) = node.emit("reshape", (value,), shape=(product(outer), rows * parts))
     (value,) = node.emit("matmul", (value, node.constant(matrix)), trans_a=0, trans_b=0)
     last = (length, 1) if inverse and onesided else (matrix.shape[1] // 2, 2)
     return node.emit("reshape", (value,), shape=(*outer, *last))[0]
@@ -185,22 +185,22 @@ def mel_weight_matrix(node: OnnxNode) -> tuple[str, ...]:
         ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")))
     import onnx
     dtype = onnx.helper.tensor_dtype_to_np_dtype(node.attr("output_datatype", onnx.TensorProto.FLOAT))
-    lines = length // 2 + 1
+    frequencies = length // 2 + 1
     if min(bins, length) < 1 or rate <= 0:
         raise MegccError(f"{bins} bins of a transform of length {length} at {rate} Hz")
-    node.require_budget(lines, bins)
+    node.require_budget(frequencies, bins)
     mels = 2595 * np.log10(1 + np.array([low, high]) / 700)
     edges = 700 * (10 ** (np.linspace(*mels, bins + 2, endpoint=False) / 2595) - 1)  # ONNX divides by bins + 2
     edge_bins = ((length + 1) * edges // rate).astype(int)
-    result = np.zeros((lines, bins))
+    result = np.zeros((frequencies, bins))
     for band in range(bins):
         lower, centre, upper = edge_bins[band:band + 3]
-        for line in range(max(lower, 0), min(centre + 1, lines) if lower < centre else 0):
-            result[line, band] = (line - lower) / (centre - lower)
-        if lower == centre and 0 <= centre < lines:
+        for frequency in range(max(lower, 0), min(centre + 1, frequencies) if lower < centre else 0):
+            result[frequency, band] = (frequency - lower) / (centre - lower)
+        if lower == centre and 0 <= centre < frequencies:
             result[centre, band] = 1
-        for line in range(max(centre, 0), min(upper, lines)):
-            result[line, band] = (upper - line) / (upper - centre)
+        for frequency in range(max(centre, 0), min(upper, frequencies)):
+            result[frequency, band] = (upper - frequency) / (upper - centre)
     return (node.constant(result.astype(dtype)),)
 
 

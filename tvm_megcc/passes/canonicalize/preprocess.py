@@ -39,7 +39,7 @@ class Input:
             that, else "NCHW".
 
     Raises:
-        MegccError: for values that are none of these.
+        MegccError: for other values.
     """
 
     dtype: str = ""

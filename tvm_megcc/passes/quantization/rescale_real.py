@@ -26,11 +26,11 @@ _SHIFTS = {"rescale_fixed": 0, "rescale_down": 1, "rescale_once": 1}
 
 class _Found(NamedTuple):
     """The replacement of a requantized sum: an expression over the sum and new operands, these operands, and numbers to
-    add to the biases."""
+    add to the biases of the channels."""
 
     expr: Expr
     operands: tuple[np.ndarray, ...]
-    more: np.ndarray
+    bias_addends: np.ndarray
 
 
 class _Requantized(NamedTuple):
@@ -67,22 +67,22 @@ def rescale_in_float32(graph: Graph, context: Context) -> Graph:
 def _in_floats(edit: Editor, op: Op) -> Op | None:
     graph, result = edit.graph, edit.types[op.outputs[0]]
     assert op.epilogue is not None
-    inside = _requantized(op.epilogue, *SATURATED.get(result.dtype, INT32))
+    matched = _requantized(op.epilogue, *SATURATED.get(result.dtype, INT32))
     sums = _sums(graph, op)
-    if inside is None or sums is None or inside.high - inside.low > _STEPS:
+    if matched is None or sums is None or matched.high - matched.low > _STEPS:
         return None
     axis = operator(op.kind).channel_axis
     assert axis is not None
     channels = len(sums[0])
-    numbers = [_numbers(graph, op, argument, channels) for argument in inside.rescale.args[1:]]
+    numbers = [_numbers(graph, op, argument, channels) for argument in matched.rescale.args[1:]]
     if numbers[0] is None or numbers[1] is None:
         return None
     if all((each == each[0]).all() for each in numbers):
         # One function for all channels stays one, since loading per-channel operands would take time.
         numbers, sums = [each[:1] for each in numbers], (sums[0].min(keepdims=True), sums[1].max(keepdims=True))
-    found = _by_floats(inside, numbers[0], numbers[1], *sums)
+    found = _by_floats(matched, numbers[0], numbers[1], *sums)
     trailing = len(result.shape) - 1 - axis % len(result.shape)
-    return None if found is None else _replaced(edit, op, inside, found, channels, trailing)
+    return None if found is None else _replaced(edit, op, matched, found, channels, trailing)
 
 
 def _requantized(expr: Expr, low: float, high: float) -> _Requantized | None:
@@ -148,7 +148,7 @@ def _numbers(graph: Graph, op: Op, argument: Expr, channels: int) -> np.ndarray 
     return np.broadcast_to(value.astype(np.int64).reshape(-1), (channels,))
 
 
-def _replaced(edit: Editor, op: Op, inside: _Requantized, found: _Found, channels: int, trailing: int) \
+def _replaced(edit: Editor, op: Op, matched: _Requantized, found: _Found, channels: int, trailing: int) \
         -> Op | None:
     """Returns the operator with `found` in place of the requantized sum, without operands that are no longer read.
     trailing: the number of axes after that of the channels."""
@@ -156,27 +156,28 @@ def _replaced(edit: Editor, op: Op, inside: _Requantized, found: _Found, channel
     inputs, operands = op.own_inputs, list(op.epilogue_inputs)
     names = [edit.constant(f"{op.outputs[0]}.rescaled", each.reshape(-1, *[1] * trailing)) for each in found.operands]
     moved = [arg(0), *(arg(len(operands) + index + 1) for index in range(len(names)))]
-    epilogue = _put(op.epilogue, inside, substitute(found.expr, moved))
+    epilogue = _substituted(op.epilogue, matched, substitute(found.expr, moved))
     operands += names
     read = sorted(_read(epilogue) - {0})
     if len(read) > MAX_EPILOGUE_OPERANDS:
         return None
     epilogue = substitute(epilogue, [arg(read.index(index) + 1 if index in read else 0)
                                      for index in range(len(operands) + 1)])
-    if found.more.any():
+    if found.bias_addends.any():
         bias = edit.constants[inputs[2]].reshape(-1) if len(inputs) > 2 and inputs[2] else np.zeros(channels, np.int32)
-        inputs = *inputs[:2], edit.constant(f"{op.outputs[0]}.moved", bias + found.more)
+        inputs = *inputs[:2], edit.constant(f"{op.outputs[0]}.moved", bias + found.bias_addends)
     return op.with_(inputs=(*inputs, *(operands[index - 1] for index in read)), epilogue_start=len(inputs),
                     epilogue=epilogue)
 
 
-def _put(expr: Expr, inside: _Requantized, new: Expr) -> Expr:
+def _substituted(expr: Expr, matched: _Requantized, new: Expr) -> Expr:
     """Replaces the requantized sum and its zero point in an expression by `new`."""
     if not isinstance(expr, Call):
         return expr
-    if inside.zero and expr.args[0] == inside.call and expr.fn in ("add", "sub"):
+    if matched.zero and expr.args[0] == matched.call and expr.fn in ("add", "sub"):
         return new
-    return new if expr == inside.call else Call(expr.fn, tuple(_put(each, inside, new) for each in expr.args))
+    return new if expr == matched.call else \
+        Call(expr.fn, tuple(_substituted(each, matched, new) for each in expr.args))
 
 
 def _read(expr: Expr) -> set[int]:
@@ -186,22 +187,22 @@ def _read(expr: Expr) -> set[int]:
     return set().union(*map(_read, expr.args)) if isinstance(expr, Call) else set()
 
 
-def _by_floats(inside: _Requantized, multiplier: np.ndarray, shift: np.ndarray, least: np.ndarray, most: np.ndarray) \
-        -> _Found | None:
+def _by_floats(matched: _Requantized, multiplier: np.ndarray, shift: np.ndarray, least: np.ndarray,
+               most: np.ndarray) -> _Found | None:
     """Searches float parameters that give the same results, within the limits, for the sums of each channel from
     `least` to `most`."""
-    fn, zero = inside.rescale.fn, inside.zero
+    fn, zero = matched.rescale.fn, matched.zero
     if multiplier.min() < 0 or shift.max() > -_SHIFTS[fn] or shift.min() < -31:
         return None
     multiplier, shift = multiplier[:, None], shift[:, None]
     factor = np.maximum(multiplier, 1) * 2.0**(shift - 31)
-    levels = np.arange(inside.low - zero + 1, inside.high - zero + 1)[None]
+    levels = np.arange(matched.low - zero + 1, matched.high - zero + 1)[None]
     # The first of two roundings is to multiples of 2^shift, so sums up to half of that below a step reach it.
     early = np.where((fn == "rescale_once") | (shift == 0), 0, np.where(levels > 0, 1, -1) * 2.0**(shift - 1))
-    steps = Steps.of(lambda sums: inside.numpy(sums, multiplier, shift), levels, (levels - 0.5 - early) / factor,
+    steps = Steps.of(lambda sums: matched.numpy(sums, multiplier, shift), levels, (levels - 0.5 - early) / factor,
                      least[:, None], most[:, None])
     # With ties away from zero the function is odd, so only the steps of magnitudes are searched.
-    is_odd = inside.has_outer_call or (fn != "rescale_once" and inside.low < zero)
+    is_odd = matched.has_outer_call or (fn != "rescale_once" and matched.low < zero)
     found = searched(steps.magnitudes() if is_odd else steps, factor.astype(np.float32)) if steps else None
     if steps is None or found is None:
         return None

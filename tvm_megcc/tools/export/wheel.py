@@ -48,7 +48,7 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", cc: s
 
     Raises:
         MegccError: if the folder is for no such machine, or for several, has several models, or shapes without
-            an upper bound, or the name or the version is none.
+            an upper bound, or the name or the version is not valid.
         ToolError: if there is no compiler, or it fails.
     """
     row = model_of(read_manifest(folder), None, folder)

@@ -38,7 +38,7 @@ class Vocabulary:
     tokens: strings; of equal ones the last is used.
     pairs: those that are merged, in this order.
     special: tokens that are found in a text before anything else, and whether each is a control token.
-    unknown: the token of a character that is none; -1 for bytes.
+    unknown: the token for characters that are not in the vocabulary; -1 for bytes.
     prefix: whether a text begins with a space that is not shown.
     """
 

@@ -68,7 +68,7 @@ def report(path: str | Path, args) -> dict:
 
 
 def refuse_compiled(path: str | Path) -> None:
-    """Raises MegccError for a generated folder, and for a path that is none."""
+    """Raises MegccError for a generated folder, and for a path that is not a folder."""
     if not Path(path).exists():
         raise MegccError(f"{path} does not exist")
     if Path(path).is_dir() and not (Path(path) / MANIFEST).exists():

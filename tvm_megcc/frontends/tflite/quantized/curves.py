@@ -32,7 +32,7 @@ from .importers import (
 from .int16 import shifted
 
 #: Segments of a table, and the low bits of a number that are interpolated within a segment.
-_LINES, _BITS = 512, 7
+_SEGMENTS, _BITS = 512, 7
 
 
 def _points(function: Callable[[np.ndarray], np.ndarray], x: Quantization, y: Quantization) -> np.ndarray:
@@ -40,12 +40,12 @@ def _points(function: Callable[[np.ndarray], np.ndarray], x: Quantization, y: Qu
     line has in its middle."""
     low, high = np.float32(-2**15), np.float32(2**15 - 1)
     first = x.scale[0] * low
-    step = (x.scale[0] * high - first) / np.float32(_LINES)
-    places = np.arange(_LINES + 1, dtype=np.float32)
+    step = (x.scale[0] * high - first) / np.float32(_SEGMENTS)
+    places = np.arange(_SEGMENTS + 1, dtype=np.float32)
     scale = np.float32(2**16) / (y.scale[0] * high - y.scale[0] * low)
     with np.errstate(all="ignore"):
         ends = function(first + places * step).astype(np.float32) * scale
-        ends[_LINES] = function(x.scale[0] * high).astype(np.float32) * scale
+        ends[_SEGMENTS] = function(x.scale[0] * high).astype(np.float32) * scale
         middle = function(first + places[:-1] * step + step / np.float32(2)).astype(np.float32) * scale
     following = function(first + places[1:] * step).astype(np.float32) * scale
     between = rounded((following + rounded(ends[:-1])) / np.float32(2))
@@ -54,14 +54,14 @@ def _points(function: Callable[[np.ndarray], np.ndarray], x: Quantization, y: Qu
     return np.clip(moved, low, high).astype(np.int32)
 
 
-def _lines(node: Node, points: np.ndarray) -> Results:
+def _interpolated(node: Node, points: np.ndarray) -> Results:
     """Interpolates on the segment that the upper nine bits select. int16 overflow wraps."""
     value, constant = node.value(0), node.spelled().constant
     slopes = np.diff(points).astype(np.int16).astype(np.int32)
-    place = shifted(X, _BITS) + _LINES // 2
+    place = shifted(X, _BITS) + _SEGMENTS // 2
     (index,) = emit_broadcast(node.spelled(), "elementwise", (value.name,), expr=place, dtype="int32")
     base, slope = (node.emit("gather", constant(part), index, axis=0) for part in (points[:-1], slopes))
-    total: Expr = arg(1) + shifted(arg(2) * (X - (arg(3) - _LINES // 2) * 2**_BITS) + 2**(_BITS - 1), _BITS)
+    total: Expr = arg(1) + shifted(arg(2) * (X - (arg(3) - _SEGMENTS // 2) * 2**_BITS) + 2**(_BITS - 1), _BITS)
     if (slopes != np.diff(points)).any():
         total = total - shifted(total + 2**15, 16) * 2**16
     return [node.as_value(typed(node, total, value.name, base, slope, index), value.order)]
@@ -78,7 +78,7 @@ _WIDE = {**{kind: FUNCTIONS[kind] for kind in ("EXP", "LOG", "GELU")}, "RSQRT": 
 @wide(*_WIDE)
 def function(node: Node) -> Results:
     same_types(node, ("int16",))
-    return _lines(node, _points(lambda x: _WIDE[node.kind](x, node), operand(node, 0), result(node)))
+    return _interpolated(node, _points(lambda x: _WIDE[node.kind](x, node), operand(node, 0), result(node)))
 
 
 @wide("ABS")

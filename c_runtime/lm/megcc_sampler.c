@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Sampling with integers. A logit becomes a number of 2^-24, the softmax weight exp((logit - highest) / temperature) one
- * of 2^-31, which takes the logit's place in memory. The order of tokens is that of weights, of equal ones that of
- * numbers; `top_k` and `top_p` keep its beginning, which is found by looking at the weights 4 bits at a time, so that
- * nothing is sorted.
+ * of 2^-31, which takes the logit's place in memory. `top_k`, `top_p` and `min_p` keep the tokens with the largest
+ * weights; of equal weights, those with the smaller numbers. The cut-off is found by looking at the weights 4 bits at a
+ * time, so that nothing is sorted (a radix select).
  */
 #include <float.h>
 #include <string.h>
@@ -97,26 +97,27 @@ static uint64_t to_weights(float *logits, uint32_t count, float temperature)
     return sum;
 }
 
-/* --- the beginning of the order -------------------------------------------------------------------------------- */
+/* --- the cut-off ----------------------------------------------------------------------------------------------- */
 
 /* Tokens with a weight above `weight`, and the first `equal` ones with this weight. */
-typedef struct kept {
+typedef struct cutoff {
     uint32_t weight, equal;
-} kept;
+} cutoff;
 
-static kept fewer(kept a, kept b)
+/* Returns the cut-off that keeps fewer tokens. */
+static cutoff stricter(cutoff a, cutoff b)
 {
     if (a.weight != b.weight)
         return a.weight > b.weight ? a : b;
     return a.equal < b.equal ? a : b;
 }
 
-/* The fewest tokens from the beginning of the order that are `target` or more, by number or by sum of weights; there are
- * so many. */
-static kept beginning(const float *weights, uint32_t count, uint64_t target, int32_t by_sum)
+/* Returns the cut-off that keeps the fewest tokens whose number or, `by_sum`, whose sum of weights is `target` or more.
+ * All tokens together have as many. */
+static cutoff cutoff_at(const float *weights, uint32_t count, uint64_t target, int32_t by_sum)
 {
     uint64_t above = 0; /* the tokens that are kept for sure */
-    uint32_t found = 0; /* the upper bits of the weight where the beginning ends */
+    uint32_t found = 0; /* the upper bits of the weight of the cut-off */
     for (uint32_t shift = 28;; shift -= 4u) {
         uint64_t bucket[16] = { 0 };
         uint32_t digit = 15;
@@ -132,7 +133,7 @@ static kept beginning(const float *weights, uint32_t count, uint64_t target, int
             break;
     }
     const uint64_t left = target - above, unit = by_sum ? found : 1u, equal = unit ? (left + unit - 1u) / unit : 0u;
-    const kept result = { found, (uint32_t)equal };
+    const cutoff result = { found, (uint32_t)equal };
     return result;
 }
 
@@ -166,17 +167,17 @@ uint32_t megcc_sampler_choose(megcc_sampler *sampler, float *logits, uint32_t co
     if (!(s->temperature > 0.0f))
         return highest_of(logits, count);
     const uint64_t sum = to_weights(logits, count, s->temperature);
-    kept which = { 1, UINT32_MAX };
+    cutoff which = { 1, UINT32_MAX };
     if (s->min_p > 0.0f) {
-        const kept likely = { (uint32_t)((s->min_p < 1.0f ? s->min_p : 1.0f) * 2147483648.0f), UINT32_MAX };
-        which = fewer(which, likely);
+        const cutoff likely = { (uint32_t)((s->min_p < 1.0f ? s->min_p : 1.0f) * 2147483648.0f), UINT32_MAX };
+        which = stricter(which, likely);
     }
     if (s->top_k > 0u && s->top_k < count)
-        which = fewer(which, beginning(logits, count, s->top_k, 0));
+        which = stricter(which, cutoff_at(logits, count, s->top_k, 0));
     if (s->top_p > 0.0f && s->top_p < 1.0f) {
         const uint64_t part = (uint64_t)(s->top_p * 16777216.0f);
         const uint64_t target = (sum >> 24) * part + ((sum & 0xffffffu) * part >> 24);
-        which = fewer(which, beginning(logits, count, target ? target : 1u, 1));
+        which = stricter(which, cutoff_at(logits, count, target ? target : 1u, 1));
     }
     uint64_t total = 0;
     for (uint32_t i = 0, equal = which.equal; i < count; i++) {

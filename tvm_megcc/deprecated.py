@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 #: Class or function -> old name -> new name.
 RENAMED: dict[str, dict[str, str]] = {
-    "Port": {"texts": "strings", "integers": "quantize", "reals": "dequantize", "filled": "growing"},
+    "Port": {"texts": "strings", "integers": "quantize", "reals": "dequantize", "filled": "cache_input"},
     "Session": {"run_real": "run_float", "kept": "state_of"},
     "Target": {"halved": "float16_target"},
     "quantize": {"enough": "min_snr", "most": "max_samples"},

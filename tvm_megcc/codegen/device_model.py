@@ -33,7 +33,7 @@ class _Rows:
     def __init__(self, plan: KernelPlan, buckets: Sequence[PlannedMemory], shapes: ShapeTable, store: Weights,
                  quantised: Mapping[str, Quantisation]):
         self.plan, self.buckets, self.shapes, self.store = plan, buckets, shapes, store
-        self.quantised = {name: meaning for name, meaning in quantised.items() if name in plan.places}
+        self.quantised = {name: meaning for name, meaning in quantised.items() if name in plan.locations}
         self.unbounded = plan.unbounded([planned.bucket for planned in buckets])
         self.tensors: list[container.Tensor] = []
         self.slots: list[list[container.TensorSlot]] = [[] for _ in buckets]
@@ -58,7 +58,7 @@ class _Rows:
     def tensor(self, name: str) -> int:
         """Returns the row of a value or weight."""
         if name not in self.index:
-            row = self._value(name) if name in self.plan.places else self._weight(name)
+            row = self._value(name) if name in self.plan.locations else self._weight(name)
             self.index[name] = len(self.tensors)
             self.tensors.append(row)
             for slots, planned in zip(self.slots, self.buckets, strict=True):
@@ -68,7 +68,7 @@ class _Rows:
         return self.index[name]
 
     def _value(self, name: str) -> container.Tensor:
-        type_, place = self.plan.graph.types[name], self.plan.places[name]
+        type_, place = self.plan.graph.types[name], self.plan.locations[name]
         public = name in self.plan.graph.inputs or name in self.plan.graph.outputs
         label = self.name(self.plan.graph.label(name)) if public else 0
         if place.root != name:

@@ -39,7 +39,7 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
                  **({} if graph.types[n].is_static or n not in graph.inputs else
                     {"least": [evaluate(dim, least) for dim in graph.types[n].shape]}),
                  **({"text": True} if n in graph.string_ports else {}),
-                 **({"filled": graph.growing_inputs[n]._asdict()} if n in graph.growing_inputs else {}),
+                 **({"filled": graph.cache_inputs[n]._asdict()} if n in graph.cache_inputs else {}),
                  **({"counted": True} if symbols_of(n) & counted else {}),
                  **({"mask": True} if n in masks else {}),
                  **({"range": list(ranges[n])} if n in ranges else {})}
@@ -106,7 +106,7 @@ def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], by_rows:
     weights, unpacked = stored_bytes(plan)
     largest = max((planned.plan for planned in memories), key=lambda memory: memory.arena_bytes)
     return {
-        "target": plan.target.name, "tensors": len(plan.places) + len(plan.weights),
+        "target": plan.target.name, "tensors": len(plan.locations) + len(plan.weights),
         "instructions": instruction, "workers": plan.workers,
         "arena_bytes": largest.arena_bytes, "lower_bound": largest.lower_bound,
         **({"regions": [{"name": name, "bytes": bytes_} for (name, _), bytes_ in zip(

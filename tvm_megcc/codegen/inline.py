@@ -15,7 +15,7 @@ import numpy as np
 
 from ..ir.graph import Graph, Op, bodies_of
 from ..ir.types import TensorType
-from ..passes.memory.views import Place
+from ..passes.memory.views import Location
 from .flow import Control, Iteration, Jump, Mark, Move, renamed
 from .plan import KernelPlan, Step, Weight
 
@@ -41,7 +41,7 @@ class _Inliner:
         self.steps: list[Step] = []
         self.before: dict[int, tuple[Control | Op, ...]] = {}
         self.loops: list[tuple[int, int]] = []
-        self.places: dict[str, Place] = dict(plan.places)
+        self.locations: dict[str, Location] = dict(plan.locations)
         self.weights: dict[str, Weight] = dict(plan.weights)
         self.types: dict[str, TensorType] = dict(plan.graph.types)
         self.constants: dict[str, np.ndarray] = dict(plan.graph.constants)
@@ -49,7 +49,7 @@ class _Inliner:
     def run(self) -> KernelPlan:
         self.add(self.plan, lambda name: name)
         graph: Graph = self.plan.graph.with_(types=self.types, constants=self.constants)
-        return replace(self.plan, graph=graph, steps=tuple(self.steps), places=self.places, weights=self.weights,
+        return replace(self.plan, graph=graph, steps=tuple(self.steps), locations=self.locations, weights=self.weights,
                        before=self.before, loops=tuple(self.loops))
 
     def add(self, plan: KernelPlan, name: Name) -> None:
@@ -89,10 +89,10 @@ class _Inliner:
         self.constants |= {name(value): array for value, array in plan.graph.constants.items()}
         self.weights |= {name(value): replace(weight, source=name(weight.source)) for value,
                          weight in plan.weights.items()}
-        for value, place in plan.places.items():
+        for value, place in plan.locations.items():
             if value not in known:
-                outer = self.places.get(known[place.root]) if place.root in known else Place(name(place.root), 0)
-                self.places[name(value)] = Place(outer.root, outer.offset + place.offset)
+                outer = self.locations.get(known[place.root]) if place.root in known else Location(name(place.root), 0)
+                self.locations[name(value)] = Location(outer.root, outer.offset + place.offset)
         self.add(plan, name)
         return [name(value) for value in plan.graph.outputs]
 

@@ -21,7 +21,7 @@ from ..kernels.base import Operand
 from ..kernels.site import Site
 from ..ops.base import operator
 from ..passes.layout.choose import Placed
-from ..passes.memory.views import Forwarding, Place, forward
+from ..passes.memory.views import Forwarding, Location, forward
 from ..target import Target
 from . import container
 from .c_source.bind import Bound, KernelSpec, bind, with_equal_constants
@@ -78,7 +78,7 @@ class KernelPlan:
     """A graph as kernel calls.
 
     graph: with its final operators and layouts.
-    places: the memory of each value.
+    locations: the memory of each value.
     weights: by name.
     before: step -> the control flow before it, or after all steps; operators with subgraphs are in it until `inlined`
         replaces them.
@@ -88,7 +88,7 @@ class KernelPlan:
     graph: Graph
     context: Context
     steps: tuple[Step, ...]
-    places: Mapping[str, Place]
+    locations: Mapping[str, Location]
     weights: Mapping[str, Weight]
     workers: int = 1
     before: Mapping[int, tuple[Control | Op, ...]] = field(default_factory=dict)
@@ -119,13 +119,13 @@ class KernelPlan:
     def unbounded(self, buckets: Sequence[Bucket]) -> frozenset[str]:
         """Returns the values with memory of their own whose size has no limit in some bucket: they are allocated when
         they are written."""
-        roots = {place.root for place in self.places.values()}
+        roots = {place.root for place in self.locations.values()}
         return frozenset(root for root in roots
                          if any(bucket.largest(self.graph.types[root].bytes) is None for bucket in buckets))
 
     def releases(self, unbounded: Container[str]) -> dict[int, list[str]]:
         """Returns step -> the allocated values that are dead after it."""
-        of_caller = {self.places[name].root for name in (*self.graph.inputs, *self.graph.outputs)}
+        of_caller = {self.locations[name].root for name in (*self.graph.inputs, *self.graph.outputs)}
         found: dict[int, list[str]] = {}
         for name, (_, index) in self.lifetimes().items():
             if name in unbounded and name not in of_caller:
@@ -142,13 +142,13 @@ class KernelPlan:
         ranges: dict[str, list[int]] = {}
         for index, step in enumerate(self.steps):
             for name in (*step.inputs, *step.outputs):
-                _touch(ranges, self.places, name, index)
+                _touch(ranges, self.locations, name, index)
         for index, items in self.before.items():
             for item in items:
                 for name in item.values:
-                    _touch(ranges, self.places, name, index)
+                    _touch(ranges, self.locations, name, index)
         for begin, end in self.loops:
-            written = {self.places[name].root for step in self.steps[begin:end] for name in step.outputs}
+            written = {self.locations[name].root for step in self.steps[begin:end] for name in step.outputs}
             for root, span in ranges.items():
                 if begin <= span[1] < end and root not in written:
                     span[1] = end
@@ -172,7 +172,7 @@ def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPl
     called = [position for position, op in enumerate(graph.ops)
               if position not in forwarding.elided and not bodies_of(op)]
     calls = [bind(Site.of(graph, graph.ops[position], context), placed.choices[graph.ops[position].outputs[0]],
-                  graph.ops[position].outputs[0] in placed.alike) for position in called]
+                  graph.ops[position].outputs[0] in placed.part_of) for position in called]
     before: dict[int, tuple[Control | Op, ...]] = {}
     count = 0
     for position, op in enumerate(graph.ops):
@@ -183,10 +183,10 @@ def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPl
         elif position not in forwarding.elided:
             before[count] = (*before.get(count, ()), op)
     steps = []
-    for bound in with_equal_constants(calls) if context.compact else _parts_with_constants(calls, placed.alike):
+    for bound in with_equal_constants(calls) if context.compact else _parts_with_constants(calls, placed.part_of):
         inputs = tuple(_operand(graph, bound.op, o, weights, keys) for o in bound.inputs)
         steps.append(Step(bound, inputs, tuple(bound.op.outputs[o.index] for o in bound.outputs)))
-    return KernelPlan(graph, context, tuple(steps), forwarding.places, weights, workers, before)
+    return KernelPlan(graph, context, tuple(steps), forwarding.locations, weights, workers, before)
 
 
 def _parts_with_constants(calls: list[Bound], equal: Mapping[str, str]) -> list[Bound]:
@@ -221,18 +221,18 @@ def _buffers_of(graph: Graph, forwarding: Forwarding) -> list[memory.Buffer]:
     """Returns the buffers of the graph's values by operator position, before kernels are chosen."""
     ranges: dict[str, list[int]] = {}
     for name in graph.inputs:
-        _touch(ranges, forwarding.places, name, 0)
+        _touch(ranges, forwarding.locations, name, 0)
     for position, op in enumerate(graph.ops):
         if position not in forwarding.elided:
             for name in (*op.inputs, *op.outputs):
-                _touch(ranges, forwarding.places, name, position)
+                _touch(ranges, forwarding.locations, name, position)
     for name in graph.outputs:
-        _touch(ranges, forwarding.places, name, len(graph.ops))
+        _touch(ranges, forwarding.locations, name, len(graph.ops))
     return [memory.Buffer(root, likely(graph.types[root].bytes), first, last)
             for root, (first, last) in ranges.items()]
 
 
-def _touch(ranges: dict[str, list[int]], memory: Mapping[str, Place], name: str, when: int) -> None:
+def _touch(ranges: dict[str, list[int]], memory: Mapping[str, Location], name: str, when: int) -> None:
     if name in memory:
         span = ranges.setdefault(memory[name].root, [when, when])
         span[0], span[1] = min(span[0], when), max(span[1], when)
@@ -267,17 +267,17 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
     ranges, end = plan.lifetimes(), len(plan.steps)
     undying = set(plan.graph.inputs) if keep_inputs else {name for _, name in plan.graph.states}
     for name in plan.graph.inputs:
-        _touch(ranges, plan.places, name, 0)
+        _touch(ranges, plan.locations, name, 0)
         if name in undying:
-            _touch(ranges, plan.places, name, end)
+            _touch(ranges, plan.locations, name, end)
     for name in plan.graph.outputs:
-        _touch(ranges, plan.places, name, end)
+        _touch(ranges, plan.locations, name, end)
     ranges = {root: span for root, span in ranges.items() if root not in unbounded and root not in plan.outside}
     merged = _merge_in_place(plan, ranges)
     updated = {} if keep_inputs else updated_in_place(
-        plan, ranges, lambda name: _merged_into(plan.places[name].root, merged))
+        plan, ranges, lambda name: _merged_into(plan.locations[name].root, merged))
     for source, state in updated.items():
-        new = _merged_into(plan.places[source].root, merged)
+        new = _merged_into(plan.locations[source].root, merged)
         merged[new] = state
         del ranges[new]
     on = _taken_over(plan, ranges, merged)
@@ -285,7 +285,7 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
     traffic = _traffic(plan, merged) if plan.context.regions else {}
     buffers = []
     for root, (first, last) in ranges.items():
-        kind = _kind(plan.graph, plan.places, root, merged)
+        kind = _kind(plan.graph, plan.locations, root, merged)
         buffers.append(memory.Buffer(root, bucket.largest(plan.graph.types[root].bytes), first, last, kind=kind,
                                      on=on.get(root, ""), traffic=traffic.get(root, 1.0)))
     workspaces = [bucket.largest(plan.workspace(index)) for index in range(end)]
@@ -301,7 +301,7 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
         buffers += [b for b in constants if b.name in result.offsets]
     memory.verify(buffers, result)
     offsets = {}
-    for name, place in plan.places.items():
+    for name, place in plan.locations.items():
         root = _merged_into(place.root, merged)
         if root in result.offsets:
             offsets[name] = result.offsets[root] + place.offset
@@ -354,7 +354,7 @@ def _traffic(plan: KernelPlan, merged: Mapping[str, str]) -> dict[str, float]:
         multiplied = {step.inputs[0], max(step.inputs, key=elements.__getitem__)} if step.inputs and macs else set()
         for name in dict.fromkeys((*step.inputs, *step.outputs)):
             bytes_ = plan.weights[name].data.nbytes if name in plan.weights else graph.types[name].bytes
-            root = name if name in plan.weights else _merged_into(plan.places[name].root, merged)
+            root = name if name in plan.weights else _merged_into(plan.locations[name].root, merged)
             count = macs if name in multiplied else written if name in plan.weights else elements[name]
             touched[root] = touched.get(root, 0) + count * bytes_ / max(elements[name], 1)
             if root not in sizes:
@@ -373,9 +373,9 @@ def plan_memories(plan: KernelPlan, keep_inputs: bool = False,
 
 def _ports(plan: KernelPlan) -> tuple[set[str], set[str]]:
     """Returns the buffers of inputs and of outputs."""
-    graph, places = plan.graph, plan.places
-    return ({places[name].root for name in graph.inputs},
-            {places[name].root for name in graph.outputs if name in places})
+    graph, locations = plan.graph, plan.locations
+    return ({locations[name].root for name in graph.inputs},
+            {locations[name].root for name in graph.outputs if name in locations})
 
 
 def _merged_into(root: str, merged: Mapping[str, str]) -> str:
@@ -396,9 +396,9 @@ def _merge_in_place(plan: KernelPlan, ranges: dict[str, list[int]]) -> dict[str,
     for index, step in enumerate(plan.steps):
         for output, operand in step.spec.in_place:
             target, source = step.outputs[output], step.inputs[operand]
-            if source not in plan.places or plan.places[source].offset or plan.places[target].offset:
+            if source not in plan.locations or plan.locations[source].offset or plan.locations[target].offset:
                 continue
-            root_t, root_s = plan.places[target].root, plan.places[source].root
+            root_t, root_s = plan.locations[target].root, plan.locations[source].root
             if buffer(root_t) not in ranges or buffer(root_s) not in ranges:
                 continue
             if graph.types[root_t].bytes != graph.types[source].bytes \
@@ -409,7 +409,7 @@ def _merge_in_place(plan: KernelPlan, ranges: dict[str, list[int]]) -> dict[str,
                 continue
             if (old in inputs or root_s in inputs) and root_t in outputs:
                 continue  # the caller may write the next input while it reads this output
-            if sum(plan.places[name].root == root_s for name in step.inputs if name in plan.places) > 1:
+            if sum(plan.locations[name].root == root_s for name in step.inputs if name in plan.locations) > 1:
                 continue
             merged[new] = old
             ranges[old][1] = ranges.pop(new)[1]
@@ -425,15 +425,15 @@ def _taken_over(plan: KernelPlan, ranges: Mapping[str, Sequence[int]], merged: M
     inputs, outputs = _ports(plan)
 
     def buffer(name: str) -> str:
-        return _merged_into(plan.places[name].root, merged)
+        return _merged_into(plan.locations[name].root, merged)
 
     for index, step in enumerate(plan.steps):
         for output, operand in step.takes_over:
             target, source = step.outputs[output], step.inputs[operand]
-            if source not in plan.places or plan.places[source].offset or plan.places[target].offset:
+            if source not in plan.locations or plan.locations[source].offset or plan.locations[target].offset:
                 continue
             new, old = buffer(target), buffer(source)
-            readers = sum(buffer(name) == old for name in step.inputs if name in plan.places)
+            readers = sum(buffer(name) == old for name in step.inputs if name in plan.locations)
             if new == old or new not in ranges or old not in ranges or old in found.values() or readers > 1:
                 continue
             if ranges[old][0] < ranges[old][1] == index == ranges[new][0] and not (old in inputs and new in outputs):
@@ -442,7 +442,7 @@ def _taken_over(plan: KernelPlan, ranges: Mapping[str, Sequence[int]], merged: M
     return found
 
 
-def _kind(graph: Graph, memory: Mapping[str, Place], root: str, merged: Mapping[str, str]) -> str:
+def _kind(graph: Graph, memory: Mapping[str, Location], root: str, merged: Mapping[str, str]) -> str:
     roots = {root, *(new for new, old in merged.items() if old == root)}
     if root in {name for _, name in graph.states}:
         return "state"

@@ -39,7 +39,7 @@ class ShapeTable:
     def of(plan: KernelPlan, names: Sequence[str], sizes: Iterable[Dim],
            conditions: Sequence[Condition] = ()) -> ShapeTable:
         """Returns the table of a plan. sizes: those in its calls, besides their extents and the shapes of values."""
-        dims = [dim for name in plan.places for dim in plan.graph.types[name].shape]
+        dims = [dim for name in plan.locations for dim in plan.graph.types[name].shape]
         dims += [extent for step in plan.steps for extent in step.bound.extents]
         values = dict.fromkeys(dim for dim in (*dims, *sizes) if not isinstance(dim, (int, Symbol)))
         given = len(names) - len(unbacked_symbols(plan.graph))

@@ -35,7 +35,7 @@ def updated_in_place(plan: KernelPlan, ranges: Mapping[str, Sequence[int]], buff
         buffer: returns the buffer of a value, which is an operand's if a kernel works in place.
     """
     return {source: state for source, state in plan.graph.states
-            if source in plan.places and _may_update(plan, ranges, buffer, source, state)}
+            if source in plan.locations and _may_update(plan, ranges, buffer, source, state)}
 
 
 def _may_update(plan: KernelPlan, ranges: Mapping[str, Sequence[int]], buffer: Callable[[str], str], source: str,
@@ -45,7 +45,7 @@ def _may_update(plan: KernelPlan, ranges: Mapping[str, Sequence[int]], buffer: C
         return False
 
     def touching(names: Sequence[str], what: str) -> list[str]:
-        return [name for name in names if name in plan.places and buffer(name) == what]
+        return [name for name in names if name in plan.locations and buffer(name) == what]
 
     if any(touching(item.values, new) or touching(item.values, state)
            for items in plan.before.values() for item in items):
@@ -56,7 +56,7 @@ def _may_update(plan: KernelPlan, ranges: Mapping[str, Sequence[int]], buffer: C
     if len(writers) != 1 or readers != [writers[0][2]]:
         return False
     ((index, result, _),) = writers
-    return all(not plan.places[name].offset and types[name].bytes == types[state].bytes
+    return all(not plan.locations[name].offset and types[name].bytes == types[state].bytes
                for name in (result, readers[0])) and not any(begin <= index < end for begin, end in plan.loops)
 
 
@@ -96,7 +96,7 @@ def verify_updates(plan: KernelPlan, updated: Mapping[str, str], offsets: Mappin
                     for name in (*read, *(step.outputs[output] for output in pasts)))):
                 raise InternalError(f"memory plan: step {index} writes to the state '{state}' something else than its "
                                     "one update")
-            if any((name in plan.places and plan.places[name].root == state) == is_new for name in read):
+            if any((name in plan.locations and plan.locations[name].root == state) == is_new for name in read):
                 raise InternalError(f"memory plan: step {index} reads of the state '{state}' what it may not")
             is_new |= bool(pasts)
             if read and not is_new:

@@ -105,7 +105,7 @@ def bodies_of(op: Op) -> tuple[Body, ...]:
     return tuple(value for value in op.attrs.values() if isinstance(value, Body))
 
 
-class GrowingInput(NamedTuple):
+class CacheInput(NamedTuple):
     """An input of which a run reads only the first elements along an axis: as many as the value of state `past` plus
     `new`, a number or the name of an input's symbol."""
 
@@ -130,7 +130,7 @@ class Graph:
     string_ports: the string inputs and outputs. Their values are int64, indices in `strings`, or negative numbers for
         strings that are not in the table.
     labels: value name -> public name, for outputs that are copies of inputs or of other outputs.
-    growing_inputs: inputs that grow with a KV cache, such as attention masks; their tensors have the cache's full
+    cache_inputs: inputs that grow with a KV cache, such as attention masks; their tensors have the cache's full
         capacity.
     cache_capacities: states that hold the number of rows in a KV cache -> the cache's capacity.
     """
@@ -149,7 +149,7 @@ class Graph:
     strings: tuple[str, ...] = ()
     string_ports: frozenset[str] = frozenset()
     labels: Mapping[str, str] = field(default_factory=dict)
-    growing_inputs: Mapping[str, GrowingInput] = field(default_factory=dict)
+    cache_inputs: Mapping[str, CacheInput] = field(default_factory=dict)
     cache_capacities: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from ..codegen.bundle import read_manifest
 from ..codegen.quantised import Quantisation
 from ..deprecated import with_old_attributes
 from ..errors import MegccError, ShapeError
-from ..ir.graph import GrowingInput
+from ..ir.graph import CacheInput
 from .build import Build, model_of
 from .strings import StringTable
 
@@ -40,7 +40,7 @@ class Port:
     quant: scale and zero point, if it is quantised.
     counted: whether the shape of an output is known only after a run.
     strings: the model's table of strings, if it is a string tensor.
-    growing: of an input that grows with a state: a run reads the first elements of it.
+    cache_input: of an input that grows with a state: a run reads the first elements of it.
     mask: whether an input is an attention mask of 1 and 0, as far as the model tells.
     least: the smallest shape of an input whose shape changes.
     """
@@ -52,7 +52,7 @@ class Port:
     quant: Quantisation | None = None
     counted: bool = False
     strings: StringTable | None = field(default=None, repr=False, compare=False)
-    growing: GrowingInput | None = None
+    cache_input: CacheInput | None = None
     mask: bool = False
     least: tuple[int, ...] | None = field(default=None, repr=False, compare=False)
 
@@ -64,7 +64,7 @@ class Port:
         return Port(row["name"], row["dtype"], tuple(row["shape"]), None if ends is None else (ends[0], ends[1]),
                     Quantisation(row["quant"]["scale"], row["quant"]["zero_point"]) if "quant" in row else None,
                     row.get("counted", False), strings if is_string else None,
-                    GrowingInput(**row["filled"]) if "filled" in row else None, row.get("mask") is True,
+                    CacheInput(**row["filled"]) if "filled" in row else None, row.get("mask") is True,
                     tuple(row["least"]) if "least" in row else None)
 
     @property
@@ -80,7 +80,7 @@ class Port:
 
     def takes_part(self, array: Array) -> bool:
         """Whether the array may be the first elements of this input, which grows with a state."""
-        assert self.growing is not None
+        assert self.cache_input is not None
         part = [*self.shape]
         part[self.filled.axis] = ""
         return replace(self, shape=tuple(part)).takes(array) and array.shape[self.filled.axis] <= \
@@ -369,25 +369,27 @@ class Session:
                 except TypeError as error:
                     raise TypeError(f"input {port}: {error}") from None
             array = port.array(value)
-            if not (port.takes(array) or (port.growing and port.takes_part(array))):
+            if not (port.takes(array) or (port.cache_input and port.takes_part(array))):
                 advice = "; run_float takes floats" if port.quant and array.dtype.kind == "f" else ""
-                if port.growing:
-                    advice = f"; '{port.growing.past}' is {self._rows(port.growing.past)}; new ones come after them"
+                if port.cache_input:
+                    past = port.cache_input.past
+                    advice = f"; '{past}' is {self._rows(past)}; new ones come after them"
                 raise ShapeError(f"{self.name} expects {port}, and was given {_type(array)}{advice}")
             arrays.append(array)
         return [self._padded(port, array, arrays) for port, array in zip(self.inputs, arrays, strict=True)]
 
     def _padded(self, port: Port, array: Array, arrays: Sequence[Array]) -> Array:
         """Returns an input that grows with a state, padded with zeros that are not read."""
-        if port.growing is None or port.takes(array):
+        if port.cache_input is None or port.takes(array):
             return array
-        new, past = port.growing.new, self._rows(port.growing.past)
+        rows = port.cache_input
+        new, past = rows.new, self._rows(rows.past)
         if isinstance(new, str):
             new = next(given.shape[other.shape.index(new)] for other, given in zip(self.inputs, arrays, strict=True)
                        if new in other.shape)
-        if array.shape[port.growing.axis] != past + new:
-            raise ShapeError(f"{self.name} expects {past + new} elements along axis {port.growing.axis} of {port}: "
-                             f"'{port.growing.past}' is {past}, and {new} are new; it was given {list(array.shape)}")
+        if array.shape[rows.axis] != past + new:
+            raise ShapeError(f"{self.name} expects {past + new} elements along axis {rows.axis} of {port}: "
+                             f"'{rows.past}' is {past}, and {new} are new; it was given {list(array.shape)}")
         result: Array = np.zeros(port.shape, array.dtype)  # type: ignore[arg-type]
         result[tuple(map(slice, array.shape))] = array
         return result

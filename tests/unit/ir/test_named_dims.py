@@ -83,7 +83,7 @@ def test_a_state_grows_beside_an_input_of_the_sum():
     graph, buckets = import_model(network(), states=states, bounds={"old": 16}, output_names=["present", "y", "m"],
                                   dims={"batch": 1, "count": "1..4", "free_0": 1})
     graph = checked(graph, buckets, states)
-    assert graph.types["mask"].shape == (1, 16) and "mask" in graph.growing_inputs and graph.cache_capacities
+    assert graph.types["mask"].shape == (1, 16) and "mask" in graph.cache_inputs and graph.cache_capacities
 
 
 def test_with_other_ways_to_say_it():

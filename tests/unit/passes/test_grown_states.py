@@ -13,7 +13,7 @@ from tvm_megcc.context import Context
 from tvm_megcc.errors import MegccError, ModelError
 from tvm_megcc.frontends.models import import_model
 from tvm_megcc.ir.dims import Symbol
-from tvm_megcc.ir.graph import Graph, GrowingInput
+from tvm_megcc.ir.graph import CacheInput, Graph
 from tvm_megcc.passes.canonicalize.check import checked
 from tvm_megcc.passes.streaming.states import expanded
 from tvm_megcc.target import TARGETS
@@ -58,7 +58,7 @@ def test_inputs_that_grow_with_it():
     for total in ("total", "length + 2"):
         graph = imported(growing(node("Add", "present mask", "y"), results=("present", "y"),
                                  inputs={"mask": [2, total, 3]}))
-        assert graph.types["mask"].shape == (2, 9, 3) and graph.growing_inputs == {"mask": GrowingInput(1, "length", 2)}
+        assert graph.types["mask"].shape == (2, 9, 3) and graph.cache_inputs == {"mask": CacheInput(1, "length", 2)}
 
 
 def test_names_that_are_taken():

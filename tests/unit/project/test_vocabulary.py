@@ -27,6 +27,9 @@ def names() -> Iterator[tuple[str, Path]]:
                     yield node.name, path
             elif isinstance(node, ast.arg):
                 yield node.arg, path
+            if isinstance(node, ast.ClassDef):
+                yield from ((field.target.id, path) for field in node.body
+                            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name))
     for path in PACKAGE.rglob("*.j2"):
         yield path.name.partition(".")[0], path
 

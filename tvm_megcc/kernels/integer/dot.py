@@ -53,7 +53,7 @@ class DotParameters(ByteParameters):
     sums: as in `Isa`, if the ISA's products are of these types.
     narrow: no weight is -128.
     has_weight_zero: packed weights still have a zero point, because int8 cannot hold weights minus their zero point.
-    ahead: weights that tiles prefetch: "tile" those of the next tile's channels, "page" those 4 KB later.
+    prefetch: weights that tiles prefetch: "tile" those of the next tile's channels, "page" those 4 KB later.
     is_pmaddubsw_form: weights are lists of entries for pmaddubsw (`pmaddubsw.py`).
     """
 
@@ -73,7 +73,7 @@ class DotParameters(ByteParameters):
     sums: str
     narrow: bool
     has_weight_zero: bool
-    ahead: str
+    prefetch: str
     is_pmaddubsw_form: bool
 
     def microkernel(self, scope: Scope) -> DotMicrokernel:

@@ -124,9 +124,9 @@ class DotMicrokernel:
 
     def prefetch(self, c: Printer, V: int) -> None:
         """Prints prefetches of weights, one for each cache line of 64 bytes."""
-        if self.p.ahead:
+        if self.p.prefetch:
             bytes_ = V * self.lanes * self.p.step
-            away = f"steps * {self.p.kh * self.runs * bytes_ // 4}" if self.p.ahead == "tile" else "1024"
+            away = f"steps * {self.p.kh * self.runs * bytes_ // 4}" if self.p.prefetch == "tile" else "1024"
             c(*(f"mgc_prefetch_ahead(w, {offset(away, line // 4)});" for line in range(0, bytes_, 64)))
 
     def advance(self, c: Printer) -> None:

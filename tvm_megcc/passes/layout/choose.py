@@ -42,14 +42,14 @@ class Placed:
     """A graph with layouts.
 
     choices: the kernel of each operator, by its first result.
-    alike: first result of an operator that is a part of another one -> that one's first result; parts that differ only
+    part_of: first result of an operator that is a part of another -> that one's first result; parts that differ only
         in extents share a kernel.
     whole: results that are computed in parts, in place.
     """
 
     graph: Graph
     choices: Mapping[str, Choice]
-    alike: Mapping[str, str] = field(default_factory=dict)
+    part_of: Mapping[str, str] = field(default_factory=dict)
     whole: frozenset[str] = frozenset()
 
 

@@ -139,7 +139,7 @@ class _Cutter:
     def __init__(self, placed: Placed, region: Region, context: Context):
         self.placed, self.region, self.context, self.graph = placed, region, context, placed.graph
         self.types, self.constants = dict(self.graph.types), dict(self.graph.constants)
-        self.choices, self.alike, self.whole = dict(placed.choices), dict(placed.alike), set(placed.whole)
+        self.choices, self.part_of, self.whole = dict(placed.choices), dict(placed.part_of), set(placed.whole)
         self.ops: list[Op] = []
         self.buffers: dict[str, str] = {}  # value -> the buffer with its rows for the next strip
 
@@ -160,7 +160,8 @@ class _Cutter:
             return None
         ops = (*self.graph.ops[:self.region.first], *self.ops, *self.graph.ops[self.region.last + 1:])
         graph = self.graph.with_(ops=ops, types=self.types, constants=self.constants)
-        return replace(self.placed, graph=graph, choices=self.choices, alike=self.alike, whole=frozenset(self.whole))
+        return replace(self.placed, graph=graph, choices=self.choices, part_of=self.part_of,
+                       whole=frozenset(self.whole))
 
     def _strip(self, parts: Sequence[Part], following: Mapping[str, Strip], number: int) -> str:
         """Returns the result of a strip; "" if a part of it cannot be computed by rows. following: the rows of values
@@ -229,7 +230,7 @@ class _Cutter:
         copied = self._value(to, type_)
         copy = Op("copy", Attrs(), (name,), (copied,), origin=op.origin)
         self.choices[copied] = choose(Site(copy, (type_,), (type_,), self.context))
-        self.alike[copied] = f"{op.outputs[0]}:copy"
+        self.part_of[copied] = f"{op.outputs[0]}:copy"
         self.ops.append(copy)
         return copied
 
@@ -249,7 +250,7 @@ class _Cutter:
                 return False
             choice = min(others, key=lambda option: option.cost).among(others, refused)
         self.choices[part.outputs[0]] = Choice(choice.kernel, choice.cost, choice.refused)
-        self.alike[part.outputs[0]] = op.outputs[0]
+        self.part_of[part.outputs[0]] = op.outputs[0]
         return True
 
     def _slice(self, name: str, rows: Strip, begin: int, origin: str) -> str:

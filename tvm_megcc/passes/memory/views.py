@@ -21,7 +21,7 @@ from ..layout.choose import Placed
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """A value's memory: `offset` bytes into the value `root`, which has memory of its own."""
 
     root: str
@@ -30,9 +30,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Forwarding:
-    """The result. places: value -> its memory, except constants. elided: positions of operators that need no code."""
+    """The result. locations: value -> its memory, except constants. elided: indices of operators that need no code."""
 
-    places: dict[str, Place]
+    locations: dict[str, Location]
     elided: frozenset[int]
 
 
@@ -70,20 +70,20 @@ class _Classes:
     def __init__(self, graph: Graph):
         self.graph = graph
         names = [*graph.inputs, *(name for op in graph.ops for name in op.outputs)]
-        self.places = {name: Place(name, 0) for name in names}
+        self.locations = {name: Location(name, 0) for name in names}
         self.members = {name: [name] for name in names}
 
     def root(self, name: str) -> str:
-        return self.places[name].root
+        return self.locations[name].root
 
     def holds(self, root: str, names: tuple[str, ...]) -> bool:
         return any(member in names for member in self.members[root])
 
     def join(self, child: str, parent: str, offset: int) -> None:
         """Merges the group whose root is `child` into the group of `parent`, `offset` bytes into that value."""
-        target = self.places[parent]
+        target = self.locations[parent]
         for name in self.members.pop(child):
-            self.places[name] = Place(target.root, target.offset + offset + self.places[name].offset)
+            self.locations[name] = Location(target.root, target.offset + offset + self.locations[name].offset)
             self.members[target.root].append(name)
 
     def reroot(self, name: str) -> None:
@@ -92,7 +92,7 @@ class _Classes:
         group = self.members.pop(old)
         self.members[name] = group
         for member in group:
-            self.places[member] = Place(name, self.places[member].offset)
+            self.locations[member] = Location(name, self.locations[member].offset)
 
 
 def forward(graph: Graph, peak: Callable[[Forwarding], int], always: Container[str] = ()) -> Forwarding:
@@ -130,14 +130,14 @@ def _forward(graph: Graph, concats: set[int]) -> Forwarding:
     for position in sorted(concats):
         if _join_concat(graph, classes, graph.ops[position]):
             elided.add(position)
-    return Forwarding(classes.places, frozenset(elided))
+    return Forwarding(classes.locations, frozenset(elided))
 
 
 def _join_view(graph: Graph, classes: _Classes, op: Op, offset: int) -> bool:
     source, result = op.inputs[0], op.outputs[0]
     root = classes.root(source)
     if result in graph.outputs:
-        same = classes.places[source].offset + offset == 0 and graph.types[result].bytes == graph.types[root].bytes
+        same = classes.locations[source].offset + offset == 0 and graph.types[result].bytes == graph.types[root].bytes
         if not same or classes.holds(root, graph.inputs) or classes.holds(root, graph.outputs):
             return False
         classes.join(result, source, offset)
@@ -151,9 +151,9 @@ def _join_concat(graph: Graph, classes: _Classes, op: Op) -> bool:
     result = op.outputs[0]
     roots = []
     for name in op.inputs:
-        if name in graph.constants or name not in classes.places:
+        if name in graph.constants or name not in classes.locations:
             return False
-        root, place = classes.root(name), classes.places[name]
+        root, place = classes.root(name), classes.locations[name]
         spans = place.offset == 0 and graph.types[root].bytes == graph.types[name].bytes
         if not spans or root in roots or root == classes.root(result) \
                 or classes.holds(root, graph.inputs) or classes.holds(root, graph.outputs):

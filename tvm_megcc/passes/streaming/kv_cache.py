@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ...errors import ModelError
 from ...ir.conditions import Condition, recording, require_at_most
 from ...ir.dims import Dim, Symbol, symbols
-from ...ir.graph import EXTENT, Attrs, Graph, GrowingInput, Op, unused
+from ...ir.graph import EXTENT, Attrs, CacheInput, Graph, Op, unused
 from ...ir.shapes import with_symbols
 from ...ir.types import TensorType
 from ..edit import Editor
@@ -114,7 +114,7 @@ class _Growth:
     capacities: name of the symbol -> the most rows.
     count_states: symbol -> (output, input) of the state that holds the number of rows in use.
     count_values: symbol -> the value of that state in a run, once `Extent` has defined the symbol by it.
-    growing_inputs: other inputs that have the rows of a cache, such as attention masks.
+    cache_inputs: other inputs that have the rows of a cache, such as attention masks.
     """
 
     def __init__(self, graph: Graph, caches: list[_KVCache], steps: Mapping[Symbol, Dim],
@@ -134,7 +134,7 @@ class _Growth:
                                                    for past, (_, state) in self.count_states.items()})
         self.edit = Editor(self.graph)
         self.count_values: dict[Symbol, str] = {}
-        self.growing_inputs: dict[str, GrowingInput] = {}
+        self.cache_inputs: dict[str, CacheInput] = {}
 
     def run(self) -> Graph:
         conditions = tuple(condition for past, new in self.steps.items() for condition in self._counted(past, new))
@@ -142,7 +142,7 @@ class _Growth:
             self._append(cache)
         for name, axis, past in self._parts():
             self._fill(name, axis, past)
-        return self.edit.finish().with_(growing_inputs=self.growing_inputs,
+        return self.edit.finish().with_(cache_inputs=self.cache_inputs,
                                         conditions=(*conditions, *self.graph.conditions))
 
     def _counted(self, past: Symbol, new: Dim) -> tuple[Condition, ...]:
@@ -193,10 +193,10 @@ class _Growth:
         """Gives an input of p + n elements along an axis the extent of the capacity; the rest of it is not read."""
         type_, new = self.graph.types[name], self.steps[past]
         capacity = self.capacities[past.name]
-        if type_.shape[axis] != past + new or name in self.growing_inputs:
+        if type_.shape[axis] != past + new or name in self.cache_inputs:
             raise ModelError(self.graph.name, [f"input '{name}' is {type_}, and only one axis may grow with "
                                                f"{past}, by {new}"])
         self.edit.types[name] = type_.with_shape(capacity if i == axis else dim for i, dim in enumerate(type_.shape))
         self._first_rows(name, axis, type_)
-        self.growing_inputs[name] = GrowingInput(axis, self.count_states[past][1], new
+        self.cache_inputs[name] = CacheInput(axis, self.count_states[past][1], new
                                                  if isinstance(new, int) else str(new))

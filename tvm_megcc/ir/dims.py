@@ -155,8 +155,8 @@ def _terms(dim: Dim) -> tuple[Terms, int]:
 
 
 def _from_terms(terms: Terms, constant: int) -> Dim:
-    kept = sorted(((f, c) for f, c in terms.items() if c), key=lambda item: (len(item[0]), repr(item[0])))
-    if not kept:
+    nonzero = sorted(((f, c) for f, c in terms.items() if c), key=lambda item: (len(item[0]), repr(item[0])))
+    if not nonzero:
         return constant
     if not constant and len(nonzero) == 1 and nonzero[0][1] == 1 and len(nonzero[0][0]) == 1:
         return nonzero[0][0][0]

@@ -373,7 +373,7 @@ class Bound:
     """
 
     def __init__(self, session: NativeSession, inputs: Arrays):
-        made = {port.name: np.zeros(port.shape, np.dtype(port.dtype))
+        arrays = {port.name: np.zeros(port.shape, np.dtype(port.dtype))
                 for port in session.inputs if port.name not in inputs
                 and all(isinstance(dim, int) for dim in port.shape)}
         self._session = session

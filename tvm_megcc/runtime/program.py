@@ -63,7 +63,7 @@ class ProgramSession(Session):
         self._facts: dict[str, Any] = facts
         self.inputs = self._all_inputs = tuple(Port.of(row) for row in facts["inputs"])
         self.outputs = self._all_outputs = tuple(Port.of(row) for row in facts["outputs"])
-        self.kept, self._begins, self._others, self._strings = {}, {}, {}, {}
+        self.state_of, self._begins, self._others, self._strings = {}, {}, {}, {}
         self.state_ports, self.counters, self.buckets = (), (), []
         self.programs = [{"target": self.target.name, "calls": []}]
         self._lock = threading.Lock()

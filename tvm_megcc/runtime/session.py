@@ -82,9 +82,9 @@ class Port:
         """Whether the array may be the first elements of this input, which grows with a state."""
         assert self.cache_input is not None
         part = [*self.shape]
-        part[self.filled.axis] = ""
-        return replace(self, shape=tuple(part)).takes(array) and array.shape[self.filled.axis] <= \
-            self.shape[self.filled.axis]
+        part[self.cache_input.axis] = ""
+        return replace(self, shape=tuple(part)).takes(array) and array.shape[self.cache_input.axis] <= \
+            self.shape[self.cache_input.axis]
 
     def array(self, value: npt.ArrayLike) -> Array:
         """Returns the value as an aligned, contiguous array; copies only if necessary.

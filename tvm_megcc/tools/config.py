@@ -54,8 +54,8 @@ def read(path: str | Path) -> tuple[dict[str, Any], list[Model]]:
     models = []
     for index, row in enumerate(rows):
         where = f"{path}, models[{index}]"
-        own = checked(row, {**OPTIONS, **OF_MODEL}, where, path.parent)
-        if "path" not in own:
+        options = checked(row, {**OPTIONS, **OF_MODEL}, where, path.parent)
+        if "path" not in options:
             raise MegccError(f"{where} has no 'path'")
         model = options.pop("path")
         models.append(Model(model, options.pop("name", Path(model).stem), {**every, **options}))

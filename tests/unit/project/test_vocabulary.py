@@ -71,6 +71,20 @@ def prose() -> tuple[tuple[str, Path], ...]:
     return tuple(_prose())
 
 
+def variables(path: Path) -> set[str]:
+    """Names that a file of the package binds."""
+    return {node.id for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
+
+def test_variables_say_what_they_are():
+    """Not that a value was made, or is kept, or belongs to something: what it is."""
+    vague = {"made", "held", "skewed", "weighed", "listed", "apart", "less"}
+    wrong = [f"{path.relative_to(PACKAGE)}: {', '.join(sorted(found))}" for path in sorted(PACKAGE.rglob("*.py"))
+             if (found := variables(path) & vague)]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_sentences_begin_with_their_subject():
     """Not with `Of those …`, and not with a clause such as `What is left is …`."""
     wrong = [f"{path.relative_to(PACKAGE.parent)}: {' '.join(text.split())[:80]}" for text, path in prose()

@@ -111,14 +111,14 @@ def _tokenizer(path: Path, context: int):
     if not path.is_file():
         raise MegccError(f"{path.parent} has no {path.name}")
     try:
-        made = tokenizers.Tokenizer.from_file(str(path))
-        made.no_padding()
-        made.enable_truncation(context)
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        tokenizer.no_padding()
+        tokenizer.enable_truncation(context)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # the package raises Exception itself, and panics as BaseException
         raise MegccError(f"{path} is damaged: {error}") from None
-    return made
+    return tokenizer
 
 
 def _inputs(path: Path, context: int) -> tuple[dict[str, type], dict[str, int | str]]:

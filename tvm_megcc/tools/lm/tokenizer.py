@@ -61,9 +61,9 @@ class Vocabulary:
         kind = metadata.get("tokenizer.ggml.model")
         if kind not in ("gpt2", "llama"):
             raise MegccError(f"the tokenizer is {quoted(kind)}; gpt2 and llama are supported")
-        made = cls._of_bytes(tokens, metadata) if kind == "gpt2" else cls._of_pieces(tokens, metadata)
+        vocabulary = cls._of_bytes(tokens, metadata) if kind == "gpt2" else cls._of_pieces(tokens, metadata)
         types = list(zip(tokens, metadata_list(metadata, "token_type", int), strict=False))
-        return replace(made, special=tuple(
+        return replace(vocabulary, special=tuple(
             (token, which == _CONTROL) for which in (_CONTROL, _USER_DEFINED)
             for token, type_ in types if type_ == which and token))
 

@@ -97,13 +97,14 @@ def _pairs(model: Mapping[str, Any], normalizer: object, splitter: object, token
     if pieces:
         if unknown not in known or model.get("fuse_unk") is not True or model.get("ignore_merges"):
             raise MegccError("the tokenizer.json has no token for unknown characters, or one for each of them")
-        made = [Vocabulary(True, "", tokens, pairs, special, tokens.index(unknown), prefix) for prefix in (True, False)]
+        merged = [Vocabulary(True, "", tokens, pairs, special, tokens.index(unknown), prefix)
+                  for prefix in (True, False)]
     else:
         if unknown is not None and not known.issuperset(byte_letters()):
             raise MegccError("the tokenizer.json has bytes without a token")
-        made = [Vocabulary(False, split, tokens, pairs, special) for split in (*SPLITS, SINGLE_DIGITS[0])
+        merged = [Vocabulary(False, split, tokens, pairs, special) for split in (*SPLITS, SINGLE_DIGITS[0])
                 if (split in WHOLE_WORDS) == bool(model.get("ignore_merges"))]
-    for vocabulary in made:
+    for vocabulary in merged:
         if (_plain(normalizer), _plain(splitter)) == _rules_of(vocabulary):
             return vocabulary
     raise MegccError("the tokenizer.json normalizes or splits its text otherwise than GPT-2, Gemma, Llama 2 and 3, and "

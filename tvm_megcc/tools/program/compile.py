@@ -66,7 +66,7 @@ def write(program: Description, folder: str | Path, target: str = "native", forc
     for name, where, step in zip(program.step_names, program.labels, program.steps, strict=True):
         with _at(where):
             steps.append(_compiled(program.name, name, where, step, types, origins, targets[0]))
-        origins |= dict.fromkeys(step.made, where)
+        origins |= dict.fromkeys(step.produced, where)
     for name, state in program.states.items():
         if types[state.next] != types[name]:
             raise MegccError(f"states.{name} is {types[name]}, and its next value {quoted(state.next)} of "
@@ -74,8 +74,8 @@ def write(program: Description, folder: str | Path, target: str = "native", forc
     if not any(step.artifact for step in steps):
         raise MegccError(f"{program.name} has no network, operator or feature: for images alone there is 'megcc cv'")
     steps = [replace(step, artifact=_sharing(step.artifact)) if step.artifact else step for step in steps]
-    made = _Folder(program, steps, types, targets[0])
-    return bundle.write(made.artifacts, folder, force=force, program=made.program())
+    output = _Folder(program, steps, types, targets[0])
+    return bundle.write(output.artifacts, folder, force=force, program=output.program())
 
 
 @contextmanager
@@ -103,21 +103,21 @@ def _compiled(prefix: str, name: str, where: str, step: Step, types: dict[str, V
                 raise MegccError(f"it cannot have the option '{key}': {why}")
         model: Any = step.path
         options = CompileOptions(**step.options)
-        taken, made = dict(step.inputs), dict(step.outputs)
+        taken, outputs = dict(step.inputs), dict(step.outputs)
     else:
         options = CompileOptions(extern=step.extern) if isinstance(step, Operator) and step.extern else CompileOptions()
         if isinstance(step, Feature):
-            model, taken, made = features.model(step, types[step.input]), {"sound": step.input}, \
+            model, taken, outputs = features.model(step, types[step.input]), {"sound": step.input}, \
                 {"features": step.output}
         elif isinstance(step, Operator):
             model = operators.model(step, types)
             taken = {f"in_{index}": each for index, each in enumerate(step.inputs) if isinstance(each, str)}
-            made = {f"out_{index}": each for index, each in enumerate(step.outputs)}
+            outputs = {f"out_{index}": each for index, each in enumerate(step.outputs)}
         else:
             raise InternalError(f"a step of an unknown kind: {step.kind}")
     artifact = api.compile(model, target, replace(options, caller_inputs=True), name=f"{prefix}_{name}")
     ports = (*_matched(artifact, where, "input", taken, types, origins),
-             *_matched(artifact, where, "output", made, types, origins))
+             *_matched(artifact, where, "output", outputs, types, origins))
     return _Compiled(name, where, step, artifact, ports=ports)
 
 
@@ -177,12 +177,12 @@ class _Folder:
         last: dict[str, int] = {}
         end = len(self.steps)
         for index, step in enumerate(self.steps):
-            last |= dict.fromkeys((*step.step.taken, *step.step.made), index)
+            last |= dict.fromkeys((*step.step.taken, *step.step.produced), index)
         last |= {state.next: end for state in self.description.states.values()}
         buffers = [Buffer(name, self.types[name].bytes, 0, end, kind="state") for name in self.description.states]
         for index, step in enumerate(self.steps):
             buffers += [Buffer(name, self.types[name].bytes, index, last[name])
-                        for name in step.step.made if name not in self.description.outputs]
+                        for name in step.step.produced if name not in self.description.outputs]
             work = self._shared(step)
             if work:
                 buffers.append(Buffer(f"{step.name} work", work, index, index, kind="workspace"))
@@ -271,8 +271,8 @@ class _Folder:
 
     def _step(self, step: _Compiled) -> dict[str, Any]:
         taken = ", ".join(f"{name} {self.types[name]}" for name in step.step.taken) or "nothing"
-        made = ", ".join(f"{name} {self.types[name]}" for name in step.step.made)
-        found = {"name": step.name, "where": c_string(step.name), "comment": f"{step.name}: {made} of {taken}"}
+        values = ", ".join(f"{name} {self.types[name]}" for name in step.step.produced)
+        found = {"name": step.name, "where": c_string(step.name), "comment": f"{step.name}: {values} of {taken}"}
         if not step.image:
             return {**found, "bound": self._bound(step, of_caller=True), "image": None}
         return {**found, "image": self._image(step, step.image)}

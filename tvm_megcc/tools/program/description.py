@@ -47,10 +47,10 @@ class ValueType:
         if not found or found[1] not in ORDINARY:
             raise MegccError(f"{quoted(text)} is no type: it is an element type ({', '.join(ORDINARY)}) with a shape, "
                              "such as uint8[480,640,3]")
-        made = ValueType(found[1], tuple(int(extent) for extent in found[2].split(",") if extent))
-        if not 0 < made.bytes <= _MOST_BYTES or len(made.shape) > 8:
-            raise MegccError(f"a value of type {made} is empty or too large")
-        return made
+        type_ = ValueType(found[1], tuple(int(extent) for extent in found[2].split(",") if extent))
+        if not 0 < type_.bytes <= _MOST_BYTES or len(type_.shape) > 8:
+            raise MegccError(f"a value of type {type_} is empty or too large")
+        return type_
 
     def fits(self, other: ValueType) -> bool:
         """Whether a value of this type is one of the other, too: equal up to extents of 1 in front."""
@@ -92,7 +92,7 @@ class Step:
         raise NotImplementedError
 
     @property
-    def made(self) -> list[str]:
+    def produced(self) -> list[str]:
         """The values that it makes."""
         raise NotImplementedError
 
@@ -113,7 +113,7 @@ class Network(Step):
         return list(self.inputs.values())
 
     @property
-    def made(self) -> list[str]:
+    def produced(self) -> list[str]:
         return list(self.outputs.values())
 
 
@@ -139,7 +139,7 @@ class Operator(Step):
         return [each for each in self.inputs if isinstance(each, str)]
 
     @property
-    def made(self) -> list[str]:
+    def produced(self) -> list[str]:
         return list(self.outputs)
 
 
@@ -160,7 +160,7 @@ class Image(Step):
         return [self.input, *([matrix] if isinstance(matrix, str) else [])]
 
     @property
-    def made(self) -> list[str]:
+    def produced(self) -> list[str]:
         return [self.output]
 
 
@@ -180,7 +180,7 @@ class Feature(Step):
         return [self.input]
 
     @property
-    def made(self) -> list[str]:
+    def produced(self) -> list[str]:
         return [self.output]
 
 
@@ -220,24 +220,24 @@ class Description:
             _type_at(text, f"inputs.{name}")
         for name, where in known.items():
             _require_name(name, where)
-        made: dict[str, str] = {}
+        produced: dict[str, str] = {}
         for where, step in zip(self.labels, self.steps, strict=True):
             for name in step.taken:
-                if name not in known and name not in made:
-                    later = any(name in other.made for other in self.steps)
+                if name not in known and name not in produced:
+                    later = any(name in other.produced for other in self.steps)
                     raise MegccError(f"{where} takes {quoted(name)}, which "
                                      + ("a later step makes" if later else "is no input and no step makes"))
-            if not step.made:
+            if not step.produced:
                 raise MegccError(f"{where} makes no value")
-            for name in step.made:
+            for name in step.produced:
                 _require_name(name, where)
-                if name in known or name in made:
-                    raise MegccError(f"{where} makes {quoted(name)}, which {(known | made)[name]} is already")
-                made[name] = where
+                if name in known or name in produced:
+                    raise MegccError(f"{where} makes {quoted(name)}, which {(known | produced)[name]} is already")
+                produced[name] = where
         for place, names in (("outputs", list(self.outputs)), *(
                 (f"states.{name}: next", [state.next]) for name, state in self.states.items())):
             for name in names:
-                if name not in made:
+                if name not in produced:
                     raise MegccError(f"{place}: no step makes {quoted(name)}")
         if len(set(self.outputs)) != len(self.outputs):
             raise MegccError("outputs: a value is there twice")

@@ -14,13 +14,12 @@ from ..base import Case, Operator, register
 from .lookup_table import BYTES, numbers
 
 #: Bits of the largest exponential, 1, so that integers are exact in float32.
-MOST_BITS = 23
+BITS = 23
 
 
-def table(scale: float, length: int) -> np.ndarray:
-    """Returns exp(-d * scale) for d from 0 to 255 as int32, with as many bits as a sum of `length` of them allows."""
-    bits = min(MOST_BITS, 30 - length.bit_length())
-    return np.rint(np.exp(-np.arange(256) * np.float64(scale)) * 2.0**bits).astype(np.int32)
+def table(scale: float) -> np.ndarray:
+    """Returns exp(-d * scale) * 2**BITS for d from 0 to 255 as int32."""
+    return np.rint(np.exp(-np.arange(256) * np.float64(scale)) * 2.0**BITS).astype(np.int32)
 
 
 @register
@@ -56,7 +55,7 @@ class SoftmaxQuantised(Operator):
 def _case(shape: tuple[int, ...], dtype: str, scale: float, result: str, zero: int, step: float) -> Case:
     drawn = numbers(dtype)[np.random.default_rng(shape[-1]).integers(0, 256, shape)]
     return Case(((shape, dtype), ((256,), "int32"), ((1,), "float32")), {"dtype": result, "zero": zero}, (1, 2),
-                {0: drawn, 1: table(scale, shape[-1]), 2: np.array([1 / step])})
+                {0: drawn, 1: table(scale), 2: np.array([1 / step])})
 
 
 SoftmaxQuantised.cases = (

@@ -12,8 +12,9 @@ from ...ops.quantized.softmax import table
 from ..edit import Editor
 from .requantize import DEQUANTIZE, QUANTIZE, Parameters
 
-#: The longest axis; with a longer one, exponentials would have fewer than 15 bits.
-LONGEST = 1 << 15
+#: The smallest scale of results. Exponentials are rounded to 2**-23 of the largest one, which moves a result by up to
+#: 6e-5 of this scale; with a smaller one, more results would be rounded to another number than those of floats.
+FINEST = 2.0**-10
 
 
 def lower_softmax(graph: Graph, context: Context) -> Graph:
@@ -27,16 +28,16 @@ def lower_softmax(graph: Graph, context: Context) -> Graph:
         source, shape = edit.producer(softmax.inputs[0]), edit.types[softmax.inputs[0]].shape
         before, after = Parameters.of(edit, source, DEQUANTIZE), Parameters.of(edit, op, QUANTIZE)
         if source is None or before is None or after is None or not before.is_single or not after.is_single \
-                or not {before.dtype, after.dtype} <= set(BYTES):
+                or not {before.dtype, after.dtype} <= set(BYTES) or after.scale[0] < FINEST:
             continue
         axis = softmax.attrs.axis % len(shape)
         length = shape[axis]
-        if not isinstance(length, int) or not 0 < length <= LONGEST:
+        if not isinstance(length, int) or not length:
             continue
         perm = [*range(len(shape))]
         perm[axis], perm[-1] = perm[-1], perm[axis]
         transpose_attrs = Attrs(perm=tuple(perm)) if axis != perm[axis] else None
-        powers = edit.constant(f"{op.outputs[0]}.powers", table(float(before.scale[0]), length))
+        powers = edit.constant(f"{op.outputs[0]}.powers", table(float(before.scale[0])))
         inverse = edit.constant(f"{op.outputs[0]}.inverse", np.float32(1) / after.scale)
         attrs, (y,) = Attrs(dtype=after.dtype, zero=int(after.zero[0])), op.outputs
         edit.replace(softmax)

@@ -12,7 +12,7 @@ import onnx
 
 from ...errors import MegccError, ShapeError
 from ...ir.conditions import Condition, distinct, recording
-from ...ir.dims import Dim, symbols
+from ...ir.dims import Dim, counted, limits, symbols
 from ...ir.graph import EXTENT, Attrs, Body, Graph, Op, is_open, prune
 from ...ir.limits import MAX_BYTES
 from ...ir.narrow import widened
@@ -289,15 +289,22 @@ class Builder:
         return prune(graph)
 
     def _with_shapes(self, ops: Sequence[Op]) -> tuple[Op, ...]:
-        """Computes each shape value that operators read as data by one `dims` operator, instead of by arithmetic."""
+        """Computes each shape value that operators read as data by one `dims` operator, instead of by arithmetic, which
+        stays where a data-dependent dimension may make the value negative: `dims` takes no such extent."""
         with_shapes = []
         for op in ops:
-            if len(op.outputs) == 1 and op.outputs[0] in self.shapes:
+            if len(op.outputs) == 1 and op.outputs[0] in self.shapes and not any(
+                    map(_may_be_negative, self.shapes[op.outputs[0]].flat)):
                 value, type_ = self.shapes[op.outputs[0]], self.types[op.outputs[0]]
                 attrs = Attrs(extents=tuple(value.flat), shape=type_.shape, dtype=type_.dtype)
                 op = Op("dims", attrs, (), op.outputs, origin=op.origin)
             with_shapes.append(op)
         return tuple(with_shapes)
+
+
+def _may_be_negative(dim: Dim) -> bool:
+    least = limits(dim)[0] if counted(dim) else 0
+    return least is None or least < 0
 
 
 class Node(OnnxNode):

@@ -19,10 +19,11 @@ def test_every_owner_is_tested():
 @pytest.mark.parametrize(("owner", "old", "new"), [
     (owner, old, new) for owner in ("Port", "Session", "Target") for old, new in deprecated.RENAMED[owner].items()])
 def test_attributes(owner, old, new):
-    made = {"Port": Port("x", "float32", (2,)), "Session": object.__new__(Session),
-            "Target": TARGETS["arm64-v82"]}[owner]
+    session = object.__new__(Session)
+    session.state_of = {"y": "x"}
+    value = {"Port": Port("x", "float32", (2,)), "Session": session, "Target": TARGETS["arm64-v82"]}[owner]
     with pytest.warns(DeprecationWarning, match=f"{owner}.{old} is deprecated .*: use {new}") as found:
-        assert getattr(made, old) == getattr(made, new)
+        assert getattr(value, old) == getattr(value, new)
     assert found[0].filename == __file__
 
 

@@ -56,7 +56,7 @@ class NBitsInt8Tile(PanelTile):
         self.bytes = self.numbers + p.block * self.width * p.bits // 8
         #: Whether integers `t{p}_{v}` are summed over the parts of a block, and whether sums of parts of x are read.
         self.has_totals = p.whole and p.block > p.part
-        self.reads_sums = bool(p.less or p.offset)
+        self.reads_sums = bool(p.weight_offset or p.offset)
 
     def numbers_of_block(self) -> str:
         """Declares the scales s and offsets o of each vector of columns."""
@@ -85,7 +85,7 @@ class NBitsInt8Tile(PanelTile):
         return c.text
 
     def start(self, row: int) -> str:
-        return f"sum{row} * {-self.p.less}" if self.p.less else "0"
+        return f"sum{row} * {-self.p.weight_offset}" if self.p.weight_offset else "0"
 
     def sums_of_part(self, P: int) -> str:
         """Prints the products of a part, sixteen elements of it at a time, and adds their sums to those of the rows."""

@@ -3,19 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 from ...foreign import digest
 from ...ir.dims import Dim, ceildiv, dim_min, likely, product
 from ...ops.nn.fused_attention import extents_of
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
-from ..microkernel.panel_tile import PanelTile
-from ..microkernel.tile import Multiply
 from ..parameters import Parameters, Scope
 from ..site import Site
 from ..tiling import Tiling
+from .tiles import AttentionTiles, ColumnsTiles, LinesTiles
 
 KEYS = 256
 """Keys whose scores are in workspace at a time, on all CPUs: partial sums are over this many keys."""
@@ -57,8 +54,8 @@ class AttentionParameters(Parameters):
     rows: int
     columns: int
 
-    def microkernel(self, scope: Scope) -> Callable[[int], PanelTile]:
-        return partial(PanelTile, scope=scope, multiply=Multiply(scope.float * scope.isa.helium))
+    def microkernel(self, scope: Scope) -> AttentionTiles:
+        return LinesTiles(self, scope)
 
     @property
     def operation(self) -> str:
@@ -81,6 +78,9 @@ class ColumnsParameters(AttentionParameters):
 
     vectors: int
     by_lane: bool
+
+    def microkernel(self, scope: Scope) -> AttentionTiles:
+        return ColumnsTiles(self, scope)
 
 
 def likely_extents(site: Site) -> dict[str, int]:

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tiles of attention: products of queries with keys, and of scores with values, and where their operands lie."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING
+
+from ..microkernel.panel_tile import PanelTile
+from ..microkernel.printer import Printer
+from ..microkernel.tile import Multiply
+from ..parameters import Scope
+
+if TYPE_CHECKING:
+    from .queries import AttentionParameters, ColumnsParameters
+
+
+class AttentionTiles:
+    """Prints what both templates have: addresses, parts of the keys, and products with values.
+
+    Subclasses set `sizes`, numbers of queries of tiles; `query` and `key`, the elements from the scores of one query,
+    or key, to those of the next.
+    """
+
+    sizes: list[int]
+    query: int
+    key: int
+
+    def __init__(self, params: AttentionParameters, scope: Scope):
+        self.p, self.scope, self.lanes = params, scope, scope.isa.lanes
+        #: Numbers of vectors of values in tiles.
+        self.widths = [params.columns, *[1] * (params.columns > 1)]
+        open_keys = scope.known.T is None
+        #: Whether there may be more keys than have scores in workspace.
+        self.several = open_keys or scope.known.T > params.keys
+        #: C, the factor of the results of query r.
+        self.factor = "T == 0 ? 1.0f : " * open_keys + "sum[r] == 0.0f ? 0.0f : " * params.blind + "1.0f / sum[r]"
+
+    def panel(self, vectors: int) -> PanelTile:
+        return PanelTile(vectors, self.scope, Multiply(self.scope.float * self.scope.isa.helium))
+
+    def stride(self, axes: str, axis: str) -> str:
+        """Returns C: elements between neighbours of an operand along an axis. Several heads may share keys and values
+        (operands with axis t), whose buffers may have more rows than are in use."""
+        if axis not in axes or axes.endswith(axis):
+            return "1" if axis in axes else "0"
+        inner = axes.partition(axis)[2].upper()
+        inner = inner.replace("N", "M") if "t" in axes and self.p.shared > 1 else inner
+        return "(ptrdiff_t)" + " * ".join(inner.replace("T", "R") if self.p.has_spare_rows else inner)
+
+    def head(self, axes: str, at: int) -> str:
+        """Returns C: the offset of a head."""
+        head = f"head / {self.p.shared}" if "t" in axes and self.p.shared > 1 else "head"
+        return "".join(f" + {index} * ({self.stride(axes, axis)})"
+                       for axis, index in (("b", "batch"), ("n", head), ("c", at)) if axis in axes)
+
+    def begin(self, rows: int) -> str:
+        """Declares where a task's operands are, and the running maxima and sums of `rows` queries."""
+        c, p = Printer(), self.p
+        c(f"const float *q_head = q{self.head(p.q_axes, p.q_at)} + first * q_row, "
+          f"*k_head = k{self.head(p.k_axes, p.k_at)}, *v_head = v{self.head(p.v_axes, p.v_at)};",
+          f"float *y_head = y{self.head(p.y_axes, 0)} + first * y_row;",
+          f"float maximum[{rows}], sum[{rows}], rescale[{rows}];", "(void)head, (void)batch;")
+        if p.mask:
+            batch = f" + batch * (ptrdiff_t){'N * ' * p.mask_n}{p.mask_row}" * p.mask_b
+            c(f"const float *mask_head = mask{batch}{f' + head * (ptrdiff_t){p.mask_row}' * p.mask_n};")
+        with c.block(f"for (int32_t r = 0; r < {rows}; r++)"):
+            c("maximum[r] = -3.402823466e38f;", "sum[r] = 0.0f;")
+        return c.text
+
+    def parts(self) -> str:
+        """Opens the loop over parts of the keys that a task sees: `part` keys from `key` on."""
+        seen = f"const int32_t seen = {'first + n + T - S' if self.p.causal else 'T'};\n"
+        if not self.several:
+            return seen + "{\nconst int32_t key = 0, part = seen;"
+        keys = self.p.keys
+        return f"""{seen}for (int32_t key = 0; key < seen || key == 0; key += {keys}) {{
+const int32_t part = seen - key < {keys} ? seen - key : {keys};"""
+
+    def results(self, begin: str) -> str:
+        """Prints the calls that add the products of a part with values to the results. begin: C, sets r to 0."""
+        c = Printer()
+        more = ", key == 0, key + part >= seen, rescale + r" * self.several
+        c("int32_t column = 0;")
+        for W in self.widths:
+            columns = W * self.lanes
+            numbers = columns if W > 1 else f"V - column < {columns} ? V - column : {columns}"
+            with c.block(f"for (; column {f'+ {columns} <= V' if W > 1 else '< V'}; column += {columns})"):
+                c(f"const int32_t numbers = {numbers};", begin)
+                for P in self.sizes:
+                    with c.block(f"for (; r + {P} <= n; r += {P})"):
+                        c(f"values_{P}_{W}(s + r * {self.query}, v_head + key * v_row + column, v_row, part, "
+                          f"numbers{more}, sum + r, y_head + r * y_row + column, y_row);")
+        return c.text
+
+    def values(self, P: int, W: int) -> str:
+        """Prints the function that computes W vectors of the results of P queries."""
+        c, tile, n, several = Printer(), self.panel(W), ", n" * (W == 1), self.several
+        load, store = ("mgc_load_n", "mgc_store_n") if n else ("mgc_load", "mgc_store")
+        more = ", int first, int last, const float *rescale" * several
+        c(f"/* Computes {W} vectors of the results of {P} queries{'; the first n lanes are valid' * (W == 1)}. */")
+        with c.function(f"static MGC_NOINLINE void values_{P}_{W}(const float *s, const float *v, ptrdiff_t v_row, "
+                        f"int32_t keys, int32_t n{more}, const float *factor, float *y, ptrdiff_t y_row)"):
+            c(tile.each(P, "mgc_v a{p}_{v} = mgc_zero();"))
+            if several:
+                with c.block("if (!first)"):
+                    c(tile.each(P, f"a{{p}}_{{v}} = {load}(y + {{p}} * y_row + {{at}}{n}) * mgc_set1(rescale[{{p}}]);"))
+            with c.block(f"for (int32_t t = 0; t < keys; t++, s += {self.key}, v += v_row)"):
+                c(tile.each(1, f"const mgc_v b{{v}} = {load}(v + {{at}}{n});"))
+                if self.scope.isa.lane_fma and self.query == 1 and P % 4 == 0:
+                    c(*(f"const mgc_v x{p} = mgc_load(s + {p});" for p in range(0, P, 4)),
+                      *(f"a{p}_{v} = mgc_fma_lane(a{p}_{v}, b{v}, x{p // 4 * 4}, {p % 4});"
+                        for p, v in product(range(P), tile.vectors)))
+                else:
+                    c(tile.products(P, "b", f"s[{{p}} * {self.query}]"))
+            with c.block("if (last)", when=several):
+                c(tile.each(P, "a{p}_{v} = a{p}_{v} * mgc_set1(factor[{p}]);"))
+            c(tile.each(P, f"{store}(y + {{p}} * y_row + {{at}}, a{{p}}_{{v}}{n});"), "(void)n;",
+              *["(void)y_row;"] * (P == 1))
+        return c.text
+
+
+class ColumnsTiles(AttentionTiles):
+    """Tiles with one query in each lane, so scores of neighbouring queries are neighbours."""
+
+    def __init__(self, params: ColumnsParameters, scope: Scope):
+        super().__init__(params, scope)
+        self.vectors, self.width = params.vectors, params.vectors * self.lanes
+        self.sizes = [params.rows, *(size for size in ((1,) if scope.compact else (4, 2, 1)) if size < params.rows)]
+        self.query, self.key = 1, self.width
+
+    def each(self, statement: str) -> str:
+        """Prints a statement for each vector v of queries, whose first is {at}."""
+        return self.panel(self.vectors).each(1, statement)
+
+    def transpose(self) -> str:
+        """Prints a transpose in registers, by zips of the rows of one half with those of the other."""
+        c, L, last = Printer(), self.lanes, self.lanes.bit_length() - 1
+        c(*(f"const mgc_v r0_{i} = {i} < n ? mgc_load_n(from + {i} * row, numbers) : mgc_zero();" for i in range(L)))
+        for stage, i, (half, name) in product(range(last), range(L // 2), enumerate(("low", "high"))):
+            rows = f"r{stage}_{i}, r{stage}_{i + L // 2}"
+            c(f"const mgc_v r{stage + 1}_{2 * i + half} = mgc_zip_{name}({rows});")
+        for i in range(L):
+            with c.block(f"if ({i} < numbers)"):
+                c(f"mgc_store(to + {i} * to_row, r{last}_{i} * factor);")
+        return c.text
+
+    def scores(self, P: int) -> str:
+        """Prints the function that computes the scores of P keys."""
+        c, tile, width, shared = Printer(), self.panel(self.vectors), self.width, self.p.mask == "shared"
+        each = list(product(range(P), tile.vectors))
+        c(f"/* Computes the scores of {P} keys. */")
+        with c.function(f"static MGC_NOINLINE void scores_{P}(const float *transposed, const float *k, "
+                        f"ptrdiff_t k_row, ptrdiff_t k_step, int32_t H{', const float *mask' * shared}, float *s)"):
+            for p in range(P):
+                c(f"mgc_v {', '.join(f'a{p}_{v} = mgc_zero()' for v in tile.vectors)};")
+            c("int32_t h = 0;")
+            if self.p.by_lane:
+                with c.block("for (; h + 4 <= H; h += 4, k += 4)"):
+                    c(*(f"const mgc_v x{p} = mgc_load(k + {p} * k_row);" for p in range(P)))
+                    for lane in range(4):
+                        c(*(f"const mgc_v b{lane}_{v} = mgc_load(transposed + {lane * width + v * self.lanes});"
+                            for v in tile.vectors),
+                          *(f"a{p}_{v} = mgc_fma_lane(a{p}_{v}, b{lane}_{v}, x{p}, {lane});" for p, v in each))
+                    c(f"transposed += {4 * width};")
+            with c.block(f"for (; h < H; h++, k += k_step, transposed += {width})"):
+                c(self.each("const mgc_v b{v} = mgc_load(transposed + {at});"), tile.products(P, "b", "k[{p} * k_row]"))
+            c(*(f"mgc_store(s + {p * width + v * self.lanes}, a{p}_{v}{f' + mgc_set1(mask[{p}])' * shared});"
+                for p, v in each), *["(void)k_row;"] * (P == 1))
+        return c.text
+
+
+class LinesTiles(AttentionTiles):
+    """Tiles with a row of scores for each query."""
+
+    def __init__(self, params: AttentionParameters, scope: Scope):
+        super().__init__(params, scope)
+        self.sizes = [params.rows, *[1] * (params.rows > 1)]
+        self.query, self.key = params.keys, 1
+
+    @staticmethod
+    def keys_of(P: int) -> tuple[int, int]:
+        """Returns the numbers of keys in tiles of P queries."""
+        return (4, 1) if P == 1 else (2, 1)
+
+    def products(self, P: int, U: int) -> str:
+        """Prints the function that computes the scores of P queries with U keys."""
+        c, L, H, each = Printer(), self.lanes, self.scope.known.H, list(product(range(P), range(U)))
+        c(f"/* Computes the scores of {P} queries with {U} keys. */")
+        with c.function(f"static MGC_INLINE void products_{P}_{U}(const float *q, ptrdiff_t q_row, const float *k, "
+                        "ptrdiff_t k_row, int32_t H, float *s)"):
+            for p in range(P):
+                c(f"mgc_v {', '.join(f'a{p}_{u} = mgc_zero()' for u in range(U))};")
+            c("int32_t h = 0;")
+            with c.block(f"for (; h + {L} <= H; h += {L})"):
+                self.add(c, P, U, "mgc_load({} + h)")
+            if L > 1 and (H is None or H % L):
+                with c.block("if (h < H)"):
+                    self.add(c, P, U, "mgc_load_n({} + h, H - h)")
+            c(*(f"s[{p * self.query + u}] = mgc_sum(a{p}_{u});" for p, u in each), "(void)q_row, (void)k_row;")
+        return c.text
+
+    @staticmethod
+    def add(c: Printer, P: int, U: int, load: str) -> None:
+        c(*(f"const mgc_v b{u} = {load.format(f'k + {u} * k_row')};" for u in range(U)))
+        for p in range(P):
+            c(f"const mgc_v x{p} = {load.format(f'q + {p} * q_row')};",
+              *(f"a{p}_{u} = mgc_fma(x{p}, b{u}, a{p}_{u});" for u in range(U)))

@@ -17,25 +17,18 @@ from ..site import Site
 
 
 @dataclass(frozen=True)
-class SumPoolParameters(WindowParameters):
-    """Parameters of `sum_pool.c.j2`.
+class WindowPoolBytesParameters(WindowParameters):
+    """Parameters of `window.c.j2`.
 
     unit: C type of an element of x.
-    x_short: its suffix in mgc functions.
-    x_zero: its zero point.
+    least: the C constant of its least value, for a maximum; "" for a sum.
+    x_short, x_zero: for a sum, the type's suffix in mgc functions and the zero point.
     """
 
     unit: str
-    x_short: str
-    x_zero: int
-
-
-@dataclass(frozen=True)
-class MaxPoolParameters(WindowParameters):
-    """Parameters of `max_pool.c.j2`. unit: C type of an element. least: the C constant of its least value."""
-
-    unit: str
-    least: str
+    least: str = ""
+    x_short: str = ""
+    x_zero: int | None = None
 
 
 class PoolBytes(Kernel):
@@ -48,14 +41,14 @@ class PoolBytes(Kernel):
             yield (NHWC,), (NHWC,)
 
     @staticmethod
-    def call(site: Site, template: str, params: WindowParameters, name: str) -> Lowered:
+    def call(site: Site, kind: str, params: WindowParameters, name: str) -> Lowered:
         attrs, x, y = site.attrs, site.x, site.y
         N, C, IH, IW, OH, OW = extent_symbols("N", "C", "IH", "IW", "OH", "OW")
         extents = {"N": x.shape[0], "C": x.shape[1], "IH": x.shape[2], "IW": x.shape[3], "OH": y.shape[2],
                    "OW": y.shape[3], "PT": attrs.pads[0], "PL": attrs.pads[1]}
         window = window_name(attrs.kernel, attrs.strides, attrs.dilations)
-        return Lowered(f"integer_pool/{template}", params, extents, (Operand("x", 0, N * IH * IW * C),),
-                       (Operand("y", 0, N * OH * OW * C),), N * OH, f"{template}_{window}{name}",
+        return Lowered("integer_pool/window", params, extents, (Operand("x", 0, N * IH * IW * C),),
+                       (Operand("y", 0, N * OH * OW * C),), N * OH, f"{kind}_{window}{name}",
                        "channels", channels=C)
 
 
@@ -70,7 +63,7 @@ class SumPoolBytes(PoolBytes):
 
     def lower(self, site: Site) -> Lowered:
         x, zero = site.x, site.attrs.x_zero
-        params = SumPoolParameters(*_window(site), x.c_type, DTYPES[x.dtype].short, zero)
+        params = WindowPoolBytesParameters(*_window(site), x.c_type, "", DTYPES[x.dtype].short, zero)
         return self.call(site, "sum_pool", params, f"_{x.dtype}{zero_name(zero)}")
 
     def cost(self, site: Site) -> float:
@@ -84,7 +77,8 @@ class MaxPoolBytes(PoolBytes):
 
     def lower(self, site: Site) -> Lowered:
         least = "INT8_MIN" if site.x.dtype == "int8" else "0"
-        return self.call(site, "max_pool", MaxPoolParameters(*_window(site), site.x.c_type, least), f"_{site.x.dtype}")
+        params = WindowPoolBytesParameters(*_window(site), site.x.c_type, least)
+        return self.call(site, "max_pool", params, f"_{site.x.dtype}")
 
     def cost(self, site: Site) -> float:
         return 200 + site.y.size * (product(site.attrs.kernel) / site.isa.lanes + 0.5)
@@ -94,7 +88,7 @@ class MaxPoolBytes(PoolBytes):
 class ReduceSumParameters(Parameters):
     """Parameters of `reduce_sum.c.j2`.
 
-    unit, x_short, x_zero: as in `SumPoolParameters`.
+    unit, x_short, x_zero: as in `WindowPoolBytesParameters`.
     across: the reduced axis is not the last in memory.
     """
 

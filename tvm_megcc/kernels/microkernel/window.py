@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import product
 
 
 @dataclass(frozen=True)
@@ -53,3 +54,8 @@ class Window:
 
     rows: Taps
     columns: Taps
+
+    @property
+    def each(self) -> list[tuple[int, int]]:
+        """Returns (row, column) of each tap."""
+        return list(product(range(self.rows.count), range(self.columns.count)))

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...ir.expr import Arg, Call, Const, Expr
 from ...ir.lanes import LIMITS
+from ...ir.types import DTYPES
 from ...ops.base import operator
 from ..parameters import Parameters
 from ..site import Site
@@ -38,6 +39,61 @@ class Closing(Parameters):
     def name(self) -> str:
         """Returns the requantization's part of a kernel's name."""
         return f"_{self.kind}" * bool(self.kind) + "_zero_last" * self.adds_zero_last
+
+    def constants(self, channel: str) -> str:
+        """Declares the factors of a channel, a C expression, for `store`; nothing for another epilogue."""
+        if not self.kind:
+            return ""
+        multiplier, shift = (text.replace("[c]", f"[{channel}]") for text in (self.multiplier, self.shift))
+        factor = f"{2 * self.zero + 1} * " * (self.zero != 0 and not self.apart)
+        return f"""const int32_t m = {multiplier}, r = -({shift});
+const int32_t k = {factor}(1 << (r - {1 if self.kind == "fixed" else 2}));"""
+
+    def store(self, ep, result: str, to: str, at: str, total: str, channel: str, joined: bool = False,
+              when: str = "") -> str:
+        """Stores a sum at `to + at`, an address in y. result: its C type. joined: the sum is 256 times as large. when:
+        C, whether the element exists; requantized sums may be stored without asking."""
+        is_fixed = joined and self.kind == "fixed"
+        total = f"mgc_whole({total})" if joined and not is_fixed else total
+        if not self.kind:
+            place = at if to == "y" else f"({to} - y)" + f" + {at}" * (at != "0")
+            statement = f"{ep.store('y', place, total, channel=channel)};"
+            return f"if ({when}) {{\n{statement}\n}}" if when else statement
+        value = f"mgc_close_{self.kind}{'_joined' * is_fixed}({total}, m, k, r)" + f" + {self.zero}" * self.apart
+        dtype = result.removesuffix("_t")
+        within = f"mgc_within_{DTYPES[dtype].short}({value})" if (self.low, self.high) == LIMITS[dtype] else \
+            f"mgc_imin(mgc_imax({value}, {self.low}), {self.high})"
+        return f"{to}[{at}] = ({result}){within};"
+
+    # Requantization by Helium, with a variable `closing`.
+
+    def tables(self, bias: bool) -> list[tuple[str, str]]:
+        """Returns (field, address) of what differs between channels."""
+        factors = [("multiplier", self.multiplier), ("shift", self.shift)]
+        return [("closing.bias", "b")] * bias + [(f"closing.{name}", text.removesuffix("[c]"))
+                                                 for name, text in factors if text.endswith("[c]")]
+
+    def declared(self, n: int, bias: bool) -> str:
+        """Declares `closing` with what all calls share. n: most sums of one call."""
+        if not self.kind:
+            return ""
+        one = [f"const int32_t {name} = {text};\nclosing.{name} = &{name};"
+               for name, text in (("multiplier", self.multiplier), ("shift", self.shift)) if not text.endswith("[c]")]
+        none = [f"static const int32_t none[{n}] = {{ 0 }};\nclosing.bias = none;"] * (not bias)
+        return "\n".join(["mgc_closing closing;", f"closing.zero = {self.zero}, closing.low = {self.low}, "
+                          f"closing.high = {self.high};", *none, *one])
+
+    def function(self, rows: int, narrow: bool) -> str:
+        """Returns the name of the function for `rows` rows of sums. narrow: shifts are int8."""
+        kind = "positive" if self.kind == "fixed" and self.low >= self.zero else self.kind
+        each = "all" if not self.multiplier.endswith("[c]") else "bytes" if narrow else "each"
+        return f"mgc_close_{kind}_{each}_{rows}"
+
+    def call(self, channel: str, n: str, rows: int, bias: bool) -> str:
+        """Requantizes n channels of `rows` rows. closing.y and closing.y2 must be set."""
+        return "\n".join([f"closing.sums = sums, closing.n = {n};",
+                          *(f"{name} = {address} + {channel};" for name, address in self.tables(bias)),
+                          f"{self.function(rows, self.narrow)}(&closing);"])
 
 
 #: Least and greatest right shift that `mgc_close_*` supports, by function.

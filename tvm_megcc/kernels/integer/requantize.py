@@ -95,6 +95,16 @@ const int32_t k = {factor}(1 << (r - {1 if self.kind == "fixed" else 2}));"""
                           *(f"{name} = {address} + {channel};" for name, address in self.tables(bias)),
                           f"{self.function(rows, self.narrow)}(&closing);"])
 
+    @staticmethod
+    def store_four(ep, at: str, index: str, channel: str, n: str, bias: bool) -> str:
+        """Stores n of the four sums from `index` on at y + at, with an epilogue that is no requantization."""
+        four = ep.has_int32x4
+        total = f"mgc_four_load(sums + {index}, 4)" if four else f"mgc_iload_i32(sums + {index})"
+        if bias:
+            total = f"mgc_four_add({total}, mgc_four_load(b + {channel}, {n}))" if four else \
+                f"mgc_iadd({total}, mgc_iload_i32_n(b + {channel}, {n}))"
+        return (ep.store_four if four else ep.store)("y", at, total, channel, n) + ";"
+
 
 #: Least and greatest right shift that `mgc_close_*` supports, by function.
 _SHIFTS = {"rescale_fixed": (1, 30), "rescale_down": (1, 30), "rescale_once": (2, 30)}

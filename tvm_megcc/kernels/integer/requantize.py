@@ -45,7 +45,7 @@ class Closing(Parameters):
         if not self.kind:
             return ""
         multiplier, shift = (text.replace("[c]", f"[{channel}]") for text in (self.multiplier, self.shift))
-        factor = f"{2 * self.zero + 1} * " * (self.zero != 0 and not self.apart)
+        factor = f"{2 * self.zero + 1} * " * (self.zero != 0 and not self.adds_zero_last)
         return f"""const int32_t m = {multiplier}, r = -({shift});
 const int32_t k = {factor}(1 << (r - {1 if self.kind == "fixed" else 2}));"""
 
@@ -59,7 +59,7 @@ const int32_t k = {factor}(1 << (r - {1 if self.kind == "fixed" else 2}));"""
             place = at if to == "y" else f"({to} - y)" + f" + {at}" * (at != "0")
             statement = f"{ep.store('y', place, total, channel=channel)};"
             return f"if ({when}) {{\n{statement}\n}}" if when else statement
-        value = f"mgc_close_{self.kind}{'_joined' * is_fixed}({total}, m, k, r)" + f" + {self.zero}" * self.apart
+        value = f"mgc_close_{self.kind}{'_joined' * is_fixed}({total}, m, k, r)" + f" + {self.zero}" * self.adds_zero_last
         dtype = result.removesuffix("_t")
         within = f"mgc_within_{DTYPES[dtype].short}({value})" if (self.low, self.high) == LIMITS[dtype] else \
             f"mgc_imin(mgc_imax({value}, {self.low}), {self.high})"

@@ -59,7 +59,8 @@ const int32_t k = {factor}(1 << (r - {1 if self.kind == "fixed" else 2}));"""
             place = at if to == "y" else f"({to} - y)" + f" + {at}" * (at != "0")
             statement = f"{ep.store('y', place, total, channel=channel)};"
             return f"if ({when}) {{\n{statement}\n}}" if when else statement
-        value = f"mgc_close_{self.kind}{'_joined' * is_fixed}({total}, m, k, r)" + f" + {self.zero}" * self.adds_zero_last
+        value = f"mgc_close_{self.kind}{'_joined' * is_fixed}({total}, m, k, r)"
+        value += f" + {self.zero}" * self.adds_zero_last
         dtype = result.removesuffix("_t")
         within = f"mgc_within_{DTYPES[dtype].short}({value})" if (self.low, self.high) == LIMITS[dtype] else \
             f"mgc_imin(mgc_imax({value}, {self.low}), {self.high})"

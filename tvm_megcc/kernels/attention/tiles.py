@@ -123,6 +123,8 @@ const int32_t part = seen - key < {keys} ? seen - key : {keys};"""
 class ColumnsTiles(AttentionTiles):
     """Tiles with one query in each lane, so scores of neighbouring queries are neighbours."""
 
+    p: ColumnsParameters
+
     def __init__(self, params: ColumnsParameters, scope: Scope):
         super().__init__(params, scope)
         self.vectors, self.width = params.vectors, params.vectors * self.lanes

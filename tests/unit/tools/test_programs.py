@@ -52,6 +52,7 @@ def test_a_file_and_python_describe_the_same(tmp_path):
     ('x = "float32[4]"', 'x = "float32[0]"', "inputs.x: a value of type float32[0] is empty"),
     ('x = "float32[4]"', 'x = 4', "[inputs] is a table of strings"),
     ('x = "float32[4]"', 'float = "float32[4]"', "'float' cannot be a name"),
+    ('x = "float32[4]"', 'int32_t = "float32[4]"', "'int32_t' cannot be a name"),
     ('next = "y"', 'next = "z"', "states.kept: next: no step makes 'z'"),
     ('next = "y"', 'then = "y"', "[states.kept] has 'type' and 'next'"),
     ('inputs = ["x", "kept"]', 'inputs = ["w", "kept"]', "step 1 'add' takes 'w', which is no input"),
@@ -234,9 +235,15 @@ def test_mel_weights_are_triangles(scale):
         np.testing.assert_allclose(weights.max(0), 1, atol=0.1)
 
 
+def test_a_step_is_not_called_as_macros_are():
+    steps = [Program.Operator("In_Relu", ["x"], ["y"])]
+    assert Program("p", {"x": "float32[4]"}, steps, ["y"]).step_names == ["operator_in_relu"]
+
+
 @pytest.mark.parametrize(("settings", "message"), [
     ({"sample_rate": 8000, "fft": 64}, "'mels' is a number"),
     ({"sample_rate": 8000, "mels": 4, "fft": 1 << 17}, "'fft' is"),
+    ({"sample_rate": 8000, "mels": 1 << 16, "fft": 1 << 16}, "'fft' 65536 times 'mels' 65536 is more than"),
     ({"sample_rate": 8000, "mels": 4, "fft": 64, "window": 65}, "'window' is at most 'fft'"),
     ({"sample_rate": 8000, "mels": 4, "fft": 64, "high": 5000}, "'high'"),
     ({"sample_rate": 8000, "mels": 4, "fft": 64, "log": "ln"}, "'log' is natural, log10 or decibel"),

@@ -23,6 +23,8 @@ _RESERVED = frozenset(
     "short signed sizeof static struct switch template this throw try typedef typename union unsigned using virtual "
     "void volatile while bool true false and or not xor asm main error from to program status matrix value fill "
     "pixels i failed open_network memcpy memset data size memory bytes at container block models".split())
+#: How macros of inputs and outputs begin.
+_MACROS = ("in_", "out_")
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _TYPE = re.compile(r"([a-z0-9]+)\[(|\d{1,9}(?:,\d{1,9})*)\]")
 #: The most bytes of a value.
@@ -144,36 +146,13 @@ class Operator(Step):
 
 
 @dataclass(frozen=True)
-class Image(Step):
-    """A function on an image (docs/cv.md). settings: its own keys (`images.SETTINGS`)."""
+class _Function(Step):
+    """A function with settings, its own keys, that makes one value of one."""
 
     function: str
     input: str
     output: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-
-    kind: ClassVar[str] = "image"
-
-    @property
-    def taken(self) -> list[str]:
-        matrix = self.settings.get("matrix")
-        return [self.input, *([matrix] if isinstance(matrix, str) else [])]
-
-    @property
-    def produced(self) -> list[str]:
-        return [self.output]
-
-
-@dataclass(frozen=True)
-class Feature(Step):
-    """Features of sound. settings: its own keys (`features.SETTINGS`)."""
-
-    function: str
-    input: str
-    output: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-    kind: ClassVar[str] = "feature"
 
     @property
     def taken(self) -> list[str]:
@@ -182,6 +161,25 @@ class Feature(Step):
     @property
     def produced(self) -> list[str]:
         return [self.output]
+
+
+@dataclass(frozen=True)
+class Image(_Function):
+    """A function on an image (docs/cv.md). settings: `images.SETTINGS`."""
+
+    kind: ClassVar[str] = "image"
+
+    @property
+    def taken(self) -> list[str]:
+        matrix = self.settings.get("matrix")
+        return [self.input, *([matrix] if isinstance(matrix, str) else [])]
+
+
+@dataclass(frozen=True)
+class Feature(_Function):
+    """Features of sound. settings: `features.SETTINGS`."""
+
+    kind: ClassVar[str] = "feature"
 
 
 @dataclass(frozen=True)
@@ -260,7 +258,7 @@ class Description:
         for index, step in enumerate(self.steps):
             if step.name:
                 _require_name(step.name, f"step {index + 1}: name")
-                if step.name.startswith(("in_", "out_")):
+                if step.name.startswith(_MACROS):
                     raise MegccError(f"step {index + 1}: name: '{step.name}' begins as macros of inputs and outputs do")
         return [f"step {index + 1} '{name}'" for index, name in enumerate(self.step_names)]
 
@@ -269,11 +267,17 @@ def _default_name(step: Step) -> str:
     text = {"network": lambda: step.path.replace("\\", "/").split("/")[-1].rsplit(".", 1)[0],  # type: ignore[attr-defined]
             "operator": lambda: step.operator.split("::")[-1]}.get(step.kind, lambda: step.function)()  # type: ignore[attr-defined]
     name = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:30]
-    return name if _NAME.fullmatch(name) and name not in _RESERVED else f"{step.kind}_{name}".rstrip("_")
+    return name if _is_name(name) and not name.startswith(_MACROS) else f"{step.kind}_{name}".rstrip("_")
+
+
+def _is_name(text: str) -> bool:
+    """Whether C takes it; names that end in _t are types of its headers."""
+    return bool(_NAME.fullmatch(text)) and text not in _RESERVED and not text.startswith("megcc") \
+        and not text.endswith("_t")
 
 
 def _require_name(name: object, where: str) -> None:
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED or name.startswith("megcc"):
+    if not isinstance(name, str) or not _is_name(name):
         raise MegccError(f"{where}: {quoted(name)} cannot be a name: small letters, digits and _, beginning with a "
                          "letter, at most 40, and no word of C")
 

@@ -20,6 +20,8 @@ SETTINGS: dict[str, tuple[str, ...]] = {
                 "floor")}
 _FACTORS = {"natural": 1.0, "log10": 1 / np.log(10), "decibel": 10 / np.log(10)}
 _MOST = 1 << 16
+#: The most weights of triangles, fft * mels.
+_MOST_WEIGHTS = 1 << 25
 
 
 def model(step: Feature, given: ValueType) -> onnx.ModelProto:
@@ -46,6 +48,8 @@ def model(step: Feature, given: ValueType) -> onnx.ModelProto:
     if window > fft or not 0 <= low < high <= rate / 2 or floor < 1e-30:
         raise MegccError("'window' is at most 'fft', 'low' less than 'high', that at most half of 'sample_rate', and "
                          "'floor' at least 1e-30")
+    if fft * mels > _MOST_WEIGHTS:
+        raise MegccError(f"'fft' {fft} times 'mels' {mels} is more than {_MOST_WEIGHTS}")
     (samples,) = given.shape
     beside = fft // 2 if pad != "none" else 0
     if samples + 2 * beside < fft or (pad == "reflect" and samples <= beside):

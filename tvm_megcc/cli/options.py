@@ -69,10 +69,17 @@ def command_line() -> argparse.ArgumentParser:
                "(.pt2). PATH is a model, a folder that 'megcc compile' wrote, or the .megcc file in it.")
     parser.add_argument("--version", action="version", version=f"megcc {VERSION}")
     verbs = parser.add_subparsers(required=True, metavar="VERB", parser_class=_Verb)
-    for add in (_compile, _build, _run, _bench, _tune, _compare, _verify, _inspect, _explain, _report, _quantize,
+    for add in (_demo, _compile, _build, _run, _bench, _tune, _compare, _verify, _inspect, _explain, _report, _quantize,
                 _export, _language_models, _programs, _keygen, _pack, _unpack, _cv, _list):
         add(verbs)
     return parser
+
+
+def _demo(verbs: _Verbs) -> None:
+    verb = _verb(verbs, "demo", run.demo_, "compile, build and run a small network that comes with this package")
+    verb.add_argument("-o", "--output", metavar="DIR", default="demo_megcc",
+                      help="folder to write (default: demo_megcc)")
+    _target_option(verb, "CPU to compile for (default: native)", "native")
 
 
 def _compile(verbs: _Verbs) -> None:

@@ -20,6 +20,15 @@ REFUSED = 1
 PATIENCE = 2.0
 
 
+def demo_(args: argparse.Namespace) -> int:
+    from ..tools import demo
+
+    with _progress(args, "compiling and building the demo"):
+        report = demo.demo(args.target, args.output)
+    _print(args, report, demo.text)
+    return 0 if demo.right(report) else REFUSED
+
+
 def compile_(args: argparse.Namespace) -> int:
     from .. import api, folders
     from ..codegen import bundle

@@ -59,6 +59,25 @@ def test_wheel_without_the_checkout(dist, tmp_path):
     run(python, "-c", SCRIPT.format(checkout=str(CHECKOUT)), cwd=tmp_path)
     assert "x86-64" in run(megcc, "list", "targets", cwd=tmp_path)
     run(megcc, "run", "digits_megcc", cwd=tmp_path)
+    assert "ran       here: a 7, the right answer" in run(megcc, "demo", cwd=tmp_path)
+    cache = tmp_path / "cache"  # nothing that was built before
+    refused = subprocess.run([megcc, "demo", "-o", "other"], cwd=tmp_path, capture_output=True, text=True, check=False,
+                             env={"PATH": str(megcc.parent), "MEGCC_CACHE": str(cache), "HOME": str(tmp_path)})
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == ("megcc: the demo needs a C compiler: install zig with 'pip install ziglang', or one of "
+                              "the system, such as gcc or clang\n")
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_demo_with_nothing_but_zig(dist, tmp_path):
+    """Nothing else is on the path: zig brings the compiler, the linker and the C library."""
+    run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
+    bin = tmp_path / "venv" / "bin"
+    run(bin / "python", "-m", "pip", "install", "-q", *dist.glob("*.whl"), "ziglang", cwd=tmp_path)
+    assert "a 7, the right answer" in run(bin / "megcc", "demo", cwd=tmp_path, PATH=str(bin),
+                                          MEGCC_CACHE=str(tmp_path / "cache"))
 
 
 @pytest.mark.slow

@@ -55,7 +55,7 @@ def demo(target: str, output: str) -> dict[str, Any]:
 
 def right(report: dict[str, Any]) -> bool:
     """Whether the network recognised the digit, with the numbers that are stored beside it."""
-    return report["answer"] == report["label"] and report["error"] <= report["tolerance"]
+    return bool(report["answer"] == report["label"] and report["error"] <= report["tolerance"])
 
 
 def text(report: dict[str, Any]) -> str:

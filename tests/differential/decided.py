@@ -69,6 +69,12 @@ def _huge(case: Case) -> bool:
     return any((np.abs(np.nan_to_num(array.astype(np.float64))) > 1e18).any() for array in numbers)
 
 
+def _at_ends(case: Case) -> bool:
+    """With integers so large that two of them have a sum beyond their type."""
+    numbers = (array for array in operands(case) if array is not None and array.dtype.kind in "iu")
+    return any((np.abs(array.astype(np.float64)) > np.iinfo(array.dtype).max / 2).any() for array in numbers)
+
+
 _INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 DECIDED: tuple[Decided, ...] = (
     Decided(("MaxPool", "GlobalMaxPool", "MaxRoiPool", "ArgMax", "ArgMin", "Hardmax"), "The largest number: the texts "
@@ -83,9 +89,10 @@ DECIDED: tuple[Decided, ...] = (
             _not_finite, unspecified=True),
     Decided(("GlobalAveragePool", "AveragePool", "LpPool", "GlobalLpPool", "LpNormalization", "LayerNormalization",
              "RMSNormalization", "GroupNormalization", "InstanceNormalization", "MeanVarianceNormalization", "LRN",
-             "Conv", "ConvTranspose", "DeformConv", "Gemm", "DFT", "STFT", "GridSample", "Resize", "Upsample"),
-            "Sums: the texts do not say which precision they have; where a float32 or an int64 ends, references end or "
-            "wrap around, each at another place", _huge, unspecified=True),
+             "Conv", "ConvTranspose", "DeformConv", "Gemm", "MatMul", "Einsum", "Attention", "RNN", "GRU", "LSTM",
+             "DFT", "STFT", "GridSample", "Resize", "Upsample"), "Sums: the texts do not say which precision they have, "
+            "nor in which order they are; where a float32 or an int64 ends, references end or wrap around, each at another "
+            "place", _huge, unspecified=True),
     Decided(("Shrink",), "If x < -lambd, y = x + bias: ONNX Runtime computes integers in float32", _has(*_INTEGERS)),
     Decided(("Clip",), "They default to numeric_limits::lowest() and numeric_limits::max(): ONNX's evaluator has no "
             "bound there", _not_finite),
@@ -95,7 +102,11 @@ DECIDED: tuple[Decided, ...] = (
             "has a float32 there", _has("float64")),
     Decided(("Shrink",), "If x < -lambd, y = x + bias: ONNX Runtime computes float64 in float32", _has("float64")),
     Decided(("BatchNormalization",), "Y = (X - input_mean) / sqrt(input_var + epsilon) * scale + B: ONNX's evaluator "
-            "computes the root in the statistics' type", lambda case: len(set(case.dtypes.values())) > 1),
+            "computes the root in the statistics' type", lambda case: len(set(case.dtypes.values())) > 1, within=1e-6),
+    Decided(("MelWeightMatrix",), "frequency_bins = ((dft_length + 1) * frequency_bins) // sample_rate: ONNX's "
+            "evaluator has frequencies in the edges' type", _has("float16")),
+    Decided(("Gemm", "Shrink", "GridSample", "Resize", "Upsample"), "Factors of integers are floats: the texts do not "
+            "say in which precision products are, nor what they are where an integer ends", _at_ends, unspecified=True),
     Decided(("GroupNormalization", "LayerNormalization", "RMSNormalization"), "stash_type: the floating-point "
             "precision used in stage one of the computation: float64 is kept here", _has("float64")),
     Decided(("GroupNormalization",), "y = scale * (x - mean) / sqrt(variance + epsilon) + bias: the body of the "

@@ -66,7 +66,7 @@ def of_float32(case: Case) -> Outputs:
     """ONNX Runtime on the same numbers in float32, which more of its operators take.
 
     Raises:
-        ValueError: nothing in the case can be made float32.
+        ValueError: nothing in the case can be made float32, or it has integers that no float32 is.
     """
     model, feeds = onnx.ModelProto(), dict(case.feeds)
     model.CopyFrom(case.model)
@@ -80,10 +80,13 @@ def of_float32(case: Case) -> Outputs:
     for value in model.graph.input:
         if value.name in wide:
             value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
-            feeds[value.name] = feeds[value.name].astype(np.float32)
+            feeds[value.name] = _as_float32(feeds[value.name])
     for tensor in model.graph.initializer:
         if tensor.name in wide:
-            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name))
+            tensor.CopyFrom(numpy_helper.from_array(_as_float32(numpy_helper.to_array(tensor)), tensor.name))
+    for attribute in node.attribute:
+        if attribute.name == "output_datatype":
+            attribute.i = onnx.TensorProto.FLOAT
     del model.graph.value_info[:]
     for value in model.graph.output:
         value.ClearField("type")
@@ -93,6 +96,12 @@ def of_float32(case: Case) -> Outputs:
               if dtype.kind == "O" else dtype for place, dtype in enumerate(dtypes)]
     return {name: array.astype(dtype) if array.dtype == np.float32 else array
             for (name, array), dtype in zip(_run(model, feeds).items(), dtypes, strict=True)}
+
+
+def _as_float32(array: np.ndarray) -> np.ndarray:
+    if array.dtype.kind in "iu" and (np.abs(array.astype(np.float64)) > 2**24).any():
+        raise ValueError("has integers that no float32 is")
+    return array.astype(np.float32)
 
 
 def of_explicit_pads(case: Case) -> Outputs:

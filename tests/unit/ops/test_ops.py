@@ -81,6 +81,11 @@ def check_symbolic_batch(kind: str, case: Case, index: int) -> None:
         assert tuple(substitute(dim, {"batch": batch}) for dim in have.shape) == want.shape, f"{kind}[{index}]"
 
 
+def test_pools_of_no_elements_are_empty():
+    (result,) = OPERATORS["global_max_pool"].compute(Attrs(), np.zeros((0, 2, 0, 9), np.float32))
+    assert result.shape == (0, 2, 1, 1)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_expressions_mean_what_compute_means(kind: str):
     declaration = OPERATORS[kind]

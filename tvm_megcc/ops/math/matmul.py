@@ -101,7 +101,9 @@ def gemm(node: OnnxNode) -> tuple[str, ...]:
 
 
 def _times(array: np.ndarray, factor: float) -> np.ndarray:
-    """Multiplies in the array's dtype; integers are truncated once, at the end."""
+    """Multiplies in the array's dtype; integers by a whole number exactly, else they are truncated once, at the end."""
+    if not is_real(array.dtype.name) and factor == int(factor):
+        return array * np.array(int(factor)).astype(array.dtype)
     return (array * np.float64(factor)).astype(array.dtype)
 
 

@@ -272,7 +272,7 @@ class GlobalMaxPool(_GlobalPool):
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
-        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True, initial=_lowest(x)),)
 
 
 def _case(x, kernel, strides=None, pads=None, dilations=None, ceil=False, dtype="float32", **more) -> Case:

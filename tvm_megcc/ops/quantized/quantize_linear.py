@@ -10,7 +10,7 @@ from ...errors import MegccError, ShapeError
 from ...ir.conditions import require_equal, require_shape
 from ...ir.dims import ceildiv
 from ...ir.graph import Attrs
-from ...ir.narrow import SMALL_INTEGERS, carrier, is_real, limits
+from ...ir.narrow import SIXTEEN_BITS, SMALL_INTEGERS, carrier, is_real, limits
 from ...ir.types import DTYPES, TensorType
 from ..base import Case, OnnxNode, Operator, f32, register
 from ..cast import element_type
@@ -97,7 +97,8 @@ class DequantizeLinear(_Quantisation):
 
 @register
 class QuantizeLinear(_Quantisation):
-    """round(x / scale) + zero_point, with ties to even, saturated to `dtype`."""
+    """round(x / scale) + zero_point, with ties to even, saturated to `dtype`. Optional attribute `precision`: the dtype
+    of 16 bits in which it divides."""
 
     kind = "quantize_linear"
     onnx = ("QuantizeLinear",)
@@ -115,8 +116,11 @@ class QuantizeLinear(_Quantisation):
     @staticmethod
     def compute(attrs: Attrs, x, scale, zero_point=None) -> tuple[np.ndarray, ...]:
         limits = np.iinfo(np.dtype(attrs.dtype))
+        scale = _along(scale, x.shape, attrs)
+        if "precision" in attrs:
+            x, scale = (array.astype(np.dtype(attrs.precision)) for array in (x, scale))
         with np.errstate(all="ignore"):
-            rounded = np.rint(x / _along(scale, x.shape, attrs))
+            rounded = np.rint(x / scale)
         rounded = np.nan_to_num(rounded, nan=0.0)
         if zero_point is not None:
             rounded = rounded + _along(zero_point, x.shape, attrs).astype(np.float64)
@@ -124,14 +128,15 @@ class QuantizeLinear(_Quantisation):
 
     @classmethod
     def onnx_attrs(cls, node: OnnxNode) -> dict:
-        return {"axis": _axis(node), "block": node.attr("block_size", 0), "dtype": _quantised_type(node)}
+        attrs = {"axis": _axis(node), "block": node.attr("block_size", 0), "dtype": _quantised_type(node)}
+        precision = _precision(node)
+        return attrs | {"precision": precision} if precision in SIXTEEN_BITS else attrs
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        precision = node.attr("precision", 0)
-        if precision and element_type(precision) != node.type(1).dtype:
-            raise MegccError(f"divides in {element_type(precision)} by a scale of {node.type(1).dtype}, which is not "
-                             "supported")
+        precision = _precision(node)
+        if precision not in ("float32", *SIXTEEN_BITS):
+            raise MegccError(f"divides in {precision}, which is not supported")
         if node.attr("block_size", 0) or DTYPES[_quantised_type(node)].carrier:
             return _spelled_quantisation(node)
         scale = node.inputs[1] if is_real(node.type(1).dtype) else cast_to(node, node.inputs[1], "float32")[0]
@@ -159,6 +164,21 @@ def _quantised_type(node: OnnxNode) -> str:
     if wanted and element_type(wanted) != dtype:
         raise ShapeError(f"output_dtype is {element_type(wanted)}, the zero point {dtype}")
     return dtype
+
+
+def _precision(node: OnnxNode) -> str:
+    """Returns the dtype of the division. Before operator set 23, which says it, 16 bits are divided in float32."""
+    given = node.attr("precision", 0)
+    if given:
+        return element_type(given)
+    dtype = node.type(1).dtype
+    return dtype if dtype in SIXTEEN_BITS and node.opset >= 23 else "float32"
+
+
+def _rounded(node: OnnxNode, value: str, precision: str) -> str:
+    """Rounds to 16 bits, and gives the float32."""
+    (value,) = node.emit("cast", cast_to(node, value, "float32"), dtype=precision, rounds=True)
+    return cast_to(node, value, "float32")[0]
 
 
 def _axis(node: OnnxNode) -> int:
@@ -221,7 +241,12 @@ def _spelled_quantisation(node: OnnxNode) -> tuple[str, ...]:
     dtype = _quantised_type(node)
     if not is_real(node.type_of(value).dtype):
         (value,) = cast_to(node, value, node.type_of(scale).dtype)
+    precision = _precision(node)
+    if precision in SIXTEEN_BITS:
+        value, scale = (_rounded(node, operand, precision) for operand in (value, scale))
     (value,) = emit_broadcast(node, "div", (value, scale))
+    if precision in SIXTEEN_BITS:
+        value = _rounded(node, value, precision)
     if not is_real(dtype):
         (value,) = node.emit("round", (value,))
     if zero and not dtype.startswith("float8"):

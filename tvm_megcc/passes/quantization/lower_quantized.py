@@ -42,7 +42,7 @@ def lower_quantised(graph: Graph, context: Context) -> Graph:
     if not any(op.kind in (DEQUANTIZE, QUANTIZE, "matmul_integer", "conv2d_integer") for op in graph.ops):
         return graph
     for step in (sink, rise, fold, _biases, _products, lower_sums, lower_softmax, lower_norms, lower_steps,
-                 _expressions):
+                 _divisions, _expressions):
         graph = step(graph, context)
     return graph
 
@@ -137,6 +137,39 @@ def _bias(edit: Editor, op: Op, scale: np.ndarray) -> tuple[str, np.ndarray | No
     if not name:
         return "", None
     return ("", edit.constants[name]) if name in edit.constants else None
+
+
+def _divisions(graph: Graph, context: Context) -> Graph:
+    """Divides in 16 bits where the remaining quantize_linear say so, and quantises the quotient by a scale of 1.
+
+    A quotient of two numbers of 16 bits that is rounded to float32 first is the same once it is rounded to 16 bits.
+    """
+    edit = Editor(graph)
+    for op in graph.ops:
+        if op.kind != QUANTIZE or "precision" not in op.attrs:
+            continue
+        x, scale, *zero = op.inputs
+        axes = [-1 if axis == op.attrs.axis else 1 for axis in range(edit.types[x].rank)]
+        if edit.types[scale].size != 1:
+            scale = _before(edit, op, "reshape", Attrs(shape=tuple(axes)), scale)
+        quotient = _before(edit, op, "div", Attrs(), *(_rounded(edit, op, name) for name in (x, scale)))
+        one = edit.constant(f"{op.outputs[0]}.one", np.ones((), np.float32))
+        attrs = Attrs({name: value for name, value in op.attrs.items() if name != "precision"})
+        edit.replace(op, op.with_(attrs=attrs, inputs=(_rounded(edit, op, quotient), one, *zero)))
+    return edit.finish()
+
+
+def _rounded(edit: Editor, op: Op, name: str) -> str:
+    """Returns the float32 that a value is once it has been rounded to the operator's precision."""
+    narrow = _before(edit, op, "cast", Attrs(dtype=op.attrs.precision, rounds=True), name)
+    return _before(edit, op, "cast", Attrs(dtype="float32"), narrow)
+
+
+def _before(edit: Editor, op: Op, kind: str, attrs: Attrs, *inputs: str) -> str:
+    """Adds an operator before another and returns its result."""
+    result = edit.result(f"{op.outputs[0]}.{kind}", kind, attrs, inputs)
+    edit.add_before(op, Op(kind, attrs, inputs, (result,), origin=op.origin))
+    return result
 
 
 def _expressions(graph: Graph, context: Context) -> Graph:

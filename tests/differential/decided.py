@@ -90,9 +90,9 @@ DECIDED: tuple[Decided, ...] = (
     Decided(("GlobalAveragePool", "AveragePool", "LpPool", "GlobalLpPool", "LpNormalization", "LayerNormalization",
              "RMSNormalization", "GroupNormalization", "InstanceNormalization", "MeanVarianceNormalization", "LRN",
              "Conv", "ConvTranspose", "DeformConv", "Gemm", "MatMul", "Einsum", "Attention", "RNN", "GRU", "LSTM",
-             "DFT", "STFT", "GridSample", "Resize", "Upsample"), "Sums: the texts do not say which precision they have, "
-            "nor in which order they are; where a float32 or an int64 ends, references end or wrap around, each at another "
-            "place", _huge, unspecified=True),
+             "DFT", "STFT", "GridSample", "Resize", "Upsample"), "Sums: the texts do not say which precision they "
+            "have, nor in which order they are; where a float32 or an int64 ends, references end or wrap around, "
+            "each at another place", _huge, unspecified=True),
     Decided(("Shrink",), "If x < -lambd, y = x + bias: ONNX Runtime computes integers in float32", _has(*_INTEGERS)),
     Decided(("Clip",), "They default to numeric_limits::lowest() and numeric_limits::max(): ONNX's evaluator has no "
             "bound there", _not_finite),

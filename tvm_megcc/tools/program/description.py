@@ -146,7 +146,7 @@ class Operator(Step):
 
 
 @dataclass(frozen=True)
-class _Function(Step):
+class Function(Step):
     """A function with settings, its own keys, that makes one value of one."""
 
     function: str
@@ -164,7 +164,7 @@ class _Function(Step):
 
 
 @dataclass(frozen=True)
-class Image(_Function):
+class Image(Function):
     """A function on an image (docs/cv.md). settings: `images.SETTINGS`."""
 
     kind: ClassVar[str] = "image"
@@ -176,7 +176,7 @@ class Image(_Function):
 
 
 @dataclass(frozen=True)
-class Feature(_Function):
+class Feature(Function):
     """Features of sound. settings: `features.SETTINGS`."""
 
     kind: ClassVar[str] = "feature"

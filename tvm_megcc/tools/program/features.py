@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ...errors import MegccError
 from .description import Feature, ValueType
+from .settings import Settings
 
 if TYPE_CHECKING:
     import onnx
@@ -20,6 +21,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
                 "floor")}
 _FACTORS = {"natural": 1.0, "log10": 1 / np.log(10), "decibel": 10 / np.log(10)}
 _MOST = 1 << 16
+_MOST_RATE = 1 << 18
 #: The most weights of triangles, fft * mels.
 _MOST_WEIGHTS = 1 << 25
 
@@ -37,17 +39,17 @@ def model(step: Feature, given: ValueType) -> onnx.ModelProto:
     """
     from onnx import TensorProto, helper, numpy_helper
 
-    found = _Settings(step)
+    found = Settings(step, SETTINGS)
     if given.dtype != "float32" or len(given.shape) != 1:
         raise MegccError(f"it takes sound, float32[samples], not {given}")
-    rate, fft, mels = found.count("sample_rate"), found.count("fft"), found.count("mels")
-    window, hop = found.count("window", fft), found.count("hop", fft // 2)
-    power, scale = found.one_of("power", (2, 1)), found.one_of("scale", ("slaney", "htk"))
-    pad, log = found.one_of("pad", ("none", "zeros", "reflect")), found.one_of("log", tuple(_FACTORS))
+    rate, fft, mels = (found.integer(key, 1, most) for key, most in (
+        ("sample_rate", _MOST_RATE), ("fft", _MOST), ("mels", _MOST)))
+    window, hop = found.integer("window", 1, fft, fft), found.integer("hop", 1, _MOST, max(1, fft // 2))
+    power, scale = found.one_of("power", (2, 1), 2), found.one_of("scale", ("slaney", "htk"), "slaney")
+    pad, log = found.one_of("pad", ("none", "zeros", "reflect"), "none"), found.one_of("log", (*_FACTORS,), "natural")
     low, high, floor = found.number("low", 0.0), found.number("high", rate / 2), found.number("floor", 1e-10)
-    if window > fft or not 0 <= low < high <= rate / 2 or floor < 1e-30:
-        raise MegccError("'window' is at most 'fft', 'low' less than 'high', that at most half of 'sample_rate', and "
-                         "'floor' at least 1e-30")
+    if not 0 <= low < high <= rate / 2 or floor < 1e-30:
+        raise MegccError("'low' is less than 'high', that at most half of 'sample_rate', and 'floor' at least 1e-30")
     if fft * mels > _MOST_WEIGHTS:
         raise MegccError(f"'fft' {fft} times 'mels' {mels} is more than {_MOST_WEIGHTS}")
     (samples,) = given.shape
@@ -55,7 +57,7 @@ def model(step: Feature, given: ValueType) -> onnx.ModelProto:
     if samples + 2 * beside < fft or (pad == "reflect" and samples <= beside):
         raise MegccError(f"{samples} samples are fewer than a frame of {fft} has")
     frames = 1 + (samples + 2 * beside - fft) // hop
-    taper = _taper(found.one_of("taper", ("hann", "hamming", "none")), window, fft)
+    taper = _taper(found.one_of("taper", ("hann", "hamming", "none"), "hann"), window, fft)
     constants: dict[str, npt.NDArray[Any]] = {
         "row": np.array([1, samples, 1], np.int64), "pads": np.array([0, beside, 0] * 2, np.int64),
         "hop": np.array(hop, np.int64), "taper": taper,
@@ -109,37 +111,3 @@ def _taper(kind: str, window: int, fft: int) -> npt.NDArray[np.float32]:
     values = {"hann": 0.5 - 0.5 * np.cos(angles), "hamming": 0.54 - 0.46 * np.cos(angles), "none": np.ones(window)}
     before = (fft - window) // 2
     return np.pad(values[kind], (before, fft - window - before)).astype(np.float32)
-
-
-class _Settings:
-    """The settings of a step, checked as they are asked for. A key without a default has to be there."""
-
-    def __init__(self, step: Feature):
-        known = SETTINGS.get(step.function)
-        if known is None:
-            raise MegccError(f"there is no feature function '{step.function}'; there are {', '.join(SETTINGS)}")
-        for key in step.settings:
-            if key not in known:
-                raise MegccError(f"'{key}' is no key of {step.function}; there are {', '.join(known)}")
-        self._values = step.settings
-
-    def count(self, key: str, default: int | None = None) -> int:
-        value = self._values.get(key, default)
-        if type(value) is not int or not 1 <= value <= _MOST * 4:
-            raise MegccError(f"'{key}' is a number from 1 to {_MOST * 4}")
-        if key in ("fft", "mels") and value > _MOST:
-            raise MegccError(f"'{key}' is at most {_MOST}")
-        return value
-
-    def number(self, key: str, default: float) -> float:
-        value = self._values.get(key, default)
-        if type(value) not in (int, float) or not abs(value) < 1e30:
-            raise MegccError(f"'{key}' is a number")
-        return float(value)
-
-    def one_of(self, key: str, words: tuple[Any, ...]) -> Any:
-        """Returns the value, by default the first of the words."""
-        value = self._values.get(key, words[0])
-        if not any(type(value) is type(word) and value == word for word in words):
-            raise MegccError(f"'{key}' is {', '.join(map(str, words[:-1]))} or {words[-1]}")
-        return value

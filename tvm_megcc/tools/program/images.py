@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...errors import MegccError
 from .description import Image, ValueType
+from .settings import Settings
 
 #: The keys of each function besides input and output.
 SETTINGS: dict[str, tuple[str, ...]] = {
@@ -61,31 +61,26 @@ def call(step: Image, given: ValueType, matrix: ValueType | None) -> Call:
     if len(given.shape) != 3 or given.dtype not in ("uint8", "float32") or not 1 <= given.shape[2] <= 4 \
             or max(given.shape) > _MOST:
         raise MegccError(f"it takes an image, uint8 or float32 of [height, width, 1 to 4 channels], not {given}")
-    settings = dict(step.settings)
-    for key in settings:
-        if key not in SETTINGS.get(step.function, ()):
-            raise MegccError(f"'{key}' is no key of {step.function}; there are {', '.join(SETTINGS[step.function])}"
-                             if step.function in SETTINGS else
-                             f"there is no image function '{step.function}'; there are {', '.join(SETTINGS)}")
+    settings = Settings(step, SETTINGS)
     height, width, channels = given.shape
     if step.function in ("resize", "letterbox"):
         return _resized(step.function, settings, given)
     if step.function == "crop":
-        size = _size(settings)
-        x, y = (_number(settings, key, 0, _MOST) for key in ("x", "y"))
+        size = settings.sides("size", _MOST)
+        x, y = (settings.integer(key, 0, _MOST) for key in ("x", "y"))
         if x + size[1] > width or y + size[0] > height:
             raise MegccError(f"the crop of {size[0]} by {size[1]} at x = {x}, y = {y} reaches beyond the image, "
                              f"{given}")
         return _whole("copy_roi", (str(x), str(y)), given.dtype, *size, channels)
     if step.function == "rotate":
-        degrees = _one_of(settings, "degrees", (90, 180, 270))
+        degrees = settings.one_of("degrees", (90, 180, 270))
         sides = (height, width) if degrees == 180 else (width, height)
         return _whole("rotate", (str(degrees // 90),), given.dtype, *sides, channels)
     if step.function == "flip":
         code = {"columns": "MEGCC_CV_COLUMNS", "rows": "MEGCC_CV_ROWS", "both": "MEGCC_CV_COLUMNS | MEGCC_CV_ROWS"}
-        return _whole("flip", (code[_one_of(settings, "mirrored", _MIRRORED)],), given.dtype, height, width, channels)
+        return _whole("flip", (code[settings.one_of("mirrored", _MIRRORED)],), given.dtype, height, width, channels)
     if step.function == "color":
-        return _coloured(_one_of(settings, "code", _CODES), given)
+        return _coloured(settings.one_of("code", _CODES), given)
     if step.function == "blur":
         return _blurred(settings, given)
     return _warped(step, settings, given, matrix)
@@ -96,15 +91,15 @@ def _whole(function: str, arguments: tuple[str, ...], dtype: str, height: int, w
     return Call(function, arguments, ValueType(dtype, (height, width, channels)), (0, 0, width, height), **others)
 
 
-def _resized(function: str, settings: dict[str, Any], given: ValueType) -> Call:
-    (rows, columns), (height, width, channels) = _size(settings), given.shape
-    method = _one_of({"method": "linear", **settings}, "method", _METHODS)
+def _resized(function: str, settings: Settings, given: ValueType) -> Call:
+    (rows, columns), (height, width, channels) = settings.sides("size", _MOST), given.shape
+    method = settings.one_of("method", _METHODS, "linear")
     x, y, across, down = 0, 0, columns, rows
     fill: tuple[float, ...] = ()
     if function == "letterbox":
         scale = min(rows / height, columns / width)
         across, down = (max(1, min(round(side * scale), most)) for side, most in ((width, columns), (height, rows)))
-        x, y, fill = (columns - across) // 2, (rows - down) // 2, _values(settings, channels)
+        x, y, fill = (columns - across) // 2, (rows - down) // 2, settings.numbers("value", channels, [0] * channels)
     work = 0 if method == "nearest" else \
         4 * (2 * across + 2 * across * channels) if method == "linear" else 4 * width * channels
     return Call("resize", (f"MEGCC_CV_{method.upper()}", "work" if work else "NULL"),
@@ -124,65 +119,30 @@ def _coloured(code: str, given: ValueType) -> Call:
                   _CHANNELS[result])
 
 
-def _blurred(settings: dict[str, Any], given: ValueType) -> Call:
-    rows, columns = _size(settings)
+def _blurred(settings: Settings, given: ValueType) -> Call:
+    rows, columns = settings.sides("size", _MOST)
     if not all(side % 2 and side <= 63 for side in (rows, columns)):
         raise MegccError(f"'size' {rows}, {columns} of a blur: both are odd and at most 63")
-    sigma = _numbers({"sigma": [0, 0], **settings}, "sigma", 2)
+    sigma = settings.numbers("sigma", 2, (0, 0))
     return _whole("gaussian_blur", (str(columns), str(rows), literal(sigma[1]), literal(sigma[0]), "work"), given.dtype,
                   *given.shape, work=4 * (given.shape[1] + columns) * given.shape[2])
 
 
-def _warped(step: Image, settings: dict[str, Any], given: ValueType, matrix: ValueType | None) -> Call:
-    count = 6 if step.function == "warp_affine" else 9
-    named = settings.get("matrix")
-    if isinstance(named, str):
+def _warped(step: Image, settings: Settings, given: ValueType, matrix: ValueType | None) -> Call:
+    count, size, channels = 6 if step.function == "warp_affine" else 9, settings.sides("size", _MOST), given.shape[2]
+    named = settings.name("matrix")
+    if named is not None:
         if matrix is None or matrix.dtype != "float32" or math.prod(matrix.shape) != count:
             raise MegccError(f"'matrix' is {matrix}, and has to be float32 with {count} elements")
         numbers: tuple[float, ...] | str = named
     else:
-        numbers = _numbers(settings, "matrix", count)
-    border = _one_of({"border": "constant", **settings}, "border", _BORDERS)
-    return _whole(step.function, ("matrix", f"MEGCC_CV_{border.upper()}", "value"), given.dtype, *_size(settings),
-                  given.shape[2], matrix=numbers, value=_values(settings, given.shape[2]))
+        numbers = settings.numbers("matrix", count)
+    border = settings.one_of("border", _BORDERS, "constant")
+    return _whole(step.function, ("matrix", f"MEGCC_CV_{border.upper()}", "value"), given.dtype, *size, channels,
+                  matrix=numbers, value=settings.numbers("value", channels, [0] * channels))
 
 
 def literal(number: float) -> str:
     """Returns a float32 as C writes it, with all its bits."""
     text = str(np.float32(number))
     return f"{text}{'' if '.' in text or 'e' in text else '.0'}f"
-
-
-def _size(settings: dict[str, Any]) -> tuple[int, int]:
-    """Returns height and width."""
-    sides = settings.get("size")
-    if not isinstance(sides, Sequence) or isinstance(sides, str) or len(sides) != 2 or not all(
-            type(side) is int and 1 <= side <= _MOST for side in sides):
-        raise MegccError(f"'size' is [height, width], two numbers from 1 to {_MOST}")
-    return sides[0], sides[1]
-
-
-def _number(settings: dict[str, Any], key: str, least: int, most: int) -> int:
-    value = settings.get(key)
-    if type(value) is not int or not least <= value <= most:
-        raise MegccError(f"'{key}' is a number from {least} to {most}")
-    return value
-
-
-def _one_of(settings: dict[str, Any], key: str, words: Sequence[Any]) -> Any:
-    value = settings.get(key)
-    if not any(type(value) is type(word) and value == word for word in words):
-        raise MegccError(f"'{key}' is {', '.join(map(str, words[:-1]))} or {words[-1]}")
-    return value
-
-
-def _numbers(settings: dict[str, Any], key: str, count: int) -> tuple[float, ...]:
-    found = settings.get(key)
-    if not isinstance(found, Sequence) or isinstance(found, str) or len(found) != count or not all(
-            type(each) in (int, float) and abs(each) < 1e30 for each in found):
-        raise MegccError(f"'{key}' is a list of {count} numbers")
-    return tuple(map(float, found))
-
-
-def _values(settings: dict[str, Any], channels: int) -> tuple[float, ...]:
-    return _numbers({"value": [0] * channels, **settings}, "value", channels)

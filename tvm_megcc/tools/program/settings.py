@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of steps that are functions, checked as they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...errors import MegccError
+from .description import Function
+
+
+class Settings:
+    """The settings of a step. A key without a default has to be there.
+
+    Raises:
+        MegccError: for a function or a key that is none; methods, for a value of another kind or range.
+    """
+
+    def __init__(self, step: Function, functions: Mapping[str, tuple[str, ...]]):
+        """functions: each function of the step's kind with its keys."""
+        known = functions.get(step.function)
+        if known is None:
+            raise MegccError(f"there is no {step.kind} function '{step.function}'; there are {', '.join(functions)}")
+        for key in step.settings:
+            if key not in known:
+                raise MegccError(f"'{key}' is no key of {step.function}; there are {', '.join(known)}")
+        self._values = step.settings
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
+    def integer(self, key: str, least: int, most: int, default: int | None = None) -> int:
+        value = self._values.get(key, default)
+        if type(value) is not int or not least <= value <= most:
+            raise MegccError(f"'{key}' is a number from {least} to {most}")
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        value = self._values.get(key, default)
+        if not _is_number(value):
+            raise MegccError(f"'{key}' is a number")
+        return float(value)
+
+    def numbers(self, key: str, count: int, default: Sequence[float] | None = None) -> tuple[float, ...]:
+        found = self._values.get(key, default)
+        if not isinstance(found, Sequence) or isinstance(found, str) or len(found) != count \
+                or not all(map(_is_number, found)):
+            raise MegccError(f"'{key}' is a list of {count} numbers")
+        return tuple(map(float, found))
+
+    def sides(self, key: str, most: int) -> tuple[int, int]:
+        """Returns height and width."""
+        sides = self._values.get(key)
+        if not isinstance(sides, Sequence) or isinstance(sides, str) or len(sides) != 2 or not all(
+                type(side) is int and 1 <= side <= most for side in sides):
+            raise MegccError(f"'{key}' is [height, width], two numbers from 1 to {most}")
+        return sides[0], sides[1]
+
+    def one_of(self, key: str, words: Sequence[Any], default: Any = None) -> Any:
+        value = self._values.get(key, default)
+        if not any(type(value) is type(word) and value == word for word in words):
+            raise MegccError(f"'{key}' is {', '.join(map(str, words[:-1]))} or {words[-1]}")
+        return value
+
+    def name(self, key: str) -> str | None:
+        """Returns the name of a value, None if the key has something else."""
+        value = self._values.get(key)
+        return value if isinstance(value, str) else None
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e30  # type: ignore[arg-type]

@@ -34,10 +34,13 @@ from .manifest import MANIFEST, read_manifest
 from .quantised import Quantisation
 from .strings import strings_context
 
-#: Names that a model cannot have, since its header would shadow one of the runtime or of C.
-HEADERS = {"megcc", "megcc_kernel", "megcc_simd", "megcc_math", "assert", "complex", "ctype", "errno", "fenv", "float",
-           "inttypes", "limits", "locale", "math", "pthread", "setjmp", "signal", "stdarg", "stdbool", "stddef",
-           "stdint", "stdio", "stdlib", "string", "tgmath", "threads", "time", "unistd", "wchar", "wctype", "windows"}
+#: Headers of C, of POSIX and of what C libraries include from these.
+_HEADERS = frozenset(
+    "alloca assert availability complex ctype dlfcn endian errno fcntl features fenv float inttypes iso646 limits "
+    "locale math newlib pthread reent runetype sched setjmp signal stdalign stdarg stdatomic stdbool stddef stdint "
+    "stdio stdlib stdnoreturn string strings syslimits tgmath threads time uchar unistd wchar wctype windows xlocale "
+    "arm_acle arm_bf16 arm_fp16 arm_mve arm_neon arm_sve cpuid intrin mm_malloc riscv_vector wasm_simd128 "
+    "megcc_cv".split())
 #: Suffixes of the macros of an input or output, in lower case.
 ENDINGS = ("_elements", "_scale", "_zero_point")
 #: The subfolder with the results of a build, which is kept when the folder is replaced.
@@ -95,6 +98,12 @@ def require_replaceable(folder: Path, others: Iterable[str] = ()) -> None:
             _refuse_if_not_ours(folder, others)
 
 
+def is_header(name: str) -> bool:
+    """Whether `NAME.h` would shadow a header of C or of the runtime, so that neither a model nor a program has the
+    name."""
+    return name in _HEADERS or name.endswith("intrin") or (paths.c_runtime() / "include" / f"{name}.h").exists()
+
+
 def _require_distinct(artifacts: Sequence[Compiled], embed: bool | str) -> None:
     """Raises MegccError for names of models that collide, and for an impossible value of `embed`."""
     if embed not in (False, True, TEXT, INCBIN, AUTO):
@@ -105,7 +114,7 @@ def _require_distinct(artifacts: Sequence[Compiled], embed: bool | str) -> None:
         if any(f"{other.name}_strings" == artifact.name for other in artifacts):
             raise MegccError(f"'{artifact.name}.h' declares the strings of another model; give the model another name "
                              "with --name")
-        if artifact.name in HEADERS:
+        if is_header(artifact.name):
             raise MegccError(f"a model cannot be called '{artifact.name}': that is a C header; "
                              "give it another name with --name")
         if embed and container.is_large(artifact.image.model.weights):
@@ -118,6 +127,8 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: M
     """Returns the files of the folder: name -> bytes, with containers in pieces. The last one is the manifest, which
     has the hashes of all others."""
     _require_distinct(artifacts, embed)
+    if program and is_header(program.name):
+        raise MegccError(f"a program cannot be called '{program.name}': that is a C header; give it another name")
     written = sources(artifacts)
     models = [_View.of(a) for a in artifacts]
     if embed == AUTO:

@@ -222,7 +222,7 @@ def mel_of(hertz: float, scale: str) -> float:
 @pytest.mark.parametrize("scale", ["slaney", "htk"])
 def test_mel_weights_are_triangles(scale):
     """Corners are equally far apart in mel; a triangle is 1 high at its middle, or has the area 1."""
-    weights = features.mel_weights(16000, 4096, 20, 50.0, 7000.0, scale)
+    weights = features.mel_weights(16000, 4096, 20, 50.0, 7000.0, scale, scale == "slaney")
     spacing = 16000 / 4096
     peaks = weights.argmax(0) * spacing
     apart = np.diff([mel_of(peak, scale) for peak in peaks])
@@ -248,8 +248,30 @@ def test_a_step_is_not_called_as_macros_are():
     ({"sample_rate": 8000, "mels": 4, "fft": 64, "high": 5000}, "'high'"),
     ({"sample_rate": 8000, "mels": 4, "fft": 64, "log": "ln"}, "'log' is natural, log10 or decibel"),
     ({"sample_rate": 8000, "mels": 4, "fft": 512}, "100 samples are fewer than a frame of 512 has"),
+    ({"sample_rate": 8000, "mels": 4, "fft": 64, "floor": 0.0}, "'floor' or 'offset' is at least 1e-30"),
+    ({"sample_rate": 8000, "mels": 4, "fft": 64, "std": 0.0}, "'std' is positive"),
+    ({"sample_rate": 8000, "mels": 4, "fft": 64, "frames": 3}, "'frames' is a number from 1 to 2"),
+    ({"sample_rate": 8000, "mels": 4, "fft": 64, "stream": 1}, "'stream' is true or false"),
+    ({"sample_rate": 8000, "mels": 4, "fft": 64, "stream": True}, "100 samples, which is no multiple of 'hop' 32"),
+    ({"sample_rate": 8000, "mels": 4, "fft": 64, "stream": True, "range": 8}, "'stream' goes without 'pad', 'range'"),
+    ({"sample_rate": 8000, "mels": 4, "fft": 64, "coefficients": 4}, "'coefficients' is no key of log_mel"),
+    ({"preset": "sphinx"}, "'preset' is kaldi, whisper, nemo or openwakeword"),
+    ({"preset": "kaldi"}, "100 samples are fewer than a frame of 400 has"),
 ])
 def test_settings_of_features_are_checked(settings, message):
     with pytest.raises(MegccError) as refused:
         features.model(Feature("log_mel", "a", "b", settings), ValueType.of("float32[100]"))
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(("function", "settings", "message"), [
+    ("mfcc", {"sample_rate": 8000, "mels": 4, "fft": 64}, "'coefficients' is a number from 1 to 4"),
+    ("mfcc", {"sample_rate": 8000, "mels": 4, "fft": 64, "coefficients": 5}, "'coefficients' is a number from 1 to 4"),
+    ("resample", {"sample_rate": 8000}, "'to' is a number"),
+    ("resample", {"sample_rate": 999983, "to": 1000003}, "a filter has"),
+    ("resample", {"sample_rate": 44100, "to": 16000, "stream": True}, "100 samples, which is no multiple of 441"),
+])
+def test_settings_of_other_features_are_checked(function, settings, message):
+    with pytest.raises(MegccError) as refused:
+        features.model(Feature(function, "a", "b", settings), ValueType.of("float32[100]"))
     assert message in str(refused.value)

@@ -109,6 +109,8 @@ def _compiled(prefix: str, name: str, where: str, step: Step, types: dict[str, V
         if isinstance(step, Feature):
             model, taken, outputs = features.model(step, types[step.input]), {"sound": step.input}, \
                 {"features": step.output}
+            if kept := features.states(model):
+                options = CompileOptions(states=kept)
         elif isinstance(step, Operator):
             model = operators.model(step, types)
             taken = {f"in_{index}": each for index, each in enumerate(step.inputs) if isinstance(each, str)}

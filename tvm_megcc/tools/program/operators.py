@@ -11,12 +11,10 @@ import numpy as np
 
 from ...errors import MegccError
 from .description import Operator, ValueType
+from .nodes import OPSET
 
 if TYPE_CHECKING:
     import onnx
-
-#: The operator set that steps are of.
-OPSET = 18
 
 
 def model(step: Operator, types: Mapping[str, ValueType]) -> onnx.ModelProto:

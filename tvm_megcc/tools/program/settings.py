@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 from ...errors import MegccError
@@ -26,6 +27,12 @@ class Settings:
             if key not in known:
                 raise MegccError(f"'{key}' is no key of {step.function}; there are {', '.join(known)}")
         self._values = step.settings
+
+    def over(self, defaults: Mapping[str, Any]) -> Settings:
+        """Returns the settings with others where keys are missing."""
+        found = copy(self)
+        found._values = {**defaults, **self._values}
+        return found
 
     def __contains__(self, key: str) -> bool:
         return key in self._values
@@ -61,6 +68,12 @@ class Settings:
         value = self._values.get(key, default)
         if not any(type(value) is type(word) and value == word for word in words):
             raise MegccError(f"'{key}' is {', '.join(map(str, words[:-1]))} or {words[-1]}")
+        return value
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        value = self._values.get(key, default)
+        if type(value) is not bool:
+            raise MegccError(f"'{key}' is true or false")
         return value
 
     def name(self, key: str) -> str | None:

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models of ONNX that steps are made of: nodes one after the other, numbers where they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import onnx
+
+#: The operator set that they are of.
+OPSET = 18
+
+
+class Nodes:
+    """A graph under construction."""
+
+    def __init__(self) -> None:
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: list[onnx.TensorProto] = []
+        self._inputs: list[onnx.ValueInfoProto] = []
+        self._outputs: list[onnx.ValueInfoProto] = []
+
+    def input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> None:
+        self._inputs.append(_value(name, shape, dtype))
+
+    def output(self, name: str, shape: Sequence[int], dtype: str = "float32") -> None:
+        self._outputs.append(_value(name, shape, dtype))
+
+    def add(self, operator: str, inputs: Sequence[Any], output: str = "", **attributes: Any) -> str:
+        """Adds a node of one output, and returns the output's name.
+
+        inputs: names, or numbers: integers become int64, others float32, arrays remain what they are.
+        """
+        return self.several(operator, inputs, [output or f"{operator.lower()}_{len(self._nodes)}"], **attributes)[0]
+
+    def several(self, operator: str, inputs: Sequence[Any], outputs: list[str], **attributes: Any) -> list[str]:
+        """Adds a node of several outputs."""
+        from onnx import helper
+
+        names = [each if isinstance(each, str) else self._constant(each) for each in inputs]
+        self._nodes.append(helper.make_node(operator, names, outputs, **attributes))
+        return outputs
+
+    def _constant(self, value: Any) -> str:
+        from onnx import numpy_helper
+
+        array = value if isinstance(value, np.ndarray) else np.array(value)
+        if array is not value:
+            array = array.astype(np.int64 if array.dtype.kind in "iu" else np.float32)
+        self._constants.append(numpy_helper.from_array(array, f"constant_{len(self._constants)}"))
+        return self._constants[-1].name
+
+    def model(self, name: str) -> onnx.ModelProto:
+        from onnx import helper
+
+        graph = helper.make_graph(self._nodes, name, self._inputs, self._outputs, self._constants)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
+
+
+def _value(name: str, shape: Sequence[int], dtype: str) -> onnx.ValueInfoProto:
+    from onnx import helper
+
+    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape)

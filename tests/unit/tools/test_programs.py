@@ -63,7 +63,7 @@ def test_a_file_and_python_describe_the_same(tmp_path):
     ('operator = "Add"', 'operator = "Add"\nname = "in_x"', "'in_x' begins as macros of inputs"),
     ('operator = "Add"', 'operator = 3', "step 1 has one of the keys network, operator, image, feature"),
     ('operator = "Add"', 'image = "ad"', "there is no image function 'ad'; there are resize, letterbox"),
-    ('operator = "Add"', 'feature = "mfcc"', "there is no feature function 'mfcc'; there are log_mel"),
+    ('operator = "Add"', 'feature = "mfc"', "there is no feature function 'mfc'; there are log_mel"),
     ('outputs = ["y"]\n[in', 'outputs = ["q"]\n[in', "outputs: no step makes 'q'"),
     ('outputs = ["y"]\n[in', 'outputs = ["y", "y"]\n[in', "outputs: a value is there twice"),
     ('outputs = ["y"]\n[in', 'outputs = []\n[in', "has no 'outputs'"),

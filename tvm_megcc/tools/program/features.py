@@ -24,7 +24,7 @@ _LOG_MEL = ("preset", "sample_rate", "fft", "window", "hop", "taper", "periodic"
 SETTINGS: dict[str, tuple[str, ...]] = {
     "log_mel": _LOG_MEL, "mfcc": (*_LOG_MEL, "coefficients", "lifter", "energy"),
     "resample": ("sample_rate", "to", "stream")}
-#: What the settings are unless they are given; those of `mfcc` go over those of the preset.
+#: Settings where a step gives none; those of `mfcc` go over those of its preset.
 PRESETS: dict[str, dict[str, Any]] = {
     "kaldi": {"sample_rate": 16000, "fft": 512, "window": 400, "hop": 160, "taper": "povey", "periodic": False,
               "frame": "window", "gain": 32768.0, "dc": "remove", "preemphasis": 0.97, "preemphasis_of": "frames",

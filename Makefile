@@ -3,13 +3,16 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# What `make demo` needs, and what everything else needs.
+SMALL := .venv/small
 READY := .venv/ready
 
 # Real models to test and demonstrate with; without them the network that ships with the package is used.
 export MEGCC_MODELS ?= $(abspath $(wildcard ../shared/models))
 
 help:
-	@echo "make demo    compile a network for this machine and for arm64, run both, show what came out"
+	@echo "make demo    compile, build and run a small network on this machine; needs Python and a C compiler"
+	@echo "make setup-all  install what the tests need: cross compilers, emulators, a browser, TVM; make test does it too"
 	@echo "make check   the quick tests and the linter (3 minutes at most)"
 	@echo "make test    the tests of a change (half an hour)"
 	@echo "make test-all  all tests: every kernel on every CPU, the large networks"
@@ -23,18 +26,24 @@ help:
 	@echo "make docs    the documentation site, in build/docs/"
 	@echo "make clean   remove everything that was made"
 
-$(READY): pyproject.toml setup.py scripts/bootstrap.py
+$(SMALL): pyproject.toml setup.py scripts/bootstrap.py
 	$(PYTHON) scripts/bootstrap.py .venv
 	@touch $@
 
-demo: $(READY)
-	$(BIN)/python scripts/demo.py
+$(READY): pyproject.toml setup.py scripts/bootstrap.py
+	$(PYTHON) scripts/bootstrap.py .venv --all
+	@touch $(SMALL) $@
+
+demo: $(SMALL)
+	$(BIN)/megcc demo -o demo_out/digits_megcc
+
+setup-all: $(READY)
 
 check: $(READY)
 	$(BIN)/pytest -q -n auto --dist loadgroup -m "not slow"
 	$(BIN)/ruff check -q .
 
-test: $(READY)
+test: setup-all
 	$(BIN)/pytest -q -n auto --dist loadgroup --durations 40 -m "not long"
 
 # Writes which tests `make check` leaves out: those over 0.5 seconds of CPU, but for one of each kind.
@@ -81,4 +90,4 @@ docs: $(READY)
 clean:
 	rm -rf .venv build dist demo_out *.egg-info
 
-.PHONY: help demo check test test-all test-tvm mlperf-tiny fuzz models graphs slow-tests wheel release docs clean
+.PHONY: help demo setup-all check test test-all test-tvm mlperf-tiny fuzz models graphs slow-tests wheel release docs clean

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Sets up everything that `make demo` and `make test` need; needs nothing but Python itself.
+"""Sets up what `make demo` needs, or everything that `make test` needs; needs nothing but Python itself.
 
-    python3 scripts/bootstrap.py VENV
+    python3 scripts/bootstrap.py VENV [--all]
 
-Makes a virtual environment with this package, its test requirements and TVM. Looks for compilers and emulators; what is
-missing comes, as root or in CI, from the system's packages, else from PyPI (zig). What cannot be had is named in one
-line, and the parts that need it are skipped by name later.
+Makes a virtual environment with this package; zig from PyPI stands in where there is no C compiler. With --all its test
+requirements and TVM come too, and it looks for cross compilers, emulators and a browser: what is missing comes, as root
+or in CI, from the system's packages, else from PyPI (zig). What cannot be had is named in one line, and the parts that
+need it are skipped by name later. It says what it installs, and how much that is, before it does.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST = (3, 10)
+# Bytes on the disk, as found with Python 3.11 in November 2026.
+SMALL, LARGE, ZIG = "140 MB", "1.7 GB", "410 MB"
 
 # What for, commands of which one suffices, whether zig can stand in, Debian packages.
 TOOLS = (
@@ -66,9 +69,19 @@ def apt_install(packages: list[str]) -> bool:
             return False
         prefix = ["sudo", "-n"]
     os.environ["DEBIAN_FRONTEND"] = "noninteractive"
-    say(f"installing {' '.join(packages)}")
-    install = [*prefix, "apt-get", "install", "-y", "-q", "--no-install-recommends", *packages]
-    return run(*prefix, "apt-get", "update", "-q", check=False) and run(*install, check=False)
+    install = (*prefix, "apt-get", "install", "-q", "--no-install-recommends")
+    if not run(*prefix, "apt-get", "update", "-q", check=False):
+        return False
+    say(f"will install packages of the system: {' '.join(packages)}{apt_amount(*install, '--print-uris', *packages)}")
+    return run(*install, "-y", *packages, check=False)
+
+
+def apt_amount(*command: str) -> str:
+    """What apt says that an installation downloads and uses, with the packages that these need."""
+    said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+                          env={**os.environ, "LC_ALL": "C"}).stdout
+    return "".join(f"; {line.strip()}" for line in said.splitlines()
+                   if line.startswith(("Need to get", "After this operation")) or " newly installed" in line)
 
 
 def python_new_enough() -> str:
@@ -88,7 +101,6 @@ def make_environment(folder: Path) -> str:
     if python.exists() and run(str(python), "-m", "pip", "--version", check=False):
         return str(python)
     base = python_new_enough()
-    say(f"virtual environment in {folder}")
     make = (base, "-m", "venv", "--clear", str(folder))
     if not run(*make, check=False):
         version = f"python3.{sys.version_info.minor}-venv"
@@ -97,12 +109,24 @@ def make_environment(folder: Path) -> str:
     return str(python)
 
 
-def install(python: str) -> None:
-    """This package with what its tests need, and with TVM where there is a wheel of it for this Python."""
+def install(python: str, everything: bool) -> None:
+    """This package; with everything, what its tests need, and TVM where there is a wheel of it for this Python."""
     pip = (python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-e")
-    if not run(*pip, f"{ROOT}[test,tvm]", check=False, quiet=True):
+    if not everything:
+        run(*pip, str(ROOT))
+    elif not run(*pip, f"{ROOT}[test,tvm]", check=False, quiet=True):
         say("no TVM for this Python: the tests in tests/relax and the notebook about TVM are skipped")
         run(*pip, f"{ROOT}[test]")
+
+
+def find_compiler(python: str) -> None:
+    """A C compiler for this machine: that of the system, else zig."""
+    purpose, commands, _, packages = TOOLS[0]
+    if any(map(shutil.which, commands)):
+        return
+    say(f"no C compiler: will install ziglang from PyPI ({ZIG}) into the virtual environment")
+    if not run(python, "-m", "pip", "install", "-q", "ziglang", check=False):
+        say(f"no {purpose}: 'apt-get install {' '.join(packages)}'")
 
 
 def find_tools(python: str) -> None:
@@ -111,7 +135,7 @@ def find_tools(python: str) -> None:
     if packages and apt_install(packages):
         missing = [tool for tool in missing if not any(map(shutil.which, tool[1]))]
     if any(zig for _, _, zig, _ in missing):
-        say("zig from PyPI stands in for the C compilers that are missing: "
+        say(f"will install ziglang from PyPI ({ZIG}), which stands in for the C compilers that are missing: "
             + ", ".join(purpose for purpose, _, zig, _ in missing if zig))
         if run(python, "-m", "pip", "install", "-q", "ziglang", check=False):
             missing = [tool for tool in missing if not tool[2]]
@@ -132,13 +156,20 @@ def find_fuzzer(python: str) -> None:
 
 
 def main() -> None:
-    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
-        sys.exit(f"{__doc__}\nusage: bootstrap.py FOLDER")
-    python = make_environment(Path(sys.argv[1]).absolute())
+    folder, everything = sys.argv[1:2], sys.argv[2:] == ["--all"]
+    if not folder or folder[0].startswith("-") or (sys.argv[2:] and not everything):
+        sys.exit(f"{__doc__}\nusage: bootstrap.py FOLDER [--all]")
+    what = f"this package, its test requirements and TVM ({LARGE})" if everything else f"this package ({SMALL})"
+    say(f"will install {what} from PyPI into the virtual environment {folder[0]}"
+        + (", and compilers, emulators and a browser that are missing" if everything else ""))
+    python = make_environment(Path(folder[0]).absolute())
     os.chdir(ROOT)
-    install(python)
-    find_tools(python)
-    find_fuzzer(python)
+    install(python, everything)
+    if everything:
+        find_tools(python)
+        find_fuzzer(python)
+    else:
+        find_compiler(python)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def test_what_a_workflow_may_not_do(old, new, said):
 
 @pytest.mark.parametrize("script, wrong", [
     ("make check", False), ("make chekc", True),
-    ("python scripts/demo.py", False), ("python scripts/demos.py", True),
+    ("python scripts/release.py", False), ("python scripts/releases.py", True),
     ("megcc compile a.onnx", False), ("megcc compiel a.onnx", True),
     ("python -m pip install -e .[docs]", False), ("python -m pip install .[docks]", True),
     ("if true; then echo; fi", False), ("if true; then echo", True),

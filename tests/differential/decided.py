@@ -90,8 +90,8 @@ DECIDED: tuple[Decided, ...] = (
     Decided(("GlobalAveragePool", "AveragePool", "LpPool", "GlobalLpPool", "LpNormalization", "LayerNormalization",
              "RMSNormalization", "GroupNormalization", "InstanceNormalization", "MeanVarianceNormalization", "LRN",
              "Conv", "ConvTranspose", "DeformConv", "Gemm", "MatMul", "Einsum", "Attention", "RNN", "GRU", "LSTM",
-             "DFT", "STFT", "GridSample", "Resize", "Upsample"), "Sums: the texts do not say which precision they "
-            "have, nor in which order they are; where a float32 or an int64 ends, references end or wrap around, "
+             "DFT", "STFT", "GridSample", "Resize", "Upsample", "RoiAlign"), "Sums: the texts do not say in which "
+            "precision nor in which order they are; where a float32 or an int64 ends, references end or wrap around, "
             "each at another place", _huge, unspecified=True),
     Decided(("Shrink",), "If x < -lambd, y = x + bias: ONNX Runtime computes integers in float32", _has(*_INTEGERS)),
     Decided(("Clip",), "They default to numeric_limits::lowest() and numeric_limits::max(): ONNX's evaluator has no "
@@ -145,6 +145,10 @@ DECIDED: tuple[Decided, ...] = (
     Decided(("Resize", "Upsample", "DeformConv", "RoiAlign", "GridSample", "HannWindow", "HammingWindow",
              "BlackmanWindow", "AffineGrid", "Attention"), "Neither text nor references agree on a precision of "
             "float64: places and weights are float32 here", _wide, within=2e-5),
+    Decided(("AveragePool",), "d[i] is dilation value along axis i: ONNX's evaluator has other windows where they are "
+            "dilated", lambda case: set(case.attributes.get("dilations", [1])) != {1}),
+    Decided(("LogSoftmax", "Softmax"), "Exp(input) / ReduceSum(Exp(input)): ONNX Runtime passes over what is no number",
+            _not_finite),
     Decided(("MaxUnpool",), "If output_shape is specified, pads values are ignored, and test_maxunpool_export_with_"
             "output_shape has indices into the shape without it: ONNX Runtime has them into that",
             lambda case: len(case.model.graph.node[0].input) > 2),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 
 import numpy as np
 import onnx
@@ -81,9 +82,36 @@ def check_symbolic_batch(kind: str, case: Case, index: int) -> None:
         assert tuple(substitute(dim, {"batch": batch}) for dim in have.shape) == want.shape, f"{kind}[{index}]"
 
 
-def test_pools_of_no_elements_are_empty():
-    (result,) = OPERATORS["global_max_pool"].compute(Attrs(), np.zeros((0, 2, 0, 9), np.float32))
-    assert result.shape == (0, 2, 1, 1)
+@pytest.mark.parametrize("kind", KINDS)
+def test_extents_of_0(kind: str):
+    """Operands without elements have results of the inferred types, or are refused."""
+    declaration = OPERATORS[kind]
+    for index, case in enumerate(declaration.cases):
+        attrs, given = Attrs(case.attrs), operands(case, index)
+        for arrays in emptied(given, {*case.constant, *case.values}):
+            types = [type_of(array) for array in arrays]
+            try:
+                inferred = declaration.infer(attrs, *types)
+                rules.require_accepted(declaration, attrs, types, arrays)
+            except ShapeError:
+                continue
+            try:
+                with np.errstate(all="ignore"):
+                    results = declaration.compute(attrs, *arrays)
+            except IndexError:  # an element of nothing, which kernels refuse
+                assert any(type_.size for type_ in inferred)
+                continue
+            assert [type_of(np.asarray(array)) for array in results] == list(inferred), (index, types)
+
+
+def emptied(arrays: list[np.ndarray | None], fixed: set[int]) -> Iterator[list[np.ndarray | None]]:
+    """The operands with an extent of 0: of each axis, in all that have the same extent there."""
+    first = arrays[0] if arrays and 0 not in fixed else None
+    for axis in range(0 if first is None else first.ndim):
+        alike = {place for place, array in enumerate(arrays) if array is not None and place not in fixed
+                 and array.ndim > axis and array.shape[axis] == first.shape[axis]}
+        yield [array[(slice(None),) * axis + (slice(0),)] if place in alike else array
+               for place, array in enumerate(arrays)]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,7 +19,7 @@ def factors_of(length: int) -> tuple[int, ...] | None:
     """Factorises a length into `FACTORS`, None if it has other prime factors. A single 2 comes first."""
     found: list[int] = []
     for factor in FACTORS:
-        while length % factor == 0:
+        while length > 1 and length % factor == 0:
             found.insert(0 if factor == 2 else len(found), factor)
             length //= factor
     return tuple(found) if length == 1 and found else None
@@ -56,7 +56,7 @@ class Fourier(Operator):
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, ...]:
         if attrs.pairs:
-            result = np.fft.rfft(x.reshape(*x.shape[:-2], -1).astype(np.float64), axis=-1)
+            result = np.fft.rfft(x.reshape(*x.shape[:-2], 2 * x.shape[-2]).astype(np.float64), axis=-1)
         else:
             numbers = x[..., 0].astype(np.float64) + 1j * x[..., 1].astype(np.float64)
             result = (np.fft.ifft if attrs.inverse else np.fft.fft)(numbers, axis=-1)

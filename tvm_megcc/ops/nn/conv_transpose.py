@@ -61,7 +61,7 @@ class Conv2dTranspose(Operator):
         weights = w.astype(np.float64).reshape(groups, channels // groups, outputs, kh, kw)
         for i in range(kh):
             for j in range(kw):
-                full[..., i * dh:i * dh + (ih - 1) * sh + 1:sh, j * dw:j * dw + (iw - 1) * sw + 1:sw] \
+                full[..., i * dh:i * dh + ih * sh:sh, j * dw:j * dw + iw * sw:sw] \
                     += np.einsum("ngchw,gco->ngohw", grouped, weights[..., i, j], optimize=True)
         y = full[..., top:top + oh, left:left + ow].reshape(n, groups * outputs, oh, ow).astype(x.dtype)
         return (y if b is None else y + b.reshape(-1, 1, 1),)

@@ -244,6 +244,12 @@ def split(node: OnnxNode) -> tuple[str, ...]:
 PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge", "wrap": "wrap"}
 
 
+def _cropped(x: np.ndarray, pads: Sequence[tuple[int, int]]) -> np.ndarray:
+    """Without the elements that negative pads take away at both ends of each axis."""
+    return x[tuple(slice(max(-low, 0), max(extent - max(-high, 0), 0))
+                   for (low, high), extent in zip(pads, x.shape, strict=True))]
+
+
 @register
 class Pad(Operator):
     """Pads. Attributes: `before`, `after` (an entry for each axis; a negative one crops), `mode`, `value`.
@@ -281,13 +287,12 @@ class Pad(Operator):
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
-        for axis, (low, high) in enumerate(zip(attrs.before, attrs.after, strict=True)):
-            if low < 0 or high < 0:
-                x = np.take(x, np.arange(max(-low, 0), x.shape[axis] - max(-high, 0)), axis)
-        widths = [(max(low, 0), max(high, 0)) for low, high in zip(attrs.before, attrs.after, strict=True)]
-        if attrs.mode == "constant":
-            return (np.pad(x, widths, constant_values=np.asarray(attrs.value).astype(x.dtype)),)
-        return (np.pad(x, widths, mode=attrs.mode),)
+        pairs = list(zip(attrs.before, attrs.after, strict=True))
+        widths = [(max(low, 0), max(high, 0)) for low, high in pairs]
+        if attrs.mode != "constant":
+            return (np.pad(_cropped(x, pairs), widths, mode=attrs.mode),)
+        # Cropped last: one side may crop what the other adds.
+        return (_cropped(np.pad(x, widths, constant_values=np.asarray(attrs.value).astype(x.dtype)), pairs),)
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:

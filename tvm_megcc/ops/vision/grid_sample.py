@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ...errors import MegccError, ShapeError
@@ -48,19 +50,21 @@ class GridSample(Operator):
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, grid: np.ndarray) -> tuple[np.ndarray, ...]:
         spatial = x.shape[2:]
-        points = grid.reshape(len(grid), -1, len(spatial)).astype(np.float32)
-        padded = np.pad(x.reshape(*x.shape[:2], -1), ((0, 0), (0, 0), (0, 1)))  # index -1: the 0 outside of x
+        points = grid.reshape(len(grid), math.prod(grid.shape[1:-1]), len(spatial)).astype(np.float32)
+        padded = np.pad(x.reshape(*x.shape[:2], math.prod(spatial)), ((0, 0), (0, 0), (0, 1)))  # -1: the 0 outside of x
         index, weight = np.zeros((*points.shape[:2], 1), np.int64), np.ones((*points.shape[:2], 1))
         outside = np.zeros(index.shape, bool)
         for axis, extent in enumerate(spatial):
             taps, shares = _neighbours(attrs, points[..., len(spatial) - 1 - axis], extent)
-            index = (index[..., None] * extent + np.maximum(taps, 0)[..., None, :]).reshape(*points.shape[:2], -1)
-            weight = (weight[..., None] * shares[..., None, :]).reshape(index.shape)
-            outside = (outside[..., None] | (taps < 0)[..., None, :]).reshape(index.shape)
+            shape = (*points.shape[:2], index.shape[2] * taps.shape[2])
+            index = (index[..., None] * extent + np.maximum(taps, 0)[..., None, :]).reshape(shape)
+            weight = (weight[..., None] * shares[..., None, :]).reshape(shape)
+            outside = (outside[..., None] | (taps < 0)[..., None, :]).reshape(shape)
         index, weight = np.where(outside, padded.shape[2] - 1, index), np.where(outside, 0, weight)
-        result = np.stack([(image[:, where].astype(np.float64) * share).sum(-1)
-                           for image, where, share in zip(padded, index, weight, strict=True)])
-        return (result.astype(x.dtype).reshape(*x.shape[:2], *grid.shape[1:-1]),)
+        result = np.empty((*x.shape[:2], points.shape[1]), x.dtype)
+        for image, where, share, sums in zip(padded, index, weight, result, strict=True):
+            sums[:] = (image[:, where].astype(np.float64) * share).sum(-1)
+        return (result.reshape(*x.shape[:2], *grid.shape[1:-1]),)
 
     @classmethod
     def onnx_attrs(cls, node: OnnxNode) -> dict:

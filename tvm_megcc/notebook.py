@@ -25,10 +25,11 @@ def escaped(value: object) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Returns a table; numbers are right-aligned, with commas."""
+    """Returns a table; numbers are right-aligned, with commas, fractions with four digits."""
     def cell(value: object) -> str:
-        if isinstance(value, (int, float)):
-            return f'<td style="text-align:right">{value:,}</td>'
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            shown = f"{value:,}" if isinstance(value, int) or value.is_integer() else f"{value:,.4g}"
+            return f'<td style="text-align:right">{shown}</td>'
         return f'<td style="text-align:left">{escaped(value)}</td>'
 
     head = "".join(f"<th>{escaped(column)}</th>" for column in columns)
@@ -44,6 +45,56 @@ def picture(svg: str, about: str) -> str:
 def folded(summary: str, *parts: str) -> str:
     """Returns a section that opens on a click."""
     return "\n".join((f"<details><summary>{escaped(summary)}</summary>", *parts, "</details>"))
+
+
+def report(facts: Mapping[str, Any], text: str) -> str:
+    """Returns the view of a report of the command: its facts as tables, and its text, which opens on a click."""
+    first, *rest = text.split("\n")
+    whole = [folded("as the command prints it", f"<pre>{html.escape(text)}</pre>")] if rest else []
+    return page(first, *_facts(facts), *whole)
+
+
+def _facts(facts: Mapping[str, Any]) -> list[str]:
+    """Returns a table of the single facts, and one of each list of rows, which are mappings."""
+    single: list[tuple[str, object]] = []
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            single += [(f"{name} {key}", _cell(part)) for key, part in value.items()]
+        elif not _is_rows(value):
+            single.append((name, _cell(value)))
+    parts = [table(("", ""), single)] if single else []
+    for name, value in facts.items():
+        if _is_rows(value):
+            parts += [f"<h5>{escaped(name)}</h5>", *_rows(value)]
+    return parts
+
+
+def _rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns a table of rows; rows inside them have tables of their own, which open on a click."""
+    shown = rows[:MOST_ROWS]
+    columns = list(dict.fromkeys(name for row in shown for name, value in row.items() if not _is_rows(value)))
+    parts = [table(columns, ([_cell(row.get(name)) for name in columns] for row in shown))] if columns else []
+    if len(rows) > len(shown):
+        parts.append(f"<p>… and {len(rows) - len(shown):,} more</p>")
+    for index, row in enumerate(shown):
+        parts += [folded(f"{name} of {row.get('name', row.get('target', index))}", *_rows(value))
+                  for name, value in row.items() if _is_rows(value)]
+    return parts
+
+
+def _is_rows(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(row, Mapping) for row in value)
+
+
+def _cell(value: object) -> object:
+    """Returns a number as it is, and anything else as text."""
+    if value is None:
+        return ""
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name}: {_cell(part)}" for name, part in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(str(_cell(part)) for part in value)
+    return value if isinstance(value, (int, float)) else str(value)
 
 
 def model(title: str, facts: Mapping[str, Any], memory: str, target: str) -> str:

@@ -11,7 +11,6 @@ Each returns the facts that `--json` prints as a `Report`, a dictionary that pri
 from __future__ import annotations
 
 import difflib
-import html
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy.typing as npt
 
+from . import notebook
 from .deprecated import with_old_keywords
 from .errors import MegccError, report_text
 from .option_values import parse_dims, parse_inputs, parse_shapes
@@ -53,7 +53,7 @@ class Report(dict[str, Any]):
         return str(self)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return notebook.report(self, str(self))
 
 
 _OR_FOLDER = dict.fromkeys(("bench", "inspect"), " or of a generated folder")

@@ -28,7 +28,9 @@ def test_compare(capsys):
                  "--inputs", paths.examples() / "digits.npz")
     assert str(report) == repr(report) == command(capsys, *arguments).rstrip("\n")
     assert report == json.loads(command(capsys, *arguments, "--json"))
-    assert report._repr_html_() == f"<pre>{html.escape(str(report))}</pre>"
+    page = report._repr_html_()
+    assert page.count("<table>") == 3 and f"<pre>{html.escape(str(report))}</pre>" in page
+    assert all(f'<td style="text-align:left">{html.escape(row["kernel"])}</td>' in page for row in report["layers"])
 
 
 def test_a_difference_is_no_error(tmp_path):
@@ -52,6 +54,8 @@ def test_bench_and_inspect(tmp_path, capsys):
     assert "leave out --against and --blocks" in capsys.readouterr().err
     assert str(tvm_megcc.inspect(folder)) == command(capsys, "inspect", folder).rstrip("\n")
     assert "kernels" in tvm_megcc.inspect(folder, size=True)["parts"]
+    for view in (report, tvm_megcc.inspect(folder), tvm_megcc.inspect(folder, size=True)):
+        assert view._repr_html_().count("<table>") >= 2
 
 
 def test_what_is_wrong(tmp_path):

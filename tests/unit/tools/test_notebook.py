@@ -87,3 +87,20 @@ def test_a_partition_report():
     page = Page(report._repr_html_())
     assert HOSTILE in page.text and "no kernel for <this>" in page.text and "r<0>" in page.text
     assert "script" not in page.elements and "img" not in page.elements
+
+
+def test_a_report_of_the_command():
+    """Single facts, rows, and rows inside rows; the text of the command is there too."""
+    facts = {"model": HOSTILE, "equal": True, "nothing": None, "seconds": {"median": 0.00012345, "runs": 1234.0},
+             "empty": [], "rows": [{"name": "a", "shape": [1, 8], "kernel": "k" * 130, "refused": {"x": "too wide"}},
+                                   {"name": HOSTILE, "bytes": 12345, "calls": [{"inner": 7}]}]}
+    page = Page(notebook.report(facts, f"first {HOSTILE}\nsecond"))
+    assert page.elements.count("table") == 3 and "script" not in page.elements and "img" not in page.elements
+    for text in (f"first {HOSTILE}", "second", "True", "seconds median", "0.0001234", "1,234", "1, 8", "k" * 130,
+                 "x: too wide", "12,345", f"calls of {HOSTILE}", "inner"):
+        assert text in page.text, text
+
+
+def test_a_report_with_many_rows():
+    text = notebook.report({"calls": [{"name": "n" * 10_000}] * 100_000}, "m")
+    assert len(text) < 100_000 and "and 99,800 more" in Page(text).text

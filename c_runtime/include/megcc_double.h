@@ -60,8 +60,9 @@ static inline double mgd_mla(double a, double b, double c)
 static inline double mgd_polynomial(const double *p, int n, double x)
 {
     double sum = p[n - 1];
-    for (int i = n - 2; i >= 0; i--)
+    for (int i = n - 2; i >= 0; i--) {
         sum = mgd_mla(sum, x, p[i]);
+    }
     return sum;
 }
 
@@ -72,8 +73,9 @@ static inline double mgd_max(double a, double b) { return b > a || b != b ? b : 
 static inline double mgd_round(double x)
 {
     const double magnitude = mgd_abs(x);
-    if (!(magnitude < 4503599627370496.0))
+    if (!(magnitude < 4503599627370496.0)) {
         return x;
+    }
     const double shifted = magnitude + 4503599627370496.0;
     return mgd_with_sign(shifted - 4503599627370496.0, x);
 }
@@ -109,8 +111,9 @@ static inline double mgd_sqrt(double x)
 #elif MGC_GNU && defined(__wasm__)
     return __builtin_sqrt(x);
 #else
-    if (!(x > 0.0) || x == MGD_INF)
+    if (!(x > 0.0) || x == MGD_INF) {
         return x < 0.0 ? MGD_NAN : x;
+    }
     /* Computes the root bit by bit, with one extra bit for rounding: no root lies halfway between two doubles. */
     const int tiny = x < 2.2250738585072014e-308;
     const uint64_t bits = mgd_bits(tiny ? x * 18014398509481984.0 : x);
@@ -156,8 +159,9 @@ static inline double mgd_exp_tail(double r)
 
 static inline double mgd_exp(double x)
 {
-    if (x != x)
+    if (x != x) {
         return x;
+    }
     const double bounded = x < -746.0 ? -746.0 : x > 710.0 ? 710.0 : x;
     const double n = mgd_round(bounded * 1.4426950408889634);
     const double high = bounded - n * 0.6931471803691238, low = n * 1.9082149292705877e-10;
@@ -173,8 +177,9 @@ static inline double mgd_log(double x)
     /* log(1 + f) = 2 atanh(s) with s = f / (2 + f); p: the series after 2 s, divided by s^2. */
     static const double p[] = { 2.0 / 3, 2.0 / 5, 2.0 / 7, 2.0 / 9, 2.0 / 11, 2.0 / 13, 2.0 / 15, 2.0 / 17, 2.0 / 19,
                                 2.0 / 21, 2.0 / 23 };
-    if (!(x > 0.0) || x == MGD_INF)
+    if (!(x > 0.0) || x == MGD_INF) {
         return x == 0.0 ? -MGD_INF : x < 0.0 ? MGD_NAN : x;
+    }
     int32_t exponent;
     const double f = mgd_split(x, &exponent) - 1.0, e = exponent;
     const double s = f / (2.0 + f), square = s * s, half = 0.5 * f * f;
@@ -187,10 +192,12 @@ static inline double mgd_log(double x)
 static inline double mgd_log1p(double x)
 {
     const double u = 1.0 + x;
-    if (u == 1.0)
+    if (u == 1.0) {
         return x;
-    if (!(u > 0.0) || u == MGD_INF)
+    }
+    if (!(u > 0.0) || u == MGD_INF) {
         return mgd_log(u);
+    }
     const double lost = mgd_abs(x) < 1.0 ? x - (u - 1.0) : 1.0 - (u - x);
     return mgd_log(u) + lost / u;
 }
@@ -278,10 +285,12 @@ static inline double mgd_cos_near(double high, double low)
 static inline double mgd_sine(double x, uint32_t quadrants)
 {
     double high, low;
-    if (!(mgd_abs(x) < MGD_INF))
+    if (!(mgd_abs(x) < MGD_INF)) {
         return MGD_NAN;
-    if (mgd_abs(x) < 1e-9 && quadrants == 0)
+    }
+    if (mgd_abs(x) < 1e-9 && quadrants == 0) {
         return x;
+    }
     const uint32_t quadrant = mgd_reduce(x, &high, &low) + quadrants;
     const double result = quadrant & 1u ? mgd_cos_near(high, low) : mgd_sin_near(high, low);
     return quadrant & 2u ? -result : result;
@@ -304,10 +313,12 @@ static inline void mgd_sin_cos(double x, double *sine, double *cosine)
 static inline double mgd_tan(double x)
 {
     double high, low;
-    if (!(mgd_abs(x) < MGD_INF))
+    if (!(mgd_abs(x) < MGD_INF)) {
         return MGD_NAN;
-    if (mgd_abs(x) < 1e-9)
+    }
+    if (mgd_abs(x) < 1e-9) {
         return x;
+    }
     const uint32_t quadrant = mgd_reduce(x, &high, &low);
     const double s = mgd_sin_near(high, low), c = mgd_cos_near(high, low);
     return quadrant & 1u ? -c / s : s / c;
@@ -322,8 +333,9 @@ static inline double mgd_atan(double x)
                                    3.061616997868383e-17 };
     static const double p[] = { -1.0 / 3, 1.0 / 5, -1.0 / 7, 1.0 / 9, -1.0 / 11, 1.0 / 13, -1.0 / 15, 1.0 / 17,
                                 -1.0 / 19 };
-    if (x != x)
+    if (x != x) {
         return x;
+    }
     const double magnitude = mgd_abs(x);
     const int inverse = magnitude > 1.0;
     const double a = inverse ? 1.0 / magnitude : magnitude;
@@ -340,15 +352,17 @@ static inline double mgd_atan(double x)
 static inline double mgd_asin(double x)
 {
     const double magnitude = mgd_abs(x);
-    if (magnitude > 1.0)
+    if (magnitude > 1.0) {
         return MGD_NAN;
+    }
     return magnitude < 1e-9 ? x : mgd_atan(x / mgd_sqrt((1.0 - x) * (1.0 + x)));
 }
 
 static inline double mgd_acos(double x)
 {
-    if (mgd_abs(x) > 1.0)
+    if (mgd_abs(x) > 1.0) {
         return MGD_NAN;
+    }
     return x == -1.0 ? 3.141592653589793 : 2.0 * mgd_atan(mgd_sqrt((1.0 - x) / (1.0 + x)));
 }
 
@@ -358,8 +372,9 @@ static inline double mgd_sinh(double x)
     static const double p[] = { 1.0 / 6, 1.0 / 120, 1.0 / 5040, 1.0 / 362880, 1.0 / 39916800, 1.0 / 6227020800,
                                 1.0 / 1307674368000, 1.0 / 355687428096000, 1.0 / 121645100408832000 };
     const double magnitude = mgd_abs(x), square = x * x;
-    if (magnitude < 1.0)
+    if (magnitude < 1.0) {
         return mgd_mla(x * square, mgd_polynomial(p, 9, square), x);
+    }
     const double half = mgd_exp(0.5 * magnitude), power = mgd_exp(magnitude);
     const double result = magnitude > 700.0 ? (0.5 * half) * half : 0.5 * (power - 1.0 / power);
     return mgd_with_sign(result, x);
@@ -374,8 +389,9 @@ static inline double mgd_cosh(double x)
 static inline double mgd_tanh(double x)
 {
     const double magnitude = mgd_abs(x);
-    if (magnitude < 0.5)
+    if (magnitude < 0.5) {
         return mgd_sinh(x) / mgd_cosh(x);
+    }
     return x != x ? x : mgd_with_sign(1.0 - 2.0 / (mgd_exp(2.0 * magnitude) + 1.0), x);
 }
 
@@ -387,15 +403,17 @@ static inline double mgd_sigmoid(double x)
 static inline double mgd_asinh(double x)
 {
     const double magnitude = mgd_abs(x), square = magnitude * magnitude;
-    if (magnitude > 268435456.0)
+    if (magnitude > 268435456.0) {
         return mgd_with_sign(mgd_log(magnitude) + 0.6931471805599453, x);
+    }
     return x != x ? x : mgd_with_sign(mgd_log1p(magnitude + square / (1.0 + mgd_sqrt(1.0 + square))), x);
 }
 
 static inline double mgd_acosh(double x)
 {
-    if (x > 268435456.0)
+    if (x > 268435456.0) {
         return mgd_log(x) + 0.6931471805599453;
+    }
     const double t = x - 1.0;
     return t < 0 ? MGD_NAN : mgd_log1p(t + mgd_sqrt(2.0 * t + t * t));
 }
@@ -403,8 +421,9 @@ static inline double mgd_acosh(double x)
 static inline double mgd_atanh(double x)
 {
     const double magnitude = mgd_abs(x);
-    if (magnitude >= 1.0)
+    if (magnitude >= 1.0) {
         return magnitude == 1.0 ? mgd_with_sign(MGD_INF, x) : MGD_NAN;
+    }
     return mgd_with_sign(0.5 * mgd_log1p(2.0 * magnitude / (1.0 - magnitude)), x);
 }
 
@@ -413,10 +432,12 @@ static inline double mgd_atanh(double x)
 static inline double mgd_erf(double x)
 {
     const double magnitude = mgd_abs(x), square = x * x;
-    if (x != x)
+    if (x != x) {
         return x;
-    if (magnitude < 1e-9)
+    }
+    if (magnitude < 1e-9) {
         return 1.1283791670955126 * x;
+    }
     if (magnitude < 2.0) {
         double term = x, sum = x;
         for (int n = 1; n < 60 && sum + term != sum; n++) {
@@ -425,11 +446,13 @@ static inline double mgd_erf(double x)
         }
         return 1.1283791670955126 * (mgd_exp(-square) * sum);
     }
-    if (magnitude > 6.0)
+    if (magnitude > 6.0) {
         return mgd_with_sign(1.0, x);
+    }
     double fraction = magnitude;
-    for (int n = 60; n > 0; n--)
+    for (int n = 60; n > 0; n--) {
         fraction = magnitude + 0.5 * n / fraction;
+    }
     return mgd_with_sign(1.0 - 0.5641895835477563 * mgd_exp(-square) / fraction, x);
 }
 
@@ -438,13 +461,15 @@ static inline double mgd_fmod(double a, double b)
 {
     double rest = mgd_abs(a);
     const double divisor = mgd_abs(b);
-    if (!(rest < MGD_INF) || !(divisor > 0.0))
+    if (!(rest < MGD_INF) || !(divisor > 0.0)) {
         return MGD_NAN;
+    }
     while (rest >= divisor) {
         /* The largest 2^n * divisor that does not exceed the remainder. */
         double multiple = divisor;
-        while (multiple <= 0.5 * rest)
+        while (multiple <= 0.5 * rest) {
             multiple += multiple;
+        }
         while (multiple >= divisor && rest >= divisor) {
             rest -= rest >= multiple ? multiple : 0.0;
             multiple *= 0.5;
@@ -456,8 +481,9 @@ static inline double mgd_fmod(double a, double b)
 static inline double mgd_mod(double a, double b)
 {
     const double rest = mgd_fmod(a, b);
-    if (rest == 0.0)
+    if (rest == 0.0) {
         return mgd_with_sign(rest, b);
+    }
     return (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
@@ -465,23 +491,28 @@ static inline double mgd_pow(double x, double y)
 {
     const double magnitude = mgd_abs(x), whole = mgd_trunc(y);
     const int integral = whole == y, odd = integral && mgd_abs(y) < 9007199254740992.0 && 2.0 * mgd_trunc(0.5 * y) != y;
-    if (y == 0.0 || x == 1.0)
+    if (y == 0.0 || x == 1.0) {
         return 1.0;
-    if (x != x || y != y)
+    }
+    if (x != x || y != y) {
         return MGD_NAN;
-    if (x < 0 && !integral && magnitude < MGD_INF && mgd_abs(y) < MGD_INF)
+    }
+    if (x < 0 && !integral && magnitude < MGD_INF && mgd_abs(y) < MGD_INF) {
         return MGD_NAN;
+    }
     double result;
     if (mgd_abs(y) == MGD_INF || magnitude == 0.0 || magnitude == MGD_INF) {
         const int grows = magnitude == 1.0 ? -1 : (magnitude > 1.0) == (y > 0.0);
         result = grows < 0 ? 1.0 : grows ? MGD_INF : 0.0;
     } else if (integral && mgd_abs(y) <= 32.0) {
         result = 1.0;
-        for (double n = mgd_abs(y); n > 0.0; n -= 1.0)
+        for (double n = mgd_abs(y); n > 0.0; n -= 1.0) {
             result *= magnitude;
+        }
         result = y < 0 ? 1.0 / result : result;
-        if (result == 0.0 || result == MGD_INF) /* the integer power overflowed, though its inverse may not */
+        if (result == 0.0 || result == MGD_INF) { /* the integer power overflowed, though its inverse may not */
             result = mgd_exp(y * mgd_log(magnitude));
+        }
     } else {
         result = mgd_exp(y * mgd_log(magnitude));
     }
@@ -529,12 +560,15 @@ static inline uint16_t mgc_to_float16(double x)
 #endif
     const double magnitude = mgd_abs(x);
     const uint32_t sign = (uint32_t)(mgd_bits(x) >> 48) & 0x8000u;
-    if (x != x)
+    if (x != x) {
         return (uint16_t)(sign | 0x7e00u);
-    if (magnitude >= 65520.0)
+    }
+    if (magnitude >= 65520.0) {
         return (uint16_t)(sign | 0x7c00u);
-    if (magnitude < 6.103515625e-05) /* subnormal: a multiple of 2^-24 */
+    }
+    if (magnitude < 6.103515625e-05) { /* subnormal: a multiple of 2^-24 */
         return (uint16_t)(sign | (uint32_t)mgd_round(magnitude * 16777216.0));
+    }
     const uint64_t bits = mgd_bits(magnitude), kept = bits >> 42;
     const uint64_t below = bits & 0x3ffffffffffu, tie = 0x20000000000u;
     const uint64_t rounded = kept + (below > tie || (below == tie && (kept & 1u)));

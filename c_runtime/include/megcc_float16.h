@@ -44,32 +44,36 @@ static MGC_INLINE void mgc_store_f16(uint16_t *p, mgc_v v) { vstrhq_u32(p, vrein
 static MGC_INLINE mgc_v mgc_load_f16(const uint16_t *p)
 {
     float lane[MGC_LANES];
-    for (int32_t i = 0; i < MGC_LANES; i++)
+    for (int32_t i = 0; i < MGC_LANES; i++) {
         lane[i] = mgc_from_float16(p[i]);
+    }
     return mgc_load(lane);
 }
 static MGC_INLINE void mgc_store_f16(uint16_t *p, mgc_v v)
 {
     float lane[MGC_LANES];
     mgc_store(lane, v);
-    for (int32_t i = 0; i < MGC_LANES; i++)
+    for (int32_t i = 0; i < MGC_LANES; i++) {
         p[i] = mgc_to_float16((double)lane[i]);
+    }
 }
 #endif
 
 static MGC_INLINE mgc_v mgc_load_f16_n(const uint16_t *p, int32_t n)
 {
     uint16_t half[MGC_LANES] = { 0 };
-    for (int32_t i = 0; i < n; i++)
+    for (int32_t i = 0; i < n; i++) {
         half[i] = p[i];
+    }
     return mgc_load_f16(half);
 }
 static MGC_INLINE void mgc_store_f16_n(uint16_t *p, mgc_v v, int32_t n)
 {
     uint16_t half[MGC_LANES];
     mgc_store_f16(half, v);
-    for (int32_t i = 0; i < n; i++)
+    for (int32_t i = 0; i < n; i++) {
         p[i] = half[i];
+    }
 }
 static MGC_INLINE mgc_v mgc_set1_f16(uint16_t h) { return mgc_set1(mgc_from_float16(h)); }
 

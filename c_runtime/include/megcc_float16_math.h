@@ -122,10 +122,12 @@ static MGC_INLINE mgh_v mgh_recip(mgh_v v) { return mgh_both(mgc_recip(mgh_low(v
 static MGC_INLINE mgh_v mgh_load_n(const mgc_float16 *p, int32_t n)
 {
     mgc_float16 lane[MGH_LANES] = { 0 };
-    if (n >= MGH_LANES)
+    if (n >= MGH_LANES) {
         return mgh_load(p);
-    for (int32_t i = 0; i < n; i++)
+    }
+    for (int32_t i = 0; i < n; i++) {
         lane[i] = p[i];
+    }
     return mgh_load(lane);
 }
 static MGC_INLINE void mgh_store_n(mgc_float16 *p, mgh_v v, int32_t n)
@@ -136,8 +138,9 @@ static MGC_INLINE void mgh_store_n(mgc_float16 *p, mgh_v v, int32_t n)
         return;
     }
     mgh_store(lane, v);
-    for (int32_t i = 0; i < n; i++)
+    for (int32_t i = 0; i < n; i++) {
         p[i] = lane[i];
+    }
 }
 static MGC_INLINE void mgh_fold(float *totals, mgh_v v)
 {

@@ -93,16 +93,18 @@ static inline int64_t megcc_size_add(int64_t a, int64_t b) { return megcc_size_c
 static inline int64_t megcc_size_mul(int64_t a, int64_t b)
 {
     const int64_t x = a < 0 ? -a : a, y = b < 0 ? -b : b;
-    if (x != 0 && y > MEGCC_SIZE_LIMIT / x)
+    if (x != 0 && y > MEGCC_SIZE_LIMIT / x) {
         return (a < 0) == (b < 0) ? MEGCC_SIZE_LIMIT : -MEGCC_SIZE_LIMIT;
+    }
     return a * b;
 }
 
 /* Rounds towards minus infinity, like the compiler's arithmetic; a division by zero saturates. */
 static inline int64_t megcc_size_div(int64_t a, int64_t b)
 {
-    if (b == 0)
+    if (b == 0) {
         return MEGCC_SIZE_LIMIT;
+    }
     return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 

@@ -164,8 +164,9 @@ static MGC_INLINE float mgc_fused(float a, float b, float c)
     const double part = sum - product, lost = (product - (sum - part)) + ((double)c - part);
     union { double d; uint64_t u; } odd;
     odd.d = sum;
-    if ((lost > 0.0 || lost < 0.0) && (odd.u & 1u) == 0u)
+    if ((lost > 0.0 || lost < 0.0) && (odd.u & 1u) == 0u) {
         odd.u = (lost > 0.0) == (sum > 0.0) ? odd.u + 1u : odd.u - 1u;
+    }
     return (float)odd.d;
 }
 #endif
@@ -263,8 +264,9 @@ typedef struct mgc_sums {
 static MGC_INLINE mgc_sums mgc_sums_zero(void)
 {
     mgc_sums sums;
-    for (int i = 0; i < MGC_ROW_SUMS; i++)
+    for (int i = 0; i < MGC_ROW_SUMS; i++) {
         sums.part[i] = sums.total[i] = mgc_zero();
+    }
     return sums;
 }
 static MGC_INLINE void mgc_sums_settle(mgc_sums *sums)
@@ -276,8 +278,9 @@ static MGC_INLINE void mgc_sums_settle(mgc_sums *sums)
 }
 static MGC_INLINE void mgc_sums_add(mgc_sums *sums, int32_t k, mgc_v v)
 {
-    if (k % MGC_CHAIN == 0)
+    if (k % MGC_CHAIN == 0) {
         mgc_sums_settle(sums);
+    }
     mgc_v *part = sums->part + k / MGC_LANES % MGC_ROW_SUMS;
     *part = *part + v;
 }
@@ -291,11 +294,14 @@ static MGC_INLINE float mgc_sums_total(mgc_sums *sums)
     mgc_sums_settle(sums);
 #if defined(MEGCC_REPRODUCIBLE)
     float lane[16];
-    for (int i = 0; i < MGC_ROW_SUMS; i++)
+    for (int i = 0; i < MGC_ROW_SUMS; i++) {
         mgc_store(lane + i * MGC_LANES, sums->total[i]);
-    for (int n = 8; n > 0; n /= 2)
-        for (int i = 0; i < n; i++)
+    }
+    for (int n = 8; n > 0; n /= 2) {
+        for (int i = 0; i < n; i++) {
             lane[i] = lane[i] + lane[i + n];
+        }
+    }
     return lane[0];
 #else
     return mgc_sum(sums->total[0]);

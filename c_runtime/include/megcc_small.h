@@ -79,8 +79,9 @@ static inline uint8_t mgc_to_small(double x, int bits, int fraction, int least, 
 {
     const uint32_t bit = 1u << (bits - 1), sign = mgd_bits(x) >> 63 ? bit : 0;
     const double magnitude = mgd_abs(x);
-    if (x != x)
+    if (x != x) {
         return (uint8_t)nan;
+    }
     int exponent = (int)(mgd_bits(magnitude) >> 52) - 1023;
     exponent = exponent < least ? least : exponent;
     uint32_t code = over;

@@ -9,8 +9,9 @@
 static int32_t refused(megcc_error *error, int32_t status, const char *where, uint64_t needed)
 {
     const megcc_error found = { status, MEGCC_NONE, where, 0, needed };
-    if (error)
+    if (error) {
         *error = found;
+    }
     return status;
 }
 
@@ -43,12 +44,14 @@ static int32_t shape(megcc_lm *lm, uint32_t count, megcc_error *error)
             megcc_tensor tensor;
             megcc_model_input(lm->network, i, &tensor);
             lm->memory.shapes[i].rank = tensor.rank;
-            for (int32_t axis = 0; axis < MEGCC_MAX_RANK; axis++)
+            for (int32_t axis = 0; axis < MEGCC_MAX_RANK; axis++) {
                 lm->memory.shapes[i].dims[axis] = tensor.dims[axis] < 0 ? (int32_t)count : tensor.dims[axis];
+            }
         }
         const int32_t status = megcc_session_reshape(lm->session, lm->memory.shapes, lm->model->inputs, error);
-        if (status)
+        if (status) {
             return status;
+        }
     }
 #else
     (void)error; /* one token in each run */
@@ -60,35 +63,45 @@ static int32_t shape(megcc_lm *lm, uint32_t count, megcc_error *error)
 int32_t megcc_lm_step(megcc_lm *lm, const uint32_t *tokens, uint32_t count, float **logits, megcc_error *error)
 {
     const uint32_t room = lm->model->context - lm->length;
-    if (!count)
+    if (!count) {
         return refused(error, MEGCC_E_ARGUMENT, "tokens", 1);
-    if (count > room)
+    }
+    if (count > room) {
         return refused(error, MEGCC_E_ARGUMENT, "context", (uint64_t)lm->length + count);
-    for (uint32_t i = 0; i < count; i++)
-        if (tokens[i] >= lm->model->tokenizer->tokens)
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (tokens[i] >= lm->model->tokenizer->tokens) {
             return refused(error, MEGCC_E_ARGUMENT, "tokens", 0);
+        }
+    }
     for (uint32_t begin = 0; begin < count;) {
         const uint32_t left = count - begin, part = left < lm->model->prompt ? left : lm->model->prompt;
         int32_t status = shape(lm, part, error);
-        if (status)
+        if (status) {
             return status;
+        }
         int64_t *ids = (int64_t *)megcc_session_input(lm->session, lm->model->input_ids, NULL);
-        if (!ids)
+        if (!ids) {
             return refused(error, MEGCC_E_ORDER, "input_ids", 0);
-        for (uint32_t i = 0; i < part; i++)
+        }
+        for (uint32_t i = 0; i < part; i++) {
             ids[i] = tokens[begin + i];
+        }
         status = megcc_session_run(lm->session, error);
-        if (status)
+        if (status) {
             return status;
-        for (uint32_t i = 0; i < part; i++)
+        }
+        for (uint32_t i = 0; i < part; i++) {
             lm->memory.seen[tokens[begin + i] / 32u] |= 1u << tokens[begin + i] % 32u;
+        }
         lm->length += part;
         begin += part;
     }
     megcc_tensor tensor;
     const void *found = megcc_session_output(lm->session, lm->model->logits, &tensor);
-    if (!found || tensor.dtype != MEGCC_FLOAT32 || tensor.bytes != lm->model->tokenizer->tokens * sizeof **logits)
+    if (!found || tensor.dtype != MEGCC_FLOAT32 || tensor.bytes != lm->model->tokenizer->tokens * sizeof **logits) {
         return refused(error, MEGCC_E_UNSUPPORTED, "logits", 0);
+    }
     *logits = (float *)(uintptr_t)found; /* in the arena, and written by every run */
     return MEGCC_OK;
 }
@@ -97,9 +110,11 @@ int32_t megcc_lm_step(megcc_lm *lm, const uint32_t *tokens, uint32_t count, floa
 
 static int32_t is_end(const megcc_lm_model *model, uint32_t token)
 {
-    for (uint32_t i = 0; i < model->end_count; i++)
-        if (model->ends[i] == token)
+    for (uint32_t i = 0; i < model->end_count; i++) {
+        if (model->ends[i] == token) {
             return 1;
+        }
+    }
     return 0;
 }
 
@@ -112,12 +127,14 @@ static size_t stop_in(const char *text, size_t size, const megcc_lm_options *opt
         const size_t length = strlen(options->stop[k]);
         for (size_t at = 0; length && at < size; at++) {
             const size_t left = size - at, compared = left < length ? left : length;
-            if (memcmp(text + at, options->stop[k], compared))
+            if (memcmp(text + at, options->stop[k], compared)) {
                 continue;
-            if (compared == length)
+            }
+            if (compared == length) {
                 first = at < first ? at : first;
-            else
+            } else {
                 *begun = left > *begun ? left : *begun;
+            }
             break;
         }
     }
@@ -148,22 +165,26 @@ static int32_t go_on(megcc_lm *lm, uint32_t count, const megcc_lm_options *optio
     int32_t status = megcc_lm_step(lm, lm->memory.tokens, count, &logits, error);
     for (uint32_t made = 0; !status && (!options->max_tokens || made < options->max_tokens); made++) {
         const uint32_t token = megcc_sampler_choose(&sampler, logits, tokenizer->tokens, lm->memory.seen);
-        if (is_end(lm->model, token))
+        if (is_end(lm->model, token)) {
             break;
+        }
         held += megcc_decoder_add(tokenizer, &decoder, token, text + held, lm->memory.text_bytes - held);
         size_t begun;
         const size_t stop = stop_in(text, held, options, &begun), sure = stop < held ? stop : held - begun;
-        if ((sure && piece(user, text, sure)) || stop < held)
+        if ((sure && piece(user, text, sure)) || stop < held) {
             return MEGCC_OK;
+        }
         held -= sure;
         memmove(text, text + sure, held);
-        if (lm->length == lm->model->context)
+        if (lm->length == lm->model->context) {
             break;
+        }
         status = megcc_lm_step(lm, &token, 1, &logits, error);
     }
     held += megcc_decoder_end(&decoder, text + held, lm->memory.text_bytes - held);
-    if (!status && held)
+    if (!status && held) {
         piece(user, text, held);
+    }
     return status;
 }
 
@@ -176,19 +197,23 @@ int32_t megcc_lm_generate(megcc_lm *lm, const char *text, size_t size, const meg
     uint32_t *tokens = lm->memory.tokens;
     options = options ? options : &likeliest;
     const size_t needed = MEGCC_DECODER_ROOM(model->tokenizer->longest) + longest_stop(options);
-    if (needed > lm->memory.text_bytes)
+    if (needed > lm->memory.text_bytes) {
         return refused(error, MEGCC_E_ARGUMENT, "text", needed);
+    }
     const int32_t found = megcc_tokenizer_encode(model->tokenizer, text, size, 1, tokens + 1, (int32_t)model->context,
                                                  lm->memory.work, lm->memory.work_bytes);
-    if (found < 0)
+    if (found < 0) {
         return refused(error, MEGCC_E_ARGUMENT, "work", MEGCC_TOKENIZER_WORK((uint64_t)size) * sizeof *lm->memory.work);
+    }
     const uint32_t adds = begin != MEGCC_NO_TOKEN && !(found && tokens[1] == begin);
-    if ((uint32_t)found + adds > room)
+    if ((uint32_t)found + adds > room) {
         return refused(error, MEGCC_E_ARGUMENT, "context", (uint64_t)lm->length + (uint32_t)found + adds);
-    if (adds)
+    }
+    if (adds) {
         tokens[0] = begin;
-    else
+    } else {
         memmove(tokens, tokens + 1, (uint32_t)found * sizeof *tokens);
+    }
     return go_on(lm, (uint32_t)found + adds, options, piece, user, error);
 }
 
@@ -196,8 +221,9 @@ int32_t megcc_lm_generate(megcc_lm *lm, const char *text, size_t size, const meg
 
 static void append(megcc_lm *lm, size_t *at, const char *text, size_t size)
 {
-    if (*at <= lm->memory.text_bytes && size <= lm->memory.text_bytes - *at)
+    if (*at <= lm->memory.text_bytes && size <= lm->memory.text_bytes - *at) {
         memcpy(lm->memory.text + *at, text, size);
+    }
     *at += size;
 }
 
@@ -206,8 +232,9 @@ int32_t megcc_lm_ask(megcc_lm *lm, const char *question, size_t size, const megc
 {
     const megcc_lm_chat *chat = lm->model->chat;
     const char *system = options && !lm->length ? options->system : NULL;
-    if (!chat || (system && !chat->system) || (lm->length && !chat->next))
+    if (!chat || (system && !chat->system) || (lm->length && !chat->next)) {
         return refused(error, MEGCC_E_UNSUPPORTED, "chat", 0);
+    }
     size_t at = 0;
     if (system) {
         append(lm, &at, chat->system, strlen(chat->system));
@@ -217,7 +244,8 @@ int32_t megcc_lm_ask(megcc_lm *lm, const char *question, size_t size, const megc
     append(lm, &at, before, strlen(before));
     append(lm, &at, question, size);
     append(lm, &at, chat->answer, strlen(chat->answer));
-    if (at > lm->memory.text_bytes)
+    if (at > lm->memory.text_bytes) {
         return refused(error, MEGCC_E_ARGUMENT, "text", at);
+    }
     return megcc_lm_generate(lm, lm->memory.text, at, options, piece, user, error);
 }

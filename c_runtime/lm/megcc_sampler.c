@@ -15,8 +15,9 @@
 void megcc_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t block[4])
 {
     uint32_t k0 = key[0], k1 = key[1];
-    for (uint32_t i = 0; i < 4u; i++)
+    for (uint32_t i = 0; i < 4u; i++) {
         block[i] = counter[i];
+    }
     for (uint32_t round = 0; round < 10u; round++) {
         const uint64_t a = (uint64_t)0xd2511f53u * block[0], b = (uint64_t)0xcd9e8d57u * block[2];
         block[0] = (uint32_t)(b >> 32) ^ block[1] ^ k0;
@@ -107,8 +108,9 @@ typedef struct cutoff {
 /* Returns the cut-off that keeps fewer tokens. */
 static cutoff stricter(cutoff a, cutoff b)
 {
-    if (a.weight != b.weight)
+    if (a.weight != b.weight) {
         return a.weight > b.weight ? a : b;
+    }
     return a.equal < b.equal ? a : b;
 }
 
@@ -123,14 +125,17 @@ static cutoff cutoff_at(const float *weights, uint32_t count, uint64_t target, i
         uint32_t digit = 15;
         for (uint32_t i = 0; i < count; i++) {
             const uint32_t w = weight(weights, i);
-            if ((uint64_t)w >> (shift + 4u) == found)
+            if ((uint64_t)w >> (shift + 4u) == found) {
                 bucket[w >> shift & 15u] += by_sum ? w : 1u;
+            }
         }
-        while (digit > 0u && above + bucket[digit] < target)
+        while (digit > 0u && above + bucket[digit] < target) {
             above += bucket[digit--];
+        }
         found = found << 4 | digit;
-        if (!shift)
+        if (!shift) {
             break;
+        }
     }
     const uint64_t left = target - above, unit = by_sum ? found : 1u, equal = unit ? (left + unit - 1u) / unit : 0u;
     const cutoff result = { found, (uint32_t)equal };
@@ -144,36 +149,42 @@ static uint32_t highest_of(const float *logits, uint32_t count)
 {
     float highest = -FLT_MAX;
     uint32_t best = 0;
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         if (logits[i] > highest) {
             highest = logits[i];
             best = i;
         }
+    }
     return best;
 }
 
 static void penalise(float *logits, uint32_t count, const uint32_t *seen, float penalty)
 {
-    for (uint32_t i = 0; i < count; i++)
-        if (seen[i / 32u] >> i % 32u & 1u)
+    for (uint32_t i = 0; i < count; i++) {
+        if (seen[i / 32u] >> i % 32u & 1u) {
             logits[i] = logits[i] > 0.0f ? logits[i] / penalty : logits[i] * penalty;
+        }
+    }
 }
 
 uint32_t megcc_sampler_choose(megcc_sampler *sampler, float *logits, uint32_t count, const uint32_t *seen)
 {
     const megcc_sampler *s = sampler;
-    if (seen && s->repetition_penalty > 0.0f)
+    if (seen && s->repetition_penalty > 0.0f) {
         penalise(logits, count, seen, s->repetition_penalty);
-    if (!(s->temperature > 0.0f))
+    }
+    if (!(s->temperature > 0.0f)) {
         return highest_of(logits, count);
+    }
     const uint64_t sum = to_weights(logits, count, s->temperature);
     cutoff which = { 1, UINT32_MAX };
     if (s->min_p > 0.0f) {
         const cutoff likely = { (uint32_t)((s->min_p < 1.0f ? s->min_p : 1.0f) * 2147483648.0f), UINT32_MAX };
         which = stricter(which, likely);
     }
-    if (s->top_k > 0u && s->top_k < count)
+    if (s->top_k > 0u && s->top_k < count) {
         which = stricter(which, cutoff_at(logits, count, s->top_k, 0));
+    }
     if (s->top_p > 0.0f && s->top_p < 1.0f) {
         const uint64_t part = (uint64_t)(s->top_p * 16777216.0f);
         const uint64_t target = (sum >> 24) * part + ((sum & 0xffffffu) * part >> 24);
@@ -188,8 +199,9 @@ uint32_t megcc_sampler_choose(megcc_sampler *sampler, float *logits, uint32_t co
     for (uint32_t i = 0, equal = which.equal; i < count; i++) {
         const uint32_t w = weight(logits, i);
         if (w > which.weight || (w == which.weight && equal && equal--)) {
-            if (left < w)
+            if (left < w) {
                 return i;
+            }
             left -= w;
         }
     }

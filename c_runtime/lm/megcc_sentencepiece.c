@@ -26,19 +26,21 @@ static const uint8_t space[] = { ' ' }, line[] = { 0xe2, 0x96, 0x81 }, replaceme
 static void append(encoder *e, const uint8_t *bytes, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        if (e->size == e->most)
+        if (e->size == e->most) {
             e->full = 1;
-        else
+        } else {
             e->text[e->size++] = bytes[i];
+        }
     }
 }
 
 static void append_space(encoder *e)
 {
-    if (e->t->escape)
+    if (e->t->escape) {
         append(e, line, sizeof line);
-    else
+    } else {
         append(e, space, sizeof space);
+    }
 }
 
 /* The bytes of the longest user-defined token that a text begins with, or 0. */
@@ -64,8 +66,9 @@ static size_t replaced(const megcc_sentencepiece *t, const uint8_t *text, size_t
     uint32_t at = t->trie ? offset_of(t->trie[0]) : 0;
     for (size_t i = 0; t->trie && i < size; i++) {
         const uint32_t node = at ^ text[i], unit = t->trie[node];
-        if ((unit & 0x800000ffu) != text[i])
+        if ((unit & 0x800000ffu) != text[i]) {
             break;
+        }
         at = node ^ offset_of(unit);
         if (unit >> 8 & 1u) {
             best = i + 1u;
@@ -83,20 +86,23 @@ static size_t normalized(const megcc_sentencepiece *t, const uint8_t *text, size
     size_t at = defined(t, text, size);
     *bytes = text;
     *count = at;
-    if (at)
+    if (at) {
         return at;
+    }
     at = replaced(t, text, size, &found);
     if (at) {
         *bytes = t->replaced + found;
-        while ((*bytes)[*count])
+        while ((*bytes)[*count]) {
             ++*count;
+        }
         return at;
     }
     if (megcc_character(text, &at, size) == MEGCC_REPLACEMENT) {
         *bytes = replacement;
         *count = sizeof replacement;
-    } else
+    } else {
         *count = at;
+    }
     return at;
 }
 
@@ -105,8 +111,9 @@ static int32_t ends_with_space(const encoder *e)
     const size_t count = e->t->escape ? sizeof line : sizeof space;
     const uint8_t *wanted = e->t->escape ? line : space;
     int32_t same = e->size >= count;
-    for (size_t i = 0; same && i < count; i++)
+    for (size_t i = 0; same && i < count; i++) {
         same = e->text[e->size - count + i] == wanted[i];
+    }
     return same;
 }
 
@@ -117,13 +124,16 @@ static void normalize(encoder *e, const uint8_t *text, size_t size)
     const uint8_t *bytes = space;
     while (t->single_spaces && at < size && count == 1u && *bytes == ' ') {
         at = next;
-        if (at < size)
+        if (at < size) {
             next = at + normalized(t, text + at, size - at, &bytes, &count);
+        }
     }
-    if (at == size)
+    if (at == size) {
         return;
-    if (t->prefix)
+    }
+    if (t->prefix) {
         append_space(e);
+    }
     for (int32_t after_space = t->single_spaces; at < size && !e->full; at = next) {
         next = at + normalized(t, text + at, size - at, &bytes, &count);
         while (after_space && count && *bytes == ' ') {
@@ -131,26 +141,31 @@ static void normalize(encoder *e, const uint8_t *text, size_t size)
             count--;
         }
         for (size_t i = 0; i < count; i++) {
-            if (bytes[i] == ' ')
+            if (bytes[i] == ' ') {
                 append_space(e);
-            else
+            } else {
                 append(e, bytes + i, 1);
+            }
         }
-        if (count)
+        if (count) {
             after_space = t->single_spaces && bytes[count - 1u] == ' ';
+        }
     }
-    while (t->single_spaces && ends_with_space(e))
+    while (t->single_spaces && ends_with_space(e)) {
         e->size -= t->escape ? (uint32_t)sizeof line : (uint32_t)sizeof space;
-    if (t->suffix)
+    }
+    if (t->suffix) {
         append_space(e);
+    }
 }
 
 /* --- tokens ----------------------------------------------------------------------------------------------------- */
 
 static void put(encoder *e, uint32_t token)
 {
-    if (e->written < e->room)
+    if (e->written < e->room) {
         e->tokens[e->written] = token;
+    }
     e->written++;
 }
 
@@ -159,10 +174,12 @@ static void put_part(encoder *e, uint32_t token, uint32_t begin, uint32_t end)
 {
     const int32_t unknown = token == e->t->unknown;
     if (unknown && e->t->bytes_known) {
-        for (uint32_t i = begin; i < end; i++)
+        for (uint32_t i = begin; i < end; i++) {
             put(e, e->t->byte[e->text[i]]);
-    } else if (!unknown || !e->was_unknown)
+        }
+    } else if (!unknown || !e->was_unknown) {
         put(e, token);
+    }
     e->was_unknown = unknown;
 }
 
@@ -195,8 +212,9 @@ static float score_at(const paths *p, uint32_t at)
 static void reach(const paths *p, uint32_t end, uint32_t begin, uint32_t token, float score)
 {
     const float_bits kept = { .value = score };
-    if (p->begin[end] != MEGCC_NO_TOKEN && !(score > score_at(p, end)))
+    if (p->begin[end] != MEGCC_NO_TOKEN && !(score > score_at(p, end))) {
         return;
+    }
     p->score[end] = kept.bits;
     p->begin[end] = begin;
     p->token[end] = token;
@@ -208,8 +226,9 @@ static void rebase(const paths *p, uint32_t at, uint32_t end)
     const float offset = score_at(p, at);
     for (uint32_t i = at; i <= end; i++) {
         const float_bits kept = { .value = score_at(p, i) - offset };
-        if (p->begin[i] != MEGCC_NO_TOKEN)
+        if (p->begin[i] != MEGCC_NO_TOKEN) {
             p->score[i] = kept.bits;
+        }
     }
 }
 
@@ -225,14 +244,16 @@ static void encode_unigram(encoder *e)
     for (uint32_t at = 0, single, reached = 0; at < e->size; at = single) {
         megcc_range range = { 0, t->words, 0 };
         int32_t known = 0;
-        if (score_at(&p, at) < -MOST_SCORE || score_at(&p, at) > MOST_SCORE)
+        if (score_at(&p, at) < -MOST_SCORE || score_at(&p, at) > MOST_SCORE) {
             rebase(&p, at, reached);
+        }
         const float before = score_at(&p, at);
         single = character_end(e, at);
         for (uint32_t end = at, index; end < e->size && range.low < range.high;) {
             megcc_narrow(&strings, &range, e->text[end++]);
-            if (!megcc_ends(&strings, &range, &index))
+            if (!megcc_ends(&strings, &range, &index)) {
                 continue;
+            }
             const uint32_t token = t->word[index];
             const float bonus = (float)(0.1 * (double)(end - at - 1u)); /* tokens of users are preferred */
             reach(&p, end, at, token, (t->defined && t->is_defined[token] ? bonus : t->score[token]) + before);
@@ -244,10 +265,12 @@ static void encode_unigram(encoder *e)
             reached = single > reached ? single : reached;
         }
     }
-    for (uint32_t end = e->size; end; end = p.begin[end])
+    for (uint32_t end = e->size; end; end = p.begin[end]) {
         p.next[p.begin[end]] = end;
-    for (uint32_t at = 0; at < e->size; at = p.next[at])
+    }
+    for (uint32_t at = 0; at < e->size; at = p.next[at]) {
         put_part(e, p.token[p.next[at]], at, p.next[at]);
+    }
 }
 
 /* --- pairs ------------------------------------------------------------------------------------------------------ */
@@ -278,8 +301,9 @@ static uint32_t end_of(const encoder *e, const symbols *s, uint32_t at)
 static int32_t is_better(const encoder *e, const symbols *s, uint32_t one, uint32_t other)
 {
     const uint32_t x = s->pair[one], y = s->pair[other];
-    if (x == MEGCC_NO_TOKEN || y == MEGCC_NO_TOKEN)
+    if (x == MEGCC_NO_TOKEN || y == MEGCC_NO_TOKEN) {
         return x != MEGCC_NO_TOKEN;
+    }
     return e->t->score[x] > e->t->score[y] || (!(e->t->score[x] < e->t->score[y]) && one < other);
 }
 
@@ -292,8 +316,9 @@ static void play(const encoder *e, const symbols *s, uint32_t node)
 
 static void replay(const encoder *e, const symbols *s, uint32_t at)
 {
-    for (uint32_t node = (at + s->count) / 2u; node > 0u; node /= 2u)
+    for (uint32_t node = (at + s->count) / 2u; node > 0u; node /= 2u) {
         play(e, s, node);
+    }
 }
 
 static int32_t is_frozen(const encoder *e, const symbols *s, uint32_t at)
@@ -323,15 +348,18 @@ static void encode_pairs(encoder *e)
         s.next[i] = i + 1u;
         s.before[i] = i - 1u; /* of the first one none: a large number */
     }
-    for (uint32_t i = 0; i < s.count; i++)
+    for (uint32_t i = 0; i < s.count; i++) {
         rate(e, &s, i);
-    for (uint32_t node = s.count; node-- > 1u;)
+    }
+    for (uint32_t node = s.count; node-- > 1u;) {
         play(e, &s, node);
+    }
     while (s.count > 1u && s.pair[s.tree[1]] != MEGCC_NO_TOKEN) {
         const uint32_t at = s.tree[1], gone = s.next[at], next = s.next[gone], before = s.before[at];
         s.next[at] = next;
-        if (next < s.count)
+        if (next < s.count) {
             s.before[next] = at;
+        }
         s.pair[gone] = MEGCC_NO_TOKEN;
         replay(e, &s, gone);
         rate(e, &s, at);
@@ -357,16 +385,20 @@ int32_t megcc_sentencepiece_encode(const megcc_sentencepiece *tokenizer, const c
     const uint32_t most = whole > INT32_MAX / 64 ? INT32_MAX / 64 : (uint32_t)whole, step = most + 1u;
     encoder e = { tokenizer, tokens, room, 0, (uint8_t *)(work + 5u * step), 0, most, 0, 0,
                   work, work + step, work + 2u * step, work + 3u * step, work + 4u * step };
-    if (!size)
+    if (!size) {
         return 0;
-    if (words < 6u)
+    }
+    if (words < 6u) {
         return -1;
+    }
     normalize(&e, (const uint8_t *)text, size);
-    if (e.full)
+    if (e.full) {
         return -1;
-    if (tokenizer->unigram)
+    }
+    if (tokenizer->unigram) {
         encode_unigram(&e);
-    else
+    } else {
         encode_pairs(&e);
+    }
     return e.written;
 }

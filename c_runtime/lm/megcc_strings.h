@@ -51,8 +51,9 @@ static inline uint32_t megcc_character(const uint8_t *text, size_t *at, size_t e
 static inline uint32_t megcc_utf8(uint32_t code, uint8_t *bytes)
 {
     const uint32_t count = code < 0x80u ? 1u : code < 0x800u ? 2u : code < 0x10000u ? 3u : 4u;
-    for (uint32_t i = count; i-- > 1u; code >>= 6)
+    for (uint32_t i = count; i-- > 1u; code >>= 6) {
         bytes[i] = (uint8_t)(0x80u | (code & 0x3fu));
+    }
     bytes[0] = (uint8_t)(count == 1u ? code : (0xf00u >> count & 0xffu) | code);
     return count;
 }
@@ -63,10 +64,11 @@ static inline uint32_t megcc_class(const uint32_t *rows, uint32_t count, uint32_
     uint32_t low = 0, high = count; /* rows[low] is the last that is not above */
     while (high - low > 1u) {
         const uint32_t middle = (low + high) / 2u;
-        if (rows[middle] >> 4 <= code)
+        if (rows[middle] >> 4 <= code) {
             low = middle;
-        else
+        } else {
             high = middle;
+        }
     }
     return rows[low] & 15u;
 }
@@ -99,11 +101,13 @@ static inline const uint8_t *megcc_entry(const megcc_strings *strings, uint32_t 
 static inline int32_t megcc_ends(const megcc_strings *strings, megcc_range *range, uint32_t *found)
 {
     size_t size;
-    if (range->low == range->high)
+    if (range->low == range->high) {
         return 0;
+    }
     megcc_entry(strings, range->low, &size);
-    if (size != range->depth)
+    if (size != range->depth) {
         return 0;
+    }
     *found = range->low++;
     return 1;
 }
@@ -115,10 +119,11 @@ static inline uint32_t megcc_lower_bound(const megcc_strings *strings, const meg
     while (low < high) {
         const uint32_t middle = (low + high) / 2u;
         size_t size;
-        if (megcc_entry(strings, middle, &size)[range->depth] < byte)
+        if (megcc_entry(strings, middle, &size)[range->depth] < byte) {
             low = middle + 1u;
-        else
+        } else {
             high = middle;
+        }
     }
     return low;
 }
@@ -137,10 +142,12 @@ static inline size_t megcc_longest(const megcc_strings *strings, megcc_range ran
 {
     size_t best = 0;
     for (size_t at = 0;; at++) {
-        if (megcc_ends(strings, &range, found))
+        if (megcc_ends(strings, &range, found)) {
             best = at;
-        if (at == size || range.low == range.high)
+        }
+        if (at == size || range.low == range.high) {
             return best;
+        }
         megcc_narrow(strings, &range, text[at]);
     }
 }

@@ -25,24 +25,30 @@ static uint32_t class_at(const megcc_tokenizer *t, const uint8_t *text, size_t *
 static size_t run_end(const megcc_tokenizer *t, const uint8_t *text, size_t at, size_t end, uint32_t class_,
                       size_t most)
 {
-    for (size_t next = at; at < end && most > 0u; at = next, most--)
-        if ((class_at(t, text, &next, end) & (LETTER | NUMBER | SPACE)) != class_)
+    for (size_t next = at; at < end && most > 0u; at = next, most--) {
+        if ((class_at(t, text, &next, end) & (LETTER | NUMBER | SPACE)) != class_) {
             break;
+        }
+    }
     return at;
 }
 
 /* The bytes of 's 't 're 've 'm 'll 'd at a place, or 0. any_case: with capital letters too, and U+017F for s. */
 static size_t contraction(const uint8_t *text, size_t size, int32_t any_case)
 {
-    if (size < 2u || text[0] != '\'')
+    if (size < 2u || text[0] != '\'') {
         return 0;
+    }
     const uint8_t ignored = any_case ? 0x20u : 0u, first = text[1] | ignored;
-    if (first == 's' || first == 't' || first == 'm' || first == 'd')
+    if (first == 's' || first == 't' || first == 'm' || first == 'd') {
         return 2;
-    if (size < 3u)
+    }
+    if (size < 3u) {
         return 0;
-    if (any_case && text[1] == 0xc5u && text[2] == 0xbfu)
+    }
+    if (any_case && text[1] == 0xc5u && text[2] == 0xbfu) {
         return 3;
+    }
     const uint8_t second = text[2] | ignored;
     return (first == 'r' && second == 'e') || (first == 'v' && second == 'e') || (first == 'l' && second == 'l') ? 3
                                                                                                                  : 0;
@@ -53,8 +59,9 @@ static size_t spaces_end(const megcc_tokenizer *t, const uint8_t *text, size_t a
 {
     const size_t stop = run_end(t, text, at, end, SPACE, SIZE_MAX);
     size_t last = at;
-    for (size_t next = at; next < stop; class_at(t, text, &next, end))
+    for (size_t next = at; next < stop; class_at(t, text, &next, end)) {
         last = next;
+    }
     return stop < end && last > at ? last : stop;
 }
 
@@ -62,8 +69,9 @@ static size_t spaces_end(const megcc_tokenizer *t, const uint8_t *text, size_t a
 static size_t word_of_gpt2(const megcc_tokenizer *t, const uint8_t *text, size_t at, size_t end)
 {
     const size_t contracted = contraction(text + at, end - at, 0);
-    if (contracted)
+    if (contracted) {
         return at + contracted;
+    }
     size_t begin = at + (text[at] == ' ' && at + 1u < end), next = begin;
     const uint32_t class_ = class_at(t, text, &next, end) & (LETTER | NUMBER | SPACE);
     return class_ == SPACE ? spaces_end(t, text, at, end) : run_end(t, text, begin, end, class_, SIZE_MAX);
@@ -78,27 +86,32 @@ static int32_t is_line_end(uint8_t byte)
 static size_t word_of_llama3(const megcc_tokenizer *t, const uint8_t *text, size_t at, size_t end, size_t digits)
 {
     const size_t contracted = contraction(text + at, end - at, 1);
-    if (contracted)
+    if (contracted) {
         return at + contracted;
+    }
     size_t next = at;
     const uint32_t class_ = class_at(t, text, &next, end) & (LETTER | NUMBER | SPACE);
-    if (class_ == NUMBER)
+    if (class_ == NUMBER) {
         return run_end(t, text, at, end, NUMBER, digits);
+    }
     if (!is_line_end(text[at])) {
         const size_t begin = class_ == LETTER ? at : next, stop = run_end(t, text, begin, end, LETTER, SIZE_MAX);
-        if (stop > begin)
+        if (stop > begin) {
             return stop;
+        }
     }
     const size_t begin = text[at] == ' ' ? next : at;
     size_t stop = run_end(t, text, begin, end, 0, SIZE_MAX);
     if (stop > begin) {
-        while (stop < end && is_line_end(text[stop]))
+        while (stop < end && is_line_end(text[stop])) {
             stop++;
+        }
         return stop;
     }
     stop = run_end(t, text, at, end, SPACE, SIZE_MAX);
-    while (stop > at && !is_line_end(text[stop - 1u]))
+    while (stop > at && !is_line_end(text[stop - 1u])) {
         stop--;
+    }
     return stop > at ? stop : spaces_end(t, text, at, end);
 }
 
@@ -115,12 +128,14 @@ static uint32_t merge_of(const megcc_tokenizer *t, uint32_t left, uint32_t right
     uint32_t low = t->first[left], high = t->first[left + 1u];
     while (low < high) {
         const uint32_t middle = (low + high) / 2u, found = number(t, t->right, middle);
-        if (found == right)
+        if (found == right) {
             return middle;
-        if (found < right)
+        }
+        if (found < right) {
             low = middle + 1u;
-        else
+        } else {
             high = middle;
+        }
     }
     return MEGCC_NO_TOKEN;
 }
@@ -151,17 +166,19 @@ typedef struct encoder {
 
 static void put(encoder *e, uint32_t token)
 {
-    if (e->written < e->room)
+    if (e->written < e->room) {
         e->tokens[e->written] = token;
+    }
     e->written++;
 }
 
 static void symbol(encoder *e, uint32_t token)
 {
-    if (e->count == e->most)
+    if (e->count == e->most) {
         e->full = 1;
-    else
+    } else {
         e->token[e->count++] = token;
+    }
 }
 
 static void play(encoder *e, uint32_t node)
@@ -182,8 +199,9 @@ static void rate(encoder *e, uint32_t at)
 
 static void replay(encoder *e, uint32_t at)
 {
-    for (uint32_t node = (at + e->count) / 2u; node > 0u; node /= 2u)
+    for (uint32_t node = (at + e->count) / 2u; node > 0u; node /= 2u) {
         play(e, node);
+    }
 }
 
 /* Merges the symbols, and writes what is left. */
@@ -195,14 +213,16 @@ static void merge_word(encoder *e)
         e->before[i] = i - 1u; /* of the first one none: a large number */
         rate(e, i);
     }
-    for (uint32_t node = count; node-- > 1u;)
+    for (uint32_t node = count; node-- > 1u;) {
         play(e, node);
+    }
     while (count > 1u && e->rank[e->tree[1]] != MEGCC_NO_TOKEN) {
         const uint32_t at = e->tree[1], gone = e->next[at], next = e->next[gone], before = e->before[at];
         e->token[at] = number(e->t, e->t->merged, merge_of(e->t, e->token[at], e->token[gone]));
         e->next[at] = next;
-        if (next < count)
+        if (next < count) {
             e->before[next] = at;
+        }
         e->rank[gone] = MEGCC_NO_TOKEN;
         replay(e, gone);
         rate(e, at);
@@ -212,8 +232,9 @@ static void merge_word(encoder *e)
             replay(e, before);
         }
     }
-    for (uint32_t i = 0; i < count; i = e->next[i])
+    for (uint32_t i = 0; i < count; i = e->next[i]) {
         put(e, e->token[i]);
+    }
     e->count = 0;
 }
 
@@ -226,9 +247,11 @@ static void encode_bytes(encoder *e, const uint8_t *text, size_t size)
         put(e, e->t->word[index]); /* Llama 3: whole words need no merges */
         return;
     }
-    for (size_t i = 0; i < size; i++)
-        if (e->t->byte[text[i]] != MEGCC_NO_TOKEN)
+    for (size_t i = 0; i < size; i++) {
+        if (e->t->byte[text[i]] != MEGCC_NO_TOKEN) {
             symbol(e, e->t->byte[text[i]]);
+        }
+    }
     merge_word(e);
 }
 
@@ -236,10 +259,12 @@ static void encode_bytes(encoder *e, const uint8_t *text, size_t size)
 static size_t part_end(const megcc_tokenizer *t, const uint8_t *text, size_t at, size_t end)
 {
     size_t next = at;
-    if (class_at(t, text, &next, end) & NUMERIC)
+    if (class_at(t, text, &next, end) & NUMERIC) {
         return next;
-    for (at = next; at < end && !(class_at(t, text, &next, end) & NUMERIC);)
+    }
+    for (at = next; at < end && !(class_at(t, text, &next, end) & NUMERIC);) {
         at = next;
+    }
     return at;
 }
 
@@ -247,8 +272,9 @@ static void encode_words(encoder *e, const uint8_t *text, size_t end)
 {
     const megcc_tokenizer *t = e->t;
     for (size_t at = 0, part = 0, stop; at < end && !e->full; at = stop) {
-        if (at == part)
+        if (at == part) {
             part = t->split == MEGCC_SPLIT_DIGITS ? part_end(t, text, at, end) : end;
+        }
         stop = t->split == MEGCC_SPLIT_LLAMA3  ? word_of_llama3(t, text, at, end, 3)
                : t->split == MEGCC_SPLIT_QWEN2 ? word_of_llama3(t, text, at, end, 1)
                                                : word_of_gpt2(t, text, at, part);
@@ -269,32 +295,38 @@ static void encode_characters(encoder *e, const uint8_t *text, size_t size)
         const uint8_t *bytes = is_space ? line : text + at;
         uint32_t index;
         if (longest(t, t->word, t->words, is_space ? space : bytes, written, &index) == written) {
-            if (unknown)
+            if (unknown) {
                 symbol(e, t->unknown);
+            }
             unknown = 0;
             symbol(e, t->word[index]);
             continue;
         }
         size_t known = 0;
-        while (known < count && t->byte[bytes[known]] != MEGCC_NO_TOKEN)
+        while (known < count && t->byte[bytes[known]] != MEGCC_NO_TOKEN) {
             known++;
-        for (size_t i = 0; known == count && i < count; i++)
+        }
+        for (size_t i = 0; known == count && i < count; i++) {
             symbol(e, t->byte[bytes[i]]);
+        }
         unknown |= known < count;
     }
-    if (unknown)
+    if (unknown) {
         symbol(e, t->unknown);
+    }
     merge_word(e);
 }
 
 static void encode_part(encoder *e, const uint8_t *text, size_t size)
 {
-    if (!size)
+    if (!size) {
         return;
-    if (e->t->split == MEGCC_SPLIT_NONE)
+    }
+    if (e->t->split == MEGCC_SPLIT_NONE) {
         encode_characters(e, text, size);
-    else
+    } else {
         encode_words(e, text, size);
+    }
 }
 
 int32_t megcc_tokenizer_encode(const megcc_tokenizer *tokenizer, const char *text, size_t size, int32_t special,
@@ -302,8 +334,9 @@ int32_t megcc_tokenizer_encode(const megcc_tokenizer *tokenizer, const char *tex
 {
     const uint8_t *bytes = (const uint8_t *)text;
     size_t most = work_bytes / (5u * sizeof *work), begin = 0;
-    if (size > INT32_MAX / 4)
+    if (size > INT32_MAX / 4) {
         return -1;
+    }
     most = most > INT32_MAX / 4 ? INT32_MAX / 4 : most;
     encoder e = { tokenizer, tokens, room, 0, work, work + most, work + 2u * most, work + 3u * most, work + 4u * most,
                   (uint32_t)most, 0, 0 };
@@ -326,18 +359,21 @@ int32_t megcc_tokenizer_encode(const megcc_tokenizer *tokenizer, const char *tex
 const char *megcc_tokenizer_text(const megcc_tokenizer *tokenizer, uint32_t token, size_t *size)
 {
     *size = 0;
-    if (token >= tokenizer->tokens)
+    if (token >= tokenizer->tokens) {
         return NULL;
+    }
     *size = tokenizer->text[token + 1u] - tokenizer->text[token];
     return (const char *)tokenizer->bytes + tokenizer->text[token];
 }
 
 static size_t write_bytes(const uint8_t *bytes, size_t count, char *text, size_t room, size_t at)
 {
-    if (count > room - at)
+    if (count > room - at) {
         return at;
-    for (size_t i = 0; i < count; i++)
+    }
+    for (size_t i = 0; i < count; i++) {
         text[at + i] = (char)bytes[i];
+    }
     return at + count;
 }
 
@@ -351,8 +387,9 @@ size_t megcc_decoder_add(const megcc_tokenizer *tokenizer, megcc_decoder *decode
     for (size_t i = 0; i < count; i++) {
         const uint8_t byte = bytes[i], begun = decoder->begun;
         decoder->begun = 1;
-        if (!begun && tokenizer->prefix && byte == ' ')
+        if (!begun && tokenizer->prefix && byte == ' ') {
             continue;
+        }
         if (decoder->count && !megcc_continues(decoder->held, decoder->count, byte)) {
             at = write_bytes(replacement, sizeof replacement, text, room, at);
             decoder->count = 0;

@@ -31,8 +31,9 @@ static uint32_t class_of(const encoder *e, uint32_t code)
 
 static void put(encoder *e, uint32_t token)
 {
-    if (e->written < e->room)
+    if (e->written < e->room) {
         e->tokens[e->written] = token;
+    }
     e->written++;
 }
 
@@ -49,8 +50,9 @@ static void end_word(encoder *e)
         uint32_t index = 0;
         const size_t count = megcc_longest(&strings, range, e->word + at, e->size - at, &index);
         known = count > 0u;
-        if (known)
+        if (known) {
             put(e, t->word[index]);
+        }
         at += count;
     }
     if (!known) {
@@ -67,21 +69,26 @@ static void add(encoder *e, uint32_t code, uint32_t class_)
     uint8_t bytes[4];
     const uint32_t count = megcc_utf8(code, bytes);
     size_t at = e->size;
-    if (e->characters++ >= e->t->longest_word)
+    if (e->characters++ >= e->t->longest_word) {
         return;
+    }
     while (class_ >= MARK && at > e->sorted) {
         size_t before = at - 1u;
-        while ((e->word[before] & 0xc0u) == 0x80u)
+        while ((e->word[before] & 0xc0u) == 0x80u) {
             before--;
+        }
         size_t next = before;
-        if (class_of(e, megcc_character(e->word, &next, at)) <= class_)
+        if (class_of(e, megcc_character(e->word, &next, at)) <= class_) {
             break;
+        }
         at = before;
     }
-    for (size_t i = e->size; i-- > at;)
+    for (size_t i = e->size; i-- > at;) {
         e->word[i + count] = e->word[i];
-    for (uint32_t i = 0; i < count; i++)
+    }
+    for (uint32_t i = 0; i < count; i++) {
         e->word[at + i] = bytes[i];
+    }
     e->size += count;
 }
 
@@ -89,12 +96,15 @@ static void add(encoder *e, uint32_t code, uint32_t class_)
 static void add_normalized(encoder *e, uint32_t code)
 {
     const uint32_t class_ = class_of(e, code);
-    if (class_ == SPACE || class_ == PUNCTUATION)
+    if (class_ == SPACE || class_ == PUNCTUATION) {
         end_word(e);
-    if (class_ != SPACE)
+    }
+    if (class_ != SPACE) {
         add(e, code, class_);
-    if (class_ == PUNCTUATION)
+    }
+    if (class_ == PUNCTUATION) {
         end_word(e);
+    }
 }
 
 /* The index of a character in `mapped`, or MEGCC_NO_TOKEN. */
@@ -103,12 +113,14 @@ static uint32_t mapping_of(const megcc_wordpiece *t, uint32_t code)
     uint32_t low = 0, high = t->mappings;
     while (low < high) {
         const uint32_t middle = (low + high) / 2u;
-        if (t->mapped[middle] == code)
+        if (t->mapped[middle] == code) {
             return middle;
-        if (t->mapped[middle] < code)
+        }
+        if (t->mapped[middle] < code) {
             low = middle + 1u;
-        else
+        } else {
             high = middle;
+        }
     }
     return MEGCC_NO_TOKEN;
 }
@@ -121,29 +133,37 @@ static void normalize(encoder *e, uint32_t code)
     if (t->hangul && syllable < SYLLABLES) {
         add_normalized(e, LEADING + syllable / (VOWELS * TRAILINGS));
         add_normalized(e, VOWEL + syllable / TRAILINGS % VOWELS);
-        if (syllable % TRAILINGS)
+        if (syllable % TRAILINGS) {
             add_normalized(e, TRAILING + syllable % TRAILINGS);
+        }
     } else if (mapping != MEGCC_NO_TOKEN) {
-        for (size_t at = t->target[mapping], end = t->target[mapping + 1u]; at < end;)
+        for (size_t at = t->target[mapping], end = t->target[mapping + 1u]; at < end;) {
             add_normalized(e, megcc_character(t->letters, &at, end));
-    } else
+        }
+    } else {
         add_normalized(e, code);
+    }
 }
 
 static void encode_part(encoder *e, const uint8_t *text, size_t size)
 {
     for (size_t at = 0; at < size;) {
         const uint32_t code = megcc_character(text, &at, size), class_ = class_of(e, code);
-        if (class_ == BARRIER)
+        if (class_ == BARRIER) {
             e->sorted = e->size;
-        if (class_ == REMOVED || class_ == BARRIER)
+        }
+        if (class_ == REMOVED || class_ == BARRIER) {
             continue;
-        if (class_ == IDEOGRAPH || class_ == SPACE)
+        }
+        if (class_ == IDEOGRAPH || class_ == SPACE) {
             end_word(e);
-        if (class_ != SPACE)
+        }
+        if (class_ != SPACE) {
             normalize(e, code);
-        if (class_ == IDEOGRAPH)
+        }
+        if (class_ == IDEOGRAPH) {
             end_word(e);
+        }
     }
     end_word(e);
 }
@@ -156,8 +176,9 @@ int32_t megcc_wordpiece_encode(const megcc_wordpiece *tokenizer, const char *tex
     const megcc_range all = { 0, tokenizer->specials, 0 };
     encoder e = { tokenizer, tokens, room, 0, work, 0, 0, 0 };
     size_t begin = 0;
-    if (size > INT32_MAX / 4 || work_bytes / 4u < tokenizer->longest_word)
+    if (size > INT32_MAX / 4 || work_bytes / 4u < tokenizer->longest_word) {
         return -1;
+    }
     for (size_t at = 0; special && at < size;) {
         uint32_t index = 0;
         const size_t count = megcc_longest(&specials, all, bytes + at, size - at, &index);

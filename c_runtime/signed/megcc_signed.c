@@ -45,13 +45,15 @@ static uint64_t rotated(uint64_t x, uint32_t by)
 static void sha_block(sha512 *s)
 {
     uint64_t w[16], v[8];
-    for (uint32_t i = 0; i < 8u; i++)
+    for (uint32_t i = 0; i < 8u; i++) {
         v[i] = s->state[i];
+    }
     for (uint32_t i = 0; i < 80u; i++) {
         uint64_t x = 0;
         if (i < 16u) {
-            for (uint32_t b = 0; b < 8u; b++)
+            for (uint32_t b = 0; b < 8u; b++) {
                 x = x << 8 | s->block[8u * i + b];
+            }
         } else {
             const uint64_t p = w[(i + 1u) % 16u], q = w[(i + 14u) % 16u];
             x = w[i % 16u] + (rotated(p, 1) ^ rotated(p, 8) ^ p >> 7) + w[(i + 9u) % 16u] +
@@ -62,13 +64,15 @@ static void sha_block(sha512 *s)
              sha_rounds[i];
         const uint64_t y = (rotated(v[0], 28) ^ rotated(v[0], 34) ^ rotated(v[0], 39)) +
                            ((v[0] & v[1]) | (v[2] & (v[0] | v[1])));
-        for (uint32_t j = 7; j > 0; j--)
+        for (uint32_t j = 7; j > 0; j--) {
             v[j] = v[j - 1u];
+        }
         v[4] += x;
         v[0] = x + y;
     }
-    for (uint32_t i = 0; i < 8u; i++)
+    for (uint32_t i = 0; i < 8u; i++) {
         s->state[i] += v[i];
+    }
 }
 
 static void sha_open(sha512 *s)
@@ -78,16 +82,18 @@ static void sha_open(sha512 *s)
         0x510e527fade682d1u, 0x9b05688c2b3e6c1fu, 0x1f83d9abfb41bd6bu, 0x5be0cd19137e2179u,
     };
     s->bytes = 0;
-    for (uint32_t i = 0; i < 8u; i++)
+    for (uint32_t i = 0; i < 8u; i++) {
         s->state[i] = first[i];
+    }
 }
 
 static void sha_add(sha512 *s, const uint8_t *data, size_t size)
 {
     for (size_t i = 0; i < size; i++) {
         s->block[s->bytes++ % 128u] = data[i];
-        if (s->bytes % 128u == 0)
+        if (s->bytes % 128u == 0) {
             sha_block(s);
+        }
     }
 }
 
@@ -97,10 +103,12 @@ static void sha_close(sha512 *s)
     static const uint8_t end = 0x80, null = 0;
     const uint64_t bits = s->bytes * 8u;
     sha_add(s, &end, 1);
-    while (s->bytes % 128u != 112u)
+    while (s->bytes % 128u != 112u) {
         sha_add(s, &null, 1);
-    while (s->bytes % 128u != 120u)     /* the upper half of a length of 128 bits */
+    }
+    while (s->bytes % 128u != 120u) { /* the upper half of a length of 128 bits */
         sha_add(s, &null, 1);
+    }
     for (uint32_t i = 0; i < 8u; i++) {
         const uint8_t byte = (uint8_t)(bits >> (56u - 8u * i));
         sha_add(s, &byte, 1);
@@ -126,14 +134,16 @@ static const number one = { 1 };
 
 static void set(number to, const number from)
 {
-    for (uint32_t i = 0; i < 8u; i++)
+    for (uint32_t i = 0; i < 8u; i++) {
         to[i] = from[i];
+    }
 }
 
 static void load(number to, const uint8_t *bytes)
 {
-    for (uint32_t i = 0; i < 8u; i++, bytes += 4)
+    for (uint32_t i = 0; i < 8u; i++, bytes += 4) {
         to[i] = bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+    }
 }
 
 /* a - b into `to`; returns what is borrowed. */
@@ -182,8 +192,9 @@ static void sub(number to, const number a, const number b)
 {
     static const number thirty_eight = { 38 };
     uint32_t borrow = minus(to, a, b);
-    while (borrow != 0)
+    while (borrow != 0) {
         borrow = minus(to, to, thirty_eight);
+    }
 }
 
 static void mul(number to, const number a, const number b)
@@ -214,8 +225,9 @@ static void power(number to, const number a, uint32_t bits, uint32_t holes)
     set(r, one);
     while (bits-- > 0) {
         mul(r, r, r);
-        if (bits >= 8u || (holes >> bits & 1u) == 0)
+        if (bits >= 8u || (holes >> bits & 1u) == 0) {
             mul(r, r, a);
+        }
     }
     set(to, r);
 }
@@ -227,8 +239,9 @@ static void reduce(number a)
     number t;
     uint32_t top = a[7] >> 31;
     a[7] &= 0x7FFFFFFFu;
-    while (top-- > 0)
+    while (top-- > 0) {
         add(a, a, nineteen);
+    }
     add(t, a, nineteen);
     if (t[7] >> 31 != 0) {
         t[7] &= 0x7FFFFFFFu;
@@ -242,8 +255,9 @@ static bool same(const number a, const number b)
     sub(t, a, b);
     reduce(t);
     uint32_t any = 0;
-    for (uint32_t i = 0; i < 8u; i++)
+    for (uint32_t i = 0; i < 8u; i++) {
         any |= t[i];
+    }
     return any == 0;
 }
 
@@ -316,9 +330,11 @@ static bool decode_minus(point *p, const uint8_t *bytes)
     p->y[7] &= 0x7FFFFFFFu;
     set(w, p->y);
     reduce(w);
-    for (uint32_t i = 0; i < 8u; i++)
-        if (w[i] != p->y[i])
+    for (uint32_t i = 0; i < 8u; i++) {
+        if (w[i] != p->y[i]) {
             return false;               /* not below 2^255 - 19 */
+        }
+    }
     set(p->z, one);
     mul(u, p->y, p->y);
     mul(v, u, curve_d);
@@ -338,14 +354,17 @@ static bool decode_minus(point *p, const uint8_t *bytes)
         mul(p->x, p->x, root_of_minus_1);
         mul(w, p->x, p->x);
         mul(w, w, v);
-        if (!same(w, u))
+        if (!same(w, u)) {
             return false;               /* no square */
+        }
     }
-    if (same(p->x, zero) && sign != 0)
+    if (same(p->x, zero) && sign != 0) {
         return false;
+    }
     reduce(p->x);
-    if ((p->x[0] & 1u) == sign)
+    if ((p->x[0] & 1u) == sign) {
         sub(p->x, zero, p->x);
+    }
     mul(p->t, p->x, p->y);
     return true;
 }
@@ -362,8 +381,9 @@ static bool is_encoded(const point *p, const uint8_t *bytes)
     y[7] |= x[0] << 31;
     load(wanted, bytes);
     uint32_t any = 0;
-    for (uint32_t i = 0; i < 8u; i++)
+    for (uint32_t i = 0; i < 8u; i++) {
         any |= y[i] ^ wanted[i];
+    }
     return any == 0;
 }
 
@@ -373,16 +393,19 @@ static bool is_encoded(const point *p, const uint8_t *bytes)
 static void hash_to_number(number to, const sha512 *s)
 {
     number t;
-    for (uint32_t i = 0; i < 8u; i++)
+    for (uint32_t i = 0; i < 8u; i++) {
         to[i] = 0;
+    }
     for (uint32_t i = 512; i-- > 0;) {
         const uint32_t byte = i / 8u;   /* the first one is the lowest */
         const uint64_t word = s->state[byte / 8u] >> (56u - 8u * (byte % 8u));
-        for (uint32_t j = 7; j > 0; j--)
+        for (uint32_t j = 7; j > 0; j--) {
             to[j] = to[j] << 1 | to[j - 1u] >> 31;
+        }
         to[0] = to[0] << 1 | (uint32_t)(word >> i % 8u & 1u);
-        if (minus(t, to, order) == 0)
+        if (minus(t, to, order) == 0) {
             set(to, t);
+        }
     }
 }
 
@@ -402,13 +425,16 @@ int32_t megcc_ed25519_verify(const uint8_t signature[64], const uint8_t key[32],
     number k, s;
     point sums[3], p;                   /* B, -A, B - A */
     load(s, signature + 32);
-    if (minus(k, s, order) == 0 || !decode_minus(&sums[1], key))
+    if (minus(k, s, order) == 0 || !decode_minus(&sums[1], key)) {
         return 0;
+    }
     p = sums[1];
-    for (uint32_t i = 0; i < 3u; i++)
+    for (uint32_t i = 0; i < 3u; i++) {
         double_point(&p);
-    if (is_neutral(&p))
+    }
+    if (is_neutral(&p)) {
         return 0;
+    }
     set(sums[0].x, base_x);
     set(sums[0].y, base_y);
     set(sums[0].z, one);
@@ -421,11 +447,12 @@ int32_t megcc_ed25519_verify(const uint8_t signature[64], const uint8_t key[32],
     set(p.t, p.x);
     set(p.y, one);
     set(p.z, one);
-    for (uint32_t i = 253; i-- > 0;) {  /* S B - k A, both below 2^253 */
+    for (uint32_t i = 253; i-- > 0;) { /* S B - k A, both below 2^253 */
         const uint32_t both = bit(s, i) + 2u * bit(k, i);
         double_point(&p);
-        if (both != 0)
+        if (both != 0) {
             add_point(&p, &sums[both - 1u]);
+        }
     }
     return is_encoded(&p, signature);
 }
@@ -456,14 +483,17 @@ int32_t megcc_signed_peek(megcc_signed *found, const void *data, size_t size, me
     *found = nothing;
     uint32_t known = 0;
     while (bytes != NULL && size >= MEGCC_SIGNED_HEAD && known < sizeof magic &&
-           bytes[64u + known] == (uint8_t)magic[known])
+           bytes[64u + known] == (uint8_t)magic[known]) {
         known++;
-    if (known < sizeof magic)
+    }
+    if (known < sizeof magic) {
         return fail(error, MEGCC_E_FORMAT, AT("signed"), 0);
+    }
     number head;                        /* the words from byte 64 on */
     load(head, bytes + 64);
-    if (head[3] > size - MEGCC_SIGNED_HEAD || bytes[127] != 0)
+    if (head[3] > size - MEGCC_SIGNED_HEAD || bytes[127] != 0) {
         return fail(error, MEGCC_E_CORRUPT, AT("signed.bytes"), (uint64_t)head[3] + MEGCC_SIGNED_HEAD);
+    }
     found->container = bytes + MEGCC_SIGNED_HEAD;
     found->size = head[3];
     found->counter = (uint64_t)head[5] << 32 | head[4];
@@ -475,16 +505,19 @@ int32_t megcc_signed_check(megcc_signed *found, const void *data, size_t size, c
                            const char *product, megcc_error *error)
 {
     const int32_t status = megcc_signed_peek(found, data, size, error);
-    if (status != MEGCC_OK)
+    if (status != MEGCC_OK) {
         return status;
+    }
     const uint8_t *bytes = (const uint8_t *)data;
     const char *where = AT("signature");
     if (megcc_ed25519_verify(bytes, key, bytes + 64, found->size + MEGCC_SIGNED_HEAD - 64u)) {
         uint32_t i = 0;                 /* the field ends with a zero */
-        while (product != NULL && product[i] != '\0' && product[i] == found->product[i])
+        while (product != NULL && product[i] != '\0' && product[i] == found->product[i]) {
             i++;
-        if (product == NULL || product[i] == found->product[i])
+        }
+        if (product == NULL || product[i] == found->product[i]) {
             return MEGCC_OK;
+        }
         where = AT("signed.product");
     }
     *found = nothing;

@@ -14,8 +14,9 @@ static uint8_t *operand_of(megcc_session *session, const instruction_row *row, u
 {
     const megcc_program *p = &session->model->program;
     const uint32_t tensor = operand_at(p, row, index), root = root_of(p, tensor);
-    if (written && tensor_at(p, root)->storage == STORAGE_UNBOUNDED && megcc_materialise(session, root) != MEGCC_OK)
+    if (written && tensor_at(p, root)->storage == STORAGE_UNBOUNDED && megcc_materialise(session, root) != MEGCC_OK) {
         return NULL;
+    }
     return address_of(session, tensor);
 }
 
@@ -36,16 +37,20 @@ static int32_t move(megcc_session *session, const instruction_row *row, megcc_er
     int64_t iteration = 0;
     if (row->inputs == 3) {
         const uint8_t *number = operand_of(session, row, 2, false);
-        if (number == NULL)
+        if (number == NULL) {
             return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), session->next, row->operands, 0);
+        }
         memcpy(&iteration, number, sizeof iteration);
     }
-    if (bytes == 0)
+    if (bytes == 0) {
         return MEGCC_OK;
-    if (from == NULL || to == NULL)
+    }
+    if (from == NULL || to == NULL) {
         return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), session->next, row->operands, 0);
-    if (iteration < 0 || (uint64_t)iteration >= capacity / bytes)
+    }
+    if (iteration < 0 || (uint64_t)iteration >= capacity / bytes) {
         return megcc_fail(error, MEGCC_E_SHAPE, AT("Tensor.dims"), session->next, iteration, capacity / bytes);
+    }
     memcpy(to + (uint64_t)iteration * bytes, from, (size_t)bytes);
     return MEGCC_OK;
 }
@@ -57,30 +62,36 @@ static int32_t loop(megcc_session *session, const instruction_row *row, megcc_er
     uint8_t *iteration = operand_of(session, row, 0, true);
     const uint8_t *trip_count = operand_of(session, row, 1, false), *condition = operand_of(session, row, 2, false);
     int64_t number = 0, end;
-    if (iteration == NULL || trip_count == NULL || condition == NULL)
+    if (iteration == NULL || trip_count == NULL || condition == NULL) {
         return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), session->next, row->operands, 0);
+    }
     if (row->inputs != 0) {
         memcpy(&number, iteration, sizeof number);
         number += number < INT64_MAX;
     }
     memcpy(iteration, &number, sizeof number);
     memcpy(&end, trip_count, sizeof end);
-    if ((number < end && *condition != 0) != (row->inputs != 0))
+    if ((number < end && *condition != 0) != (row->inputs != 0)) {
         return MEGCC_OK;
-    if (row->inputs != 0 && session->iterations++ == limit)
+    }
+    if (row->inputs != 0 && session->iterations++ == limit) {
         return megcc_fail(error, MEGCC_E_CANCELLED, AT("iteration_limit"), session->next, (int64_t)limit, 0);
+    }
     return go_to(session, row->first_extent, error);
 }
 
 int32_t megcc_session_control(megcc_session *session, const instruction_row *row, megcc_error *error)
 {
-    if (row->opcode == OP_MOVE)
+    if (row->opcode == OP_MOVE) {
         return move(session, row, error);
-    if (row->opcode == OP_LOOP)
+    }
+    if (row->opcode == OP_LOOP) {
         return loop(session, row, error);
+    }
     const uint8_t *value = operand_of(session, row, 0, false);
-    if (value == NULL)
+    if (value == NULL) {
         return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), session->next, row->operands, 0);
+    }
     return (*value != 0) == (row->inputs != 0) ? go_to(session, row->first_extent, error) : MEGCC_OK;
 }
 

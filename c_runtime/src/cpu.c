@@ -20,19 +20,23 @@ uint32_t megcc_cpu(void)
 {
     uint32_t eax, ebx, ecx, edx, more, unused, state, high;
     if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || (ecx & V3_ECX) != V3_ECX
-        || !__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || (ebx & V3_EBX) != V3_EBX)
+        || !__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || (ebx & V3_EBX) != V3_EBX) {
         return MEGCC_ISA_X86_64;
+    }
     /* XCR0 says which registers the system saves on a context switch: bit 1 SSE, bit 2 AVX, bits 5 to 7 AVX-512. */
     __asm__ volatile("xgetbv" : "=a"(state), "=d"(high) : "c"(0));
-    if ((state & 0x06u) != 0x06u)
+    if ((state & 0x06u) != 0x06u) {
         return MEGCC_ISA_X86_64;
+    }
     /* EAX of leaf 7 is its last subleaf. */
     more = 0;
-    if (eax > 0)
+    if (eax > 0) {
         __get_cpuid_count(7, 1, &more, &unused, &unused, &edx);
+    }
     more = (more & AVX_VNNI_EAX) != 0 ? AVX_VNNI : 0;
-    if ((ebx & V4_EBX) != V4_EBX || (state & 0xE0u) != 0xE0u)
+    if ((ebx & V4_EBX) != V4_EBX || (state & 0xE0u) != 0xE0u) {
         return MEGCC_ISA_X86_64_V3 | more;
+    }
     return ((ecx & VNNI_ECX) != 0 ? MEGCC_ISA_X86_64_V4_VNNI : MEGCC_ISA_X86_64_V4) | more;
 }
 
@@ -45,8 +49,9 @@ uint32_t megcc_cpu(void)
 
 uint32_t megcc_cpu(void)
 {
-    if ((getauxval(AT_HWCAP) & HWCAP_HALF_AND_DOT) != HWCAP_HALF_AND_DOT)
+    if ((getauxval(AT_HWCAP) & HWCAP_HALF_AND_DOT) != HWCAP_HALF_AND_DOT) {
         return MEGCC_ISA_ARM64;
+    }
     return (getauxval(AT_HWCAP2) & HWCAP2_MATRIX) == HWCAP2_MATRIX ? MEGCC_ISA_ARM64_V86 : MEGCC_ISA_ARM64_V82;
 }
 
@@ -70,8 +75,9 @@ uint32_t megcc_cpu(void)
 uint32_t megcc_cpu(void)
 {
     unsigned long bytes;
-    if ((getauxval(AT_HWCAP) & HWCAP_V) == 0)
+    if ((getauxval(AT_HWCAP) & HWCAP_V) == 0) {
         return MEGCC_ISA_RISCV64;
+    }
     __asm__("csrr %0, 0xc22" : "=r"(bytes));                    /* vlenb: the length of a vector register */
     return bytes >= 64 ? MEGCC_ISA_RISCV64_V512 : bytes >= 32 ? MEGCC_ISA_RISCV64_V256 : MEGCC_ISA_RISCV64_V;
 }

@@ -59,8 +59,9 @@ FB_ONCE void fb_enter(fb_reader *r, uint32_t at)
 {
     r->table_bytes = r->fields_bytes = 0;
     r->table = fb_follow(r, at);
-    if (!r->ok)
+    if (!r->ok) {
         return;
+    }
     const uint32_t fields = r->table - fb_32(r, r->table); /* the distance is signed: wrap-around is intended */
     if (fields % 2 != 0 || fields >= r->size || r->size - fields < 4) {
         r->ok = false;
@@ -80,11 +81,13 @@ FB_ONCE void fb_enter(fb_reader *r, uint32_t at)
 FB_ONCE uint32_t fb_field(fb_reader *r, uint32_t slot, uint32_t bytes)
 {
     const uint32_t entry = 4 + 2 * slot;
-    if (!r->ok || entry + 2 > r->fields_bytes)
+    if (!r->ok || entry + 2 > r->fields_bytes) {
         return 0;
+    }
     const uint32_t offset = fb_16(r, r->fields + entry);
-    if (offset == 0)
+    if (offset == 0) {
         return 0;
+    }
     if (offset % 4 != 0 || offset > r->table_bytes || r->table_bytes - offset < bytes) {
         r->ok = false;
         return 0;
@@ -109,8 +112,9 @@ FB_ONCE megcc_rows fb_rows(fb_reader *r, uint32_t at, uint32_t row_bytes)
 {
     megcc_rows rows = { r->data, 0 };
     const uint32_t begin = fb_follow(r, at);
-    if (!r->ok)
+    if (!r->ok) {
         return rows;
+    }
     const uint32_t count = fb_32(r, begin);
     if (count > (r->size - begin - 4) / row_bytes || count * row_bytes > r->left) {
         r->ok = false;

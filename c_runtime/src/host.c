@@ -24,13 +24,16 @@
 /* Allocates aligned memory. The pointer that malloc() returned is stored right before it, for free(). */
 void *megcc_heap_get(size_t bytes, size_t alignment)
 {
-    if (alignment < sizeof(void *))
+    if (alignment < sizeof(void *)) {
         alignment = sizeof(void *);
-    if (bytes > SIZE_MAX - alignment - sizeof(void *))
+    }
+    if (bytes > SIZE_MAX - alignment - sizeof(void *)) {
         return NULL;
+    }
     uint8_t *block = malloc(bytes + alignment + sizeof(void *));
-    if (block == NULL)
+    if (block == NULL) {
         return NULL;
+    }
     const uintptr_t first = (uintptr_t)block + sizeof(void *);
     const uintptr_t gap = (alignment - first % alignment) % alignment;
     void **memory = (void **)(void *)(block + sizeof(void *) + gap);
@@ -40,8 +43,9 @@ void *megcc_heap_get(size_t bytes, size_t alignment)
 
 void megcc_heap_free(void *memory)
 {
-    if (memory != NULL)
+    if (memory != NULL) {
         free(((void **)memory)[-1]);
+    }
 }
 
 static void *resize(void *user, void *old, size_t old_bytes, size_t bytes)
@@ -65,14 +69,17 @@ static bool map(megcc_file *file, const char *path)
 {
     struct stat facts;
     const int fd = open(path, O_RDONLY);
-    if (fd < 0)
+    if (fd < 0) {
         return false;
+    }
     void *data = MAP_FAILED;
-    if (fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_size > 0 && (uint64_t)facts.st_size <= SIZE_MAX)
+    if (fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_size > 0 && (uint64_t)facts.st_size <= SIZE_MAX) {
         data = mmap(NULL, (size_t)facts.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    }
     close(fd);
-    if (data == MAP_FAILED)
+    if (data == MAP_FAILED) {
         return false;
+    }
     file->data = data;
     file->size = (size_t)facts.st_size;
     file->mapped = 1;
@@ -82,14 +89,17 @@ static bool map(megcc_file *file, const char *path)
 
 static bool read_all(megcc_file *file, FILE *stream)
 {
-    if (fseek(stream, 0, SEEK_END) != 0)
+    if (fseek(stream, 0, SEEK_END) != 0) {
         return false;
+    }
     const long size = ftell(stream);
-    if (size < 0 || size == LONG_MAX || fseek(stream, 0, SEEK_SET) != 0) /* LONG_MAX: a folder */
+    if (size < 0 || size == LONG_MAX || fseek(stream, 0, SEEK_SET) != 0) { /* LONG_MAX: a folder */
         return false;
+    }
     file->data = megcc_heap_get((size_t)size, FILE_ALIGNMENT);
-    if (file->data == NULL)
+    if (file->data == NULL) {
         return false;
+    }
     file->size = fread(file->data, 1, (size_t)size, stream);
     return file->size == (size_t)size;
 }
@@ -98,15 +108,18 @@ int32_t megcc_file_open(megcc_file *file, const char *path, megcc_error *error)
 {
     memset(file, 0, sizeof *file);
 #ifdef HAVE_MMAP
-    if (map(file, path))
+    if (map(file, path)) {
         return MEGCC_OK;
+    }
 #endif
     FILE *stream = fopen(path, "rb");
     const bool read = stream != NULL && read_all(file, stream);
-    if (stream != NULL)
+    if (stream != NULL) {
         fclose(stream);
-    if (read)
+    }
+    if (read) {
         return MEGCC_OK;
+    }
     megcc_file_close(file);
     return megcc_fail(error, MEGCC_E_FILE, AT("path"), MEGCC_NONE, 0, 0);
 }
@@ -127,11 +140,13 @@ int32_t megcc_model_load_file(megcc_model *model, megcc_file *file, const megcc_
                               const megcc_model_options *options, megcc_error *error)
 {
     int32_t status = megcc_file_open(file, path, error);
-    if (status != MEGCC_OK)
+    if (status != MEGCC_OK) {
         return status;
+    }
     status = megcc_model_open(model, module, file->data, file->size, options, error);
-    if (status != MEGCC_OK)
+    if (status != MEGCC_OK) {
         megcc_file_close(file);
+    }
     return status;
 }
 

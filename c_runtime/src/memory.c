@@ -10,23 +10,28 @@ int32_t megcc_grow(megcc_session *session, uint8_t **memory, size_t *capacity, u
 {
     const megcc_allocator *allocator = &session->options.allocator;
     const uint64_t limit = session->options.memory_limit;
-    if (bytes != 0 && *capacity >= bytes)
+    if (bytes != 0 && *capacity >= bytes) {
         return MEGCC_OK;
+    }
     if (*capacity != 0) {
         allocator->resize(allocator->user, *memory, *capacity, 0);
         session->allocated -= *capacity;
     }
     *memory = NULL;
     *capacity = 0;
-    if (bytes == 0)
+    if (bytes == 0) {
         return MEGCC_OK;
-    if (limit != 0 && (bytes > limit || session->allocated > limit - bytes))
+    }
+    if (limit != 0 && (bytes > limit || session->allocated > limit - bytes)) {
         return MEGCC_E_MEMORY;
-    if (allocator->resize == NULL || bytes > SIZE_MAX)
+    }
+    if (allocator->resize == NULL || bytes > SIZE_MAX) {
         return MEGCC_E_ALLOCATION;
+    }
     void *block = allocator->resize(allocator->user, NULL, 0, (size_t)bytes);
-    if (block == NULL)
+    if (block == NULL) {
         return MEGCC_E_ALLOCATION;
+    }
     if (!is_aligned(block, session->model->program.alignment)) {
         allocator->resize(allocator->user, block, (size_t)bytes, 0);
         return MEGCC_E_ALLOCATION;
@@ -39,23 +44,26 @@ int32_t megcc_grow(megcc_session *session, uint8_t **memory, size_t *capacity, u
 
 int32_t megcc_materialise(megcc_session *session, uint32_t tensor)
 {
-    if (session->base[tensor] != NULL) /* bound to the caller's memory, or large enough since megcc_session_place() */
+    if (session->base[tensor] != NULL) { /* bound to the caller's memory, or large enough since megcc_session_place() */
         return MEGCC_OK;
+    }
     const uint64_t bytes = megcc_tensor_bytes(tensor_at(&session->model->program, tensor), session->extents);
     return megcc_grow(session, &session->base[tensor], &session->capacity[tensor], bytes != 0 ? bytes : 1);
 }
 
 void megcc_release(megcc_session *session, uint32_t tensor)
 {
-    if (session->capacity != NULL && session->capacity[tensor] != 0)
+    if (session->capacity != NULL && session->capacity[tensor] != 0) {
         megcc_grow(session, &session->base[tensor], &session->capacity[tensor], 0);
+    }
 }
 
 void megcc_release_small(megcc_session *session, uint32_t tensor)
 {
     const tensor_row *row = tensor_at(&session->model->program, tensor);
-    if (session->capacity != NULL && session->capacity[tensor] < megcc_tensor_bytes(row, session->extents))
+    if (session->capacity != NULL && session->capacity[tensor] < megcc_tensor_bytes(row, session->extents)) {
         megcc_release(session, tensor);
+    }
 }
 
 #endif

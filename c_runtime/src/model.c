@@ -7,15 +7,19 @@
 int32_t megcc_model_open_version(uint32_t api, megcc_model *model, const megcc_module *module, const void *data,
                                  size_t size, const megcc_model_options *options, megcc_error *error)
 {
-    if (api != MEGCC_API)
+    if (api != MEGCC_API) {
         return megcc_fail(error, MEGCC_E_VERSION, AT("MEGCC_API"), MEGCC_NONE, api, MEGCC_API);
-    if (model == NULL || module == NULL || data == NULL)
+    }
+    if (model == NULL || module == NULL || data == NULL) {
         return megcc_fail(error, MEGCC_E_ARGUMENT, AT("NULL"), MEGCC_NONE, 0, 0);
-    if (module->kernel_abi != MEGCC_KERNEL_ABI)
+    }
+    if (module->kernel_abi != MEGCC_KERNEL_ABI) {
         return megcc_fail(error, MEGCC_E_VERSION, AT("megcc_module.kernel_abi"), MEGCC_NONE, module->kernel_abi,
                           MEGCC_KERNEL_ABI);
-    if (!is_aligned(data, 8))
+    }
+    if (!is_aligned(data, 8)) {
         return megcc_fail(error, MEGCC_E_ARGUMENT, AT("data"), MEGCC_NONE, 0, 64);
+    }
     memset(model, 0, sizeof *model);
     model->data = data;
     return megcc_verify(model, size, module, options != NULL && options->cpu != 0 ? options->cpu : megcc_cpu(), error);
@@ -34,8 +38,9 @@ int32_t megcc_model_check(const megcc_model *model, megcc_error *error)
         crc = crc >> 4 ^ table[crc & 15];
         crc = crc >> 4 ^ table[crc & 15];
     }
-    if (~crc != model->weights_crc)
+    if (~crc != model->weights_crc) {
         return megcc_fail(error, MEGCC_E_CHECKSUM, AT("Model.weights"), MEGCC_NONE, (int64_t)~crc, 0);
+    }
     return MEGCC_OK;
 }
 
@@ -48,8 +53,9 @@ size_t megcc_model_memory(const megcc_model *model, size_t *alignment)
     /* MEGCC_MEMORY_BYTES() without a division. */
     const uint64_t own = MEGCC_SESSION_BYTES + pointers * sizeof(void *) + words * 4u;
     const uint64_t bytes = align_up(own, MEGCC_MEMORY_ALIGN(p->alignment)) + p->arena_bytes;
-    if (alignment != NULL)
+    if (alignment != NULL) {
         *alignment = MEGCC_MEMORY_ALIGN(p->alignment);
+    }
     return bytes > SIZE_MAX ? SIZE_MAX : (size_t)bytes;
 }
 
@@ -58,8 +64,9 @@ size_t megcc_model_region(const megcc_model *model, uint32_t index)
 #ifndef MEGCC_NO_REGIONS
     device_model bucket;
     megcc_device_model(model, 0, &bucket);
-    if (index < MEGCC_MAX_REGIONS && index + 1 < bucket.regions.count)
+    if (index < MEGCC_MAX_REGIONS && index + 1 < bucket.regions.count) {
         return number_at(bucket.regions, index + 1);
+    }
 #else
     (void)model;
     (void)index;
@@ -100,8 +107,9 @@ void megcc_describe(const megcc_program *p, uint32_t tensor, const int32_t *exte
 
 static int32_t describe_port(const megcc_model *model, megcc_rows ports, uint32_t index, megcc_tensor *tensor)
 {
-    if (index >= ports.count)
+    if (index >= ports.count) {
         return MEGCC_E_ARGUMENT;
+    }
     megcc_describe(&model->program, number_at(ports, index), extents_of(&model->program), tensor);
     return MEGCC_OK;
 }

@@ -10,8 +10,9 @@ uint8_t *megcc_session_at(const megcc_session *session, uint32_t offset)
     const megcc_rows regions = session->bucket.regions;
     for (uint32_t i = 0; i < regions.count; i++) {
         const uint32_t bytes = number_at(regions, i);
-        if (offset < bytes || i + 1 == regions.count)
+        if (offset < bytes || i + 1 == regions.count) {
             return (i == 0 ? session->arena : (uint8_t *)session->options.region[i - 1].memory) + offset;
+        }
         offset -= bytes;
     }
 #endif
@@ -25,8 +26,9 @@ uint8_t *megcc_session_own_place(const megcc_session *session, uint32_t tensor)
     switch (row->storage) {
     case STORAGE_WEIGHT:
 #ifndef MEGCC_NO_REGIONS
-        if (slot->bytes != 0)
+        if (slot->bytes != 0) {
             return megcc_session_at(session, slot->offset);
+        }
 #endif
         return (uint8_t *)(uintptr_t)(session->model->weights + weight_begin(session->model, row)); /* never an output: see verify.c */
     case STORAGE_ARENA:
@@ -44,9 +46,10 @@ void megcc_session_copy_weights(megcc_session *session)
     for (uint32_t i = 0; i < p->rows[MEGCC_TENSORS].count; i++) {
         const tensor_slot *slot = row_at(session->bucket.tensors, i, sizeof *slot);
         const tensor_row *row = tensor_at(p, i);
-        if (row->storage == STORAGE_WEIGHT && slot->bytes != 0)
+        if (row->storage == STORAGE_WEIGHT && slot->bytes != 0) {
             memcpy(megcc_session_at(session, slot->offset), session->model->weights + weight_begin(session->model, row),
                    row->bytes);
+        }
     }
 }
 #endif
@@ -56,14 +59,16 @@ void megcc_session_place(megcc_session *session, bool keep)
     for (uint32_t i = 0; i < bases_of(&session->model->program); i++) {
 #ifndef MEGCC_NO_DYNAMIC
         megcc_release_small(session, i);
-        if (session->capacity != NULL && session->capacity[i] != 0)
+        if (session->capacity != NULL && session->capacity[i] != 0) {
             continue;
+        }
 #endif
         session->base[i] = megcc_session_own_place(session, i);
     }
     session->next = 0;
-    if (!keep)
+    if (!keep) {
         megcc_session_reset(session);
+    }
 }
 
 /* --- states ---------------------------------------------------------------------------------------------------- */
@@ -84,8 +89,9 @@ void megcc_session_reset(megcc_session *session)
         memset(session->base[input], 0, bytes);
         if (state->root != 0) { /* the initial value: one number for all elements, or all of them */
             const uint8_t *first = megcc_session_own_place(session, state->root);
-            for (size_t at = 0; at < bytes; at++)
+            for (size_t at = 0; at < bytes; at++) {
                 session->base[input][at] = first[at % tensor_at(p, state->root)->bytes];
+            }
         }
     }
 }
@@ -96,8 +102,9 @@ void megcc_session_keep_states(megcc_session *session)
     for (uint32_t i = 0; i < p->rows[MEGCC_STATES].count; i++) {
         const uint32_t output = number_at(p->rows[MEGCC_OUTPUTS], state_at(p, i)->output);
         const uint32_t input = number_at(p->rows[MEGCC_INPUTS], state_at(p, i)->input);
-        if (session->base[input] != session->base[output]) /* else the output was computed in place */
+        if (session->base[input] != session->base[output]) { /* else the output was computed in place */
             memcpy(session->base[input], session->base[output],
                    (size_t)megcc_tensor_bytes(tensor_at(p, input), session->extents));
+        }
     }
 }

@@ -61,9 +61,12 @@ struct megcc_pool {
 /* Takes the next task of a share; -1 if none is left. */
 static int32_t take(worker *from)
 {
-    for (int32_t untaken = LOAD(from->untaken); untaken > 0;)
-        if (__atomic_compare_exchange_n(&from->untaken, &untaken, untaken - 1, true, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+    for (int32_t untaken = LOAD(from->untaken); untaken > 0;) {
+        if (__atomic_compare_exchange_n(&from->untaken, &untaken, untaken - 1, true, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_SEQ_CST)) {
             return from->end - untaken;     /* `end` is stable: the round cannot end before this task */
+        }
+    }
     return -1;
 }
 
@@ -71,9 +74,11 @@ static int32_t take(worker *from)
 static void run_share(megcc_pool *pool, int32_t self)
 {
     int32_t ended = 0;
-    for (int32_t i = 0, task; i < pool->workers; i++)
-        for (; (task = take(&pool->worker[(self + i) % pool->workers])) >= 0; ended++)
+    for (int32_t i = 0, task; i < pool->workers; i++) {
+        for (; (task = take(&pool->worker[(self + i) % pool->workers])) >= 0; ended++) {
             pool->body(pool->context, task, self);
+        }
+    }
     if (ended > 0 && ADD(pool->left, -ended) == 0 && LOAD(pool->waits)) {
         pthread_mutex_lock(&pool->lock);
         pthread_cond_signal(&pool->end);
@@ -86,13 +91,15 @@ static void *help(void *argument)
     const worker *self = argument;
     megcc_pool *pool = self->pool;
     for (uint32_t seen = 0; !LOAD(pool->stop);) {
-        for (int32_t i = 0; i < SPINS && LOAD(pool->round) == seen; i++)
+        for (int32_t i = 0; i < SPINS && LOAD(pool->round) == seen; i++) {
             RELAX();
+        }
         if (LOAD(pool->round) == seen) {
             pthread_mutex_lock(&pool->lock);
             ADD(pool->asleep, 1);
-            while (LOAD(pool->round) == seen && !LOAD(pool->stop))
+            while (LOAD(pool->round) == seen && !LOAD(pool->stop)) {
                 pthread_cond_wait(&pool->begin, &pool->lock);
+            }
             ADD(pool->asleep, -1);
             pthread_mutex_unlock(&pool->lock);
         }
@@ -127,16 +134,19 @@ static void run(void *user, megcc_body body, void *context, int32_t tasks)
         STORE(pool->worker[i].untaken, pool->worker[i].end - first);
     }
     ADD(pool->round, 1);
-    if (LOAD(pool->asleep) != 0)
+    if (LOAD(pool->asleep) != 0) {
         wake(pool);
+    }
     run_share(pool, 0);
-    for (int32_t i = 0; i < SPINS && LOAD(pool->left) != 0; i++)
+    for (int32_t i = 0; i < SPINS && LOAD(pool->left) != 0; i++) {
         RELAX();
+    }
     if (LOAD(pool->left) != 0) {
         pthread_mutex_lock(&pool->lock);
         STORE(pool->waits, 1);
-        while (LOAD(pool->left) != 0)
+        while (LOAD(pool->left) != 0) {
             pthread_cond_wait(&pool->end, &pool->lock);
+        }
         STORE(pool->waits, 0);
         pthread_mutex_unlock(&pool->lock);
     }
@@ -150,8 +160,9 @@ size_t megcc_pool_bytes(int32_t workers)
 int32_t megcc_pool_open(megcc_pool **result, void *memory, size_t size, int32_t workers)
 {
     *result = NULL;
-    if (workers < 1 || memory == NULL || size < megcc_pool_bytes(workers) || !is_aligned(memory, sizeof(void *)))
+    if (workers < 1 || memory == NULL || size < megcc_pool_bytes(workers) || !is_aligned(memory, sizeof(void *))) {
         return MEGCC_E_ARGUMENT;
+    }
     megcc_pool *pool = memory;
     memset(pool, 0, megcc_pool_bytes(workers));
     pool->owner = getpid();
@@ -174,14 +185,16 @@ int32_t megcc_pool_open(megcc_pool **result, void *memory, size_t size, int32_t 
 
 void megcc_pool_close(megcc_pool *pool)
 {
-    if (getpid() != pool->owner)
+    if (getpid() != pool->owner) {
         return;
+    }
     pthread_mutex_lock(&pool->lock);
     STORE(pool->stop, true);
     pthread_cond_broadcast(&pool->begin);
     pthread_mutex_unlock(&pool->lock);
-    for (int32_t i = 1; i < pool->workers; i++)
+    for (int32_t i = 1; i < pool->workers; i++) {
         pthread_join(pool->worker[i].thread, NULL);
+    }
     pthread_cond_destroy(&pool->end);
     pthread_cond_destroy(&pool->begin);
     pthread_mutex_destroy(&pool->lock);

@@ -8,15 +8,17 @@ typedef char session_fits[sizeof(struct megcc_session) <= MEGCC_SESSION_BYTES ? 
 
 static int32_t check_options(const megcc_model *model, const megcc_session_options *options, megcc_error *error)
 {
-    if (options->parallel.run == NULL)
+    if (options->parallel.run == NULL) {
         return MEGCC_OK;
+    }
 #ifdef MEGCC_NO_THREADS
     (void)model;
     return megcc_fail(error, MEGCC_E_UNSUPPORTED, AT("MEGCC_NO_THREADS"), MEGCC_NONE, 0, 0);
 #else
     const int32_t workers = options->parallel.workers;
-    if (workers < 1 || (uint32_t)workers > model->program.workers)
+    if (workers < 1 || (uint32_t)workers > model->program.workers) {
         return megcc_fail(error, MEGCC_E_THREADS, AT("parallel.workers"), MEGCC_NONE, workers, model->program.workers);
+    }
     return MEGCC_OK;
 #endif
 }
@@ -28,14 +30,17 @@ static int32_t check_regions(const megcc_model *model, const megcc_session_optio
 {
     for (uint32_t i = 0; i < MEGCC_MAX_REGIONS - 1; i++) {
         const size_t needed = megcc_model_region(model, i);
-        if (needed == 0)
+        if (needed == 0) {
             continue;
+        }
         const megcc_region none = { NULL, 0 };
         const megcc_region *given = options != NULL ? &options->region[i] : &none;
-        if (given->memory == NULL || given->bytes < needed)
+        if (given->memory == NULL || given->bytes < needed) {
             return megcc_fail(error, MEGCC_E_MEMORY, AT("region"), MEGCC_NONE, i, needed);
-        if (!is_aligned(given->memory, alignment))
+        }
+        if (!is_aligned(given->memory, alignment)) {
             return megcc_fail(error, MEGCC_E_MEMORY, AT("region"), MEGCC_NONE, i, alignment);
+        }
     }
     return MEGCC_OK;
 }
@@ -70,34 +75,41 @@ static void divide(megcc_session *session, size_t arena_at)
 int32_t megcc_session_open(megcc_session **result, const megcc_model *model, void *memory, size_t size,
                            const megcc_session_options *options, megcc_error *error)
 {
-    if (result == NULL || model == NULL)
+    if (result == NULL || model == NULL) {
         return megcc_fail(error, MEGCC_E_ARGUMENT, AT("NULL"), MEGCC_NONE, 0, 0);
+    }
     *result = NULL;
     size_t alignment;
     const size_t needed = megcc_model_memory(model, &alignment);
-    if (memory == NULL)
+    if (memory == NULL) {
         return megcc_fail(error, MEGCC_E_MEMORY, AT("NULL"), MEGCC_NONE, 0, needed);
-    if (size < needed || needed == SIZE_MAX)
+    }
+    if (size < needed || needed == SIZE_MAX) {
         return megcc_fail(error, MEGCC_E_MEMORY, AT("size"), MEGCC_NONE, (int64_t)size, needed);
-    if (!is_aligned(memory, alignment))
+    }
+    if (!is_aligned(memory, alignment)) {
         return megcc_fail(error, MEGCC_E_MEMORY, AT("memory"), MEGCC_NONE, 0, alignment);
+    }
     if (options != NULL) {
         const int32_t status = check_options(model, options, error);
-        if (status != MEGCC_OK)
+        if (status != MEGCC_OK) {
             return status;
+        }
     }
 #ifndef MEGCC_NO_REGIONS
     const int32_t there = check_regions(model, options, alignment, error);
-    if (there != MEGCC_OK)
+    if (there != MEGCC_OK) {
         return there;
+    }
 #endif
 
     megcc_session *session = memory;
     const size_t arena_at = needed - model->program.arena_bytes;
     memset(session, 0, arena_at);
     session->model = model;
-    if (options != NULL)
+    if (options != NULL) {
         session->options = *options;
+    }
     divide(session, arena_at);
     if (!is_dynamic(&model->program)) {
         megcc_device_model(model, 0, &session->bucket);
@@ -110,8 +122,9 @@ int32_t megcc_session_open(megcc_session **result, const megcc_model *model, voi
 #ifndef MEGCC_NO_DYNAMIC
     else if (given_symbols(&model->program) == 0) {
         const int32_t status = megcc_session_own_shapes(session, error);
-        if (status != MEGCC_OK)
+        if (status != MEGCC_OK) {
             return status;
+        }
     }
 #endif
     *result = session;
@@ -122,8 +135,9 @@ void megcc_session_close(megcc_session *session)
 {
 #ifndef MEGCC_NO_DYNAMIC
     const megcc_program *p = &session->model->program;
-    for (uint32_t i = 0; p->unbounded != 0 && i < p->rows[MEGCC_TENSORS].count; i++)
+    for (uint32_t i = 0; p->unbounded != 0 && i < p->rows[MEGCC_TENSORS].count; i++) {
         megcc_release(session, i);
+    }
     megcc_grow(session, &session->workspace, &session->workspace_bytes, 0);
 #else
     (void)session;
@@ -141,10 +155,12 @@ static const int32_t *known_extents(const megcc_session *session)
 /* Allocates memory for an unbounded input that is not bound to the caller's memory. */
 static bool has_own_memory(megcc_session *session, uint32_t tensor)
 {
-    if (tensor_at(&session->model->program, tensor)->storage != STORAGE_UNBOUNDED)
+    if (tensor_at(&session->model->program, tensor)->storage != STORAGE_UNBOUNDED) {
         return session->base[tensor] == megcc_session_own_place(session, tensor);
-    if (session->base[tensor] != NULL && session->capacity[tensor] == 0)
+    }
+    if (session->base[tensor] != NULL && session->capacity[tensor] == 0) {
         return false;
+    }
     return megcc_materialise(session, tensor) == MEGCC_OK;
 }
 #else
@@ -157,22 +173,26 @@ static bool has_own_memory(megcc_session *session, uint32_t tensor)
 void *megcc_session_input(megcc_session *session, uint32_t index, megcc_tensor *tensor)
 {
     const megcc_program *p = &session->model->program;
-    if (index >= p->rows[MEGCC_INPUTS].count)
+    if (index >= p->rows[MEGCC_INPUTS].count) {
         return NULL;
+    }
     const uint32_t input = number_at(p->rows[MEGCC_INPUTS], index);
-    if (tensor != NULL)
+    if (tensor != NULL) {
         megcc_describe(p, input, known_extents(session), tensor);
+    }
     return session->extents != NULL && has_own_memory(session, input) ? session->base[input] : NULL;
 }
 
 const void *megcc_session_output(megcc_session *session, uint32_t index, megcc_tensor *tensor)
 {
     const megcc_program *p = &session->model->program;
-    if (index >= p->rows[MEGCC_OUTPUTS].count)
+    if (index >= p->rows[MEGCC_OUTPUTS].count) {
         return NULL;
+    }
     const uint32_t output = number_at(p->rows[MEGCC_OUTPUTS], index);
-    if (tensor != NULL)
+    if (tensor != NULL) {
         megcc_describe(p, output, known_extents(session), tensor);
+    }
     return session->base[output];
 }
 
@@ -181,8 +201,9 @@ static uint64_t room_of_port(const megcc_session *session, uint32_t tensor)
 {
     const megcc_program *p = &session->model->program;
     const tensor_slot *slot = row_at(session->bucket.tensors, tensor, sizeof *slot);
-    if (p->counts == 0 || is_input(p, tensor))
+    if (p->counts == 0 || is_input(p, tensor)) {
         return megcc_tensor_bytes(tensor_at(p, tensor), session->extents);
+    }
     return tensor_at(p, tensor)->storage == STORAGE_UNBOUNDED ? UINT64_MAX : slot->bytes;
 }
 
@@ -190,16 +211,20 @@ static uint64_t room_of_port(const megcc_session *session, uint32_t tensor)
 static int32_t bind(megcc_session *session, megcc_rows ports, uint32_t index, uint8_t *data, size_t bytes)
 {
     const megcc_program *p = &session->model->program;
-    if (index >= ports.count)
+    if (index >= ports.count) {
         return MEGCC_E_ARGUMENT;
-    if (session->extents == NULL || session->next != 0)
+    }
+    if (session->extents == NULL || session->next != 0) {
         return MEGCC_E_ORDER;
+    }
     const uint32_t tensor = number_at(ports, index);
     const tensor_row *row = tensor_at(p, tensor);
-    if (row->storage == STORAGE_STATE)
+    if (row->storage == STORAGE_STATE) {
         return MEGCC_E_ARGUMENT;
-    if (data != NULL && (bytes < room_of_port(session, tensor) || !is_aligned(data, megcc_dtype_bytes(row->dtype))))
+    }
+    if (data != NULL && (bytes < room_of_port(session, tensor) || !is_aligned(data, megcc_dtype_bytes(row->dtype)))) {
         return MEGCC_E_ARGUMENT;
+    }
 #ifndef MEGCC_NO_DYNAMIC
     megcc_release(session, tensor);
 #endif

@@ -10,8 +10,9 @@ static int32_t set_static_shapes(megcc_session *session, const megcc_shape *shap
     const megcc_program *p = &session->model->program;
     for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++) {
         const tensor_row *row = tensor_at(p, number_at(p->rows[MEGCC_INPUTS], i));
-        if (shapes[i].rank != row->rank || memcmp(shapes[i].dims, extents_of(p) + row->dims, 4u * row->rank) != 0)
+        if (shapes[i].rank != row->rank || memcmp(shapes[i].dims, extents_of(p) + row->dims, 4u * row->rank) != 0) {
             return megcc_fail(error, MEGCC_E_SHAPE, AT("shapes"), MEGCC_NONE, i, 0);
+        }
     }
     megcc_session_place(session, keep);
     return MEGCC_OK;
@@ -27,8 +28,9 @@ static int32_t *resolved(const megcc_program *p, int32_t *table)
 
 static void forget(const megcc_program *p, int32_t *table, uint32_t first)
 {
-    for (uint32_t s = first; s < p->symbols; s++)
+    for (uint32_t s = first; s < p->symbols; s++) {
         table[s] = -1;
+    }
 }
 
 /* A symbol gets the value of the first dimension that is exactly it; compare_inputs() finds contradictions. */
@@ -37,12 +39,14 @@ static int32_t find_symbols(const megcc_program *p, const megcc_shape *shapes, i
     forget(p, table, 0);
     for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++) {
         const tensor_row *row = tensor_at(p, number_at(p->rows[MEGCC_INPUTS], i));
-        if (shapes[i].rank != row->rank)
+        if (shapes[i].rank != row->rank) {
             return megcc_fail(error, MEGCC_E_SHAPE, AT("shapes"), MEGCC_NONE, i, row->rank);
+        }
         for (uint32_t axis = 0; axis < row->rank; axis++) {
             const int64_t symbol = -1 - (int64_t)extents_of(p)[row->dims + axis];
-            if (symbol >= 0 && symbol < given_symbols(p) && table[symbol] < 0)
+            if (symbol >= 0 && symbol < given_symbols(p) && table[symbol] < 0) {
                 table[symbol] = shapes[i].dims[axis];
+            }
         }
     }
     return MEGCC_OK;
@@ -52,8 +56,9 @@ static int32_t resolve_extents(const megcc_program *p, int32_t *table, megcc_err
 {
     const char *why = AT("megcc_code.shapes");
     const int32_t violated = p->code->shapes(table, table + p->symbols, &why);
-    if (violated != 0)
+    if (violated != 0) {
         return megcc_fail(error, MEGCC_E_SHAPE, why, MEGCC_NONE, violated, 0);
+    }
     int32_t *result = resolved(p, table);
     for (uint32_t i = 0; i < p->rows[MEGCC_EXTENTS].count; i++) {
         const int32_t extent = extents_of(p)[i];
@@ -69,10 +74,12 @@ static int32_t compare_inputs(const megcc_program *p, const megcc_shape *shapes,
         const tensor_row *row = tensor_at(p, number_at(p->rows[MEGCC_INPUTS], i));
         const int32_t *dims = resolved(p, table) + row->dims;
         bool known = shapes == NULL || memcmp(shapes[i].dims, dims, 4u * row->rank) == 0;
-        for (uint32_t axis = 0; axis < row->rank; axis++)
+        for (uint32_t axis = 0; axis < row->rank; axis++) {
             known &= dims[axis] >= 0;
-        if (!known)
+        }
+        if (!known) {
             return megcc_fail(error, MEGCC_E_SHAPE, AT("shapes"), MEGCC_NONE, i, 0);
+        }
     }
     return MEGCC_OK;
 }
@@ -91,15 +98,18 @@ static bool find_bucket(const megcc_model *model, const tensor_row *input, const
     for (uint32_t i = 0; i < p->rows[MEGCC_DEVICE_MODELS].count; i++) {
         megcc_device_model(model, i, bucket);
         bool found = true;
-        for (uint32_t s = 0; found && input == NULL && s < given_symbols(p); s++)
+        for (uint32_t s = 0; found && input == NULL && s < given_symbols(p); s++) {
             found = holds(bucket, s, symbols[s]);
+        }
         for (uint32_t axis = 0; found && input != NULL && axis < input->rank; axis++) {
             const int64_t symbol = -1 - (int64_t)extents_of(p)[input->dims + axis];
-            if (symbol >= 0 && symbol < p->symbols)
+            if (symbol >= 0 && symbol < p->symbols) {
                 found = holds(bucket, (uint32_t)symbol, symbols[symbol]);
+            }
         }
-        if (found)
+        if (found) {
             return true;
+        }
     }
     return false;
 }
@@ -111,8 +121,9 @@ static int32_t blame_input(const megcc_model *model, const int32_t *symbols, meg
     const megcc_program *p = &model->program;
     device_model bucket;
     uint32_t i = 0;
-    while (i + 1 < inputs.count && find_bucket(model, tensor_at(p, number_at(inputs, i)), symbols, &bucket))
+    while (i + 1 < inputs.count && find_bucket(model, tensor_at(p, number_at(inputs, i)), symbols, &bucket)) {
         i++;
+    }
     return megcc_fail(error, MEGCC_E_SHAPE, AT("shapes"), MEGCC_NONE, i, 0);
 }
 
@@ -140,22 +151,29 @@ static int32_t set_dynamic_shapes(megcc_session *session, const megcc_shape *sha
     device_model bucket;
 
     int32_t status = MEGCC_OK;
-    if (shapes != NULL)
+    if (shapes != NULL) {
         status = find_symbols(p, shapes, table, error);
-    else
+    } else {
         forget(p, table, 0);
-    if (status == MEGCC_OK && !find_bucket(session->model, NULL, table, &bucket))
+    }
+    if (status == MEGCC_OK && !find_bucket(session->model, NULL, table, &bucket)) {
         status = blame_input(session->model, table, error);
-    if (status == MEGCC_OK)
+    }
+    if (status == MEGCC_OK) {
         status = resolve_extents(p, table, error);
-    if (status == MEGCC_OK)
+    }
+    if (status == MEGCC_OK) {
         status = compare_inputs(p, shapes, table, error);
-    if (status == MEGCC_OK)
+    }
+    if (status == MEGCC_OK) {
         status = megcc_verify_sizes(p, &bucket, resolved(p, table), 0, MEGCC_E_SHAPE, error);
-    if (status == MEGCC_OK && keep && !states_stay(session, &bucket, resolved(p, table)))
+    }
+    if (status == MEGCC_OK && keep && !states_stay(session, &bucket, resolved(p, table))) {
         status = megcc_fail(error, MEGCC_E_SHAPE, AT("TensorSlot.offset"), MEGCC_NONE, 0, 0);
-    if (status != MEGCC_OK)
+    }
+    if (status != MEGCC_OK) {
         return status;
+    }
 
     session->table[1] = session->table[0];
     session->table[0] = table;
@@ -181,11 +199,14 @@ static int32_t read_count(const megcc_session *session, uint32_t instruction, in
     const uint8_t *data = address_of(session, row->operands);
     const uint32_t most = (uint32_t)bound->hi & INT32_MAX; /* -1 is no limit */
     int64_t count;
-    if (data == NULL || megcc_tensor_bytes(tensor_at(p, row->operands), session->extents) / sizeof count <= row->inputs)
+    if (data == NULL
+        || megcc_tensor_bytes(tensor_at(p, row->operands), session->extents) / sizeof count <= row->inputs) {
         return megcc_fail(error, MEGCC_E_ORDER, AT("Instruction.operands"), instruction, row->operands, 0);
+    }
     memcpy(&count, data + sizeof count * row->inputs, sizeof count);
-    if (count < bound->lo || count > most)
+    if (count < bound->lo || count > most) {
         return megcc_fail(error, MEGCC_E_SHAPE, AT("Bound.hi"), instruction, count, most);
+    }
     *result = (int32_t)count;
     return MEGCC_OK;
 }
@@ -193,13 +214,15 @@ static int32_t read_count(const megcc_session *session, uint32_t instruction, in
 int32_t megcc_session_verify(megcc_session *session, uint32_t instruction, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;
-    if (p->counts == 0 || (session->checked[0] <= instruction && instruction <= session->checked[1]))
+    if (p->counts == 0 || (session->checked[0] <= instruction && instruction <= session->checked[1])) {
         return MEGCC_OK;
+    }
     session->checked[0] = session->checked[1] = instruction;
     const int32_t status = megcc_verify_sizes(p, &session->bucket, session->extents, instruction, MEGCC_E_SHAPE, error);
     while (status == MEGCC_OK && session->checked[1] < p->rows[MEGCC_INSTRUCTIONS].count
-           && instruction_at(p, session->checked[1])->opcode != OP_EXTENT)
+           && instruction_at(p, session->checked[1])->opcode != OP_EXTENT) {
         session->checked[1]++;
+    }
     return status;
 }
 
@@ -210,17 +233,20 @@ int32_t megcc_session_count(megcc_session *session, uint32_t instruction, megcc_
     int32_t *table = session->table[0];
     forget(p, table, symbol);
     int32_t status = read_count(session, instruction, &table[symbol], error);
-    if (status == MEGCC_OK)
+    if (status == MEGCC_OK) {
         status = resolve_extents(p, table, error);
+    }
     session->checked[1] = 0;
-    if (status == MEGCC_OK)
+    if (status == MEGCC_OK) {
         status = megcc_session_verify(session, instruction + 1, error);
-    if (status != MEGCC_OK) {   /* unchecked extents must not stay */
+    }
+    if (status != MEGCC_OK) { /* unchecked extents must not stay */
         forget(p, table, symbol);
         (void)resolve_extents(p, table, NULL);
     }
-    for (uint32_t i = 0; p->unbounded != 0 && i < p->rows[MEGCC_TENSORS].count; i++)
+    for (uint32_t i = 0; p->unbounded != 0 && i < p->rows[MEGCC_TENSORS].count; i++) {
         megcc_release_small(session, i);
+    }
     return status;
 }
 
@@ -231,12 +257,14 @@ static int32_t set_shapes(megcc_session *session, const megcc_shape *shapes, uin
                           megcc_error *error)
 {
     const uint32_t inputs = session->model->program.rows[MEGCC_INPUTS].count;
-    if (shapes == NULL || count != inputs)
+    if (shapes == NULL || count != inputs) {
         return megcc_fail(error, MEGCC_E_ARGUMENT, AT("count"), MEGCC_NONE, count, inputs);
+    }
     keep = keep && session->extents != NULL;
 #ifndef MEGCC_NO_DYNAMIC
-    if (is_dynamic(&session->model->program))
+    if (is_dynamic(&session->model->program)) {
         return set_dynamic_shapes(session, shapes, keep, error);
+    }
 #endif
     return set_static_shapes(session, shapes, keep, error);
 }

@@ -17,12 +17,14 @@ uint64_t megcc_tensor_bytes(const tensor_row *row, const int32_t *extents)
     for (uint32_t axis = 0; axis < row->rank; axis++) {
         const int32_t known = extents[row->dims + axis];
 #ifndef MEGCC_NO_DYNAMIC
-        if (known < 0)
+        if (known < 0) {
             return 0;
+        }
 #endif
         uint32_t extent = (uint32_t)known;
-        if (row->layout == MEGCC_NCHWC && axis == 1)
+        if (row->layout == MEGCC_NCHWC && axis == 1) {
             extent = (extent + row->block - 1) / row->block * row->block;
+        }
 #ifdef MEGCC_TRUSTED_DATA
         bytes *= extent; /* not saturated: that needs a 64-bit division */
 #else
@@ -38,12 +40,15 @@ static int32_t demands(const megcc_program *p, const megcc_kernel *kernel, const
                        int64_t need[MEGCC_MAX_NEED])
 {
     const uint32_t operands = (uint32_t)kernel->inputs + kernel->outputs;
-    if (operands + 3 > MEGCC_MAX_NEED)
+    if (operands + 3 > MEGCC_MAX_NEED) {
         return MEGCC_E_UNSUPPORTED;
-    if (kernel->need != NULL)
+    }
+    if (kernel->need != NULL) {
         return kernel->need(is_dynamic(p) ? extents - p->symbols - p->values : NULL, extents + first, need);
-    for (uint32_t i = 0; i < operands; i++)
+    }
+    for (uint32_t i = 0; i < operands; i++) {
         need[i] = kernel->operand[i].bytes;
+    }
     need[operands] = kernel->shared;
     need[operands + 1] = kernel->scratch;
     need[operands + 2] = kernel->tasks;
@@ -66,10 +71,12 @@ void megcc_call_need(const megcc_program *program, const megcc_kernel *kernel, c
 #ifndef MEGCC_NO_DYNAMIC
     /* Extents may be 0: kernels that have nothing to write do not run. */
     int64_t written = kernel->outputs == 0;
-    for (uint32_t i = 0; i < kernel->outputs; i++)
+    for (uint32_t i = 0; i < kernel->outputs; i++) {
         written |= need[kernel->inputs + i];
-    if (written == 0)
+    }
+    if (written == 0) {
         result->tasks = 0;
+    }
 #endif
 }
 
@@ -79,8 +86,9 @@ void megcc_call_need(const megcc_program *program, const megcc_kernel *kernel, c
 static uint64_t end_of_region(const device_model *bucket, uint64_t offset)
 {
     uint64_t end = 0;
-    for (uint32_t i = 0; i < bucket->regions.count && offset >= end; i++)
+    for (uint32_t i = 0; i < bucket->regions.count && offset >= end; i++) {
         end += number_at(bucket->regions, i);
+    }
     return bucket->regions.count != 0 ? end : bucket->arena_bytes;
 }
 
@@ -115,10 +123,12 @@ static uint64_t room_at_root(const megcc_program *p, const device_model *bucket,
 {
     const tensor_row *row = tensor_at(p, root);
     const tensor_slot *slot = row_at(bucket->tensors, root, sizeof *slot);
-    if (row->storage == STORAGE_WEIGHT)
+    if (row->storage == STORAGE_WEIGHT) {
         return row->bytes;
-    if (row->storage == STORAGE_UNBOUNDED || is_port(p, root))
+    }
+    if (row->storage == STORAGE_UNBOUNDED || is_port(p, root)) {
         return megcc_tensor_bytes(row, extents);
+    }
     return slot->bytes;
 }
 
@@ -127,10 +137,12 @@ static uint64_t room_at(const megcc_program *p, const device_model *bucket, cons
 {
     const tensor_row *row = tensor_at(p, tensor);
     const uint64_t room = room_at_root(p, bucket, extents, root_of(p, tensor));
-    if (row->storage != STORAGE_VIEW)
+    if (row->storage != STORAGE_VIEW) {
         return room;
-    if (row->data > room || row->bytes > room - row->data)
+    }
+    if (row->data > room || row->bytes > room - row->data) {
         return 0;
+    }
     return row->bytes != 0 ? row->bytes : room - row->data;
 }
 
@@ -141,10 +153,11 @@ static range range_of(const megcc_program *p, const device_model *bucket, uint32
     const tensor_slot *slot = row_at(bucket->tensors, root, sizeof *slot);
     range r = { ARENA, 0, 0 };
     r.begin = slot->offset + (uint64_t)(root != tensor ? tensor_at(p, tensor)->data : 0);
-    if (storage == STORAGE_WEIGHT && slot->bytes == 0)
+    if (storage == STORAGE_WEIGHT && slot->bytes == 0) {
         r.memory = OTHER;
-    else if (storage == STORAGE_UNBOUNDED || storage == STORAGE_CALLER)
+    } else if (storage == STORAGE_UNBOUNDED || storage == STORAGE_CALLER) {
         r.memory = root;
+    }
     r.end = r.begin + bytes;
     return r;
 }
@@ -161,40 +174,48 @@ static int32_t verify_call_sizes(const megcc_program *p, const device_model *buc
     int64_t need[MEGCC_MAX_NEED];
 
     const int32_t refused = demands(p, kernel, extents, row->first_extent, need);
-    if (refused != MEGCC_OK)
+    if (refused != MEGCC_OK) {
         return megcc_fail(error, status, AT("Instruction.first_extent"), index, refused, 0);
+    }
 
     const int64_t *last = need + operands;
     call_need total;
-    for (uint32_t i = 0; i < 2; i++)
-        if (last[i] < 0 || last[i] > UINT32_MAX)
+    for (uint32_t i = 0; i < 2; i++) {
+        if (last[i] < 0 || last[i] > UINT32_MAX) {
             return megcc_fail(error, status, AT("CallSlot.workspace"), index, last[i], 0);
-    if (last[2] < 0 || last[2] > INT32_MAX)
+        }
+    }
+    if (last[2] < 0 || last[2] > INT32_MAX) {
         return megcc_fail(error, status, AT("Instruction.first_extent"), index, last[2], 0);
+    }
     round_demands(p, last, &total);
     range work = { OTHER, 0, 0 };
     if (slot->workspace != MEGCC_ALLOCATED) {
         work.memory = ARENA;
         work.begin = slot->workspace;
         work.end = work.begin + total.shared + p->workers * total.scratch;
-        if (!megcc_in_region(bucket, work.begin, work.end - work.begin))
+        if (!megcc_in_region(bucket, work.begin, work.end - work.begin)) {
             return megcc_fail(error, status, AT("CallSlot.workspace"), index, slot->workspace, work.end);
+        }
     }
 
     for (uint32_t i = 0; i < operands; i++) {
         const uint32_t tensor = operand_at(p, row, i);
-        if (need[i] < 0 || (uint64_t)need[i] > room_at(p, bucket, extents, tensor))
+        if (need[i] < 0 || (uint64_t)need[i] > room_at(p, bucket, extents, tensor)) {
             return megcc_fail(error, status, AT("TensorSlot.bytes"), index, tensor, (uint64_t)need[i]);
+        }
         const range r = range_of(p, bucket, tensor, (uint64_t)need[i]);
-        if (overlap(&r, &work))
+        if (overlap(&r, &work)) {
             return megcc_fail(error, status, AT("TensorSlot.offset"), index, tensor, 0);
+        }
         /* Checks overlaps of this operand with the outputs before it or, for an output, with all operands before it. */
         for (uint32_t k = 0; i >= inputs && k < i; k++) {
             const range other = range_of(p, bucket, operand_at(p, row, k), (uint64_t)need[k]);
             const uint32_t alias = kernel->operand[i].alias;
             const bool may = k < inputs && k < 31 && (alias >> k & 1) != 0;
-            if (overlap(&r, &other) && !(may && same(&r, &other, (alias & MEGCC_ALIAS_ANY_SIZE) != 0)))
+            if (overlap(&r, &other) && !(may && same(&r, &other, (alias & MEGCC_ALIAS_ANY_SIZE) != 0))) {
                 return megcc_fail(error, status, AT("TensorSlot.offset"), index, tensor, 0);
+            }
         }
     }
     return MEGCC_OK;
@@ -205,8 +226,9 @@ static int32_t verify_call_sizes(const megcc_program *p, const device_model *buc
 static bool is_known(const tensor_row *row, const int32_t *extents)
 {
     bool known = true;
-    for (uint32_t axis = 0; axis < row->rank; axis++)
+    for (uint32_t axis = 0; axis < row->rank; axis++) {
         known &= extents[row->dims + axis] >= 0;
+    }
     return known;
 }
 
@@ -219,10 +241,12 @@ static int32_t verify_move(const megcc_program *p, const device_model *bucket, c
     const uint64_t bytes = megcc_tensor_bytes(tensor_at(p, source), extents);
     const uint64_t room = megcc_tensor_bytes(tensor_at(p, target), extents);
     const range from = range_of(p, bucket, source, bytes), to = range_of(p, bucket, target, room);
-    if (bytes > room && row->inputs == 2)
+    if (bytes > room && row->inputs == 2) {
         return megcc_fail(error, status, AT("Tensor.dims"), index, target, bytes);
-    if (overlap(&from, &to))
+    }
+    if (overlap(&from, &to)) {
         return megcc_fail(error, status, AT("TensorSlot.offset"), index, target, 0);
+    }
     return MEGCC_OK;
 }
 #endif
@@ -233,32 +257,38 @@ int32_t megcc_verify_sizes(const megcc_program *p, const device_model *bucket, c
     for (uint32_t i = 0; i < p->rows[MEGCC_TENSORS].count; i++) {
 #ifndef MEGCC_NO_DYNAMIC
         /* A view's extents may be known before its root's. It is checked when both are; no call uses it before. */
-        if (!is_known(tensor_at(p, root_of(p, i)), extents))
+        if (!is_known(tensor_at(p, root_of(p, i)), extents)) {
             continue;
+        }
 #endif
         const uint64_t bytes = megcc_tensor_bytes(tensor_at(p, i), extents);
         const tensor_slot *slot = row_at(bucket->tensors, i, sizeof *slot);
         const uint8_t storage = tensor_at(p, i)->storage;
         const uint64_t room = is_port(p, i) && storage != STORAGE_UNBOUNDED && storage != STORAGE_CALLER
                                   ? slot->bytes : room_at(p, bucket, extents, i);
-        if (bytes > room || bytes > MEGCC_MAX_BYTES)
+        if (bytes > room || bytes > MEGCC_MAX_BYTES) {
             return megcc_fail(error, status, AT("Tensor.dims"), MEGCC_NONE, i, bytes);
+        }
     }
     for (uint32_t i = first; i < p->rows[MEGCC_INSTRUCTIONS].count; i++) {
 #ifndef MEGCC_NO_DYNAMIC
-        if (instruction_at(p, i)->opcode == OP_EXTENT)
+        if (instruction_at(p, i)->opcode == OP_EXTENT) {
             break;
+        }
         if (instruction_at(p, i)->opcode == OP_MOVE) {
             const int32_t result = verify_move(p, bucket, extents, i, status, error);
-            if (result != MEGCC_OK)
+            if (result != MEGCC_OK) {
                 return result;
+            }
         }
 #endif
-        if (instruction_at(p, i)->opcode != OP_CALL)
+        if (instruction_at(p, i)->opcode != OP_CALL) {
             continue;
+        }
         const int32_t result = verify_call_sizes(p, bucket, extents, i, status, error);
-        if (result != MEGCC_OK)
+        if (result != MEGCC_OK) {
             return result;
+        }
     }
     return MEGCC_OK;
 }

@@ -49,8 +49,9 @@ typedef struct line {
 
 static void put(line *l, const char *text)
 {
-    while (*text != '\0' && l->used + 1 < l->size)
+    while (*text != '\0' && l->used + 1 < l->size) {
         l->text[l->used++] = *text++;
+    }
 }
 
 static void put_number(line *l, const char *label, uint64_t value)
@@ -58,9 +59,9 @@ static void put_number(line *l, const char *label, uint64_t value)
     char digits[21];
     size_t at = sizeof digits;
     digits[--at] = '\0';
-    do
+    do {
         digits[--at] = (char)('0' + value % 10);
-    while ((value /= 10) != 0);
+    } while ((value /= 10) != 0);
     put(l, label);
     put(l, digits + at);
 }
@@ -76,12 +77,15 @@ const char *megcc_error_text(const megcc_error *error, char *buffer, size_t size
     put_number(&l, error->detail < 0 ? " (-" : " (",
                error->detail < 0 ? 0 - (uint64_t)error->detail : (uint64_t)error->detail);
     put(&l, ")");
-    if (error->instruction != MEGCC_NONE)
+    if (error->instruction != MEGCC_NONE) {
         put_number(&l, ", instruction ", error->instruction);
-    if (error->needed != 0)
+    }
+    if (error->needed != 0) {
         put_number(&l, ", needed ", error->needed);
-    if (size != 0)
+    }
+    if (size != 0) {
         buffer[l.used] = '\0';
+    }
     return buffer;
 }
 

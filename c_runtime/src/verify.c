@@ -63,8 +63,9 @@ static int32_t verify_extents(const megcc_program *p, megcc_error *error)
 {
     const int32_t *extents = extents_of(p);
     const int64_t table = (int64_t)p->symbols + p->values;
-    for (uint32_t i = 0; i < p->rows[MEGCC_EXTENTS].count; i++)
+    for (uint32_t i = 0; i < p->rows[MEGCC_EXTENTS].count; i++) {
         REQUIRE(-1 - (int64_t)extents[i] < table, "Program.extents", i);
+    }
     return MEGCC_OK;
 }
 
@@ -82,12 +83,14 @@ static int32_t verify_quants(const megcc_program *p, megcc_error *error)
 static int32_t verify_tensor_quant(const megcc_program *p, const tensor_row *t, uint32_t i, megcc_error *error)
 {
     REQUIRE(t->quant <= p->rows[MEGCC_QUANTS].count, "Tensor.quant", i);
-    if (t->quant == 0)
+    if (t->quant == 0) {
         return MEGCC_OK;
+    }
     const quant_row *q = row_at(p->rows[MEGCC_QUANTS], t->quant - 1, sizeof *q);
     REQUIRE(q->axis < t->rank, "Quant.axis", i);
-    if (q->axis >= 0)
+    if (q->axis >= 0) {
         REQUIRE((int64_t)q->count == extents_of(p)[t->dims + (uint32_t)q->axis], "Quant.count", i);
+    }
     return MEGCC_OK;
 }
 
@@ -131,8 +134,9 @@ static bool is_number(const megcc_program *p, const instruction_row *row, uint32
 {
     const tensor_row *t = tensor_at(p, operand_at(p, row, index));
     bool fits = t->dtype == dtype && t->layout == MEGCC_PLAIN;
-    for (uint32_t axis = 0; axis < t->rank; axis++)
+    for (uint32_t axis = 0; axis < t->rank; axis++) {
         fits &= extents_of(p)[t->dims + axis] >= 1;
+    }
     return fits;
 }
 
@@ -177,14 +181,17 @@ static int32_t verify_control(const megcc_program *p, uint32_t i, megcc_error *e
 static int32_t verify_instructions(megcc_program *p, megcc_error *error)
 {
     const uint32_t tensors = p->rows[MEGCC_TENSORS].count;
-    for (uint32_t i = 0; i < p->rows[MEGCC_OPERANDS].count; i++)
+    for (uint32_t i = 0; i < p->rows[MEGCC_OPERANDS].count; i++) {
         REQUIRE(number_at(p->rows[MEGCC_OPERANDS], i) < tensors, "Program.operands", i);
-    for (uint32_t i = 0; i < tensors; i++)
+    }
+    for (uint32_t i = 0; i < tensors; i++) {
         p->unbounded += tensor_at(p, i)->storage == STORAGE_UNBOUNDED;
+    }
 
 #ifndef MEGCC_NO_DYNAMIC
-    for (uint32_t i = 0; i < p->rows[MEGCC_INSTRUCTIONS].count; i++)
+    for (uint32_t i = 0; i < p->rows[MEGCC_INSTRUCTIONS].count; i++) {
         p->counts += instruction_at(p, i)->opcode == OP_EXTENT;
+    }
     REQUIRE(p->counts <= p->symbols, "Instruction.opcode", p->counts);
     uint32_t counted = given_symbols(p);
 #endif
@@ -195,8 +202,9 @@ static int32_t verify_instructions(megcc_program *p, megcc_error *error)
             REQUIRE(within(row->operands, operands, p->rows[MEGCC_OPERANDS].count), "Instruction.operands", i);
             REQUIRE(within(row->first_extent, row->extents, p->rows[MEGCC_EXTENTS].count), "Instruction.first_extent",
                     i);
-            if (operands > p->operands)
+            if (operands > p->operands) {
                 p->operands = operands;
+            }
         } else if (row->opcode == OP_RELEASE) {
             REQUIRE(row->operands < tensors && !is_port(p, row->operands)
                         && tensor_at(p, row->operands)->storage == STORAGE_UNBOUNDED, "Instruction.operands", i);
@@ -208,8 +216,9 @@ static int32_t verify_instructions(megcc_program *p, megcc_error *error)
             REQUIRE(row->first_extent == counted++, "Instruction.first_extent", i);
         } else if (row->opcode <= OP_MOVE) {
             const int32_t status = verify_control(p, i, error);
-            if (status != MEGCC_OK)
+            if (status != MEGCC_OK) {
                 return status;
+            }
 #endif
         } else if (row->opcode <= OP_MOVE) {
             return megcc_fail(error, MEGCC_E_UNSUPPORTED, AT("Instruction.opcode"), i, row->opcode, 0);
@@ -227,7 +236,7 @@ static int32_t verify_ports(const megcc_program *p, megcc_error *error)
     const int32_t *known = p->code->port;
     REQUIRE(p->rows[MEGCC_INPUTS].count == p->code->inputs, "Program.inputs", p->rows[MEGCC_INPUTS].count);
     REQUIRE(p->rows[MEGCC_OUTPUTS].count == p->code->outputs, "Program.outputs", p->rows[MEGCC_OUTPUTS].count);
-    for (uint32_t list = MEGCC_INPUTS, port = 0; list <= MEGCC_OUTPUTS; list++)
+    for (uint32_t list = MEGCC_INPUTS, port = 0; list <= MEGCC_OUTPUTS; list++) {
         for (uint32_t i = 0; i < p->rows[list].count; i++, port++) {
             REQUIRE(number_at(p->rows[list], i) == port && port < p->rows[MEGCC_TENSORS].count, vector_names[list], i);
             const tensor_row *t = tensor_at(p, port);
@@ -237,6 +246,7 @@ static int32_t verify_ports(const megcc_program *p, megcc_error *error)
             REQUIRE(memcmp(extents_of(p) + t->dims, known + 4, 4u * t->rank) == 0, "Tensor.dims", port);
             known += 4 + t->rank;
         }
+    }
     return MEGCC_OK;
 }
 
@@ -244,8 +254,9 @@ static int32_t verify_ports(const megcc_program *p, megcc_error *error)
 static int32_t verify_states(const megcc_program *p, megcc_error *error)
 {
     uint32_t updated = 0;
-    for (uint32_t i = 0; i < p->rows[MEGCC_OUTPUTS].count; i++)
+    for (uint32_t i = 0; i < p->rows[MEGCC_OUTPUTS].count; i++) {
         updated += tensor_at(p, number_at(p->rows[MEGCC_OUTPUTS], i))->storage == STORAGE_STATE;
+    }
     for (uint32_t i = 0; i < p->rows[MEGCC_STATES].count; i++) {
         const state_row *s = row_at(p->rows[MEGCC_STATES], i, sizeof *s);
         REQUIRE(s->output < p->rows[MEGCC_OUTPUTS].count, "State.output", i);
@@ -300,8 +311,9 @@ static uint64_t end_of_states(const megcc_program *p, const device_model *bucket
     uint64_t end = 0;
     for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++) {
         const tensor_slot *slot = row_at(bucket->tensors, i, sizeof *slot);
-        if (tensor_at(p, i)->storage == STORAGE_STATE && (uint64_t)slot->offset + slot->bytes > end)
+        if (tensor_at(p, i)->storage == STORAGE_STATE && (uint64_t)slot->offset + slot->bytes > end) {
             end = (uint64_t)slot->offset + slot->bytes;
+        }
     }
     return end;
 }
@@ -312,8 +324,9 @@ static int32_t verify_regions(const megcc_program *p, const device_model *bucket
     const uint32_t count = bucket->regions.count;
     uint64_t total = count != 0 ? 0 : bucket->arena_bytes;
 #ifdef MEGCC_NO_REGIONS
-    if (count != 0)
+    if (count != 0) {
         return megcc_fail(error, MEGCC_E_UNSUPPORTED, AT("MEGCC_NO_REGIONS"), MEGCC_NONE, count, 0);
+    }
 #endif
     REQUIRE(count <= (is_dynamic(p) ? 0 : MEGCC_MAX_REGIONS), "DeviceModel.regions", count);
     for (uint32_t i = 0; i < count; i++) {
@@ -329,15 +342,16 @@ static int32_t verify_slots(const megcc_program *p, const device_model *bucket, 
     for (uint32_t i = 0; i < bucket->tensors.count; i++) {
         const tensor_slot *slot = row_at(bucket->tensors, i, sizeof *slot);
         const uint8_t storage = tensor_at(p, i)->storage;
-        if (storage == STORAGE_ARENA || storage == STORAGE_STATE)
+        if (storage == STORAGE_ARENA || storage == STORAGE_STATE) {
             REQUIRE(slot->offset % p->alignment == 0 && megcc_in_region(bucket, slot->offset, slot->bytes)
                         && (storage == STORAGE_STATE || slot->offset >= states), "TensorSlot.offset", i);
-        else if (storage == STORAGE_WEIGHT && slot->bytes != 0)
+        } else if (storage == STORAGE_WEIGHT && slot->bytes != 0) {
             REQUIRE(slot->bytes == tensor_at(p, i)->bytes && bucket->regions.count != 0 && slot->offset >= states
                         && slot->offset % p->alignment == 0 && megcc_in_region(bucket, slot->offset, slot->bytes),
                     "TensorSlot.offset", i);
-        else
+        } else {
             REQUIRE(slot->offset == 0 && slot->bytes == 0, "TensorSlot.offset", i);
+        }
     }
     return MEGCC_OK;
 }
@@ -363,21 +377,25 @@ static int32_t verify_call(const megcc_program *p, const device_model *bucket, u
 {
     const instruction_row *row = instruction_at(p, i);
     const call_slot *slot = row_at(bucket->calls, i, sizeof *slot);
-    if (IS_TRUSTED || row->opcode != OP_CALL)
+    if (IS_TRUSTED || row->opcode != OP_CALL) {
         return MEGCC_OK;
+    }
     REQUIRE(slot->kernel < p->code->kernels, "CallSlot.kernel", i);
     REQUIRE(slot->workspace == MEGCC_ALLOCATED ? is_dynamic(p)
                 : slot->workspace >= states && slot->workspace % p->alignment == 0, "CallSlot.workspace", i);
     const megcc_kernel *kernel = &p->code->kernel[slot->kernel];
-    if (row->inputs != kernel->inputs || row->outputs != kernel->outputs || row->extents != kernel->extents)
+    if (row->inputs != kernel->inputs || row->outputs != kernel->outputs || row->extents != kernel->extents) {
         return megcc_fail(error, MEGCC_E_SIGNATURE, AT("Instruction.operands"), i, slot->kernel, 0);
+    }
     for (uint32_t k = 0; k < (uint32_t)row->inputs + row->outputs; k++) {
         const uint32_t tensor = operand_at(p, row, k);
-        if (tensor_at(p, tensor)->dtype != kernel->operand[k].dtype)
+        if (tensor_at(p, tensor)->dtype != kernel->operand[k].dtype) {
             return megcc_fail(error, MEGCC_E_SIGNATURE, AT("Tensor.dtype"), i, tensor, 0);
+        }
         const uint32_t root = root_of(p, tensor);
-        if (k >= row->inputs && (tensor_at(p, root)->storage == STORAGE_WEIGHT || is_input(p, root)))
+        if (k >= row->inputs && (tensor_at(p, root)->storage == STORAGE_WEIGHT || is_input(p, root))) {
             return megcc_fail(error, MEGCC_E_SIGNATURE, AT("Tensor.storage"), i, tensor, 0);
+        }
     }
     return MEGCC_OK;
 }
@@ -391,20 +409,26 @@ static int32_t verify_bucket(fb_reader *r, megcc_program *p, uint32_t index, meg
     REQUIRE(bucket.tensors.count == p->rows[MEGCC_TENSORS].count, "DeviceModel.tensors", index);
     REQUIRE(bucket.calls.count == p->rows[MEGCC_INSTRUCTIONS].count, "DeviceModel.calls", index);
     const uint32_t own = bucket.regions.count != 0 ? number_at(bucket.regions, 0) : bucket.arena_bytes;
-    if (own > p->arena_bytes)
+    if (own > p->arena_bytes) {
         p->arena_bytes = own;
+    }
     const uint64_t states = end_of_states(p, &bucket);
     int32_t status = verify_bounds(p, &bucket, error);
-    if (status == MEGCC_OK)
+    if (status == MEGCC_OK) {
         status = verify_regions(p, &bucket, error);
-    if (status == MEGCC_OK)
+    }
+    if (status == MEGCC_OK) {
         status = verify_slots(p, &bucket, states, error);
-    if (status == MEGCC_OK)
+    }
+    if (status == MEGCC_OK) {
         status = verify_updates(p, &bucket, error);
-    for (uint32_t i = 0; status == MEGCC_OK && i < bucket.calls.count; i++)
+    }
+    for (uint32_t i = 0; status == MEGCC_OK && i < bucket.calls.count; i++) {
         status = verify_call(p, &bucket, states, i, error);
-    if (!IS_TRUSTED && status == MEGCC_OK && !is_dynamic(p))
+    }
+    if (!IS_TRUSTED && status == MEGCC_OK && !is_dynamic(p)) {
         status = megcc_verify_sizes(p, &bucket, extents_of(p), 0, MEGCC_E_SIGNATURE, error);
+    }
     return status;
 }
 
@@ -430,46 +454,57 @@ static int32_t verify_program(fb_reader *r, const megcc_model *model, const megc
     REQUIRE(p->values == code->values, "Program.values", p->values);
 
     int32_t status = verify_extents(p, error);
-    if (status == MEGCC_OK)
+    if (status == MEGCC_OK) {
         status = verify_quants(p, error);
-    for (uint32_t i = 0; status == MEGCC_OK && i < p->rows[MEGCC_TENSORS].count; i++)
+    }
+    for (uint32_t i = 0; status == MEGCC_OK && i < p->rows[MEGCC_TENSORS].count; i++) {
         status = verify_tensor(model, p, i, error);
+    }
     for (uint32_t i = 0; status == MEGCC_OK && i < p->rows[MEGCC_NAMES].count; i++) {
         fb_string(r, (uint32_t)(p->rows[MEGCC_NAMES].data - r->data) + 4 * i);
         REQUIRE(r->ok, "Program.names", i);
     }
-    if (status == MEGCC_OK)
+    if (status == MEGCC_OK) {
         status = verify_instructions(p, error);
-    if (status == MEGCC_OK)
+    }
+    if (status == MEGCC_OK) {
         status = verify_ports(p, error);
-    if (status == MEGCC_OK)
+    }
+    if (status == MEGCC_OK) {
         status = verify_states(p, error);
+    }
 #ifdef MEGCC_NO_DYNAMIC
-    if (status == MEGCC_OK && (is_dynamic(p) || p->unbounded != 0))
+    if (status == MEGCC_OK && (is_dynamic(p) || p->unbounded != 0)) {
         status = megcc_fail(error, MEGCC_E_UNSUPPORTED, AT("MEGCC_NO_DYNAMIC"), MEGCC_NONE, 0, 0);
+    }
 #endif
     const uint32_t buckets = p->rows[MEGCC_DEVICE_MODELS].count;
     REQUIRE(status != MEGCC_OK || buckets >= 1, "Program.device_models", buckets);
-    for (uint32_t i = 0; status == MEGCC_OK && i < buckets; i++)
+    for (uint32_t i = 0; status == MEGCC_OK && i < buckets; i++) {
         status = verify_bucket(r, p, i, error);
-    if (status == MEGCC_OK && !is_aligned(model->weights, p->alignment))
+    }
+    if (status == MEGCC_OK && !is_aligned(model->weights, p->alignment)) {
         status = megcc_fail(error, MEGCC_E_ARGUMENT, AT("data"), MEGCC_NONE, 0, p->alignment);
+    }
     return status;
 }
 
 /* Reads the table of the model; `programs` is its list of them. */
 static int32_t read_model(fb_reader *r, megcc_model *model, size_t size, megcc_rows *programs, megcc_error *error)
 {
-    if (r->size < 8 || memcmp(r->data + 4, "MGCC", 4) != 0)
+    if (r->size < 8 || memcmp(r->data + 4, "MGCC", 4) != 0) {
         return megcc_fail(error, MEGCC_E_FORMAT, AT("file_identifier"), MEGCC_NONE, 0, 0);
+    }
     fb_enter(r, 0);
     const uint32_t format = fb_number(r, MODEL_FORMAT);
     REQUIRE(r->ok, "Model", 0);
-    if (format != 1 && format != FORMAT)
+    if (format != 1 && format != FORMAT) {
         return megcc_fail(error, MEGCC_E_FORMAT, AT("Model.format"), MEGCC_NONE, format, FORMAT);
+    }
     const uint32_t flags = fb_number(r, MODEL_FLAGS);
-    if (flags != 0)
+    if (flags != 0) {
         return megcc_fail(error, MEGCC_E_UNSUPPORTED, AT("Model.flags"), MEGCC_NONE, flags, 0);
+    }
     model->id = fb_long(r, MODEL_ID);
     model->weights_crc = fb_number(r, MODEL_CRC);
     const megcc_rows weights = fb_vector(r, MODEL_WEIGHTS, 1);
@@ -484,15 +519,17 @@ static int32_t read_model(fb_reader *r, megcc_model *model, size_t size, megcc_r
         model->weights = model->data + begin;
         model->weights_bytes = size - begin;
         model->weight_unit = WEIGHT_UNIT;
-        if (begin < model->size)
+        if (begin < model->size) {
             model->size = (uint32_t)begin;
+        }
         *r = fb_open(model->data, model->size); /* the weights are excluded from what is parsed */
         fb_enter(r, 0);
         REQUIRE(r->ok, "Model.weights_begin", 0);
     } else
 #endif
-    if (size > INT32_MAX)
+    if (size > INT32_MAX) {
         return megcc_fail(error, MEGCC_E_FORMAT, AT("size"), MEGCC_NONE, 0, INT32_MAX);
+    }
     const uint32_t name = fb_field(r, MODEL_NAME, 4);
     model->name = name == 0 ? "" : fb_string(r, name);
     REQUIRE(r->ok, "Model.name", 0);
@@ -506,9 +543,11 @@ static const megcc_code *find_code(fb_reader *r, const megcc_module *module)
 {
     const uint64_t id = fb_long(r, PROGRAM_CODE_ID);
     const uint32_t isa = fb_number(r, PROGRAM_ISA);
-    for (uint32_t i = 0; i < module->codes; i++)
-        if (module->code[i].id == id && module->code[i].isa == isa)
+    for (uint32_t i = 0; i < module->codes; i++) {
+        if (module->code[i].id == id && module->code[i].isa == isa) {
             return &module->code[i];
+        }
+    }
     return NULL;
 }
 
@@ -523,12 +562,14 @@ int32_t megcc_verify(megcc_model *model, size_t size, const megcc_module *module
         fb_enter(&r, (uint32_t)(programs.data - r.data) + 4 * i);
         const megcc_code *code = find_code(&r, module);
         REQUIRE(r.ok, "Model.programs", i);
-        if (code != NULL && MEGCC_RUNS_ON(code->isa, cpu))
+        if (code != NULL && MEGCC_RUNS_ON(code->isa, cpu)) {
             return verify_program(&r, model, code, &model->program, error);
+        }
         has_code |= code != NULL;
     }
-    if (status != MEGCC_OK)
+    if (status != MEGCC_OK) {
         return status;
+    }
     return megcc_fail(error, MEGCC_E_CODE, AT(has_code ? "Program.isa" : "Program.code_id"), MEGCC_NONE,
                       has_code ? cpu : 0, 0);
 }

@@ -23,8 +23,9 @@ static void run_piece(void *context, int32_t piece, int32_t worker)
         j->misused = true;
         return;
     }
-    if (j->status[worker] != MEGCC_OK)
+    if (j->status[worker] != MEGCC_OK) {
         return;
+    }
 #ifndef MEGCC_NO_THREADS
     const int32_t begin = (int32_t)((int64_t)j->tasks * piece / j->pieces);
     const int32_t end = (int32_t)((int64_t)j->tasks * (piece + 1) / j->pieces);
@@ -33,8 +34,9 @@ static void run_piece(void *context, int32_t piece, int32_t worker)
 #endif
     uint8_t *scratch = j->scratch_bytes != 0 ? j->scratch + (uint64_t)worker * j->scratch_bytes : NULL;
     const int32_t status = j->run(j->call, begin, end, scratch);
-    if (status != MEGCC_OK)     /* all workers' statuses share a cache line, so it is written only on failure */
+    if (status != MEGCC_OK) { /* all workers' statuses share a cache line, so it is written only on failure */
         j->status[worker] = status;
+    }
 }
 
 /* Runs all tasks, in several pieces for each worker for a better balance. */
@@ -51,9 +53,11 @@ static int32_t run_tasks(megcc_session *session, job *j)
         j->pieces = j->tasks / 4 < j->workers ? j->tasks : 4 * j->workers;
         memset(j->status, 0, sizeof *j->status * (size_t)j->workers);
         parallel->run(parallel->user, run_piece, j, j->pieces);
-        for (int32_t i = 0; i < j->workers; i++)
-            if (j->status[i] != MEGCC_OK)
+        for (int32_t i = 0; i < j->workers; i++) {
+            if (j->status[i] != MEGCC_OK) {
                 return j->status[i];
+            }
+        }
         return MEGCC_OK;
     }
 #endif
@@ -68,8 +72,9 @@ static int32_t workspace(megcc_session *session, const call_slot *slot, const ca
     if (slot->workspace == MEGCC_ALLOCATED) {
         const uint64_t bytes = need->shared + session->model->program.workers * need->scratch;
         *result = NULL;
-        if (bytes == 0)
+        if (bytes == 0) {
             return MEGCC_OK;
+        }
         const int32_t status = megcc_grow(session, &session->workspace, &session->workspace_bytes, bytes);
         *result = session->workspace;
         return status;
@@ -97,46 +102,55 @@ static int32_t run_call(megcc_session *session, const instruction_row *row, megc
         const uint32_t root = root_of(p, tensor);
         if (tensor_at(p, root)->storage == STORAGE_UNBOUNDED) {
             const int32_t status = i < row->inputs ? MEGCC_OK : megcc_materialise(session, root);
-            if (status != MEGCC_OK)
+            if (status != MEGCC_OK) {
                 return megcc_fail(error, status, AT("allocator"), index, root,
                                   megcc_tensor_bytes(tensor_at(p, root), session->extents));
+            }
             /* An operand without memory has no elements: no iteration of a loop has written it. */
-            if (session->base[root] == NULL && megcc_tensor_bytes(tensor_at(p, tensor), session->extents) != 0)
+            if (session->base[root] == NULL && megcc_tensor_bytes(tensor_at(p, tensor), session->extents) != 0) {
                 return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), index, root, 0);
+            }
         }
 #endif
-        if (i < row->inputs)
+        if (i < row->inputs) {
             in[i] = address_of(session, tensor);
-        else
+        } else {
             out[i - row->inputs] = address_of(session, tensor);
+        }
     }
 
     call_need need;
     uint8_t *memory;
     megcc_call_need(p, kernel, session->extents, row->first_extent, &need);
     const int32_t refused = workspace(session, slot, &need, &memory);
-    if (refused != MEGCC_OK)
+    if (refused != MEGCC_OK) {
         return megcc_fail(error, refused, AT("CallSlot.workspace"), index, 0, need.shared);
+    }
     const megcc_call call = { in, out, extent, need.shared != 0 ? memory : NULL };
     job j = { &call, kernel->run, NULL, need.scratch, need.tasks, 0, 0, NULL, false };
-    if (need.scratch != 0)
+    if (need.scratch != 0) {
         j.scratch = memory + need.shared;
+    }
     const int32_t status = run_tasks(session, &j);
-    if (j.misused)
+    if (j.misused) {
         return megcc_fail(error, MEGCC_E_THREADS, AT("parallel.run"), index, 0, 0);
-    if (status != MEGCC_OK)
+    }
+    if (status != MEGCC_OK) {
         return megcc_fail(error, MEGCC_E_KERNEL, AT("kernel"), index, status, 0);
+    }
     return MEGCC_OK;
 }
 
 static int32_t observe(megcc_session *session, int32_t after, megcc_error *error)
 {
     const megcc_observer *observer = &session->options.observer;
-    if (observer->observe == NULL)
+    if (observer->observe == NULL) {
         return MEGCC_OK;
+    }
     const int32_t answer = observer->observe(observer->user, session, session->next, after);
-    if (answer != 0)
+    if (answer != 0) {
         return megcc_fail(error, MEGCC_E_CANCELLED, AT("observer"), session->next, answer, 0);
+    }
     return MEGCC_OK;
 }
 
@@ -144,18 +158,21 @@ static int32_t run_instruction(megcc_session *session, megcc_error *error)
 {
     const instruction_row *row = instruction_at(&session->model->program, session->next);
     int32_t status = observe(session, 0, error);
-    if (status != MEGCC_OK)
+    if (status != MEGCC_OK) {
         return status;
+    }
 #ifndef MEGCC_NO_DYNAMIC
-    if (row->opcode == OP_RELEASE)
+    if (row->opcode == OP_RELEASE) {
         megcc_release(session, row->operands);
-    else if (row->opcode == OP_EXTENT)
+    } else if (row->opcode == OP_EXTENT) {
         status = megcc_session_count(session, session->next, error);
-    else if (row->opcode != OP_CALL)
+    } else if (row->opcode != OP_CALL) {
         status = megcc_session_control(session, row, error);
-    else
+    } else
 #endif
+    {
         status = run_call(session, row, error);
+    }
     return status == MEGCC_OK ? observe(session, 1, error) : status;
 }
 
@@ -164,9 +181,11 @@ static int32_t run_instruction(megcc_session *session, megcc_error *error)
 static int32_t require_outputs(const megcc_session *session, megcc_error *error)
 {
     const megcc_rows outputs = session->model->program.rows[MEGCC_OUTPUTS];
-    for (uint32_t i = 0; i < outputs.count; i++)
-        if (session->base[number_at(outputs, i)] == NULL)
+    for (uint32_t i = 0; i < outputs.count; i++) {
+        if (session->base[number_at(outputs, i)] == NULL) {
             return megcc_fail(error, MEGCC_E_ORDER, AT("Program.outputs"), MEGCC_NONE, i, 0);
+        }
+    }
     return MEGCC_OK;
 }
 #endif
@@ -175,22 +194,27 @@ static int32_t require_outputs(const megcc_session *session, megcc_error *error)
 static int32_t require_inputs(const megcc_session *session, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;
-    for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++)
-        if (tensor_at(p, i)->storage == STORAGE_CALLER && session->base[i] == NULL)
+    for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++) {
+        if (tensor_at(p, i)->storage == STORAGE_CALLER && session->base[i] == NULL) {
             return megcc_fail(error, MEGCC_E_ORDER, AT("megcc_session_bind_input"), MEGCC_NONE, i, 0);
+        }
+    }
     return MEGCC_OK;
 }
 
 int32_t megcc_session_step(megcc_session *session, megcc_error *error)
 {
     const uint32_t count = session->model->program.rows[MEGCC_INSTRUCTIONS].count;
-    if (session->extents == NULL)
+    if (session->extents == NULL) {
         return megcc_fail(error, MEGCC_E_ORDER, AT("megcc_session_set_shapes"), MEGCC_NONE, 0, 0);
-    if (session->next == 0 && require_inputs(session, error) != MEGCC_OK)
+    }
+    if (session->next == 0 && require_inputs(session, error) != MEGCC_OK) {
         return MEGCC_E_ORDER;
+    }
 #ifndef MEGCC_NO_DYNAMIC
-    if (session->next == 0)
+    if (session->next == 0) {
         session->iterations = 0;
+    }
 #endif
     if (session->next < count) {
         const int32_t status = run_instruction(session, error);
@@ -200,12 +224,14 @@ int32_t megcc_session_step(megcc_session *session, megcc_error *error)
         }
         session->next++;
     }
-    if (session->next < count)
+    if (session->next < count) {
         return MEGCC_MORE;
+    }
     session->next = 0;
 #ifndef MEGCC_NO_DYNAMIC
-    if (require_outputs(session, error) != MEGCC_OK)
+    if (require_outputs(session, error) != MEGCC_OK) {
         return MEGCC_E_ORDER;
+    }
 #endif
     megcc_session_keep_states(session);
     return MEGCC_OK;
@@ -215,9 +241,9 @@ int32_t megcc_session_run(megcc_session *session, megcc_error *error)
 {
     int32_t status;
     session->next = 0;
-    do
+    do {
         status = megcc_session_step(session, error);
-    while (status == MEGCC_MORE);
+    } while (status == MEGCC_MORE);
     return status;
 }
 
@@ -226,8 +252,9 @@ int32_t megcc_session_run(megcc_session *session, megcc_error *error)
 static const instruction_row *call_at(const megcc_session *session, uint32_t instruction)
 {
     const megcc_program *p = &session->model->program;
-    if (session->extents == NULL || instruction >= p->rows[MEGCC_INSTRUCTIONS].count)
+    if (session->extents == NULL || instruction >= p->rows[MEGCC_INSTRUCTIONS].count) {
         return NULL;
+    }
     const instruction_row *row = instruction_at(p, instruction);
     return row->opcode == OP_CALL ? row : NULL;
 }
@@ -236,11 +263,13 @@ const void *megcc_session_operand(megcc_session *session, uint32_t instruction, 
 {
     const megcc_program *p = &session->model->program;
     const instruction_row *row = call_at(session, instruction);
-    if (row == NULL || operand >= (uint32_t)row->inputs + row->outputs)
+    if (row == NULL || operand >= (uint32_t)row->inputs + row->outputs) {
         return NULL;
+    }
     const uint32_t index = operand_at(p, row, operand);
-    if (tensor != NULL)
+    if (tensor != NULL) {
         megcc_describe(p, index, session->extents, tensor);
+    }
     return address_of(session, index);
 }
 

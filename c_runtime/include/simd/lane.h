@@ -35,8 +35,9 @@ static MGC_INLINE float mgc_lane_sqrt(float v)
 #elif MGC_GNU && defined(__wasm__)
     return __builtin_sqrtf(v);
 #else
-    if (!(v > 0.0f) || v == MGC_INF)
+    if (!(v > 0.0f) || v == MGC_INF) {
         return v < 0.0f ? MGC_NAN : v;
+    }
     const int tiny = v < 1.17549435e-38f;
     const uint32_t bits = mgc_lane_bits(tiny ? v * 16777216.0f : v), odd = ((bits >> 23) + 1u) & 1u;
     /* Computes the square root of an integer bit by bit: 24 bits and one more for rounding. There are no ties: the
@@ -66,8 +67,9 @@ static MGC_INLINE float mgc_lane_round(float v)
 {
     const uint32_t sign = mgc_lane_bits(v) & 0x80000000u;
     const float magnitude = mgc_lane_float(mgc_lane_bits(v) & 0x7fffffffu);
-    if (!(magnitude < 8388608.0f))
+    if (!(magnitude < 8388608.0f)) {
         return v;
+    }
     const float shifted = magnitude + 8388608.0f;
     return mgc_lane_float(mgc_lane_bits(shifted - 8388608.0f) | sign);
 }

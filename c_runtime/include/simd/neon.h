@@ -16,14 +16,18 @@ static MGC_INLINE void mgc_store(float *p, mgc_v v) { vst1q_f32(p, v); }
 static MGC_INLINE mgc_v mgc_load_n(const float *p, int32_t n)
 {
     mgc_v v = vdupq_n_f32(0.0f);
-    if (n >= 4)
+    if (n >= 4) {
         return vld1q_f32(p);
-    if (n > 0)
+    }
+    if (n > 0) {
         v = vld1q_lane_f32(p, v, 0);
-    if (n > 1)
+    }
+    if (n > 1) {
         v = vld1q_lane_f32(p + 1, v, 1);
-    if (n > 2)
+    }
+    if (n > 2) {
         v = vld1q_lane_f32(p + 2, v, 2);
+    }
     return v;
 }
 static MGC_INLINE void mgc_store_n(float *p, mgc_v v, int32_t n)
@@ -32,12 +36,15 @@ static MGC_INLINE void mgc_store_n(float *p, mgc_v v, int32_t n)
         vst1q_f32(p, v);
         return;
     }
-    if (n > 0)
+    if (n > 0) {
         vst1q_lane_f32(p, v, 0);
-    if (n > 1)
+    }
+    if (n > 1) {
         vst1q_lane_f32(p + 1, v, 1);
-    if (n > 2)
+    }
+    if (n > 2) {
         vst1q_lane_f32(p + 2, v, 2);
+    }
 }
 static MGC_INLINE mgc_v mgc_set1(float s) { return vdupq_n_f32(s); }
 static MGC_INLINE mgc_v mgc_zero(void) { return vdupq_n_f32(0.0f); }

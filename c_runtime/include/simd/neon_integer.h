@@ -35,8 +35,9 @@ static MGC_INLINE uint32_t mgc_take_4_n(const void *p, int32_t n)
     const uint8_t *from = (const uint8_t *)p;
     uint16_t pair;
     uint32_t bytes = 0;
-    if (n >= 4)
+    if (n >= 4) {
         return mgc_take_4(p);
+    }
     if (n & 2) {
         memcpy(&pair, from, 2);
         bytes = pair;
@@ -53,10 +54,12 @@ static MGC_INLINE uint64_t mgc_take_8_n(const void *p, int32_t n)
 {
     const uint16_t *from = (const uint16_t *)p;
     uint64_t bytes = 0;
-    if (n >= 4)
+    if (n >= 4) {
         return mgc_take_8(p);
-    if (n & 2)
+    }
+    if (n & 2) {
         bytes = mgc_take_4(from);
+    }
     return n & 1 ? bytes | (uint64_t)from[n & 2] << (n & 2 ? 32 : 0) : bytes;
 }
 static MGC_INLINE void mgc_put_4(void *p, uint32_t bytes) { memcpy(p, &bytes, 4); }
@@ -68,10 +71,12 @@ static MGC_INLINE void mgc_put_4_n(void *p, uint32_t bytes, int32_t n)
         mgc_put_4(p, bytes);
         return;
     }
-    if (n & 2)
+    if (n & 2) {
         memcpy(to, &pair, 2);
-    if (n & 1)
+    }
+    if (n & 1) {
         to[n & 2] = (uint8_t)(n & 2 ? bytes >> 16 : bytes);
+    }
 }
 static MGC_INLINE void mgc_put_8(void *p, uint64_t bytes) { memcpy(p, &bytes, 8); }
 static MGC_INLINE void mgc_put_8_n(void *p, uint64_t bytes, int32_t n)
@@ -81,10 +86,12 @@ static MGC_INLINE void mgc_put_8_n(void *p, uint64_t bytes, int32_t n)
         mgc_put_8(p, bytes);
         return;
     }
-    if (n & 2)
+    if (n & 2) {
         mgc_put_4(to, (uint32_t)bytes);
-    if (n & 1)
+    }
+    if (n & 1) {
         to[n & 2] = (uint16_t)(n & 2 ? bytes >> 32 : bytes);
+    }
 }
 
 /* Saturates to int16; saturating that to 8 bits gives the same as from int32 directly. */
@@ -169,14 +176,18 @@ static MGC_INLINE void mgc_istore_i32(int32_t *p, mgc_i v) { vst1q_s32(p, (int32
 static MGC_INLINE mgc_i mgc_iload_i32_n(const int32_t *p, int32_t n)
 {
     int32x4_t v = vdupq_n_s32(0);
-    if (n >= 4)
+    if (n >= 4) {
         return mgc_iload_i32(p);
-    if (n > 0)
+    }
+    if (n > 0) {
         v = vld1q_lane_s32(p, v, 0);
-    if (n > 1)
+    }
+    if (n > 1) {
         v = vld1q_lane_s32(p + 1, v, 1);
-    if (n > 2)
+    }
+    if (n > 2) {
         v = vld1q_lane_s32(p + 2, v, 2);
+    }
     return (mgc_i)v;
 }
 static MGC_INLINE void mgc_istore_i32_n(int32_t *p, mgc_i v, int32_t n)
@@ -185,12 +196,15 @@ static MGC_INLINE void mgc_istore_i32_n(int32_t *p, mgc_i v, int32_t n)
         mgc_istore_i32(p, v);
         return;
     }
-    if (n > 0)
+    if (n > 0) {
         vst1q_lane_s32(p, (int32x4_t)v, 0);
-    if (n > 1)
+    }
+    if (n > 1) {
         vst1q_lane_s32(p + 1, (int32x4_t)v, 1);
-    if (n > 2)
+    }
+    if (n > 2) {
         vst1q_lane_s32(p + 2, (int32x4_t)v, 2);
+    }
 }
 
 static MGC_INLINE int32x4_t mgc_mlal_high(int32x4_t c, int16x8_t a, int16x8_t b)
@@ -257,8 +271,9 @@ MGC_NARROWED(u8, uint8x, vqmovun, vqrshrun)
 /* For int8 with zero point -128: computes bytes of 0 to 255 and inverts their highest bit. */
 static MGC_INLINE int8x8_t mgc_narrow_i8(mgc_i a, mgc_i b, int32_t down, int32_t zero)
 {
-    if (zero == -128)
+    if (zero == -128) {
         return vreinterpret_s8_u8(veor_u8(mgc_saturated_u8(mgc_shifted(a, b, down, 0), down), vdup_n_u8(0x80)));
+    }
     return mgc_saturated_s8(mgc_shifted(a, b, down, zero), down);
 }
 static MGC_INLINE int8x16_t mgc_narrow4_i8(mgc_i a, mgc_i b, mgc_i c, mgc_i d, int32_t down, int32_t zero)
@@ -299,16 +314,19 @@ static MGC_INLINE void mgc_flipped(int8_t *to, const uint8_t *from, int32_t n, u
 {
     const uint8x16_t bits = vdupq_n_u8(flip);
     int32_t i = 0;
-    for (; i + 16 <= n; i += 16)
+    for (; i + 16 <= n; i += 16) {
         vst1q_s8(to + i, vreinterpretq_s8_u8(veorq_u8(vld1q_u8(from + i), bits)));
+    }
     if (i + 8 <= n) {
         vst1_s8(to + i, vreinterpret_s8_u8(veor_u8(vld1_u8(from + i), vget_low_u8(bits))));
         i += 8;
     }
-    for (; i + 4 <= n; i += 4)
+    for (; i + 4 <= n; i += 4) {
         mgc_put_4(to + i, mgc_take_4(from + i) ^ flip * 0x01010101u);
-    for (; i < n; i++)
+    }
+    for (; i < n; i++) {
         to[i] = (int8_t)(from[i] ^ flip);
+    }
 }
 static MGC_INLINE void mgc_pack_i8_i8(int8_t *to, const int8_t *from, int32_t n, int32_t zero)
 {
@@ -323,20 +341,24 @@ static MGC_INLINE void mgc_pack_i8_u8(int8_t *to, const uint8_t *from, int32_t n
 static MGC_INLINE mgc_i mgc_total_i8(mgc_i c, const int8_t *p, int32_t n)
 {
     int32_t i = 0;
-    for (; i + 16 <= n; i += 16)
+    for (; i + 16 <= n; i += 16) {
         c = (mgc_i)vpadalq_s16((int32x4_t)c, vpaddlq_s8(vld1q_s8(p + i)));
-    for (; i < n; i += 4)
+    }
+    for (; i < n; i += 4) {
         c = mgc_iadd(c, mgc_lanes_i8(mgc_take_4_n(p + i, n - i)));
+    }
     return c;
 }
 static MGC_INLINE void mgc_fill_i8(int8_t *to, int32_t n, int32_t value)
 {
     const int8x16_t bytes = vdupq_n_s8((int8_t)value);
     int32_t i = 0;
-    for (; i + 16 <= n; i += 16)
+    for (; i + 16 <= n; i += 16) {
         vst1q_s8(to + i, bytes);
-    for (; i < n; i++)
+    }
+    for (; i < n; i++) {
         to[i] = (int8_t)value;
+    }
 }
 
 /* NEON shifts left or right by the sign of the shift. It rounds ties up; subtracting 1 from negative numbers before a

@@ -17,8 +17,9 @@ static MGC_INLINE void mgc_store(float *p, mgc_v v) { *p = v; }
 static MGC_INLINE mgc_v mgc_load_n(const float *p, int32_t n) { return n > 0 ? *p : 0.0f; }
 static MGC_INLINE void mgc_store_n(float *p, mgc_v v, int32_t n)
 {
-    if (n > 0)
+    if (n > 0) {
         *p = v;
+    }
 }
 static MGC_INLINE mgc_v mgc_set1(float s) { return s; }
 static MGC_INLINE mgc_v mgc_zero(void) { return 0.0f; }

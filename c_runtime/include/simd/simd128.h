@@ -32,12 +32,15 @@ static MGC_INLINE void mgc_store_n(float *p, mgc_v v, int32_t n)
         wasm_v128_store(p, (v128_t)v);
         return;
     }
-    if (n > 0)
+    if (n > 0) {
         wasm_v128_store32_lane(p, (v128_t)v, 0);
-    if (n > 1)
+    }
+    if (n > 1) {
         wasm_v128_store32_lane(p + 1, (v128_t)v, 1);
-    if (n > 2)
+    }
+    if (n > 2) {
         wasm_v128_store32_lane(p + 2, (v128_t)v, 2);
+    }
 }
 static MGC_INLINE mgc_v mgc_set1(float s) { return (mgc_v)wasm_f32x4_splat(s); }
 static MGC_INLINE mgc_v mgc_zero(void) { return (mgc_v){ 0 }; }
@@ -45,8 +48,9 @@ static MGC_INLINE mgc_v mgc_zero(void) { return (mgc_v){ 0 }; }
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c)
 {
     mgc_v v = c;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         v[i] = mgc_fused(a[i], b[i], c[i]);
+    }
     return v;
 }
 #elif defined(MGC_ISA_RELAXED_SIMD)

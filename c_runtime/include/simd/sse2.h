@@ -28,8 +28,9 @@ static MGC_INLINE void mgc_store_n(float *p, mgc_v v, int32_t n)
         _mm_storeu_ps(p, v);
         return;
     }
-    for (int32_t i = 0; i < n; i++)
+    for (int32_t i = 0; i < n; i++) {
         p[i] = v[i];
+    }
 }
 static MGC_INLINE mgc_v mgc_set1(float s) { return _mm_set1_ps(s); }
 static MGC_INLINE mgc_v mgc_zero(void) { return _mm_setzero_ps(); }
@@ -37,8 +38,9 @@ static MGC_INLINE mgc_v mgc_zero(void) { return _mm_setzero_ps(); }
 static MGC_INLINE mgc_v mgc_fma(mgc_v a, mgc_v b, mgc_v c)
 {
     mgc_v v = c;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         v[i] = mgc_fused(a[i], b[i], c[i]);
+    }
     return v;
 }
 #else

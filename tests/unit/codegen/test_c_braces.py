@@ -52,11 +52,11 @@ def test_kernels(target: str, optimize: str):
 
 @pytest.mark.parametrize("options", [{}, {"dispatch": "image[0]=1..2,3..*", "optimize": "size"}], ids=["fixed", "open"])
 def test_folders(options: dict):
-    """Kernels, table, shape function, container and example."""
+    """Kernels, table, shape function, container, example, and the runtime beside them."""
     files = bundle.contents([tvm_megcc.compile(DIGITS, ",".join(
         name for name, target in TARGETS.items() if not (target.bare_metal and options)), **options)], embed=True)
-    checked = [name for name in files if name.endswith((".c", ".h")) and not name.startswith("runtime/")]
-    assert {"main.c", "kernels.c", "digits_data.c"} < set(checked)
+    checked = [name for name in files if name.endswith((".c", ".h"))]
+    assert {"main.c", "kernels.c", "digits_data.c", "runtime/src/vm.c", "runtime/include/megcc_double.h"} < set(checked)
     for name in checked:
         assert_braced(files[name].decode(), name)
 

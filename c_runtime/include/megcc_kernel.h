@@ -81,7 +81,7 @@ typedef struct megcc_kernel {
 
 /* Size arithmetic for `need` and shape functions. Values saturate at +-2^60, so that extents from a container cannot
  * overflow a size. */
-#define MEGCC_SIZE_LIMIT ((int64_t)1 << 60)
+#define MEGCC_SIZE_LIMIT INT64_C(0x1000000000000000) /* 2^60 */
 
 static inline int64_t megcc_size_clamp(int64_t a)
 {
@@ -105,7 +105,7 @@ static inline int64_t megcc_size_div(int64_t a, int64_t b)
     if (b == 0) {
         return MEGCC_SIZE_LIMIT;
     }
-    return a / b - (a % b != 0 && (a < 0) != (b < 0));
+    return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
 }
 
 static inline int64_t megcc_size_min(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -145,7 +145,7 @@ typedef struct megcc_module {
  * everything of the levels below. The byte between them has a bit for each feature that only some CPUs of a level have,
  * or that some CPUs of a higher level lack. */
 #define MEGCC_RUNS_ON(isa, cpu) ((isa) == MEGCC_ISA_C || ((isa) >> 16 == (cpu) >> 16 \
-    && ((isa) & 0xffu) <= ((cpu) & 0xffu) && ((isa) & ~(cpu) & 0xff00u) == 0))
+    && ((isa) & 0xffu) <= ((cpu) & 0xffu) && ((isa) & ~(cpu) & 0xff00u) == 0u))
 #define MEGCC_ISA_C           0x00000000u
 #define MEGCC_ISA_X86_64      0x00010001u
 #define MEGCC_ISA_X86_64_V3   0x00010003u

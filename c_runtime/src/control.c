@@ -23,7 +23,7 @@ static uint8_t *operand_of(megcc_session *session, const instruction_row *row, u
 /* Makes `target` the next instruction. If the run computes extents, checks the calls there, unless that was done. */
 static int32_t go_to(megcc_session *session, uint32_t target, megcc_error *error)
 {
-    session->next = target - 1; /* the machine adds 1 */
+    session->next = target - 1u; /* the machine adds 1 */
     return megcc_session_verify(session, target, error);
 }
 
@@ -35,14 +35,14 @@ static int32_t move(megcc_session *session, const instruction_row *row, megcc_er
     const uint8_t *from = operand_of(session, row, 0, false);
     uint8_t *to = operand_of(session, row, 1, true);
     int64_t iteration = 0;
-    if (row->inputs == 3) {
+    if (row->inputs == 3u) {
         const uint8_t *number = operand_of(session, row, 2, false);
         if (number == NULL) {
             return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), session->next, row->operands, 0);
         }
-        memcpy(&iteration, number, sizeof iteration);
+        (void)memcpy((uint8_t *)&iteration, number, sizeof iteration);
     }
-    if (bytes == 0) {
+    if (bytes == 0u) {
         return MEGCC_OK;
     }
     if (from == NULL || to == NULL) {
@@ -51,30 +51,31 @@ static int32_t move(megcc_session *session, const instruction_row *row, megcc_er
     if (iteration < 0 || (uint64_t)iteration >= capacity / bytes) {
         return megcc_fail(error, MEGCC_E_SHAPE, AT("Tensor.dims"), session->next, iteration, capacity / bytes);
     }
-    memcpy(to + (uint64_t)iteration * bytes, from, (size_t)bytes);
+    (void)memcpy(to + (uint64_t)iteration * bytes, from, (size_t)bytes);
     return MEGCC_OK;
 }
 
 /* Begins a loop (inputs = 0) or ends an iteration of it (1). */
 static int32_t loop(megcc_session *session, const instruction_row *row, megcc_error *error)
 {
-    const uint64_t limit = session->options.iteration_limit != 0 ? session->options.iteration_limit : MOST_ITERATIONS;
+    const uint64_t limit = session->options.iteration_limit != 0u ? session->options.iteration_limit : MOST_ITERATIONS;
     uint8_t *iteration = operand_of(session, row, 0, true);
     const uint8_t *trip_count = operand_of(session, row, 1, false), *condition = operand_of(session, row, 2, false);
     int64_t number = 0, end;
     if (iteration == NULL || trip_count == NULL || condition == NULL) {
         return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), session->next, row->operands, 0);
     }
-    if (row->inputs != 0) {
-        memcpy(&number, iteration, sizeof number);
-        number += number < INT64_MAX;
+    if (row->inputs != 0u) {
+        (void)memcpy((uint8_t *)&number, iteration, sizeof number);
+        number += number < INT64_MAX ? 1 : 0;
     }
-    memcpy(iteration, &number, sizeof number);
-    memcpy(&end, trip_count, sizeof end);
-    if ((number < end && *condition != 0) != (row->inputs != 0)) {
+    (void)memcpy(iteration, (const uint8_t *)&number, sizeof number);
+    (void)memcpy((uint8_t *)&end, trip_count, sizeof end);
+    const bool goes_on = number < end && *condition != 0u, is_end = row->inputs != 0u;
+    if (goes_on != is_end) {
         return MEGCC_OK;
     }
-    if (row->inputs != 0 && session->iterations++ == limit) {
+    if (row->inputs != 0u && session->iterations++ == limit) {
         return megcc_fail(error, MEGCC_E_CANCELLED, AT("iteration_limit"), session->next, (int64_t)limit, 0);
     }
     return go_to(session, row->first_extent, error);
@@ -92,7 +93,7 @@ int32_t megcc_session_control(megcc_session *session, const instruction_row *row
     if (value == NULL) {
         return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), session->next, row->operands, 0);
     }
-    return (*value != 0) == (row->inputs != 0) ? go_to(session, row->first_extent, error) : MEGCC_OK;
+    return (*value != 0u) == (row->inputs != 0u) ? go_to(session, row->first_extent, error) : MEGCC_OK;
 }
 
 #endif

@@ -30,22 +30,22 @@ uint32_t megcc_cpu(void)
     }
     /* EAX of leaf 7 is its last subleaf. */
     more = 0;
-    if (eax > 0) {
+    if (eax > 0u) {
         __get_cpuid_count(7, 1, &more, &unused, &unused, &edx);
     }
-    more = (more & AVX_VNNI_EAX) != 0 ? AVX_VNNI : 0;
+    more = (more & AVX_VNNI_EAX) != 0u ? AVX_VNNI : 0u;
     if ((ebx & V4_EBX) != V4_EBX || (state & 0xE0u) != 0xE0u) {
         return MEGCC_ISA_X86_64_V3 | more;
     }
-    return ((ecx & VNNI_ECX) != 0 ? MEGCC_ISA_X86_64_V4_VNNI : MEGCC_ISA_X86_64_V4) | more;
+    return ((ecx & VNNI_ECX) != 0u ? MEGCC_ISA_X86_64_V4_VNNI : MEGCC_ISA_X86_64_V4) | more;
 }
 
 #elif !defined(MEGCC_NO_CPU_DETECT) && defined(__aarch64__) && defined(__linux__)
 
 #include <sys/auxv.h>
 
-#define HWCAP_HALF_AND_DOT (1ul << 9 | 1ul << 10 | 1ul << 20)   /* FPHP, ASIMDHP, ASIMDDP */
-#define HWCAP2_MATRIX (1ul << 13 | 1ul << 14)                   /* I8MM, BF16 */
+#define HWCAP_HALF_AND_DOT (1UL << 9 | 1UL << 10 | 1UL << 20)   /* FPHP, ASIMDHP, ASIMDDP */
+#define HWCAP2_MATRIX (1UL << 13 | 1UL << 14)                   /* I8MM, BF16 */
 
 uint32_t megcc_cpu(void)
 {
@@ -59,7 +59,7 @@ uint32_t megcc_cpu(void)
 
 #include <sys/auxv.h>
 
-#define HWCAP_VECTORS (1ul << 12 | 1ul << 16)                   /* NEON, VFPv4 */
+#define HWCAP_VECTORS (1UL << 12 | 1UL << 16)                   /* NEON, VFPv4 */
 
 uint32_t megcc_cpu(void)
 {
@@ -70,7 +70,7 @@ uint32_t megcc_cpu(void)
 
 #include <sys/auxv.h>
 
-#define HWCAP_V (1ul << ('v' - 'a'))
+#define HWCAP_V (1UL << ('v' - 'a'))
 
 uint32_t megcc_cpu(void)
 {

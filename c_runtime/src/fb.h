@@ -35,7 +35,7 @@ static inline fb_reader fb_open(const uint8_t *data, uint32_t size)
 
 static inline uint32_t fb_16(const fb_reader *r, uint32_t at)
 {
-    return (uint32_t)r->data[at] | (uint32_t)r->data[at + 1] << 8;
+    return (uint32_t)r->data[at] | (uint32_t)r->data[at + 1u] << 8;
 }
 
 static inline uint32_t fb_32(const fb_reader *r, uint32_t at)
@@ -47,7 +47,7 @@ static inline uint32_t fb_32(const fb_reader *r, uint32_t at)
 static inline uint32_t fb_follow(fb_reader *r, uint32_t at)
 {
     const uint32_t distance = fb_32(r, at);
-    if (distance > r->size - at || r->size - at - distance < 4 || (at + distance) % 4 != 0) {
+    if (distance > r->size - at || r->size - at - distance < 4u || (at + distance) % 4u != 0u) {
         r->ok = false;
         return 0;
     }
@@ -63,12 +63,12 @@ FB_ONCE void fb_enter(fb_reader *r, uint32_t at)
         return;
     }
     const uint32_t fields = r->table - fb_32(r, r->table); /* the distance is signed: wrap-around is intended */
-    if (fields % 2 != 0 || fields >= r->size || r->size - fields < 4) {
+    if (fields % 2u != 0u || fields >= r->size || r->size - fields < 4u) {
         r->ok = false;
         return;
     }
-    const uint32_t fields_bytes = fb_16(r, fields), table_bytes = fb_16(r, fields + 2);
-    if (fields_bytes < 4 || fields_bytes > r->size - fields || table_bytes > r->size - r->table) {
+    const uint32_t fields_bytes = fb_16(r, fields), table_bytes = fb_16(r, fields + 2u);
+    if (fields_bytes < 4u || fields_bytes > r->size - fields || table_bytes > r->size - r->table) {
         r->ok = false;
         return;
     }
@@ -80,15 +80,15 @@ FB_ONCE void fb_enter(fb_reader *r, uint32_t at)
 /* Position of a field of `bytes` bytes; 0 if the table does not have it. */
 FB_ONCE uint32_t fb_field(fb_reader *r, uint32_t slot, uint32_t bytes)
 {
-    const uint32_t entry = 4 + 2 * slot;
-    if (!r->ok || entry + 2 > r->fields_bytes) {
+    const uint32_t entry = 4u + 2u * slot;
+    if (!r->ok || entry + 2u > r->fields_bytes) {
         return 0;
     }
     const uint32_t offset = fb_16(r, r->fields + entry);
-    if (offset == 0) {
+    if (offset == 0u) {
         return 0;
     }
-    if (offset % 4 != 0 || offset > r->table_bytes || r->table_bytes - offset < bytes) {
+    if (offset % 4u != 0u || offset > r->table_bytes || r->table_bytes - offset < bytes) {
         r->ok = false;
         return 0;
     }
@@ -98,13 +98,13 @@ FB_ONCE uint32_t fb_field(fb_reader *r, uint32_t slot, uint32_t bytes)
 FB_ONCE uint32_t fb_number(fb_reader *r, uint32_t slot)
 {
     const uint32_t at = fb_field(r, slot, 4);
-    return at == 0 ? 0 : fb_32(r, at);
+    return at == 0u ? 0u : fb_32(r, at);
 }
 
 static inline uint64_t fb_long(fb_reader *r, uint32_t slot)
 {
     const uint32_t at = fb_field(r, slot, 8);
-    return at == 0 ? 0 : (uint64_t)fb_32(r, at + 4) << 32 | fb_32(r, at);
+    return at == 0u ? 0u : ((uint64_t)fb_32(r, at + 4u) << 32) | fb_32(r, at);
 }
 
 /* The vector that the offset at `at` leads to. */
@@ -116,12 +116,12 @@ FB_ONCE megcc_rows fb_rows(fb_reader *r, uint32_t at, uint32_t row_bytes)
         return rows;
     }
     const uint32_t count = fb_32(r, begin);
-    if (count > (r->size - begin - 4) / row_bytes || count * row_bytes > r->left) {
+    if (count > (r->size - begin - 4u) / row_bytes || count * row_bytes > r->left) {
         r->ok = false;
         return rows;
     }
     r->left -= count * row_bytes;
-    rows.data = r->data + begin + 4;
+    rows.data = r->data + begin + 4u;
     rows.count = count;
     return rows;
 }
@@ -131,14 +131,21 @@ FB_ONCE megcc_rows fb_vector(fb_reader *r, uint32_t slot, uint32_t row_bytes)
 {
     const megcc_rows none = { r->data, 0 };
     const uint32_t at = fb_field(r, slot, 4);
-    return at == 0 ? none : fb_rows(r, at, row_bytes);
+    return at == 0u ? none : fb_rows(r, at, row_bytes);
+}
+
+/* Where a byte of the container is in it. */
+static inline uint32_t fb_place(const fb_reader *r, const uint8_t *byte)
+{
+    const ptrdiff_t distance = byte - r->data;
+    return (uint32_t)distance;
 }
 
 /* The string that the offset at `at` leads to; it ends with '\0'. */
 static inline const char *fb_string(fb_reader *r, uint32_t at)
 {
     const megcc_rows text = fb_rows(r, at, 1);
-    if (!r->ok || (uint32_t)(text.data - r->data) + text.count >= r->size || text.data[text.count] != '\0') {
+    if (!r->ok || fb_place(r, text.data) + text.count >= r->size || text.data[text.count] != 0u) {
         r->ok = false;
         return "";
     }

@@ -53,7 +53,7 @@ static void *resize(void *user, void *old, size_t old_bytes, size_t bytes)
     const megcc_model *model = user;
     (void)old_bytes;
     megcc_heap_free(old);
-    return bytes == 0 ? NULL : megcc_heap_get(bytes, model->program.alignment);
+    return bytes == 0u ? NULL : megcc_heap_get(bytes, model->program.alignment);
 }
 
 megcc_allocator megcc_heap_allocator(const megcc_model *model)
@@ -106,7 +106,7 @@ static bool read_all(megcc_file *file, FILE *stream)
 
 int32_t megcc_file_open(megcc_file *file, const char *path, megcc_error *error)
 {
-    memset(file, 0, sizeof *file);
+    (void)memset(file, 0, sizeof *file);
 #ifdef HAVE_MMAP
     if (map(file, path)) {
         return MEGCC_OK;
@@ -115,7 +115,7 @@ int32_t megcc_file_open(megcc_file *file, const char *path, megcc_error *error)
     FILE *stream = fopen(path, "rb");
     const bool read = stream != NULL && read_all(file, stream);
     if (stream != NULL) {
-        fclose(stream);
+        (void)fclose(stream);
     }
     if (read) {
         return MEGCC_OK;
@@ -133,7 +133,7 @@ void megcc_file_close(megcc_file *file)
     }
 #endif
     megcc_heap_free(file->data);
-    memset(file, 0, sizeof *file);
+    (void)memset(file, 0, sizeof *file);
 }
 
 int32_t megcc_model_load_file(megcc_model *model, megcc_file *file, const megcc_module *module, const char *path,

@@ -124,7 +124,7 @@ static inline bool is_port(const megcc_program *program, uint32_t tensor)
  * container. */
 static inline uint32_t bases_of(const megcc_program *program)
 {
-    return program->unbounded != 0 ? program->rows[MEGCC_TENSORS].count
+    return program->unbounded != 0u ? program->rows[MEGCC_TENSORS].count
                                    : program->rows[MEGCC_INPUTS].count + program->rows[MEGCC_OUTPUTS].count;
 }
 
@@ -142,7 +142,7 @@ static inline const int32_t *extents_of(const megcc_program *program)
 
 static inline bool is_dynamic(const megcc_program *program)
 {
-    return program->symbols != 0;
+    return program->symbols != 0u;
 }
 
 /* The symbols that follow from the shapes of inputs; the run computes the others, which come after them. */
@@ -153,12 +153,13 @@ static inline uint32_t given_symbols(const megcc_program *program)
 
 static inline uint64_t align_up(uint64_t value, uint32_t alignment)
 {
-    return (value + alignment - 1) & ~(uint64_t)(alignment - 1);
+    const uint64_t mask = (uint64_t)alignment - 1u;
+    return (value + mask) & ~mask;
 }
 
 static inline bool is_aligned(const void *pointer, size_t alignment)
 {
-    return ((uintptr_t)pointer & (alignment - 1)) == 0;
+    return ((uintptr_t)(const uint8_t *)pointer & (alignment - 1u)) == 0u;
 }
 
 /* The offset of a weight in the weights, in bytes. */
@@ -194,7 +195,7 @@ typedef struct call_need {
     int32_t tasks;
 } call_need;
 
-#define MEGCC_MAX_NEED (MEGCC_MAX_OPERANDS + 3)
+#define MEGCC_MAX_NEED ((uint32_t)MEGCC_MAX_OPERANDS + 3u)
 
 /* The bytes of a tensor by its dimensions, saturated at MEGCC_SIZE_LIMIT. `extents`: the program's, resolved. */
 uint64_t megcc_tensor_bytes(const tensor_row *row, const int32_t *extents);

@@ -10,7 +10,7 @@ int32_t megcc_grow(megcc_session *session, uint8_t **memory, size_t *capacity, u
 {
     const megcc_allocator *allocator = &session->options.allocator;
     const uint64_t limit = session->options.memory_limit;
-    if (bytes != 0 && *capacity >= bytes) {
+    if (bytes != 0u && *capacity >= bytes) {
         return MEGCC_OK;
     }
     if (*capacity != 0) {
@@ -19,10 +19,10 @@ int32_t megcc_grow(megcc_session *session, uint8_t **memory, size_t *capacity, u
     }
     *memory = NULL;
     *capacity = 0;
-    if (bytes == 0) {
+    if (bytes == 0u) {
         return MEGCC_OK;
     }
-    if (limit != 0 && (bytes > limit || session->allocated > limit - bytes)) {
+    if (limit != 0u && (bytes > limit || session->allocated > limit - bytes)) {
         return MEGCC_E_MEMORY;
     }
     if (allocator->resize == NULL || bytes > SIZE_MAX) {
@@ -48,13 +48,13 @@ int32_t megcc_materialise(megcc_session *session, uint32_t tensor)
         return MEGCC_OK;
     }
     const uint64_t bytes = megcc_tensor_bytes(tensor_at(&session->model->program, tensor), session->extents);
-    return megcc_grow(session, &session->base[tensor], &session->capacity[tensor], bytes != 0 ? bytes : 1);
+    return megcc_grow(session, &session->base[tensor], &session->capacity[tensor], bytes != 0u ? bytes : 1u);
 }
 
 void megcc_release(megcc_session *session, uint32_t tensor)
 {
-    if (session->capacity != NULL && session->capacity[tensor] != 0) {
-        megcc_grow(session, &session->base[tensor], &session->capacity[tensor], 0);
+    if (session->capacity != NULL && session->capacity[tensor] != 0u) {
+        (void)megcc_grow(session, &session->base[tensor], &session->capacity[tensor], 0);
     }
 }
 

@@ -20,26 +20,27 @@ int32_t megcc_model_open_version(uint32_t api, megcc_model *model, const megcc_m
     if (!is_aligned(data, 8)) {
         return megcc_fail(error, MEGCC_E_ARGUMENT, AT("data"), MEGCC_NONE, 0, 64);
     }
-    memset(model, 0, sizeof *model);
+    (void)memset(model, 0, sizeof *model);
     model->data = data;
-    return megcc_verify(model, size, module, options != NULL && options->cpu != 0 ? options->cpu : megcc_cpu(), error);
+    return megcc_verify(model, size, module, options != NULL && options->cpu != 0u ? options->cpu : megcc_cpu(), error);
 }
 
 int32_t megcc_model_check(const megcc_model *model, megcc_error *error)
 {
     /* CRC-32 of IEEE 802.3, computed 4 bits at a time. */
     static const uint32_t table[16] = {
-        0x00000000, 0x1DB71064, 0x3B6E20C8, 0x26D930AC, 0x76DC4190, 0x6B6B51F4, 0x4DB26158, 0x5005713C,
-        0xEDB88320, 0xF00F9344, 0xD6D6A3E8, 0xCB61B38C, 0x9B64C2B0, 0x86D3D2D4, 0xA00AE278, 0xBDBDF21C,
+        0x00000000u, 0x1DB71064u, 0x3B6E20C8u, 0x26D930ACu, 0x76DC4190u, 0x6B6B51F4u, 0x4DB26158u, 0x5005713Cu,
+        0xEDB88320u, 0xF00F9344u, 0xD6D6A3E8u, 0xCB61B38Cu, 0x9B64C2B0u, 0x86D3D2D4u, 0xA00AE278u, 0xBDBDF21Cu,
     };
     uint32_t crc = 0xFFFFFFFFu;
     for (size_t i = 0; i < model->weights_bytes; i++) {
         crc ^= model->weights[i];
-        crc = crc >> 4 ^ table[crc & 15];
-        crc = crc >> 4 ^ table[crc & 15];
+        crc = crc >> 4 ^ table[crc & 15u];
+        crc = crc >> 4 ^ table[crc & 15u];
     }
-    if (~crc != model->weights_crc) {
-        return megcc_fail(error, MEGCC_E_CHECKSUM, AT("Model.weights"), MEGCC_NONE, (int64_t)~crc, 0);
+    crc = ~crc;
+    if (crc != model->weights_crc) {
+        return megcc_fail(error, MEGCC_E_CHECKSUM, AT("Model.weights"), MEGCC_NONE, (int64_t)crc, 0);
     }
     return MEGCC_OK;
 }
@@ -47,9 +48,9 @@ int32_t megcc_model_check(const megcc_model *model, megcc_error *error)
 size_t megcc_model_memory(const megcc_model *model, size_t *alignment)
 {
     const megcc_program *p = &model->program;
-    const uint64_t pointers = (uint64_t)bases_of(p) * (p->unbounded != 0 ? 2 : 1) + p->operands;
+    const uint64_t pointers = (uint64_t)bases_of(p) * (p->unbounded != 0u ? 2u : 1u) + p->operands;
     const uint64_t table = (uint64_t)p->symbols + p->values + p->rows[MEGCC_EXTENTS].count;
-    const uint64_t words = p->workers + (is_dynamic(p) ? 2 * table : 0);
+    const uint64_t words = p->workers + (is_dynamic(p) ? 2u * table : 0u);
     /* MEGCC_MEMORY_BYTES() without a division. */
     const uint64_t own = MEGCC_SESSION_BYTES + pointers * sizeof(void *) + words * 4u;
     const uint64_t bytes = align_up(own, MEGCC_MEMORY_ALIGN(p->alignment)) + p->arena_bytes;
@@ -64,8 +65,8 @@ size_t megcc_model_region(const megcc_model *model, uint32_t index)
 #ifndef MEGCC_NO_REGIONS
     device_model bucket;
     megcc_device_model(model, 0, &bucket);
-    if (index < MEGCC_MAX_REGIONS && index + 1 < bucket.regions.count) {
-        return number_at(bucket.regions, index + 1);
+    if (index < (uint32_t)MEGCC_MAX_REGIONS && index + 1u < bucket.regions.count) {
+        return number_at(bucket.regions, index + 1u);
     }
 #else
     (void)model;
@@ -80,11 +81,11 @@ void megcc_describe(const megcc_program *p, uint32_t tensor, const int32_t *exte
 {
     const tensor_row *row = tensor_at(p, tensor);
     bool known = true;
-    memset(result, 0, sizeof *result);
+    (void)memset(result, 0, sizeof *result);
     result->name = "";
-    if (row->name != 0) {
+    if (row->name != 0u) {
         const uint8_t *at = row_at(p->rows[MEGCC_NAMES], row->name - 1u, 4);
-        result->name = (const char *)at + *(const row_u32 *)(const void *)at + 4;
+        result->name = (const char *)at + *(const row_u32 *)(const void *)at + 4u;
     }
     result->dtype = row->dtype;
     result->layout = row->layout;
@@ -95,10 +96,10 @@ void megcc_describe(const megcc_program *p, uint32_t tensor, const int32_t *exte
         result->dims[axis] = extent < 0 ? -1 : extent;
         known &= extent >= 0;
     }
-    result->bytes = known ? megcc_tensor_bytes(row, extents) : 0;
+    result->bytes = known ? megcc_tensor_bytes(row, extents) : 0u;
     result->quant_axis = -1;
-    if (row->quant != 0) {
-        const quant_row *quant = row_at(p->rows[MEGCC_QUANTS], row->quant - 1, sizeof *quant);
+    if (row->quant != 0u) {
+        const quant_row *quant = row_at(p->rows[MEGCC_QUANTS], row->quant - 1u, sizeof *quant);
         result->quant = row_at(p->rows[MEGCC_QUANT_DATA], quant->first, 4);
         result->quants = quant->count;
         result->quant_axis = quant->axis;

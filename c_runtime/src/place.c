@@ -10,8 +10,8 @@ uint8_t *megcc_session_at(const megcc_session *session, uint32_t offset)
     const megcc_rows regions = session->bucket.regions;
     for (uint32_t i = 0; i < regions.count; i++) {
         const uint32_t bytes = number_at(regions, i);
-        if (offset < bytes || i + 1 == regions.count) {
-            return (i == 0 ? session->arena : (uint8_t *)session->options.region[i - 1].memory) + offset;
+        if (offset < bytes || i + 1u == regions.count) {
+            return (i == 0u ? session->arena : (uint8_t *)session->options.region[i - 1u].memory) + offset;
         }
         offset -= bytes;
     }
@@ -26,11 +26,12 @@ uint8_t *megcc_session_own_place(const megcc_session *session, uint32_t tensor)
     switch (row->storage) {
     case STORAGE_WEIGHT:
 #ifndef MEGCC_NO_REGIONS
-        if (slot->bytes != 0) {
+        if (slot->bytes != 0u) {
             return megcc_session_at(session, slot->offset);
         }
 #endif
-        return (uint8_t *)(uintptr_t)(session->model->weights + weight_begin(session->model, row)); /* never an output: see verify.c */
+        /* never an output: see verify.c */
+        return (uint8_t *)(uintptr_t)(session->model->weights + weight_begin(session->model, row));
     case STORAGE_ARENA:
     case STORAGE_STATE:
         return megcc_session_at(session, slot->offset);
@@ -46,9 +47,9 @@ void megcc_session_copy_weights(megcc_session *session)
     for (uint32_t i = 0; i < p->rows[MEGCC_TENSORS].count; i++) {
         const tensor_slot *slot = row_at(session->bucket.tensors, i, sizeof *slot);
         const tensor_row *row = tensor_at(p, i);
-        if (row->storage == STORAGE_WEIGHT && slot->bytes != 0) {
-            memcpy(megcc_session_at(session, slot->offset), session->model->weights + weight_begin(session->model, row),
-                   row->bytes);
+        if (row->storage == STORAGE_WEIGHT && slot->bytes != 0u) {
+            (void)memcpy(megcc_session_at(session, slot->offset),
+                         session->model->weights + weight_begin(session->model, row), row->bytes);
         }
     }
 }
@@ -59,7 +60,7 @@ void megcc_session_place(megcc_session *session, bool keep)
     for (uint32_t i = 0; i < bases_of(&session->model->program); i++) {
 #ifndef MEGCC_NO_DYNAMIC
         megcc_release_small(session, i);
-        if (session->capacity != NULL && session->capacity[i] != 0) {
+        if (session->capacity != NULL && session->capacity[i] != 0u) {
             continue;
         }
 #endif
@@ -86,8 +87,8 @@ void megcc_session_reset(megcc_session *session)
         const uint32_t input = number_at(p->rows[MEGCC_INPUTS], state_at(p, i)->input);
         const tensor_row *state = tensor_at(p, input);
         const size_t bytes = (size_t)megcc_tensor_bytes(state, session->extents);
-        memset(session->base[input], 0, bytes);
-        if (state->root != 0) { /* the initial value: one number for all elements, or all of them */
+        (void)memset(session->base[input], 0, bytes);
+        if (state->root != 0u) { /* the initial value: one number for all elements, or all of them */
             const uint8_t *first = megcc_session_own_place(session, state->root);
             for (size_t at = 0; at < bytes; at++) {
                 session->base[input][at] = first[at % tensor_at(p, state->root)->bytes];
@@ -103,7 +104,7 @@ void megcc_session_keep_states(megcc_session *session)
         const uint32_t output = number_at(p->rows[MEGCC_OUTPUTS], state_at(p, i)->output);
         const uint32_t input = number_at(p->rows[MEGCC_INPUTS], state_at(p, i)->input);
         if (session->base[input] != session->base[output]) { /* else the output was computed in place */
-            memcpy(session->base[input], session->base[output],
+            (void)memcpy(session->base[input], session->base[output],
                    (size_t)megcc_tensor_bytes(tensor_at(p, input), session->extents));
         }
     }

@@ -164,7 +164,7 @@ int32_t megcc_pool_open(megcc_pool **result, void *memory, size_t size, int32_t 
         return MEGCC_E_ARGUMENT;
     }
     megcc_pool *pool = memory;
-    memset(pool, 0, megcc_pool_bytes(workers));
+    (void)memset(pool, 0, megcc_pool_bytes(workers));
     pool->owner = getpid();
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->begin, NULL);

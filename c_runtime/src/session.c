@@ -28,9 +28,9 @@ static int32_t check_options(const megcc_model *model, const megcc_session_optio
 static int32_t check_regions(const megcc_model *model, const megcc_session_options *options, size_t alignment,
                              megcc_error *error)
 {
-    for (uint32_t i = 0; i < MEGCC_MAX_REGIONS - 1; i++) {
+    for (uint32_t i = 0; i < (uint32_t)MEGCC_MAX_REGIONS - 1u; i++) {
         const size_t needed = megcc_model_region(model, i);
-        if (needed == 0) {
+        if (needed == 0u) {
             continue;
         }
         const megcc_region none = { NULL, 0 };
@@ -54,7 +54,7 @@ static void divide(megcc_session *session, size_t arena_at)
     session->base = at;
     at = session->base + bases_of(p);
 #ifndef MEGCC_NO_DYNAMIC
-    if (p->unbounded != 0) {
+    if (p->unbounded != 0u) {
         session->capacity = at;
         at = session->capacity + bases_of(p);
     }
@@ -105,7 +105,7 @@ int32_t megcc_session_open(megcc_session **result, const megcc_model *model, voi
 
     megcc_session *session = memory;
     const size_t arena_at = needed - model->program.arena_bytes;
-    memset(session, 0, arena_at);
+    (void)memset(session, 0, arena_at);
     session->model = model;
     if (options != NULL) {
         session->options = *options;
@@ -120,11 +120,13 @@ int32_t megcc_session_open(megcc_session **result, const megcc_model *model, voi
         megcc_session_place(session, false);
     }
 #ifndef MEGCC_NO_DYNAMIC
-    else if (given_symbols(&model->program) == 0) {
+    else if (given_symbols(&model->program) == 0u) {
         const int32_t status = megcc_session_own_shapes(session, error);
         if (status != MEGCC_OK) {
             return status;
         }
+    } else {
+        /* the caller gives the shapes, see megcc_session_set_shapes() */
     }
 #endif
     *result = session;
@@ -135,10 +137,10 @@ void megcc_session_close(megcc_session *session)
 {
 #ifndef MEGCC_NO_DYNAMIC
     const megcc_program *p = &session->model->program;
-    for (uint32_t i = 0; p->unbounded != 0 && i < p->rows[MEGCC_TENSORS].count; i++) {
+    for (uint32_t i = 0; p->unbounded != 0u && i < p->rows[MEGCC_TENSORS].count; i++) {
         megcc_release(session, i);
     }
-    megcc_grow(session, &session->workspace, &session->workspace_bytes, 0);
+    (void)megcc_grow(session, &session->workspace, &session->workspace_bytes, 0);
 #else
     (void)session;
 #endif
@@ -158,7 +160,7 @@ static bool has_own_memory(megcc_session *session, uint32_t tensor)
     if (tensor_at(&session->model->program, tensor)->storage != STORAGE_UNBOUNDED) {
         return session->base[tensor] == megcc_session_own_place(session, tensor);
     }
-    if (session->base[tensor] != NULL && session->capacity[tensor] == 0) {
+    if (session->base[tensor] != NULL && session->capacity[tensor] == 0u) {
         return false;
     }
     return megcc_materialise(session, tensor) == MEGCC_OK;
@@ -201,7 +203,7 @@ static uint64_t room_of_port(const megcc_session *session, uint32_t tensor)
 {
     const megcc_program *p = &session->model->program;
     const tensor_slot *slot = row_at(session->bucket.tensors, tensor, sizeof *slot);
-    if (p->counts == 0 || is_input(p, tensor)) {
+    if (p->counts == 0u || is_input(p, tensor)) {
         return megcc_tensor_bytes(tensor_at(p, tensor), session->extents);
     }
     return tensor_at(p, tensor)->storage == STORAGE_UNBOUNDED ? UINT64_MAX : slot->bytes;
@@ -214,7 +216,7 @@ static int32_t bind(megcc_session *session, megcc_rows ports, uint32_t index, ui
     if (index >= ports.count) {
         return MEGCC_E_ARGUMENT;
     }
-    if (session->extents == NULL || session->next != 0) {
+    if (session->extents == NULL || session->next != 0u) {
         return MEGCC_E_ORDER;
     }
     const uint32_t tensor = number_at(ports, index);

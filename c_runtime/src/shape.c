@@ -10,7 +10,8 @@ static int32_t set_static_shapes(megcc_session *session, const megcc_shape *shap
     const megcc_program *p = &session->model->program;
     for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++) {
         const tensor_row *row = tensor_at(p, number_at(p->rows[MEGCC_INPUTS], i));
-        if (shapes[i].rank != row->rank || memcmp(shapes[i].dims, extents_of(p) + row->dims, 4u * row->rank) != 0) {
+        if (shapes[i].rank != (int32_t)row->rank
+            || memcmp(shapes[i].dims, extents_of(p) + row->dims, 4u * row->rank) != 0) {
             return megcc_fail(error, MEGCC_E_SHAPE, AT("shapes"), MEGCC_NONE, i, 0);
         }
     }
@@ -39,12 +40,12 @@ static int32_t find_symbols(const megcc_program *p, const megcc_shape *shapes, i
     forget(p, table, 0);
     for (uint32_t i = 0; i < p->rows[MEGCC_INPUTS].count; i++) {
         const tensor_row *row = tensor_at(p, number_at(p->rows[MEGCC_INPUTS], i));
-        if (shapes[i].rank != row->rank) {
+        if (shapes[i].rank != (int32_t)row->rank) {
             return megcc_fail(error, MEGCC_E_SHAPE, AT("shapes"), MEGCC_NONE, i, row->rank);
         }
         for (uint32_t axis = 0; axis < row->rank; axis++) {
             const int64_t symbol = -1 - (int64_t)extents_of(p)[row->dims + axis];
-            if (symbol >= 0 && symbol < given_symbols(p) && table[symbol] < 0) {
+            if (symbol >= 0 && symbol < (int64_t)given_symbols(p) && table[symbol] < 0) {
                 table[symbol] = shapes[i].dims[axis];
             }
         }
@@ -103,7 +104,7 @@ static bool find_bucket(const megcc_model *model, const tensor_row *input, const
         }
         for (uint32_t axis = 0; found && input != NULL && axis < input->rank; axis++) {
             const int64_t symbol = -1 - (int64_t)extents_of(p)[input->dims + axis];
-            if (symbol >= 0 && symbol < p->symbols) {
+            if (symbol >= 0 && symbol < (int64_t)p->symbols) {
                 found = holds(bucket, (uint32_t)symbol, symbols[symbol]);
             }
         }
@@ -121,7 +122,7 @@ static int32_t blame_input(const megcc_model *model, const int32_t *symbols, meg
     const megcc_program *p = &model->program;
     device_model bucket;
     uint32_t i = 0;
-    while (i + 1 < inputs.count && find_bucket(model, tensor_at(p, number_at(inputs, i)), symbols, &bucket)) {
+    while (i + 1u < inputs.count && find_bucket(model, tensor_at(p, number_at(inputs, i)), symbols, &bucket)) {
         i++;
     }
     return megcc_fail(error, MEGCC_E_SHAPE, AT("shapes"), MEGCC_NONE, i, 0);
@@ -197,14 +198,14 @@ static int32_t read_count(const megcc_session *session, uint32_t instruction, in
     const instruction_row *row = instruction_at(p, instruction);
     const bound_row *bound = row_at(session->bucket.bounds, row->first_extent, sizeof *bound);
     const uint8_t *data = address_of(session, row->operands);
-    const uint32_t most = (uint32_t)bound->hi & INT32_MAX; /* -1 is no limit */
+    const uint32_t most = (uint32_t)bound->hi & (uint32_t)INT32_MAX; /* -1 is no limit */
     int64_t count;
     if (data == NULL
         || megcc_tensor_bytes(tensor_at(p, row->operands), session->extents) / sizeof count <= row->inputs) {
         return megcc_fail(error, MEGCC_E_ORDER, AT("Instruction.operands"), instruction, row->operands, 0);
     }
-    memcpy(&count, data + sizeof count * row->inputs, sizeof count);
-    if (count < bound->lo || count > most) {
+    (void)memcpy((uint8_t *)&count, data + sizeof count * row->inputs, sizeof count);
+    if (count < bound->lo || count > (int64_t)most) {
         return megcc_fail(error, MEGCC_E_SHAPE, AT("Bound.hi"), instruction, count, most);
     }
     *result = (int32_t)count;
@@ -214,7 +215,7 @@ static int32_t read_count(const megcc_session *session, uint32_t instruction, in
 int32_t megcc_session_verify(megcc_session *session, uint32_t instruction, megcc_error *error)
 {
     const megcc_program *p = &session->model->program;
-    if (p->counts == 0 || (session->checked[0] <= instruction && instruction <= session->checked[1])) {
+    if (p->counts == 0u || (session->checked[0] <= instruction && instruction <= session->checked[1])) {
         return MEGCC_OK;
     }
     session->checked[0] = session->checked[1] = instruction;
@@ -238,13 +239,13 @@ int32_t megcc_session_count(megcc_session *session, uint32_t instruction, megcc_
     }
     session->checked[1] = 0;
     if (status == MEGCC_OK) {
-        status = megcc_session_verify(session, instruction + 1, error);
+        status = megcc_session_verify(session, instruction + 1u, error);
     }
     if (status != MEGCC_OK) { /* unchecked extents must not stay */
         forget(p, table, symbol);
         (void)resolve_extents(p, table, NULL);
     }
-    for (uint32_t i = 0; p->unbounded != 0 && i < p->rows[MEGCC_TENSORS].count; i++) {
+    for (uint32_t i = 0; p->unbounded != 0u && i < p->rows[MEGCC_TENSORS].count; i++) {
         megcc_release_small(session, i);
     }
     return status;

@@ -22,8 +22,8 @@ uint64_t megcc_tensor_bytes(const tensor_row *row, const int32_t *extents)
         }
 #endif
         uint32_t extent = (uint32_t)known;
-        if (row->layout == MEGCC_NCHWC && axis == 1) {
-            extent = (extent + row->block - 1) / row->block * row->block;
+        if (row->layout == MEGCC_NCHWC && axis == 1u) {
+            extent = (extent + row->block - 1u) / row->block * row->block;
         }
 #ifdef MEGCC_TRUSTED_DATA
         bytes *= extent; /* not saturated: that needs a 64-bit division */
@@ -40,7 +40,7 @@ static int32_t demands(const megcc_program *p, const megcc_kernel *kernel, const
                        int64_t need[MEGCC_MAX_NEED])
 {
     const uint32_t operands = (uint32_t)kernel->inputs + kernel->outputs;
-    if (operands + 3 > MEGCC_MAX_NEED) {
+    if (operands + 3u > MEGCC_MAX_NEED) {
         return MEGCC_E_UNSUPPORTED;
     }
     if (kernel->need != NULL) {
@@ -50,8 +50,8 @@ static int32_t demands(const megcc_program *p, const megcc_kernel *kernel, const
         need[i] = kernel->operand[i].bytes;
     }
     need[operands] = kernel->shared;
-    need[operands + 1] = kernel->scratch;
-    need[operands + 2] = kernel->tasks;
+    need[operands + 1u] = kernel->scratch;
+    need[operands + 2u] = kernel->tasks;
     return MEGCC_OK;
 }
 
@@ -70,11 +70,11 @@ void megcc_call_need(const megcc_program *program, const megcc_kernel *kernel, c
     round_demands(program, need + kernel->inputs + kernel->outputs, result);
 #ifndef MEGCC_NO_DYNAMIC
     /* Extents may be 0: kernels that have nothing to write do not run. */
-    int64_t written = kernel->outputs == 0;
+    bool writes = kernel->outputs == 0u;
     for (uint32_t i = 0; i < kernel->outputs; i++) {
-        written |= need[kernel->inputs + i];
+        writes = writes || need[kernel->inputs + i] != 0;
     }
-    if (written == 0) {
+    if (!writes) {
         result->tasks = 0;
     }
 #endif
@@ -89,7 +89,7 @@ static uint64_t end_of_region(const device_model *bucket, uint64_t offset)
     for (uint32_t i = 0; i < bucket->regions.count && offset >= end; i++) {
         end += number_at(bucket->regions, i);
     }
-    return bucket->regions.count != 0 ? end : bucket->arena_bytes;
+    return bucket->regions.count != 0u ? end : bucket->arena_bytes;
 }
 
 bool megcc_in_region(const device_model *bucket, uint64_t offset, uint64_t bytes)
@@ -143,7 +143,7 @@ static uint64_t room_at(const megcc_program *p, const device_model *bucket, cons
     if (row->data > room || row->bytes > room - row->data) {
         return 0;
     }
-    return row->bytes != 0 ? row->bytes : room - row->data;
+    return row->bytes != 0u ? row->bytes : room - row->data;
 }
 
 static range range_of(const megcc_program *p, const device_model *bucket, uint32_t tensor, uint64_t bytes)
@@ -152,11 +152,13 @@ static range range_of(const megcc_program *p, const device_model *bucket, uint32
     const uint8_t storage = tensor_at(p, root)->storage;
     const tensor_slot *slot = row_at(bucket->tensors, root, sizeof *slot);
     range r = { ARENA, 0, 0 };
-    r.begin = slot->offset + (uint64_t)(root != tensor ? tensor_at(p, tensor)->data : 0);
-    if (storage == STORAGE_WEIGHT && slot->bytes == 0) {
+    r.begin = slot->offset + (uint64_t)(root != tensor ? tensor_at(p, tensor)->data : 0u);
+    if (storage == STORAGE_WEIGHT && slot->bytes == 0u) {
         r.memory = OTHER;
     } else if (storage == STORAGE_UNBOUNDED || storage == STORAGE_CALLER) {
         r.memory = root;
+    } else {
+        r.memory = ARENA;
     }
     r.end = r.begin + bytes;
     return r;
@@ -180,8 +182,8 @@ static int32_t verify_call_sizes(const megcc_program *p, const device_model *buc
 
     const int64_t *last = need + operands;
     call_need total;
-    for (uint32_t i = 0; i < 2; i++) {
-        if (last[i] < 0 || last[i] > UINT32_MAX) {
+    for (uint32_t i = 0; i < 2u; i++) {
+        if (last[i] < 0 || last[i] > (int64_t)UINT32_MAX) {
             return megcc_fail(error, status, AT("CallSlot.workspace"), index, last[i], 0);
         }
     }
@@ -212,8 +214,8 @@ static int32_t verify_call_sizes(const megcc_program *p, const device_model *buc
         for (uint32_t k = 0; i >= inputs && k < i; k++) {
             const range other = range_of(p, bucket, operand_at(p, row, k), (uint64_t)need[k]);
             const uint32_t alias = kernel->operand[i].alias;
-            const bool may = k < inputs && k < 31 && (alias >> k & 1) != 0;
-            if (overlap(&r, &other) && !(may && same(&r, &other, (alias & MEGCC_ALIAS_ANY_SIZE) != 0))) {
+            const bool may = k < inputs && k < 31u && (alias >> k & 1u) != 0u;
+            if (overlap(&r, &other) && !(may && same(&r, &other, (alias & MEGCC_ALIAS_ANY_SIZE) != 0u))) {
                 return megcc_fail(error, status, AT("TensorSlot.offset"), index, tensor, 0);
             }
         }
@@ -241,7 +243,7 @@ static int32_t verify_move(const megcc_program *p, const device_model *bucket, c
     const uint64_t bytes = megcc_tensor_bytes(tensor_at(p, source), extents);
     const uint64_t room = megcc_tensor_bytes(tensor_at(p, target), extents);
     const range from = range_of(p, bucket, source, bytes), to = range_of(p, bucket, target, room);
-    if (bytes > room && row->inputs == 2) {
+    if (bytes > room && row->inputs == 2u) {
         return megcc_fail(error, status, AT("Tensor.dims"), index, target, bytes);
     }
     if (overlap(&from, &to)) {

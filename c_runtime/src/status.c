@@ -49,7 +49,7 @@ typedef struct line {
 
 static void put(line *l, const char *text)
 {
-    while (*text != '\0' && l->used + 1 < l->size) {
+    while (*text != '\0' && l->used + 1u < l->size) {
         l->text[l->used++] = *text++;
     }
 }
@@ -60,8 +60,8 @@ static void put_number(line *l, const char *label, uint64_t value)
     size_t at = sizeof digits;
     digits[--at] = '\0';
     do {
-        digits[--at] = (char)('0' + value % 10);
-    } while ((value /= 10) != 0);
+        digits[--at] = (char)('0' + value % 10u);
+    } while ((value /= 10) != 0u);
     put(l, label);
     put(l, digits + at);
 }
@@ -75,15 +75,15 @@ const char *megcc_error_text(const megcc_error *error, char *buffer, size_t size
         put(&l, error->where);
     }
     put_number(&l, error->detail < 0 ? " (-" : " (",
-               error->detail < 0 ? 0 - (uint64_t)error->detail : (uint64_t)error->detail);
+               error->detail < 0 ? ~(uint64_t)error->detail + 1u : (uint64_t)error->detail);
     put(&l, ")");
     if (error->instruction != MEGCC_NONE) {
         put_number(&l, ", instruction ", error->instruction);
     }
-    if (error->needed != 0) {
+    if (error->needed != 0u) {
         put_number(&l, ", needed ", error->needed);
     }
-    if (size != 0) {
+    if (size != 0u) {
         buffer[l.used] = '\0';
     }
     return buffer;

@@ -47,8 +47,9 @@ enum { IS_TRUSTED = 0 };
 
 #define REQUIRE(condition, where, row) \
     do { \
-        if (!IS_TRUSTED && !(condition)) \
+        if (!IS_TRUSTED && !(condition)) { \
             return corrupt(error, AT(where), row); \
+        } \
     } while (0)
 
 /* Whether [begin, begin + count) lies in [0, end). */
@@ -62,7 +63,7 @@ static bool within(size_t begin, size_t count, size_t end)
 static int32_t verify_extents(const megcc_program *p, megcc_error *error)
 {
     const int32_t *extents = extents_of(p);
-    const int64_t table = (int64_t)p->symbols + p->values;
+    const int64_t table = (int64_t)p->symbols + (int64_t)p->values;
     for (uint32_t i = 0; i < p->rows[MEGCC_EXTENTS].count; i++) {
         REQUIRE(-1 - (int64_t)extents[i] < table, "Program.extents", i);
     }
@@ -74,8 +75,8 @@ static int32_t verify_quants(const megcc_program *p, megcc_error *error)
     for (uint32_t i = 0; i < p->rows[MEGCC_QUANTS].count; i++) {
         const quant_row *q = row_at(p->rows[MEGCC_QUANTS], i, sizeof *q);
         const uint32_t words = p->rows[MEGCC_QUANT_DATA].count;
-        REQUIRE(q->axis >= 0 || (q->axis == -1 && q->count == 1), "Quant.axis", i);
-        REQUIRE(q->count <= words / 2 && within(q->first, 2 * q->count, words), "Quant.first", i);
+        REQUIRE(q->axis >= 0 || (q->axis == -1 && q->count == 1u), "Quant.axis", i);
+        REQUIRE(q->count <= words / 2u && within(q->first, 2u * q->count, words), "Quant.first", i);
     }
     return MEGCC_OK;
 }
@@ -83,11 +84,11 @@ static int32_t verify_quants(const megcc_program *p, megcc_error *error)
 static int32_t verify_tensor_quant(const megcc_program *p, const tensor_row *t, uint32_t i, megcc_error *error)
 {
     REQUIRE(t->quant <= p->rows[MEGCC_QUANTS].count, "Tensor.quant", i);
-    if (t->quant == 0) {
+    if (t->quant == 0u) {
         return MEGCC_OK;
     }
-    const quant_row *q = row_at(p->rows[MEGCC_QUANTS], t->quant - 1, sizeof *q);
-    REQUIRE(q->axis < t->rank, "Quant.axis", i);
+    const quant_row *q = row_at(p->rows[MEGCC_QUANTS], t->quant - 1u, sizeof *q);
+    REQUIRE(q->axis < (int32_t)t->rank, "Quant.axis", i);
     if (q->axis >= 0) {
         REQUIRE((int64_t)q->count == extents_of(p)[t->dims + (uint32_t)q->axis], "Quant.count", i);
     }
@@ -99,11 +100,13 @@ static int32_t verify_tensor(const megcc_model *model, const megcc_program *p, u
     const tensor_row *t = tensor_at(p, i);
     REQUIRE(t->dtype <= MEGCC_UINT2, "Tensor.dtype", i);
     REQUIRE(t->layout <= MEGCC_NCHWC, "Tensor.layout", i);
-    REQUIRE(t->storage <= (is_input(p, i) ? STORAGE_CALLER : is_port(p, i) ? STORAGE_STATE : STORAGE_UNBOUNDED),
-            "Tensor.storage", i);
-    REQUIRE(t->rank <= MEGCC_MAX_RANK && (t->layout != MEGCC_NHWC || t->rank == 4), "Tensor.rank", i);
-    REQUIRE(t->layout == MEGCC_NCHWC ? t->block != 0 && t->rank >= 2 : t->block == 0, "Tensor.block", i);
-    REQUIRE(t->region == 0, "Tensor.region", i);
+    const int32_t last_storage = is_input(p, i) ? STORAGE_CALLER : is_port(p, i) ? STORAGE_STATE : STORAGE_UNBOUNDED;
+    REQUIRE((int32_t)t->storage <= last_storage, "Tensor.storage", i);
+    REQUIRE(t->rank <= (uint32_t)MEGCC_MAX_RANK && (t->layout != MEGCC_NHWC || t->rank == 4u), "Tensor.rank", i);
+    REQUIRE((t->layout == MEGCC_NCHWC && t->block != 0u && t->rank >= 2u)
+                || (t->layout != MEGCC_NCHWC && t->block == 0u),
+            "Tensor.block", i);
+    REQUIRE(t->region == 0u, "Tensor.region", i);
     REQUIRE(t->name <= p->rows[MEGCC_NAMES].count, "Tensor.name", i);
     REQUIRE(within(t->dims, t->rank, p->rows[MEGCC_EXTENTS].count), "Tensor.dims", i);
     if (t->storage == STORAGE_VIEW) {
@@ -113,17 +116,17 @@ static int32_t verify_tensor(const megcc_model *model, const megcc_program *p, u
         REQUIRE(root->storage != STORAGE_VIEW, "Tensor.root", i);
         /* The root may be bound to memory that is only aligned for its own element type. */
         REQUIRE(root->dtype <= MEGCC_UINT2 && element <= megcc_dtype_bytes(root->dtype), "Tensor.dtype", i);
-        REQUIRE(t->data % element == 0, "Tensor.data", i);
+        REQUIRE(t->data % element == 0u, "Tensor.data", i);
     } else if (t->storage == STORAGE_WEIGHT) {
-        REQUIRE(t->root == 0, "Tensor.root", i);
+        REQUIRE(t->root == 0u, "Tensor.root", i);
         const size_t begin = weight_begin(model, t);
-        REQUIRE(begin % p->alignment == 0 && within(begin, t->bytes, model->weights_bytes), "Tensor.data", i);
+        REQUIRE(begin % p->alignment == 0u && within(begin, t->bytes, model->weights_bytes), "Tensor.data", i);
     } else {
         const bool begins = t->storage == STORAGE_STATE && t->root < p->rows[MEGCC_TENSORS].count;
-        REQUIRE(t->root == 0 || (begins && tensor_at(p, t->root)->storage == STORAGE_WEIGHT
-                                 && tensor_at(p, t->root)->bytes != 0), "Tensor.root", i);
-        REQUIRE(t->data == 0, "Tensor.data", i);
-        REQUIRE(t->bytes == 0, "Tensor.bytes", i);
+        REQUIRE(t->root == 0u || (begins && tensor_at(p, t->root)->storage == STORAGE_WEIGHT
+                                 && tensor_at(p, t->root)->bytes != 0u), "Tensor.root", i);
+        REQUIRE(t->data == 0u, "Tensor.data", i);
+        REQUIRE(t->bytes == 0u, "Tensor.bytes", i);
     }
     return verify_tensor_quant(p, t, i, error);
 }
@@ -153,17 +156,17 @@ static int32_t verify_control(const megcc_program *p, uint32_t i, megcc_error *e
 {
     const instruction_row *row = instruction_at(p, i);
     const uint32_t count = p->rows[MEGCC_INSTRUCTIONS].count, target = row->first_extent;
-    const uint32_t operands = row->opcode == OP_MOVE ? row->inputs : row->opcode == OP_LOOP ? 3 : 1;
+    const uint32_t operands = row->opcode == OP_MOVE ? row->inputs : row->opcode == OP_LOOP ? 3u : 1u;
     REQUIRE(within(row->operands, operands, p->rows[MEGCC_OPERANDS].count), "Instruction.operands", i);
     if (row->opcode == OP_MOVE) {
-        REQUIRE(operands == 2 || operands == 3, "Instruction.inputs", i);
+        REQUIRE(operands == 2u || operands == 3u, "Instruction.inputs", i);
         const tensor_row *source = tensor_at(p, operand_at(p, row, 0)), *to = tensor_at(p, operand_at(p, row, 1));
         REQUIRE(source->dtype == to->dtype && source->layout == to->layout && source->block == to->block,
                 "Tensor.dtype", i);
-        REQUIRE(is_written(p, row, 1) && (operands == 2 || is_number(p, row, 2, MEGCC_INT64)), "Program.operands", i);
+        REQUIRE(is_written(p, row, 1) && (operands == 2u || is_number(p, row, 2, MEGCC_INT64)), "Program.operands", i);
         return MEGCC_OK;
     }
-    REQUIRE(row->inputs <= 1, "Instruction.inputs", i);
+    REQUIRE(row->inputs <= 1u, "Instruction.inputs", i);
     if (row->opcode == OP_BRANCH) {
         REQUIRE(is_number(p, row, 0, MEGCC_BOOL), "Program.operands", i);
         REQUIRE(target > i && target <= count, "Instruction.first_extent", i);
@@ -171,7 +174,7 @@ static int32_t verify_control(const megcc_program *p, uint32_t i, megcc_error *e
     }
     REQUIRE(is_number(p, row, 0, MEGCC_INT64) && is_written(p, row, 0) && is_number(p, row, 1, MEGCC_INT64)
                 && is_number(p, row, 2, MEGCC_BOOL), "Program.operands", i);
-    REQUIRE(row->inputs != 0 ? target >= 1 && target <= i : target > i && target <= count, "Instruction.first_extent",
+    REQUIRE(row->inputs != 0u ? target >= 1u && target <= i : target > i && target <= count, "Instruction.first_extent",
             i);
     return MEGCC_OK;
 }
@@ -213,7 +216,8 @@ static int32_t verify_instructions(megcc_program *p, megcc_error *error)
             /* Symbols are computed in their order, so an extent is known when the last symbol in it is. */
             REQUIRE(row->operands < tensors && tensor_at(p, row->operands)->dtype == MEGCC_INT64,
                     "Instruction.operands", i);
-            REQUIRE(row->first_extent == counted++, "Instruction.first_extent", i);
+            REQUIRE(row->first_extent == counted, "Instruction.first_extent", i);
+            counted++;
         } else if (row->opcode <= OP_MOVE) {
             const int32_t status = verify_control(p, i, error);
             if (status != MEGCC_OK) {
@@ -244,7 +248,7 @@ static int32_t verify_ports(const megcc_program *p, megcc_error *error)
             REQUIRE(t->storage != STORAGE_WEIGHT && t->storage != STORAGE_VIEW, "Tensor.storage", port);
             REQUIRE(memcmp(type, known, sizeof type) == 0, "Tensor.dtype", port);
             REQUIRE(memcmp(extents_of(p) + t->dims, known + 4, 4u * t->rank) == 0, "Tensor.dims", port);
-            known += 4 + t->rank;
+            known += 4u + t->rank;
         }
     }
     return MEGCC_OK;
@@ -255,7 +259,7 @@ static int32_t verify_states(const megcc_program *p, megcc_error *error)
 {
     uint32_t updated = 0;
     for (uint32_t i = 0; i < p->rows[MEGCC_OUTPUTS].count; i++) {
-        updated += tensor_at(p, number_at(p->rows[MEGCC_OUTPUTS], i))->storage == STORAGE_STATE;
+        updated += tensor_at(p, number_at(p->rows[MEGCC_OUTPUTS], i))->storage == STORAGE_STATE ? 1u : 0u;
     }
     for (uint32_t i = 0; i < p->rows[MEGCC_STATES].count; i++) {
         const state_row *s = row_at(p->rows[MEGCC_STATES], i, sizeof *s);
@@ -269,7 +273,7 @@ static int32_t verify_states(const megcc_program *p, megcc_error *error)
                     && memcmp(extents_of(p) + out->dims, extents_of(p) + in->dims, 4u * in->rank) == 0,
                 "State.input", i);
     }
-    REQUIRE(updated == 0, "Program.states", updated);
+    REQUIRE(updated == 0u, "Program.states", updated);
     return MEGCC_OK;
 }
 
@@ -278,7 +282,7 @@ static int32_t verify_states(const megcc_program *p, megcc_error *error)
 static void read_bucket(fb_reader *r, const megcc_program *p, uint32_t index, device_model *bucket)
 {
     const megcc_rows list = p->rows[MEGCC_DEVICE_MODELS];
-    fb_enter(r, (uint32_t)(list.data - r->data) + 4 * index);
+    fb_enter(r, fb_place(r, list.data) + 4u * index);
     bucket->bounds = fb_vector(r, BUCKET_BOUNDS, sizeof(bound_row));
     bucket->tensors = fb_vector(r, BUCKET_TENSORS, sizeof(tensor_slot));
     bucket->calls = fb_vector(r, BUCKET_CALLS, sizeof(call_slot));
@@ -322,15 +326,15 @@ static uint64_t end_of_states(const megcc_program *p, const device_model *bucket
 static int32_t verify_regions(const megcc_program *p, const device_model *bucket, megcc_error *error)
 {
     const uint32_t count = bucket->regions.count;
-    uint64_t total = count != 0 ? 0 : bucket->arena_bytes;
+    uint64_t total = count != 0u ? 0u : bucket->arena_bytes;
 #ifdef MEGCC_NO_REGIONS
     if (count != 0) {
         return megcc_fail(error, MEGCC_E_UNSUPPORTED, AT("MEGCC_NO_REGIONS"), MEGCC_NONE, count, 0);
     }
 #endif
-    REQUIRE(count <= (is_dynamic(p) ? 0 : MEGCC_MAX_REGIONS), "DeviceModel.regions", count);
+    REQUIRE(count <= (is_dynamic(p) ? 0u : (uint32_t)MEGCC_MAX_REGIONS), "DeviceModel.regions", count);
     for (uint32_t i = 0; i < count; i++) {
-        REQUIRE(number_at(bucket->regions, i) % p->alignment == 0, "DeviceModel.regions", i);
+        REQUIRE(number_at(bucket->regions, i) % p->alignment == 0u, "DeviceModel.regions", i);
         total += number_at(bucket->regions, i);
     }
     REQUIRE(total == bucket->arena_bytes, "DeviceModel.arena_bytes", (int64_t)total);
@@ -343,14 +347,14 @@ static int32_t verify_slots(const megcc_program *p, const device_model *bucket, 
         const tensor_slot *slot = row_at(bucket->tensors, i, sizeof *slot);
         const uint8_t storage = tensor_at(p, i)->storage;
         if (storage == STORAGE_ARENA || storage == STORAGE_STATE) {
-            REQUIRE(slot->offset % p->alignment == 0 && megcc_in_region(bucket, slot->offset, slot->bytes)
+            REQUIRE(slot->offset % p->alignment == 0u && megcc_in_region(bucket, slot->offset, slot->bytes)
                         && (storage == STORAGE_STATE || slot->offset >= states), "TensorSlot.offset", i);
-        } else if (storage == STORAGE_WEIGHT && slot->bytes != 0) {
-            REQUIRE(slot->bytes == tensor_at(p, i)->bytes && bucket->regions.count != 0 && slot->offset >= states
-                        && slot->offset % p->alignment == 0 && megcc_in_region(bucket, slot->offset, slot->bytes),
+        } else if (storage == STORAGE_WEIGHT && slot->bytes != 0u) {
+            REQUIRE(slot->bytes == tensor_at(p, i)->bytes && bucket->regions.count != 0u && slot->offset >= states
+                        && slot->offset % p->alignment == 0u && megcc_in_region(bucket, slot->offset, slot->bytes),
                     "TensorSlot.offset", i);
         } else {
-            REQUIRE(slot->offset == 0 && slot->bytes == 0, "TensorSlot.offset", i);
+            REQUIRE(slot->offset == 0u && slot->bytes == 0u, "TensorSlot.offset", i);
         }
     }
     return MEGCC_OK;
@@ -382,7 +386,7 @@ static int32_t verify_call(const megcc_program *p, const device_model *bucket, u
     }
     REQUIRE(slot->kernel < p->code->kernels, "CallSlot.kernel", i);
     REQUIRE(slot->workspace == MEGCC_ALLOCATED ? is_dynamic(p)
-                : slot->workspace >= states && slot->workspace % p->alignment == 0, "CallSlot.workspace", i);
+                : slot->workspace >= states && slot->workspace % p->alignment == 0u, "CallSlot.workspace", i);
     const megcc_kernel *kernel = &p->code->kernel[slot->kernel];
     if (row->inputs != kernel->inputs || row->outputs != kernel->outputs || row->extents != kernel->extents) {
         return megcc_fail(error, MEGCC_E_SIGNATURE, AT("Instruction.operands"), i, slot->kernel, 0);
@@ -408,7 +412,7 @@ static int32_t verify_bucket(fb_reader *r, megcc_program *p, uint32_t index, meg
     REQUIRE(bucket.bounds.count == p->symbols, "DeviceModel.bounds", index);
     REQUIRE(bucket.tensors.count == p->rows[MEGCC_TENSORS].count, "DeviceModel.tensors", index);
     REQUIRE(bucket.calls.count == p->rows[MEGCC_INSTRUCTIONS].count, "DeviceModel.calls", index);
-    const uint32_t own = bucket.regions.count != 0 ? number_at(bucket.regions, 0) : bucket.arena_bytes;
+    const uint32_t own = bucket.regions.count != 0u ? number_at(bucket.regions, 0) : bucket.arena_bytes;
     if (own > p->arena_bytes) {
         p->arena_bytes = own;
     }
@@ -449,7 +453,7 @@ static int32_t verify_program(fb_reader *r, const megcc_model *model, const megc
         REQUIRE(r->ok, vector_names[i], 0);
     }
     REQUIRE(p->alignment == code->alignment, "Program.alignment", p->alignment);
-    REQUIRE(p->workers >= 1 && p->workers <= MEGCC_MAX_WORKERS, "Program.workers", p->workers);
+    REQUIRE(p->workers >= 1u && p->workers <= MEGCC_MAX_WORKERS, "Program.workers", p->workers);
     REQUIRE(p->symbols == code->symbols, "Program.symbols", p->symbols);
     REQUIRE(p->values == code->values, "Program.values", p->values);
 
@@ -461,7 +465,7 @@ static int32_t verify_program(fb_reader *r, const megcc_model *model, const megc
         status = verify_tensor(model, p, i, error);
     }
     for (uint32_t i = 0; status == MEGCC_OK && i < p->rows[MEGCC_NAMES].count; i++) {
-        fb_string(r, (uint32_t)(p->rows[MEGCC_NAMES].data - r->data) + 4 * i);
+        fb_string(r, fb_place(r, p->rows[MEGCC_NAMES].data) + 4u * i);
         REQUIRE(r->ok, "Program.names", i);
     }
     if (status == MEGCC_OK) {
@@ -479,7 +483,7 @@ static int32_t verify_program(fb_reader *r, const megcc_model *model, const megc
     }
 #endif
     const uint32_t buckets = p->rows[MEGCC_DEVICE_MODELS].count;
-    REQUIRE(status != MEGCC_OK || buckets >= 1, "Program.device_models", buckets);
+    REQUIRE(status != MEGCC_OK || buckets >= 1u, "Program.device_models", buckets);
     for (uint32_t i = 0; status == MEGCC_OK && i < buckets; i++) {
         status = verify_bucket(r, p, i, error);
     }
@@ -492,17 +496,17 @@ static int32_t verify_program(fb_reader *r, const megcc_model *model, const megc
 /* Reads the table of the model; `programs` is its list of them. */
 static int32_t read_model(fb_reader *r, megcc_model *model, size_t size, megcc_rows *programs, megcc_error *error)
 {
-    if (r->size < 8 || memcmp(r->data + 4, "MGCC", 4) != 0) {
+    if (r->size < 8u || memcmp(r->data + 4, "MGCC", 4) != 0) {
         return megcc_fail(error, MEGCC_E_FORMAT, AT("file_identifier"), MEGCC_NONE, 0, 0);
     }
     fb_enter(r, 0);
     const uint32_t format = fb_number(r, MODEL_FORMAT);
     REQUIRE(r->ok, "Model", 0);
-    if (format != 1 && format != FORMAT) {
+    if (format != 1u && format != FORMAT) {
         return megcc_fail(error, MEGCC_E_FORMAT, AT("Model.format"), MEGCC_NONE, format, FORMAT);
     }
     const uint32_t flags = fb_number(r, MODEL_FLAGS);
-    if (flags != 0) {
+    if (flags != 0u) {
         return megcc_fail(error, MEGCC_E_UNSUPPORTED, AT("Model.flags"), MEGCC_NONE, flags, 0);
     }
     model->id = fb_long(r, MODEL_ID);
@@ -513,9 +517,10 @@ static int32_t read_model(fb_reader *r, megcc_model *model, size_t size, megcc_r
     model->weights_bytes = weights.count;
 #if SIZE_MAX > UINT32_MAX
     const uint64_t begin = fb_long(r, MODEL_BEGIN);
-    REQUIRE(r->ok && (format == 1 ? begin == 0 : begin % WEIGHT_UNIT == 0 && begin <= size), "Model.weights_begin", 0);
+    REQUIRE(r->ok && ((format == 1u && begin == 0u) || (format != 1u && begin % WEIGHT_UNIT == 0u && begin <= size)),
+            "Model.weights_begin", 0);
     model->weight_unit = 1;
-    if (format == 2) {
+    if (format == 2u) {
         model->weights = model->data + begin;
         model->weights_bytes = size - begin;
         model->weight_unit = WEIGHT_UNIT;
@@ -527,11 +532,13 @@ static int32_t read_model(fb_reader *r, megcc_model *model, size_t size, megcc_r
         REQUIRE(r->ok, "Model.weights_begin", 0);
     } else
 #endif
-    if (size > INT32_MAX) {
-        return megcc_fail(error, MEGCC_E_FORMAT, AT("size"), MEGCC_NONE, 0, INT32_MAX);
+    {
+        if (size > (size_t)INT32_MAX) {
+            return megcc_fail(error, MEGCC_E_FORMAT, AT("size"), MEGCC_NONE, 0, INT32_MAX);
+        }
     }
     const uint32_t name = fb_field(r, MODEL_NAME, 4);
-    model->name = name == 0 ? "" : fb_string(r, name);
+    model->name = name == 0u ? "" : fb_string(r, name);
     REQUIRE(r->ok, "Model.name", 0);
     *programs = fb_vector(r, MODEL_PROGRAMS, 4);
     REQUIRE(r->ok, "Model.programs", 0);
@@ -553,13 +560,13 @@ static const megcc_code *find_code(fb_reader *r, const megcc_module *module)
 
 int32_t megcc_verify(megcc_model *model, size_t size, const megcc_module *module, uint32_t cpu, megcc_error *error)
 {
-    model->size = size < INT32_MAX ? (uint32_t)size : INT32_MAX;
+    model->size = size < (size_t)INT32_MAX ? (uint32_t)size : (uint32_t)INT32_MAX;
     fb_reader r = fb_open(model->data, model->size);
     megcc_rows programs = { NULL, 0 };
     const int32_t status = read_model(&r, model, size, &programs, error);
     bool has_code = false;
     for (uint32_t i = 0; status == MEGCC_OK && i < programs.count; i++) {
-        fb_enter(&r, (uint32_t)(programs.data - r.data) + 4 * i);
+        fb_enter(&r, fb_place(&r, programs.data) + 4u * i);
         const megcc_code *code = find_code(&r, module);
         REQUIRE(r.ok, "Model.programs", i);
         if (code != NULL && MEGCC_RUNS_ON(code->isa, cpu)) {
@@ -571,5 +578,5 @@ int32_t megcc_verify(megcc_model *model, size_t size, const megcc_module *module
         return status;
     }
     return megcc_fail(error, MEGCC_E_CODE, AT(has_code ? "Program.isa" : "Program.code_id"), MEGCC_NONE,
-                      has_code ? cpu : 0, 0);
+                      has_code ? cpu : 0u, 0);
 }

@@ -28,11 +28,11 @@ static void run_piece(void *context, int32_t piece, int32_t worker)
     }
 #ifndef MEGCC_NO_THREADS
     const int32_t begin = (int32_t)((int64_t)j->tasks * piece / j->pieces);
-    const int32_t end = (int32_t)((int64_t)j->tasks * (piece + 1) / j->pieces);
+    const int32_t end = (int32_t)((int64_t)j->tasks * ((int64_t)piece + 1) / j->pieces);
 #else
     const int32_t begin = 0, end = j->tasks; /* one piece: a 64-bit division is 1 KB of code on a microcontroller */
 #endif
-    uint8_t *scratch = j->scratch_bytes != 0 ? j->scratch + (uint64_t)worker * j->scratch_bytes : NULL;
+    uint8_t *scratch = j->scratch_bytes != 0u ? j->scratch + (uint64_t)worker * j->scratch_bytes : NULL;
     const int32_t status = j->run(j->call, begin, end, scratch);
     if (status != MEGCC_OK) { /* all workers' statuses share a cache line, so it is written only on failure */
         j->status[worker] = status;
@@ -51,7 +51,7 @@ static int32_t run_tasks(megcc_session *session, job *j)
     if (parallel->run != NULL && parallel->workers > 1 && j->tasks > 1) {
         j->workers = parallel->workers;
         j->pieces = j->tasks / 4 < j->workers ? j->tasks : 4 * j->workers;
-        memset(j->status, 0, sizeof *j->status * (size_t)j->workers);
+        (void)memset(j->status, 0, sizeof *j->status * (size_t)j->workers);
         parallel->run(parallel->user, run_piece, j, j->pieces);
         for (int32_t i = 0; i < j->workers; i++) {
             if (j->status[i] != MEGCC_OK) {
@@ -72,7 +72,7 @@ static int32_t workspace(megcc_session *session, const call_slot *slot, const ca
     if (slot->workspace == MEGCC_ALLOCATED) {
         const uint64_t bytes = need->shared + session->model->program.workers * need->scratch;
         *result = NULL;
-        if (bytes == 0) {
+        if (bytes == 0u) {
             return MEGCC_OK;
         }
         const int32_t status = megcc_grow(session, &session->workspace, &session->workspace_bytes, bytes);
@@ -107,7 +107,7 @@ static int32_t run_call(megcc_session *session, const instruction_row *row, megc
                                   megcc_tensor_bytes(tensor_at(p, root), session->extents));
             }
             /* An operand without memory has no elements: no iteration of a loop has written it. */
-            if (session->base[root] == NULL && megcc_tensor_bytes(tensor_at(p, tensor), session->extents) != 0) {
+            if (session->base[root] == NULL && megcc_tensor_bytes(tensor_at(p, tensor), session->extents) != 0u) {
                 return megcc_fail(error, MEGCC_E_ORDER, AT("Program.operands"), index, root, 0);
             }
         }
@@ -126,9 +126,9 @@ static int32_t run_call(megcc_session *session, const instruction_row *row, megc
     if (refused != MEGCC_OK) {
         return megcc_fail(error, refused, AT("CallSlot.workspace"), index, 0, need.shared);
     }
-    const megcc_call call = { in, out, extent, need.shared != 0 ? memory : NULL };
+    const megcc_call call = { in, out, extent, need.shared != 0u ? memory : NULL };
     job j = { &call, kernel->run, NULL, need.scratch, need.tasks, 0, 0, NULL, false };
-    if (need.scratch != 0) {
+    if (need.scratch != 0u) {
         j.scratch = memory + need.shared;
     }
     const int32_t status = run_tasks(session, &j);
@@ -208,11 +208,11 @@ int32_t megcc_session_step(megcc_session *session, megcc_error *error)
     if (session->extents == NULL) {
         return megcc_fail(error, MEGCC_E_ORDER, AT("megcc_session_set_shapes"), MEGCC_NONE, 0, 0);
     }
-    if (session->next == 0 && require_inputs(session, error) != MEGCC_OK) {
+    if (session->next == 0u && require_inputs(session, error) != MEGCC_OK) {
         return MEGCC_E_ORDER;
     }
 #ifndef MEGCC_NO_DYNAMIC
-    if (session->next == 0) {
+    if (session->next == 0u) {
         session->iterations = 0;
     }
 #endif

@@ -115,34 +115,36 @@ static inline double mgd_sqrt(double x)
         return x < 0.0 ? MGD_NAN : x;
     }
     /* Computes the root bit by bit, with one extra bit for rounding: no root lies halfway between two doubles. */
-    const int tiny = x < 2.2250738585072014e-308;
+    const bool tiny = x < 2.2250738585072014e-308;
     const uint64_t bits = mgd_bits(tiny ? x * 18014398509481984.0 : x);
     const int32_t exponent = (int32_t)(bits >> 52) - (tiny ? 1023 + 54 : 1023);
-    uint64_t left = ((bits & 0xfffffffffffffu) | 0x10000000000000u) << (1 + (exponent & 1)), root = 0, twice = 0;
-    for (uint64_t digit = 0x20000000000000u; digit != 0; digit >>= 1) {
+    const bool odd = ((uint32_t)exponent & 1u) != 0u;
+    uint64_t left = ((bits & 0xfffffffffffffu) | 0x10000000000000u) << (odd ? 2u : 1u), root = 0, twice = 0;
+    for (uint64_t digit = 0x20000000000000u; digit != 0u; digit >>= 1) {
         if (twice + digit <= left) {
             left -= twice + digit;
-            twice += 2 * digit;
+            twice += 2u * digit;
             root += digit;
         }
-        left *= 2;
+        left *= 2u;
     }
     root = (root + (root & 1u)) >> 1;
-    return mgd_double(root + ((uint64_t)((exponent - (exponent & 1)) / 2 + 1022) << 52));
+    const int32_t half = (exponent - (odd ? 1 : 0)) / 2 + 1022;
+    return mgd_double(root + ((uint64_t)half << 52));
 #endif
 }
 
 /* Returns x * 2^n for n in [-2044, 2046]. */
 static inline double mgd_ldexp(double x, int32_t n)
 {
-    const int32_t half = n / 2;
-    return x * mgd_double((uint64_t)(half + 1023) << 52) * mgd_double((uint64_t)(n - half + 1023) << 52);
+    const int32_t half = n / 2, first = half + 1023, second = n - half + 1023;
+    return x * mgd_double((uint64_t)first << 52) * mgd_double((uint64_t)second << 52);
 }
 
 /* Splits a positive finite x into 2^e * m with m in [sqrt(1/2), sqrt(2)); returns m. */
 static inline double mgd_split(double x, int32_t *e)
 {
-    const int tiny = x < 2.2250738585072014e-308;
+    const bool tiny = x < 2.2250738585072014e-308;
     const uint64_t bits = mgd_bits(tiny ? x * 18014398509481984.0 : x);
     const uint64_t exponent = (bits + (0x3ff0000000000000u - 0x3fe6a09e667f3bcdu)) >> 52;
     *e = (int32_t)exponent - (tiny ? 1023 + 54 : 1023);
@@ -181,7 +183,7 @@ static inline double mgd_log(double x)
         return x == 0.0 ? -MGD_INF : x < 0.0 ? MGD_NAN : x;
     }
     int32_t exponent;
-    const double f = mgd_split(x, &exponent) - 1.0, e = exponent;
+    const double f = mgd_split(x, &exponent) - 1.0, e = (double)exponent;
     const double s = f / (2.0 + f), square = s * s, half = 0.5 * f * f;
     const double series = square * mgd_polynomial(p, 11, square);
     const double correction = mgd_mla(s, half + series, e * 1.9082149292705877e-10);
@@ -223,12 +225,13 @@ static inline uint32_t mgd_reduce(double x, double *high, double *low)
     }
     /* |x| = m * 2^e. Words of 2 / pi before `from` contribute only multiples of 4 to the product. */
     const uint64_t bits = mgd_bits(x), m = (bits & 0xfffffffffffffu) | 0x10000000000000u;
-    const int32_t e = (int32_t)(bits >> 52 & 0x7ffu) - 1075, from = e < 2 ? 0 : (e - 2) / 32;
+    const uint64_t biased = bits >> 52 & 0x7ffu;
+    const int32_t e = (int32_t)biased - 1075, from = e < 2 ? 0 : (e - 2) / 32;
     uint32_t product[WORDS + 2] = { 0 }; /* least word first */
     for (int i = 0; i < WORDS; i++) {
         uint64_t carry = 0;
         for (int j = 0; j < 2; j++) {
-            const uint64_t part = (uint32_t)(m >> 32 * j), word = two_over_pi[from + WORDS - 1 - i];
+            const uint64_t part = (uint32_t)(m >> (32u * (uint32_t)j)), word = two_over_pi[from + WORDS - 1 - i];
             carry += part * word + product[i + j];
             product[i + j] = (uint32_t)carry;
             carry >>= 32;
@@ -240,15 +243,15 @@ static inline uint32_t mgd_reduce(double x, double *high, double *low)
     uint32_t window[5];
     for (int i = 0; i < 5; i++) {
         const int32_t at = point - 128 + 32 * i, word = at / 32, shift = at % 32;
-        const uint64_t above = word + 1 < WORDS + 2 ? product[word + 1] : 0;
-        window[i] = word < WORDS + 2 ? (uint32_t)((above << 32 | product[word]) >> shift) : 0;
+        const uint64_t above = word + 1 < WORDS + 2 ? product[word + 1] : 0u;
+        window[i] = word < WORDS + 2 ? (uint32_t)((above << 32 | product[word]) >> (uint32_t)shift) : 0u;
     }
     uint32_t quadrant = window[4] & 3u;
-    const int negative = window[3] >> 31 != 0;
+    const bool negative = window[3] >> 31 != 0u;
     uint64_t upper = (uint64_t)window[3] << 32 | window[2], lower = (uint64_t)window[1] << 32 | window[0];
     if (negative) {
         quadrant++;
-        upper = ~upper + (lower == 0);
+        upper = ~upper + (lower == 0u ? 1u : 0u);
         lower = 0u - lower;
     }
     const double fraction = (double)(uint32_t)(upper >> 32) * 2.3283064365386963e-10
@@ -256,7 +259,7 @@ static inline uint32_t mgd_reduce(double x, double *high, double *low)
     *high = fraction * 1.5707963267948966;
     *low = 0.0;
     *high = negative ? -*high : *high;
-    if (x < 0) {
+    if (x < 0.0) {
         *high = -*high;
         quadrant = 0u - quadrant;
     }
@@ -288,12 +291,12 @@ static inline double mgd_sine(double x, uint32_t quadrants)
     if (!(mgd_abs(x) < MGD_INF)) {
         return MGD_NAN;
     }
-    if (mgd_abs(x) < 1e-9 && quadrants == 0) {
+    if (mgd_abs(x) < 1e-9 && quadrants == 0u) {
         return x;
     }
     const uint32_t quadrant = mgd_reduce(x, &high, &low) + quadrants;
-    const double result = quadrant & 1u ? mgd_cos_near(high, low) : mgd_sin_near(high, low);
-    return quadrant & 2u ? -result : result;
+    const double result = (quadrant & 1u) != 0u ? mgd_cos_near(high, low) : mgd_sin_near(high, low);
+    return (quadrant & 2u) != 0u ? -result : result;
 }
 
 static inline double mgd_sin(double x) { return mgd_sine(x, 0); }
@@ -305,9 +308,9 @@ static inline void mgd_sin_cos(double x, double *sine, double *cosine)
     double high, low;
     const uint32_t quadrant = mgd_reduce(x, &high, &low);
     const double s = mgd_sin_near(high, low), c = mgd_cos_near(high, low);
-    const double first = quadrant & 1u ? c : s, second = quadrant & 1u ? s : c;
-    *sine = quadrant & 2u ? -first : first;
-    *cosine = (quadrant + 1u) & 2u ? -second : second;
+    const double first = (quadrant & 1u) != 0u ? c : s, second = (quadrant & 1u) != 0u ? s : c;
+    *sine = (quadrant & 2u) != 0u ? -first : first;
+    *cosine = ((quadrant + 1u) & 2u) != 0u ? -second : second;
 }
 
 static inline double mgd_tan(double x)
@@ -337,10 +340,11 @@ static inline double mgd_atan(double x)
         return x;
     }
     const double magnitude = mgd_abs(x);
-    const int inverse = magnitude > 1.0;
+    const bool inverse = magnitude > 1.0;
     const double a = inverse ? 1.0 / magnitude : magnitude;
-    const int k = (int)(a * 4.0 + 0.5);
-    const double at = 0.25 * k;
+    const double nearest = a * 4.0 + 0.5;
+    const int k = (int)nearest;
+    const double at = 0.25 * (double)k;
     /* The rounding error of 1 / |x| enters only through a, which is within an ULP. */
     const double t = (a - at) / mgd_mla(a, at, 1.0), square = t * t;
     const double tail = mgd_mla(t * square, mgd_polynomial(p, 9, square), rest[k]);
@@ -415,7 +419,7 @@ static inline double mgd_acosh(double x)
         return mgd_log(x) + 0.6931471805599453;
     }
     const double t = x - 1.0;
-    return t < 0 ? MGD_NAN : mgd_log1p(t + mgd_sqrt(2.0 * t + t * t));
+    return t < 0.0 ? MGD_NAN : mgd_log1p(t + mgd_sqrt(2.0 * t + t * t));
 }
 
 static inline double mgd_atanh(double x)
@@ -441,7 +445,7 @@ static inline double mgd_erf(double x)
     if (magnitude < 2.0) {
         double term = x, sum = x;
         for (int n = 1; n < 60 && sum + term != sum; n++) {
-            term *= 2.0 * square / (2 * n + 1);
+            term *= 2.0 * square / (double)(2 * n + 1);
             sum += term;
         }
         return 1.1283791670955126 * (mgd_exp(-square) * sum);
@@ -451,7 +455,7 @@ static inline double mgd_erf(double x)
     }
     double fraction = magnitude;
     for (int n = 60; n > 0; n--) {
-        fraction = magnitude + 0.5 * n / fraction;
+        fraction = magnitude + 0.5 * (double)n / fraction;
     }
     return mgd_with_sign(1.0 - 0.5641895835477563 * mgd_exp(-square) / fraction, x);
 }
@@ -484,39 +488,40 @@ static inline double mgd_mod(double a, double b)
     if (rest == 0.0) {
         return mgd_with_sign(rest, b);
     }
-    return (rest < 0) != (b < 0) ? rest + b : rest;
+    return (rest < 0.0) != (b < 0.0) ? rest + b : rest;
 }
 
 static inline double mgd_pow(double x, double y)
 {
     const double magnitude = mgd_abs(x), whole = mgd_trunc(y);
-    const int integral = whole == y, odd = integral && mgd_abs(y) < 9007199254740992.0 && 2.0 * mgd_trunc(0.5 * y) != y;
+    const bool integral = whole == y;
+    const bool odd = integral && mgd_abs(y) < 9007199254740992.0 && 2.0 * mgd_trunc(0.5 * y) != y;
     if (y == 0.0 || x == 1.0) {
         return 1.0;
     }
     if (x != x || y != y) {
         return MGD_NAN;
     }
-    if (x < 0 && !integral && magnitude < MGD_INF && mgd_abs(y) < MGD_INF) {
+    if (x < 0.0 && !integral && magnitude < MGD_INF && mgd_abs(y) < MGD_INF) {
         return MGD_NAN;
     }
     double result;
     if (mgd_abs(y) == MGD_INF || magnitude == 0.0 || magnitude == MGD_INF) {
-        const int grows = magnitude == 1.0 ? -1 : (magnitude > 1.0) == (y > 0.0);
-        result = grows < 0 ? 1.0 : grows ? MGD_INF : 0.0;
+        const bool grows = (magnitude > 1.0) == (y > 0.0);
+        result = magnitude == 1.0 ? 1.0 : grows ? MGD_INF : 0.0;
     } else if (integral && mgd_abs(y) <= 32.0) {
         result = 1.0;
-        for (double n = mgd_abs(y); n > 0.0; n -= 1.0) {
+        for (int32_t n = (int32_t)mgd_abs(y); n > 0; n--) {
             result *= magnitude;
         }
-        result = y < 0 ? 1.0 / result : result;
+        result = y < 0.0 ? 1.0 / result : result;
         if (result == 0.0 || result == MGD_INF) { /* the integer power overflowed, though its inverse may not */
             result = mgd_exp(y * mgd_log(magnitude));
         }
     } else {
         result = mgd_exp(y * mgd_log(magnitude));
     }
-    return odd && mgd_bits(x) >> 63 ? -result : result;
+    return odd && mgd_bits(x) >> 63 != 0u ? -result : result;
 }
 
 /* Conversions of finite numbers by the FPU of 32-bit Arm. Every FPU of Cortex-M has them. */
@@ -536,13 +541,13 @@ static inline float mgc_from_float16(uint16_t h)
         return number;
     }
 #endif
-    const uint32_t exponent = h >> 10 & 31u, fraction = h & 1023u, sign = (uint32_t)(h >> 15) << 31;
+    const uint32_t code = h, exponent = code >> 10 & 31u, fraction = code & 1023u, sign = code >> 15 << 31;
     union { float f; uint32_t u; } pun;
-    if (exponent == 0) {
+    if (exponent == 0u) {
         pun.f = (float)fraction * 5.9604644775390625e-8f;
         pun.u |= sign;
     } else {
-        pun.u = sign | (exponent == 31 ? 0x7f800000u : (exponent + 112) << 23) | fraction << 13;
+        pun.u = sign | (exponent == 31u ? 0x7f800000u : (exponent + 112u) << 23) | fraction << 13;
     }
     return pun.f;
 }

@@ -288,7 +288,7 @@ static MGC_INLINE int32_t mgc_doubling_high_lane(int32_t a, int32_t b)
 {
     /* An arithmetic shift in C: 2^63 makes the sum positive, and is subtracted again after the shift. */
     const uint64_t sum = (uint64_t)((int64_t)a * b) + ((uint64_t)1 << 30) + ((uint64_t)1 << 63);
-    return (int32_t)((int64_t)(sum >> 31) - ((int64_t)1 << 32));
+    return (int32_t)((int64_t)(sum >> 31) - INT64_C(4294967296));
 }
 #endif
 #if MGC_LANES == 1
@@ -359,7 +359,7 @@ static MGC_INLINE mgc_i mgc_rescale_fixed(mgc_i x, mgc_i multiplier, mgc_i shift
 #if MGC_LANES == 1
     /* C does not define right shifts of negative numbers; it does define those of their complement. */
     const mgc_i whole = high < 0 ? ~(~high >> right) : high >> right;
-    return whole + (rest > (mask >> 1) + (high < 0));
+    return whole + (rest > (mask >> 1) + (high < 0 ? 1 : 0) ? 1 : 0);
 #else
     /* A true comparison is -1. */
     const mgc_i half = (mgc_i)((mgc_u)mask >> 1) - (mgc_i)(high < zero);

@@ -37,6 +37,7 @@
 #ifndef MEGCC_SIMD_H
 #define MEGCC_SIMD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -33,13 +33,16 @@ static inline uint16_t mgc_to_bf16(float x)
 /* Decodes a float of `bits` bits, `fraction` of them after the point. least: exponent of the smallest normal one. */
 static inline float mgc_from_small(uint32_t code, int bits, int fraction, int least)
 {
-    const uint32_t magnitude = code & ((1u << (bits - 1)) - 1), exponent = magnitude >> fraction;
-    const uint32_t sign = (code >> (bits - 1) & 1u) << 31;
-    if (exponent == 0) {
-        const float unit = mgc_float_of_bits((uint32_t)(127 + least - fraction) << 23);
+    const uint32_t point = (uint32_t)fraction, sign_at = (uint32_t)bits - 1u;
+    const uint32_t magnitude = code & ((1u << sign_at) - 1u), exponent = magnitude >> point;
+    const uint32_t sign = (code >> sign_at & 1u) << 31;
+    if (exponent == 0u) {
+        const int32_t normal = 127 + least - fraction;
+        const float unit = mgc_float_of_bits((uint32_t)normal << 23);
         return mgc_float_of_bits(mgc_bits_of_float((float)magnitude * unit) | sign);
     }
-    return mgc_float_of_bits(sign | (uint32_t)(magnitude + ((uint32_t)(126 + least) << fraction)) << (23 - fraction));
+    const int32_t bias = 126 + least;
+    return mgc_float_of_bits(sign | (magnitude + ((uint32_t)bias << point)) << (23u - point));
 }
 
 static inline float mgc_from_f8e4m3fn(uint8_t x)
@@ -77,7 +80,8 @@ static inline float mgc_from_f8e8m0fnu(uint8_t x)
  * numbers and for NaN. If `nan` has the sign bit set, NaN and zero have no sign. */
 static inline uint8_t mgc_to_small(double x, int bits, int fraction, int least, uint32_t top, uint32_t over, uint32_t nan)
 {
-    const uint32_t bit = 1u << (bits - 1), sign = mgd_bits(x) >> 63 ? bit : 0;
+    const uint32_t point = (uint32_t)fraction, bit = 1u << ((uint32_t)bits - 1u);
+    const uint32_t sign = mgd_bits(x) >> 63 != 0u ? bit : 0u;
     const double magnitude = mgd_abs(x);
     if (x != x) {
         return (uint8_t)nan;
@@ -86,20 +90,21 @@ static inline uint8_t mgc_to_small(double x, int bits, int fraction, int least, 
     exponent = exponent < least ? least : exponent;
     uint32_t code = over;
     if (exponent < 64) { /* larger numbers exceed all formats */
-        const double unit = mgd_double((uint64_t)(1023 + fraction - exponent) << 52);
-        const uint64_t nearest = ((uint64_t)(exponent - least) << fraction) + (uint64_t)mgd_round(magnitude * unit);
+        const int32_t power = 1023 + fraction - exponent, above = exponent - least;
+        const double unit = mgd_double((uint64_t)power << 52);
+        const uint64_t nearest = ((uint64_t)above << point) + (uint64_t)mgd_round(magnitude * unit);
         code = nearest > top ? over : (uint32_t)nearest;
     }
-    return (uint8_t)((nan & bit) && (code == 0 || code == nan) ? code : sign | code);
+    return (uint8_t)((nan & bit) != 0u && (code == 0u || code == nan) ? code : sign | code);
 }
 
 /* rounding: 1 up, 0 down, -1 to the nearest. */
 static inline uint8_t mgc_to_f8e8m0fnu(float x, int rounding, int saturate)
 {
     const uint32_t bits = mgc_bits_of_float(x), exponent = bits >> 23 & 255u, fraction = bits & 0x7fffffu;
-    const int up = rounding < 0 ? fraction > 0x400000u || (fraction == 0x400000u && exponent > 0)
-                                : rounding && fraction > 0;
-    return (uint8_t)(exponent == 255u ? 255u : exponent == 254u && saturate ? 254u : exponent + (uint32_t)up);
+    const bool nearest = fraction > 0x400000u || (fraction == 0x400000u && exponent > 0u);
+    const bool up = (rounding < 0 && nearest) || (rounding > 0 && fraction > 0u);
+    return (uint8_t)(exponent == 255u ? 255u : exponent == 254u && saturate != 0 ? 254u : exponent + (up ? 1u : 0u));
 }
 
 #endif

@@ -155,7 +155,7 @@ def render_table(name: str, codes: Sequence[Code]) -> str:
               f"extern const megcc_module {name}_module;",
               f"const megcc_module {name}_module = {{",
               "    MEGCC_KERNEL_ABI,",
-              f"    (uint32_t)(sizeof {name}_codes / sizeof {name}_codes[0]) - 1,",
+              f"    (uint32_t)(sizeof {name}_codes / sizeof {name}_codes[0]) - 1u,",
               f"    {name}_codes",
               "};", ""]
     return "\n".join(lines)
@@ -281,5 +281,5 @@ def _find(rows: list[str], block: list[str]) -> int | None:
 def _kernel_row(code: Code, spec: KernelSpec, start: int, need: str) -> list[str]:
     shared, scratch, tasks = (v if isinstance(v, int) else 0 for v in (spec.shared, spec.scratch, spec.tasks))
     counts = f"{len(spec.inputs)}, {len(spec.outputs)}, {len(spec.runtime_extents)}"
-    return [f"    {{ {spec.symbol}, {need}, {_name('operands', code)} + {start},",
+    return [f"    {{ {spec.symbol}, {need}, &{_name('operands', code)}[{start}],",
             f"      {shared}u, {scratch}u, {tasks}, {counts}, 0 MEGCC_SYMBOL(\"{spec.symbol}\") }},"]

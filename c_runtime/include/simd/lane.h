@@ -38,12 +38,13 @@ static MGC_INLINE float mgc_lane_sqrt(float v)
     if (!(v > 0.0f) || v == MGC_INF) {
         return v < 0.0f ? MGC_NAN : v;
     }
-    const int tiny = v < 1.17549435e-38f;
+    const bool tiny = v < 1.17549435e-38f;
     const uint32_t bits = mgc_lane_bits(tiny ? v * 16777216.0f : v), odd = ((bits >> 23) + 1u) & 1u;
     /* Computes the square root of an integer bit by bit: 24 bits and one more for rounding. There are no ties: the
      * square of a tie would be odd, but the integer ends with zeros. */
-    uint64_t rest = (uint64_t)((bits & 0x7fffffu) | 0x800000u) << (25u + odd), root = 0;
-    for (uint64_t bit = (uint64_t)1 << 48; bit != 0; bit >>= 2) {
+    const uint32_t significand = (bits & 0x7fffffu) | 0x800000u;
+    uint64_t rest = (uint64_t)significand << (25u + odd), root = 0;
+    for (uint64_t bit = (uint64_t)1 << 48; bit != 0u; bit >>= 2) {
         const uint64_t next = root + bit;
         root >>= 1;
         if (rest >= next) {

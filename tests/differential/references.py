@@ -66,7 +66,7 @@ def of_float32(case: Case) -> Outputs:
     """ONNX Runtime on the same numbers in float32, which more of its operators take.
 
     Raises:
-        ValueError: nothing in the case can be made float32, or it has integers that no float32 is.
+        ValueError: nothing in the case can be made float32, or results are of a type with integers that no float32 is.
     """
     model, feeds = onnx.ModelProto(), dict(case.feeds)
     model.CopyFrom(case.model)
@@ -74,16 +74,21 @@ def of_float32(case: Case) -> Outputs:
     variables = _widened(case)
     if not variables:
         raise ValueError("is in float32 already")
-    formals = onnx.defs.get_schema(case.kind, case.opset, "").inputs
-    wide = {name for place, name in enumerate(node.input)
+    schema = onnx.defs.get_schema(case.kind, case.opset, "")
+    formals = schema.inputs
+    wide = {name: formals[min(place, len(formals) - 1)].type_str for place, name in enumerate(node.input)
             if name and formals[min(place, len(formals) - 1)].type_str in variables}
+    exact = {formal.type_str for formal in schema.outputs}
+    known = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer} | feeds
+    if any(variable in exact and _beyond_float32(known[name]) for name, variable in wide.items()):
+        raise ValueError("has results of integers that no float32 is")
     for value in model.graph.input:
         if value.name in wide:
             value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
-            feeds[value.name] = _as_float32(feeds[value.name])
+            feeds[value.name] = feeds[value.name].astype(np.float32)
     for tensor in model.graph.initializer:
         if tensor.name in wide:
-            tensor.CopyFrom(numpy_helper.from_array(_as_float32(numpy_helper.to_array(tensor)), tensor.name))
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name))
     for attribute in node.attribute:
         if attribute.name == "output_datatype":
             attribute.i = onnx.TensorProto.FLOAT
@@ -91,17 +96,15 @@ def of_float32(case: Case) -> Outputs:
     for value in model.graph.output:
         value.ClearField("type")
     dtypes = [_dtype(value) for value in case.model.graph.output]
-    formals = onnx.defs.get_schema(case.kind, case.opset, "").outputs
+    formals = schema.outputs
     dtypes = [np.dtype(case.dtypes.get(formals[min(place, len(formals) - 1)].type_str, dtype))
               if dtype.kind == "O" else dtype for place, dtype in enumerate(dtypes)]
     return {name: array.astype(dtype) if array.dtype == np.float32 else array
             for (name, array), dtype in zip(_run(model, feeds).items(), dtypes, strict=True)}
 
 
-def _as_float32(array: np.ndarray) -> np.ndarray:
-    if array.dtype.kind in "iu" and (np.abs(array.astype(np.float64)) > 2**24).any():
-        raise ValueError("has integers that no float32 is")
-    return array.astype(np.float32)
+def _beyond_float32(array: np.ndarray) -> bool:
+    return array.dtype.kind in "iu" and bool((np.abs(array.astype(np.float64)) > 2**24).any())
 
 
 def of_explicit_pads(case: Case) -> Outputs:

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What becomes of ONNX files inside TVM, beside the same files compiled by themselves.
 
-    python benchmarks/tvm_regions.py MODELS/resnet8/model.onnx … [--calls 200]
+    python benchmarks/tvm_regions.py MODELS/resnet8/model.onnx … [--calls 200] [--target x86-64-v4]
 
 A row for each file that TVM's importer takes: regions, share of the multiply-accumulates, whether both have the same
 kernels, whether both give the same bits, and the time of a call of TVM's virtual machine over that of a run of the
 session: the median of pairs that take turns, so that a busy machine slows down both. Inputs are those of
-`reference.npz` beside the file.
+`reference.npz` beside the file. After the row come the kernels that only one of both has, and what stays with TVM.
+
+With `--calls 0` nothing is compiled by a C compiler, and there are no bits and no times.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import statistics
 import sys
 import tempfile
@@ -30,12 +33,13 @@ import tvm_megcc
 from tvm_megcc.compiler import compile_graph
 from tvm_megcc.frontends.relax import is_ours, partition_for_megcc, report
 from tvm_megcc.frontends.relax.importer import import_region
-from tvm_megcc.target import native
+from tvm_megcc.target import native, parse_targets
 
 
 def kernels(artifact) -> Counter:
-    """How often each kernel is called."""
-    return Counter(call["kernel"] for call in artifact.manifest["programs"][0]["calls"])
+    """How often each kernel is called. The order of the operands of its sums and products does not count."""
+    names = (call["kernel"] for call in artifact.manifest["programs"][0]["calls"])
+    return Counter(re.sub(r"_[0-9a-f]{4,6}(?=_)", "", name).replace("add_to", "add") for name in names)
 
 
 def seconds(call) -> float:
@@ -44,8 +48,8 @@ def seconds(call) -> float:
     return time.perf_counter() - begin
 
 
-def row(path: Path, calls: int, folder: Path) -> str:
-    """A line of the table.
+def row(path: Path, calls: int, target: str, folder: Path) -> str:
+    """A line of the table, and one for each difference.
 
     Raises:
         Exception: whatever TVM's importer raises for a file that it does not take.
@@ -54,15 +58,30 @@ def row(path: Path, calls: int, folder: Path) -> str:
     inputs = {key[3:]: stored[key] for key in stored.files if key.startswith("in:")}
     proto = onnx.load(path)
     mod = from_onnx(proto, shape_dict={name: list(array.shape) for name, array in inputs.items()})
-    partitioned = partition_for_megcc(mod, target="megcc-native")
+    partitioned = partition_for_megcc(mod, target=f"megcc-{target}")
     found = report(partitioned)
     shapes = ";".join(f"{name}=({','.join(map(str, array.shape))})" for name, array in inputs.items())
-    alone = tvm_megcc.compile(path, "native", input_shapes=shapes, name="alone")
+    alone = tvm_megcc.compile(path, target, input_shapes=shapes, name="alone")
     inside = Counter()
     for region in filter(is_ours, partitioned.functions.values()):
-        inside += kernels(compile_graph(import_region(region, "region"), [native()], name="region"))
-    session = tvm_megcc.load(alone.save(folder / path.parent.name))
-    machine = relax.VirtualMachine(tvm.compile(partitioned, target="megcc-native"), tvm.cpu())
+        inside += kernels(compile_graph(import_region(region, "region"), parse_targets(target), name="region"))
+    more, less = inside - kernels(alone), kernels(alone) - inside
+    cells = [path.parent.name, len(found.regions), f"{100 * found.share:.1f} %",
+             "the same" if not more and not less else
+             f"{less.total()} of {kernels(alone).total()} differ, {inside.total()} inside"]
+    if calls:
+        cells += measured(partitioned, proto, alone.save(folder / path.parent.name), inputs, target, calls)
+    lines = [f"| {' | '.join(map(str, cells))} |"]
+    lines += [f"    {sign}{count} {name}"
+              for sign, names in (("+", more), ("-", less)) for name, count in names.items()]
+    lines += [f"    {label}: {reason}" for label, reasons in found.reasons.items() for reason in reasons]
+    return "\n".join(lines)
+
+
+def measured(partitioned, proto, alone: Path, inputs, target: str, calls: int) -> list[str]:
+    """Whether bits are the same, and the median of times inside TVM over times alone."""
+    session = tvm_megcc.load(alone)
+    machine = relax.VirtualMachine(tvm.compile(partitioned, target=f"megcc-{target}"), tvm.cpu())
     names = [value.name for value in proto.graph.input if value.name in inputs]
     tensors = [tvm.runtime.tensor(inputs[name]) for name in names]
     given = machine["main"](*tensors)
@@ -71,25 +90,27 @@ def row(path: Path, calls: int, folder: Path) -> str:
                zip(arrays, session.run(inputs).values(), strict=True))
     run = machine["main"]
     pairs = [seconds(lambda: run(*tensors)) / seconds(lambda: session.run(inputs)) for _ in range(calls)]
-    others = (inside - kernels(alone)) + (kernels(alone) - inside)
-    return (f"| {path.parent.name} | {len(found.regions)} | {100 * found.share:.1f} % | "
-            f"{'the same' if not others else f'{others.total()} of {kernels(alone).total()} differ'} | "
-            f"{'the same' if same else 'differ'} | {statistics.median(pairs):.3f} |")
+    return ["the same" if same else "differ", f"{statistics.median(pairs):.3f}"]
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("models", nargs="+", type=Path)
-    parser.add_argument("--calls", type=int, default=200)
+    parser.add_argument("--calls", type=int, default=200, help="pairs of calls; 0: kernels only")
+    parser.add_argument("--target", default="native")
     args = parser.parse_args(arguments)
-    print("| model | regions | MACs | kernels | bits | VM over session |\n|---|---|---|---|---|---|")
+    target = native().name if args.target == "native" else args.target
+    titles = ["model", "regions", "MACs", "kernels", *(["bits", "VM over session"] if args.calls else [])]
+    print(f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|")
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for path in args.models:
             try:
-                print(row(path, args.calls, Path(folder)), flush=True)
+                print(row(path, args.calls, target, Path(folder)), flush=True)
             except Exception as error:  # TVM's importer raises many kinds
-                print(f"| {path.parent.name} | {type(error).__name__} | | | | |", flush=True)
+                said = str(error).strip().splitlines()[-1]
+                print(f"| {path.parent.name} | {type(error).__name__} {'| ' * (len(titles) - 1)}")
+                print(f"    {said}", flush=True)
     return 0
 
 

@@ -11,15 +11,18 @@ import pytest
 
 pytest.importorskip("tvm", reason="TVM is not installed")
 
+from tvm import relax
+from tvm.relax import op
 from tvm.relax.frontend.onnx import from_onnx
 
 import tvm_megcc
 from tests.onnx_models import model, node
 from tvm_megcc.compiler import compile_graph
 from tvm_megcc.frontends.relax.importer import import_region
+from tvm_megcc.frontends.tvm_versions import RelaxTensor
 from tvm_megcc.target import parse_targets
 
-from ..modules import assert_same, megcc, reference, run
+from ..modules import assert_same, megcc, module, reference, run
 
 
 def array(*shape: int) -> np.ndarray:
@@ -33,7 +36,30 @@ RESIDUAL = model([node("Conv", "x v c", "s", strides=[2, 2]),
                  {"x": [1, 16, 8, 8]}, {"y": [1, 32, 4, 4]},
                  {"v": array(32, 16, 1, 1), "c": array(32), "w": array(32, 16, 3, 3), "u": array(32, 32, 3, 3),
                   "b": array(32)})
-FILES = {"residual": RESIDUAL}
+TABLE = {"t": array(9, 4)}
+INDICES, MATRIX = ("int64", [5]), [3, 8]
+FILES = {
+    "residual": RESIDUAL,
+    "rows from the end": model([node("Gather", "t i", "y")], {"i": INDICES}, {"y": [5, 4]}, TABLE),
+    "columns from the end": model([node("Gather", "x i", "y", axis=1)], {"x": MATRIX, "i": INDICES}, {"y": [3, 5]}),
+    "elements from the end": model([node("GatherElements", "t i", "y")], {"i": ("int64", [5, 4])}, {"y": [5, 4]},
+                                   TABLE),
+    "points from the end": model([node("GatherND", "x i", "y")], {"x": MATRIX, "i": ("int64", [5, 2])}, {"y": [5]}),
+    "scattered from the end": model([node("ScatterND", "x i u", "y")],
+                                    {"x": MATRIX, "i": ("int64", [1, 1]), "u": [1, 8]}, {"y": MATRIX}),
+    "dynamic quantisation": model([node("DynamicQuantizeLinear", "x", "q s z")], {"x": MATRIX},
+                                  {"q": ("uint8", MATRIX), "s": [], "z": ("uint8", [])}),
+    "tile": model([node("Tile", "x r", "y")], {"x": MATRIX}, {"y": [6, 24]}, {"r": np.array([2, 3])}),
+    **{f"pad {mode}": model([node("Pad", "x p", "y", mode=mode)], {"x": MATRIX}, {"y": [6, 13]},
+                            {"p": np.array([1, 0, 2, 5])}) for mode in ("reflect", "edge")},
+    **{f"{kind} {kept}": model([node("Exp", "x", "e"), node(f"Reduce{kind}", "e", "y", axes=[1], keepdims=kept)],
+                               {"x": MATRIX}, {"y": [3, 1] if kept else [3]})
+       for kind in ("L1", "L2", "SumSquare", "LogSum") for kept in (0, 1)},
+}
+
+
+def integer(value: int):
+    return relax.const(np.asarray(value, np.int64), "int64")
 
 
 def kernels(artifact) -> Counter:
@@ -62,7 +88,28 @@ def inputs_of(made) -> list[np.ndarray]:
     return arrays
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [name if name == "rows from the end" else pytest.param(name, marks=pytest.mark.slow)
+                                  for name in FILES])
 def test_results_are_those_of_tvm(name):
     mod, inputs = from_onnx(FILES[name]), inputs_of(FILES[name])
     assert_same(run(megcc.build(mod, "megcc-c"), inputs), run(reference(mod), inputs))
+
+
+def test_other_numbers_are_what_they_say():
+    """An index that counts from elsewhere than the end, and numbers in bytes of 7 bits."""
+    generator = np.random.default_rng(0)
+    x, i = generator.standard_normal((9, 4), np.float32), np.array([-1, 2, -4, 0])
+
+    def moved(emit, x, i):
+        return emit(op.take(x, emit(op.where(emit(op.less(i, integer(0))), emit(op.add(i, integer(5))), i)), 0))
+
+    mod = module(moved, RelaxTensor((9, 4), "float32"), RelaxTensor((4,), "int64"))
+    assert_same(run(megcc.build(mod, "megcc-c"), [x, i]), [x[np.where(i < 0, i + 5, i)]])
+    numbers = model(
+        [node("ReduceMax", "x", "M", keepdims=0), node("ReduceMin", "x", "m", keepdims=0), node("Max", "M o", "h"),
+         node("Min", "m o", "l"), node("Sub", "h l", "w"), node("Div", "w n", "s"), node("Div", "l s", "d"),
+         node("Sub", "o d", "f"), node("Clip", "f o n", "c"), node("Round", "c", "r"), node("Cast", "r", "z", to=2),
+         node("QuantizeLinear", "x s z", "q")],
+        {"x": [9, 4]}, {"q": ("uint8", [9, 4])}, {"o": np.float32(0), "n": np.float32(127)})
+    (got,) = run(megcc.build(from_onnx(numbers), "megcc-c"), [x])
+    assert 100 < got.max() <= 128

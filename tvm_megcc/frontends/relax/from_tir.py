@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognises Relax operators in TIR functions, since TVM's importers write some clips and pads as loops."""
+"""Recognises Relax operators in TIR functions, since TVM's importers write some clips, pads and tiles as loops."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from tvm import relax, tirx
 
 from ..tir.values import is_deep
@@ -31,8 +32,8 @@ def as_operator(function, arguments: Sequence) -> Call | None:
     store = _only_store(function, arguments)
     if store is None or is_deep(store.value):
         return None
-    pad = _as_pad(store)
-    return pad if pad is not None else _as_elementwise(store)
+    return next((found for found in (way(store) for way in (_as_pad, _as_elementwise, _as_moved)) if found is not None),
+                None)
 
 
 def _only_store(function, arguments: Sequence) -> _Store | None:
@@ -109,6 +110,68 @@ def _as_pad(store: _Store):
         return None
     widths = [width for pair in zip(before, after, strict=True) for width in pair]
     return relax.op.nn.pad(_argument(store, load), widths, pad_mode="constant", pad_value=float(fill.value))
+
+
+#: pad_mode of `nn.pad` -> that of numpy. An axis that is not padded fits each of them.
+_MODES = {"replicate": "edge", "reflect": "reflect"}
+
+
+def _as_moved(store: _Store):
+    """Recognises a pad that repeats or mirrors the operand, and a tile, by the indices that each axis is read at."""
+    load = store.value
+    if type(load).__name__ != LOAD or len(load.indices) != len(store.axes):
+        return None
+    extents = [int(extent) if isinstance(extent, tirx.IntImm) else 0 for extent in source_of(load).shape]
+    indices = [_indices(*row) for row in zip(load.indices, store.axes, store.shape, strict=True)]
+    if 0 in extents or any(found is None for found in indices):
+        return None
+    if all(np.array_equal(found, np.arange(len(found)) % extent) and len(found) % extent == 0
+           for found, extent in zip(indices, extents, strict=True)):
+        repeats = [len(found) // extent for found, extent in zip(indices, extents, strict=True)]
+        return relax.op.tile(_argument(store, load), repeats)
+    for mode, name in _MODES.items():
+        widths = [_widths(found, extent, name) for found, extent in zip(indices, extents, strict=True)]
+        if None not in widths:
+            return relax.op.nn.pad(_argument(store, load), sum(widths, start=()), pad_mode=mode)
+    return None
+
+
+def _widths(indices: np.ndarray, extent: int, mode: str) -> tuple[int, int] | None:
+    """Returns how much of an axis of this extent is padded before and after it to be read at these indices."""
+    for before in range(len(indices) - extent + 1):
+        widths = (before, len(indices) - extent - before)
+        if np.array_equal(indices[before:before + extent], np.arange(extent)) \
+                and (mode != "reflect" or max(widths) < extent) \
+                and np.array_equal(indices, np.pad(np.arange(extent), widths, mode)):
+            return widths
+    return None
+
+
+#: TIR expressions of two operands -> numpy's functions of integers.
+_INTEGER = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Max": np.maximum, "Min": np.minimum,
+            "FloorDiv": np.floor_divide, "FloorMod": np.mod, "LT": np.less, "LE": np.less_equal, "GT": np.greater,
+            "GE": np.greater_equal, "EQ": np.equal, "NE": np.not_equal, "And": np.logical_and, "Or": np.logical_or}
+
+
+def _indices(index, axis, size: int) -> np.ndarray | None:
+    """Returns the values of an index for each place of its axis, [size]; None if it depends on anything else."""
+    value = _evaluated(index, axis, np.arange(size))
+    return None if value is None else np.broadcast_to(value, size)
+
+
+def _evaluated(expr, axis, places: np.ndarray) -> np.ndarray | None:
+    if expr.same_as(axis):
+        return places
+    if isinstance(expr, tirx.IntImm):
+        return np.asarray(int(expr))
+    if getattr(getattr(expr, "op", None), "name", "").endswith(".if_then_else"):
+        operands, function = expr.args, np.where
+    elif type(expr).__name__ in _INTEGER:
+        operands, function = (expr.a, expr.b), _INTEGER[type(expr).__name__]
+    else:
+        return None
+    values = [_evaluated(operand, axis, places) for operand in operands]
+    return None if any(value is None for value in values) else function(*values)
 
 
 def _offset(index, axis) -> int | None:

@@ -36,6 +36,7 @@ from ..tvm_versions import (
 )
 from .extents import Extents, bounds_of
 from .ops import importer
+from .restored import restored
 
 #: The value of an expression in the graph: a value's name, or a tuple of such.
 Value = Union[str, tuple["Value", ...]]
@@ -321,7 +322,7 @@ def import_function(function: relax.Function, name: str, importer_: Importer, ou
         raise MegccError(f"{name}: {type(error).__name__}: {error}") from error
     if importer_.findings:
         raise ModelError(name, importer_.findings, "Such operators stay with TVM in tvm_megcc.build(mod).")
-    return builder.graph(name, inputs, builder.outputs(results, inputs, outputs))
+    return restored(builder.graph(name, inputs, builder.outputs(results, inputs, outputs)))
 
 
 def region_bucket(function: relax.Function) -> Bucket:

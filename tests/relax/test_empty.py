@@ -9,7 +9,9 @@ import pytest
 tvm = pytest.importorskip("tvm", reason="TVM is not installed")
 
 from tvm.relax import op  # noqa: E402
+from tvm.script import relax as R  # noqa: E402
 
+from tvm_megcc.dispatch import Dispatch  # noqa: E402
 from tvm_megcc.frontends.tvm_versions import RelaxTensor, value_of  # noqa: E402
 
 from .modules import f32, megcc, module, run, weights  # noqa: E402
@@ -73,3 +75,57 @@ def test_known_extents_of_0(build, expected):
     assert megcc.report(megcc.partition_for_megcc(mod)).regions
     (got,) = run(megcc.build(mod, "megcc-c"), [np.zeros((0, 4), np.float32)])
     np.testing.assert_array_equal(got, expected.astype(np.float32))
+
+
+@tvm.script.ir_module
+class Scan:
+    """A scan as Relax writes it: the rows of its results are collected in a tensor that may begin empty."""
+
+    @R.function
+    def again(i: R.Tensor((), "int32"), x: R.Tensor((1, 4), "float32"), rows: R.Tensor(("n", 4), "float32")) \
+            -> R.Tensor(dtype="float32", ndim=2):
+        cls = Scan
+        more = R.less(i, R.const(3, "int32"))
+        if more:
+            j = R.add(i, R.const(1, "int32"))
+            y = R.tanh(R.add(x, x))
+            kept = R.concat((rows, y), axis=0)
+            z: R.Tensor(dtype="float32", ndim=2) = cls.again(j, y, kept)
+        else:
+            z: R.Tensor(dtype="float32", ndim=2) = R.multiply(rows, rows)
+        return z
+
+    @R.function
+    def main(i: R.Tensor((), "int32"), x: R.Tensor((1, 4), "float32"), rows: R.Tensor(("n", 4), "float32")) \
+            -> R.Tensor(dtype="float32", ndim=2):
+        cls = Scan
+        z: R.Tensor(dtype="float32", ndim=2) = cls.again(i, x, rows)
+        return z
+
+
+def test_a_scan_that_begins_empty():
+    partitioned = megcc.partition_for_megcc(Scan, target="megcc-c")
+    assert not megcc.report(partitioned).theirs, str(megcc.report(partitioned))
+    executable = megcc.build(partitioned, "megcc-c")
+    for first, rows in ((0, 0), (0, 2), (3, 0)):
+        generator = np.random.default_rng(rows)
+        x, kept = (generator.standard_normal(shape).astype(np.float32) for shape in ((1, 4), (rows, 4)))
+        (got,) = run(executable, [np.asarray(first, np.int32), x, kept])
+        for _ in range(first, 3):
+            x = np.tanh(x + x)
+            kept = np.concatenate([kept, x])
+        np.testing.assert_allclose(got, kept * kept, rtol=1e-5)
+
+
+def test_a_bucket_of_nothing():
+    """Graph dispatch has a bucket for 0 where one is given, and tells what no bucket holds where none is."""
+    shape, build, expected = NETWORKS["perceptron"]
+    n = tvm.tirx.Var("n", "int64")
+    mod = module(build, RelaxTensor([n, *shape[1:]], "float32"))
+    nothing, some = np.zeros((0, 4), np.float32), np.ones((3, 4), np.float32)
+    executable = megcc.build(Dispatch("main", {"x0": (None, 4)}, {"x0": {0: [(0, 1), (1, 8)]}})(mod), "megcc-c")
+    np.testing.assert_array_equal(run(executable, [nothing])[0], expected)
+    assert run(executable, [some])[0].shape == (3, 3)
+    executable = megcc.build(Dispatch("main", {"x0": (None, 4)}, {"x0": {0: [(1, 8)]}})(mod), "megcc-c")
+    with pytest.raises(ValueError, match=r"axis 0 \(n\) that no bucket holds; it may be 1 to 7"):
+        run(executable, [nothing])

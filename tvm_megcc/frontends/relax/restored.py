@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...ir.dims import Dim
 from ...ir.graph import Attrs, Graph, Op
 from ...passes.edit import Editor
 from ...passes.match import Match, Operation, Pattern, is_const, is_op, wildcard
@@ -41,8 +42,8 @@ def _indices(edit: Editor, op: Op) -> None:
     if indices != edit.types[found[_FROM_END]].shape:
         return
     if op.kind.endswith("_nd"):
-        first = op.attrs.get("batch", 0)
-        expected: Sequence = shape[first:first + indices[-1]] if isinstance(indices[-1], int) else ()
+        first, length = op.attrs.get("batch", 0), indices[-1]
+        expected: Sequence[Dim] = shape[first:first + length] if isinstance(length, int) else ()
     else:
         expected = (shape[op.attrs.axis],)
     counts = edit.constants[found[_COUNT]]
@@ -94,15 +95,13 @@ def _reductions(edit: Editor, op: Op) -> None:
 
 # --- DynamicQuantizeLinear -----------------------------------------------------------------------------------------
 
-def _limit(kind: str) -> tuple[Operation, Operation]:
-    """Returns the pattern of the greatest or least element of x and 0, and that of the reduction in it."""
-    reduction = is_op(f"reduce_{kind}", _X)
-    return is_op(kind, is_op("reshape", reduction), is_const(1)), reduction
-
-
-(_HIGH, _GREATEST), (_LOW, _LEAST) = _limit("max"), _limit("min")
-_SCALE = is_op("div", is_op("sub", _HIGH, _LOW), is_const(1))
-_CLIPPED = is_op("clip", is_op("sub", is_const(1), is_op("div", _LOW, _SCALE)))
+_GREATEST, _LEAST = is_op("reduce_max", _X), is_op("reduce_min", _X)
+#: The numbers in the formula: 0 three times, and 255.
+_NUMBERS = tuple(is_const(1) for _ in range(4))
+_HIGH = is_op("max", is_op("reshape", _GREATEST), _NUMBERS[0])
+_LOW = is_op("min", is_op("reshape", _LEAST), _NUMBERS[1])
+_SCALE = is_op("div", is_op("sub", _HIGH, _LOW), _NUMBERS[3])
+_CLIPPED = is_op("clip", is_op("sub", _NUMBERS[2], is_op("div", _LOW, _SCALE)))
 _ZERO_POINT = is_op("cast", is_op("round", _CLIPPED))
 _QUANTISED = is_op("quantize_linear", _X, _SCALE, _ZERO_POINT)
 
@@ -123,7 +122,6 @@ def _is_dynamic(edit: Editor, found: Match) -> bool:
     x = edit.types[found[_X]]
     whole = all(len(found.op(reduction).attrs.axes) == x.rank for reduction in (_GREATEST, _LEAST))
     clip = found.op(_CLIPPED).attrs
-    numbers = [float(edit.constants[found[pattern]].reshape(())) for pattern in (
-        _HIGH.operands[1], _LOW.operands[1], _CLIPPED.operands[0].operands[0], _SCALE.operands[1])]
+    numbers = [float(edit.constants[found[pattern]].reshape(())) for pattern in _NUMBERS]
     return (x.dtype == "float32" and whole and numbers == [0, 0, 0, 255] and (clip.lo, clip.hi) == (0, 255)
             and edit.types[found[_QUANTISED]].dtype == "uint8")

@@ -52,9 +52,10 @@ FILES = {
     "tile": model([node("Tile", "x r", "y")], {"x": MATRIX}, {"y": [6, 24]}, {"r": np.array([2, 3])}),
     **{f"pad {mode}": model([node("Pad", "x p", "y", mode=mode)], {"x": MATRIX}, {"y": [6, 13]},
                             {"p": np.array([1, 0, 2, 5])}) for mode in ("reflect", "edge")},
-    **{f"{kind} {kept}": model([node("Exp", "x", "e"), node(f"Reduce{kind}", "e", "y", axes=[1], keepdims=kept)],
-                               {"x": MATRIX}, {"y": [3, 1] if kept else [3]})
-       for kind in ("L1", "L2", "SumSquare", "LogSum") for kept in (0, 1)},
+    **{f"{kind} {keepdims}": model([node("Exp", "x", "e"),
+                                    node(f"Reduce{kind}", "e", "y", axes=[1], keepdims=keepdims)],
+                               {"x": MATRIX}, {"y": [3, 1] if keepdims else [3]})
+       for kind in ("L1", "L2", "SumSquare", "LogSum") for keepdims in (0, 1)},
 }
 
 
@@ -77,10 +78,10 @@ def test_kernels_are_those_of_the_file(name):
     assert kernels(inside) == kernels(tvm_megcc.compile(FILES[name], target, name="alone"))
 
 
-def inputs_of(made) -> list[np.ndarray]:
-    generator, known = np.random.default_rng(1), {tensor.name for tensor in made.graph.initializer}
+def inputs_of(proto) -> list[np.ndarray]:
+    generator, known = np.random.default_rng(1), {tensor.name for tensor in proto.graph.initializer}
     arrays = []
-    for value in made.graph.input:
+    for value in proto.graph.input:
         if value.name not in known:
             shape = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
             floats = value.type.tensor_type.elem_type == 1

@@ -138,7 +138,7 @@ def _as_moved(store: _Store):
 
 def _widths(indices: np.ndarray, extent: int, mode: str) -> tuple[int, int] | None:
     """Returns how much of an axis of this extent is padded before and after it to be read at these indices."""
-    for before in range(len(indices) - extent + 1):
+    for before in map(int, np.flatnonzero(indices[:max(len(indices) - extent + 1, 0)] == 0)):
         widths = (before, len(indices) - extent - before)
         if np.array_equal(indices[before:before + extent], np.arange(extent)) \
                 and (mode != "reflect" or max(widths) < extent) \

@@ -14,6 +14,8 @@ from ...passes.match import Match, Operation, Pattern, is_const, is_op, wildcard
 
 #: Operators with indices -> the operand that has them.
 _INDEXED = {"gather": 1, "gather_elements": 1, "gather_nd": 1, "scatter_nd": 1, "scatter_elements": 1}
+
+
 def restored(graph: Graph) -> Graph:
     """Returns the graph with operators of ONNX for what TVM's importer writes of them: reductions of norms and
     logarithms, DynamicQuantizeLinear, and indices that count from the end."""
@@ -47,8 +49,8 @@ def _indices(edit: Editor, op: Op) -> None:
     else:
         expected = (shape[op.attrs.axis],)
     counts = edit.constants[found[_COUNT]]
-    along = counts.size == 1 or (counts.size == len(expected) == counts.shape[-1])
-    if along and all(count == extent for count, extent in zip(np.resize(counts, len(expected)), expected, strict=True)):
+    if expected and (counts.size == 1 or counts.size == len(expected) == counts.shape[-1]) \
+            and all(count == extent for count, extent in zip(np.resize(counts, len(expected)), expected, strict=True)):
         inputs = list(op.inputs)
         inputs[_INDEXED[op.kind]] = found[_INDEX]
         edit.replace(op, op.with_(inputs=tuple(inputs)))
@@ -119,9 +121,9 @@ def _dynamic_quantisation(edit: Editor, op: Op) -> None:
 
 def _is_dynamic(edit: Editor, found: Match) -> bool:
     """Whether numbers and axes are those of DynamicQuantizeLinear."""
-    x = edit.types[found[_X]]
+    x, scale = edit.types[found[_X]], edit.types[found[_SCALE]]
     whole = all(len(found.op(reduction).attrs.axes) == x.rank for reduction in (_GREATEST, _LEAST))
     clip = found.op(_CLIPPED).attrs
     numbers = [float(edit.constants[found[pattern]].reshape(())) for pattern in _NUMBERS]
-    return (x.dtype == "float32" and whole and numbers == [0, 0, 0, 255] and (clip.lo, clip.hi) == (0, 255)
-            and edit.types[found[_QUANTISED]].dtype == "uint8")
+    return (x.dtype == "float32" and whole and scale.rank == 0 and numbers == [0, 0, 0, 255]
+            and (clip.lo, clip.hi) == (0, 255) and edit.types[found[_QUANTISED]].dtype == "uint8")

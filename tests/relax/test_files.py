@@ -23,7 +23,7 @@ from tests.tflite_files import Quantized, Tensor, network, written
 from tvm_megcc.cli import REFUSED, main
 from tvm_megcc.errors import MegccError, ModelError
 
-from .modules import assert_same, f32, module, random_inputs, reference, run, weights
+from .modules import assert_same, f32, megcc, module, random_inputs, reference, run, weights
 
 MODELS = Path(os.environ.get("MEGCC_MODELS", Path(__file__).resolve().parents[3] / "shared" / "models"))
 
@@ -133,6 +133,18 @@ def test_tflite_file(tmp_path):
     mod = load(path)
     inputs = random_inputs(mod)
     assert_same(list(session.run({"image": inputs[0]}).values()), run(reference(mod), inputs))
+
+
+def test_tflite_importer():
+    """A module of TVM's TFLite importer in TVM's virtual machine."""
+    tflite = pytest.importorskip("tflite", reason="the package tflite is not installed")
+    from tvm.relax.frontend.tflite import from_tflite
+
+    mod = from_tflite(tflite.Model.GetRootAsModel(network(), 0))
+    report = megcc.report(tvm_megcc.partition_for_megcc(mod, target="megcc-c"))
+    assert report.share == 1.0 and not report.theirs and len(report.regions) == 1, str(report)
+    inputs = random_inputs(mod)
+    assert_same(run(tvm_megcc.build(mod, "megcc-c"), inputs), run(reference(mod), inputs))
 
 
 def test_commands_take_it_too(tmp_path, capsys, monkeypatch):

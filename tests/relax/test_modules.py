@@ -321,12 +321,15 @@ def test_integers_of_a_quantised_model(seed, tmp_path):
     np.testing.assert_array_equal(run(megcc.build(partitioned, "megcc-c"), [inputs["x"]]), [expected])
 
 
-def test_detached_parameters():
-    """Weights that TVM's importer kept apart."""
+@pytest.mark.parametrize("way", ["detached", "BindParams"])
+def test_weights_are_bound_by_passes_of_tvm(way):
+    """Weights as `detach_params` returns them, or bound by TVM's own pass before ours."""
     mod = module(lambda emit, x, w: emit(op.matmul(x, w)), f32(2, 8), f32(8, 3))
-    values = np.arange(24, dtype="float32").reshape(8, 3)
-    bound = megcc.partition_for_megcc(mod, {"main": [tvm.runtime.tensor(values)]})
-    assert len(bound["main"].params) == 1
+    x, values = np.arange(16, dtype="float32").reshape(2, 8), np.arange(24, dtype="float32").reshape(8, 3)
+    bound = megcc.partition_for_megcc(mod, {"main": [tvm.runtime.tensor(values)]}) if way == "detached" \
+        else megcc.partition_for_megcc(relax.transform.BindParams("main", {"x1": values})(mod))
+    assert len(bound["main"].params) == 1 and len(megcc.report(bound).regions) == 1
+    assert_same(run(megcc.build(bound, "megcc-c"), [x]), [x @ values])
 
 
 def test_the_picture_shows_regions_and_what_is_not_ours():

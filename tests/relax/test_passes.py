@@ -117,6 +117,30 @@ def test_schedules_of_what_stays_with_tvm():
     assert_same(run(tvm.compile(built, target="llvm"), inputs), run(reference(mod), inputs))
 
 
+def test_records_of_meta_schedule_for_what_stays_with_tvm():
+    """Only what stays with TVM is a task; its record is applied, and our regions stay as they are."""
+    meta_schedule = pytest.importorskip("tvm.s_tir.meta_schedule", reason="this TVM has meta_schedule elsewhere")
+    from tvm.s_tir import Schedule
+
+    mod, target = module(between, f32(1, 3, 8, 8)), tvm.target.Target({"kind": "llvm", "num-cores": 1})
+    built = relax.transform.LegalizeOps()(build_megcc_kernels(partition_for_megcc(mod, target=TARGET)))
+    (task,) = meta_schedule.relax_integration.extract_tasks(built, target)
+    assert task.task_name == "atan2"
+    (loops,) = task.dispatched
+    schedule = Schedule(loops)
+    (block,) = schedule.get_child_blocks(schedule.get_sblock("root"))
+    schedule.parallel(schedule.fuse(*schedule.get_loops(block)))
+    database = meta_schedule.database.MemoryDatabase()
+    database.commit_tuning_record(meta_schedule.database.TuningRecord(
+        schedule.trace, database.commit_workload(loops), [1e-3], target,
+        meta_schedule.arg_info.ArgInfo.from_prim_func(loops["main"])))
+    with target, database:
+        applied = relax.transform.MetaScheduleApplyDatabase()(built)
+    assert "T.parallel(" in applied["atan2"].script() and "T.parallel(" not in built["atan2"].script()
+    inputs = random_inputs(mod)
+    assert_same(run(tvm.compile(applied, target="llvm"), inputs), run(reference(mod), inputs))
+
+
 #: A function of TVM's FFI that computes tanh of float32.
 TANH = """
 #include <math.h>

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of ONNX files inside TVM, beside the same files compiled by themselves.
+"""What becomes of ONNX and TFLite files inside TVM, beside the same files compiled by themselves.
 
     python benchmarks/tvm_regions.py MODELS/resnet8/model.onnx … [--calls 200] [--target x86-64-v4]
 
 A row for each file that TVM's importer takes: regions, share of the multiply-accumulates, whether both have the same
 kernels, whether both give the same bits, and the time of a call of TVM's virtual machine over that of a run of the
 session: the median of pairs that take turns, so that a busy machine slows down both. Inputs are those of
-`reference.npz` beside the file. After the row come the kernels that only one of both has, and what stays with TVM.
+`reference.npz` beside the file, for TFLite of `reference_tflite.npz` where that is there. After the row come the
+kernels that only one of both has, and what stays with TVM.
 
 With `--calls 0` nothing is compiled by a C compiler, and there are no bits and no times.
 """
@@ -32,6 +33,7 @@ from tvm.relax.frontend.onnx import from_onnx
 import tvm_megcc
 from tvm_megcc.compiler import compile_graph
 from tvm_megcc.frontends.relax import is_ours, partition_for_megcc, report
+from tvm_megcc.frontends.relax.files import load
 from tvm_megcc.frontends.relax.importer import import_region
 from tvm_megcc.target import native, parse_targets
 
@@ -54,10 +56,7 @@ def row(path: Path, calls: int, target: str, folder: Path) -> str:
     Raises:
         Exception: whatever TVM's importer raises for a file that it does not take.
     """
-    stored = np.load(path.parent / "reference.npz")
-    inputs = {key[3:]: stored[key] for key in stored.files if key.startswith("in:")}
-    proto = onnx.load(path)
-    mod = from_onnx(proto, shape_dict={name: list(array.shape) for name, array in inputs.items()})
+    mod, inputs = imported(path)
     partitioned = partition_for_megcc(mod, target=f"megcc-{target}")
     found = report(partitioned)
     shapes = ";".join(f"{name}=({','.join(map(str, array.shape))})" for name, array in inputs.items())
@@ -70,7 +69,7 @@ def row(path: Path, calls: int, target: str, folder: Path) -> str:
              "the same" if not more and not less else
              f"{less.total()} of {kernels(alone).total()} differ, {inside.total()} inside"]
     if calls:
-        cells += measured(partitioned, proto, alone.save(folder / path.parent.name), inputs, target, calls)
+        cells += measured(partitioned, alone.save(folder / path.parent.name), inputs, target, calls)
     lines = [f"| {' | '.join(map(str, cells))} |"]
     lines += [f"    {sign}{count} {name}"
               for sign, names in (("+", more), ("-", less)) for name, count in names.items()]
@@ -78,12 +77,25 @@ def row(path: Path, calls: int, target: str, folder: Path) -> str:
     return "\n".join(lines)
 
 
-def measured(partitioned, proto, alone: Path, inputs, target: str, calls: int) -> list[str]:
+def imported(path: Path):
+    """(module that TVM's importer makes of the file, {input: array} in the order of its parameters)."""
+    reference = path.parent / "reference_tflite.npz"
+    stored = np.load(reference if path.suffix == ".tflite" and reference.exists() else path.parent / "reference.npz")
+    inputs = {key[3:]: stored[key] for key in stored.files if key.startswith("in:")}
+    if path.suffix == ".tflite":
+        mod = load(path)
+        names = [str(parameter.name_hint) for parameter in mod["main"].params]
+        return mod, inputs if len(inputs) == 1 else {name: inputs[name] for name in names}
+    proto = onnx.load(path)
+    mod = from_onnx(proto, shape_dict={name: list(array.shape) for name, array in inputs.items()})
+    return mod, {value.name: inputs[value.name] for value in proto.graph.input if value.name in inputs}
+
+
+def measured(partitioned, alone: Path, inputs, target: str, calls: int) -> list[str]:
     """Whether bits are the same, and the median of times inside TVM over times alone."""
     session = tvm_megcc.load(alone)
     machine = relax.VirtualMachine(tvm.compile(partitioned, target=f"megcc-{target}"), tvm.cpu())
-    names = [value.name for value in proto.graph.input if value.name in inputs]
-    tensors = [tvm.runtime.tensor(inputs[name]) for name in names]
+    tensors = [tvm.runtime.tensor(array) for array in inputs.values()]
     given = machine["main"](*tensors)
     arrays = [given.numpy()] if hasattr(given, "numpy") else [tensor.numpy() for tensor in given]
     same = all(np.array_equal(ours, theirs, equal_nan=True) for ours, theirs in

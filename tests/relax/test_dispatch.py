@@ -143,12 +143,14 @@ def test_eighty_one_cells():
     ([(3, 4), (7, None)], [(2, []), (4, [0]), (6, []), (None, [1])], ((3, 4), (7, None))),
     ([(4, 9), (2, 5)], [(1, []), (3, [1]), (5, [0, 1]), (9, [0]), (None, [])], ((2, 9),)),
     ([(1, None)], [(None, [0])], ((1, None),)),
+    ([(0, 0), (1, 7)], [(0, [0]), (7, [1]), (None, [])], ((0, 7),)),
+    ([(0, None)], [(None, [0])], ((0, None),)),
 ])
 def test_segments(buckets, cut, ranges):
     buckets = [Bucket((("n", *bounds),)) for bounds in buckets]
     found = segments(buckets, "n")
     assert [(last, [buckets.index(bucket) for bucket in inside]) for last, inside in found] == cut
-    assert joined(found) == ranges
+    assert joined(buckets, "n") == ranges
 
 
 def test_bounds_cut_the_grid():

@@ -14,6 +14,7 @@ from tvm import relax  # noqa: E402
 from tvm.relax import op  # noqa: E402
 
 from tvm_megcc import build_megcc_kernels, partition_for_megcc, tune_megcc_kernels  # noqa: E402
+from tvm_megcc.dispatch import Dispatch  # noqa: E402
 from tvm_megcc.errors import MegccError  # noqa: E402
 from tvm_megcc.frontends.tvm_versions import RelaxTensor  # noqa: E402
 
@@ -103,11 +104,35 @@ MISTAKES = {
     "another shape": (lambda mod: partition_for_megcc(mod, {"x0": np.zeros((1, 3, 8, 7), np.float32)}),
                       r"params\['x0'\] is float32 of shape \(1, 3, 8, 7\); the parameter is"),
     "another type": (lambda mod: partition_for_megcc(mod, {"x0": np.zeros((1, 3, 8, 8))}), "is float64 of shape"),
+    "no arrays of a function": (lambda mod: partition_for_megcc(mod, {"main": 3}),
+                                "main has no parameter main; it has x0"),
+    "texts for a function": (lambda mod: partition_for_megcc(mod, {"main": ["zeros"]}),
+                             r"params\['x0'\] is no array: str"),
+    "too many arrays": (lambda mod: partition_for_megcc(mod, {"main": [np.zeros(3)] * 2}),
+                        "params has 2 arrays for main, which has 1 parameters"),
+    "another shape in a list": (lambda mod: partition_for_megcc(mod, {"main": [np.zeros(3, np.float32)]}),
+                                r"params\['x0'\] is float32 of shape \(3,\); the parameter is"),
     "unknown option": (lambda mod: partition_for_megcc(mod, optimise="size"), "has no option 'optimise'"),
     "unknown target": (lambda mod: partition_for_megcc(mod, target="megcc-arm63"),
                        "unknown target 'megcc-arm63', did you mean 'megcc-arm64'"),
     "no target": (lambda mod: partition_for_megcc(mod, target="abacus"), "abacus is neither one of ours .*megcc-arm64"),
     "a number": (lambda mod: megcc.build(mod, 3), "a target is a name such as 'megcc-arm64'.*not int"),
+    "report of no module": (lambda mod: megcc.report(mod["main"]),
+                            "report takes a module of TVM .*, not Function"),
+    "picture of no module": (lambda mod: megcc.picture("model.onnx"), "picture takes a module of TVM .*, not str"),
+    "picture of no function": (lambda mod: megcc.picture(mod, "man"),
+                               "there is no function 'man'; the module has main"),
+    "profile of a module": (lambda mod: megcc.profile(mod, "main"),
+                            "profile takes a virtual machine, not IRModule: relax.VirtualMachine.executable"),
+    "profile of no function": (
+        lambda mod: megcc.profile(relax.VirtualMachine(megcc.build(mod, TARGET), tvm.cpu()), "man"),
+        "there is no function 'man'"),
+    "no log": (lambda mod: tune_megcc_kernels(mod, log=3), "log is the path of a file or None, not 3"),
+    "no number of trials": (lambda mod: tune_megcc_kernels(mod, trials="3"),
+                            "trials is a number of 1 or more, or None, not '3'"),
+    "no trials": (lambda mod: tune_megcc_kernels(mod, trials=0), "trials is a number of 1 or more, or None, not 0"),
+    "shapes in a list": (lambda mod: Dispatch("main", [(None, 8)], {"x0": {0: [(1, 8)]}})(mod),
+                         r"input_shape is \{input: shape\}, not list"),
     "no operating system": (lambda mod: megcc.build(mod, "megcc-cortex-m4"), "which has no operating system"),
 }
 

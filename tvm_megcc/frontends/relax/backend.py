@@ -30,7 +30,7 @@ from . import patterns as relax_patterns
 from .importer import import_region, region_bucket
 from .prepare import is_partitioned, prepare, rewrite
 from .recursion import Cut, Joined
-from .regions import PARTITIONED, digest_of, is_foreign, is_ours, merge, went_through
+from .regions import PARTITIONED, digest_of, is_foreign, is_ours, merge, require_module, went_through
 from .tune import LOG, log_of, tune_regions, with_log
 
 #: The attribute of a region with the name of our target.
@@ -58,7 +58,7 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
     Raises:
         MegccError: for unknown parameters or options.
     """
-    _require_module(mod, "partition_for_megcc")
+    require_module(mod, "partition_for_megcc")
     chosen = region_options(options, "partition_for_megcc", "target, tir")
     if not isinstance(tir, bool):
         raise MegccError(f"tir is True or False, not {tir!r:.40}")
@@ -68,18 +68,6 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
     with relax_patterns.checking_for(cpu, mod):
         mod = relax.transform.FuseOpsByPattern(patterns, bind_constants=True)(mod)
     return merge(mod, {_TARGET: cpu.name, **to_attributes(chosen)}).with_attr(PARTITIONED, True)
-
-
-def _require_module(mod, function: str) -> None:
-    """Raises MegccError unless `mod` is a module of TVM with a Relax function."""
-    if not isinstance(mod, tvm.IRModule):
-        raise MegccError(f"{function} takes a module of TVM (tvm.IRModule), not {type(mod).__name__}. TVM's importers "
-                         "make one of a model: tvm.relax.frontend.onnx.from_onnx(model), "
-                         "tvm.relax.frontend.torch.from_exported_program(program); of one function "
-                         'tvm.IRModule({"main": function}) does')
-    if not any(isinstance(function, relax.Function) for function in mod.functions.values()):
-        names = ", ".join(var.name_hint for var in mod.functions) or "none"
-        raise MegccError(f"{function} takes a module with Relax functions; the functions of this one are: {names}")
 
 
 def tune_megcc_kernels(mod: tvm.IRModule, target=None, trials: int | None = None, log: str | Path | None = None,
@@ -98,10 +86,14 @@ def tune_megcc_kernels(mod: tvm.IRModule, target=None, trials: int | None = None
         The module with the times as attributes of its regions. A build does not need the log, and is reproducible.
 
     Raises:
-        MegccError: if this machine cannot run the target's code and there is no runner, if all devices are lost, or for
-            an invalid line in the log.
+        MegccError: if this machine cannot run the target's code and there is no runner, if all devices are lost, for an
+            invalid line in the log, and for arguments of another kind.
     """
-    _require_module(mod, "tune_megcc_kernels")
+    require_module(mod, "tune_megcc_kernels")
+    if trials is not None and (not isinstance(trials, int) or trials < 1):
+        raise MegccError(f"trials is a number of 1 or more, or None, not {trials!r:.40}")
+    if log is not None and not isinstance(log, (str, Path)):
+        raise MegccError(f"log is the path of a file or None, not {log!r:.40}")
     regions = [function for function in mod.functions.values() if is_ours(function)]
     if not regions:
         mod = partition_for_megcc(mod, target=target)
@@ -122,7 +114,7 @@ def build_megcc_kernels(mod: tvm.IRModule, target=None, log: str | Path | None =
     Returns:
         The module with calls of compiled functions in place of the regions.
     """
-    _require_module(mod, "build_megcc_kernels")
+    require_module(mod, "build_megcc_kernels")
     regions = [function for function in mod.functions.values() if is_ours(function)]
     if not regions:
         return mod
@@ -195,7 +187,7 @@ def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = Non
     Returns:
         TVM's executable: `relax.VirtualMachine` runs it, `export_library` writes it.
     """
-    _require_module(mod, "build")
+    require_module(mod, "build")
     cpu = our_target(target)
     if not went_through(mod):
         mod = partition_for_megcc(mod, params, cpu, **options)

@@ -54,6 +54,8 @@ def Dispatch(func_name: str, input_shape: Mapping[str, Sequence], dispatch_func:
 def dispatched(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequence],
                dispatch_func: Dispatcher | Intervals) -> tvm.IRModule:
     """Runs the pass."""
+    if not isinstance(input_shape, Mapping):
+        raise MegccError(f"Dispatch: input_shape is {{input: shape}}, not {type(input_shape).__name__}")
     var = next((var for var in mod.functions if var.name_hint == func_name), None)
     if var is None or not isinstance(mod[var], relax.Function):
         names = sorted(v.name_hint for v, function in mod.functions.items() if isinstance(function, relax.Function))
@@ -217,7 +219,7 @@ class _Writer:
     def _check(self, symbol: str) -> tirx.PrimFunc:
         """Returns a TIR function that gives true for a value in the ranges, and raises an error listing them otherwise.
         A TIR assertion raises it, since that works in every runtime of TVM."""
-        ranges = joined(segments(self.buckets, symbol))
+        ranges = joined(self.buckets, symbol)
         extent = tirx.Var(symbol, "int64")
         inside = tirx.const(False, "bool")
         for low, high in ranges:

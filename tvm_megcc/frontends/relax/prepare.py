@@ -68,29 +68,37 @@ def bind_params(mod: tvm.IRModule, params: Mapping) -> tvm.IRModule:
             `relax.frontend.detach_params` gives it: the arrays of the last parameters.
 
     Raises:
-        MegccError: for a name that the function does not have.
+        MegccError: for a name that the function does not have, and for a value that the parameter cannot have.
     """
     if not isinstance(params, Mapping):
         raise MegccError(f"params is {{name: array}}, not {type(params).__name__}")
     mod = sole_params(mod)
-    functions = {var.name_hint for var in mod.functions}
-    for name, arrays in params.items():
-        if name in functions and isinstance(arrays, (Sequence, tvm.ir.Array)):
-            parameters = mod[name].params[len(mod[name].params) - len(arrays):]
-            named = {name_of(var): _tensor(array) for var, array in zip(parameters, arrays, strict=True)}
-            mod = relax.transform.BindParams(name, named)(mod)
-    named = {name: _tensor(value) for name, value in params.items() if name not in functions}
-    if not named:
-        return mod
-    if "main" not in functions:
+    functions = {var.name_hint for var, function in mod.functions.items() if isinstance(function, relax.Function)}
+    of_main = {}
+    for name, value in params.items():
+        if name not in functions or not isinstance(value, (Sequence, tvm.ir.Array)):
+            of_main[name] = value
+            continue
+        parameters = mod[name].params
+        if len(value) > len(parameters):
+            raise MegccError(f"params has {len(value)} arrays for {name}, which has {len(parameters)} parameters")
+        last = parameters[len(parameters) - len(value):]
+        mod = _bound(mod, name, {name_of(var): array for var, array in zip(last, value, strict=True)})
+    if of_main and "main" not in functions:
         raise MegccError(f"params is for the function main; the module has {', '.join(sorted(functions))}")
-    known = {name_of(var): type_of(var) for var in mod["main"].params}
-    unknown = sorted(set(named) - set(known))
+    return _bound(mod, "main", of_main) if of_main else mod
+
+
+def _bound(mod: tvm.IRModule, function: str, params: Mapping) -> tvm.IRModule:
+    """Replaces parameters of one function by constants."""
+    known = {name_of(var): type_of(var) for var in mod[function].params}
+    unknown = sorted(set(params) - set(known))
     if unknown:
-        raise MegccError(f"main has no parameter {', '.join(unknown)}; it has {', '.join(sorted(known))}")
-    for name, value in named.items():
+        raise MegccError(f"{function} has no parameter {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+    tensors = {name: _tensor(value) for name, value in params.items()}
+    for name, value in tensors.items():
         _require_fits(name, known[name], value)
-    return relax.transform.BindParams("main", named)(mod)
+    return relax.transform.BindParams(function, tensors)(mod)
 
 
 def sole_params(mod: tvm.IRModule) -> tvm.IRModule:

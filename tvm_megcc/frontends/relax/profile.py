@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from tvm import relax
 
+from ...errors import MegccError
 from ...runtime.tvm_module import PROFILE
 from .regions import is_region_name
 
@@ -44,7 +45,17 @@ def profile(machine: relax.VirtualMachine, name: str, *arguments) -> Profile:
         machine: the virtual machine of an executable, with or without regions of ours.
         name: the function's name.
         arguments: the function's arguments, tensors of any kind that TVM accepts.
+
+    Raises:
+        MegccError: for what is no virtual machine, or has no function of this name.
     """
+    if not isinstance(machine, relax.VirtualMachine):
+        raise MegccError(f"profile takes a virtual machine, not {type(machine).__name__}: "
+                         "relax.VirtualMachine(executable, tvm.cpu())")
+    try:
+        function = machine[name]
+    except AttributeError as error:
+        raise MegccError(f"there is no function {name!r:.60} in the virtual machine") from error
     begun: list[float] = []
     rows: list[Row] = []
 
@@ -61,7 +72,7 @@ def profile(machine: relax.VirtualMachine, name: str, *arguments) -> Profile:
 
     machine.set_instrument(instrument)
     try:
-        machine[name](*arguments)
+        function(*arguments)
     finally:
         machine.set_instrument(lambda *_: None)
     return Profile(tuple(rows))

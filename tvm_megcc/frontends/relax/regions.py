@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import tvm
 from tvm import ir, relax, tirx
 
+from ...errors import MegccError
 from ..tvm_versions import (
     Call,
     RelaxTuple,
@@ -37,6 +38,18 @@ PARTITIONED = "megcc_partitioned"
 #: The prefix of global functions that stand for what is set aside while composites are merged.
 _ASIDE = "megcc.aside."
 _CALL_PURE = "relax.call_pure_packed"
+
+
+def require_module(mod, function: str) -> None:
+    """Raises MegccError unless `mod` is a module of TVM with a Relax function. function: who asks."""
+    if not isinstance(mod, tvm.IRModule):
+        raise MegccError(f"{function} takes a module of TVM (tvm.IRModule), not {type(mod).__name__}. TVM's importers "
+                         "make one of a model: tvm.relax.frontend.onnx.from_onnx(model), "
+                         "tvm.relax.frontend.torch.from_exported_program(program); of one function "
+                         'tvm.IRModule({"main": function}) does')
+    if not any(isinstance(function, relax.Function) for function in mod.functions.values()):
+        names = ", ".join(var.name_hint for var in mod.functions) or "none"
+        raise MegccError(f"{function} takes a module with Relax functions; the functions of this one are: {names}")
 
 
 def is_region_name(name: str) -> bool:

@@ -20,7 +20,7 @@ from .dispatch import DISPATCHED
 from .extents import OUTSIDE
 from .importer import CALL_TIR, TIR_FUNCTIONS, import_match, is_loops, is_operator
 from .patterns import refusal, tir_functions
-from .regions import went_through
+from .regions import require_module, went_through
 
 
 def report(mod: tvm.IRModule, target=None) -> Report:
@@ -28,7 +28,11 @@ def report(mod: tvm.IRModule, target=None) -> Report:
 
     Args:
         target: as in `partition_for_megcc`; by default the one that the module was partitioned for.
+
+    Raises:
+        MegccError: for what is no module of Relax functions.
     """
+    require_module(mod, "report")
     result = Report(dispatched=[str(text) for text in (mod.attrs or {}).get(DISPATCHED, ())])
     functions = {var.name_hint: function for var, function in mod.functions.items()
                  if isinstance(function, relax.Function)}
@@ -116,7 +120,15 @@ def _macs(call, loops: bool, functions: Mapping[str, tirx.PrimFunc]) -> int | No
 
 def picture(mod: tvm.IRModule, name: str = "main") -> str:
     """Returns an SVG of a partitioned function, top to bottom: our regions as boxes with their operators, and TVM's
-    operators in grey."""
+    operators in grey.
+
+    Raises:
+        MegccError: for what is no module of Relax functions, or has no function of this name.
+    """
+    require_module(mod, "picture")
+    names = [var.name_hint for var, function in mod.functions.items() if isinstance(function, relax.Function)]
+    if name not in names:
+        raise MegccError(f"there is no function {name!r:.60}; the module has {', '.join(sorted(names))}")
     boxes = []
     for binding in (binding for block in mod[name].body.blocks for binding in block.bindings):
         value = binding.value

@@ -50,6 +50,8 @@ def Dispatch(func_name: str, input_shape: Mapping[str, Sequence], dispatch_func:
 def dispatched(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequence],
                dispatch_func: Dispatcher | Intervals) -> tvm.IRModule:
     """Runs the pass."""
+    if not isinstance(input_shape, Mapping):
+        raise MegccError(f"Dispatch: input_shape is {{input: shape}}, not {type(input_shape).__name__}")
     functions = {var.name_hint: function for var, function in mod.functions.items()}
     if not isinstance(functions.get(func_name), relay.Function):
         raise MegccError(f"Dispatch: there is no function '{func_name}'; the module has {', '.join(sorted(functions))}")
@@ -150,10 +152,9 @@ class _Writer:
         for bucket in self.buckets:
             self.targets[bucket] = self._add(self.name + suffix(bucket), self._clone(bucket))
         for symbol in self.symbols:
-            cut = segments(self.buckets, symbol)
-            if not all(inside for _, inside in cut):
+            if not all(inside for _, inside in segments(self.buckets, symbol)):
                 name = f"{self.name}_outside_{word(symbol)}"
-                self.targets[symbol] = self._add(name, self._outside(symbol, cut, name))
+                self.targets[symbol] = self._add(name, self._outside(symbol, name))
         parameters = _parameters(self.function, {})
         tree = relay.Function(parameters, self._tree(self.buckets, 0, parameters), self._result())
         attrs = self.function.attrs
@@ -204,9 +205,9 @@ class _Writer:
         leaf = relay.Call(self.targets[self.buckets[0]], parameters)
         return relay.If(relay.Call(self.targets[symbol], [extent]), leaf, relay.Call(leaf.op, parameters))
 
-    def _outside(self, symbol: str, cut, name: str) -> relay.Function:
+    def _outside(self, symbol: str, name: str) -> relay.Function:
         """Returns a function for our code generator that fails, since Relay has no assertions."""
-        ranges = joined(cut)
+        ranges = joined(self.buckets, symbol)
         extent = relay.Var("extent", relay.TensorType((), "int64"))
         body = relay.less_equal(extent, relay.const(0, "int64"))
         input_, axis = self.axes[symbol]

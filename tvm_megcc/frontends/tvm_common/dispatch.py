@@ -17,7 +17,7 @@ def clipped(buckets: Sequence[Bucket], limits: Mapping[str, Interval]) -> tuple[
     for bucket in buckets:
         bounds = []
         for name, low, high in bucket.bounds:
-            least, most = limits.get(name, (1, None))
+            least, most = limits.get(name, (0, None))
             low, high = max(low, least), most if high is None else high if most is None else min(high, most)
             bounds.append((name, low, high))
         if all(high is None or low <= high for _, low, high in bounds):
@@ -27,27 +27,33 @@ def clipped(buckets: Sequence[Bucket], limits: Mapping[str, Interval]) -> tuple[
 
 def segments(buckets: Sequence[Bucket], symbol: str) -> list[tuple[int | None, tuple[Bucket, ...]]]:
     """Splits the values of a symbol into segments where a bucket begins or ends. Returns (last value, the buckets that
-    contain the segment), ascending; the last value of the last segment is None."""
+    contain the segment), ascending; the last value of the last segment is None. Values begin at 0 if a bucket does,
+    else at 1: the regions themselves refuse 0 then."""
     ranges = [bucket.limits[symbol] for bucket in buckets]
-    ends = sorted({end for low, high in ranges for end in (low - 1, high) if end})
+    least = _least(buckets, symbol)
+    ends = sorted({end for low, high in ranges for end in (low - 1, high) if end is not None and end >= least})
     found = []
-    for first, last in zip([1, *(end + 1 for end in ends)], [*ends, None], strict=True):
+    for first, last in zip([least, *(end + 1 for end in ends)], [*ends, None], strict=True):
         inside = tuple(bucket for bucket, (low, high) in zip(buckets, ranges, strict=True)
                        if low <= first and (high is None or (last is not None and last <= high)))
         found.append((last, inside))
     return found
 
 
-def joined(cut: Sequence[tuple]) -> tuple[Interval, ...]:
-    """Returns the ranges of values that are in some bucket, joining neighbouring segments."""
+def _least(buckets: Sequence[Bucket], symbol: str) -> int:
+    return min(1, *(bucket.limits[symbol][0] for bucket in buckets))
+
+
+def joined(buckets: Sequence[Bucket], symbol: str) -> tuple[Interval, ...]:
+    """Returns the ranges of a symbol's values that are in some bucket, joining neighbouring segments."""
     ranges: list[Interval] = []
-    first = 1
-    for last, inside in cut:
+    first = _least(buckets, symbol)
+    for last, inside in segments(buckets, symbol):
         if inside and ranges and ranges[-1][1] == first - 1:
             ranges[-1] = (ranges[-1][0], last)
         elif inside:
             ranges.append((first, last))
-        first = None if last is None else last + 1
+        first = 0 if last is None else last + 1
     return tuple(ranges)
 
 

@@ -35,6 +35,7 @@ from tvm_megcc.compiler import compile_graph
 from tvm_megcc.frontends.relax import is_ours, partition_for_megcc, report
 from tvm_megcc.frontends.relax.files import load
 from tvm_megcc.frontends.relax.importer import import_region
+from tvm_megcc.frontends.tvm_versions import name_of
 from tvm_megcc.target import native, parse_targets
 
 
@@ -84,7 +85,7 @@ def imported(path: Path):
     inputs = {key[3:]: stored[key] for key in stored.files if key.startswith("in:")}
     if path.suffix == ".tflite":
         mod = load(path)
-        names = [str(parameter.name_hint) for parameter in mod["main"].params]
+        names = [name_of(parameter) for parameter in mod["main"].params]
         return mod, inputs if len(inputs) == 1 else {name: inputs[name] for name in names}
     proto = onnx.load(path)
     mod = from_onnx(proto, shape_dict={name: list(array.shape) for name, array in inputs.items()})

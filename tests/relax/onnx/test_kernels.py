@@ -40,6 +40,8 @@ TABLE = {"t": array(9, 4)}
 INDICES, MATRIX = ("int64", [5]), [3, 8]
 FILES = {
     "residual": RESIDUAL,
+    "line": model([node("Conv", "x w b", "h", pads=[1, 1]), node("Relu", "h", "y")], {"x": [1, 6, 12]},
+                  {"y": [1, 8, 12]}, {"w": array(8, 6, 3), "b": array(8)}),
     "rows from the end": model([node("Gather", "t i", "y")], {"i": INDICES}, {"y": [5, 4]}, TABLE),
     "columns from the end": model([node("Gather", "x i", "y", axis=1)], {"x": MATRIX, "i": INDICES}, {"y": [3, 5]}),
     "elements from the end": model([node("GatherElements", "t i", "y")], {"i": ("int64", [5, 4])}, {"y": [5, 4]},

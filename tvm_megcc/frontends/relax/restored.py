@@ -18,8 +18,8 @@ _INDEXED = {"gather": 1, "gather_elements": 1, "gather_nd": 1, "scatter_nd": 1, 
 
 def restored(graph: Graph) -> Graph:
     """Returns the graph with operators of ONNX for what TVM's importer writes of them: reductions of norms and
-    logarithms, DynamicQuantizeLinear, and indices that count from the end."""
-    for restore in (_indices, _reductions, _dynamic_quantisation):
+    logarithms, DynamicQuantizeLinear, indices that count from the end, and biases of convolutions of one axis."""
+    for restore in (_indices, _reductions, _dynamic_quantisation, _biases):
         edit = Editor(graph)
         for op in reversed(graph.ops):
             restore(edit, op)
@@ -127,3 +127,28 @@ def _is_dynamic(edit: Editor, found: Match) -> bool:
     numbers = [float(edit.constants[found[pattern]].reshape(())) for pattern in _NUMBERS]
     return (x.dtype == "float32" and whole and scale.rank == 0 and numbers == [0, 0, 0, 255]
             and (clip.lo, clip.hi) == (0, 255) and edit.types[found[_QUANTISED]].dtype == "uint8")
+
+
+# --- convolutions of one axis --------------------------------------------------------------------------------------
+
+_WEIGHT, _BIAS = wildcard(), is_const()
+_CONVOLUTION = is_op("conv2d", _X, _WEIGHT, once=True)
+_LINE = is_op("reshape", _CONVOLUTION, once=True)
+_BIASED = is_op("add", _LINE, _BIAS)
+
+
+def _biases(edit: Editor, op: Op) -> None:
+    """Makes an addition behind a convolution of one axis its bias. A reshape from and to its two axes is between."""
+    found = _BIASED.match(edit, op.outputs[0])
+    if found is None:
+        return
+    image, line, bias = edit.types[found[_CONVOLUTION]], edit.types[found[_LINE]], edit.constants[found[_BIAS]]
+    batch, channels, rows, columns = image.shape
+    if rows != 1 or line.shape != (batch, channels, columns) or edit.types[op.outputs[0]].shape != line.shape \
+            or bias.shape[-2:] != (channels, 1) or bias.size != channels:
+        return
+    convolution = found.op(_CONVOLUTION)
+    value = edit.value(f"{op.outputs[0]}.conv2d", image)
+    inputs = (*convolution.inputs, edit.constant(f"{op.outputs[0]}.bias", bias.reshape(channels)))
+    edit.replace(op, convolution.with_(inputs=inputs, outputs=(value,)),
+                 found.op(_LINE).with_(inputs=(value,), outputs=op.outputs))

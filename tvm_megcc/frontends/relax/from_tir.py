@@ -154,14 +154,14 @@ _INTEGER = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Max": np.max
 
 
 def _indices(index, axis, size: int) -> np.ndarray | None:
-    """Returns the values of an index for each place of its axis, [size]; None if it depends on anything else."""
+    """Returns the values of an index for each index of its axis, [size]; None if it depends on anything else."""
     value = _evaluated(index, axis, np.arange(size))
     return None if value is None else np.broadcast_to(value, size)
 
 
-def _evaluated(expr, axis, places: np.ndarray) -> np.ndarray | None:
+def _evaluated(expr, axis, indices: np.ndarray) -> np.ndarray | None:
     if expr.same_as(axis):
-        return places
+        return indices
     if isinstance(expr, tirx.IntImm):
         return np.asarray(int(expr))
     if getattr(getattr(expr, "op", None), "name", "").endswith(".if_then_else"):
@@ -170,7 +170,7 @@ def _evaluated(expr, axis, places: np.ndarray) -> np.ndarray | None:
         operands, function = (expr.a, expr.b), _INTEGER[type(expr).__name__]
     else:
         return None
-    values = [_evaluated(operand, axis, places) for operand in operands]
+    values = [_evaluated(operand, axis, indices) for operand in operands]
     return None if any(value is None for value in values) else function(*values)
 
 

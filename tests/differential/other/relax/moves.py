@@ -130,11 +130,12 @@ def _places(node: Draw, shape, extent: int) -> np.ndarray:
 
 
 def scatter_elements(node: Draw) -> None:
-    """Where a number is put, each place is there once. TVM 0.27 takes an axis from the end for another one."""
+    """Where a number is put, each place is there once. TVM 0.27 takes an axis from the end for another one, and has
+    other places where indices are fewer on another axis."""
     x = node.add(node.values(node.shape(1, 3, 0), node.one(*FLOATS[:3], "int32", "int64"), 1, 3))
     axis = node.whole(0, x.ndim - 1)
     reduction = node.one("update", "add", "mul", "min", "max")
-    shape = tuple(node.whole(1, extent) for extent in x.shape)
+    shape = tuple(node.whole(1, extent) if at == axis else extent for at, extent in enumerate(x.shape))
     rows = np.argsort(node.rng.random((*shape[:axis], *shape[axis + 1:], x.shape[axis])), axis=-1)
     rows = np.moveaxis(rows[..., :shape[axis]], -1, axis)
     node.add(rows.astype(node.one("int32", "int64")), 0.5)

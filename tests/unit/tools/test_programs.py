@@ -12,8 +12,8 @@ import pytest
 import tvm_megcc
 from tvm_megcc.cli import main
 from tvm_megcc.errors import MegccError
-from tvm_megcc.tools.program import features, images
-from tvm_megcc.tools.program.description import Feature, Image, Network, Operator, State, ValueType
+from tvm_megcc.tools.program import detections, features, images
+from tvm_megcc.tools.program.description import Detection, Feature, Image, Network, Operator, State, ValueType
 from tvm_megcc.tools.program.program import SHIPPED, Program, shipped
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="this Python reads no TOML")
@@ -275,3 +275,34 @@ def test_settings_of_other_features_are_checked(function, settings, message):
     with pytest.raises(MegccError) as refused:
         features.model(Feature(function, "a", "b", settings), ValueType.of("float32[100]"))
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(("function", "inputs", "settings", "message"), [
+    ("nms", {"boxes": [5, 4], "scores": [4]}, {}, "its input 'scores' is float32[5,classes], not float32[4]"),
+    ("nms", {"boxes": [5, 3], "scores": [5]}, {}, "its input 'boxes' is float32[count,4], not float32[5,3]"),
+    ("nms", {"boxes": [5, 4]}, {}, "its input 'scores' gets no value"),
+    ("nms", {"boxes": [5, 4], "scores": [5], "masks": [5]}, {}, "nms has no input 'masks'; it has boxes, scores"),
+    ("nms", {"boxes": [5, 4], "scores": [5]}, {"overlap": 0}, "'overlap' is above 0 and at most 1"),
+    ("nms", {"boxes": [5, 4], "scores": [5]}, {"most": 6}, "'most' is a number from 1 to 5"),
+    ("yolox", {"results": [84, 5]}, {"size": [64, 64]}, "its input 'results' is float32[count,5 + classes]"),
+    ("yolox", {"results": [83, 9]}, {"size": [64, 64]}, "has 84 cells of 'strides' 8, 16, 32, and there are 83"),
+    ("yolox", {"results": [84, 9]}, {"size": [64, 64], "strides": [0]}, "'strides' is a list of numbers from 1"),
+    ("yolo", {"results": [84, 5]}, {}, "its input 'results' has rows of more than 5 numbers"),
+    ("ssd", {"offsets": [9, 4]}, {"maps": [[2, 2]], "anchors": [[[1, 1]]]}, "have 4 boxes, and there are 9 results"),
+    ("ssd", {"offsets": [9, 4]}, {"maps": [[2, 2]], "anchors": [[[1, "a"]]]}, "'anchors' has rows of 2 positive"),
+    ("ssd", {"offsets": [9, 4]}, {"maps": 3, "anchors": []}, "'maps' has rows of 2 positive numbers"),
+    ("unletterbox", {"places": [9, 3]}, {"size": [4, 4], "picture": [8, 8]}, "has pairs of x and y"),
+    ("five_points", {"points": [9]}, {"size": [112, 112]}, "has five pairs of x and y, and is float32[9]"),
+])
+def test_detections_are_checked(function, inputs, settings, message):
+    types = {name: ValueType("float32", tuple(shape)) for name, shape in inputs.items()}
+    first = detections.FUNCTIONS[function].outputs[0]
+    with pytest.raises(MegccError) as refused:
+        detections.model(Detection(function, {name: name for name in inputs}, {first: "y"}, settings), types)
+    assert message in str(refused.value)
+
+
+def test_an_unknown_output_of_a_detection_is_named():
+    step = Detection("nms", {"boxes": "b", "scores": "s"}, {"masks": "y"})
+    with pytest.raises(MegccError, match="nms has no output 'masks'; it has boxes, scores, classes, indices, count"):
+        detections.model(step, {"boxes": ValueType("float32", (5, 4)), "scores": ValueType("float32", (5,))})

@@ -10,7 +10,7 @@ from ...ir.conditions import require_shape
 from ...ir.dims import Dim
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
-from ..base import Case, Operator, Types, f32, register
+from ..base import Case, OnnxNode, Operator, Types, decomposes, f32, register
 
 #: The most results: boxes times classes of each.
 MOST = 1 << 16
@@ -73,6 +73,17 @@ class Detections(Operator):
     @staticmethod
     def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:
         return 0
+
+
+@decomposes("megcc::Detections")
+def of_onnx(node: OnnxNode) -> tuple[str, ...]:
+    """Boxes float32 [B,4] and scores float32 [B,C] become boxes [1,D,4], classes [1,D], scores [1,D] and their number
+    [1]. Attributes: `count`, D, the most results; `least` and `overlap`."""
+    if len(node.inputs) != 2 or any(node.type(index).dtype != "float32" for index in range(2)):
+        raise ShapeError("takes boxes and scores of float32")
+    count = node.attr("count", 100)
+    return node.emit("detections", node.inputs, count=count, classes=1, per_class=count, background=0,
+                     least=float(node.attr("least", 0.25)), overlap=float(node.attr("overlap", 0.5)))
 
 
 def _best(attrs: Attrs, boxes: np.ndarray, scores: np.ndarray, count: int) -> list[int]:

@@ -183,6 +183,29 @@ class Feature(Function):
 
 
 @dataclass(frozen=True)
+class Detection(Step):
+    """A function between a detector and what is done with its boxes: `detections.FUNCTIONS`.
+
+    inputs, outputs: its names -> values; outputs that nobody wants are left out.
+    """
+
+    function: str
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    kind: ClassVar[str] = "detection"
+
+    @property
+    def taken(self) -> list[str]:
+        return list(self.inputs.values())
+
+    @property
+    def produced(self) -> list[str]:
+        return list(self.outputs.values())
+
+
+@dataclass(frozen=True)
 class Description:
     """A program as values and steps.
 

@@ -14,7 +14,7 @@ from .settings import Settings
 
 #: The keys of each function besides input and output.
 SETTINGS: dict[str, tuple[str, ...]] = {
-    "resize": ("size", "method"), "letterbox": ("size", "method", "value"), "crop": ("x", "y", "size"),
+    "resize": ("size", "method"), "letterbox": ("size", "method", "value", "align"), "crop": ("x", "y", "size"),
     "rotate": ("degrees",), "flip": ("mirrored",), "color": ("code",), "blur": ("size", "sigma"),
     "warp_affine": ("size", "matrix", "border", "value"), "warp_perspective": ("size", "matrix", "border", "value")}
 #: The functions of megcc_cv.h.
@@ -97,13 +97,20 @@ def _resized(function: str, settings: Settings, given: ValueType) -> Call:
     x, y, across, down = 0, 0, columns, rows
     fill: tuple[float, ...] = ()
     if function == "letterbox":
-        scale = min(rows / height, columns / width)
-        across, down = (max(1, min(round(side * scale), most)) for side, most in ((width, columns), (height, rows)))
-        x, y, fill = (columns - across) // 2, (rows - down) // 2, settings.numbers("value", channels, [0] * channels)
+        x, y, across, down = letterboxed(rows, columns, height, width, settings)
+        fill = settings.numbers("value", channels, [0] * channels)
     work = 0 if method == "nearest" else \
         4 * (2 * across + 2 * across * channels) if method == "linear" else 4 * width * channels
     return Call("resize", (f"MEGCC_CV_{method.upper()}", "work" if work else "NULL"),
                 ValueType(given.dtype, (rows, columns, channels)), (x, y, across, down), fill=fill, work=work)
+
+
+def letterboxed(rows: int, columns: int, height: int, width: int, settings: Settings) -> tuple[int, int, int, int]:
+    """Returns left, top, width and height of an image of [height, width] in a letterbox of [rows, columns]."""
+    middle = settings.one_of("align", ("middle", "start"), "middle") == "middle"
+    scale = min(rows / height, columns / width)
+    across, down = (max(1, min(round(side * scale), most)) for side, most in ((width, columns), (height, rows)))
+    return (columns - across) // 2 * middle, (rows - down) // 2 * middle, across, down
 
 
 def _coloured(code: str, given: ValueType) -> Call:

@@ -58,7 +58,9 @@ class Nodes:
         from onnx import helper
 
         graph = helper.make_graph(self._nodes, name, self._inputs, self._outputs, self._constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
+        domains = sorted({node.domain for node in self._nodes if node.domain})
+        opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(domain, 1) for domain in domains)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
 def _value(name: str, shape: Sequence[int], dtype: str) -> onnx.ValueInfoProto:

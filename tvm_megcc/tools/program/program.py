@@ -18,11 +18,12 @@ SHIPPED = Path(__file__).with_name("descriptions")
 class Program(Description):
     """A program of several networks, from Python as from a TOML file (docs/programs.md).
 
-    Its steps are made by `Program.Network`, `Operator`, `Image` and `Feature`, its states by `State`.
+    Its steps are made by `Program.Network`, `Operator`, `Image`, `Feature` and `Detection`, its states by `State`.
     """
 
     Network, Operator = description.Network, description.Operator
-    Image, Feature, State = description.Image, description.Feature, description.State
+    Image, Feature, Detection = description.Image, description.Feature, description.Detection
+    State = description.State
 
     @classmethod
     def read(cls, path: str | Path, models: str | Path | None = None) -> Program:

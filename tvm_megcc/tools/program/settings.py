@@ -8,7 +8,7 @@ from copy import copy
 from typing import Any
 
 from ...errors import MegccError
-from .description import Function
+from .description import Detection, Function
 
 
 class Settings:
@@ -18,7 +18,7 @@ class Settings:
         MegccError: for a function or a key that is none; methods, for a value of another kind or range.
     """
 
-    def __init__(self, step: Function, functions: Mapping[str, tuple[str, ...]]):
+    def __init__(self, step: Function | Detection, functions: Mapping[str, tuple[str, ...]]):
         """functions: each function of the step's kind with its keys."""
         known = functions.get(step.function)
         if known is None:
@@ -55,6 +55,33 @@ class Settings:
                 or not all(map(_is_number, found)):
             raise MegccError(f"'{key}' is a list of {count} numbers")
         return tuple(map(float, found))
+
+    def integers(self, key: str, most: int, default: Sequence[int] | None = None) -> tuple[int, ...]:
+        """Returns some numbers from 1 on, at most 16."""
+        found = self._values.get(key, default)
+        if not isinstance(found, Sequence) or isinstance(found, str) or not 1 <= len(found) <= 16 or not all(
+                type(each) is int and 1 <= each <= most for each in found):
+            raise MegccError(f"'{key}' is a list of numbers from 1 to {most}")
+        return tuple(found)
+
+    def table(self, key: str, columns: int) -> list[tuple[float, ...]]:
+        """Returns rows of so many positive numbers, at most 256."""
+        return self._table(key, self._values.get(key), columns)
+
+    def tables(self, key: str, columns: int) -> list[list[tuple[float, ...]]]:
+        """Returns lists of such rows."""
+        found = self._values.get(key)
+        if not isinstance(found, Sequence) or isinstance(found, str) or not 1 <= len(found) <= 64:
+            raise MegccError(f"'{key}' is a list of lists of rows of {columns} numbers")
+        return [self._table(key, each, columns) for each in found]
+
+    @staticmethod
+    def _table(key: str, found: object, columns: int) -> list[tuple[float, ...]]:
+        if not isinstance(found, Sequence) or isinstance(found, str) or not 1 <= len(found) <= 256 or not all(
+                isinstance(row, Sequence) and len(row) == columns and all(_is_number(each) and each > 0 for each in row)
+                for row in found):
+            raise MegccError(f"'{key}' has rows of {columns} positive numbers")
+        return [tuple(map(float, row)) for row in found]
 
     def sides(self, key: str, most: int) -> tuple[int, int]:
         """Returns height and width."""

@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps between a detector and what is drawn or cut out: boxes of its results, non-maximum suppression, boxes of the
+picture before a letterbox, and the place of a face by five points. Each is a network of ONNX operators.
+
+Boxes are float32[count, 4]: left, top, right, bottom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import MegccError
+from .description import Detection, ValueType
+from .images import letterboxed
+from .nodes import Nodes
+from .settings import Settings
+
+if TYPE_CHECKING:
+    import onnx
+
+_MOST = 1 << 15
+#: The most boxes of a detector, and scores that suppression looks at.
+_MOST_BOXES = 1 << 20
+#: Eyes, nose and corners of the mouth in a face of 112 by 112, left to right as the picture shows them: ArcFace's.
+FACE = np.array([[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]])
+
+
+class Function(NamedTuple):
+    """A function. make(graph, settings, types): adds nodes from the inputs, which have these
+    names, to the outputs, which have them after `out_`, and returns the outputs' types."""
+
+    keys: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    make: Callable[[Nodes, Settings, Mapping[str, ValueType]], dict[str, ValueType]]
+
+
+def model(step: Detection, given: Mapping[str, ValueType]) -> onnx.ModelProto:
+    """Returns a function as a model of ONNX, with the inputs in `FUNCTIONS`, and its outputs after `out_`.
+
+    Raises:
+        MegccError: for inputs of other shapes, and a setting that is missing, of another kind, or impossible.
+    """
+    settings = Settings(step, SETTINGS)
+    function = FUNCTIONS[step.function]
+    for direction, names, known in (("input", step.inputs, function.inputs), ("output", step.outputs,
+                                                                               function.outputs)):
+        for name in names:
+            if name not in known:
+                raise MegccError(f"{step.function} has no {direction} '{name}'; it has {', '.join(known)}")
+    graph = Nodes()
+    for name in function.inputs:
+        if name not in given:
+            raise MegccError(f"its input '{name}' gets no value")
+        if given[name].dtype != "float32":
+            raise MegccError(f"its input '{name}' is float32, not {given[name]}")
+        graph.input(name, given[name].shape)
+    made = function.make(graph, settings, given)
+    for name in step.outputs:
+        graph.output(f"out_{name}", made[name].shape, made[name].dtype)
+    return graph.model(step.function)
+
+
+def _rows(given: Mapping[str, ValueType], name: str, columns: int) -> int:
+    """Returns how many rows of so many columns an input has."""
+    shape = given[name].shape
+    if not shape or shape[-1] != columns or prod(shape) // columns > _MOST_BOXES:
+        raise MegccError(f"its input '{name}' is float32[count,{columns}], not {given[name]}")
+    return prod(shape) // columns
+
+
+def _cells(settings: Settings, count: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """Returns column and row of each cell of the grids of all strides, [count, 2], and its stride, [count, 1]."""
+    height, width = settings.sides("size", _MOST)
+    strides = settings.integers("strides", _MOST, (8, 16, 32))
+    places = [np.stack(np.meshgrid(np.arange(width // stride), np.arange(height // stride)), -1).reshape(-1, 2)
+              for stride in strides]
+    if sum(map(len, places)) != count:
+        raise MegccError(f"'size' {height}, {width} has {sum(map(len, places))} cells of 'strides' "
+                         f"{', '.join(map(str, strides))}, and there are {count} results")
+    lengths = np.repeat(np.array(strides, np.float32), [len(each) for each in places])
+    return np.concatenate(places).astype(np.float32), lengths[:, None]
+
+
+def _corners(graph: Nodes, middles: str, sizes: str, output: str) -> None:
+    half = graph.add("Mul", [sizes, 0.5])
+    graph.add("Concat", [graph.add("Sub", [middles, half]), graph.add("Add", [middles, half])], output, axis=1)
+
+
+def _columns(graph: Nodes, value: str, begin: int, end: int) -> str:
+    return graph.add("Slice", [value, [begin], [end], [1]])
+
+
+def _boxes(count: int) -> ValueType:
+    return ValueType("float32", (count, 4))
+
+
+def _yolox(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
+    """Source: Ge et al., "YOLOX: Exceeding YOLO Series in 2021": middles from cells, sizes as powers of e."""
+    columns = given["results"].shape[-1] if given["results"].shape else 0
+    if columns < 6:
+        raise MegccError(f"its input 'results' is float32[count,5 + classes], not {given['results']}")
+    count = _rows(given, "results", columns)
+    cells, strides = _cells(settings, count)
+    rows = graph.add("Reshape", ["results", [count, columns]])
+    middles = graph.add("Mul", [graph.add("Add", [_columns(graph, rows, 0, 2), cells]), strides])
+    _corners(graph, middles, graph.add("Mul", [graph.add("Exp", [_columns(graph, rows, 2, 4)]), strides]), "out_boxes")
+    graph.add("Mul", [_columns(graph, rows, 5, columns), _columns(graph, rows, 4, 5)], "out_scores")
+    return {"boxes": _boxes(count), "scores": ValueType("float32", (count, columns - 5))}
+
+
+def _yolo(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
+    """Rows of middle, size and scores, as YOLOv5 to YOLOv7 give them, or columns without objectness, as YOLOv8 does."""
+    across = settings.one_of("layout", ("rows", "columns"), "rows") == "columns"
+    shape = given["results"].shape
+    first = 5 if settings.flag("objectness", not across) else 4
+    if len(shape) < 2 or prod(shape[:-2]) != 1 or min(shape[-2:]) < 1 or shape[-2 if across else -1] <= first:
+        raise MegccError(f"its input 'results' has {'columns' if across else 'rows'} of more than {first} numbers, and "
+                         f"is {given['results']}")
+    rows = graph.add("Reshape", ["results", list(shape[-2:])])
+    if across:
+        rows = graph.add("Transpose", [rows], perm=[1, 0])
+    count, columns = shape[-2:] if not across else shape[:-3:-1]
+    _corners(graph, _columns(graph, rows, 0, 2), _columns(graph, rows, 2, 4), "out_boxes")
+    scores = _columns(graph, rows, first, columns)
+    graph.add("Mul", [scores, _columns(graph, rows, 4, 5) if first == 5 else 1.0], "out_scores")
+    return {"boxes": _boxes(count), "scores": ValueType("float32", (count, columns - first))}
+
+
+def _ssd(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
+    """Source: Liu et al., "SSD: Single Shot MultiBox Detector", section 2.2, with the variances of its code."""
+    count = _rows(given, "offsets", 4)
+    maps, anchors = settings.table("maps", 2), settings.tables("anchors", 2)
+    if len(maps) != len(anchors) or any(side != int(side) or not 1 <= side <= 4096 for sides in maps for side in sides):
+        raise MegccError("'maps' has [rows, columns] of each map, and 'anchors' a list of [width, height] for each")
+    priors = sum(int(sides[0]) * int(sides[1]) * len(shapes) for sides, shapes in zip(maps, anchors, strict=True))
+    if priors != count:
+        raise MegccError(f"'maps' and 'anchors' have {priors} boxes, and there are {count} results")
+    middles, sizes = [], []
+    for (rows, columns), shapes in zip(maps, anchors, strict=True):
+        at = np.stack(np.meshgrid((np.arange(columns) + 0.5) / columns, (np.arange(rows) + 0.5) / rows), -1)
+        middles.append(np.repeat(at.reshape(-1, 2), len(shapes), 0))
+        sizes.append(np.tile(np.array(shapes), (int(rows * columns), 1)))
+    middle, size = (np.concatenate(each).astype(np.float32) for each in (middles, sizes))
+    variances = np.array(settings.numbers("variances", 4, (0.1, 0.1, 0.2, 0.2)), np.float32)
+    offsets = graph.add("Reshape", ["offsets", [count, 4]])
+    if settings.one_of("order", ("xy", "yx"), "xy") == "yx":
+        offsets = graph.add("Gather", [offsets, [1, 0, 3, 2]], axis=1)
+    moved = graph.add("Mul", [_columns(graph, offsets, 0, 2), size * variances[:2]])
+    grown = graph.add("Exp", [graph.add("Mul", [_columns(graph, offsets, 2, 4), variances[2:]])])
+    _corners(graph, graph.add("Add", [moved, middle]), graph.add("Mul", [grown, size]), "out_boxes")
+    return {"boxes": _boxes(count)}
+
+
+def _yunet(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
+    """Source: Wu et al., "YuNet: A Tiny Millisecond-level Face Detector", as OpenCV decodes it."""
+    count = _rows(given, "boxes", 4)
+    for name, columns in (("classes", 1), ("objects", 1), ("points", 10)):
+        if _rows(given, name, columns) != count:
+            raise MegccError(f"its inputs 'boxes' and '{name}' have different counts")
+    cells, strides = _cells(settings, count)
+    rows = graph.add("Reshape", ["boxes", [count, 4]])
+    middles = graph.add("Mul", [graph.add("Add", [_columns(graph, rows, 0, 2), cells]), strides])
+    _corners(graph, middles, graph.add("Mul", [graph.add("Exp", [_columns(graph, rows, 2, 4)]), strides]), "out_boxes")
+    both = [graph.add("Clip", [graph.add("Reshape", [name, [count, 1]]), np.float32(0), np.float32(1)])
+            for name in ("classes", "objects")]
+    graph.add("Sqrt", [graph.add("Mul", both)], "out_scores")
+    points = graph.add("Add", [graph.add("Reshape", ["points", [count, 10]]), np.tile(cells, 5)])
+    graph.add("Mul", [points, strides], "out_points")
+    return {"boxes": _boxes(count), "scores": ValueType("float32", (count, 1)),
+            "points": ValueType("float32", (count, 10))}
+
+
+def _nms(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
+    """Boxes by falling score, each class by itself: one goes if it overlaps a kept one by more than `overlap` of what
+    both cover. Rows after `count` have score 0, class and index -1."""
+    count = _rows(given, "boxes", 4)
+    classes = given["scores"].shape[-1] if prod(given["scores"].shape) != count else 1
+    if prod(given["scores"].shape) != count * classes or count * classes > _MOST_BOXES:
+        raise MegccError(f"its input 'scores' is float32[{count},classes], not {given['scores']}")
+    most = settings.integer("most", 1, min(count * classes, 4096), min(count * classes, 100))
+    overlap, least = settings.number("overlap", 0.5), settings.number("least", 0.25)
+    if not 0 < overlap <= 1 or not 0 < least:
+        raise MegccError("'overlap' is above 0 and at most 1, 'least' positive")
+    boxes, scores = graph.add("Reshape", ["boxes", [count, 4]]), graph.add("Reshape", ["scores", [count, classes]])
+    best, columns, values, number = graph.several(
+        "Detections", [boxes, scores], ["best", "columns", "values", "number"], domain="megcc", count=most,
+        least=least, overlap=overlap)
+    found = graph.add("Less", [np.arange(most, dtype=np.float32), number])
+    none = np.array(-1)
+    graph.add("Reshape", [best, [most, 4]], "out_boxes")
+    graph.add("Reshape", [values, [most]], "out_scores")
+    graph.add("Cast", [number], "out_count", to=7)
+    column = graph.add("Reshape", [graph.add("Cast", [columns], to=7), [most]])
+    graph.add("Where", [found, column, none], "out_classes")
+    # the first row with this box and this score is the one that was kept
+    alike = graph.add("Equal", [graph.add("Reshape", [best, [most, 1, 4]]),
+                                graph.add("Reshape", [boxes, [1, count, 4]])])
+    alike = graph.add("ReduceMin", [graph.add("Cast", [alike], to=1), [2]], keepdims=0)
+    own = graph.add("Gather", [graph.add("Transpose", [scores], perm=[1, 0]), column], axis=0)
+    scored = graph.add("Cast", [graph.add("Equal", [own, graph.add("Reshape", [values, [most, 1]])])], to=1)
+    row = graph.add("ArgMax", [graph.add("Mul", [alike, scored])], axis=1, keepdims=0)
+    graph.add("Where", [found, row, none], "out_indices")
+    return {"boxes": _boxes(most), "scores": ValueType("float32", (most,)),
+            "classes": ValueType("int64", (most,)), "indices": ValueType("int64", (most,)),
+            "count": ValueType("int64", (1,))}
+
+
+def _unletterbox(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
+    """Places in a letterbox as places in the picture before it, cut at its edges."""
+    shape = given["places"].shape
+    if not shape or shape[-1] % 2 or not 2 <= shape[-1] <= 64:
+        raise MegccError(f"its input 'places' has pairs of x and y, and is {given['places']}")
+    count = _rows(given, "places", shape[-1])
+    (rows, columns), (height, width) = settings.sides("size", _MOST), settings.sides("picture", _MOST)
+    x, y, across, down = letterboxed(rows, columns, height, width, settings)
+    scale = np.tile(np.array([width / across, height / down], np.float32), shape[-1] // 2)
+    moved = graph.add("Sub", [graph.add("Reshape", ["places", [count, shape[-1]]]),
+                              np.tile(np.array([x, y], np.float32), shape[-1] // 2)])
+    limits = np.tile(np.array([width, height], np.float32), shape[-1] // 2)
+    graph.add("Min", [graph.add("Max", [graph.add("Mul", [moved, scale]), 0.0]), limits], "out_places")
+    return {"places": ValueType("float32", (count, shape[-1]))}
+
+
+def _five_points(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
+    """The matrix of `warp_affine` that cuts a face out: from the cut to the picture, turned, scaled and moved such that
+    five points come as near as possible to those of ArcFace.
+
+    Source: Umeyama, "Least-squares estimation of transformation parameters between two point patterns", 1991.
+    """
+    if prod(given["points"].shape) != 10:
+        raise MegccError(f"its input 'points' has five pairs of x and y, and is {given['points']}")
+    height, width = settings.sides("size", _MOST)
+    target = FACE * min(height, width) / 112 + np.array([width - min(height, width), height - min(height, width)]) / 2
+    middle = target.mean(0)
+    centred = (target - middle).astype(np.float32)
+    points = graph.add("Reshape", ["points", [5, 2]])
+    mean = graph.add("ReduceMean", [points, [0]], keepdims=1)
+    own = graph.add("Sub", [points, mean])
+    # sums of products: own is x y; with the target's x y, and its y -x
+    pairs = [graph.add("ReduceSum", [graph.add("Mul", [own, other]), [0, 1]], keepdims=1)
+             for other in (centred, np.stack([centred[:, 1], -centred[:, 0]], 1))]
+    square = graph.add("ReduceSum", [graph.add("Mul", [own, own]), [0, 1]], keepdims=1)
+    whole = graph.add("Add", [graph.add("Mul", [pairs[0], pairs[0]]), graph.add("Mul", [pairs[1], pairs[1]])])
+    scale = graph.add("Div", [square, graph.add("Max", [whole, 1e-20])])
+    along, beside = (graph.add("Mul", [each, scale]) for each in pairs)
+    back = graph.add("Neg", [beside])
+    # [[a, b], [-b, a]], and what brings the middle of the target to that of the points
+    turn = graph.add("Concat", [graph.add("Concat", [along, beside], axis=1),
+                                graph.add("Concat", [back, along], axis=1)], axis=0)
+    moved = graph.add("Sub", [graph.add("Reshape", [mean, [2, 1]]),
+                              graph.add("MatMul", [turn, middle.astype(np.float32)[:, None]])])
+    graph.add("Reshape", [graph.add("Concat", [turn, moved], axis=1), [6]], "out_matrix")
+    return {"matrix": ValueType("float32", (6,))}
+
+
+FUNCTIONS: dict[str, Function] = {
+    "yolox": Function(("size", "strides"), ("results",), ("boxes", "scores"), _yolox),
+    "yolo": Function(("layout", "objectness"), ("results",), ("boxes", "scores"), _yolo),
+    "ssd": Function(("maps", "anchors", "variances", "order"), ("offsets",), ("boxes",), _ssd),
+    "yunet": Function(("size", "strides"), ("classes", "objects", "boxes", "points"),
+                      ("boxes", "scores", "points"), _yunet),
+    "nms": Function(("most", "overlap", "least"), ("boxes", "scores"),
+                    ("boxes", "scores", "classes", "indices", "count"), _nms),
+    "unletterbox": Function(("size", "picture", "align"), ("places",), ("places",), _unletterbox),
+    "five_points": Function(("size",), ("points",), ("matrix",), _five_points)}
+#: The keys of each function besides inputs and outputs.
+SETTINGS: dict[str, tuple[str, ...]] = {name: function.keys for name, function in FUNCTIONS.items()}

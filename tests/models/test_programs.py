@@ -15,6 +15,9 @@ import pytest
 
 import tvm_megcc
 from tests.compiled.packages.test_cv import AREA, LINEAR, called, image_of, library
+from tests.compiled.tools.test_detections import box, suppressed
+from tests.models.collection import Row
+from tests.models.collection.sources import Absent, Sources
 from tests.models.networks import CHECKOUT
 from tvm_megcc.cli import main
 from tvm_megcc.codegen.manifest import read_manifest
@@ -22,6 +25,7 @@ from tvm_megcc.runtime.toolchain import find_compiler, find_emulator
 from tvm_megcc.target import TARGETS, native
 from tvm_megcc.tools.program import features, operators
 from tvm_megcc.tools.program.description import ValueType
+from tvm_megcc.tools.program.detections import FACE
 from tvm_megcc.tools.program.program import Program
 
 MODELS = Path(os.environ.get("MEGCC_MODELS", CHECKOUT.parent / "shared" / "models"))
@@ -151,6 +155,129 @@ def test_portrait(tmp_path, cv):
     cut = called(cv, "warp_affine", frame, (320, 320, 3), matrix.ctypes.data_as(ctypes.c_void_p), 1, None)
     person = segmentation.run({"data": np.ascontiguousarray(cut)[None]})["Softmax/1"]
     np.testing.assert_array_equal(found["person"], person[:, 1:2])
+
+
+def photograph() -> np.ndarray:
+    """The photograph of UltraFace's reference, twice as large."""
+    if not (MODELS / "ultraface_rfb320").exists():
+        pytest.skip("set MEGCC_MODELS")
+    stored = np.load(MODELS / "ultraface_rfb320" / "reference.npz")
+    small = np.rint(stored["in:input"][0] * 128 + 127).astype(np.uint8).transpose(1, 2, 0)
+    return np.ascontiguousarray(small.repeat(2, 0).repeat(2, 1))
+
+
+def places(size: tuple[int, int]) -> list[tuple[int, int, int]]:
+    """Column, row and stride of each cell."""
+    return [(column, row, stride) for stride in (8, 16, 32) for row in range(size[0] // stride)
+            for column in range(size[1] // stride)]
+
+
+def in_pixels(rows: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    return np.array([box((row[0] + x) * stride, (row[1] + y) * stride, np.exp(row[2]) * stride, np.exp(row[3]) * stride)
+                     for row, (x, y, stride) in zip(rows.astype(np.float64), places(size), strict=True)])
+
+
+def test_detect_objects(tmp_path, cv):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    folder, picture = compiled("detect-objects", tmp_path), photograph()
+    with tvm_megcc.load(folder) as program:
+        found = program.run({"picture": picture})
+    square = np.full((416, 416, 3), 114, np.uint8)
+    square[:312] = resized(cv, picture, 312, 416, LINEAR)
+    reference = onnxruntime.InferenceSession(str(MODELS / "yolox_nano_416/model.onnx"),
+                                             providers=["CPUExecutionProvider"])
+    images = square[None, :, :, ::-1].transpose(0, 3, 1, 2).astype(np.float32)
+    rows = reference.run(None, {"images": images})[0][0]
+    boxes, scores = in_pixels(rows, (416, 416)), rows[:, 5:] * rows[:, 4:5]
+    kept = suppressed(boxes, scores, 100, 0.45, 0.3)
+    count = found["count"].item()
+    assert count == len(kept) > 0
+    assert found["classes"][0] == 0, "a person"
+    np.testing.assert_array_equal(found["classes"], [each for _, each, _ in kept] + [-1] * (100 - count))
+    np.testing.assert_allclose(found["scores"][:count], [score for score, _, _ in kept], atol=1e-4)
+    expected = np.clip(boxes[[at for _, _, at in kept]] * (640 / 416), 0, [640, 480] * 2)
+    np.testing.assert_allclose(found["boxes"][:count], expected, atol=0.02)
+
+
+def test_faces(tmp_path, cv):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    folder, picture = compiled("faces", tmp_path), photograph()
+    with tvm_megcc.load(folder) as program:
+        found = program.run({"picture": picture})
+    reference = onnxruntime.InferenceSession(str(MODELS / "yunet_n_dynamic/model.onnx"),
+                                             providers=["CPUExecutionProvider"])
+    names = [output.name for output in reference.get_outputs()]
+    results = dict(zip(names, reference.run(None, {"input": picture[None, :, :, ::-1].transpose(0, 3, 1, 2).astype(
+        np.float32)}), strict=True))
+    classes, objects, boxes, points = (np.concatenate([results[f"{kind}_{stride}"][0] for stride in (8, 16, 32)])
+                                       for kind in ("cls", "obj", "bbox", "kps"))
+    scores = np.sqrt(np.clip(classes, 0, 1) * np.clip(objects, 0, 1))
+    boxes = in_pixels(boxes, (480, 640))
+    points = np.array([[(value + (x, y)[at % 2]) * stride for at, value in enumerate(row)]
+                       for row, (x, y, stride) in zip(points, places((480, 640)), strict=True)])
+    kept = [at for _, _, at in suppressed(boxes, scores, 10, 0.3, 0.6)]
+    count = found["count"].item()
+    assert count == len(kept) > 0
+    np.testing.assert_allclose(found["scores"][:count], scores[kept, 0], atol=1e-4)
+    np.testing.assert_allclose(found["boxes"][:count], boxes[kept], atol=0.02)
+    np.testing.assert_allclose(found["points"][:count], points[kept], atol=0.02)
+    # the face is upright: found again by itself, its eyes are where ArcFace has them
+    eyes = FACE[:2] * 2
+    again = np.zeros((480, 640, 3), np.uint8)
+    again[:224, :224] = resized(cv, found["face"], 224, 224, LINEAR)
+    with tvm_megcc.load(folder) as program:
+        second = program.run({"picture": again})
+    assert second["count"].item() == 1
+    np.testing.assert_allclose(second["points"][0, :4].reshape(2, 2), eyes, atol=12)
+
+
+def test_wake_word(tmp_path):
+    """Speech in blocks, beside the model of features and the networks of openWakeWord in LiteRT."""
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    files = {}
+    for name, digest in (
+            ("embedding_model", "c0aea21eb84a4ce90a08c870da41b7a7173b45269e6a3207c71d67c40f3a59d8"),
+            ("okay_nabu", "2982cecde4ee81cc7a2573d2602a7d54f0669425c94a7b64af77e0ff92b03a18"),
+            ("melspectrogram", "96fa0adccb6e8cf95cb14465409a1a2898ee4a96a85bb9ed3c7eb0e68bf163e8")):
+        try:
+            path = Sources().file(Row("pypi:pyopen-wakeword==1.1.0", f"pyopen_wakeword/models/{name}.tflite", digest))
+        except Absent as error:
+            pytest.skip(str(error))
+        files[name] = tmp_path / path.name
+        files[name].write_bytes(path.read_bytes())
+    shipped = Program.read("wake-word", tmp_path)
+    program = Program(shipped.name, shipped.inputs, shipped.steps, ["probability", "frames", "embedded"],
+                      shipped.states)
+    times = np.arange(30 * 1280) / 16000
+    tone = 0.3 * np.sin(2 * np.pi * (150 + 400 * times) * times) * (np.sin(9 * times) > 0)
+    sound = (tone + 0.02 * np.random.default_rng(2).standard_normal(len(times))).astype(np.float32)
+    with tvm_megcc.load(program.compile(tmp_path / "wake")) as session:
+        found = [session.run({"audio": block}) for block in sound.reshape(30, 1280)]
+
+    def network(name: str, *shape: int):
+        interpreter = litert.Interpreter(str(files[name]))
+        interpreter.resize_tensor_input(interpreter.get_input_details()[0]["index"], shape)
+        interpreter.allocate_tensors()
+
+        def run(x: np.ndarray) -> np.ndarray:
+            interpreter.set_tensor(interpreter.get_input_details()[0]["index"], x.reshape(shape))
+            interpreter.invoke()
+            return interpreter.get_tensor(interpreter.get_output_details()[0]["index"]).copy()
+        return run
+
+    spectrum, embedding, word = (network("melspectrogram", 1, 1760), network("embedding_model", 1, 76, 32, 1),
+                                 network("okay_nabu", 1, 16, 96))
+    heard, frames, embeddings = (np.zeros(shape, np.float32) for shape in (480, (76, 32), (16, 96)))
+    for result, block in zip(found, sound.reshape(30, 1280), strict=True):
+        window = np.concatenate([heard, block * np.float32(32768)])
+        heard = window[-480:]
+        new = spectrum(window).reshape(8, 32) / 10 + 2
+        np.testing.assert_allclose(result["frames"], new, atol=2e-4)
+        frames = np.concatenate([frames, new])[-76:]
+        vector = embedding(frames).reshape(96)
+        np.testing.assert_allclose(result["embedded"].reshape(96), vector, atol=2e-4 * max(1, np.abs(vector).max()))
+        embeddings = np.concatenate([embeddings, vector[None]])[-16:]
+        np.testing.assert_allclose(result["probability"], word(embeddings), atol=1e-4)
 
 
 def test_the_program_of_c_is_that_of_python(tmp_path):

@@ -133,21 +133,27 @@ def overlap(one: np.ndarray, other: np.ndarray) -> float:
     return shared / (sum(areas) - shared)
 
 
-def test_suppression_is_greedy_in_each_class(found):
-    boxes, scores = (each.astype(np.float64) for each in overlapping())
+def suppressed(boxes: np.ndarray, scores: np.ndarray, most: int, limit: float, least: float
+               ) -> list[tuple[float, int, int]]:
+    """Score, class and box of what is kept, by falling score."""
     kept = []
-    for class_ in range(3):
+    for class_ in range(scores.shape[1]):
         own: list[int] = []
         for at in np.argsort(-scores[:, class_], kind="stable"):
-            if scores[at, class_] > 0.2 and all(overlap(boxes[at], boxes[each]) <= 0.4 for each in own):
-                own.append(at)
-        kept += [(scores[at, class_], class_, at) for at in own[:30]]
-    kept = sorted(kept, key=lambda each: (-each[0], each[1], each[2]))[:30]
+            if scores[at, class_] >= least and all(overlap(boxes[at], boxes[each]) <= limit for each in own):
+                own.append(int(at))
+        kept += [(scores[at, class_], class_, at) for at in own[:most]]
+    return sorted(kept, key=lambda each: (-each[0], each[1], each[2]))[:most]
+
+
+def test_suppression_is_greedy_in_each_class(found):
+    boxes, scores = overlapping()
+    kept = suppressed(boxes.astype(np.float64), scores, 30, 0.4, 0.2)
     assert len(kept) == 30 == found["f_count"].item()
-    np.testing.assert_array_equal(found["f_scores"], [overlapping()[1][at, class_] for _, class_, at in kept])
+    np.testing.assert_array_equal(found["f_scores"], [score for score, _, _ in kept])
     np.testing.assert_array_equal(found["f_classes"], [class_ for _, class_, _ in kept])
     np.testing.assert_array_equal(found["f_indices"], [at for _, _, at in kept])
-    np.testing.assert_array_equal(found["f_boxes"], [overlapping()[0][at] for _, _, at in kept])
+    np.testing.assert_array_equal(found["f_boxes"], [boxes[at] for _, _, at in kept])
 
 
 def test_nothing_is_found_below_the_least_score(found):

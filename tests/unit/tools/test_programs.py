@@ -76,6 +76,15 @@ def test_what_is_refused_is_named(tmp_path, old, new, message):
     assert message in str(refused.value)
 
 
+def test_messages_name_the_line(tmp_path):
+    line = GOOD.splitlines().index("[[step]]") + 1
+    for old, new in (('operator = "Add"', 'operator = "Add"\nattribute = 3'), ('["x", "kept"]', '["w", "kept"]')):
+        with pytest.raises(MegccError, match=rf"\.toml: line {line}: step 1"):
+            read(tmp_path, GOOD.replace(old, new, 1))
+    with pytest.raises(MegccError, match=f"^line {line}: step 1 'addd'"):
+        read(tmp_path, GOOD.replace('operator = "Add"', 'operator = "Addd"', 1)).compile(tmp_path / "p", "c")
+
+
 def test_types_that_do_not_fit_name_both_ends(tmp_path):
     program = Program("p", {"x": "float32[4]", "image": "uint8[4,4,3]"}, [
         Operator("Cast", ["x"], ["whole"], {"to": 6}), Feature("log_mel", "whole", "mel", {

@@ -82,9 +82,10 @@ Taken = Union[str, int, float, Sequence[Any]]
 
 @dataclass(frozen=True)
 class Step:
-    """A part of a program. name: that of what it runs, unless another is given."""
+    """A part of a program. name: that of what it runs, unless another is given. line: of its file, 0 without one."""
 
     name: str = field(default="", kw_only=True)
+    line: int = field(default=0, kw_only=True, compare=False)
 
     kind: ClassVar[str] = ""
 
@@ -284,6 +285,13 @@ class Description:
                 if step.name.startswith(_MACROS):
                     raise MegccError(f"step {index + 1}: name: '{step.name}' begins as macros of inputs and outputs do")
         return [f"step {index + 1} '{name}'" for index, name in enumerate(self.step_names)]
+
+
+def located(error: MegccError, steps: Sequence[Step]) -> str:
+    """Returns the message of an error, with the line of the file before it if it begins with a step."""
+    found = re.match(r"step (\d+)\b", str(error))
+    line = steps[int(found[1]) - 1].line if found else 0
+    return f"line {line}: {error}" if line else str(error)
 
 
 def _default_name(step: Step) -> str:

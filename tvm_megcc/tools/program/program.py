@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...errors import MegccError
+from ...errors import InternalError, MegccError
 from . import description
 from .compile import write
-from .description import Description
+from .description import Description, located
 from .reading import read
 
 #: The descriptions that ship with the package.
@@ -48,7 +48,7 @@ class Program(Description):
         try:
             return cls(**fields)
         except MegccError as error:
-            raise MegccError(f"{found}: {error}") from None
+            raise MegccError(f"{found}: {located(error, fields['steps'])}") from None
 
     def compile(self, folder: str | Path, target: str = "native", force: bool = False) -> Path:
         """Compiles the program into a folder, which `tvm_megcc.load` loads, and returns it.
@@ -62,7 +62,12 @@ class Program(Description):
             MegccError: for a type that does not fit where it goes, saying both ends; for a network that cannot be
                 compiled; for an existing folder with other files.
         """
-        return write(self, folder, target, force)
+        try:
+            return write(self, folder, target, force)
+        except InternalError:
+            raise
+        except MegccError as error:
+            raise MegccError(located(error, self.steps)) from error
 
 
 def shipped() -> dict[str, str]:

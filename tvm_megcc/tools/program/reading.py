@@ -4,7 +4,9 @@ names table and key."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +41,18 @@ def read(path: Path, models: Path) -> dict[str, Any]:
         if not found.get(key):
             raise MegccError(f"{path} has no '{key}'" + (": at least one table [[step]]" if key == "step" else ""))
     states = {name: _state(row, f"{path}: [states.{name}]") for name, row in found.get("states", {}).items()}
-    steps = [_step(row, f"{path}: step {index + 1}", models) for index, row in enumerate(found["step"])]
+    lines = _lines_of_steps(path, len(found["step"]))
+    steps = [replace(_step(row, f"{path}: {f'line {line}: ' if line else ''}step {index + 1}", models), line=line)
+             for index, (row, line) in enumerate(zip(found["step"], lines, strict=True))]
     return {"name": found.get("name", identifier(path.stem)), "inputs": _strings(found["inputs"], f"{path}: [inputs]"),
             "outputs": _names(found["outputs"], f"{path}: 'outputs'"), "states": states, "steps": steps}
+
+
+def _lines_of_steps(path: Path, count: int) -> list[int]:
+    """Returns the line of each [[step]]; zeros if the file is no TOML or has them in another way."""
+    lines = [index + 1 for index, line in enumerate(path.read_text("utf-8").split("\n"))
+             if re.match(r"\s*\[\[\s*step\s*\]\]", line)]
+    return lines if len(lines) == count else [0] * count
 
 
 def _require_keys(row: Mapping[str, Any], keys: Iterable[str], where: str) -> None:

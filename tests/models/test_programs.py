@@ -15,7 +15,7 @@ import pytest
 
 import tvm_megcc
 from tests.compiled.packages.test_cv import AREA, LINEAR, called, image_of, library
-from tests.compiled.tools.test_detections import box, suppressed
+from tests.compiled.programs.test_detections import box, suppressed
 from tests.models.collection import Row
 from tests.models.collection.sources import Absent, Sources
 from tests.models.networks import CHECKOUT

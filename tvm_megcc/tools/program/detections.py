@@ -60,9 +60,9 @@ def model(step: Detection, given: Mapping[str, ValueType]) -> onnx.ModelProto:
         if given[name].dtype != "float32":
             raise MegccError(f"its input '{name}' is float32, not {given[name]}")
         graph.input(name, given[name].shape)
-    made = function.make(graph, settings, given)
+    results = function.make(graph, settings, given)
     for name in step.outputs:
-        graph.output(f"out_{name}", made[name].shape, made[name].dtype)
+        graph.output(f"out_{name}", results[name].shape, results[name].dtype)
     return graph.model(step.function)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -52,7 +53,7 @@ def _narrow(wanted: dict[str, Range], name: str, range_: Range) -> None:
         wanted[name] = both
 
 
-def _operand_ranges(graph: Graph, op: Op, range_: Range):
+def _operand_ranges(graph: Graph, op: Op, range_: Range) -> Iterator[tuple[str, Range]]:
     """Yields operands of an operator, with the ranges that they must be in so that its result is in a range."""
     low, high = range_
     if op.kind in _MOVED:

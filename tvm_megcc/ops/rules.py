@@ -159,7 +159,7 @@ def slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]
         if isinstance(index, int) and index >= FAR:
             return high
         if isinstance(index, int) and isinstance(high, int):
-            return max(low, min(index, high))
+            return dim_max(low, min(index, high))
         if isinstance(index, int):
             shortest, _ = limits(high)
             return index if shortest is not None and index <= shortest else dim_min(index, high)

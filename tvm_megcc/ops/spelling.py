@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from copy import copy
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ OPSET = 22
 
 
 def onnx_operators(node: OnnxNode, kind: str, *inputs: str, outputs: int = 1, opset: int = OPSET,
-                   **attributes) -> tuple[str, ...]:
+                   **attributes: Any) -> tuple[str, ...]:
     """Emits ONNX operator `kind` on these operands, "" for an absent one. The node only determines the origin."""
     spelled = copy(node)
     while inputs and not inputs[-1]:
@@ -31,7 +32,7 @@ def onnx_operators(node: OnnxNode, kind: str, *inputs: str, outputs: int = 1, op
     raise MegccError(f"there is no kernel for {kind} yet")
 
 
-def onnx_operator(node: OnnxNode, kind: str, *inputs: str, opset: int = OPSET, **attributes) -> str:
+def onnx_operator(node: OnnxNode, kind: str, *inputs: str, opset: int = OPSET, **attributes: Any) -> str:
     """Emits an ONNX operator and returns its first result."""
     return onnx_operators(node, kind, *inputs, opset=opset, **attributes)[0]
 

@@ -13,7 +13,8 @@ class Inlines(Operator):
 
     @staticmethod
     def infer(attrs: Attrs, *inputs: TensorType | None) -> tuple[TensorType, ...]:
-        return attrs.types
+        types: tuple[TensorType, ...] = attrs.types
+        return types
 
     @staticmethod
     def evaluates(attrs: Attrs) -> bool:

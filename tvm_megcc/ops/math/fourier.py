@@ -7,6 +7,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...ir.conditions import require_shape
+from ...ir.dims import number
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, register
@@ -67,7 +68,7 @@ class Fourier(Operator):
         type_ = node.type_of(value)
         length = type_.shape[-2] * (2 if pairs else 1)
         node.require_budget(length, 2)
-        table = node.constant(twiddles(length, inverse, type_.dtype))
+        table = node.constant(twiddles(number(length), inverse, type_.dtype))
         return node.emit(cls.kind, (value, table), inverse=int(inverse), pairs=int(pairs))[0]
 
 

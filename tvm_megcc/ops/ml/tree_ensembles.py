@@ -26,7 +26,7 @@ def ml(*names: str) -> Callable[[Decomposition], Decomposition]:
 
 def features(node: OnnxNode) -> str:
     """Returns the operand as a matrix [N, F]; a vector is one row."""
-    type_ = node.type(0)
+    type_ = node.type_of(node.inputs[0])
     if type_.rank not in (1, 2):
         raise ShapeError(f"wants rows of features, not {type_}")
     if type_.rank == 2:
@@ -40,7 +40,7 @@ def float_input(node: OnnxNode) -> str:
 
 
 def transform_of(node: OnnxNode) -> str:
-    name = node.attr("post_transform", "NONE")
+    name: str = node.attr("post_transform", "NONE")
     if name not in TRANSFORMS:
         raise MegccError(f"has post_transform {name}, which is not supported")
     return name
@@ -177,7 +177,7 @@ def tree_ensemble(node: OnnxNode) -> tuple[str, ...]:
         raise MegccError(f"has aggregate_function {fold} and post_transform {transform}, which are not supported")
     (y,) = _regression(node, by_index(node.attr), node.attr("n_targets", 1), FOLDS[fold], TRANSFORMS[transform],
                        np.zeros(0))
-    return cast_to(node, y, node.type(0).dtype)
+    return cast_to(node, y, node.type_of(node.inputs[0]).dtype)
 
 
 @ml("TreeEnsembleClassifier")

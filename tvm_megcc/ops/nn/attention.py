@@ -41,7 +41,8 @@ def joined(node: OnnxNode, value: str) -> str:
 def parts(node: OnnxNode, value: str, axis: int, sizes: Sequence[Dim]) -> list[str]:
     """Splits an axis into consecutive slices of these extents."""
     axis = axis_of(axis, node.type_of(value).rank)
-    result, start = [], 0
+    result: list[str] = []
+    start: Dim = 0
     for size in sizes:
         result.append(emit_slice(node, value, axis, start, start + size))
         start = start + size

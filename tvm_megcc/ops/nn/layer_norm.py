@@ -38,7 +38,7 @@ class LayerNorm(Operator):
         return (y.astype(np.float32),)
 
 
-def _case(shape: tuple[int, ...], weight=True, bias=True, epsilon=1e-5) -> Case:
+def _case(shape: tuple[int, ...], weight: bool = True, bias: bool = True, epsilon: float = 1e-5) -> Case:
     line = f32(shape[-1])
     return Case((f32(*shape), line if weight else None, line if bias else None), {"epsilon": epsilon},
                 tuple(index for index, given in ((1, weight), (2, bias)) if given))

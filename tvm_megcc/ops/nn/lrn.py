@@ -40,7 +40,7 @@ class Lrn(Operator):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        shape = node.type(0).shape
+        shape = node.type_of(node.inputs[0]).shape
         (value,) = node.emit("reshape", node.inputs, shape=(*shape[:2], 1, product(shape[2:]))) \
             if len(shape) != 4 else node.inputs
         (value,) = node.emit(cls.kind, (value,), size=node.attr("size"), alpha=node.attr("alpha", 1e-4),

@@ -40,10 +40,10 @@ class Softmax(Operator):
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
         """Imports a softmax. Before operator set 13 the axes from `axis` on are flattened."""
-        shape = node.type(0).shape
-        if node.type(0).dtype == "float64" and shape:
+        dtype, shape = node.type_of(node.inputs[0]).dtype, node.type_of(node.inputs[0]).shape
+        if dtype == "float64" and shape:
             return cls._spelled_out(node)
-        if node.type(0).dtype == "float64":  # over one element: 1, or 0 for the logarithm; NaN for NaN
+        if dtype == "float64":  # over one element: 1, or 0 for the logarithm; NaN for NaN
             (difference,) = node.emit("sub", node.inputs[:1] * 2)
             return (difference,) if cls.kind == "log_softmax" else node.emit("exp", (difference,))
         axis = axis_of(node.attr("axis", -1 if node.opset >= 13 else 1), len(shape)) if shape else 0
@@ -56,7 +56,7 @@ class Softmax(Operator):
     @classmethod
     def _spelled_out(cls, node: OnnxNode) -> tuple[str, ...]:
         """Emits simpler operators, for float64, which has no softmax kernel."""
-        rank = node.type(0).rank
+        rank = node.type_of(node.inputs[0]).rank
         axis = axis_of(node.attr("axis", -1 if node.opset >= 13 else 1), rank)
         axes = (axis,) if node.opset >= 13 else tuple(range(axis, rank))
         (top,) = node.emit("reduce_max", node.inputs, axes=axes, keepdims=True)

@@ -30,7 +30,8 @@ class Blocks:
     def dequantized(self) -> np.ndarray:
         """Returns the values, float32 [rows, K]; the product is rounded, then the sum."""
         scale, offset = (np.repeat(array, self.block, 1) for array in (self.scale, self.offset))
-        return self.numbers.astype(np.float32) * scale + offset
+        values: np.ndarray = self.numbers.astype(np.float32) * scale + offset
+        return values
 
     @property
     def stored(self) -> np.ndarray:

@@ -23,7 +23,8 @@ def dequantized(w: np.ndarray, scale: np.ndarray, zero: np.ndarray, block: int, 
     """Returns (number - zero) * scale, float32 [..., depth]."""
     numbers = np.stack([w & 15, w >> 4], -1).reshape(*w.shape[:-1], -1)[..., :depth].astype(np.int32)
     along = np.arange(depth) // block
-    return (numbers - zero[..., along].astype(np.int32)).astype(np.float32) * scale[..., along]
+    values: np.ndarray = (numbers - zero[..., along].astype(np.int32)).astype(np.float32) * scale[..., along]
+    return values
 
 
 def _check(attrs: Attrs, w: TensorType, scale: TensorType, zero: TensorType, depth: Dim) -> None:
@@ -51,7 +52,7 @@ class DequantizeInt4(Operator):
         return (TensorType("float32", (*w.shape[:-1], attrs.depth)),)
 
     @staticmethod
-    def compute(attrs: Attrs, w, scale, zero) -> tuple[np.ndarray, ...]:
+    def compute(attrs: Attrs, w: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> tuple[np.ndarray, ...]:
         return (dequantized(w, scale, zero, attrs.block, attrs.depth),)
 
 

@@ -53,7 +53,8 @@ class LayerNormQuantised(Operator):
         return (np.clip(whole, limits.min, limits.max).astype(attrs.dtype),)
 
 
-def _case(shape: tuple[int, ...], dtype: str, x_zero: int, result: str, zero: int, weight=True, bias=True) -> Case:
+def _case(shape: tuple[int, ...], dtype: str, x_zero: int, result: str, zero: int, weight: bool = True,
+          bias: bool = True) -> Case:
     drawn = numbers(dtype)[np.random.default_rng(shape[-1]).integers(0, 256, shape)]
     line = f32(shape[-1])
     return Case(((shape, dtype), f32(2), line if weight else None, line if bias else None),

@@ -5,6 +5,7 @@ often has the same weights in the product that gives its logits."""
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from ...errors import MegccError, ShapeError
 from ...ir.graph import Attrs
@@ -42,7 +43,8 @@ class NBitsRows(Operator):
         return (TensorType("float32", (*indices.shape, attrs.depth)),)
 
     @staticmethod
-    def compute(attrs: Attrs, indices, w, scale, offset=None) -> tuple[np.ndarray, ...]:
+    def compute(attrs: Attrs, indices: np.ndarray, w: np.ndarray, scale: np.ndarray,
+                offset: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
         if indices.size and not -len(w) <= indices.min() <= indices.max() < len(w):
             raise MegccError(f"an index is out of the range of {len(w)} rows")
         rows = indices.reshape(-1)
@@ -51,7 +53,7 @@ class NBitsRows(Operator):
         return (found.reshape(*indices.shape, attrs.depth),)
 
 
-def _case(indices: list, rows: int, depth: int, bits: int, block: int, tied: str = "", offset: bool = False,
+def _case(indices: npt.ArrayLike, rows: int, depth: int, bits: int, block: int, tied: str = "", offset: bool = False,
           half: bool = False, dtype: str = "int32") -> Case:
     """half: scales and offsets are representable in float16."""
     given = [np.array(indices, dtype), *random_weights(rows, depth, bits, block, depth)][:4 if offset else 3]

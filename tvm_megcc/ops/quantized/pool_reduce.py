@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ...errors import ShapeError
@@ -54,12 +56,14 @@ class ReduceSumInteger(Reduction):
         return (centred.sum(tuple(attrs.axes), keepdims=bool(attrs.keepdims), dtype=np.int32),)
 
 
-def _case(shape: tuple[int, ...], dtype: str, zero: int, **attrs) -> Case:
+def _case(shape: tuple[int, ...], dtype: str, zero: int, **attrs: Any) -> Case:
     drawn = numbers(dtype)[np.random.default_rng(len(shape)).integers(0, 256, shape)]
     return Case(((shape, dtype),), {**attrs, "x_zero": zero}, values={0: drawn})
 
 
-def _pool(shape, kernel, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1), ceil=False, dtype="int8", zero=0) -> Case:
+def _pool(shape: tuple[int, ...], kernel: tuple[int, int], strides: tuple[int, int] = (1, 1),
+          pads: tuple[int, ...] = (0, 0, 0, 0), dilations: tuple[int, int] = (1, 1), ceil: bool = False,
+          dtype: str = "int8", zero: int = 0) -> Case:
     return _case(shape, dtype, zero, kernel=kernel, strides=strides, pads=pads, dilations=dilations, ceil=ceil)
 
 

@@ -49,7 +49,8 @@ class ProductFixed(Operator):
         return (np.clip(result, limits.min, limits.max).astype(x.dtype),)
 
 
-def _case(shape: tuple[int, ...], dtype: str, significand: int, bits: int, zero=0, result_zero=0) -> Case:
+def _case(shape: tuple[int, ...], dtype: str, significand: int, bits: int, zero: int = 0,
+          result_zero: int = 0) -> Case:
     limits = np.iinfo(dtype)
     drawn = np.random.default_rng(len(shape)).integers(limits.min, limits.max + 1, shape)
     attrs = {"zero": zero, "result_zero": result_zero, "significand": significand, "bits": bits}

@@ -34,15 +34,16 @@ def inverse_root(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     x = np.full(wide.shape, 1 << 28, np.int64)
     for _ in range(STEPS):
         cube = _left(doubling_high(doubling_high(x, x), x), 6)
-        x = _left(doubling_high(np.int64(3 << 27), x) - doubling_high(half, cube), 3)
-    significand = doubling_high(x, np.int64(HALF_ROOT))
+        x = _left(doubling_high(np.asarray(3 << 27), x) - doubling_high(half, cube), 3)
+    significand = doubling_high(x, np.asarray(HALF_ROOT))
     significand, shift = significand << np.maximum(-shift, 0), np.maximum(shift, 0)
     one = small <= 1
     return np.where(one, 2**31 - 1, significand), np.where(one, 0, -shift)
 
 
 def _left(a: np.ndarray, bits: int) -> np.ndarray:
-    return np.clip(a << bits, -2**31, 2**31 - 1)
+    clipped: np.ndarray = np.clip(a << bits, -2**31, 2**31 - 1)
+    return clipped
 
 
 #: The most squares of 9-bit numbers whose sum fits in int32.

@@ -27,7 +27,8 @@ def between(values: np.ndarray, table: np.ndarray) -> np.ndarray:
     wide = values.astype(np.int64)
     base, rise = table.astype(np.int64)[:-1], np.diff(table.astype(np.int64))
     index = 256 + (wide >> 7)
-    return (base[index] + ((rise[index] * (wide & 127) + 64) >> 7)).astype(np.int64)
+    between: np.ndarray = (base[index] + ((rise[index] * (wide & 127) + 64) >> 7)).astype(np.int64)
+    return between
 
 
 @register
@@ -74,12 +75,14 @@ def _table(function: Callable[[np.ndarray], np.ndarray], low: float, high: float
     nearest = _rounded(values)
     beyond = _rounded((values[1:] + nearest[:-1]) / 2) - _rounded(middles)
     nearest[:-1] -= _rounded(beyond / 2)
-    return np.clip(nearest, -2**15, 2**15 - 1).astype(np.int16)
+    table: np.ndarray = np.clip(nearest, -2**15, 2**15 - 1).astype(np.int16)
+    return table
 
 
 def _rounded(values: np.ndarray) -> np.ndarray:
     """Rounds to the nearest, ties away from zero."""
-    return np.sign(values) * np.floor(np.abs(values) + 0.5)
+    rounded: np.ndarray = np.sign(values) * np.floor(np.abs(values) + 0.5)
+    return rounded
 
 
 def tables() -> np.ndarray:

@@ -5,6 +5,8 @@ on the order of computation or the number of threads."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ...errors import ShapeError
@@ -85,7 +87,8 @@ def per_block(attrs: Attrs) -> int:
 def random_bits(attrs: Attrs) -> int:
     """Returns how many leading bits of a word are used."""
     word = 128 // per_block(attrs)
-    return {"uniform": attrs.precision, "normal": min(word, 53), "bits": word}[attrs.law]
+    bits: int = {"uniform": attrs.precision, "normal": min(word, 53), "bits": word}[attrs.law]
+    return bits
 
 
 def _uniform(words: np.ndarray, bits: int) -> np.ndarray:
@@ -99,4 +102,5 @@ def _normal(words: np.ndarray, bits: int) -> np.ndarray:
     return np.stack([radius * np.cos(angle), radius * np.sin(angle)], 2)
 
 
-_DISTRIBUTIONS = {"uniform": _uniform, "normal": _normal, "bits": lambda words, bits: words.view(np.int64)}
+_DISTRIBUTIONS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
+    "uniform": _uniform, "normal": _normal, "bits": lambda words, bits: words.view(np.int64)}

@@ -14,7 +14,7 @@ from ..spelling import number, onnx_operator
 @decomposes("StringNormalizer")
 def string_normalizer(node: OnnxNode) -> tuple[str, ...]:
     """Removes the strings of a list from a row; leaves one empty string where nothing remains."""
-    x, stops = node.type(0), node.strings("stopwords")
+    x, stops = node.type_of(node.inputs[0]), node.strings("stopwords")
     if node.attr("case_change_action", "NONE") != "NONE":
         raise MegccError("changes the case of strings, which is not supported; do it before you call the model")
     if not node.is_string(0) or not (x.rank == 1 or (x.rank == 2 and x.shape[0] == 1)):

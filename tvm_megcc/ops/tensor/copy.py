@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ...errors import ShapeError
@@ -10,7 +12,7 @@ from ...ir.dims import Dim
 from ...ir.graph import Attrs
 from ...ir.narrow import bits_of
 from ...ir.types import TensorType
-from ..base import Case, OnnxNode, Operator, f32, register
+from ..base import Case, OnnxNode, Operator, Types, f32, register
 from ..cast import element_type
 from ..memory import same_memory
 
@@ -54,9 +56,9 @@ class BitCast(Operator):
         return (x.view(np.dtype(attrs.dtype)),)
 
     @staticmethod
-    def view_offset(attrs: Attrs, inputs, outputs) -> Dim | None:
+    def view_offset(attrs: Attrs, inputs: Types, outputs: Types) -> Dim | None:
         return 0 if same_memory(inputs[0], outputs[0]) else None
 
     @classmethod
-    def onnx_attrs(cls, node: OnnxNode) -> dict:
+    def onnx_attrs(cls, node: OnnxNode) -> dict[str, Any]:
         return {"dtype": element_type(node.attr("to"))}

@@ -47,7 +47,8 @@ class Unique(Operator):
         return first, inverse, members, np.array(len(groups), np.int64)
 
 
-def _case(shape: tuple[int, ...], dtype: str, axis: int, count: int, values=None, in_order: int = 1) -> Case:
+def _case(shape: tuple[int, ...], dtype: str, axis: int, count: int, values: np.ndarray | None = None,
+          in_order: int = 1) -> Case:
     if values is None:
         values = np.random.default_rng(len(shape)).integers(0, 3, shape)
     return Case(((shape, dtype),), {"axis": axis, "sorted": in_order, "count": count}, values={0: np.asarray(values)})
@@ -68,8 +69,8 @@ def unique(node: OnnxNode) -> tuple[str, ...]:
     if node.is_string(0) and node.attr("sorted", 1):
         raise MegccError("orders strings, which is not supported; sorted = 0 is")
     if axis is None:
-        (value,) = node.emit("reshape", (value,), shape=(node.type(0).size,))
-    axis = 0 if axis is None else axis_of(axis, node.type(0).rank)
+        (value,) = node.emit("reshape", (value,), shape=(node.type_of(value).size,))
+    axis = 0 if axis is None else axis_of(axis, node.type_of(node.inputs[0]).rank)
     capacity = node.type_of(value).shape[axis] if declared is None else declared[axis]
     in_order = int(node.attr("sorted", 1) != 0)
     first, inverse, members, found = node.emit(Unique.kind, (value,), axis=axis, sorted=in_order,

@@ -102,7 +102,8 @@ def _best(attrs: Attrs, boxes: np.ndarray, scores: np.ndarray, count: int) -> li
 def _overlaps(one: np.ndarray, boxes: np.ndarray) -> np.ndarray:
     """Returns the IoU of a box with others, in float32; 0 if one has no area."""
     def areas(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-        return (high[..., 0] - low[..., 0]) * (high[..., 1] - low[..., 1])
+        found: np.ndarray = (high[..., 0] - low[..., 0]) * (high[..., 1] - low[..., 1])
+        return found
 
     with np.errstate(all="ignore"):
         both = areas(one[:2], one[2:]) + areas(boxes[:, :2], boxes[:, 2:])

@@ -53,7 +53,8 @@ def nearest_indices(position: np.ndarray, extent: int, rounding: str) -> np.ndar
         index = np.floor(position + 0.5)
     else:
         index = np.ceil(position - 0.5)
-    return np.clip(index, 0, extent - 1).astype(np.int64)
+    inside: np.ndarray = np.clip(index, 0, extent - 1).astype(np.int64)
+    return inside
 
 
 def linear_weights(position: np.ndarray, extent: int) -> tuple[np.ndarray, np.ndarray]:
@@ -110,7 +111,8 @@ class Interpolation:
 
     def _kernel(self, distance: np.ndarray) -> np.ndarray:
         if self.mode == "linear":
-            return np.maximum(1 - distance, 0)
+            falling: np.ndarray = np.maximum(1 - distance, 0)
+            return falling
         a = self.cubic_a
         near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
         far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a

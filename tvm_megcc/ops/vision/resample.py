@@ -7,6 +7,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...ir.conditions import require_shape
+from ...ir.dims import number
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, f32, register
@@ -61,7 +62,7 @@ def run_tables(indices: np.ndarray, weights: np.ndarray, extent: int, taps: int)
 def adaptive_means(node: OnnxNode, value: str, axis: int, size: int) -> str:
     """Emits adaptive average pooling along an axis: the means of `size` windows that cover it as evenly as possible,
     and may overlap."""
-    extent = node.type_of(value).shape[axis]
+    extent = number(node.type_of(value).shape[axis])
     node.require_budget(size, -(-extent // size) + 1)
     starts = np.arange(size) * extent // size
     ends = -(-(np.arange(size) + 1) * extent // size)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ...errors import ShapeError
@@ -20,7 +22,7 @@ def interpolation(attrs: Attrs) -> Interpolation:
     return Interpolation(attrs.mode, attrs.rounding, attrs.cubic_a, attrs.excludes, attrs.antialias)
 
 
-def described(how: Interpolation) -> dict:
+def described(how: Interpolation) -> dict[str, Any]:
     """Returns the interpolation as attributes."""
     return {"mode": how.mode, "rounding": how.rounding, "cubic_a": how.cubic_a, "excludes": how.excludes,
             "antialias": how.antialias}
@@ -68,7 +70,7 @@ class ResizeTables(Operator):
         return (*results, *(((position < 0) | (position > axis - 1),) if attrs.coordinates == CROP else ()))
 
     @classmethod
-    def of(cls, node: OnnxNode, operands: tuple[str, ...], how: Interpolation, **attrs) -> tuple[str, ...]:
+    def of(cls, node: OnnxNode, operands: tuple[str, ...], how: Interpolation, **attrs: Any) -> tuple[str, ...]:
         return node.emit(cls.kind, operands, **attrs, **described(how))
 
 

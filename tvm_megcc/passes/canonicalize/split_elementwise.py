@@ -33,7 +33,9 @@ def split_elementwise(graph: Graph, context: Context) -> Graph:
         concat = _concat_before(edit, op, parts)
         if concat is not None:
             edit.replace(op, *_split(edit, op, concat))
-            parts.update(edit.producer(op.outputs[0]).inputs)
+            joined = edit.producer(op.outputs[0])
+            assert joined is not None
+            parts.update(joined.inputs)
     return edit.finish()
 
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ...context import Context
@@ -14,7 +16,8 @@ from ..edit import Editor
 from ..match import is_op, wildcard
 
 #: Operators with operands (x, w, b?) -> the weights' axis of output channels, counted from the end.
-_OUTPUT_CHANNEL = {"conv2d": lambda op: -4, "matmul": lambda op: -2 if op.attrs.trans_b else -1}
+_OUTPUT_CHANNEL: dict[str, Callable[[Op], int]] = {
+    "conv2d": lambda op: -4, "matmul": lambda op: -2 if op.attrs.trans_b else -1}
 
 _X = wildcard()
 _PAD = is_op("pad", _X, once=True)
@@ -41,7 +44,7 @@ def _absorb_into_producer(edit: Editor, op: Op) -> None:
         return
     axis = operator(source.kind).channel_axis
     output = edit.types[value]
-    if not _is_per_channel(edit.types[factor], output, axis):
+    if axis is None or not _is_per_channel(edit.types[factor], output, axis):
         return
     if edit.types[op.outputs[0]].shape != output.shape or source.inputs[1] not in edit.constants:
         return

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...context import Context
+from ...ir.dims import static
 from ...ir.graph import Graph, Op
 from ...ir.types import TensorType
 from ..edit import Editor
@@ -37,7 +38,7 @@ def absorb_shuffles(graph: Graph, context: Context) -> Graph:
         found = _SHUFFLE.match(edit, op.outputs[0]) if op.kind == "reshape" else None
         order = _shuffled_order(edit, found, op) if found is not None else None
         region = _region(graph, readers, op.outputs[0]) if order is not None else None
-        if found is None or region is None:
+        if found is None or order is None or region is None:
             continue
         source, back = found[_X], np.argsort(order)
         for position, summed in region.items():
@@ -53,9 +54,10 @@ def _shuffled_order(edit: Editor, found: Match, op: Op) -> np.ndarray | None:
     whole, parts = edit.types[found[_X]].shape, edit.types[found[_SPLIT]].shape
     if found[_X] in edit.constants or len(parts) < 4 or edit.types[op.outputs[0]].shape != whole \
             or found.op(_TURN).attrs.perm != (0, 2, 1, *range(3, len(parts))) \
-            or (parts[0], *parts[3:]) != (whole[0], *whole[2:]) or not all(isinstance(d, int) for d in parts[1:3]):
+            or (parts[0], *parts[3:]) != (whole[0], *whole[2:]):
         return None
-    return np.arange(parts[1] * parts[2]).reshape(parts[1:3]).T.ravel()
+    turned = static(parts[1:3])
+    return None if turned is None else np.arange(turned[0] * turned[1]).reshape(turned).T.ravel()
 
 
 def _region(graph: Graph, readers: dict[str, list[int]], start: str) -> dict[int, bool] | None:

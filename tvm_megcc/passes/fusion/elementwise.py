@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from ...context import Context
 from ...ir import expr as expressions
 from ...ir.expr import MOST_CALLS, Arg, Const, Expr, clip
@@ -95,7 +98,7 @@ def inline(op: Op, name: str, source: Op, dtype: str) -> Op:
     replaced = [shifted if operand == name else Arg(i) for i, operand in enumerate(op.inputs)]
     expression = expressions.substitute(op.attrs.expr, replaced)
     origin = f"{source.origin}+{op.origin}" if source.origin and op.origin else op.origin or source.origin
-    typed = {"dtype": dtype} if is_lanes(op) or is_lanes(source) else {}
+    typed: dict[str, Any] = {"dtype": dtype} if is_lanes(op) or is_lanes(source) else {}
     return op.with_(attrs=Attrs(expr=expression, **typed), inputs=op.inputs + source.inputs, origin=origin)
 
 
@@ -121,7 +124,7 @@ def simplify(graph: Graph, op: Op) -> Op:
     return op.with_(attrs=Attrs(op.attrs, expr=expr), inputs=tuple(order))
 
 
-def _args(expr: Expr):
+def _args(expr: Expr) -> Iterator[Arg]:
     if isinstance(expr, Arg):
         yield expr
     elif not isinstance(expr, Const):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...context import Context
+from ...ir.dims import Dim
 from ...ir.graph import Attrs, Graph, Op
 from ...kernels.site import Site
 from ...kernels.support import realisable
@@ -74,12 +75,13 @@ def _known(edit: Editor, name: str) -> np.ndarray | None:
     return edit.constants.get(name)
 
 
-def _line(edit: Editor, readers: Readers, op: Op, kind: str, extent) -> tuple[np.ndarray | None, Op]:
+def _line(edit: Editor, readers: Readers, op: Op, kind: str, extent: Dim) -> tuple[np.ndarray | None, Op]:
     """Returns the constant vector by which the only reader of the operator's result multiplies it or adds to it, and
     that reader; otherwise None and the operator itself."""
-    (value,), (reader, *others) = op.outputs, readers.get(op.outputs[0]) or [None]
-    if reader is None or others or reader.kind != kind or not edit.is_read_once(value):
+    (value,), found = op.outputs, readers.get(op.outputs[0], [])
+    if len(found) != 1 or found[0].kind != kind or not edit.is_read_once(value):
         return None, op
+    (reader,) = found
     for name, other in (reader.inputs, reader.inputs[::-1]):
         array = _known(edit, other)
         if name == value and array is not None and array.size == array.shape[-1:].count(extent) * extent \

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...context import Context
 from ...ir.graph import Attrs, Graph, Op
+from ...ir.types import TensorType
 from ...kernels.choice import options
 from ...kernels.site import Site
 from ..edit import Editor
@@ -106,5 +107,5 @@ class _Float16:
         return self.half[name]
 
 
-def _as_half(type_):
+def _as_half(type_: TensorType) -> TensorType:
     return replace(type_, dtype="float16") if type_.dtype == "float32" else type_

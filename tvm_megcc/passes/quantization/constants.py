@@ -13,7 +13,7 @@ import numpy as np
 from ...context import Context
 from ...errors import ShapeError
 from ...ir.dims import never_above
-from ...ir.graph import EXTENT, Graph, Op, is_open
+from ...ir.graph import EXTENT, Graph, is_open
 from ...ops.base import operator
 from ...ops.rules import computed, require_accepted
 from ..edit import Editor
@@ -54,6 +54,7 @@ def _is_dequantised(edit: Editor, name: str) -> bool:
 def _numbers(edit: Editor, name: str) -> np.ndarray:
     if name in edit.constants:
         return edit.constants[name]
-    source: Op = edit.producer(name)
+    source = edit.producer(name)
+    assert source is not None
     operands = [edit.constants[n] if n else None for n in source.inputs]
     return computed(operator(DEQUANTIZE), source.attrs, operands, [edit.types[name].dtype])[0]

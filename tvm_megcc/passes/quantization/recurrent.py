@@ -33,7 +33,7 @@ def _packed_weights(edit: Editor, op: Op) -> Op:
     """Returns the layer with quantised recurrent weights; as int8 without a zero point, if they fit."""
     source = edit.producer(op.inputs[1])
     of_r = Parameters.of(edit, source, DEQUANTIZE)
-    if of_r is None or of_r.dtype not in BYTES or source.inputs[0] not in edit.constants \
+    if source is None or of_r is None or of_r.dtype not in BYTES or source.inputs[0] not in edit.constants \
             or len(set(of_r.zero.tolist())) > 1:
         return op
     numbers, zero = edit.constants[source.inputs[0]], int(of_r.zero[0])

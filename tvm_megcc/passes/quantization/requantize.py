@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.expr import Call, Const, X, arg, call
+from ...ir.expr import Call, Const, Expr, X, arg, call
 from ...ir.graph import Attrs, Op
 from ...ir.lanes import KINDS
 from ...ops.base import operator
@@ -79,7 +79,7 @@ def finish_sums(edit: Editor, op: Op, product: Op, sums: str, scale: np.ndarray,
     # As in ONNX Runtime's integer kernels: one factor, and the activation as limits of the result.
     factor = scale if to is None else factor_of(scale, to.scale[0])
     operands = [operand(factor, "factor")] if factor.size > 1 else []
-    expr = call("real", X) * (arg(1) if operands else Const(float(factor[0])))
+    expr: Expr = call("real", X) * (arg(1) if operands else Const(float(factor[0])))
     if to is not None:
         expr = quantised(expr, int(to.zero[0]), *_limits_of(chain[:-1], to))
     if addend is not None:
@@ -94,7 +94,8 @@ def finish_sums(edit: Editor, op: Op, product: Op, sums: str, scale: np.ndarray,
 
 def clipped_chain(edit: Editor, op: Op, readers: Readers) -> list[Op]:
     """Returns clips and the quantize_linear after them, each the only reader of the one before; [] if there is none."""
-    chain, value = [], op.outputs[0]
+    chain: list[Op] = []
+    value = op.outputs[0]
     while edit.is_read_once(value):
         reader = readers[value][0]
         parameters = Parameters.of(edit, reader, QUANTIZE)
@@ -123,7 +124,9 @@ def _limits_of(clips: list[Op], to: Parameters) -> tuple[int, int]:
     with it."""
     low, high = to.limits
     for op in clips:
-        least, most = (_round(limit / to.scale[0]) + int(to.zero[0]) for limit in _clip_of(op))
+        limits = _clip_of(op)
+        assert limits is not None
+        least, most = (_round(limit / to.scale[0]) + int(to.zero[0]) for limit in limits)
         low, high = min(max(low, least), high), max(min(high, most), low)
     return low, high
 

@@ -33,7 +33,8 @@ class _KVCache:
     concat: Op
 
 
-def capacities_of(inputs: Mapping[str, tuple], states: Mapping[str, str], bounds: Mapping[str, int]) -> dict[str, int]:
+def capacities_of(inputs: Mapping[str, tuple[int | str, ...]], states: Mapping[str, str],
+                  bounds: Mapping[str, int]) -> dict[str, int]:
     """Returns the bounds that are capacities of states: symbol -> rows. inputs: the shapes of the model's inputs."""
     extents = {dim for name in states.values() for dim in inputs.get(name, ()) if isinstance(dim, str)}
     return {name: rows for name, rows in bounds.items() if name in extents}
@@ -177,6 +178,7 @@ class _Growth:
         self.edit.redirect({name: part})
         if appended:
             op = self.edit.producer(appended)
+            assert op is not None
             self.edit.replace(op, op.with_(inputs=(name, *op.inputs[1:])))
         self.edit.add_after(name, Op("slice", attrs, (name,), (part,)))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import ModelError
 from ...ir.dim_text import sizes_wanted
-from ...ir.dims import Symbol, symbols
+from ...ir.dims import Symbol, number, symbols
 from ...ir.graph import Graph
 
 
@@ -48,7 +48,8 @@ def keep_states(graph: Graph, states: Mapping[str, str]) -> Graph:
 
 def first_states(graph: Graph) -> dict[str, np.ndarray]:
     """Returns the initial values of the states, by the names of their inputs."""
-    return {name: graph.initial_states.get(name, np.zeros(graph.types[name].shape, graph.types[name].dtype))
+    return {name: graph.initial_states.get(name, np.zeros([number(dim) for dim in graph.types[name].shape],
+                                                        graph.types[name].dtype))
             for _, name in graph.states}
 
 

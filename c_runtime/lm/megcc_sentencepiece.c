@@ -52,24 +52,17 @@ static size_t defined(const megcc_sentencepiece *t, const uint8_t *text, size_t 
     return megcc_longest(&strings, all, text, size, &index);
 }
 
-/* Units of the double array (Darts-clone): bits 0 to 7 and 31 are the label, 8 says that a key ends here, of which the
- * unit at the offset has the value, and 9 that the offset is in units of 256. */
-static uint32_t offset_of(uint32_t unit)
-{
-    return unit >> 10 << (unit >> 6 & 8u);
-}
-
 /* The bytes of the longest key that a text begins with, or 0; `found` is where its replacement begins. */
 static size_t replaced(const megcc_sentencepiece *t, const uint8_t *text, size_t size, uint32_t *found)
 {
     size_t best = 0;
-    uint32_t at = t->trie ? offset_of(t->trie[0]) : 0;
+    uint32_t at = t->trie ? megcc_trie_offset(t->trie[0]) : 0;
     for (size_t i = 0; t->trie && i < size; i++) {
         const uint32_t node = at ^ text[i], unit = t->trie[node];
         if ((unit & 0x800000ffu) != text[i]) {
             break;
         }
-        at = node ^ offset_of(unit);
+        at = node ^ megcc_trie_offset(unit);
         if (unit >> 8 & 1u) {
             best = i + 1u;
             *found = t->trie[at] & 0x7fffffffu;

@@ -58,19 +58,40 @@ static inline uint32_t megcc_utf8(uint32_t code, uint8_t *bytes)
     return count;
 }
 
-/* The class of a character, of rows `first code point << 4 | class`, of which the first one is of U+0000. */
-static inline uint32_t megcc_class(const uint32_t *rows, uint32_t count, uint32_t code)
+/* White_Space of Unicode. */
+static inline int32_t megcc_is_white(uint32_t code)
 {
-    uint32_t low = 0, high = count; /* rows[low] is the last that is not above */
+    return (code >= 9u && code <= 13u) || code == 0x20u || code == 0x85u || code == 0xa0u || code == 0x1680u
+           || (code >= 0x2000u && code <= 0x200au) || code == 0x2028u || code == 0x2029u || code == 0x202fu
+           || code == 0x205fu || code == 0x3000u;
+}
+
+/* The last row whose `row >> shift` is not above a character, of ascending ones; 0 if there is none. */
+static inline uint32_t megcc_row(const uint32_t *rows, uint32_t count, uint32_t code, uint32_t shift)
+{
+    uint32_t low = 0, high = count;
     while (high - low > 1u) {
         const uint32_t middle = (low + high) / 2u;
-        if (rows[middle] >> 4 <= code) {
+        if (rows[middle] >> shift <= code) {
             low = middle;
         } else {
             high = middle;
         }
     }
-    return rows[low] & 15u;
+    return low;
+}
+
+/* The class of a character, of rows `first code point << 4 | class`, of which the first one is of U+0000. */
+static inline uint32_t megcc_class(const uint32_t *rows, uint32_t count, uint32_t code)
+{
+    return rows[megcc_row(rows, count, code, 4)] & 15u;
+}
+
+/* Units of a double array (Darts-clone): bits 0 to 7 and 31 are the label, 8 says that a key ends here, of which the
+ * unit at the offset has the value, and 9 that the offset is in units of 256. */
+static inline uint32_t megcc_trie_offset(uint32_t unit)
+{
+    return unit >> 10 << (unit >> 6 & 8u);
 }
 
 /* --- strings in order ------------------------------------------------------------------------------------------- */

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import io
 import os
 import random
@@ -11,19 +10,18 @@ import random
 import numpy as np
 import pytest
 
-from tests.compiled.runtime.test_runtime import CC, FLAGS, ROOT, SANITIZE, call, has_flags
+from tests.compiled.runtime.test_runtime import CC, SANITIZE, call, has_flags
 from tvm_megcc.cli import main
 from tvm_megcc.errors import MegccError
 from tvm_megcc.tools.lm import sentencepiece as reader
 from tvm_megcc.tools.lm import tokenizer_file
 
-from .tokenizer_texts import text, training
+from .tokenizer_texts import LM, Compiled, text, training
 
 sentencepiece = pytest.importorskip("sentencepiece")
 pytest.importorskip("tokenizers")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CC is None, reason="there is no C compiler")]
 
-SOURCE = ROOT / "lm" / "megcc_sentencepiece.c"
 KINDS = {
     "unigram": {"model_type": "unigram"},
     "unigram bytes": {"model_type": "unigram", "byte_fallback": True,
@@ -56,31 +54,20 @@ def model(kind: str, size: int = 2500) -> bytes:
     return written.getvalue()
 
 
-class InC:
-    """The tokenizer of a file, compiled as a library."""
+class InC(Compiled):
+    """The tokenizer of a file."""
+
+    kind = "sentencepiece"
 
     def __init__(self, folder, given: bytes):
         self.given = given
         (folder / "tokenizer.model").write_bytes(given)
         self.pieces = tokenizer_file.read(folder)
-        (folder / "t_tokenizer.c").write_text(self.pieces.text("t"))
-        library = folder / "t.so"
-        call([CC, *FLAGS, f"-I{SOURCE.parent}", "-fPIC", "-shared", SOURCE, folder / "t_tokenizer.c", "-o", library])
-        self.library = ctypes.CDLL(str(library))
-        self.tables = ctypes.c_char.in_dll(self.library, "t_tokenizer")
-        self.library.megcc_sentencepiece_encode.argtypes = [
-            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p,
-            ctypes.c_size_t]
+        super().__init__(folder, self.pieces.text("t"))
 
     def encode(self, data: bytes, room: int = -1, work: int = -1) -> list[int]:
-        room = room if room >= 0 else 20 * len(data) + 8
-        work = work if work >= 0 else 6 * (20 * len(data) + 8)
-        tokens, memory = np.full(room + 1, 7, np.uint32), np.full(work + 1, 7, np.uint32)
-        count = self.library.megcc_sentencepiece_encode(
-            ctypes.addressof(self.tables), data, len(data), tokens.ctypes.data, room, memory.ctypes.data, 4 * work)
-        assert tokens[room] == 7 and memory[work] == 7
-        assert count >= 0, "the work memory is too small"
-        return tokens[:min(count, room)].tolist()
+        most = 20 * len(data) + 8
+        return self.run(data, (), room if room >= 0 else most, work if work >= 0 else 6 * most)
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -277,8 +264,8 @@ int main(int argc, char **argv)
 def _fuzz(folder, found, count: int) -> None:
     (folder / "tables.c").write_text(found.text("t"))
     (folder / "fuzz.c").write_text(FUZZ)
-    call([CC, "-std=c99", f"-I{SOURCE.parent}", *SANITIZE, folder / "fuzz.c", folder / "tables.c", SOURCE, "-o",
-          folder / "fuzz"])
+    call([CC, "-std=c99", f"-I{LM}", *SANITIZE, folder / "fuzz.c", folder / "tables.c",
+          LM / "megcc_sentencepiece.c", "-o", folder / "fuzz"])
     assert call([folder / "fuzz", count]) == "done\n"
 
 

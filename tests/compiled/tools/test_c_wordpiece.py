@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import random
@@ -11,18 +10,17 @@ import random
 import numpy as np
 import pytest
 
-from tests.compiled.runtime.test_runtime import CC, FLAGS, ROOT, SANITIZE, call, has_flags
+from tests.compiled.runtime.test_runtime import CC, SANITIZE, call, has_flags
 from tvm_megcc.cli import main
 from tvm_megcc.errors import MegccError
 from tvm_megcc.tools.lm import tokenizer_file
 from tvm_megcc.tools.lm.wordpiece import WordPieces
 
-from .tokenizer_texts import text, training
+from .tokenizer_texts import LM, Compiled, mutants, text, training
 
 pytest.importorskip("tokenizers")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CC is None, reason="there is no C compiler")]
 
-SOURCE = ROOT / "lm" / "megcc_wordpiece.c"
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 #: Normalizations: clean, ideographs, accents are stripped (None: as case), lower case.
 KINDS = {"uncased": (True, True, None, True), "cased": (True, True, None, False), "accents": (True, True, False, True),
@@ -57,30 +55,20 @@ def vocabulary(kind: str, size: int = 1500) -> dict:
     return json.loads(made.to_str())
 
 
-class InC:
-    """The tokenizer of a file, compiled as a library."""
+class InC(Compiled):
+    """The tokenizer of a file."""
+
+    kind = "wordpiece"
+    unit = np.uint8
 
     def __init__(self, folder, given: dict):
         self.given = json.dumps(given)
         (folder / "tokenizer.json").write_text(self.given)
         self.pieces = tokenizer_file.read(folder)
-        (folder / "t_tokenizer.c").write_text(self.pieces.text("t"))
-        library = folder / "t.so"
-        call([CC, *FLAGS, f"-I{SOURCE.parent}", "-fPIC", "-shared", SOURCE, folder / "t_tokenizer.c", "-o", library])
-        self.library = ctypes.CDLL(str(library))
-        self.tables = ctypes.c_char.in_dll(self.library, "t_tokenizer")
-        self.library.megcc_wordpiece_encode.argtypes = [
-            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32,
-            ctypes.c_void_p, ctypes.c_size_t]
+        super().__init__(folder, self.pieces.text("t"))
 
     def encode(self, data: bytes, special: bool = True, room: int = -1, work: int = 400) -> list[int]:
-        room = room if room >= 0 else len(data) + 8
-        tokens, memory = np.full(room + 1, 7, np.uint32), np.full(work + 1, 7, np.uint8)
-        count = self.library.megcc_wordpiece_encode(
-            ctypes.addressof(self.tables), data, len(data), special, tokens.ctypes.data, room, memory.ctypes.data, work)
-        assert tokens[room] == 7 and memory[work] == 7
-        assert count >= 0, "the work memory is too small"
-        return tokens[:min(count, room)].tolist()
+        return self.run(data, (special,), room if room >= 0 else len(data) + 8, work)
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -183,25 +171,6 @@ def test_refusals(change, message, tmp_path):
         tokenizer_file.read(tmp_path)
 
 
-def mutants(data: bytes, count: int, folder) -> None:
-    """Changed files are read or refused."""
-    draw, read = random.Random(3), 0
-    for _ in range(count):
-        changed = bytearray(data)
-        for _ in range(draw.randrange(1, 4)):
-            at = draw.randrange(len(changed))
-            changed[at:at + draw.randrange(3)] = draw.choice(
-                [b"", b"{", b"}", b"[", b'"', b"\\", b"\\ud800", b"-1", b"1e9", b"9" * 20, b"null", b"\xff",
-                 bytes([draw.randrange(256)])])
-        (folder / "tokenizer.json").write_bytes(changed)
-        try:
-            tokenizer_file.read(folder)
-            read += 1
-        except MegccError:
-            pass
-    assert 0 < read < count
-
-
 def test_mutants(tmp_path):
     mutants(json.dumps(vocabulary("uncased", 100), indent=0).encode(), 1000, tmp_path)
 
@@ -254,8 +223,8 @@ def sanitized(folder, kind: str, count: int) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(vocabulary(kind)))
     (folder / "tables.c").write_text(tokenizer_file.read(folder).text("t"))
     (folder / "fuzz.c").write_text(FUZZ)
-    call([CC, "-std=c99", f"-I{SOURCE.parent}", *SANITIZE, folder / "fuzz.c", folder / "tables.c", SOURCE, "-o",
-          folder / "fuzz"])
+    call([CC, "-std=c99", f"-I{LM}", *SANITIZE, folder / "fuzz.c", folder / "tables.c",
+          LM / "megcc_wordpiece.c", "-o", folder / "fuzz"])
     assert call([folder / "fuzz", count]) == "done\n"
 
 

@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from tests.compiled.runtime.test_runtime import CC, FLAGS, ROOT, call
+from tvm_megcc.errors import MegccError
+from tvm_megcc.tools.lm import tokenizer_file
 from tvm_megcc.tools.lm.tables import tables
 from tvm_megcc.tools.lm.tokenizer import Vocabulary
 
-SOURCE = ROOT / "lm" / "megcc_tokenizer.c"
+LM = ROOT / "lm"
 SPLITS = ("gpt-2", "smollm", "llama-bpe", "qwen2")
 #: Blocks of code points, and what splits and decoders treat apart.
 _BLOCKS = [(0x20, 0x7f), (0x20, 0x7f), (0xa0, 0x250), (0x370, 0x530), (0x590, 0x700), (0x900, 0xe80), (0x1e00, 0x2070),
@@ -79,6 +81,25 @@ def pieces(every_byte: bool = True, prefix: bool = True, size: int = 1200) -> di
             "tokenizer.ggml.add_space_prefix": prefix}
 
 
+def mutants(data: bytes, count: int, folder: Path) -> None:
+    """Checks that changed files are read or refused. data: of a tokenizer.json."""
+    draw, read = random.Random(3), 0
+    for _ in range(count):
+        changed = bytearray(data)
+        for _ in range(draw.randrange(1, 4)):
+            at = draw.randrange(len(changed))
+            changed[at:at + draw.randrange(3)] = draw.choice(
+                [b"", b"{", b"}", b"[", b'"', b"\\", b"\\ud800", b"-1", b"1e9", b"9" * 20, b"null", b"\xff",
+                 bytes([draw.randrange(256)])])
+        (folder / "tokenizer.json").write_bytes(changed)
+        try:
+            tokenizer_file.read(folder)
+            read += 1
+        except MegccError:
+            pass
+    assert 0 < read < count
+
+
 def _trained(tokenizer) -> dict:
     import json
 
@@ -89,18 +110,45 @@ def _trained(tokenizer) -> dict:
             "tokenizer.ggml.token_type": [1] * len(tokens) + [3, 3, 3, 4, 4, 4]}
 
 
-class InC:
-    """The tokenizer of a vocabulary, compiled as a library."""
+class Compiled:
+    """A tokenizer in C, compiled as a library.
 
-    def __init__(self, folder: Path, vocabulary: Vocabulary):
-        (folder / "t_tokenizer.c").write_text(tables("t", vocabulary))
+    kind: the name of its source, megcc_KIND.c.
+    unit: the type of its work memory.
+    more: sources that it needs besides.
+    """
+
+    kind: str
+    unit: type = np.uint32
+    more: tuple[str, ...] = ()
+
+    def __init__(self, folder: Path, tables: str):
+        (folder / "t_tokenizer.c").write_text(tables)
         library = folder / "t.so"
-        call([CC, *FLAGS, f"-I{SOURCE.parent}", "-fPIC", "-shared", SOURCE, folder / "t_tokenizer.c", "-o", library])
+        sources = [LM / f"megcc_{kind}.c" for kind in (self.kind, *self.more)]
+        call([CC, *FLAGS, f"-I{LM}", "-fPIC", "-shared", *sources, folder / "t_tokenizer.c", "-o", library])
         self.library = ctypes.CDLL(str(library))
         self.tables = ctypes.c_char.in_dll(self.library, "t_tokenizer")
-        self.library.megcc_tokenizer_encode.argtypes = [
-            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32,
-            ctypes.c_void_p, ctypes.c_size_t]
+
+    def run(self, data: bytes, flags: tuple[int, ...], room: int, work: int) -> list[int]:
+        """Returns the tokens of a text. room: the most tokens; work: elements of the work memory."""
+        size, number, pointer = ctypes.c_size_t, ctypes.c_int32, ctypes.c_void_p
+        tokens, memory = np.full(room + 1, 7, np.uint32), np.full(work + 1, 7, self.unit)
+        count = getattr(self.library, f"megcc_{self.kind}_encode")(
+            pointer(ctypes.addressof(self.tables)), data, size(len(data)), *flags, pointer(tokens.ctypes.data),
+            number(room), pointer(memory.ctypes.data), size(work * memory.itemsize))
+        assert tokens[room] == 7 and memory[work] == 7
+        assert count >= 0, "the work memory is too small"
+        return tokens[:min(count, room)].tolist()
+
+
+class InC(Compiled):
+    """The tokenizer of a vocabulary of byte pairs."""
+
+    kind = "tokenizer"
+
+    def __init__(self, folder: Path, vocabulary: Vocabulary):
+        super().__init__(folder, tables("t", vocabulary))
         pointer = ctypes.c_void_p
         for name, arguments in (("add", [pointer, pointer, ctypes.c_uint32]), ("end", [pointer])):
             function = getattr(self.library, f"megcc_decoder_{name}")
@@ -108,15 +156,8 @@ class InC:
             function.restype = ctypes.c_size_t
 
     def encode(self, data: bytes, special: bool = True, room: int = -1, work: int = -1) -> list[int]:
-        room = room if room >= 0 else len(data) + 8
-        work = work if work >= 0 else 5 * (len(data) + 1)
-        tokens, memory = np.full(room + 1, 7, np.uint32), np.full(work + 1, 7, np.uint32)
-        count = self.library.megcc_tokenizer_encode(
-            ctypes.addressof(self.tables), data, len(data), special, tokens.ctypes.data, room, memory.ctypes.data,
-            4 * work)
-        assert tokens[room] == 7 and memory[work] == 7
-        assert count >= 0, "the work memory is too small"
-        return tokens[:min(count, room)].tolist()
+        return self.run(data, (special,), room if room >= 0 else len(data) + 8,
+                        work if work >= 0 else 5 * (len(data) + 1))
 
     def decode(self, tokens: list[int]) -> list[str]:
         """The text, in the pieces that arrive."""

@@ -106,7 +106,7 @@ def of(data: bytes) -> SentencePiece:
     _check(tokens, types, bytes_known)
     if kind == PAIRS and UNUSED in types:
         raise MegccError("the tokenizer.model has unused pieces, which are not supported for BPE")
-    trie, replaced = _charsmap(_bytes(rules.get(2, b"")))
+    trie, replaced = charsmap(_bytes(rules.get(2, b"")))
     prefix, suffix = bool(_number(rules, 3, 1)), bool(_number(training, 24, 0))
     return SentencePiece(tokens, scores, types, kind == UNIGRAM, bytes_known, prefix and not suffix, prefix and suffix,
                          bool(_number(rules, 4, 1)), bool(_number(rules, 5, 1)), trie, replaced)
@@ -128,7 +128,7 @@ def of_gguf(metadata: Mapping[str, object], tokens: Sequence[str], types: Sequen
     rules = metadata.get("tokenizer.ggml.precompiled_charsmap", np.zeros(0, np.uint8))
     if not isinstance(rules, np.ndarray) or rules.dtype.itemsize != 1:
         raise MegccError("the GGUF file has a normalization (precompiled_charsmap) that are no bytes")
-    trie, replaced = _charsmap(rules.tobytes())
+    trie, replaced = charsmap(rules.tobytes())
     return SentencePiece(tuple(tokens), tuple(scores), tuple(types), True, bytes_known,
                          bool(metadata.get("tokenizer.ggml.add_space_prefix", True)), False,
                          bool(metadata.get("tokenizer.ggml.remove_extra_whitespaces", False)), True, trie, replaced)
@@ -203,7 +203,7 @@ def _check(tokens: Sequence[str], types: Sequence[int], bytes_known: bool) -> No
         raise MegccError("the tokenizer.model has pieces for some bytes only, or for bytes that are not used")
 
 
-def _charsmap(data: bytes) -> tuple[tuple[int, ...], bytes]:
+def charsmap(data: bytes) -> tuple[tuple[int, ...], bytes]:
     """Returns the double array of a normalization and its strings, which all walks of the C code stay in."""
     if not data:
         return (), b""

@@ -14,10 +14,11 @@ from ... import folders
 from ...errors import MegccError, quoted, refused_by_system
 from ...frontends.contents import is_gguf
 from ...frontends.gguf.file import read as read_gguf
-from . import sentencepiece, wordpiece
+from . import sentencepiece, unigram, wordpiece
 from .sentencepiece import SentencePiece
 from .tables import byte_letters
 from .tokenizer import SINGLE_DIGITS, SPLITS, WHOLE_WORDS, Vocabulary, metadata_list, tokenizer_of
+from .unigram import Unigram
 from .wordpiece import WordPieces
 
 #: Names of a tokenizer's file in a folder.
@@ -26,7 +27,7 @@ NAMES = ("tokenizer.json", "tokenizer.model", "sentencepiece.bpe.model", "spiece
 _MOST_GAPS = 1 << 16
 
 
-def read(path: str | Path) -> Vocabulary | WordPieces | SentencePiece:
+def read(path: str | Path) -> Vocabulary | WordPieces | SentencePiece | Unigram:
     """Reads a tokenizer from a file, or from the one in a folder.
 
     Raises:
@@ -60,7 +61,7 @@ def _of_gguf(path: Path) -> Vocabulary | WordPieces | SentencePiece:
     return sentencepiece.of_gguf(metadata, tokens, types, metadata_list(metadata, "scores", float))
 
 
-def _of_json(data: bytes) -> Vocabulary | WordPieces:
+def _of_json(data: bytes) -> Vocabulary | WordPieces | Unigram:
     try:
         given = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -69,13 +70,21 @@ def _of_json(data: bytes) -> Vocabulary | WordPieces:
     if not isinstance(model, dict):
         raise MegccError("no tokenizer.json: it has no model")
     kind, normalizer, splitter = model.get("type"), given.get("normalizer"), given.get("pre_tokenizer")
-    if kind not in ("BPE", "WordPiece"):
-        raise MegccError(f"the tokenizer is {quoted(kind)}; BPE and WordPiece are supported in a tokenizer.json"
-                         + (", and SentencePiece's in a tokenizer.model" if kind == "Unigram" else ""))
-    tokens, special = _tokens(model.get("vocab"), given.get("added_tokens") or [], normalizer)
+    if kind not in ("BPE", "WordPiece", "Unigram"):
+        raise MegccError(f"the tokenizer is {quoted(kind)}; BPE, WordPiece and Unigram are supported in a "
+                         "tokenizer.json")
+    vocabulary, added = model.get("vocab"), given.get("added_tokens") or []
+    if kind == "Unigram":
+        scores = unigram.scores_of(model)
+        vocabulary = {token: index for index, token in enumerate(scores)}
+    tokens, special = _tokens(vocabulary, added, normalizer, spaces=kind == "Unigram")
     if kind == "BPE":
         return _pairs(model, normalizer, splitter, tokens, special)
     ends = _ends(given.get("post_processor"), tokens)
+    if kind == "Unigram":
+        taking = {each["content"] for each in added if each.get("lstrip") is True}
+        return unigram.of_json(model, normalizer, splitter, tokens, scores,
+                               tuple((token, token in taking) for token, _ in special), ends)
     return wordpiece.of_json(model, normalizer, splitter, tokens, tuple(token for token, _ in special), ends)
 
 
@@ -131,10 +140,10 @@ def _plain(rules: object) -> object:
     return defaults | {name: value for name, value in rules.items() if name != "trim_offsets"}
 
 
-def _tokens(vocabulary: object, added: object, normalizer: object
+def _tokens(vocabulary: object, added: object, normalizer: object, spaces: bool = False
             ) -> tuple[tuple[str, ...], tuple[tuple[str, bool], ...]]:
     """Returns the tokens by number, "" where there is none, and those that are found before anything else, with whether
-    they are control tokens."""
+    they are control tokens. spaces: whether these may take white space before them (lstrip)."""
     if not isinstance(vocabulary, dict) or not vocabulary or not isinstance(added, list):
         raise MegccError("the tokenizer.json has no vocabulary")
     numbers, special = dict(vocabulary), []
@@ -144,7 +153,8 @@ def _tokens(vocabulary: object, added: object, normalizer: object
         for flag in ("single_word", "lstrip", "rstrip", "normalized"):
             # without a normalizer there is no difference, except that those that are normalized are found later
             plain = flag == "normalized" and normalizer is None and each.get(flag) is added[0].get(flag)
-            if each.get(flag, False) is not False and not plain:
+            taken = flag == "lstrip" and spaces and each.get(flag) is True
+            if each.get(flag, False) is not False and not plain and not taken:
                 raise MegccError(f"the added token {quoted(each['content'])} has {flag}, which is not supported")
         numbers.setdefault(each["content"], each.get("id"))
         special.append((each["content"], each.get("special") is True))

@@ -14,6 +14,7 @@ from . import tokenizer_file
 from .sentencepiece import SentencePiece
 from .tables import tables
 from .tokenizer import Vocabulary
+from .unigram import Unigram
 from .wordpiece import WordPieces
 
 _MAKEFILE = """# SPDX-License-Identifier: 0BSD
@@ -23,10 +24,11 @@ CFLAGS ?= -O2
 """
 
 
-#: Class of a tokenizer -> its name in C, and the type and size of its work memory.
-_C = {Vocabulary: ("tokenizer", "uint32_t", "MEGCC_TOKENIZER_WORK(MOST)"),
-      WordPieces: ("wordpiece", "uint8_t", "MEGCC_WORDPIECE_WORK({found.longest_word})"),
-      SentencePiece: ("sentencepiece", "uint32_t", "MEGCC_SENTENCEPIECE_WORK(8 * MOST)")}
+#: Class of a tokenizer -> its name in C, the type and size of its work memory, and other sources that it needs.
+_C = {Vocabulary: ("tokenizer", "uint32_t", "MEGCC_TOKENIZER_WORK(MOST)", ()),
+      WordPieces: ("wordpiece", "uint8_t", "MEGCC_WORDPIECE_WORK({found.longest_word})", ()),
+      SentencePiece: ("sentencepiece", "uint32_t", "MEGCC_SENTENCEPIECE_WORK(8 * MOST)", ()),
+      Unigram: ("unigram", "uint32_t", "MEGCC_UNIGRAM_WORK(16 * MOST)", ("normalizer",))}
 
 
 def write(path: str | Path, output: str | Path | None = None, name: str | None = None) -> dict:
@@ -55,7 +57,7 @@ def write(path: str | Path, output: str | Path | None = None, name: str | None =
         folders.replace(folder, files, keep="")
     except OSError as error:
         raise refused_by_system(error, f"{folder} cannot be written") from None
-    first, last = (found.first, found.last) if isinstance(found, WordPieces) else (-1, -1)
+    first, last = (found.first, found.last) if isinstance(found, WordPieces | Unigram) else (-1, -1)
     return {"folder": str(folder), "name": name, "kind": _kind(found), "tokens": len(found.tokens), "first": first,
             "last": last}
 
@@ -63,13 +65,16 @@ def write(path: str | Path, output: str | Path | None = None, name: str | None =
 def _kind(found) -> str:
     if isinstance(found, SentencePiece):
         return f"SentencePiece {'unigram' if found.unigram else 'BPE'}"
+    if isinstance(found, Unigram):
+        return "Unigram"
     return "WordPiece" if isinstance(found, WordPieces) else "SentencePiece BPE" if found.pieces else "BPE"
 
 
 def contents(name: str, found) -> dict[str, bytes]:
     """Returns the files of the folder."""
-    kind, unit, work = _C[type(found)]
-    runtime = [paths.c_runtime() / "lm" / each for each in (f"megcc_{kind}.h", f"megcc_{kind}.c", "megcc_strings.h")]
+    kind, unit, work, more = _C[type(found)]
+    names = [f"megcc_{each}{end}" for each in (kind, *more) for end in (".h", ".c")]
+    runtime = [paths.c_runtime() / "lm" / each for each in (*names, "megcc_strings.h")]
     program = environment().get_template("language_model/tokens.c.j2").render(
         version=VERSION, name=name, kind=kind, unit=unit, work=work.format(found=found))
     source = tables(name, found) if isinstance(found, Vocabulary) else found.text(name)

@@ -10,6 +10,7 @@ from functools import cache
 from itertools import accumulate
 
 from ...errors import MegccError, quoted
+from .code_points import CODES, HANGUL, normalized
 from .tables import NO_TOKEN, array, heading
 from .tokenizer import required
 
@@ -19,13 +20,6 @@ INSIDE = "##"
 LETTER, REMOVED, BARRIER, SPACE, PUNCTUATION, IDEOGRAPH, MARK = range(7)
 #: The most characters of a word that is looked up.
 _LONGEST_WORD = 1000
-#: Characters by which the others are known: in planes without assignments, these begin those of one kind.
-_CODES = [code for code in range(0x110000) if not 0xd800 <= code < 0xe000
-          and (code < 0x33500 or 0xe0000 <= code < 0xe1000 or code & 0xffff in (0, 0x1000, 0xfffe))]
-_HANGUL = range(0xac00, 0xd7a4)
-#: A letter that stands between others when all characters are normalized at once; no rule changes or joins it.
-_BORDER = "|"
-
 
 @dataclass(frozen=True)
 class Normalization:
@@ -138,10 +132,10 @@ def characters(normalization: Normalization) -> tuple[list[int], dict[int, str],
     normalizers = required().normalizers
     bert = normalizers.BertNormalizer(normalization.clean, normalization.ideographs, normalization.strip,
                                       normalization.lower)
-    normal = dict(_normalized(bert.normalize_str))
+    normal = dict(normalized(bert.normalize_str))
     split = dict(_split_classes())
     kinds, mapped = {}, {}
-    for code in _CODES:
+    for code in CODES:
         text = normal[code]
         if not text:
             kinds[code] = REMOVED
@@ -152,30 +146,22 @@ def characters(normalization: Normalization) -> tuple[list[int], dict[int, str],
             kinds[code] = split[code] if bare is text else IDEOGRAPH
             if bare != chr(code):
                 mapped[code] = bare
-    hangul = len(mapped.get(_HANGUL.start, "")) > 1
+    hangul = len(mapped.get(HANGUL.start, "")) > 1
     if normalization.strip:
         kinds.update(_order(bert.normalize_str, kinds))
     rows, last = [], -1
-    for code in _CODES:
+    for code in CODES:
         if kinds[code] != last:
             last = kinds[code]
             rows.append(code << 4 | last)
-    return rows, {code: text for code, text in mapped.items() if code not in _HANGUL}, hangul
-
-
-def _normalized(normalize) -> Iterator[tuple[int, str]]:
-    """Yields what each character becomes by itself."""
-    for begin in range(0, len(_CODES), 1 << 14):
-        codes = [code for code in _CODES[begin:begin + (1 << 14)] if code != ord(_BORDER)]
-        yield from zip(codes, normalize(_BORDER.join(map(chr, codes))).split(_BORDER), strict=True)
-    yield ord(_BORDER), _BORDER
+    return rows, {code: text for code, text in mapped.items() if code not in HANGUL}, hangul
 
 
 def _split_classes() -> Iterator[tuple[int, int]]:
     """Yields whether a character is a space, punctuation, or a part of a word."""
     splitter = required().pre_tokenizers.BertPreTokenizer()
-    for begin in range(0, len(_CODES), 1 << 14):
-        codes = _CODES[begin:begin + (1 << 14)]
+    for begin in range(0, len(CODES), 1 << 14):
+        codes = CODES[begin:begin + (1 << 14)]
         kinds = [SPACE] * (2 * len(codes) + 1)
         for text, (low, high) in splitter.pre_tokenize_str("a" + "".join(f"{chr(code)}a" for code in codes)):
             kinds[low:high] = [PUNCTUATION if len(text) == 1 and text != "a" else LETTER] * (high - low)
@@ -186,13 +172,13 @@ def _order(normalize, kinds: Mapping[int, int]) -> dict[int, int]:
     """Returns the classes of marks by which canonical decomposition sorts them, and of those that no other passes and
     that are removed after sorting. Candidates are those of Python's Unicode; the package tells what they do."""
     low, high = "\U0001d165", "\u302e"  # of classes 216 and 224
-    marks = {code: unicodedata.combining(chr(code)) for code in _CODES if kinds[code] == LETTER
+    marks = {code: unicodedata.combining(chr(code)) for code in CODES if kinds[code] == LETTER
              and unicodedata.category(chr(code)) == "Mc" and any(
                  normalize(pair) == pair[::-1] for probe in (low, high)
                  for pair in (probe + chr(code), chr(code) + probe))}
     classes = sorted(set(marks.values()))
     assert len(classes) <= 16 - MARK
-    barriers = {code: BARRIER for code in _CODES if kinds[code] == REMOVED and unicodedata.category(chr(code)) == "Mn"
+    barriers = {code: BARRIER for code in CODES if kinds[code] == REMOVED and unicodedata.category(chr(code)) == "Mn"
                 and normalize(high + chr(code) + low) == high + low}
     return barriers | {code: MARK + classes.index(combining) for code, combining in marks.items()}
 

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What tokenizers change in a text before they split it, as the package tokenizers does it: a list of steps. Tables are
+ * written by `megcc lm tokenizer`. There is no heap, and nothing is written but work memory.
+ */
+#ifndef MEGCC_NORMALIZER_H
+#define MEGCC_NORMALIZER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Kinds of steps. */
+enum {
+    MEGCC_NORMAL_MAP,           /* characters become strings, whose marks may be sorted and composed: NFC and others */
+    MEGCC_NORMAL_CLUSTERS,      /* clusters of characters and characters become strings: Precompiled */
+    MEGCC_NORMAL_REPLACE,       /* a string becomes another one */
+    MEGCC_NORMAL_SPACES,        /* two spaces or more become a string */
+    MEGCC_NORMAL_STRIP          /* spaces at the ends are removed */
+};
+
+typedef struct megcc_normal_step {
+    uint8_t kind;
+    uint8_t hangul;             /* whether syllables of Hangul are decomposed */
+    uint8_t left, right;        /* STRIP: at which ends */
+    uint32_t classes, mappings, pairs;
+    const uint32_t *class_;     /* [classes]: first code point << 8 | class: of the order of marks, or of clusters */
+    const uint32_t *mapped;     /* [mappings]: characters that are replaced, ascending */
+    const uint32_t *pair;       /* [pairs][3]: two characters, in order, and what they compose */
+    const uint32_t *trie;       /* CLUSTERS: double array of what is replaced */
+    const uint32_t *target;     /* [mappings + 1]: where strings begin in `letters`; of REPLACE two strings, of SPACES one */
+    const uint8_t *letters;     /* UTF-8; strings of CLUSTERS end with 0 */
+} megcc_normal_step;
+
+typedef struct megcc_normalizer {
+    uint32_t steps;
+    const megcc_normal_step *step;
+} megcc_normalizer;
+
+/* Normalizes a text, in which a byte that is no UTF-8 becomes U+FFFD. Returns the bytes of `*normal`, which is in `work`;
+ * SIZE_MAX: half the work memory is less than the text has after some step. */
+size_t megcc_normalize(const megcc_normalizer *normalizer, const uint8_t *text, size_t size, uint8_t *work,
+                       size_t work_bytes, const uint8_t **normal);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Unigram tokenizers (Kudo, 2018). A text is cut at special tokens, these parts are normalized and cut into words, and words
+ * into the tokens whose log-probabilities have the highest sum (Viterbi's algorithm), in float64.
+ */
+#include "megcc_unigram.h"
+
+#include "megcc_strings.h"
+
+/* Work memory: two texts, and the best path to each byte of a word, of which score has two elements. */
+typedef struct encoder {
+    const megcc_unigram *t;
+    uint32_t *tokens;
+    int32_t room, written;
+    uint32_t *score, *begin, *token;
+    uint8_t *texts;
+    size_t most;                /* bytes of one of both texts, and of a word */
+} encoder;
+
+typedef union double_bits {
+    double value;
+    uint32_t bits[2];
+} double_bits;
+
+static const uint8_t line[] = { 0xe2, 0x96, 0x81 };
+
+static void put(encoder *e, uint32_t token)
+{
+    if (e->written < e->room)
+        e->tokens[e->written] = token;
+    e->written++;
+}
+
+/* --- words ------------------------------------------------------------------------------------------------------ */
+
+static double score_at(const encoder *e, size_t at)
+{
+    const double_bits score = { .bits = { e->score[2u * at], e->score[2u * at + 1u] } };
+    return score.value;
+}
+
+static void reach(const encoder *e, size_t end, size_t begin, uint32_t token, double score)
+{
+    const double_bits kept = { .value = score };
+    if (e->begin[end] != MEGCC_NO_TOKEN && !(score > score_at(e, end)))
+        return;
+    e->score[2u * end] = kept.bits[0];
+    e->score[2u * end + 1u] = kept.bits[1];
+    e->begin[end] = (uint32_t)begin;
+    e->token[end] = token;
+}
+
+/* Writes what unknown characters in a row become: a token, as joined ones may be, or those of bytes. */
+static void put_unknown(encoder *e, const uint8_t *text, size_t size)
+{
+    const megcc_strings strings = { e->t->bytes, e->t->text, e->t->word, 0 };
+    const megcc_range all = { 0, e->t->words, 0 };
+    uint32_t index = 0;
+    if (megcc_longest(&strings, all, text, size, &index) == size)
+        put(e, e->t->word[index]);
+    else if (e->t->byte) {
+        for (size_t i = 0; i < size; i++)
+            put(e, e->t->byte[text[i]]);
+    } else
+        put(e, e->t->unknown);
+}
+
+static void encode_word(encoder *e, const uint8_t *text, size_t size)
+{
+    const megcc_unigram *t = e->t;
+    const megcc_strings strings = { t->bytes, t->text, t->word, 0 };
+    for (size_t i = 0; i <= size; i++)
+        e->begin[i] = MEGCC_NO_TOKEN;
+    e->score[0] = e->score[1] = 0;
+    for (size_t at = 0, single; at < size; at = single) {
+        const double before = score_at(e, at);
+        megcc_range range = { 0, t->words, 0 };
+        int32_t known = 0;
+        single = at + megcc_character_bytes(text[at]);
+        for (size_t end = at; end < size && range.low < range.high;) {
+            uint32_t index;
+            megcc_narrow(&strings, &range, text[end++]);
+            if (!megcc_ends(&strings, &range, &index))
+                continue;
+            const uint32_t token = t->word[index];
+            reach(e, end, at, token, (t->score ? (double)t->score[token] : t->precise[token]) + before);
+            known |= end == single;
+        }
+        if (!known)
+            reach(e, single, at, t->unknown, t->unknown_score + before);
+    }
+    uint32_t *next = e->score; /* scores are done */
+    for (size_t end = size; end; end = e->begin[end])
+        next[e->begin[end]] = (uint32_t)end;
+    for (size_t at = 0, end; at < size; at = end) {
+        end = next[at];
+        if (e->token[end] != t->unknown) {
+            put(e, e->token[end]);
+            continue;
+        }
+        while (end < size && e->token[next[end]] == t->unknown)
+            end = next[end];
+        put_unknown(e, text + at, end - at);
+    }
+}
+
+/* --- parts of a text -------------------------------------------------------------------------------------------- */
+
+static int32_t begins_with_line(const uint8_t *text, size_t size)
+{
+    return size >= sizeof line && text[0] == line[0] && text[1] == line[1] && text[2] == line[2];
+}
+
+/* Appends bytes, if there is room. */
+static size_t append(const encoder *e, uint8_t *out, size_t size, const uint8_t *bytes, size_t count)
+{
+    if (size > e->most || count > e->most - size)
+        return SIZE_MAX;
+    for (size_t i = 0; i < count; i++)
+        out[size + i] = bytes[i];
+    return size + count;
+}
+
+/* Puts U+2581 where spaces are and words begin, and returns the bytes that the text has then; SIZE_MAX: no room. */
+static size_t mark_words(const encoder *e, const uint8_t *text, size_t size, int32_t first, uint8_t *out)
+{
+    const megcc_unigram *t = e->t;
+    const int32_t prefix = t->prefix == MEGCC_PREFIX_ALWAYS || (t->prefix == MEGCC_PREFIX_FIRST && first);
+    size_t marked = 0;
+    int32_t begins = prefix; /* whether a word begins here */
+    for (size_t at = 0, begin; at < size;) {
+        begin = at;
+        const uint32_t code = megcc_character(text, &at, size);
+        if (t->words_apart && megcc_is_white(code)) {
+            begins = prefix;
+            continue;
+        }
+        if (begins && code != ' ' && !begins_with_line(text + begin, size - begin))
+            marked = append(e, out, marked, line, sizeof line);
+        begins = 0;
+        marked = code == ' ' ? append(e, out, marked, line, sizeof line)
+                             : append(e, out, marked, text + begin, at - begin);
+    }
+    return marked;
+}
+
+/* Writes the tokens of a part without special tokens, and returns whether there was enough work memory. */
+static int32_t encode_part(encoder *e, const uint8_t *text, size_t size, int32_t first)
+{
+    const uint8_t *normal = NULL;
+    if (!size)
+        return 1;
+    size = megcc_normalize(&e->t->normalizer, text, size, e->texts, 2u * e->most, &normal);
+    if (size == SIZE_MAX)
+        return 0;
+    uint8_t *marked = normal == e->texts ? e->texts + e->most : e->texts;
+    size = mark_words(e, normal, size, first, marked);
+    if (size == SIZE_MAX)
+        return 0;
+    for (size_t at = 0, end; at < size; at = end) {
+        end = at + 1u;
+        while (end < size && !(e->t->split && begins_with_line(marked + end, size - end)))
+            end++;
+        encode_word(e, marked + at, end - at);
+    }
+    return 1;
+}
+
+/* Where white space begins that ends here. */
+static size_t before_space(const uint8_t *text, size_t begin, size_t end)
+{
+    size_t found = begin;
+    for (size_t at = begin; at < end;)
+        if (!megcc_is_white(megcc_character(text, &at, end)))
+            found = at;
+    return found;
+}
+
+int32_t megcc_unigram_encode(const megcc_unigram *tokenizer, const char *text, size_t size, int32_t special,
+                             uint32_t *tokens, int32_t room, uint32_t *work, size_t work_bytes)
+{
+    const megcc_strings strings = { tokenizer->bytes, tokenizer->text, NULL, tokenizer->tokens };
+    const megcc_range all = { 0, tokenizer->specials, 0 };
+    const uint8_t *bytes = (const uint8_t *)text;
+    const size_t words = work_bytes / sizeof *work;
+    if (!size)
+        return 0;
+    if (words < 6u)
+        return -1;
+    const size_t whole = (words - 6u) / 9u * 2u + (words - 6u) % 9u / 5u;
+    const size_t most = whole > INT32_MAX / 16 ? INT32_MAX / 16 : whole;
+    uint32_t *begins = work + 2u * (most + 1u);
+    encoder e = { tokenizer, tokens, room, 0, work, begins, begins + most + 1u,
+                  (uint8_t *)(begins + 2u * (most + 1u)), most };
+    size_t begin = 0;
+    for (size_t at = 0; special && at < size;) {
+        uint32_t index = 0;
+        const size_t count = megcc_longest(&strings, all, bytes + at, size - at, &index);
+        if (count) {
+            const size_t end = tokenizer->takes_space[index] ? before_space(bytes, begin, at) : at;
+            if (!encode_part(&e, bytes + begin, end - begin, begin == 0u))
+                return -1;
+            put(&e, tokenizer->special[index]);
+            begin = at + count;
+        }
+        at += count ? count : 1u;
+    }
+    return encode_part(&e, bytes + begin, size - begin, begin == 0u) ? e.written : -1;
+}

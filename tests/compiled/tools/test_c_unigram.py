@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unigram of a tokenizer.json in C (c_runtime/lm) against the package tokenizers."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+
+import pytest
+
+from tests.compiled.runtime.test_runtime import CC, SANITIZE, call, has_flags
+from tvm_megcc.cli import main
+from tvm_megcc.errors import MegccError
+from tvm_megcc.tools.lm import code_points, tokenizer_file
+
+from .tokenizer_texts import LM, Compiled, mutants, text, training
+
+pytest.importorskip("tokenizers")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CC is None, reason="there is no C compiler")]
+
+SPECIAL = ["<pad>", "</s>", "<unk>", "<mask>"]
+_SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "\u2581"}
+_ALBERT = [{"type": "Replace", "pattern": {"String": given}, "content": '"'} for given in ("``", "''")]
+_LINE = {"type": "Metaspace", "replacement": "\u2581"}
+_OLD = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, {**_LINE, "add_prefix_space": True}]}
+#: Replacements of strings, as many as are needed to see the clusters that Precompiled replaces.
+STRINGS = {"a": "b", "\u00a9": "(c)", "\u0915": "ka", "\u1100": "g", "e\u0301": "E", "\u0600": "", "\u3000": " ",
+           "\u00a0": " ", "\r": " ", "\ufb01": "fi", "\u0301": "", "\uac00": "ga", "\u00df": "ss", "b\u0300": "B"}
+PRECOMPILED = {"type": "Precompiled",
+               "precompiled_charsmap": base64.b64encode(code_points.charsmap(STRINGS)).decode()}
+#: Normalizers, pre-tokenizer, and whether there are tokens of bytes.
+KINDS = {
+    "xlm-r": ([PRECOMPILED], _OLD, False),
+    "t5": ([PRECOMPILED, {"type": "Strip", "strip_left": False, "strip_right": True}, _SPACES],
+           {**_LINE, "prepend_scheme": "always", "split": True}, False),
+    "albert": ([*_ALBERT, {"type": "NFKD"}, {"type": "StripAccents"}, {"type": "Lowercase"}, PRECOMPILED], _OLD, False),
+    "first": ([{"type": "NFC"}], {**_LINE, "prepend_scheme": "first", "split": False}, True),
+    "nfkc": ([{"type": "NFKC"}, {"type": "Strip", "strip_left": True, "strip_right": True}],
+             {**_LINE, "prepend_scheme": "never"}, True),
+    "nfd": ([{"type": "NFD"}, {"type": "Nmt"}], _LINE, True),
+    "none": ([], {**_LINE, "prepend_scheme": "first"}, False),
+}
+#: What normalizers treat apart: clusters, marks out of order, composed and decomposed characters.
+_PIECES = [
+    "a\u0301", "a\u0301\u0301", "\u0600a", "\u0600\u0301", "\u00a9\u200d", "\u00a9\u200d\u00a9\u0301", "\u0915\u0301",
+    "\u0915\u094d\u0915\u0301", "\u0915\u094d\u200d\u0915\u0301", "\u0915\u094d", "\u1100\u1161\u11a8", "\u1100\u0301",
+    "\uac00\u11a8", "\uac00\u0301", "\u1161\u1161", "e\u0301", "e\u0301\u0327", "e\u0327\u0301", "e\u0323\u0302",
+    "\u0344", "\u0f71\u0f72\u0f74", "\u1e9b\u0323", "\ufdfa", "\ufb01", "\r\n", "\n\u0301", "\u00ad", "``", "'''",
+    "\u0130", "\u03a3", "\u212b", "\u2126", "\u0958", "\u09c7\u09be", "\u3099\u304b\u3099", "\U0001d165\u302a",
+    "\U0001f468\u200d\U0001f469", "\U0001f1e6\U0001f1e7a", "  ", "   ", "\u2581", "\t", "\u0085", "\u2003<mask>",
+    " <mask>", "<mask> ", "<mask", "<unk>", "<unk>\u4e00", "</s>", "b\u0300", "\u1b44\u0300", "\u00df", "<0x41>",
+    "\u0315\u0300\u05ae\u0300\u0315b", "\u0340a\u0345\u0301"]
+
+
+def words(seed: int) -> str:
+    draw = random.Random(seed + (1 << 42))
+    return "".join(draw.choice([text(seed + at), draw.choice(_PIECES), draw.choice(_PIECES), " "]) for at in range(5))
+
+
+def vocabulary(kind: str, size: int = 2500) -> dict:
+    """A tokenizer.json, trained on drawn texts."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+
+    normalizers, splitter, every_byte = KINDS[kind]
+    made = Tokenizer(models.Unigram())
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    made.train_from_iterator(training(), trainers.UnigramTrainer(
+        vocab_size=size, show_progress=False, special_tokens=SPECIAL, unk_token="<unk>"))
+    made.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    given = json.loads(made.to_str())
+    for each in given["added_tokens"]:
+        each["lstrip"] = each["content"] == "<mask>"
+    if every_byte:
+        given["model"]["byte_fallback"] = True
+        known = {token for token, _ in given["model"]["vocab"]}
+        given["model"]["vocab"] += [[token, -30.0] for token in (f"<0x{value:02X}>" for value in range(256))
+                                    if token not in known]
+    given["normalizer"] = {"type": "Sequence", "normalizers": normalizers} if normalizers else None
+    return {**given, "pre_tokenizer": splitter}
+
+
+class InC(Compiled):
+    """The tokenizer of a file."""
+
+    kind = "unigram"
+    more = ("normalizer",)
+
+    def __init__(self, folder, given: dict):
+        self.given = json.dumps(given)
+        (folder / "tokenizer.json").write_text(self.given)
+        self.pieces = tokenizer_file.read(folder)
+        super().__init__(folder, self.pieces.text("t"))
+
+    def encode(self, data: bytes, special: bool = True, room: int = -1, work: int = -1) -> list[int]:
+        most = 20 * len(data) + 8
+        return self.run(data, (special,), room if room >= 0 else most, work if work >= 0 else 5 * most + 8)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request, tmp_path_factory):
+    """A vocabulary in Python and in C."""
+    from tokenizers import Tokenizer
+
+    given = vocabulary(request.param)
+    return Tokenizer.from_str(json.dumps(given)), InC(tmp_path_factory.mktemp("unigram"), given)
+
+
+def compare(kind, seeds: range) -> None:
+    python, c = kind
+    for seed in seeds:
+        given = words(seed)
+        assert c.encode(given.encode()) == python.encode(given, add_special_tokens=False).ids, (seed, given)
+
+
+def test_texts(kind):
+    compare(kind, range(1000))
+
+
+@pytest.mark.long
+def test_many_texts(kind):
+    compare(kind, range(1000, int(os.environ.get("MEGCC_TEXTS", "100000"))))
+
+
+def test_characters(kind):
+    _compare_characters(kind, [*range(0x3100), *range(0x3100, 0x110000, 61)])
+
+
+@pytest.mark.long
+def test_all_characters(kind):
+    _compare_characters(kind, range(0x110000))
+
+
+def _compare_characters(kind, codes) -> None:
+    """Characters behind and before others, with marks behind them."""
+    python, c = kind
+    given = [f" a{chr(code)}b{chr(code)}\u0301 \u1100{chr(code)}\u0915\u094d{chr(code)}\u0301a\u0327{chr(code)}"
+             for code in codes if not 0xd800 <= code < 0xe000]
+    for begin in range(0, len(given), 100):
+        part = "".join(given[begin:begin + 100])
+        assert c.encode(part.encode()) == python.encode(part, add_special_tokens=False).ids, hex(codes[begin])
+
+
+def test_long_texts(kind):
+    python, c = kind
+    draw = random.Random(5)
+    for letters in ("ab", "abcdefghij ", "\u00e9\u4e2d", "a\u0301\u0327\u0316\u0345", "\u0915\u094d\u200d"):
+        given = "".join(draw.choice(letters) for _ in range(5000))
+        assert c.encode(given.encode()) == python.encode(given, add_special_tokens=False).ids, letters
+
+
+def test_ends_and_room(kind):
+    python, c = kind
+    given = "hello hello  <mask> hello, \u4e2d"
+    wanted = python.encode(given, add_special_tokens=False).ids
+    assert python.encode(given).ids == [*wanted, c.pieces.last] and c.pieces.first == -1
+    for room in range(len(wanted) + 2):
+        assert c.encode(given.encode(), room=room) == wanted[:room]
+    size, found = 3 * len(given), 0
+    for work in range(4 * size):  # too little memory is said, and the rest is enough
+        try:
+            assert c.encode(given.encode(), work=work) == wanted
+            found += 1
+        except AssertionError as error:
+            assert "the work memory is too small" in str(error) and not found
+    assert found and c.encode(given.encode(), work=4 * (size + 1) + (size + 1) // 2 + 2) == wanted
+    assert c.encode(b"", work=0) == []
+    assert python.token_to_id("<mask>") not in c.encode(b"a <mask> b", special=False)
+
+
+def test_bytes_that_are_no_text(kind):
+    _, c = kind
+    for given in (b"\xff", b"a\xc3", b"\xe2\x82 b", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80", b"\x80\x80x"):
+        assert c.encode(given) == c.encode("".join(
+            chr(byte) if byte < 0x80 else "\ufffd" for byte in given).encode()), given
+
+
+def test_the_command_writes_a_program(kind, tmp_path):
+    _, c = kind
+    (tmp_path / "tokenizer.json").write_text(c.given)
+    assert main(["lm", "tokenizer", str(tmp_path), "--name", "given", "-o", str(tmp_path / "made")]) == 0
+    call(["make", "-s", "-C", tmp_path / "made", f"CC={CC}"])
+    given = ["hello <mask>", "", "A\u0301B, \u4e2d!"]
+    printed = call([tmp_path / "made" / "given_tokens"], input="\n".join(given) + "\n").splitlines()
+    assert printed == [" ".join(map(str, c.encode(line.encode()))) for line in given]
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"vocab": None}, "no vocabulary"), ({"vocab": [["a"]]}, "without text"), ({"vocab": [["a", "b"]]}, "without text"),
+    ({"vocab": [["\ud800", 1]]}, "without text"), ({"vocab": [["a", 1e999]]}, "without text"),
+    ({"vocab": [["a", -1], ["a", -2]]}, "two tokens"), ({"unk_id": None}, "unknown"), ({"unk_id": 1 << 40}, "unknown"),
+    ({"byte_fallback": 3}, "bytes")])
+def test_refused_models(change, message, tmp_path):
+    given = vocabulary("none")
+    given["model"] |= change
+    (tmp_path / "tokenizer.json").write_text(json.dumps(given))
+    with pytest.raises(MegccError, match=message):
+        tokenizer_file.read(tmp_path)
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"normalizer": {"type": "BertNormalizer"}}, "BertNormalizer"), ({"normalizer": 3}, "None"),
+    ({"normalizer": {"type": "Replace", "pattern": {"Regex": "a+"}, "content": ""}}, "replaces"),
+    ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "!"}}, "base64"),
+    ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}}, "damaged"),
+    ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 65}}, "more than"),
+    ({"pre_tokenizer": None}, "Metaspace"), ({"pre_tokenizer": {**_LINE, "replacement": "_"}}, "values"),
+    ({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+        {"type": "WhitespaceSplit"}, {**_LINE, "prepend_scheme": "first"}]}}, "WhitespaceSplit"),
+    ({"added_tokens": [{"id": 1, "content": "a", "normalized": True}]}, "normalized"),
+    ({"added_tokens": [{"id": 1, "content": "a", "rstrip": True}]}, "rstrip"),
+    ({"added_tokens": [{"id": 0, "content": "<new>"}]}, "number")])
+def test_refusals(change, message, tmp_path):
+    (tmp_path / "tokenizer.json").write_text(json.dumps(vocabulary("xlm-r") | change))
+    with pytest.raises(MegccError, match=message):
+        tokenizer_file.read(tmp_path)
+
+
+def test_mutants(tmp_path):
+    mutants(json.dumps(vocabulary("albert"), indent=0).encode(), 1000, tmp_path)
+
+
+FUZZ = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "megcc_unigram.h"
+extern const megcc_unigram t_tokenizer;
+int main(int argc, char **argv)
+{
+    uint64_t x = 88172645463325252u;
+    const long count = argc > 1 ? atol(argv[1]) : 0;
+    for (long i = 0; i < count; i++) {
+        char text[300];
+        size_t size = 0;
+        x ^= x << 13; x ^= x >> 7; x ^= x << 17;
+        const size_t wanted = x % (x & 1024u ? 300u : 40u);
+        while (size < wanted) { /* bytes, characters, or what the vocabulary knows */
+            x ^= x << 13; x ^= x >> 7; x ^= x << 17;
+            const uint32_t token = (uint32_t)(x >> 8) % (t_tokenizer.tokens + t_tokenizer.specials);
+            const size_t length = t_tokenizer.text[token + 1u] - t_tokenizer.text[token];
+            if (x & 128u && length <= wanted - size) {
+                memcpy(text + size, t_tokenizer.bytes + t_tokenizer.text[token], length);
+                size += length;
+            } else if (x & 64u && wanted - size >= 3u) {
+                text[size++] = (char)(0xe1u + x / 256u % 12u);
+                text[size++] = (char)(0x80u + x / 4096u % 64u);
+                text[size++] = (char)(0x80u + x / 65536u % 64u);
+            } else
+                text[size++] = (char)(x >> 40);
+        }
+        char *exact = malloc(size ? size : 1u); /* so that a byte behind the text is seen */
+        memcpy(exact, text, size);
+        const size_t bytes = x & 1u ? 4u * MEGCC_UNIGRAM_WORK(6000) : x / 2u % 2000u;
+        const int32_t room = x & 2u ? 80 : (int32_t)(x / 4u % 8u);
+        uint32_t *work = malloc(bytes + 1u);
+        uint32_t *tokens = malloc(4u * (uint32_t)room + 1u);
+        const int32_t found = megcc_unigram_encode(&t_tokenizer, exact, size, x / 4u & 1u, tokens, room, work, bytes);
+        for (int32_t k = 0; k < found && k < room; k++)
+            if (tokens[k] >= t_tokenizer.tokens)
+                return 1;
+        free(exact);
+        free(work);
+        free(tokens);
+    }
+    puts("done");
+    return 0;
+}
+"""
+
+
+def sanitized(folder, kind: str, count: int) -> None:
+    if not has_flags(*SANITIZE):
+        pytest.skip("the compiler has no sanitizers")
+    (folder / "tokenizer.json").write_text(json.dumps(vocabulary(kind)))
+    (folder / "tables.c").write_text(tokenizer_file.read(folder).text("t"))
+    (folder / "fuzz.c").write_text(FUZZ)
+    call([CC, "-std=c99", f"-I{LM}", *SANITIZE, folder / "fuzz.c", folder / "tables.c", LM / "megcc_unigram.c",
+          LM / "megcc_normalizer.c", "-o", folder / "fuzz"])
+    assert call([folder / "fuzz", count]) == "done\n"
+
+
+@pytest.mark.parametrize("kind", ["xlm-r", "t5", "albert", "nfkc"])
+def test_random_bytes(kind, tmp_path):
+    sanitized(tmp_path, kind, 10_000)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["xlm-r", "t5", "albert", "nfkc"])
+def test_many_random_bytes(kind, tmp_path):
+    sanitized(tmp_path, kind, 1_000_000)

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the package tokenizers does with each character, found by asking it: tables have its version of Unicode."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from itertools import groupby
+
+from .tokenizer import required
+
+#: Characters by which the others are known: in planes without assignments, these begin those of one kind.
+CODES = [code for code in range(0x110000) if not 0xd800 <= code < 0xe000
+         and (code < 0x33500 or 0xe0000 <= code < 0xe1000 or code & 0xffff in (0, 0x1000, 0xfffe))]
+HANGUL = range(0xac00, 0xd7a4)
+#: A letter (of Yi) that stands between others when all characters are normalized at once: no rule changes or joins it,
+#: and nothing else becomes it.
+_BORDER = "\ua015"
+
+#: Classes of characters in clusters, as in megcc_normalizer.c, where those of the syllables of Hangul are computed.
+(OTHER, CONTROL, PREPEND, CONSONANT, PICTURE, LEAD, VOWEL, TAIL, _PAIR, _TRIPLE, SPACING, MARK, EXTEND, LINKER,
+ JOINER) = range(15)
+
+
+def normalized(normalize: Callable[[str], str]) -> Iterator[tuple[int, str]]:
+    """Yields what each character becomes by itself."""
+    for begin in range(0, len(CODES), 1 << 14):
+        codes = [code for code in CODES[begin:begin + (1 << 14)] if code != ord(_BORDER)]
+        yield from zip(codes, normalize(_BORDER.join(map(chr, codes))).split(_BORDER), strict=True)
+    yield ord(_BORDER), _BORDER
+
+
+def rows(classes: Iterable[tuple[int, int]], shift: int) -> list[int]:
+    """Returns for each run of characters of one class its first code point << shift | class."""
+    return [next(run)[0] << shift | kind for kind, run in groupby(classes, key=lambda item: item[1])]
+
+
+@cache
+def order_of_marks() -> dict[int, int]:
+    """Returns a number for each mark that canonical decomposition sorts: lower ones come first, equal ones stay."""
+    sort = required().normalizers.NFD().normalize_str
+    single = [chr(code) for code, text in normalized(sort) if text == chr(code) and code != ord(_BORDER)]
+
+    def before(pairs: Sequence[tuple[str, str]]) -> list[bool]:
+        """Returns of pairs of characters whether the second one comes before the first one."""
+        found = sort(_BORDER.join(f"{left}{right}" for left, right in pairs)).split(_BORDER)
+        return [text == right + left and left != right for (left, right), text in zip(pairs, found, strict=True)]
+
+    lowest, highest = "\u0334", "\u0345"
+    moves = zip(single, before([(each, lowest) for each in single]), before([(highest, each) for each in single]),
+                strict=True)
+    sorted_ = [each for each, low, high in moves if low or high]
+    known = {unicodedata.combining(each): each for each in sorted_}  # a mark of each class
+    marks = [known[key] for key in sorted(known) if key]
+    found = {}
+    for each in sorted_:
+        lower, higher = (sum(before(pairs)) for pairs in ([(each, mark) for mark in marks],
+                                                          [(mark, each) for mark in marks]))
+        found[ord(each)] = 2 * lower + 2 - (lower + higher == len(marks))  # odd: a class between those of `marks`
+    return found
+
+
+@cache
+def compositions() -> list[tuple[int, int, int]]:
+    """Returns pairs of characters, in order, and what they compose, without syllables of Hangul."""
+    normalizers = required().normalizers
+    compose, decompose = normalizers.NFC().normalize_str, normalizers.NFD().normalize_str
+    split = [(code, text) for code, text in normalized(decompose) if len(text) > 1 and code not in HANGUL]
+    found = []
+    for code, text in split:
+        first = compose(text[:-1])
+        if compose(text) == chr(code) and len(first) == 1:
+            found.append((ord(first), ord(text[-1]), code))
+            assert len((first + text[-1]).encode()) >= len(chr(code).encode())  # they are composed in place
+    return sorted(found)
+
+
+@cache
+def clusters() -> list[int]:
+    """Returns the classes of characters in extended grapheme clusters, as `rows` with 8 bits.
+
+    A cluster of less than 6 bytes becomes what Precompiled has for its beginning. So a mark behind a character is gone
+    if the cluster begins with that character, and shows itself if it begins before.
+    """
+    precompiled = required().normalizers.Precompiled
+    mark = "\u0301"
+    replace = precompiled(charsmap(dict.fromkeys(["a", "\u00a9", "\u0915", "\u1100", "\u1161", "\u11a8"], "X")))
+    replace_mark = precompiled(charsmap({mark: "X"}))
+    codes = [code for code in CODES if code not in (10, 13) and code not in HANGUL]
+
+    def texts(normalizer, before: str, after: str) -> Iterator[tuple[int, str]]:
+        """Yields what each character becomes between two strings."""
+        for begin in range(0, len(codes), 1 << 14):
+            part = codes[begin:begin + (1 << 14)]
+            given = "\n".join(f"{before}{chr(code)}{after}" for code in part)
+            yield from zip(part, normalizer.normalize_str(given).split("\n"), strict=True)
+
+    def joined(before: str, after: str) -> set[int]:
+        """Returns the characters between `before` and `after` of which `after` does not begin a cluster."""
+        return {code for code, text in texts(replace, before, after + mark) if text.endswith(mark)}
+
+    follows = {code for code, text in texts(replace, "a", "") if text == "X"}
+    no_control = {code for code, text in texts(replace_mark, "", mark + "\u0300") if not text.endswith("X")}
+    prepend = joined("", "a")
+    starts = [(LEAD, joined("", "\u1100")), (VOWEL, joined("", "\u1161")), (TAIL, joined("", "\u11a8")),
+              (CONSONANT, joined("", "\u094d\u0915")), (PICTURE, joined("", "\u200d\u00a9"))]
+    ends = [(LINKER, joined("\u0915", "\u0915")), (EXTEND, joined("\u0915\u094d", "\u0915")),
+            (MARK, joined("\u00a9", "\u200d\u00a9"))]
+    classes = {10: CONTROL, 13: CONTROL}
+    for code in codes:
+        if code == ord("\u200d"):
+            kind = JOINER
+        elif code in follows:
+            kind = next((kind for kind, found in ends if code in found), SPACING)
+        elif code not in no_control:
+            kind = CONTROL
+        elif code in prepend:
+            kind = PREPEND
+        else:
+            kind = next((kind for kind, found in starts if code in found), OTHER)
+        classes[code] = kind
+    return rows(sorted(classes.items()), 8)
+
+
+def charsmap(strings: dict[str, str]) -> bytes:
+    """Returns replacements of strings as SentencePiece's models have them (precompiled_charsmap).
+
+    Args:
+        strings: few of them; each of their beginnings takes 1 KB.
+    """
+    texts, where = b"", {}
+    for text in dict.fromkeys(strings.values()):
+        where[text] = len(texts)
+        texts += text.encode() + b"\0"
+    blocks = {b"": 1}  # a beginning -> its block of 256 units
+    for key in strings:
+        data = key.encode()
+        for size in range(1, len(data) + 1):
+            blocks.setdefault(data[:size], len(blocks) + 1)
+    units = [0] * (256 * (len(blocks) + 1))
+    units[0] = 256 << 10
+    ends = {key.encode(): where[text] for key, text in strings.items()}
+    for beginning, block in blocks.items():
+        if not beginning:
+            continue
+        at = 256 * blocks[beginning[:-1]] + beginning[-1]
+        units[at] = (at ^ 256 * block) << 10 | (beginning in ends) << 8 | beginning[-1]
+        if beginning in ends:
+            units[256 * block] = 1 << 31 | ends[beginning]
+    trie = b"".join(unit.to_bytes(4, "little") for unit in units)
+    return len(trie).to_bytes(4, "little") + trie + texts

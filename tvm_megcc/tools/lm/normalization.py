@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Normalizers of the package tokenizers: read from a tokenizer.json, which is not trusted, and printed as tables for
+c_runtime/lm/megcc_normalizer.c."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from ...errors import MegccError, quoted
+from . import code_points
+from .sentencepiece import charsmap
+from .tables import array
+from .tokenizer import required
+
+#: Normalizers that change each character by itself.
+_OF_CHARACTERS = ("Lowercase", "Nmt", "StripAccents")
+_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+_MOST_STEPS = 64
+
+
+@dataclass(frozen=True)
+class Characters:
+    """Characters become others. name: as the package has it, also of Unicode's forms."""
+
+    name: str
+
+    def fields(self) -> dict[str, object]:
+        name = self.name.replace("C", "D") if self.name in _FORMS else self.name  # composed after all are decomposed
+        normalizer = getattr(required().normalizers, name)()
+        mapped = {code: text for code, text in code_points.normalized(normalizer.normalize_str)
+                  if text != chr(code) and code not in code_points.HANGUL}
+        letters = [text.encode() for _, text in sorted(mapped.items())]
+        found = {"kind": "MAP", "mapped": sorted(mapped), "target": [0, *accumulate(map(len, letters))],
+                 "letters": b"".join(letters)}
+        if self.name in _FORMS:
+            order = code_points.order_of_marks()
+            found |= {"hangul": 1, "class_": code_points.rows(
+                ((code, order.get(code, 0)) for code in range(0x110000)), 8)}
+        if self.name != name:
+            found["pair"] = [each for row in code_points.compositions() for each in row]
+        return found
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Precompiled: clusters of characters become strings, as models of SentencePiece have them.
+
+    trie, replaced: as in `SentencePiece`.
+    """
+
+    trie: tuple[int, ...]
+    replaced: bytes
+
+    def fields(self) -> dict[str, object]:
+        return {"kind": "CLUSTERS", "class_": code_points.clusters(), "trie": self.trie, "letters": self.replaced}
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """A string becomes another one."""
+
+    pattern: str
+    by: str
+
+    def fields(self) -> dict[str, object]:
+        strings = [self.pattern.encode(), self.by.encode()]
+        return {"kind": "REPLACE", "target": [0, *accumulate(map(len, strings))], "letters": b"".join(strings)}
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """Two spaces or more become a string."""
+
+    by: str
+
+    def fields(self) -> dict[str, object]:
+        return {"kind": "SPACES", "target": [0, len(self.by.encode())], "letters": self.by.encode()}
+
+
+@dataclass(frozen=True)
+class Strip:
+    """White space at the ends is removed."""
+
+    left: bool
+    right: bool
+
+    def fields(self) -> dict[str, object]:
+        return {"kind": "STRIP", "left": int(self.left), "right": int(self.right)}
+
+
+Step = Characters | Clusters | Replaced | Spaces | Strip
+
+
+def tables(name: str, steps: Sequence[Step]) -> tuple[list[str], str]:
+    """Returns arrays in C, and a value of `megcc_normalizer`.
+
+    Raises:
+        MissingTool: without the package tokenizers, whose rules of characters are used.
+    """
+    units, counts = {"letters": "uint8_t"}, {"class_": "classes", "mapped": "mappings", "pair": "pairs"}
+    arrays, rows = [], []
+    for at, step in enumerate(steps):
+        shown = []
+        for field, value in step.fields().items():
+            if field == "kind":
+                shown.append(f".kind = MEGCC_NORMAL_{value}")
+            elif isinstance(value, int):
+                shown.append(f".{field} = {value}")
+            else:
+                arrays.append(array(f"{name}_{field}{at}", units.get(field, "uint32_t"), value))
+                shown.append(f".{field} = {name}_{field}{at}")
+                if field in counts:
+                    shown.append(f".{counts[field]} = {len(value) // (3 if field == 'pair' else 1)}")
+        rows.append("    { " + ", ".join(shown) + " },\n")
+    if not rows:
+        return [], "{ 0, NULL }"
+    arrays.append(f"static const megcc_normal_step {name}_step[] = {{\n{''.join(rows)}}};\n")
+    return arrays, f"{{ {len(rows)}, {name}_step }}"
+
+
+def of_json(given: object) -> tuple[Step, ...]:
+    """Reads the normalizer of a tokenizer.json.
+
+    Raises:
+        MegccError: if it is damaged, or does what is not supported.
+    """
+    steps: list[Step] = []
+    waiting = [] if given is None else [given]
+    while waiting:
+        each = waiting.pop()
+        kind = each.get("type") if isinstance(each, dict) else None
+        parts = each.get("normalizers") if kind == "Sequence" else None
+        if isinstance(parts, list):
+            waiting += reversed(parts)
+        else:
+            steps.append(_step(kind, each))
+        if len(steps) + len(waiting) > _MOST_STEPS:
+            raise MegccError(f"the tokenizer.json has more than {_MOST_STEPS} normalizers")
+    return tuple(steps)
+
+
+def _step(kind: object, given: dict) -> Step:
+    if kind in (*_FORMS, *_OF_CHARACTERS):
+        return Characters(str(kind))
+    if kind == "Strip":
+        ends = given.get("strip_left"), given.get("strip_right")
+        if all(isinstance(end, bool) for end in ends):
+            return Strip(*ends)
+    if kind == "Precompiled":
+        try:
+            data = base64.b64decode(given.get("precompiled_charsmap"), validate=True)
+        except (binascii.Error, TypeError, ValueError):
+            raise MegccError("the tokenizer.json has a Precompiled whose bytes are no base64") from None
+        trie, replaced = charsmap(data)
+        if not trie:
+            raise MegccError("the tokenizer.json has a Precompiled without bytes")
+        return Clusters(trie, replaced)
+    if kind == "Replace":
+        pattern, by = given.get("pattern"), given.get("content")
+        if isinstance(pattern, dict) and is_text(by):
+            if pattern == {"Regex": " {2,}"}:
+                return Spaces(by)
+            if set(pattern) == {"String"} and is_text(pattern["String"]) and pattern["String"]:
+                return Replaced(pattern["String"], by)
+        raise MegccError(f"the tokenizer.json replaces {quoted(json.dumps(pattern))}; strings and ' {{2,}}' are "
+                         "supported")
+    raise MegccError(f"the tokenizer.json normalizes texts by {quoted(kind)}, which is not supported")
+
+
+def is_text(value: object) -> bool:
+    """Returns whether a value is a string that UTF-8 has."""
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unigram tokenizers of a tokenizer.json, as of T5, ALBERT and XLM-RoBERTa, and their tables as C for
+c_runtime/lm/megcc_unigram.c."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from ...errors import MegccError, quoted
+from . import normalization
+from .tables import NO_TOKEN, array, heading
+from .tokenizer import required
+
+#: Where a U+2581 is put that the text does not have.
+PREFIXES = ("never", "first", "always")
+#: What an unknown character costs more than the least likely token.
+_UNKNOWN = 10.0
+
+
+@dataclass(frozen=True)
+class Unigram:
+    """A vocabulary of the package tokenizers' Unigram.
+
+    tokens: strings; "" for a number without a token.
+    scores: float64 log-probabilities of the first tokens, which are found in texts; the others are special.
+    special: tokens that are found in a text before anything else, and whether white space before one belongs to it.
+    unknown: the token of characters that are none.
+    bytes_known: whether characters that are no tokens become tokens of their bytes.
+    first, last: tokens that the network expects around a text, -1 for none.
+    steps: of normalization.
+    words_apart: whether white space is removed and begins a word; otherwise only spaces are changed.
+    prefix: one of `PREFIXES`.
+    split: whether a word begins at each U+2581.
+    """
+
+    tokens: tuple[str, ...]
+    scores: tuple[float, ...]
+    special: tuple[tuple[str, bool], ...]
+    unknown: int
+    bytes_known: bool
+    first: int
+    last: int
+    steps: tuple[normalization.Step, ...]
+    words_apart: bool
+    prefix: str
+    split: bool
+
+    def text(self, name: str) -> str:
+        """Returns a C source that defines `const megcc_unigram NAME_tokenizer`.
+
+        Raises:
+            MissingTool: without the package tokenizers, whose rules of characters are used.
+        """
+        encoded = [token.encode() for token in self.tokens]
+        number = {token: index for index, token in enumerate(self.tokens)}
+        words = sorted(range(len(self.scores)), key=lambda index: encoded[index])
+        special = sorted((token.encode(), number[token], int(takes)) for token, takes in dict(self.special).items())
+        strings = [*encoded, *(text for text, _, _ in special)]
+        values = _as_read(self.scores)
+        precise = any(struct.unpack("<f", struct.pack("<f", score))[0] != score for score in values)
+        scores = [score.hex() for score in values] + ["0"] * (len(encoded) - len(values))
+        arrays = {
+            "bytes": ("uint8_t", b"".join(strings)),
+            "text": ("uint32_t", [0, *accumulate(map(len, strings))]),
+            "word": ("uint32_t", words),
+            "score": ("float", [] if precise else [f"{score}f" if score != "0" else "0" for score in scores]),
+            "precise": ("double", scores if precise else []),
+            "byte": ("uint32_t", [number[f"<0x{value:02X}>"] for value in range(256)] if self.bytes_known else []),
+            "special": ("uint32_t", [index for _, index, _ in special]),
+            "takes_space": ("uint8_t", [takes for _, _, takes in special]),
+        }
+        made, normalizer = normalization.tables(name, self.steps)
+        ends = [f"{NO_TOKEN if token < 0 else token}u" for token in (self.first, self.last)]
+        numbers = [len(encoded), len(words), len(special), self.unknown, *ends, PREFIXES.index(self.prefix),
+                   int(self.words_apart), int(self.split), (min(values) - _UNKNOWN).hex(), normalizer]
+        return "\n".join([
+            heading(name, "megcc_unigram.h"), *made,
+            *(array(f"{name}_{key}", unit, values) for key, (unit, values) in arrays.items() if values),
+            f"extern const megcc_unigram {name}_tokenizer;",
+            f"const megcc_unigram {name}_tokenizer = {{", *(f"    {value}," for value in numbers),
+            *(f"    {f'{name}_{key}' if values else 'NULL'}," for key, (_, values) in arrays.items()), "};", ""])
+
+
+def _as_read(scores: Sequence[float]) -> list[float]:
+    """Returns numbers as the package tokenizers reads them from a file, where they may differ in the last bit."""
+    given = json.dumps({"model": {"type": "Unigram", "unk_id": 0, "byte_fallback": False,
+                                  "vocab": [[str(at), score] for at, score in enumerate(scores)]}})
+    return [score for _, score in json.loads(required().Tokenizer.from_str(given).to_str())["model"]["vocab"]]
+
+
+def scores_of(model: Mapping[str, object]) -> dict[str, float]:
+    """Returns the tokens of a tokenizer.json in their order, and their log-probabilities.
+
+    Raises:
+        MegccError: if it has none, or some that are no text or number, or two that are equal.
+    """
+    given = model.get("vocab")
+    if not isinstance(given, list) or not given:
+        raise MegccError("the tokenizer.json has no vocabulary")
+    found: dict[str, float] = {}
+    for each in given:
+        if not isinstance(each, list) or len(each) != 2 or not normalization.is_text(each[0]) or not each[0] \
+                or type(each[1]) not in (int, float) or not math.isfinite(each[1]) or abs(each[1]) > 1e30:
+            raise MegccError(f"the tokenizer.json has a token {quoted(each)} without text or log-probability")
+        if each[0] in found:
+            raise MegccError(f"two tokens of the tokenizer.json are {quoted(each[0])}")
+        found[each[0]] = float(each[1])
+    return found
+
+
+def of_json(model: Mapping[str, object], normalizer: object, splitter: object, tokens: tuple[str, ...],
+            scores: Mapping[str, float], special: tuple[tuple[str, bool], ...], ends: tuple[int, int]) -> Unigram:
+    """Returns the vocabulary of a tokenizer.json.
+
+    Args:
+        model, normalizer, splitter: these parts of the file.
+        scores: as `scores_of` returns them.
+        tokens, special, ends: as in `Unigram`.
+
+    Raises:
+        MegccError: if it does what is not supported.
+    """
+    unknown, bytes_known = model.get("unk_id"), model.get("byte_fallback", False)
+    if type(unknown) is not int or not 0 <= unknown < len(scores):
+        raise MegccError("the tokenizer.json has no token for unknown characters")
+    if tokens[:len(scores)] != tuple(scores):
+        raise MegccError("the tokenizer.json has an added token with the number of another one")
+    # without all of them, each text would have to be looked at
+    names = {f"<0x{value:02X}>" for value in range(256)}
+    if bytes_known not in (False, True) or (bytes_known and not names <= set(scores) and names & set(scores)):
+        raise MegccError("the tokenizer.json has tokens of some bytes only")
+    words_apart, prefix, split = _splits(splitter)
+    return Unigram(tokens, tuple(scores.values()), special, unknown, bool(bytes_known) and names <= set(scores), *ends,
+                   normalization.of_json(normalizer), words_apart, prefix, split)
+
+
+def _splits(given: object) -> tuple[bool, str, bool]:
+    """Returns `words_apart`, `prefix` and `split` of a pre-tokenizer: Metaspace, and WhitespaceSplit before it."""
+    parts = [given]
+    if isinstance(given, dict) and given.get("type") == "Sequence" and isinstance(given.get("pretokenizers"), list):
+        parts = given["pretokenizers"]
+    kinds = [part.get("type") if isinstance(part, dict) else None for part in parts]
+    if kinds not in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
+        raise MegccError("a tokenizer.json with Unigram splits texts otherwise than Metaspace, or WhitespaceSplit and "
+                         "Metaspace")
+    rules, apart = parts[-1], len(parts) == 2
+    prefix = rules.get("prepend_scheme", "never" if rules.get("add_prefix_space") is False else "always")
+    split = rules.get("split", True)
+    if rules.get("replacement") != "\u2581" or prefix not in PREFIXES or type(split) is not bool:
+        raise MegccError("the Metaspace of the tokenizer.json has values that are not supported")
+    if apart and (prefix != "always" or not split):
+        raise MegccError("the tokenizer.json splits texts by WhitespaceSplit, and not all words begin with U+2581")
+    return apart, prefix, split

@@ -92,7 +92,7 @@ def sources(artifact: Compiled, vocabulary: Vocabulary, settings: Settings) -> d
 def _runtime() -> Mapping[str, bytes]:
     return {f"runtime/{'include' if path.suffix == '.h' else 'src'}/{path.name}": path.read_bytes()
             for path in sorted((paths.c_runtime() / "lm").glob("*.[ch]"))
-            if path.stem not in ("megcc_sentencepiece", "megcc_wordpiece")}
+            if path.stem in ("megcc_lm", "megcc_sampler", "megcc_strings", "megcc_tokenizer")}
 
 
 def _literal(text: str) -> str:

@@ -34,15 +34,33 @@ def tokenizer_(args: argparse.Namespace) -> int:
 
 
 def embed_(args: argparse.Namespace) -> int:
-    """Prints the embedding of each string, or of each line of stdin, as a line of JSON."""
+    """Prints the embedding of each string, or of each line of stdin, as a line of JSON; or writes a folder of C."""
     from ..tools.lm.embedding import EmbeddingModel
     from .verbs import _progress
 
+    normalize = False if args.no_normalize else None
+    if args.output:
+        return _embedding_folder(args, normalize)
     with _progress(args, f"compiling and building {args.path}"):
-        model = EmbeddingModel(args.path, args.target or "native", args.threads, args.pooling,
-                               False if args.no_normalize else None)
+        model = EmbeddingModel(args.path, args.target or "native", args.threads, args.pooling, normalize)
     for text in args.text or (line.rstrip("\n") for line in sys.stdin):
         print("[" + ", ".join(map(str, model.embed([text])[0].tolist())) + "]", flush=True)
+    return 0
+
+
+def _embedding_folder(args: argparse.Namespace, normalize: bool | None) -> int:
+    from ..errors import MegccError
+    from ..options import CompileOptions
+    from ..tools.lm import embedding_folder
+    from ..tools.report import describe
+    from .verbs import _print, _progress
+
+    if args.text:
+        raise MegccError("with --output a folder is written, and no string is embedded")
+    with _progress(args, f"compiling {args.path}"):
+        folder = embedding_folder.write(args.path, args.output, args.target or "native",
+                                        CompileOptions(threads=args.threads), args.pooling, normalize, args.force)
+    _print(args, describe.folder(folder), describe.folder_text)
     return 0
 
 

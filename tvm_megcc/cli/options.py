@@ -365,9 +365,11 @@ def _language_models(verbs: _Verbs) -> None:
     verb.add_argument("path", metavar="FILE", help="tokenizer.json, tokenizer.model, a folder with one, or a GGUF file")
     verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_tokenizer)")
     verb.add_argument("--name", metavar="NAME", help="name in C (default: that of the file or its folder)")
-    verb = _verb(steps, "embed", lm.embed_, "print the embeddings of strings, as lines of JSON")
+    verb = _verb(steps, "embed", lm.embed_, "print the embeddings of strings, as lines of JSON, or write C")
     verb.add_argument("path", metavar="DIR", help="a folder with tokenizer.json and model.onnx")
     verb.add_argument("text", metavar="TEXT", nargs="*", help="strings (default: lines of stdin)")
+    verb.add_argument("-o", "--output", metavar="DIR", help="folder of C to write instead, with NAME_embed()")
+    verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
     verb.add_argument("--pooling", default="", metavar="WAY",
                       help="mean, cls or max of the tokens (default: that of 1_Pooling/config.json, or mean)")
     verb.add_argument("--no-normalize", action="store_true",

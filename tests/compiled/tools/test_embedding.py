@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.compiled.runtime.test_runtime import CC
+from tests.compiled.runtime.test_runtime import CC, call
 from tvm_megcc.cli import main
 from tvm_megcc.errors import MegccError
 from tvm_megcc.tools.lm.embedding import EmbeddingModel
@@ -132,3 +132,56 @@ def test_other_inputs(folder, tmp_path):
         EmbeddingModel(tmp_path)
     with pytest.raises(MegccError, match="no pooling"):
         EmbeddingModel(folder, pooling="last")
+
+
+def in_c(folder, texts: list[str], *options: str) -> np.ndarray:
+    """The embeddings of a program in C, of lines of stdin and of arguments."""
+    made = folder.parent / f"{folder.name}_c"
+    assert main(["lm", "embed", str(folder), "-o", str(made), "--force", *options]) == 0
+    call(["make", "-s", "-C", made, f"CC={CC}"])
+    program = [made / "build" / "make" / f"{made.name}_embed", "-m", made / f"{made.name}.megcc"]
+    lines = call(program, input="".join(f"{text}\n" for text in texts))
+    assert call([*program, *texts]) == lines
+    return np.array([json.loads(line) for line in lines.splitlines()], np.float32)
+
+
+@pytest.mark.parametrize("pooling, options", [("mean", []), ("cls", ["--no-normalize"]), ("max", [])])
+def test_in_c(folder, pooling, options):
+    """The same floats as in Python, bit for bit."""
+    python = EmbeddingModel(folder, pooling=pooling, normalize=False if options else None).embed(STRINGS)
+    found = in_c(folder, STRINGS, "--pooling", pooling, *options)
+    np.testing.assert_array_equal(found, python)
+    assert len(np.unique(found, axis=0)) == len(STRINGS)
+
+
+def test_unigram_in_c(folder, tmp_path):
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    given = tmp_path / "given"
+    given.mkdir()
+    for name in ("model.onnx", "config.json"):
+        (given / name).write_bytes((folder / name).read_bytes())
+    tokens = [("<s>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("\u2581", -3.0), ("\u2581hello", -4.0), ("wor", -5.0),
+              ("l", -6.0), ("d", -6.5), ("\u00f6", -7.0)]
+    tokenizer = Tokenizer(models.Unigram(tokens, 2))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.NFKC(), pre_tokenizers.Metaspace()
+    tokenizer.add_special_tokens(["<s>", "</s>"])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)])
+    tokenizer.save(str(given / "tokenizer.json"))
+    texts = [text.lower() for text in STRINGS]
+    np.testing.assert_array_equal(in_c(given, texts), EmbeddingModel(given).embed(texts))
+
+
+def test_refused_in_c(folder, tmp_path, capsys):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    for name in ("model.onnx", "config.json"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    tokenizer = Tokenizer(models.BPE({"h": 0, "i": 1, "hi": 2}, [("h", "i")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert main(["lm", "embed", str(tmp_path), "-o", str(tmp_path / "made")]) == 1
+    assert "byte pairs" in capsys.readouterr().err
+    assert main(["lm", "embed", str(folder), "a text", "-o", str(tmp_path / "made")]) == 1
+    assert "no string" in capsys.readouterr().err and not (tmp_path / "made").exists()

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ import numpy as np
 import onnx
 
 from ... import api, folders
+from ...codegen.artifact import Artifact
 from ...errors import MegccError, ModelError, quoted, refused_by_system
+from ...options import CompileOptions
 from .tokenizer import required
 
 #: The network's file in the folder.
@@ -22,6 +26,56 @@ POOLINGS = ("mean", "cls", "max")
 CONTEXT = 512
 #: Keys of the configuration of sentence-transformers -> ways of pooling.
 _KEYS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a folder says of an embedding model.
+
+    path: of the network, an ONNX file.
+    inputs: its inputs and their dtypes.
+    dims: its dimensions: one string of 1 to `context` tokens.
+    pooling: one of `POOLINGS`.
+    normalize: whether embeddings have length 1.
+    context: the most tokens of a string.
+    """
+
+    path: Path
+    inputs: Mapping[str, type]
+    dims: Mapping[str, int | str]
+    pooling: str
+    normalize: bool
+    context: int
+
+    @classmethod
+    def of(cls, folder: str | Path, pooling: str = "", normalize: bool | None = None) -> Description:
+        """Reads a folder.
+
+        Args:
+            pooling: default is the folder's, else mean.
+            normalize: default is the folder's way, else embeddings have length 1.
+
+        Raises:
+            MegccError: as `EmbeddingModel`.
+        """
+        folder = Path(folder)
+        pooling = pooling or _pooling(folder)
+        if pooling not in POOLINGS:
+            raise MegccError(f"{quoted(pooling)} is no pooling: {', '.join(POOLINGS)}")
+        if normalize is None:
+            modules = _json(folder / "modules.json", list)
+            kinds = [str(each.get("type")) for each in modules or () if isinstance(each, dict)]
+            normalize = not kinds or any(kind.endswith("Normalize") for kind in kinds)
+        context = _context(folder)
+        path = next((folder / name for name in MODELS if (folder / name).is_file()), None)
+        if path is None:
+            raise MegccError(f"{folder} has no network: {' or '.join(MODELS)}")
+        inputs, dims = _inputs(path, context)
+        return cls(path, inputs, dims, pooling, normalize, context)
+
+    def compile(self, target: str, options: CompileOptions, name: str = "") -> Artifact:
+        """Compiles the network. name: prefix of everything that is generated; default is the file's name."""
+        return api.compile(self.path, target, options, name=name, dims=self.dims)
 
 
 class EmbeddingModel:
@@ -39,23 +93,10 @@ class EmbeddingModel:
 
     def __init__(self, folder: str | Path, target: str = "native", threads: int = 1, pooling: str = "",
                  normalize: bool | None = None):
-        """pooling: one of `POOLINGS`; default is the folder's, else mean. normalize: whether embeddings have length 1;
-        default is the folder's way, else they have."""
-        folder = Path(folder)
-        self.pooling, self.normalize = pooling or _pooling(folder), normalize
-        if self.pooling not in POOLINGS:
-            raise MegccError(f"{quoted(self.pooling)} is no pooling: {', '.join(POOLINGS)}")
-        if normalize is None:
-            modules = _json(folder / "modules.json", list)
-            kinds = [str(each.get("type")) for each in modules or () if isinstance(each, dict)]
-            self.normalize = not kinds or any(kind.endswith("Normalize") for kind in kinds)
-        self.context = _context(folder)
-        self.tokenizer = _tokenizer(folder / "tokenizer.json", self.context)
-        path = next((folder / name for name in MODELS if (folder / name).is_file()), None)
-        if path is None:
-            raise MegccError(f"{folder} has no network: {' or '.join(MODELS)}")
-        self.inputs, dims = _inputs(path, self.context)
-        self.session = api.load(api.compile(path, target, dims=dims, threads=threads))
+        """pooling, normalize: as of `Description.of`."""
+        self.description = Description.of(folder, pooling, normalize)
+        self.tokenizer = tokenizer_of_folder(Path(folder), self.description.context)
+        self.session = api.load(self.description.compile(target, CompileOptions(threads=threads)))
 
     def embed(self, strings: Sequence[str]) -> np.ndarray:
         """Returns the embeddings [number of strings, width] as float32. Strings longer than the context are cut."""
@@ -67,12 +108,32 @@ class EmbeddingModel:
             raise MegccError("a string has no tokens, and the tokenizer adds none")
         given = {"input_ids": encoding.ids, "attention_mask": encoding.attention_mask,
                  "token_type_ids": encoding.type_ids}
-        results = self.session.run({name: np.array([given[name]], dtype) for name, dtype in self.inputs.items()})
+        results = self.session.run({name: np.array([given[name]], dtype)
+                                    for name, dtype in self.description.inputs.items()})
         found = np.asarray(next(iter(results.values())), np.float64)
         if found.ndim == 3:  # [1, tokens, width]
-            found = {"mean": np.mean, "cls": lambda rows, axis: rows[0], "max": np.max}[self.pooling](found[0], axis=0)
-        found = found.reshape(-1)
-        return (found / max(float(np.linalg.norm(found)), 1e-12) if self.normalize else found).astype(np.float32)
+            found = _pooled(found[0], self.description.pooling)
+        found = found.reshape(-1).astype(np.float32)
+        return _of_length_1(found) if self.description.normalize else found
+
+
+def _pooled(rows: np.ndarray, pooling: str) -> np.ndarray:
+    """Returns one row; sums are in order, as in c_runtime/lm/megcc_embedding.c."""
+    if pooling == "mean":
+        return np.cumsum(rows, axis=0)[-1] / len(rows)
+    return rows[0] if pooling == "cls" else rows.max(axis=0)
+
+
+def _of_length_1(vector: np.ndarray) -> np.ndarray:
+    """Returns a float32 vector divided by its length, which is that of c_runtime/lm/megcc_embedding.c."""
+    squares = float(np.cumsum(np.square(vector.astype(np.float64)))[-1])
+    length = squares
+    if squares < 1e-24:
+        length = 1e-12
+    elif math.isfinite(squares):
+        halves = (62 - math.frexp(squares)[1]) // 2  # squares * 4 ** halves is in [2 ** 60, 2 ** 62)
+        length = math.ldexp(math.isqrt(int(math.ldexp(squares, 2 * halves))), -halves)
+    return (vector / np.float64(length)).astype(np.float32)
 
 
 def _json(path: Path, kind: type) -> Any:
@@ -106,8 +167,13 @@ def _context(folder: Path) -> int:
     return min(found)
 
 
-def _tokenizer(path: Path, context: int):
-    tokenizers = required()
+def tokenizer_of_folder(folder: Path, context: int):
+    """Returns the tokenizer of the package tokenizers, which cuts texts at a number of tokens.
+
+    Raises:
+        MegccError: if its file is missing or damaged.
+    """
+    path, tokenizers = folder / "tokenizer.json", required()
     if not path.is_file():
         raise MegccError(f"{path.parent} has no {path.name}")
     try:

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Embeddings: the network runs on the tokens of a text, its rows become one, which gets length 1. Sums are of float64 in
+ * order, and every product in them is exact, so neither the compiler nor the CPU changes a bit of what follows the network.
+ */
+#include <float.h>
+#include <string.h>
+
+#include "megcc_embedding.h"
+
+static int32_t refused(megcc_error *error, int32_t status, const char *where, uint64_t needed)
+{
+    const megcc_error found = { status, MEGCC_NONE, where, 0, needed };
+    if (error)
+        *error = found;
+    return status;
+}
+
+static uint32_t around(const megcc_embedding_model *model)
+{
+    return (uint32_t)(model->first != UINT32_MAX) + (uint32_t)(model->last != UINT32_MAX);
+}
+
+uint32_t megcc_embedding_room(const megcc_embedding_model *model)
+{
+    return model->context - around(model);
+}
+
+/* The square root of a sum of squares, at least 1e-12, with 30 bits: an integer root, which needs no library. */
+static double length_of(double squares)
+{
+    double unit = 1.0;
+    uint64_t root = 0;
+    if (!(squares <= DBL_MAX))
+        return squares;
+    if (squares < 1e-24)
+        return 1e-12;
+    for (; squares >= 4611686018427387904.0; squares *= 0.25)
+        unit *= 2.0;
+    for (; squares < 1152921504606846976.0; squares *= 4.0)
+        unit *= 0.5;
+    uint64_t rest = (uint64_t)squares;
+    for (uint64_t bit = (uint64_t)1 << 60; bit; bit >>= 2) {
+        const uint64_t tried = root + bit;
+        root >>= 1;
+        if (rest >= tried) {
+            rest -= tried;
+            root += bit;
+        }
+    }
+    return (double)root * unit;
+}
+
+static void pool(const megcc_embedding_model *model, const float *rows, uint32_t count, float *vector)
+{
+    for (uint32_t i = 0; i < model->width; i++) {
+        double sum = 0.0;
+        float most = rows[i];
+        for (uint32_t row = 0; row < count && model->pooling != MEGCC_POOL_FIRST; row++) {
+            const float value = rows[(size_t)row * model->width + i];
+            sum += (double)value;
+            most = value > most ? value : most;
+        }
+        vector[i] = model->pooling == MEGCC_POOL_MEAN ? (float)(sum / (double)count) : most;
+    }
+}
+
+static void normalize(float *vector, uint32_t width)
+{
+    double squares = 0.0;
+    for (uint32_t i = 0; i < width; i++)
+        squares += (double)vector[i] * (double)vector[i];
+    const double length = length_of(squares);
+    for (uint32_t i = 0; i < width; i++)
+        vector[i] = (float)((double)vector[i] / length);
+}
+
+static int32_t fill(const megcc_embedding_model *model, megcc_session *session, const uint32_t *tokens, uint32_t count,
+                    megcc_error *error)
+{
+    for (uint32_t i = 0; i < model->inputs; i++) {
+        megcc_tensor tensor;
+        void *data = megcc_session_input(session, i, &tensor);
+        if (!data)
+            return refused(error, MEGCC_E_ORDER, "input", i);
+        for (uint32_t k = 0; k < count; k++) {
+            const int64_t value = model->input[i] == MEGCC_INPUT_IDS ? (int64_t)tokens[k]
+                                                                     : model->input[i] == MEGCC_INPUT_MASK;
+            if (tensor.dtype == MEGCC_INT64)
+                ((int64_t *)data)[k] = value;
+            else
+                ((int32_t *)data)[k] = (int32_t)value;
+        }
+    }
+    return MEGCC_OK;
+}
+
+int32_t megcc_embedding_run(const megcc_embedding_model *model, const megcc_model *network, megcc_session *session,
+                            megcc_shape *shapes, uint32_t *tokens, uint32_t count, float *vector, megcc_error *error)
+{
+    megcc_tensor tensor;
+    count = count < megcc_embedding_room(model) ? count : megcc_embedding_room(model);
+    if (model->first != UINT32_MAX) {
+        tokens[0] = model->first;
+        count++;
+    }
+    if (model->last != UINT32_MAX)
+        tokens[count++] = model->last;
+    if (!count)
+        return refused(error, MEGCC_E_ARGUMENT, "tokens", 1);
+    for (uint32_t i = 0; i < model->inputs; i++) {
+        megcc_model_input(network, i, &tensor);
+        shapes[i].rank = tensor.rank;
+        for (int32_t axis = 0; axis < MEGCC_MAX_RANK; axis++)
+            shapes[i].dims[axis] = tensor.dims[axis] < 0 ? (int32_t)count : tensor.dims[axis];
+    }
+    int32_t status = megcc_session_reshape(session, shapes, model->inputs, error);
+    status = status ? status : fill(model, session, tokens, count, error);
+    status = status ? status : megcc_session_run(session, error);
+    if (status)
+        return status;
+    const float *found = (const float *)megcc_session_output(session, 0, &tensor);
+    const uint32_t rows = tensor.rank == 3 ? count : 1u;
+    if (!found || tensor.dtype != MEGCC_FLOAT32 || tensor.bytes != (size_t)rows * model->width * sizeof *found)
+        return refused(error, MEGCC_E_UNSUPPORTED, "output", 0);
+    if (tensor.rank == 3)
+        pool(model, found, count, vector);
+    else
+        memcpy(vector, found, model->width * sizeof *vector);
+    if (model->normalize)
+        normalize(vector, model->width);
+    return MEGCC_OK;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Embeddings from a compiled network and the tokens of a text. `megcc lm embed DIR -o FOLDER` writes the description of a
+ * model, and a function by its name that calls this one (NAME_embed.h). There is no heap and no file.
+ */
+#ifndef MEGCC_EMBEDDING_H
+#define MEGCC_EMBEDDING_H
+
+#include "megcc.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How the rows of tokens become one. */
+enum { MEGCC_POOL_MEAN, MEGCC_POOL_FIRST, MEGCC_POOL_MAX };
+
+/* What an input of the network takes, int64 or int32 [1, tokens]. */
+enum { MEGCC_INPUT_IDS, MEGCC_INPUT_MASK, MEGCC_INPUT_TYPES };
+
+typedef struct megcc_embedding_model {
+    uint32_t context;           /* most tokens */
+    uint32_t width;             /* elements of an embedding */
+    uint32_t first, last;       /* tokens around a text; or UINT32_MAX */
+    uint32_t inputs;
+    const uint8_t *input;       /* [inputs]: MEGCC_INPUT_IDS and so on */
+    uint8_t pooling;            /* MEGCC_POOL_MEAN and so on, of float32 [1, tokens, width]; another rank is not pooled */
+    uint8_t normalize;          /* whether the embedding gets length 1 */
+} megcc_embedding_model;
+
+/* Writes the embedding of a text: vector[width]. tokens: `context` of them; those of the text begin at index 1 if there is a
+ * first one, else at 0. count: how many the text has, even if more than fit, and were written; the rest is cut. shapes: of
+ * all inputs. MEGCC_E_ARGUMENT: there are no tokens. */
+int32_t megcc_embedding_run(const megcc_embedding_model *model, const megcc_model *network, megcc_session *session,
+                            megcc_shape *shapes, uint32_t *tokens, uint32_t count, float *vector, megcc_error *error);
+
+/* The most tokens of a text beside those around it. */
+uint32_t megcc_embedding_room(const megcc_embedding_model *model);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

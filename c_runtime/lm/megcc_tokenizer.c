@@ -162,6 +162,8 @@ typedef struct encoder {
     uint32_t *token, *next, *before, *rank, *tree;
     uint32_t most, count;
     int32_t full;
+    uint8_t *normal;            /* memory of the normalizer */
+    size_t normal_bytes;
 } encoder;
 
 static void put(encoder *e, uint32_t token)
@@ -322,6 +324,11 @@ static void encode_part(encoder *e, const uint8_t *text, size_t size)
     if (!size) {
         return;
     }
+    if (e->t->normalizer) {
+        const size_t found = e->t->normalize(e->t->normalizer, text, size, e->normal, e->normal_bytes, &text);
+        e->full |= found == SIZE_MAX;
+        size = found == SIZE_MAX ? 0u : found;
+    }
     if (e->t->split == MEGCC_SPLIT_NONE) {
         encode_characters(e, text, size);
     } else {
@@ -333,13 +340,14 @@ int32_t megcc_tokenizer_encode(const megcc_tokenizer *tokenizer, const char *tex
                                uint32_t *tokens, int32_t room, uint32_t *work, size_t work_bytes)
 {
     const uint8_t *bytes = (const uint8_t *)text;
-    size_t most = work_bytes / (5u * sizeof *work), begin = 0;
+    const size_t shares = tokenizer->normalizer ? 6u : 5u;
+    size_t most = work_bytes / (shares * sizeof *work), begin = 0;
     if (size > INT32_MAX / 4) {
         return -1;
     }
     most = most > INT32_MAX / 4 ? INT32_MAX / 4 : most;
     encoder e = { tokenizer, tokens, room, 0, work, work + most, work + 2u * most, work + 3u * most, work + 4u * most,
-                  (uint32_t)most, 0, 0 };
+                  (uint32_t)most, 0, 0, (uint8_t *)(work + 5u * most), (shares - 5u) * most * sizeof *work };
     for (size_t at = 0; special && at < size;) {
         uint32_t index = 0;
         const size_t count = longest(tokenizer, NULL, tokenizer->specials, bytes + at, size - at, &index);

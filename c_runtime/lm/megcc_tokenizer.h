@@ -32,6 +32,8 @@ enum {
     MEGCC_SPLIT_NONE            /* SentencePiece */
 };
 
+struct megcc_normalizer;
+
 /* The tables of a model. Numbers of merges are uint16_t, or uint32_t if `wide`. */
 typedef struct megcc_tokenizer {
     uint32_t tokens;            /* size of the vocabulary */
@@ -49,11 +51,18 @@ typedef struct megcc_tokenizer {
     const uint32_t *word;       /* [words]: tokens that are looked up by their text, sorted by it */
     const uint32_t *special;    /* [specials]: their tokens, sorted by text */
     const uint32_t *class_;     /* [classes]: first code point << 4 | bits, see the source */
+    const struct megcc_normalizer *normalizer; /* what is changed before a text is split, and megcc_normalize; or NULL */
+    size_t (*normalize)(const struct megcc_normalizer *normalizer, const uint8_t *text, size_t size, uint8_t *work,
+                        size_t work_bytes, const uint8_t **normal);
 } megcc_tokenizer;
 
 /* The number of uint32_t that encoding needs for strings of so many bytes. Strings that are split need it for their longest
  * word only. */
 #define MEGCC_TOKENIZER_WORK(bytes) (5u * ((bytes) + 1u))
+
+/* The same with a normalizer, for the bytes of the text between special tokens; a byte that is no UTF-8 becomes U+FFFD, of 3
+ * bytes. */
+#define MEGCC_TOKENIZER_NORMAL_WORK(bytes) (6u * ((bytes) + 1u))
 
 /* Writes the tokens of a text, and returns how many it has, even if that is more than `room`; -1: a word needs more
  * work memory. special: whether the strings of special tokens, as "<|im_end|>", are these tokens; otherwise they are

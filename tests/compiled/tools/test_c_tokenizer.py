@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 import unicodedata
+from dataclasses import replace
 
 import pytest
 
@@ -19,7 +20,7 @@ pytest.importorskip("tokenizers")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CC is None, reason="there is no C compiler")]
 
 KINDS = {**{split: (byte_level, {"split": split}) for split in SPLITS},
-         "wide": (byte_level, {"split": "llama-bpe"}),
+         "wide": (byte_level, {"split": "llama-bpe"}), "NFC": (byte_level, {"split": "qwen2"}),
          "pieces": (pieces, {}), "no prefix": (pieces, {"prefix": False}), "no bytes": (pieces, {"every_byte": False})}
 
 
@@ -32,7 +33,7 @@ def kind(request, tmp_path_factory):
         more = [f"<unused{index}>" for index in range(70000)]
         metadata["tokenizer.ggml.tokens"] = [*more, *metadata["tokenizer.ggml.tokens"]]
         metadata["tokenizer.ggml.token_type"] = [1] * 70000 + metadata["tokenizer.ggml.token_type"]
-    vocabulary = Vocabulary.of(metadata)
+    vocabulary = replace(Vocabulary.of(metadata), form="NFC" if request.param == "NFC" else "")
     return vocabulary, tokenizer_of(vocabulary), InC(tmp_path_factory.mktemp("tokenizer"), vocabulary)
 
 
@@ -45,7 +46,7 @@ def compare(kind, seeds: range) -> None:
         shown = python.decode(wanted, skip_special_tokens=False)
         assert "".join(c.decode(wanted)) == shown, (seed, given)
         if not vocabulary.pieces:
-            assert shown == given or SPECIAL[-1] in given  # whose letters are bytes for the package
+            assert shown == given or vocabulary.form or SPECIAL[-1] in given  # whose letters are bytes for the package
             drawn = random.Random(seed).choices(range(len(vocabulary.tokens)), k=12)
             assert "".join(c.decode(drawn)) == python.decode(drawn, skip_special_tokens=False), drawn
 

@@ -20,7 +20,7 @@ pytest.importorskip("tokenizers")
 pytestmark = pytest.mark.slow
 
 KINDS = {**{split: (byte_level, {"split": split}) for split in SPLITS}, "pieces": (pieces, {}),
-         "no prefix": (pieces, {"prefix": False})}
+         "no prefix": (pieces, {"prefix": False}), "qwen2 NFC": (byte_level, {"split": "qwen2"})}
 
 
 def made(kind: str) -> Vocabulary:
@@ -29,7 +29,8 @@ def made(kind: str) -> Vocabulary:
     found = Vocabulary.of(make(**options))
     last = {token: index for index, token in enumerate(found.tokens)}
     tokens = tuple(token if last[token] == index else "" for index, token in enumerate(found.tokens))
-    return replace(found, tokens=tokens, pairs=tuple([*dict.fromkeys(reversed(found.pairs))][::-1]))
+    form = "NFC" if kind.endswith("NFC") else ""
+    return replace(found, tokens=tokens, pairs=tuple([*dict.fromkeys(reversed(found.pairs))][::-1]), form=form)
 
 
 def file_of(kind: str) -> dict:
@@ -76,7 +77,8 @@ def test_refused_models(change, message, tmp_path):
 
 
 @pytest.mark.parametrize("change", [
-    {"normalizer": {"type": "NFC"}}, {"pre_tokenizer": None}, {"pre_tokenizer": {"type": "ByteLevel"}},
+    {"normalizer": {"type": "BertNormalizer"}}, {"normalizer": {"type": ["NFC"]}},
+    {"pre_tokenizer": None}, {"pre_tokenizer": {"type": "ByteLevel"}},
     {"pre_tokenizer": {"type": "Sequence", "pretokenizers": 3}}, {"pre_tokenizer": [1]},
     {"pre_tokenizer": "ByteLevel"}])
 def test_refused_rules(change, tmp_path):

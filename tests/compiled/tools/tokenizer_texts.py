@@ -146,6 +146,7 @@ class InC(Compiled):
     """The tokenizer of a vocabulary of byte pairs."""
 
     kind = "tokenizer"
+    more = ("normalizer",)
 
     def __init__(self, folder: Path, vocabulary: Vocabulary):
         super().__init__(folder, tables("t", vocabulary))
@@ -157,7 +158,7 @@ class InC(Compiled):
 
     def encode(self, data: bytes, special: bool = True, room: int = -1, work: int = -1) -> list[int]:
         return self.run(data, (special,), room if room >= 0 else len(data) + 8,
-                        work if work >= 0 else 5 * (len(data) + 1))
+                        work if work >= 0 else 6 * (3 * len(data) + 1))
 
     def decode(self, tokens: list[int]) -> list[str]:
         """The text, in the pieces that arrive."""

@@ -13,13 +13,14 @@ from itertools import accumulate
 
 from ...errors import MegccError, quoted
 from . import code_points
+from .arrays import array
 from .sentencepiece import charsmap
-from .tables import array
 from .tokenizer import required
 
 #: Normalizers that change each character by itself.
 _OF_CHARACTERS = ("Lowercase", "Nmt", "StripAccents")
-_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+#: Unicode's normalization forms.
+FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 _MOST_STEPS = 64
 
 
@@ -30,14 +31,14 @@ class Characters:
     name: str
 
     def fields(self) -> dict[str, object]:
-        name = self.name.replace("C", "D") if self.name in _FORMS else self.name  # composed after all are decomposed
+        name = self.name.replace("C", "D") if self.name in FORMS else self.name  # composed after all are decomposed
         normalizer = getattr(required().normalizers, name)()
         mapped = {code: text for code, text in code_points.normalized(normalizer.normalize_str)
                   if text != chr(code) and code not in code_points.HANGUL}
         letters = [text.encode() for _, text in sorted(mapped.items())]
         found = {"kind": "MAP", "mapped": sorted(mapped), "target": [0, *accumulate(map(len, letters))],
                  "letters": b"".join(letters)}
-        if self.name in _FORMS:
+        if self.name in FORMS:
             order = code_points.order_of_marks()
             found |= {"hangul": 1, "class_": code_points.rows(
                 ((code, order.get(code, 0)) for code in range(0x110000)), 8)}
@@ -145,7 +146,7 @@ def of_json(given: object) -> tuple[Step, ...]:
 
 
 def _step(kind: object, given: dict) -> Step:
-    if kind in (*_FORMS, *_OF_CHARACTERS):
+    if kind in (*FORMS, *_OF_CHARACTERS):
         return Characters(str(kind))
     if kind == "Strip":
         ends = given.get("strip_left"), given.get("strip_right")

@@ -16,7 +16,7 @@ from itertools import accumulate
 import numpy as np
 
 from ...errors import MegccError, quoted
-from .tables import NO_TOKEN, array, heading
+from .arrays import NO_TOKEN, array, heading
 
 NORMAL, UNKNOWN, CONTROL, DEFINED, UNUSED, BYTE = range(1, 7)
 UNIGRAM, PAIRS = 1, 2

@@ -40,6 +40,7 @@ class Vocabulary:
     special: tokens that are found in a text before anything else, and whether each is a control token.
     unknown: the token for characters that are not in the vocabulary; -1 for bytes.
     prefix: whether a text begins with a space that is not shown.
+    form: Unicode's normalization form that a text gets before it is split, as "NFC"; "" for none.
     """
 
     pieces: bool
@@ -49,6 +50,7 @@ class Vocabulary:
     special: tuple[tuple[str, bool], ...]
     unknown: int = -1
     prefix: bool = False
+    form: str = ""
 
     @classmethod
     def of(cls, metadata: Mapping[str, object]) -> Vocabulary:
@@ -130,7 +132,7 @@ def metadata_list(metadata: Mapping[str, object], name: str, kind: type) -> list
 
 def _of_bytes(vocabulary: Vocabulary) -> Tokenizer:
     """Byte-level BPE, as GPT-2's."""
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     split = vocabulary.split
     tokenizer = Tokenizer(models.BPE({token: number for number, token in enumerate(vocabulary.tokens)},
@@ -145,6 +147,8 @@ def _of_bytes(vocabulary: Vocabulary) -> Tokenizer:
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     else:
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    if vocabulary.form:
+        tokenizer.normalizer = getattr(normalizers, vocabulary.form)()
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 

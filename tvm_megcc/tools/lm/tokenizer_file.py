@@ -15,6 +15,7 @@ from ...errors import MegccError, quoted, refused_by_system
 from ...frontends.contents import is_gguf
 from ...frontends.gguf.file import read as read_gguf
 from . import sentencepiece, unigram, wordpiece
+from .normalization import FORMS
 from .sentencepiece import SentencePiece
 from .tables import byte_letters
 from .tokenizer import SINGLE_DIGITS, SPLITS, WHOLE_WORDS, Vocabulary, metadata_list, tokenizer_of
@@ -111,13 +112,15 @@ def _pairs(model: Mapping[str, Any], normalizer: object, splitter: object, token
     else:
         if unknown is not None and not known.issuperset(byte_letters()):
             raise MegccError("the tokenizer.json has bytes without a token")
-        merged = [Vocabulary(False, split, tokens, pairs, special) for split in (*SPLITS, SINGLE_DIGITS[0])
+        kind = normalizer.get("type") if isinstance(normalizer, dict) else None
+        form = str(kind) if kind in FORMS else ""
+        merged = [Vocabulary(False, split, tokens, pairs, special, form=form) for split in (*SPLITS, SINGLE_DIGITS[0])
                 if (split in WHOLE_WORDS) == bool(model.get("ignore_merges"))]
     for vocabulary in merged:
         if (_plain(normalizer), _plain(splitter)) == _rules_of(vocabulary):
             return vocabulary
-    raise MegccError("the tokenizer.json normalizes or splits its text otherwise than GPT-2, Gemma, Llama 2 and 3, and "
-                     "SmolLM")
+    raise MegccError("the tokenizer.json normalizes or splits its text otherwise than GPT-2, Gemma, Llama 2 and 3, "
+                     "Qwen 2 and SmolLM")
 
 
 def _rules_of(vocabulary: Vocabulary) -> tuple[object, object]:

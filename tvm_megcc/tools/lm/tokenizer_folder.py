@@ -25,7 +25,7 @@ CFLAGS ?= -O2
 
 
 #: Class of a tokenizer -> its name in C, the type and size of its work memory, and other sources that it needs.
-_C = {Vocabulary: ("tokenizer", "uint32_t", "MEGCC_TOKENIZER_WORK(MOST)", ()),
+_C = {Vocabulary: ("tokenizer", "uint32_t", "MEGCC_TOKENIZER_NORMAL_WORK(4 * MOST)", ("normalizer",)),
       WordPieces: ("wordpiece", "uint8_t", "MEGCC_WORDPIECE_WORK({found.longest_word})", ()),
       SentencePiece: ("sentencepiece", "uint32_t", "MEGCC_SENTENCEPIECE_WORK(8 * MOST)", ()),
       Unigram: ("unigram", "uint32_t", "MEGCC_UNIGRAM_WORK(16 * MOST)", ("normalizer",))}
@@ -73,6 +73,8 @@ def _kind(found) -> str:
 def contents(name: str, found) -> dict[str, bytes]:
     """Returns the files of the folder."""
     kind, unit, work, more = _C[type(found)]
+    if isinstance(found, Vocabulary) and not found.form:
+        more = ()
     names = [f"megcc_{each}{end}" for each in (kind, *more) for end in (".h", ".c")]
     runtime = [paths.c_runtime() / "lm" / each for each in (*names, "megcc_strings.h")]
     program = environment().get_template("language_model/tokens.c.j2").render(

@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from ...errors import MegccError, quoted
 from . import normalization
-from .tables import NO_TOKEN, array, heading
+from .arrays import NO_TOKEN, array, heading
 from .tokenizer import required
 
 #: Where a U+2581 is put that the text does not have.

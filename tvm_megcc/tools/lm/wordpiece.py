@@ -10,8 +10,8 @@ from functools import cache
 from itertools import accumulate
 
 from ...errors import MegccError, quoted
+from .arrays import NO_TOKEN, array, heading
 from .code_points import CODES, HANGUL, normalized
-from .tables import NO_TOKEN, array, heading
 from .tokenizer import required
 
 #: The beginning of tokens inside a word.

@@ -60,6 +60,10 @@ typedef struct megcc_lm {
 /* Takes a piece of text, which is valid UTF-8 and has no '\0' at its end. Non-zero ends the text. */
 typedef int32_t (*megcc_lm_piece)(void *user, const char *text, size_t size);
 
+/* Takes a token of the text, before its piece, and the natural logarithm of its probability, in the softmax of the network's
+ * logits. */
+typedef void (*megcc_lm_token)(void *user, uint32_t token, float log_probability);
+
 /* All zero: the most likely tokens until the model ends the text or the context is full. */
 typedef struct megcc_lm_options {
     megcc_sampler sampler;      /* a copy is used: each text begins with draw 0 */
@@ -67,6 +71,8 @@ typedef struct megcc_lm_options {
     const char *const *stop;    /* strings that end the text and are no part of it */
     uint32_t stops;
     const char *system;         /* of a conversation's first question; NULL: the model's own */
+    megcc_lm_token token;       /* or NULL */
+    float *logits;              /* memory for the logits of the vocabulary, if there is `token` */
 } megcc_lm_options;
 
 void megcc_lm_open(megcc_lm *lm, const megcc_lm_model *model, const megcc_model *network, megcc_session *session,

@@ -76,26 +76,62 @@ static uint32_t weight(const float *logits, uint32_t index)
     return found;
 }
 
-/* Puts weights in the place of logits, and returns their sum. */
-static uint64_t to_weights(float *logits, uint32_t count, float temperature)
+static int64_t highest_fixed(const float *logits, uint32_t count)
 {
-    const uint64_t reach = (uint64_t)33 << 48; /* where a weight is 0 */
-    const float steep = 24204406.0f / temperature; /* log2(e) in units of 2^-24 */
-    const uint64_t slope = steep < 1099511627776.0f ? (uint64_t)steep : (uint64_t)1 << 40;
-    const uint64_t farthest = reach / (slope ? slope : 1u);
     int64_t highest = fixed(logits[0]);
-    uint64_t sum = 0;
     for (uint32_t i = 1; i < count; i++) {
         const int64_t logit = fixed(logits[i]);
         highest = logit > highest ? logit : highest;
     }
+    return highest;
+}
+
+/* The weight of a logit that is so far below the highest one. */
+static uint32_t weight_below(uint64_t below, uint64_t slope)
+{
+    const uint64_t reach = (uint64_t)33 << 48; /* where a weight is 0 */
+    return below > reach / (slope ? slope : 1u) ? 0u : power(below * slope);
+}
+
+#define LOG2_E 24204406.0f /* in units of 2^-24 */
+
+/* Puts weights in the place of logits, and returns their sum. */
+static uint64_t to_weights(float *logits, uint32_t count, float temperature)
+{
+    const float steep = LOG2_E / temperature;
+    const uint64_t slope = steep < 1099511627776.0f ? (uint64_t)steep : (uint64_t)1 << 40;
+    const int64_t highest = highest_fixed(logits, count);
+    uint64_t sum = 0;
     for (uint32_t i = 0; i < count; i++) {
-        const uint64_t below = (uint64_t)(highest - fixed(logits[i]));
-        const uint32_t found = below > farthest ? 0u : power(below * slope);
+        const uint32_t found = weight_below((uint64_t)(highest - fixed(logits[i])), slope);
         memcpy(&logits[i], &found, sizeof found);
         sum += found;
     }
     return sum;
+}
+
+/* log2(x) in units of 2^-24, for x from 2^31 to 2^53: bits behind the point by squaring. */
+static int64_t log2_of(uint64_t x)
+{
+    int64_t found = 31;
+    for (; x >= (uint64_t)1 << 32; x >>= 1)
+        found++;
+    for (int32_t bit = 0; bit < 24; bit++) {
+        x = x * x >> 31;
+        found = 2 * found + (int64_t)(x >> 32);
+        x >>= x >> 32;
+    }
+    return found;
+}
+
+float megcc_sampler_log_probability(const float *logits, uint32_t count, uint32_t token)
+{
+    const int64_t highest = highest_fixed(logits, count), one = (int64_t)31 << 24, ln2 = 1488522236; /* of 2^-31 */
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < count; i++)
+        sum += weight_below((uint64_t)(highest - fixed(logits[i])), (uint64_t)LOG2_E);
+    const int64_t found = fixed(logits[token]) - highest - ((log2_of(sum) - one) * ln2 >> 31);
+    return (float)((double)found / 16777216.0);
 }
 
 /* --- the cut-off ----------------------------------------------------------------------------------------------- */

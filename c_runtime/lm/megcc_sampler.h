@@ -30,6 +30,10 @@ typedef struct megcc_sampler {
  * one. seen: a bit for each earlier token, of token 32 * i + k the bit k of seen[i]; NULL: none. */
 uint32_t megcc_sampler_choose(megcc_sampler *sampler, float *logits, uint32_t count, const uint32_t *seen);
 
+/* Returns the natural logarithm of a token's softmax probability, with an error below 2^-21 + count * 2^-31: integer arithmetic
+ * as well. logits: as the network gave them, at most 2^20; not written. */
+float megcc_sampler_log_probability(const float *logits, uint32_t count, uint32_t token);
+
 /* Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): block `counter` of `key`. */
 void megcc_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t block[4]);
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator
 
@@ -68,7 +69,13 @@ def generate_(args: argparse.Namespace) -> int:
     """Generates text after a prompt, on stdout."""
     model = _model(args)
     prompt = model.chat([{"role": "user", "content": args.text}]) if args.chat else args.text
-    _say(model.generate(prompt, args.max_tokens, _sampling(args), args.stop))
+    if args.log_probabilities:
+        found: list[tuple[int, float]] = []
+        for _ in model.generate(prompt, args.max_tokens, _sampling(args), args.stop, found):
+            _tokens(model, found)
+        _tokens(model, found)
+    else:
+        _say(model.generate(prompt, args.max_tokens, _sampling(args), args.stop))
     _figures(args, model)
     return 0
 
@@ -132,6 +139,14 @@ def _say(pieces: Iterator[str], answer: list[str] | None = None) -> None:
         if answer is not None:
             answer.append(piece)
     print(flush=True)
+
+
+def _tokens(model, found: list[tuple[int, float]]) -> None:
+    """Prints tokens as lines of JSON, and removes them from the list."""
+    for token, value in found:
+        text = model.tokenizer.decode([token], skip_special_tokens=False)
+        print(json.dumps({"token": token, "text": text, "log_probability": value}), flush=True)
+    found.clear()
 
 
 def _figures(args: argparse.Namespace, model) -> None:

@@ -381,6 +381,8 @@ def _language_models(verbs: _Verbs) -> None:
     verb.add_argument("text", metavar="TEXT")
     verb.add_argument("--chat", action="store_true", help="put the text into the model's chat template, as a question")
     verb.add_argument("--stop", action="append", default=[], metavar="TEXT", help="string that ends the answer")
+    verb.add_argument("--log-probabilities", action="store_true",
+                      help="print a line of JSON for each token, with its log-probability, instead of the text")
     _sampling_options(verb)
     verb = _verb(steps, "chat", lm.chat_, "hold a conversation in the terminal")
     verb.add_argument("path", metavar="DIR", help="a folder that 'megcc lm compile' wrote")

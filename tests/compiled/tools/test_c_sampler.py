@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.compiled.runtime.test_runtime import CC, FLAGS, ROOT, SANITIZE, call, has_flags
-from tvm_megcc.tools.lm.sampling import Sampling, choose
+from tvm_megcc.tools.lm.sampling import Sampling, choose, log_probability
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CC is None, reason="there is no C compiler")]
 SOURCE = ROOT / "lm" / "megcc_sampler.c"
@@ -27,10 +27,12 @@ class _Sampler(ctypes.Structure):
 def c(tmp_path_factory):
     library = tmp_path_factory.mktemp("sampler") / "sampler.so"
     call([CC, *FLAGS, f"-I{SOURCE.parent}", "-fPIC", "-shared", SOURCE, "-o", library])
-    function = ctypes.CDLL(str(library)).megcc_sampler_choose
-    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p]
-    function.restype = ctypes.c_uint32
-    return function
+    functions = ctypes.CDLL(str(library))
+    functions.megcc_sampler_choose.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p]
+    functions.megcc_sampler_choose.restype = ctypes.c_uint32
+    functions.megcc_sampler_log_probability.argtypes = [ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32]
+    functions.megcc_sampler_log_probability.restype = ctypes.c_float
+    return functions
 
 
 def drawn(draw: np.random.Generator) -> tuple[np.ndarray, Sampling]:
@@ -67,9 +69,26 @@ def test_tokens(c, seed):
         generator = sampling.generator()
         for _ in range(5):
             given = logits.copy()
-            found = c(ctypes.byref(sampler), given.ctypes.data, len(given), bits.ctypes.data)
+            found = c.megcc_sampler_choose(ctypes.byref(sampler), given.ctypes.data, len(given), bits.ctypes.data)
             assert found == choose(logits, before, sampling, generator), (sampling, logits)
         assert sampler.draws == generator.count
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_log_probabilities(c, seed):
+    """The same bits in both, and what float64 says, within the bound."""
+    draw = np.random.default_rng(seed)
+    for _ in range(100):
+        logits, _ = drawn(draw)
+        token = int(draw.integers(len(logits)))
+        given = logits.copy()
+        found = log_probability(logits, token)
+        assert found == c.megcc_sampler_log_probability(given.ctypes.data, len(given), token)
+        np.testing.assert_array_equal(given, logits)
+        if np.isfinite(logits).all() and np.abs(logits).max() < 1e3:
+            exact = np.exp(logits.astype(np.float64) - logits.max())
+            wanted = logits[token].astype(np.float64) - logits.max() - np.log(exact.sum())
+            assert abs(found - wanted) <= 2.0 ** -21 + len(logits) * 2.0 ** -31 + abs(wanted) * 2.0 ** -24
 
 
 PROGRAM = """

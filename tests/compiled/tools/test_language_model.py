@@ -8,6 +8,7 @@ import json
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
 
 from tests.compiled.runtime.test_runtime import SANITIZE, call, has_flags, need
@@ -195,6 +196,29 @@ def test_drawn_text_in_c(program):
         for seed, text in enumerate(found):
             model.reset()
             assert "".join(model.generate("cdef", 12, Sampling(1.2, 30, 0.97, 0.0, 1.3, seed))) + "\n" == text
+
+
+def test_log_probabilities(program, capsys):
+    """Those of the network's logits, whatever the sampler makes of them; in C the same numbers."""
+    run, made, runs_here = program
+    drawn = run("-n", "6", "-t", "1.2", "-r", "1.3", "-s", "3", "-l", "-g", "cdef")
+    rows = [(int(token), float(value)) for token, value in map(str.split, drawn.splitlines()[:-1])]
+    tokens = [WORDS.index(letter) for letter in "cdef"]
+    for token, found in rows:
+        row = logits(SHAPE, TENSORS, tokens)[-1].astype(np.float64)
+        assert abs(found - (row[token] - row.max() - np.log(np.exp(row - row.max()).sum()))) < 1e-3
+        tokens.append(token)
+    assert len(rows) == 6 and len({value for _, value in rows}) == 6
+    if runs_here:
+        python: list[tuple[int, float]] = []
+        text = "".join(LanguageModel(made).generate("cdef", 6, Sampling(1.2, repetition_penalty=1.3, seed=3),
+                                                    log_probabilities=python))
+        assert [(token, np.float32(value)) for token, value in rows] == python
+        arguments = ["--temperature", "1.2", "--repetition-penalty", "1.3", "--seed", "3", "--max-tokens", "6"]
+        assert main(["lm", "generate", str(made), "cdef", *arguments, "--log-probabilities"]) == 0
+        shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [(each["token"], each["log_probability"]) for each in shown] == python
+        assert "".join(each["text"] for each in shown) == text
 
 
 def test_the_tokenizer_is_not_lost(folder, tmp_path, capsys):

@@ -15,7 +15,7 @@ from ...api import load
 from ...errors import MegccError, MissingTool
 from ...frontends.contents import is_gguf
 from ...frontends.gguf.transformer import LOGITS, TOKENS
-from .sampling import Sampling, choose
+from .sampling import Sampling, choose, log_probability
 
 #: The additional files in the generated folder of a language model.
 TOKENIZER, SETTINGS = "language_model/tokenizer.json", "language_model/settings.json"
@@ -102,13 +102,16 @@ class LanguageModel:
         return rendered(self.settings.chat_template, messages)
 
     def generate(self, prompt: str, max_tokens: int = 256, sampling: Sampling | None = None,
-                 stop: Sequence[str] = ()) -> Iterator[str]:
+                 stop: Sequence[str] = (), log_probabilities: list[tuple[int, float]] | None = None
+                 ) -> Iterator[str]:
         """Reads the prompt after everything read so far, and yields the generated text piece by piece.
 
         Args:
             max_tokens: the most tokens to generate; the end of the context ends the text too.
             sampling: how tokens are chosen; by default always the most likely one.
             stop: strings that end the text and are not part of it.
+            log_probabilities: gets the tokens of the text, and of each the natural logarithm of its probability in the
+                softmax of the network's logits, whatever `sampling` makes of them.
 
         Raises:
             MegccError: if the prompt does not fit in the context.
@@ -123,6 +126,8 @@ class LanguageModel:
             if token in self.settings.ends:
                 break
             found.append(token)
+            if log_probabilities is not None:
+                log_probabilities.append((token, log_probability(logits, token)))
             text = self.tokenizer.decode(found, skip_special_tokens=False)
             ends = [at for each in stop if each and (at := text.find(each)) >= 0]
             text = text[:min(ends)] if ends else text

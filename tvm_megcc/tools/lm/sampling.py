@@ -121,13 +121,33 @@ _FINE = np.array([
 _LN2 = 1488522236
 
 
+def log_probability(logits: np.ndarray, token: int) -> float:
+    """Returns the natural logarithm of a token's softmax probability, as megcc_sampler_log_probability does.
+
+    Args:
+        logits: float32 [vocabulary]; the error is below 2^-21 + vocabulary * 2^-31.
+    """
+    fixed, total = _fixed(logits), int(weights(logits, np.float32(1)).sum())
+    found, x = total.bit_length() - 1, total >> total.bit_length() - 32
+    for _ in range(24):  # bits of log2 behind the point, by squaring
+        x = x * x >> 31
+        found = 2 * found + (x >> 32)
+        x >>= x >> 32
+    return float(np.float32((int(fixed[token] - fixed.max()) - ((found - (31 << 24)) * _LN2 >> 31)) / (1 << 24)))
+
+
+def _fixed(logits: np.ndarray) -> np.ndarray:
+    """Returns float32 logits in units of 2^-24 as int64, between -2^54 and 2^54; NaN is the lowest one."""
+    limit = np.float32(1 << 30)
+    with np.errstate(invalid="ignore"):
+        return (np.clip(np.where(np.isnan(logits), -limit, logits), -limit, limit) * np.float32(1 << 24)
+                ).astype(np.int64)
+
+
 def weights(logits: np.ndarray, temperature: float | np.float32) -> np.ndarray:
     """Returns exp((logit - highest) / temperature) of float32 logits as int64, in units of 2^-31; their error is below
     2^-23 of the highest one. NaN is the lowest logit."""
-    limit = np.float32(1 << 30)
-    with np.errstate(invalid="ignore"):
-        fixed = (np.clip(np.where(np.isnan(logits), -limit, logits), -limit, limit) * np.float32(1 << 24)
-                 ).astype(np.int64)
+    fixed = _fixed(logits)
     with np.errstate(over="ignore"):
         slope = int(min(np.float32(24204406) / np.float32(temperature), np.float32(1 << 40)))
     below = fixed.max() - fixed

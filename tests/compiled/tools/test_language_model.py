@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import shutil
 import subprocess
 
@@ -196,6 +197,44 @@ def test_drawn_text_in_c(program):
         for seed, text in enumerate(found):
             model.reset()
             assert "".join(model.generate("cdef", 12, Sampling(1.2, 30, 0.97, 0.0, 1.3, seed))) + "\n" == text
+
+
+def test_saved_beginnings(folder):
+    """A text goes on as if it had been read; what is damaged or of another model is refused."""
+    model, other = LanguageModel(folder), LanguageModel(folder)
+    wanted = expected("cdefghabcd", 10)
+    model.read(model.encode("cdefgh"))
+    saved = model.save()
+    list(other.generate("kkk", 3))  # what was there before is forgotten
+    for _ in range(2):
+        other.load(saved)
+        assert other.tokens == model.tokens and "".join(other.generate("abcd", 10)) == wanted
+    assert "".join(model.generate("abcd", 10)) == wanted
+    model.reset()
+    empty = model.save()
+    other.load(empty)
+    assert "".join(other.generate("cdefgh", 10)) == expected("cdefgh", 10)
+    draw, refused = np.random.default_rng(1), 0
+    for _ in range(100):
+        changed = bytearray(saved)
+        changed[int(draw.integers(len(saved)))] ^= 1 << int(draw.integers(8))
+        try:
+            other.load(bytes(changed))
+        except MegccError:
+            refused += 1
+    assert refused > 50
+    for data in (b"", b"PK", saved[:-30], pickle.dumps([1])):
+        with pytest.raises(MegccError, match="damaged"):
+            other.load(data)
+    with np.load(io.BytesIO(saved)) as found:
+        arrays = dict(found)
+    for change in ({"read tokens": np.array([1000])}, {"read tokens": np.zeros(25, np.int64)},
+                   {"read tokens": np.zeros(5, np.int64)}, {next(iter(arrays)): np.zeros(3)},
+                   {next(name for name in arrays if name != "read tokens"): np.zeros(3)}):
+        written = io.BytesIO()
+        np.savez(written, **arrays | change)
+        with pytest.raises(MegccError, match="saved beginning"):
+            other.load(written.getvalue())
 
 
 def test_log_probabilities(program, capsys):

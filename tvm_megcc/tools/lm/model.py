@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,15 +13,18 @@ from pathlib import Path
 import numpy as np
 
 from ...api import load
-from ...errors import MegccError, MissingTool
+from ...errors import MegccError, MissingTool, quoted
 from ...frontends.contents import is_gguf
 from ...frontends.gguf.transformer import LOGITS, TOKENS
+from ...runtime.session import Port
 from .sampling import Sampling, choose, log_probability
 
 #: The additional files in the generated folder of a language model.
 TOKENIZER, SETTINGS = "language_model/tokenizer.json", "language_model/settings.json"
 #: The character that the decoder shows if some bytes of a character are still missing.
 _INCOMPLETE = "\ufffd"
+#: The name of the tokens among saved states.
+_TOKENS = "read tokens"
 
 
 @dataclass
@@ -81,6 +85,42 @@ class LanguageModel:
         """Resets the KV cache, so that the next text has nothing before it."""
         self.session.reset()
         self.tokens = []
+
+    def save(self) -> bytes:
+        """Returns everything read so far as bytes: the tokens, and their keys and values. With `load`, texts that begin
+        alike need their beginning read once."""
+        states, written = self.session.states, io.BytesIO()
+        parts = {port.name: states[port.name][_read_part(port, len(self.tokens))] for port in self.session.state_ports}
+        np.savez(written, **{_TOKENS: np.array(self.tokens, np.int64)}, **parts)
+        return written.getvalue()
+
+    def load(self, saved: bytes) -> None:
+        """Forgets everything read, and goes on behind what `save` returned for the same model.
+
+        Raises:
+            MegccError: if the bytes are damaged, or of a model with other keys and values, another context or fewer
+                tokens. Of a model with the same ones they are not told apart.
+        """
+        try:
+            with np.load(io.BytesIO(saved), allow_pickle=False) as found:
+                given = {name: found[name] for name in found.files}
+        except Exception as error:  # of zip, of zlib, of numpy and of Python
+            raise MegccError(f"the saved beginning of a text is damaged: {error}") from None
+        tokens, states = given.pop(_TOKENS, None), {}
+        if tokens is None or tokens.dtype != np.int64 or tokens.ndim != 1 or len(tokens) > self.settings.context \
+                or not ((tokens >= 0) & (tokens < self.tokenizer.get_vocab_size())).all():
+            raise MegccError("the saved beginning of a text has no tokens, or not those of this model")
+        for port in self.session.state_ports:
+            whole, at = np.zeros(port.shape, np.dtype(port.dtype)), _read_part(port, len(tokens))
+            value = given.pop(port.name, None)
+            if value is None or value.dtype != whole.dtype or value.shape != whole[at].shape or (
+                    port.name in self.session.counters and (value != len(tokens)).any()):
+                raise MegccError("the saved beginning of a text is of another model: it has no state "
+                                 f"{quoted(port.name)} like this one")
+            whole[at] = value
+            states[port.name] = whole
+        self.session.reset(states)
+        self.tokens = tokens.tolist()
 
     def encode(self, text: str) -> list[int]:
         """Returns the tokens of a text, after the model's first token (bos) if nothing was read before. Lone
@@ -163,6 +203,13 @@ class LanguageModel:
             self.tokens += part
             at += len(part)
         return np.asarray(logits).reshape(-1)
+
+
+def _read_part(port: Port, count: int) -> tuple[slice, ...]:
+    """Returns where a state has something of `count` tokens."""
+    if port.cache_input is None:
+        return ()
+    return (slice(None),) * port.cache_input.axis + (slice(count),)
 
 
 def _begun(text: str, stop: Sequence[str]) -> int:

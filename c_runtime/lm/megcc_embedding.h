@@ -15,7 +15,7 @@ extern "C" {
 /* How the rows of tokens become one. */
 enum { MEGCC_POOL_MEAN, MEGCC_POOL_FIRST, MEGCC_POOL_MAX };
 
-/* What an input of the network takes, int64 or int32 [1, tokens]. */
+/* Inputs of the network, int64 or int32 [1, tokens]. */
 enum { MEGCC_INPUT_IDS, MEGCC_INPUT_MASK, MEGCC_INPUT_TYPES };
 
 typedef struct megcc_embedding_model {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Normalization of texts: decomposition, order and composition (Unicode Standard Annex 15), replacements of extended
+ * Normalization of strings: decomposition, order and composition (Unicode Standard Annex 15), replacements of extended
  * grapheme clusters (Annex 29), of strings and of spaces.
  */
 #include "megcc_normalizer.h"
@@ -167,7 +167,7 @@ static uint32_t cluster_class(const megcc_normal_step *step, uint32_t code)
     return class_of(step, code);
 }
 
-/* What is known of a cluster: its last character and class, whether it ends with a consonant and marks (1), with a linker
+/* The end of a cluster: its last character and class, whether it ends with a consonant and marks (1), with a linker
  * among them (2), and whether with a picture and marks (1), and a joiner behind (2). */
 typedef struct cluster {
     uint32_t code, class_;

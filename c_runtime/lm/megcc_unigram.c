@@ -7,14 +7,14 @@
 
 #include "megcc_strings.h"
 
-/* Work memory: two texts, and the best path to each byte of a word, of which score has two elements. */
+/* Work memory: two strings, and the best path to each byte of a word, of which score has two elements. */
 typedef struct encoder {
     const megcc_unigram *t;
     uint32_t *tokens;
     int32_t room, written;
     uint32_t *score, *begin, *token;
-    uint8_t *texts;
-    size_t most;                /* bytes of one of both texts, and of a word */
+    uint8_t *strings;
+    size_t most;                /* bytes of one of both strings, and of a word */
 } encoder;
 
 typedef union double_bits {
@@ -131,7 +131,7 @@ static size_t mark_words(const encoder *e, const uint8_t *text, size_t size, int
     for (size_t at = 0, begin; at < size;) {
         begin = at;
         const uint32_t code = megcc_character(text, &at, size);
-        if (t->words_apart && megcc_is_white(code)) {
+        if (t->white_space_splits && megcc_is_white(code)) {
             begins = prefix;
             continue;
         }
@@ -150,10 +150,10 @@ static int32_t encode_part(encoder *e, const uint8_t *text, size_t size, int32_t
     const uint8_t *normal = NULL;
     if (!size)
         return 1;
-    size = megcc_normalize(&e->t->normalizer, text, size, e->texts, 2u * e->most, &normal);
+    size = megcc_normalize(&e->t->normalizer, text, size, e->strings, 2u * e->most, &normal);
     if (size == SIZE_MAX)
         return 0;
-    uint8_t *marked = normal == e->texts ? e->texts + e->most : e->texts;
+    uint8_t *marked = normal == e->strings ? e->strings + e->most : e->strings;
     size = mark_words(e, normal, size, first, marked);
     if (size == SIZE_MAX)
         return 0;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the package tokenizers does with each character, found by asking it: tables have its version of Unicode."""
+"""Rules of characters, found by asking the package tokenizers: tables have its version of Unicode."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def clusters() -> list[int]:
     replace_mark = precompiled(charsmap({mark: "X"}))
     codes = [code for code in CODES if code not in (10, 13) and code not in HANGUL]
 
-    def texts(normalizer, before: str, after: str) -> Iterator[tuple[int, str]]:
+    def between(normalizer, before: str, after: str) -> Iterator[tuple[int, str]]:
         """Yields what each character becomes between two strings."""
         for begin in range(0, len(codes), 1 << 14):
             part = codes[begin:begin + (1 << 14)]
@@ -98,10 +98,10 @@ def clusters() -> list[int]:
 
     def joined(before: str, after: str) -> set[int]:
         """Returns the characters between `before` and `after` of which `after` does not begin a cluster."""
-        return {code for code, text in texts(replace, before, after + mark) if text.endswith(mark)}
+        return {code for code, text in between(replace, before, after + mark) if text.endswith(mark)}
 
-    follows = {code for code, text in texts(replace, "a", "") if text == "X"}
-    no_control = {code for code, text in texts(replace_mark, "", mark + "\u0300") if not text.endswith("X")}
+    follows = {code for code, text in between(replace, "a", "") if text == "X"}
+    no_control = {code for code, text in between(replace_mark, "", mark + "\u0300") if not text.endswith("X")}
     prepend = joined("", "a")
     starts = [(LEAD, joined("", "\u1100")), (VOWEL, joined("", "\u1161")), (TAIL, joined("", "\u11a8")),
               (CONSONANT, joined("", "\u094d\u0915")), (PICTURE, joined("", "\u200d\u00a9"))]

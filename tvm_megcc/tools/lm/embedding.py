@@ -30,7 +30,7 @@ _KEYS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "p
 
 @dataclass(frozen=True)
 class Description:
-    """What a folder says of an embedding model.
+    """An embedding model as its folder describes it.
 
     path: of the network, an ONNX file.
     inputs: its inputs and their dtypes.
@@ -168,7 +168,7 @@ def _context(folder: Path) -> int:
 
 
 def tokenizer_of_folder(folder: Path, context: int):
-    """Returns the tokenizer of the package tokenizers, which cuts texts at a number of tokens.
+    """Returns the tokenizer of the package tokenizers, which cuts strings at a number of tokens.
 
     Raises:
         MegccError: if its file is missing or damaged.

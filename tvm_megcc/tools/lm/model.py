@@ -87,19 +87,19 @@ class LanguageModel:
         self.tokens = []
 
     def save(self) -> bytes:
-        """Returns everything read so far as bytes: the tokens, and their keys and values. With `load`, texts that begin
-        alike need their beginning read once."""
+        """Returns everything read so far as bytes: the tokens, and their keys and values. With `load`, strings that
+        begin alike need their beginning read once."""
         states, written = self.session.states, io.BytesIO()
         parts = {port.name: states[port.name][_read_part(port, len(self.tokens))] for port in self.session.state_ports}
         np.savez(written, **{_TOKENS: np.array(self.tokens, np.int64)}, **parts)
         return written.getvalue()
 
     def load(self, saved: bytes) -> None:
-        """Forgets everything read, and goes on behind what `save` returned for the same model.
+        """Forgets everything read, and goes on behind a beginning that `save` returned for the same model.
 
         Raises:
             MegccError: if the bytes are damaged, or of a model with other keys and values, another context or fewer
-                tokens. Of a model with the same ones they are not told apart.
+                tokens. A model with the same ones is not told apart.
         """
         try:
             with np.load(io.BytesIO(saved), allow_pickle=False) as found:

@@ -18,7 +18,7 @@ from .tokenizer import required
 
 #: Where a U+2581 is put that the text does not have.
 PREFIXES = ("never", "first", "always")
-#: What an unknown character costs more than the least likely token.
+#: The difference between the log-probabilities of the least likely token and an unknown character.
 _UNKNOWN = 10.0
 
 
@@ -27,13 +27,13 @@ class Unigram:
     """A vocabulary of the package tokenizers' Unigram.
 
     tokens: strings; "" for a number without a token.
-    scores: float64 log-probabilities of the first tokens, which are found in texts; the others are special.
+    scores: float64 log-probabilities of the first tokens, which are found in a text; the others are special.
     special: tokens that are found in a text before anything else, and whether white space before one belongs to it.
     unknown: the token of characters that are none.
     bytes_known: whether characters that are no tokens become tokens of their bytes.
     first, last: tokens that the network expects around a text, -1 for none.
     steps: of normalization.
-    words_apart: whether white space is removed and begins a word; otherwise only spaces are changed.
+    white_space_splits: whether white space is removed and begins a word; otherwise only spaces are changed.
     prefix: one of `PREFIXES`.
     split: whether a word begins at each U+2581.
     """
@@ -46,7 +46,7 @@ class Unigram:
     first: int
     last: int
     steps: tuple[normalization.Step, ...]
-    words_apart: bool
+    white_space_splits: bool
     prefix: str
     split: bool
 
@@ -74,12 +74,12 @@ class Unigram:
             "special": ("uint32_t", [index for _, index, _ in special]),
             "takes_space": ("uint8_t", [takes for _, _, takes in special]),
         }
-        made, normalizer = normalization.tables(name, self.steps)
+        steps, normalizer = normalization.tables(name, self.steps)
         ends = [f"{NO_TOKEN if token < 0 else token}u" for token in (self.first, self.last)]
         numbers = [len(encoded), len(words), len(special), self.unknown, *ends, PREFIXES.index(self.prefix),
-                   int(self.words_apart), int(self.split), (min(values) - _UNKNOWN).hex(), normalizer]
+                   int(self.white_space_splits), int(self.split), (min(values) - _UNKNOWN).hex(), normalizer]
         return "\n".join([
-            heading(name, "megcc_unigram.h"), *made,
+            heading(name, "megcc_unigram.h"), *steps,
             *(array(f"{name}_{key}", unit, values) for key, (unit, values) in arrays.items() if values),
             f"extern const megcc_unigram {name}_tokenizer;",
             f"const megcc_unigram {name}_tokenizer = {{", *(f"    {value}," for value in numbers),
@@ -134,13 +134,13 @@ def of_json(model: Mapping[str, object], normalizer: object, splitter: object, t
     names = {f"<0x{value:02X}>" for value in range(256)}
     if bytes_known not in (False, True) or (bytes_known and not names <= set(scores) and names & set(scores)):
         raise MegccError("the tokenizer.json has tokens of some bytes only")
-    words_apart, prefix, split = _splits(splitter)
+    white_space_splits, prefix, split = _splits(splitter)
     return Unigram(tokens, tuple(scores.values()), special, unknown, bool(bytes_known) and names <= set(scores), *ends,
-                   normalization.of_json(normalizer), words_apart, prefix, split)
+                   normalization.of_json(normalizer), white_space_splits, prefix, split)
 
 
 def _splits(given: object) -> tuple[bool, str, bool]:
-    """Returns `words_apart`, `prefix` and `split` of a pre-tokenizer: Metaspace, and WhitespaceSplit before it."""
+    """Returns `white_space_splits`, `prefix` and `split` of a pre-tokenizer: Metaspace, and WhitespaceSplit before it."""
     parts = [given]
     if isinstance(given, dict) and given.get("type") == "Sequence" and isinstance(given.get("pretokenizers"), list):
         parts = given["pretokenizers"]
@@ -148,11 +148,11 @@ def _splits(given: object) -> tuple[bool, str, bool]:
     if kinds not in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
         raise MegccError("a tokenizer.json with Unigram splits texts otherwise than Metaspace, or WhitespaceSplit and "
                          "Metaspace")
-    rules, apart = parts[-1], len(parts) == 2
+    rules, white_space_splits = parts[-1], len(parts) == 2
     prefix = rules.get("prepend_scheme", "never" if rules.get("add_prefix_space") is False else "always")
     split = rules.get("split", True)
     if rules.get("replacement") != "\u2581" or prefix not in PREFIXES or type(split) is not bool:
         raise MegccError("the Metaspace of the tokenizer.json has values that are not supported")
-    if apart and (prefix != "always" or not split):
+    if white_space_splits and (prefix != "always" or not split):
         raise MegccError("the tokenizer.json splits texts by WhitespaceSplit, and not all words begin with U+2581")
-    return apart, prefix, split
+    return white_space_splits, prefix, split

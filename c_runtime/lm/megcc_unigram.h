@@ -33,7 +33,7 @@ typedef struct megcc_unigram {
     uint32_t unknown;           /* token of characters that are none */
     uint32_t first, last;       /* tokens that the network expects around a text; or MEGCC_NO_TOKEN */
     uint8_t prefix;             /* MEGCC_PREFIX_NEVER and so on */
-    uint8_t white_space_splits;        /* whether white space is removed and begins a word; otherwise only U+0020 is changed */
+    uint8_t white_space_splits; /* whether white space is removed and begins a word; otherwise only U+0020 is changed */
     uint8_t split;              /* whether a word begins at each U+2581; otherwise the text is one */
     double unknown_score;       /* log-probability of an unknown character */
     megcc_normalizer normalizer;

@@ -140,7 +140,7 @@ def of_json(model: Mapping[str, object], normalizer: object, splitter: object, t
 
 
 def _splits(given: object) -> tuple[bool, str, bool]:
-    """Returns `white_space_splits`, `prefix` and `split` of a pre-tokenizer: Metaspace, and WhitespaceSplit before it."""
+    """Returns these fields of a pre-tokenizer, in their order: Metaspace, and WhitespaceSplit before it."""
     parts = [given]
     if isinstance(given, dict) and given.get("type") == "Sequence" and isinstance(given.get("pretokenizers"), list):
         parts = given["pretokenizers"]

@@ -157,7 +157,7 @@ class InC(Compiled):
             function.restype = ctypes.c_size_t
 
     def encode(self, data: bytes, special: bool = True, room: int = -1, work: int = -1) -> list[int]:
-        return self.run(data, (special,), room if room >= 0 else len(data) + 8,
+        return self.run(data, (special,), room if room >= 0 else 3 * len(data) + 8,  # NFC can be longer
                         work if work >= 0 else 6 * (3 * len(data) + 1))
 
     def decode(self, tokens: list[int]) -> list[str]:

@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import groupby
+from typing import Any
 
 from .tokenizer import required
 
@@ -89,7 +90,7 @@ def clusters() -> list[int]:
     replace_mark = precompiled(charsmap({mark: "X"}))
     codes = [code for code in CODES if code not in (10, 13) and code not in HANGUL]
 
-    def between(normalizer, before: str, after: str) -> Iterator[tuple[int, str]]:
+    def between(normalizer: Any, before: str, after: str) -> Iterator[tuple[int, str]]:
         """Yields what each character becomes between two strings."""
         for begin in range(0, len(codes), 1 << 14):
             part = codes[begin:begin + (1 << 14)]

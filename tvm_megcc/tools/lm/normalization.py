@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 from ...errors import MegccError, quoted
 from . import code_points
@@ -30,13 +31,13 @@ class Characters:
 
     name: str
 
-    def fields(self) -> dict[str, object]:
+    def fields(self) -> dict[str, Any]:
         name = self.name.replace("C", "D") if self.name in FORMS else self.name  # composed after all are decomposed
         normalizer = getattr(required().normalizers, name)()
         mapped = {code: text for code, text in code_points.normalized(normalizer.normalize_str)
                   if text != chr(code) and code not in code_points.HANGUL}
         letters = [text.encode() for _, text in sorted(mapped.items())]
-        found = {"kind": "MAP", "mapped": sorted(mapped), "target": [0, *accumulate(map(len, letters))],
+        found: dict[str, Any] = {"kind": "MAP", "mapped": sorted(mapped), "target": [0, *accumulate(map(len, letters))],
                  "letters": b"".join(letters)}
         if self.name in FORMS:
             order = code_points.order_of_marks()
@@ -57,7 +58,7 @@ class Clusters:
     trie: tuple[int, ...]
     replaced: bytes
 
-    def fields(self) -> dict[str, object]:
+    def fields(self) -> dict[str, Any]:
         return {"kind": "CLUSTERS", "class_": code_points.clusters(), "trie": self.trie, "letters": self.replaced}
 
 
@@ -68,7 +69,7 @@ class Replaced:
     pattern: str
     by: str
 
-    def fields(self) -> dict[str, object]:
+    def fields(self) -> dict[str, Any]:
         strings = [self.pattern.encode(), self.by.encode()]
         return {"kind": "REPLACE", "target": [0, *accumulate(map(len, strings))], "letters": b"".join(strings)}
 
@@ -79,7 +80,7 @@ class Spaces:
 
     by: str
 
-    def fields(self) -> dict[str, object]:
+    def fields(self) -> dict[str, Any]:
         return {"kind": "SPACES", "target": [0, len(self.by.encode())], "letters": self.by.encode()}
 
 
@@ -90,7 +91,7 @@ class Strip:
     left: bool
     right: bool
 
-    def fields(self) -> dict[str, object]:
+    def fields(self) -> dict[str, Any]:
         return {"kind": "STRIP", "left": int(self.left), "right": int(self.right)}
 
 
@@ -131,7 +132,7 @@ def of_json(given: object) -> tuple[Step, ...]:
         MegccError: if it is damaged, or does what is not supported.
     """
     steps: list[Step] = []
-    waiting = [] if given is None else [given]
+    waiting: list[Any] = [] if given is None else [given]
     while waiting:
         each = waiting.pop()
         kind = each.get("type") if isinstance(each, dict) else None
@@ -145,7 +146,7 @@ def of_json(given: object) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _step(kind: object, given: dict) -> Step:
+def _step(kind: object, given: Any) -> Step:
     if kind in (*FORMS, *_OF_CHARACTERS):
         return Characters(str(kind))
     if kind == "Strip":

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -103,7 +104,7 @@ def tokenizer_of(vocabulary: Vocabulary) -> Tokenizer:
     return tokenizer
 
 
-def required():
+def required() -> ModuleType:
     """Returns the package tokenizers.
 
     Raises:

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 from ...errors import MegccError, quoted
 from . import normalization
@@ -139,7 +140,7 @@ def of_json(model: Mapping[str, object], normalizer: object, splitter: object, t
                    normalization.of_json(normalizer), white_space_splits, prefix, split)
 
 
-def _splits(given: object) -> tuple[bool, str, bool]:
+def _splits(given: Any) -> tuple[bool, str, bool]:
     """Returns these fields of a pre-tokenizer, in their order: Metaspace, and WhitespaceSplit before it."""
     parts = [given]
     if isinstance(given, dict) and given.get("type") == "Sequence" and isinstance(given.get("pretokenizers"), list):

@@ -52,12 +52,14 @@ def write(path: str | Path, output: str | Path, target: str = "native", options:
     shape, width = outputs[0]["shape"], outputs[0]["shape"][-1] if outputs[0]["shape"] else None
     if outputs[0]["dtype"] != "float32" or len(shape) not in (2, 3) or shape[0] != 1 or not isinstance(width, int):
         raise MegccError(f"{path}: the output {outputs[0]['name']} is no float32 [1, tokens, width] or [1, width]")
-    macro, unigram = c_name(name).upper(), isinstance(tokenizer, Unigram)
+    macro = c_name(name).upper()
+    if isinstance(tokenizer, Unigram):
+        kind, unit, work = "unigram", "uint32_t", f"MEGCC_UNIGRAM_WORK({macro}_EMBED_TEXT)"
+    else:
+        kind, unit, work = "wordpiece", "uint8_t", f"MEGCC_WORDPIECE_WORK({tokenizer.longest_word})"
     context = {
         "version": VERSION, "name": name, "macro": macro, "width": width, "context": description.context,
-        "kind": "unigram" if unigram else "wordpiece", "unit": "uint32_t" if unigram else "uint8_t",
-        "work": f"MEGCC_UNIGRAM_WORK({macro}_EMBED_TEXT)" if unigram
-        else f"MEGCC_WORDPIECE_WORK({tokenizer.longest_word})", "text": _BYTES * description.context,
+        "kind": kind, "unit": unit, "work": work, "text": _BYTES * description.context,
         "begin": int(tokenizer.first >= 0), "first": _token(tokenizer.first), "last": _token(tokenizer.last),
         "inputs": [_INPUTS.index(row["name"]) for row in inputs], "pooling": POOLINGS.index(description.pooling),
         "normalize": int(description.normalize)}
@@ -65,7 +67,7 @@ def write(path: str | Path, output: str | Path, target: str = "native", options:
                for file, template in ((f"{name}_embed.h", "embed.h"), (f"{name}_embed.c", "embed.c"),
                                       ("main.c", "embed_main.c"))}
     sources[f"{name}_tokenizer.c"] = tokenizer.text(name)
-    stems = ["embedding", "unigram", "normalizer"] if unigram else ["embedding", "wordpiece"]
+    stems = ["embedding", kind, *(["normalizer"] if kind == "unigram" else [])]
     runtime = [paths.c_runtime() / "lm" / f"megcc_{stem}{end}" for stem in stems for end in (".h", ".c")]
     runtime.append(paths.c_runtime() / "lm" / "megcc_strings.h")
     files = {file: text.encode() for file, text in sources.items()} | {

@@ -19,8 +19,9 @@ static void append(text *out, const uint8_t *bytes, size_t count)
         out->full = 1;
         return;
     }
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
         out->bytes[out->size++] = bytes[i];
+}
 }
 
 static void append_character(text *out, uint32_t code)
@@ -44,8 +45,9 @@ static void append_syllable(text *out, uint32_t code)
     const uint32_t index = code - SYLLABLES;
     append_character(out, LEADS + index / (VOWEL_COUNT * TAIL_COUNT));
     append_character(out, VOWELS + index / TAIL_COUNT % VOWEL_COUNT);
-    if (index % TAIL_COUNT)
+    if (index % TAIL_COUNT) {
         append_character(out, TAILS + index % TAIL_COUNT);
+}
 }
 
 static void map(const megcc_normal_step *step, const text *in, text *out)
@@ -54,12 +56,13 @@ static void map(const megcc_normal_step *step, const text *in, text *out)
         begin = at;
         const uint32_t code = megcc_character(in->bytes, &at, in->size);
         const uint32_t index = megcc_row(step->mapped, step->mappings, code, 0);
-        if (step->mappings && step->mapped[index] == code)
+        if (step->mappings && step->mapped[index] == code) {
             append(out, step->letters + step->target[index], step->target[index + 1u] - step->target[index]);
-        else if (step->hangul && code >= SYLLABLES && code < SYLLABLES_END)
+} else if (step->hangul && code >= SYLLABLES && code < SYLLABLES_END) {
             append_syllable(out, code);
-        else
+} else {
             append(out, in->bytes + begin, at - begin);
+}
     }
 }
 
@@ -70,8 +73,9 @@ static void sort_marks(const megcc_normal_step *step, const text *in, text *out)
         uint32_t class_ = 0, next = 0, marks = 0;
         for (size_t after = end = at; after < in->size; end = after, marks++) {
             class_ = class_of(step, megcc_character(in->bytes, &after, in->size));
-            if (!class_)
+            if (!class_) {
                 break;
+}
         }
         if (!marks) {
             megcc_character(in->bytes, &end, in->size);
@@ -86,8 +90,9 @@ static void sort_marks(const megcc_normal_step *step, const text *in, text *out)
                     append(out, in->bytes + begin, from - begin);
                     marks--;
                 }
-                if (found > class_ && (!next || found < next))
+                if (found > class_ && (!next || found < next)) {
                     next = found;
+}
             }
         }
     }
@@ -97,19 +102,23 @@ static void sort_marks(const megcc_normal_step *step, const text *in, text *out)
 static uint32_t composed(const megcc_normal_step *step, uint32_t first, uint32_t second)
 {
     uint32_t low = 0, high = step->pairs;
-    if (first >= LEADS && first < LEADS + LEAD_COUNT && second >= VOWELS && second < VOWELS + VOWEL_COUNT)
+    if (first >= LEADS && first < LEADS + LEAD_COUNT && second >= VOWELS && second < VOWELS + VOWEL_COUNT) {
         return SYLLABLES + ((first - LEADS) * VOWEL_COUNT + second - VOWELS) * TAIL_COUNT;
+}
     if (first >= SYLLABLES && first < SYLLABLES_END && (first - SYLLABLES) % TAIL_COUNT == 0u && second > TAILS
-        && second < TAILS + TAIL_COUNT)
+        && second < TAILS + TAIL_COUNT) {
         return first + second - TAILS;
+}
     while (low < high) {
         const uint32_t middle = (low + high) / 2u, *pair = step->pair + 3u * middle;
-        if (pair[0] == first && pair[1] == second)
+        if (pair[0] == first && pair[1] == second) {
             return pair[2];
-        if (pair[0] < first || (pair[0] == first && pair[1] < second))
+}
+        if (pair[0] < first || (pair[0] == first && pair[1] < second)) {
             low = middle + 1u;
-        else
+} else {
             high = middle;
+}
     }
     return 0;
 }
@@ -133,8 +142,9 @@ static void compose(const megcc_normal_step *step, text *all)
                 const size_t k = count > before ? between - 1u - i : i;
                 all->bytes[starter_at + count + k] = all->bytes[starter_end + k];
             }
-            for (uint32_t i = 0; i < count; i++)
+            for (uint32_t i = 0; i < count; i++) {
                 all->bytes[starter_at + i] = bytes[i];
+}
             size = starter_at + count + between;
             starter_end = starter_at + count;
             starter = whole;
@@ -148,8 +158,9 @@ static void compose(const megcc_normal_step *step, text *all)
             starter_end = size + count;
         }
         last = class_;
-        for (uint32_t i = 0; i < count; i++)
+        for (uint32_t i = 0; i < count; i++) {
             all->bytes[size++] = bytes[i];
+}
     }
     all->size = size;
 }
@@ -162,8 +173,9 @@ enum { OTHER, CONTROL, PREPEND, CONSONANT, PICTURE, LEAD, VOWEL, TAIL, PAIR, TRI
 
 static uint32_t cluster_class(const megcc_normal_step *step, uint32_t code)
 {
-    if (code >= SYLLABLES && code < SYLLABLES_END)
-        return (code - SYLLABLES) % TAIL_COUNT ? TRIPLE : PAIR;
+    if (code >= SYLLABLES && code < SYLLABLES_END) {
+return (code - SYLLABLES) % TAIL_COUNT ? TRIPLE : PAIR;
+}
     return class_of(step, code);
 }
 
@@ -176,16 +188,21 @@ typedef struct cluster {
 
 static int32_t joins(const cluster *c, uint32_t code, uint32_t class_)
 {
-    if (c->class_ == CONTROL || class_ == CONTROL)
-        return c->code == '\r' && code == '\n';
-    if (class_ >= SPACING || c->class_ == PREPEND)
+    if (c->class_ == CONTROL || class_ == CONTROL) {
+return c->code == '\r' && code == '\n';
+}
+    if (class_ >= SPACING || c->class_ == PREPEND) {
         return 1;
-    if (c->class_ == LEAD)
+}
+    if (c->class_ == LEAD) {
         return class_ == LEAD || class_ == VOWEL || class_ == PAIR || class_ == TRIPLE;
-    if (c->class_ == VOWEL || c->class_ == PAIR)
+}
+    if (c->class_ == VOWEL || c->class_ == PAIR) {
         return class_ == VOWEL || class_ == TAIL;
-    if (c->class_ == TAIL || c->class_ == TRIPLE)
+}
+    if (c->class_ == TAIL || c->class_ == TRIPLE) {
         return class_ == TAIL;
+}
     return (class_ == CONSONANT && c->conjunct == 2u) || (class_ == PICTURE && c->picture == 2u);
 }
 
@@ -193,16 +210,18 @@ static void take(cluster *c, uint32_t code, uint32_t class_)
 {
     c->code = code;
     c->class_ = class_;
-    if (class_ == LINKER && c->conjunct)
+    if (class_ == LINKER && c->conjunct) {
         c->conjunct = 2;
-    else if (class_ != EXTEND && class_ != JOINER)
+} else if (class_ != EXTEND && class_ != JOINER) {
         c->conjunct = class_ == CONSONANT;
-    if (class_ == JOINER)
-        c->picture = c->picture == 1u ? 2u : 0u;
-    else if (class_ < MARK)
+}
+    if (class_ == JOINER) {
+c->picture = c->picture == 1u ? 2u : 0u;
+} else if (class_ < MARK) {
         c->picture = class_ == PICTURE;
-    else
+} else {
         c->picture = c->picture == 1u;
+}
 }
 
 static size_t cluster_end(const megcc_normal_step *step, const text *in, size_t at)
@@ -210,8 +229,9 @@ static size_t cluster_end(const megcc_normal_step *step, const text *in, size_t 
     cluster c = { 0, CONTROL, 0, 0 };
     for (size_t next = at, first = at; next < in->size; at = next) {
         const uint32_t code = megcc_character(in->bytes, &next, in->size), class_ = cluster_class(step, code);
-        if (at > first && !joins(&c, code, class_))
+        if (at > first && !joins(&c, code, class_)) {
             break;
+}
         take(&c, code, class_);
     }
     return at;
@@ -223,14 +243,16 @@ static int32_t replaced(const megcc_normal_step *step, const uint8_t *bytes, siz
     uint32_t at = megcc_trie_offset(step->trie[0]);
     for (size_t i = 0; i < size && bytes[i]; i++) {
         const uint32_t node = at ^ bytes[i], unit = step->trie[node];
-        if ((unit & 0x800000ffu) != bytes[i])
+        if ((unit & 0x800000ffu) != bytes[i]) {
             return 0;
+}
         at = node ^ megcc_trie_offset(unit);
         if (unit >> 8 & 1u) {
             const uint8_t *found = step->letters + (step->trie[at] & 0x7fffffffu);
             size_t count = 0;
-            while (found[count])
+            while (found[count]) {
                 count++;
+}
             append(out, found, count);
             return 1;
         }
@@ -242,12 +264,14 @@ static void replace_clusters(const megcc_normal_step *step, const text *in, text
 {
     for (size_t at = 0, end; at < in->size; at = end) {
         end = cluster_end(step, in, at);
-        if (end - at < 6u && replaced(step, in->bytes + at, end - at, out))
+        if (end - at < 6u && replaced(step, in->bytes + at, end - at, out)) {
             continue;
+}
         for (size_t begin = at, next = at; begin < end; begin = next) {
             megcc_character(in->bytes, &next, end);
-            if (!replaced(step, in->bytes + begin, next - begin, out))
+            if (!replaced(step, in->bytes + begin, next - begin, out)) {
                 append(out, in->bytes + begin, next - begin);
+}
         }
     }
 }
@@ -260,12 +284,14 @@ static void replace_strings(const megcc_normal_step *step, const text *in, text 
     const size_t size = target[1];
     for (size_t at = 0; at < in->size;) {
         size_t same = 0;
-        while (same < size && same < in->size - at && in->bytes[at + same] == step->letters[same])
+        while (same < size && same < in->size - at && in->bytes[at + same] == step->letters[same]) {
             same++;
-        if (same == size)
+}
+        if (same == size) {
             append(out, step->letters + size, target[2] - target[1]);
-        else
+} else {
             append(out, in->bytes + at, 1);
+}
         at += same == size ? size : 1u;
     }
 }
@@ -274,11 +300,12 @@ static void replace_spaces(const megcc_normal_step *step, const text *in, text *
 {
     for (size_t at = 0, end; at < in->size; at = end) {
         end = at;
-        while (end < in->size && in->bytes[end] == ' ')
+        while (end < in->size && in->bytes[end] == ' ') {
             end++;
-        if (end - at > 1u)
+}
+        if (end - at > 1u) {
             append(out, step->letters, step->target[1]);
-        else {
+} else {
             end = at + 1u;
             append(out, in->bytes + at, 1);
         }
@@ -289,14 +316,16 @@ static void strip(const megcc_normal_step *step, const text *in, text *out)
 {
     size_t begin = 0, end = 0;
     for (size_t at = 0; at < in->size;) {
-        if (!megcc_is_white(megcc_character(in->bytes, &at, in->size)))
+        if (!megcc_is_white(megcc_character(in->bytes, &at, in->size))) {
             end = at;
-        else if (!end && step->left)
+} else if (!end && step->left) {
             begin = at;
+}
     }
     end = step->right ? end : in->size;
-    if (begin < end)
+    if (begin < end) {
         append(out, in->bytes + begin, end - begin);
+}
 }
 
 /* --- steps ------------------------------------------------------------------------------------------------------ */
@@ -314,27 +343,30 @@ size_t megcc_normalize(const megcc_normalizer *normalizer, const uint8_t *given,
 {
     const size_t most = work_bytes / 2u;
     text in = { work, 0, most, 0 }, out = { work + most, 0, most, 0 };
-    for (size_t at = 0; at < size;)
+    for (size_t at = 0; at < size;) {
         append_character(&in, megcc_character(given, &at, size));
+}
     for (uint32_t i = 0; i < normalizer->steps && !in.full; i++) {
         const megcc_normal_step *step = normalizer->step + i;
-        if (step->kind == MEGCC_NORMAL_MAP)
+        if (step->kind == MEGCC_NORMAL_MAP) {
             map(step, &in, &out);
-        else if (step->kind == MEGCC_NORMAL_CLUSTERS)
+} else if (step->kind == MEGCC_NORMAL_CLUSTERS) {
             replace_clusters(step, &in, &out);
-        else if (step->kind == MEGCC_NORMAL_REPLACE)
+} else if (step->kind == MEGCC_NORMAL_REPLACE) {
             replace_strings(step, &in, &out);
-        else if (step->kind == MEGCC_NORMAL_SPACES)
+} else if (step->kind == MEGCC_NORMAL_SPACES) {
             replace_spaces(step, &in, &out);
-        else
+} else {
             strip(step, &in, &out);
+}
         swap(&in, &out);
         if (step->kind == MEGCC_NORMAL_MAP && step->classes && !in.full) {
             sort_marks(step, &in, &out);
             swap(&in, &out);
         }
-        if (step->kind == MEGCC_NORMAL_MAP && step->pairs)
+        if (step->kind == MEGCC_NORMAL_MAP && step->pairs) {
             compose(step, &in);
+}
     }
     *normal = in.bytes;
     return in.full ? SIZE_MAX : in.size;

@@ -147,6 +147,8 @@ DECIDED: tuple[Decided, ...] = (
             "float64: places and weights are float32 here", _wide, within=2e-5),
     Decided(("AveragePool",), "d[i] is dilation value along axis i: ONNX's evaluator has other windows where they are "
             "dilated", lambda case: set(case.attributes.get("dilations", [1])) != {1}),
+    Decided(("ScatterElements", "ScatterND"), "reduction: min, max: ONNX Runtime passes over what is no number",
+            _not_finite),
     Decided(("LogSoftmax", "Softmax"), "Exp(input) / ReduceSum(Exp(input)): ONNX Runtime passes over what is no number",
             _not_finite),
     Decided(("MaxUnpool",), "If output_shape is specified, pads values are ignored, and test_maxunpool_export_with_"

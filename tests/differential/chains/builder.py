@@ -85,6 +85,8 @@ def computed(node: onnx.NodeProto, runs: Sequence[Mapping[str, np.ndarray]], ops
         Undrawn: neither computes it.
     """
     names = reads(node)
+    if node.op_type == "Concat" and not all(_concatenate([run[name] for name in names], node) for run in runs):
+        raise Undrawn("ONNX Runtime passes over operands without elements, whatever their other extents are")
     inputs = [helper.make_tensor_value_info(name, element_type(runs[0][name]), None) for name in names]
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
     model = model_of([node], inputs, outputs, [], opset)
@@ -103,6 +105,12 @@ def computed(node: onnx.NodeProto, runs: Sequence[Mapping[str, np.ndarray]], ops
                 for run in runs]
     except Exception as error:  # either refuses in many ways
         raise Undrawn(str(error)[:80]) from error
+
+
+def _concatenate(arrays: Sequence[np.ndarray], node: onnx.NodeProto) -> bool:
+    """Whether the operands of a Concat have the same extents but on its axis."""
+    axis = helper.get_node_attr_value(node, "axis")
+    return len({tuple(np.delete(array.shape, axis)) for array in arrays}) == 1
 
 
 class Builder:

@@ -20,6 +20,7 @@ help:
 	@echo "make mlperf-tiny  the benchmark's networks on emulated Cortex-M cores; MODELS=a checkout of mlcommons/tiny"
 	@echo "make models  small published models, each compared with ONNX Runtime or LiteRT; ONLY=text PLAN=1"
 	@echo "make fuzz    the runtime against damaged containers and any calls; MINUTES=1 or RUNS=10000000"
+	@echo "make misra   the runtime and the C of four networks against MISRA C:2012; WRITE=1 writes docs/misra.md"
 	@echo "make graphs  drawn models against the references of their formats, on every target; MINUTES=60, CASES=1000, SEED=2"
 	@echo "make wheel   the installable package and its sources, in dist/"
 	@echo "make release VERSION=1.2.3  archives that two builds agree on, hashes, bill of materials; without VERSION a trial"
@@ -61,6 +62,9 @@ test-tvm:
 fuzz: $(READY)
 	$(BIN)/python -m fuzz.run $(if $(RUNS),--runs $(RUNS),--seconds $(shell expr 60 '*' $(or $(MINUTES),1)))
 
+misra: $(READY)
+	$(BIN)/python scripts/misra.py $(if $(WRITE),--write)
+
 graphs: $(READY)
 	$(BIN)/python -m tests.differential $(if $(CASES),--count $(CASES) --seconds 1000000,--seconds \
 		$(shell expr 60 '*' $(or $(MINUTES),1))) --seed $(or $(SEED),1)
@@ -90,4 +94,4 @@ docs: $(READY)
 clean:
 	rm -rf .venv build dist demo_out *.egg-info
 
-.PHONY: help demo setup-all check test test-all test-tvm mlperf-tiny fuzz models graphs slow-tests wheel release docs clean
+.PHONY: help demo setup-all check test test-all test-tvm mlperf-tiny fuzz misra models graphs slow-tests wheel release docs clean

@@ -43,6 +43,7 @@ TOOLS = (
     ("comparing C compilers", ("clang", "clang-19", "clang-18", "clang-16", "clang-14"), False, ("clang",)),
     ("the generated CMake build", ("cmake",), False, ("cmake",)),
     ("the Meson package", ("meson",), False, ("meson",)),
+    ("checking the rules of MISRA C", ("cppcheck",), False, ("cppcheck",)),
     ("looking at reports as a person does", ("chromium", "chromium-browser", "google-chrome"), False, ("chromium",)),
 )
 

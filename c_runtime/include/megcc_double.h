@@ -92,7 +92,7 @@ static inline double mgd_ceil(double x)
     return r < x ? mgd_with_sign(r + 1.0, x) : r;
 }
 
-static inline double mgd_trunc(double x) { return x < 0 ? mgd_ceil(x) : mgd_floor(x); }
+static inline double mgd_trunc(double x) { return x < 0.0 ? mgd_ceil(x) : mgd_floor(x); }
 
 static inline double mgd_sqrt(double x)
 {
@@ -576,7 +576,7 @@ static inline uint16_t mgc_to_float16(double x)
     }
     const uint64_t bits = mgd_bits(magnitude), kept = bits >> 42;
     const uint64_t below = bits & 0x3ffffffffffu, tie = 0x20000000000u;
-    const uint64_t rounded = kept + (below > tie || (below == tie && (kept & 1u)));
+    const uint64_t rounded = kept + (below > tie || (below == tie && (kept & 1u) != 0u) ? 1u : 0u);
     return (uint16_t)(sign | (uint32_t)(rounded - ((uint64_t)1008 << 10)));
 }
 

@@ -528,7 +528,7 @@ static MGC_INLINE mgc_h mgc_hsub(mgc_h a, mgc_h b) { return (mgc_h)(a - b); }
             mgc_hstore(to + i, mgc_hsub(mgc_hload_##name(from + i), less)); \
         } \
         for (; i < n; i++) { \
-            to[i] = (int16_t)(from[i] - zero); \
+            to[i] = (int16_t)((int32_t)from[i] - zero); \
         } \
     }
 MGC_PACK(i8, int8_t)

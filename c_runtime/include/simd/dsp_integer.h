@@ -401,7 +401,7 @@ MGC_STATIC_UNUSED MGC_NOINLINE void mgc_total3(const int16_t *x, int32_t n, int3
     { \
         int32_t total = 0; \
         for (int32_t i = 0; i < n; i++) { \
-            total += x[i]; \
+            total += (int32_t)x[i]; \
         } \
         return total - n * zero; \
     }

@@ -10,6 +10,7 @@ from .. import notebook, paths
 from ..errors import shortened
 from . import bundle
 from .compiled import Compiled
+from .manifest import MANIFEST
 
 
 class Artifact(Compiled):
@@ -41,6 +42,6 @@ class Artifact(Compiled):
     def save_in_cache(self) -> Path:
         """Writes the generated folder to the cache, in a place named after its contents, so that equal ones are built
         once. Returns its path."""
-        manifest = bundle.contents((self,))[bundle.MANIFEST]
+        manifest = bundle.contents((self,))[MANIFEST]
         key = hashlib.sha256(manifest if isinstance(manifest, bytes) else b"".join(manifest.pieces())).hexdigest()[:16]
         return self.save(paths.cache("artifacts") / f"{self.name}-{key}", force=True)

@@ -23,7 +23,7 @@ LARGE = 1 << 20
 
 
 def data_source(name: str, targets: Sequence[Target], parts: Sequence[bytes], declared: bool = True,
-                regions: Sequence = ()) -> str:
+                regions: Sequence[object] = ()) -> str:
     """Prints containers as C, one for each machine that the targets can be built for, each as a zero-padded array of
     little-endian 64-bit words. declared: whether the model's header declares it, as for every embedded model. regions:
     the memory regions that get an array."""
@@ -37,7 +37,8 @@ def part_files(name: str, parts: int) -> list[str]:
     return [f"{name}_data.bin"] if parts == 1 else [f"{name}_data_{index}.bin" for index in range(parts)]
 
 
-def including_source(name: str, targets: Sequence[Target], parts: Sequence[bytes], regions: Sequence = ()) -> str:
+def including_source(name: str, targets: Sequence[Target], parts: Sequence[bytes],
+                     regions: Sequence[object] = ()) -> str:
     """Prints C that includes a file's content as an array. The text contains a digest, so that it changes with the
     file.
     """
@@ -73,5 +74,5 @@ def read_container(folder: Path, name: str, target: Target) -> bytes:
     return b"".join(int(word, 16).to_bytes(8, "little") for word in words)[:sizes[index]]
 
 
-def _render(name: str, context: Mapping) -> str:
+def _render(name: str, context: Mapping[str, object]) -> str:
     return environment().get_template(f"bundle/{name}.j2").render(context)

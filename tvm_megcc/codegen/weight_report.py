@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from .plan import KernelPlan
 
 
-def shared_weights(plans: Sequence[KernelPlan]) -> list[dict]:
+def shared_weights(plans: Sequence[KernelPlan]) -> list[dict[str, Any]]:
     """Describes the weights of a container by the programs that read them, with most bytes first.
 
     Returns:
@@ -26,7 +27,7 @@ def shared_weights(plans: Sequence[KernelPlan]) -> list[dict]:
             names = weights.setdefault(key, (weight.data.nbytes, []))[1]
             if weight.source not in names:
                 names.append(weight.source)
-    groups: dict[tuple[str, ...], dict] = {}
+    groups: dict[tuple[str, ...], dict[str, Any]] = {}
     for key, targets in readers.items():
         row = groups.setdefault(tuple(targets), {"targets": targets, "bytes": 0, "weights": []})
         size, names = weights[key]

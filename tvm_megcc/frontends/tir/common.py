@@ -43,7 +43,7 @@ class Parts:
     may be out of bounds if the condition does not hold.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._parts: list[_Part] = []
         self._numbers: dict[str, int] = {}
         self._certain: set[int] = set()
@@ -88,7 +88,7 @@ class Parts:
         return self._written(text, {})
 
     def _written(self, text: str, names: dict[int, str]) -> str:
-        def part(match: re.Match) -> str:
+        def part(match: re.Match[str]) -> str:
             number = int(match[1] or match[2])
             if number in names:
                 return names[number]

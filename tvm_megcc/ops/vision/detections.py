@@ -79,7 +79,7 @@ class Detections(Operator):
 def of_onnx(node: OnnxNode) -> tuple[str, ...]:
     """Boxes float32 [B,4] and scores float32 [B,C] become boxes [1,D,4], classes [1,D], scores [1,D] and their number
     [1]. Attributes: `count`, D, the most results; `least` and `overlap`."""
-    if len(node.inputs) != 2 or any(node.type(index).dtype != "float32" for index in range(2)):
+    if len(node.inputs) != 2 or any(node.type_of(name).dtype != "float32" for name in node.inputs):
         raise ShapeError("takes boxes and scores of float32")
     count = node.attr("count", 100)
     return node.emit("detections", node.inputs, count=count, classes=1, per_class=count, background=0,

@@ -13,7 +13,7 @@ static int32_t refused(megcc_error *error, int32_t status, const char *where, ui
     const megcc_error found = { status, MEGCC_NONE, where, 0, needed };
     if (error) {
         *error = found;
-}
+    }
     return status;
 }
 
@@ -34,16 +34,16 @@ static double length_of(double squares)
     uint64_t root = 0;
     if (!(squares <= DBL_MAX)) {
         return squares;
-}
+    }
     if (squares < 1e-24) {
         return 1e-12;
-}
+    }
     for (; squares >= 4611686018427387904.0; squares *= 0.25) {
         unit *= 2.0;
-}
+    }
     for (; squares < 1152921504606846976.0; squares *= 4.0) {
         unit *= 0.5;
-}
+    }
     uint64_t rest = (uint64_t)squares;
     for (uint64_t bit = (uint64_t)1 << 60; bit; bit >>= 2) {
         const uint64_t tried = root + bit;
@@ -75,11 +75,11 @@ static void normalize(float *vector, uint32_t width)
     double squares = 0.0;
     for (uint32_t i = 0; i < width; i++) {
         squares += (double)vector[i] * (double)vector[i];
-}
+    }
     const double length = length_of(squares);
     for (uint32_t i = 0; i < width; i++) {
-vector[i] = (float)((double)vector[i] / length);
-}
+        vector[i] = (float)((double)vector[i] / length);
+    }
 }
 
 static int32_t fill(const megcc_embedding_model *model, megcc_session *session, const uint32_t *tokens, uint32_t count,
@@ -89,16 +89,16 @@ static int32_t fill(const megcc_embedding_model *model, megcc_session *session, 
         megcc_tensor tensor;
         void *data = megcc_session_input(session, i, &tensor);
         if (!data) {
-return refused(error, MEGCC_E_ORDER, "input", i);
-}
+            return refused(error, MEGCC_E_ORDER, "input", i);
+        }
         for (uint32_t k = 0; k < count; k++) {
             const int64_t value = model->input[i] == MEGCC_INPUT_IDS ? (int64_t)tokens[k]
                                                                      : model->input[i] == MEGCC_INPUT_MASK;
             if (tensor.dtype == MEGCC_INT64) {
                 ((int64_t *)data)[k] = value;
-} else {
+            } else {
                 ((int32_t *)data)[k] = (int32_t)value;
-}
+            }
         }
     }
     return MEGCC_OK;
@@ -115,35 +115,35 @@ int32_t megcc_embedding_run(const megcc_embedding_model *model, const megcc_mode
     }
     if (model->last != UINT32_MAX) {
         tokens[count++] = model->last;
-}
+    }
     if (!count) {
-return refused(error, MEGCC_E_ARGUMENT, "tokens", 1);
-}
+        return refused(error, MEGCC_E_ARGUMENT, "tokens", 1);
+    }
     for (uint32_t i = 0; i < model->inputs; i++) {
         megcc_model_input(network, i, &tensor);
         shapes[i].rank = tensor.rank;
         for (int32_t axis = 0; axis < MEGCC_MAX_RANK; axis++) {
-shapes[i].dims[axis] = tensor.dims[axis] < 0 ? (int32_t)count : tensor.dims[axis];
-}
+            shapes[i].dims[axis] = tensor.dims[axis] < 0 ? (int32_t)count : tensor.dims[axis];
+        }
     }
     int32_t status = megcc_session_reshape(session, shapes, model->inputs, error);
     status = status ? status : fill(model, session, tokens, count, error);
     status = status ? status : megcc_session_run(session, error);
     if (status) {
         return status;
-}
+    }
     const float *found = (const float *)megcc_session_output(session, 0, &tensor);
     const uint32_t rows = tensor.rank == 3 ? count : 1u;
     if (!found || tensor.dtype != MEGCC_FLOAT32 || tensor.bytes != (size_t)rows * model->width * sizeof *found) {
-return refused(error, MEGCC_E_UNSUPPORTED, "output", 0);
-}
+        return refused(error, MEGCC_E_UNSUPPORTED, "output", 0);
+    }
     if (tensor.rank == 3) {
         pool(model, found, count, vector);
-} else {
+    } else {
         memcpy(vector, found, model->width * sizeof *vector);
-}
+    }
     if (model->normalize) {
         normalize(vector, model->width);
-}
+    }
     return MEGCC_OK;
 }

@@ -167,14 +167,14 @@ static int32_t go_on(megcc_lm *lm, uint32_t count, const megcc_lm_options *optio
         if (options->token) {
 /* the sampler overwrites them */
             memcpy(options->logits, logits, tokenizer->tokens * sizeof *logits);
-}
+        }
         const uint32_t token = megcc_sampler_choose(&sampler, logits, tokenizer->tokens, lm->memory.seen);
         if (is_end(lm->model, token)) {
             break;
         }
         if (options->token) {
             options->token(user, token, megcc_sampler_log_probability(options->logits, tokenizer->tokens, token));
-}
+        }
         held += megcc_decoder_add(tokenizer, &decoder, token, text + held, lm->memory.text_bytes - held);
         size_t begun;
         const size_t stop = stop_in(text, held, options, &begun), sure = stop < held ? stop : held - begun;

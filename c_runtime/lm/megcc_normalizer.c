@@ -21,7 +21,7 @@ static void append(text *out, const uint8_t *bytes, size_t count)
     }
     for (size_t i = 0; i < count; i++) {
         out->bytes[out->size++] = bytes[i];
-}
+    }
 }
 
 static void append_character(text *out, uint32_t code)
@@ -47,7 +47,7 @@ static void append_syllable(text *out, uint32_t code)
     append_character(out, VOWELS + index / TAIL_COUNT % VOWEL_COUNT);
     if (index % TAIL_COUNT) {
         append_character(out, TAILS + index % TAIL_COUNT);
-}
+    }
 }
 
 static void map(const megcc_normal_step *step, const text *in, text *out)
@@ -58,11 +58,11 @@ static void map(const megcc_normal_step *step, const text *in, text *out)
         const uint32_t index = megcc_row(step->mapped, step->mappings, code, 0);
         if (step->mappings && step->mapped[index] == code) {
             append(out, step->letters + step->target[index], step->target[index + 1u] - step->target[index]);
-} else if (step->hangul && code >= SYLLABLES && code < SYLLABLES_END) {
+        } else if (step->hangul && code >= SYLLABLES && code < SYLLABLES_END) {
             append_syllable(out, code);
-} else {
+        } else {
             append(out, in->bytes + begin, at - begin);
-}
+        }
     }
 }
 
@@ -75,7 +75,7 @@ static void sort_marks(const megcc_normal_step *step, const text *in, text *out)
             class_ = class_of(step, megcc_character(in->bytes, &after, in->size));
             if (!class_) {
                 break;
-}
+            }
         }
         if (!marks) {
             megcc_character(in->bytes, &end, in->size);
@@ -92,7 +92,7 @@ static void sort_marks(const megcc_normal_step *step, const text *in, text *out)
                 }
                 if (found > class_ && (!next || found < next)) {
                     next = found;
-}
+                }
             }
         }
     }
@@ -104,21 +104,21 @@ static uint32_t composed(const megcc_normal_step *step, uint32_t first, uint32_t
     uint32_t low = 0, high = step->pairs;
     if (first >= LEADS && first < LEADS + LEAD_COUNT && second >= VOWELS && second < VOWELS + VOWEL_COUNT) {
         return SYLLABLES + ((first - LEADS) * VOWEL_COUNT + second - VOWELS) * TAIL_COUNT;
-}
+    }
     if (first >= SYLLABLES && first < SYLLABLES_END && (first - SYLLABLES) % TAIL_COUNT == 0u && second > TAILS
         && second < TAILS + TAIL_COUNT) {
         return first + second - TAILS;
-}
+    }
     while (low < high) {
         const uint32_t middle = (low + high) / 2u, *pair = step->pair + 3u * middle;
         if (pair[0] == first && pair[1] == second) {
             return pair[2];
-}
+        }
         if (pair[0] < first || (pair[0] == first && pair[1] < second)) {
             low = middle + 1u;
-} else {
+        } else {
             high = middle;
-}
+        }
     }
     return 0;
 }
@@ -144,7 +144,7 @@ static void compose(const megcc_normal_step *step, text *all)
             }
             for (uint32_t i = 0; i < count; i++) {
                 all->bytes[starter_at + i] = bytes[i];
-}
+            }
             size = starter_at + count + between;
             starter_end = starter_at + count;
             starter = whole;
@@ -160,7 +160,7 @@ static void compose(const megcc_normal_step *step, text *all)
         last = class_;
         for (uint32_t i = 0; i < count; i++) {
             all->bytes[size++] = bytes[i];
-}
+        }
     }
     all->size = size;
 }
@@ -174,8 +174,8 @@ enum { OTHER, CONTROL, PREPEND, CONSONANT, PICTURE, LEAD, VOWEL, TAIL, PAIR, TRI
 static uint32_t cluster_class(const megcc_normal_step *step, uint32_t code)
 {
     if (code >= SYLLABLES && code < SYLLABLES_END) {
-return (code - SYLLABLES) % TAIL_COUNT ? TRIPLE : PAIR;
-}
+        return (code - SYLLABLES) % TAIL_COUNT ? TRIPLE : PAIR;
+    }
     return class_of(step, code);
 }
 
@@ -189,20 +189,20 @@ typedef struct cluster {
 static int32_t joins(const cluster *c, uint32_t code, uint32_t class_)
 {
     if (c->class_ == CONTROL || class_ == CONTROL) {
-return c->code == '\r' && code == '\n';
-}
+        return c->code == '\r' && code == '\n';
+    }
     if (class_ >= SPACING || c->class_ == PREPEND) {
         return 1;
-}
+    }
     if (c->class_ == LEAD) {
         return class_ == LEAD || class_ == VOWEL || class_ == PAIR || class_ == TRIPLE;
-}
+    }
     if (c->class_ == VOWEL || c->class_ == PAIR) {
         return class_ == VOWEL || class_ == TAIL;
-}
+    }
     if (c->class_ == TAIL || c->class_ == TRIPLE) {
         return class_ == TAIL;
-}
+    }
     return (class_ == CONSONANT && c->conjunct == 2u) || (class_ == PICTURE && c->picture == 2u);
 }
 
@@ -212,16 +212,16 @@ static void take(cluster *c, uint32_t code, uint32_t class_)
     c->class_ = class_;
     if (class_ == LINKER && c->conjunct) {
         c->conjunct = 2;
-} else if (class_ != EXTEND && class_ != JOINER) {
+    } else if (class_ != EXTEND && class_ != JOINER) {
         c->conjunct = class_ == CONSONANT;
-}
+    }
     if (class_ == JOINER) {
-c->picture = c->picture == 1u ? 2u : 0u;
-} else if (class_ < MARK) {
+        c->picture = c->picture == 1u ? 2u : 0u;
+    } else if (class_ < MARK) {
         c->picture = class_ == PICTURE;
-} else {
+    } else {
         c->picture = c->picture == 1u;
-}
+    }
 }
 
 static size_t cluster_end(const megcc_normal_step *step, const text *in, size_t at)
@@ -231,7 +231,7 @@ static size_t cluster_end(const megcc_normal_step *step, const text *in, size_t 
         const uint32_t code = megcc_character(in->bytes, &next, in->size), class_ = cluster_class(step, code);
         if (at > first && !joins(&c, code, class_)) {
             break;
-}
+        }
         take(&c, code, class_);
     }
     return at;
@@ -245,14 +245,14 @@ static int32_t replaced(const megcc_normal_step *step, const uint8_t *bytes, siz
         const uint32_t node = at ^ bytes[i], unit = step->trie[node];
         if ((unit & 0x800000ffu) != bytes[i]) {
             return 0;
-}
+        }
         at = node ^ megcc_trie_offset(unit);
         if (unit >> 8 & 1u) {
             const uint8_t *found = step->letters + (step->trie[at] & 0x7fffffffu);
             size_t count = 0;
             while (found[count]) {
                 count++;
-}
+            }
             append(out, found, count);
             return 1;
         }
@@ -266,12 +266,12 @@ static void replace_clusters(const megcc_normal_step *step, const text *in, text
         end = cluster_end(step, in, at);
         if (end - at < 6u && replaced(step, in->bytes + at, end - at, out)) {
             continue;
-}
+        }
         for (size_t begin = at, next = at; begin < end; begin = next) {
             megcc_character(in->bytes, &next, end);
             if (!replaced(step, in->bytes + begin, next - begin, out)) {
                 append(out, in->bytes + begin, next - begin);
-}
+            }
         }
     }
 }
@@ -286,12 +286,12 @@ static void replace_strings(const megcc_normal_step *step, const text *in, text 
         size_t same = 0;
         while (same < size && same < in->size - at && in->bytes[at + same] == step->letters[same]) {
             same++;
-}
+        }
         if (same == size) {
             append(out, step->letters + size, target[2] - target[1]);
-} else {
+        } else {
             append(out, in->bytes + at, 1);
-}
+        }
         at += same == size ? size : 1u;
     }
 }
@@ -302,10 +302,10 @@ static void replace_spaces(const megcc_normal_step *step, const text *in, text *
         end = at;
         while (end < in->size && in->bytes[end] == ' ') {
             end++;
-}
+        }
         if (end - at > 1u) {
             append(out, step->letters, step->target[1]);
-} else {
+        } else {
             end = at + 1u;
             append(out, in->bytes + at, 1);
         }
@@ -318,14 +318,14 @@ static void strip(const megcc_normal_step *step, const text *in, text *out)
     for (size_t at = 0; at < in->size;) {
         if (!megcc_is_white(megcc_character(in->bytes, &at, in->size))) {
             end = at;
-} else if (!end && step->left) {
+        } else if (!end && step->left) {
             begin = at;
-}
+        }
     }
     end = step->right ? end : in->size;
     if (begin < end) {
         append(out, in->bytes + begin, end - begin);
-}
+    }
 }
 
 /* --- steps ------------------------------------------------------------------------------------------------------ */
@@ -345,20 +345,20 @@ size_t megcc_normalize(const megcc_normalizer *normalizer, const uint8_t *given,
     text in = { work, 0, most, 0 }, out = { work + most, 0, most, 0 };
     for (size_t at = 0; at < size;) {
         append_character(&in, megcc_character(given, &at, size));
-}
+    }
     for (uint32_t i = 0; i < normalizer->steps && !in.full; i++) {
         const megcc_normal_step *step = normalizer->step + i;
         if (step->kind == MEGCC_NORMAL_MAP) {
             map(step, &in, &out);
-} else if (step->kind == MEGCC_NORMAL_CLUSTERS) {
+        } else if (step->kind == MEGCC_NORMAL_CLUSTERS) {
             replace_clusters(step, &in, &out);
-} else if (step->kind == MEGCC_NORMAL_REPLACE) {
+        } else if (step->kind == MEGCC_NORMAL_REPLACE) {
             replace_strings(step, &in, &out);
-} else if (step->kind == MEGCC_NORMAL_SPACES) {
+        } else if (step->kind == MEGCC_NORMAL_SPACES) {
             replace_spaces(step, &in, &out);
-} else {
+        } else {
             strip(step, &in, &out);
-}
+        }
         swap(&in, &out);
         if (step->kind == MEGCC_NORMAL_MAP && step->classes && !in.full) {
             sort_marks(step, &in, &out);
@@ -366,7 +366,7 @@ size_t megcc_normalize(const megcc_normalizer *normalizer, const uint8_t *given,
         }
         if (step->kind == MEGCC_NORMAL_MAP && step->pairs) {
             compose(step, &in);
-}
+        }
     }
     *normal = in.bytes;
     return in.full ? SIZE_MAX : in.size;

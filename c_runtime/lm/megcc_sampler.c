@@ -116,7 +116,7 @@ static int64_t log2_of(uint64_t x)
     int64_t found = 31;
     for (; x >= (uint64_t)1 << 32; x >>= 1) {
         found++;
-}
+    }
     for (int32_t bit = 0; bit < 24; bit++) {
         x = x * x >> 31;
         found = 2 * found + (int64_t)(x >> 32);
@@ -131,7 +131,7 @@ float megcc_sampler_log_probability(const float *logits, uint32_t count, uint32_
     uint64_t sum = 0;
     for (uint32_t i = 0; i < count; i++) {
         sum += weight_below((uint64_t)(highest - fixed(logits[i])), (uint64_t)LOG2_E);
-}
+    }
     const int64_t found = fixed(logits[token]) - highest - ((log2_of(sum) - one) * ln2 >> 31);
     return (float)((double)found / 16777216.0);
 }

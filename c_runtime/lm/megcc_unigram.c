@@ -11,7 +11,7 @@
 typedef struct encoder {
     const megcc_unigram *t;
     uint32_t *tokens;
-    int32_t room, written;
+    int32_t room, written, special;
     uint32_t *score, *begin, *token;
     uint8_t *strings;
     size_t most;                /* bytes of one of both strings, and of a word */
@@ -24,11 +24,22 @@ typedef union double_bits {
 
 static const uint8_t line[] = { 0xe2, 0x96, 0x81 };
 
+/* Whether a text may have the token: the model may have those of special tokens among its own. */
+static int32_t allowed(const encoder *e, uint32_t token)
+{
+    for (uint32_t i = 0; !e->special && i < e->t->specials; i++) {
+        if (e->t->special[i] == token) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 static void put(encoder *e, uint32_t token)
 {
     if (e->written < e->room) {
         e->tokens[e->written] = token;
-}
+    }
     e->written++;
 }
 
@@ -45,7 +56,7 @@ static void reach(const encoder *e, size_t end, size_t begin, uint32_t token, do
     const double_bits kept = { .value = score };
     if (e->begin[end] != MEGCC_NO_TOKEN && !(score > score_at(e, end))) {
         return;
-}
+    }
     e->score[2u * end] = kept.bits[0];
     e->score[2u * end + 1u] = kept.bits[1];
     e->begin[end] = (uint32_t)begin;
@@ -58,15 +69,15 @@ static void put_unknown(encoder *e, const uint8_t *text, size_t size)
     const megcc_strings strings = { e->t->bytes, e->t->text, e->t->word, 0 };
     const megcc_range all = { 0, e->t->words, 0 };
     uint32_t index = 0;
-    if (megcc_longest(&strings, all, text, size, &index) == size) {
+    if (megcc_longest(&strings, all, text, size, &index) == size && allowed(e, e->t->word[index])) {
         put(e, e->t->word[index]);
-} else if (e->t->byte) {
+    } else if (e->t->byte) {
         for (size_t i = 0; i < size; i++) {
             put(e, e->t->byte[text[i]]);
-}
+        }
     } else {
         put(e, e->t->unknown);
-}
+    }
 }
 
 static void encode_word(encoder *e, const uint8_t *text, size_t size)
@@ -75,7 +86,7 @@ static void encode_word(encoder *e, const uint8_t *text, size_t size)
     const megcc_strings strings = { t->bytes, t->text, t->word, 0 };
     for (size_t i = 0; i <= size; i++) {
         e->begin[i] = MEGCC_NO_TOKEN;
-}
+    }
     e->score[0] = e->score[1] = 0;
     for (size_t at = 0, single; at < size; at = single) {
         const double before = score_at(e, at);
@@ -85,21 +96,21 @@ static void encode_word(encoder *e, const uint8_t *text, size_t size)
         for (size_t end = at; end < size && range.low < range.high;) {
             uint32_t index;
             megcc_narrow(&strings, &range, text[end++]);
-            if (!megcc_ends(&strings, &range, &index)) {
+            if (!megcc_ends(&strings, &range, &index) || !allowed(e, t->word[index])) {
                 continue;
-}
+            }
             const uint32_t token = t->word[index];
             reach(e, end, at, token, (t->score ? (double)t->score[token] : t->precise[token]) + before);
             known |= end == single;
         }
         if (!known) {
             reach(e, single, at, t->unknown, t->unknown_score + before);
-}
+        }
     }
     uint32_t *next = e->score; /* scores are done */
     for (size_t end = size; end; end = e->begin[end]) {
         next[e->begin[end]] = (uint32_t)end;
-}
+    }
     for (size_t at = 0, end; at < size; at = end) {
         end = next[at];
         if (e->token[end] != t->unknown) {
@@ -108,7 +119,7 @@ static void encode_word(encoder *e, const uint8_t *text, size_t size)
         }
         while (end < size && e->token[next[end]] == t->unknown) {
             end = next[end];
-}
+        }
         put_unknown(e, text + at, end - at);
     }
 }
@@ -125,10 +136,10 @@ static size_t append(const encoder *e, uint8_t *out, size_t size, const uint8_t 
 {
     if (size > e->most || count > e->most - size) {
         return SIZE_MAX;
-}
+    }
     for (size_t i = 0; i < count; i++) {
         out[size + i] = bytes[i];
-}
+    }
     return size + count;
 }
 
@@ -148,7 +159,7 @@ static size_t mark_words(const encoder *e, const uint8_t *text, size_t size, int
         }
         if (begins && code != ' ' && !begins_with_line(text + begin, size - begin)) {
             marked = append(e, out, marked, line, sizeof line);
-}
+        }
         begins = 0;
         marked = code == ' ' ? append(e, out, marked, line, sizeof line)
                              : append(e, out, marked, text + begin, at - begin);
@@ -162,21 +173,21 @@ static int32_t encode_part(encoder *e, const uint8_t *text, size_t size, int32_t
     const uint8_t *normal = NULL;
     if (!size) {
         return 1;
-}
+    }
     size = megcc_normalize(&e->t->normalizer, text, size, e->strings, 2u * e->most, &normal);
     if (size == SIZE_MAX) {
         return 0;
-}
+    }
     uint8_t *marked = normal == e->strings ? e->strings + e->most : e->strings;
     size = mark_words(e, normal, size, first, marked);
     if (size == SIZE_MAX) {
         return 0;
-}
+    }
     for (size_t at = 0, end; at < size; at = end) {
         end = at + 1u;
         while (end < size && !(e->t->split && begins_with_line(marked + end, size - end))) {
             end++;
-}
+        }
         encode_word(e, marked + at, end - at);
     }
     return 1;
@@ -187,10 +198,10 @@ static size_t before_space(const uint8_t *text, size_t begin, size_t end)
 {
     size_t found = begin;
     for (size_t at = begin; at < end;) {
-if (!megcc_is_white(megcc_character(text, &at, end))) {
+        if (!megcc_is_white(megcc_character(text, &at, end))) {
             found = at;
-}
-}
+        }
+    }
     return found;
 }
 
@@ -203,14 +214,14 @@ int32_t megcc_unigram_encode(const megcc_unigram *tokenizer, const char *text, s
     const size_t words = work_bytes / sizeof *work;
     if (!size) {
         return 0;
-}
+    }
     if (words < 6u) {
         return -1;
-}
+    }
     const size_t whole = (words - 6u) / 9u * 2u + (words - 6u) % 9u / 5u;
     const size_t most = whole > INT32_MAX / 16 ? INT32_MAX / 16 : whole;
     uint32_t *begins = work + 2u * (most + 1u);
-    encoder e = { tokenizer, tokens, room, 0, work, begins, begins + most + 1u,
+    encoder e = { tokenizer, tokens, room, 0, special, work, begins, begins + most + 1u,
                   (uint8_t *)(begins + 2u * (most + 1u)), most };
     size_t begin = 0;
     for (size_t at = 0; special && at < size;) {
@@ -220,7 +231,7 @@ int32_t megcc_unigram_encode(const megcc_unigram *tokenizer, const char *text, s
             const size_t end = tokenizer->takes_space[index] ? before_space(bytes, begin, at) : at;
             if (!encode_part(&e, bytes + begin, end - begin, begin == 0u)) {
                 return -1;
-}
+            }
             put(&e, tokenizer->special[index]);
             begin = at + count;
         }

@@ -61,6 +61,28 @@ def test_folders(options: dict):
         assert_braced(files[name].decode(), name)
 
 
+@pytest.mark.parametrize("path", sorted(
+    path for folder in ("src", "lm", "signed") for path in (paths.c_runtime() / folder).glob("*.c")),
+    ids=lambda path: path.name)
+def test_runtime(path):
+    """Braces, also of the parts that only some folders have; no line of a function begins in the first column."""
+    text = path.read_text("utf-8")
+    assert_braced(text, path.name)
+    depth = 0
+    for number, line in enumerate(_code(text).split("\n"), start=1):
+        if not line.startswith(("#", "}")):
+            assert not depth or not line.strip() or line.startswith(" "), f"{path.name}:{number}"
+        assert not line.startswith("}") or depth == 1, f"{path.name}:{number}"
+        depth += line.count("{") - line.count("}")
+    assert not depth
+
+
+def _code(text: str) -> str:
+    """The text with spaces for comments, strings and characters."""
+    return re.sub(r"/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'",
+                  lambda match: re.sub(r"[^\n]", " ", match[0]), text, flags=re.DOTALL)
+
+
 @pytest.mark.parametrize(("abi", "library"), [
     ("ffi", None), ("packed", None), ("ffi", {"inputs": ['"x"'], "outputs": ['"y"'], "description": '"{}"'})])
 def test_modules_of_tvm(abi: str, library):

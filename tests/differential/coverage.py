@@ -31,7 +31,8 @@ logs.
 
 The first table has the cases of each family; the last column of the others has the reasons of refusals. "Otherwise"
 are cases without a reference, those where the references differ from each other and the specification's text decides,
-graphs that make much of an error of rounding, and what an emulator cannot run.
+graphs that make much of an error of rounding, and what an emulator cannot run. A case that failed was run again after
+its repair.
 
 In the others a row is an operator: how many cases of it were right, of how many that had a reference, in numpy and on
 each target; the dtypes of its operands; the values of its attributes; refusals, by reason.

@@ -302,7 +302,7 @@ def test_what_is_meant_by_a_name_is_a_target():
 
 
 @pytest.mark.parametrize(("argv", "said"), [
-    ([], "VERB (one of compile, build, run, "), (["cmpile", DIGITS], "did you mean compile?"),
+    ([], "VERB (one of demo, compile, build, "), (["cmpile", DIGITS], "did you mean compile?"),
     (["lm"], "VERB (one of compile, "), (["export", DIGITS], "--for (one of zephyr, esp-idf, "),
     (["export", DIGITS, "--for", "Arduino"], "did you mean arduino?"),
     (["export", DIGITS, "--for", "esp32"], "did you mean esp-idf?"),

@@ -25,14 +25,14 @@ class Pairs:
 
     bits: number of bits of the word.
     columns: output channels in a tile of four pixels, as many as registers hold (MGC_COLUMNS).
-    line: output channels in a tile of one pixel (MGC_LINE).
+    row_columns: output channels in a tile of one pixel (MGC_ROW_COLUMNS).
     by_channel: weights of the latter are stored channel by channel, not interleaved.
     folded: there, a word has two weights of two channels.
     """
 
     bits: int
     columns: int
-    line: int
+    row_columns: int
     by_channel: bool = False
     folded: bool = False
 

@@ -9,8 +9,9 @@
  *   mgc_dots_8(c,a,b,d,e,x)    the same for 8-bit elements: int8, with VNNI uint8
  *   mgc_dots_sum_4(c,start) mgc_dots_sum_8(c,start)    the sums as lanes of int32
  *   mgc_dots_x(p)              loads sixteen x, from -127 to 127
- *   mgc_bytes_at(p)            loads 4 * MGC_LANES bytes; mgc_low_fours(w) mgc_high_fours(w): the low and high half of
- each *
+ *   mgc_bytes_at(p)            loads 4 * MGC_LANES bytes
+ *   mgc_low_fours(w) mgc_high_fours(w)     the low and the high 4 bits of each byte
+ *
  * A vector has four neighbouring elements of each column; a, b, d and e follow each other. With MGC_DOT_PAIRS it has
  * eight elements of each of two columns: a and b of the first two columns, d and e of the others. Then
  * mgc_dots_x_pair(p,q,half) loads x of two rows, mgc_dots_pair(c,a,b,d,e,x,y) adds their products, and

@@ -599,13 +599,13 @@ static MGC_INLINE mgc_i mgc_total_i16(mgc_i c, const int16_t *p, int32_t n)
 #endif
 
 #define MGC_ZERO_POINT_SUMS(function, name, type) \
-    static MGC_INLINE void function(int32_t *to, const type *x, int32_t count, ptrdiff_t pixel, int32_t lines, \
-        ptrdiff_t line, int32_t runs, ptrdiff_t run, int32_t length, int32_t zero) \
+    static MGC_INLINE void function(int32_t *to, const type *x, int32_t count, ptrdiff_t pixel, int32_t rows, \
+        ptrdiff_t row_stride, int32_t runs, ptrdiff_t run_stride, int32_t length, int32_t zero) \
     { \
         for (int32_t i = 0; i < count; i++) { \
             mgc_i total = mgc_iset1(0); \
-            for (int32_t j = 0; j < lines * runs; j++) { \
-                total = mgc_total_##name(total, x + i * pixel + j / runs * line + j % runs * run, length); \
+            for (int32_t j = 0; j < rows * runs; j++) { \
+                total = mgc_total_##name(total, x + i * pixel + j / runs * row_stride + j % runs * run_stride, length); \
             } \
             to[i] = (int32_t)(0u - (uint32_t)mgc_isum(total) * (uint32_t)zero); \
         } \
@@ -787,18 +787,18 @@ static MGC_INLINE mgc_i mgc_total_u8(mgc_i c, const uint8_t *p, int32_t n)
 }
 MGC_ZERO_POINT_SUMS(mgc_zero_point_sums_each, u8, uint8_t)
 /* Sums a window of runs of up to 16 bytes, in four lanes. */
-static MGC_INLINE __m128i mgc_total_short(const uint8_t *x, int32_t lines, ptrdiff_t line, int32_t runs, ptrdiff_t run, __mmask16 first)
+static MGC_INLINE __m128i mgc_total_short(const uint8_t *x, int32_t rows, ptrdiff_t row_stride, int32_t runs, ptrdiff_t run_stride, __mmask16 first)
 {
     __m128i total = _mm_setzero_si128();
-    for (int32_t j = 0; j < lines; j++) {
+    for (int32_t j = 0; j < rows; j++) {
         for (int32_t k = 0; k < runs; k++) {
-            total = _mm_dpbusd_epi32(total, _mm_maskz_loadu_epi8(first, x + j * line + k * run), _mm_set1_epi8(1));
+            total = _mm_dpbusd_epi32(total, _mm_maskz_loadu_epi8(first, x + j * row_stride + k * run_stride), _mm_set1_epi8(1));
         }
     }
     return total;
 }
-static MGC_INLINE void mgc_zero_point_sums_u8(int32_t *to, const uint8_t *x, int32_t count, ptrdiff_t pixel, int32_t lines, ptrdiff_t line,
-    int32_t runs, ptrdiff_t run, int32_t length, int32_t zero)
+static MGC_INLINE void mgc_zero_point_sums_u8(int32_t *to, const uint8_t *x, int32_t count, ptrdiff_t pixel, int32_t rows, ptrdiff_t row_stride,
+    int32_t runs, ptrdiff_t run_stride, int32_t length, int32_t zero)
 {
     int32_t i = 0;
     if (length <= 16) {
@@ -807,13 +807,13 @@ static MGC_INLINE void mgc_zero_point_sums_u8(int32_t *to, const uint8_t *x, int
         for (; i + 4 <= count; i += 4) {
             __m128i t[4];
             for (int32_t p = 0; p < 4; p++) {
-                t[p] = mgc_total_short(x + (i + p) * pixel, lines, line, runs, run, first);
+                t[p] = mgc_total_short(x + (i + p) * pixel, rows, row_stride, runs, run_stride, first);
             }
             const __m128i totals = _mm_hadd_epi32(_mm_hadd_epi32(t[0], t[1]), _mm_hadd_epi32(t[2], t[3]));
             _mm_storeu_si128((__m128i *)(void *)(to + i), _mm_mullo_epi32(totals, factor));
         }
     }
-    mgc_zero_point_sums_each(to + i, x + i * pixel, count - i, pixel, lines, line, runs, run, length, zero);
+    mgc_zero_point_sums_each(to + i, x + i * pixel, count - i, pixel, rows, row_stride, runs, run_stride, length, zero);
 }
 static MGC_INLINE mgc_i mgc_dot_w_u8_i8(const int8_t *p) { return (mgc_i)_mm512_loadu_si512(p); }
 static MGC_INLINE mgc_i mgc_dot_u8(mgc_i c, mgc_i x, mgc_i w)

@@ -17,9 +17,10 @@
  *   mgc_abs mgc_neg mgc_sqrt mgc_floor mgc_ceil mgc_round      mgc_round: ties to even
  *   mgc_recip(v)               1 / v within 1 ULP, for v in [2^-126, 2^126]
  *   mgc_sum(v) mgc_hmax(v)     reduce the lanes to a float; the order of additions is fixed
- *   mgc_sums                   partial sums along a row: mgc_sums_zero(), mgc_sums_add(&sums,k,v) adds elements from k
- * on, a                              multiple of MGC_LANES, mgc_sums_multiply(&sums,k,a,b) adds a * b,
- * mgc_sums_total(&sums)   mgc_even(a,b)              lanes 0, 2, 4, … of a, followed by those of b
+ *   mgc_sums                   partial sums along a row: mgc_sums_zero(); mgc_sums_add(&sums,k,v) adds elements from k on,
+ *                              a multiple of MGC_LANES; mgc_sums_multiply(&sums,k,a,b) adds a * b;
+ *                              mgc_sums_total(&sums)
+ *   mgc_even(a,b)              lanes 0, 2, 4, … of a, followed by those of b
  *   mgc_zip_low(a,b) mgc_zip_high(a,b)     interleaves the lower or upper halves of a and b
  *   mgc_bits(v) mgc_float(u)   the same bits as the other type
  *   mgc_if_lt(a,b,x,y)         a < b ? x : y, lane by lane

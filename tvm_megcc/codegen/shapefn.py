@@ -81,7 +81,7 @@ class ShapeTable:
         for number, condition in enumerate(self.conditions, 1):
             last = counted(condition.symbols)
             lines += [f"    if ({f'{last} >= 0 && ' if last else ''}!({condition.to_c(symbol_names)})) {{",
-                      f"        *why = MEGCC_TEXT({c_string(shortened(condition.line, 200))});",
+                      f"        *why = MEGCC_TEXT({c_string(shortened(condition.printable, 200))});",
                       f"        return {number};", "    }"]
         for index, dim in enumerate(self.values):
             last = counted(symbols(dim))

@@ -59,7 +59,7 @@ def of_torch(model: Any, example_inputs: Any = None) -> Any:
             return proto
         return torch.export.export(model, arguments, named)
     except Exception as error:  # any of PyTorch's own
-        raise MegccError(f"PyTorch does not export the module: {_line(error)}") from error
+        raise MegccError(f"PyTorch does not export the module: {_first_line(error)}") from error
     finally:
         for part in training:
             part.training = True
@@ -83,7 +83,7 @@ def through_onnx(model: Any, reason: MegccError) -> Any:
         program = torch.export.load(str(model)) if isinstance(model, (str, Path)) else model
         return torch.onnx.export(program, dynamo=True, verbose=False).model_proto
     except Exception as error:  # any of PyTorch's own
-        raise MegccError(f"{reason}\n  As an ONNX model it does not come in either: {_line(error)}") from None
+        raise MegccError(f"{reason}\n  As an ONNX model it does not come in either: {_first_line(error)}") from None
 
 
 def _installed(package: str) -> bool:
@@ -94,5 +94,5 @@ def _installed(package: str) -> bool:
         return False
 
 
-def _line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return shortened(" ".join(f"{type(error).__name__}: {error}".split()), 300)

@@ -34,7 +34,7 @@ class Condition:
         return ": ".join(filter(None, (self.origin, self.why, f"{self.lhs} {self.relation} {self.rhs}")))
 
     @property
-    def line(self) -> str:
+    def printable(self) -> str:
         """Returns the condition as text that is safe for a terminal, whatever names it holds."""
         return "".join(c if c.isprintable() else "_" for c in str(self))
 

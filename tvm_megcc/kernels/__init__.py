@@ -7,7 +7,7 @@ The table lists the candidate kernels of each operator. Among candidates of equa
 from __future__ import annotations
 
 from .. import ops
-from .attention.queries import AttentionColumns, AttentionLines
+from .attention.queries import AttentionColumns, AttentionFewQueries
 from .base import realise
 from .conv2d.depthwise import DepthwiseConv
 from .conv2d.direct import DirectConv
@@ -43,12 +43,12 @@ from .matmul.packed import DotsMatMul, PackedMatMul, PanelMatMul, ScalarMatMul
 from .move.append import AppendRows
 from .move.copies import ConcatRuns, PadRows
 from .move.copy import StridedCopy
-from .move.gather import GatherLines, GatherParts, GatherPoints, GatherRuns
+from .move.gather import GatherAlongAxis, GatherParts, GatherPoints, GatherRuns
 from .move.relayout import RelayoutBlocks, RelayoutElements, RelayoutMatrix
 from .move.reverse import ReverseRuns
-from .move.scatter import ScatterLines, ScatterRows
+from .move.scatter import ScatterAlongAxis, ScatterRows
 from .move.strided import StridedExpand, StridedSlice, StridedTile, StridedTranspose, TransposeMatrix
-from .norm.l2 import L2Lines
+from .norm.l2 import L2Slices
 from .norm.layer import LayerNormBytes, LayerNormRows
 from .norm.lrn import LrnPixels
 from .pool.columns import ColumnsRows, ScatterMaxima
@@ -68,10 +68,10 @@ from .sample.grid import GridPixels
 from .sample.roi import RoiAlignBins, RoiPoolBins
 from .shape.control import Inlined
 from .shape.dims import DimsKernel
-from .softmax.fixed import SoftmaxFixedLines, SoftmaxWideLines
-from .softmax.lines import SoftmaxColumns, SoftmaxRows, SoftmaxShortRows
-from .softmax.log import LogSoftmaxFixedLines
-from .softmax.quantised import SoftmaxQuantisedLines
+from .softmax.fixed import SoftmaxFixedRows, SoftmaxWideRows
+from .softmax.log import LogSoftmaxFixedRows
+from .softmax.quantised import SoftmaxQuantisedRows
+from .softmax.softmax import SoftmaxColumns, SoftmaxRows, SoftmaxShortRows
 from .sort.counted import NonMaxSearch, NonZeroCount, NonZeroScan
 from .sort.detections import DetectionsSearch
 from .sort.grams import GramSearch
@@ -86,7 +86,7 @@ realise(ops.nn.conv.Conv2d, DirectConv(), WinogradConv(), WinogradConv(raw=True)
 realise(ops.nn.conv3d.Conv3d, RowsConv3d())
 realise(ops.nn.conv_transpose.Conv2dTranspose, PhasesTransposedConv(), PlainTransposedConv())
 realise(ops.nn.deform_conv.DeformConv, WindowsDeformConv())
-realise(ops.nn.fused_attention.Attention, AttentionColumns(), AttentionLines())
+realise(ops.nn.fused_attention.Attention, AttentionColumns(), AttentionFewQueries())
 realise(ops.math.matmul.MatMul, PackedMatMul(), DotsMatMul(), PanelMatMul(), ScalarMatMul())
 realise(ops.quantized.nbits.MatMulNBits, NBitsMatMul())
 realise(ops.quantized.nbits.MatMulNBitsInt8, NBitsInt8MatMul())
@@ -129,15 +129,15 @@ realise(ops.nn.pool._GlobalPool, GlobalPool(), PlainGlobalPool())
 realise(ops.nn.col2im.Col2Im, ColumnsRows())
 realise(ops.nn.col2im.MaxUnpool, ScatterMaxima())
 realise(ops.nn.lrn.Lrn, LrnPixels())
-realise(ops.quantized.rsqrt.L2Fixed, L2Lines())
+realise(ops.quantized.rsqrt.L2Fixed, L2Slices())
 realise(ops.math.reduce.Reduction, ReduceVectors(), ReduceScalars())
 realise(ops.math.reduce.ArgExtreme, ArgExtremeScalars())
 realise(ops.math.reduce.Cumulative, CumulativeScalars())
 realise(ops.nn.softmax.Softmax, SoftmaxRows(), SoftmaxShortRows(), SoftmaxColumns())
-realise(ops.quantized.softmax_int8.SoftmaxFixed, SoftmaxFixedLines())
-realise(ops.quantized.softmax_int16.SoftmaxWide, SoftmaxWideLines())
-realise(ops.quantized.softmax.SoftmaxQuantised, SoftmaxQuantisedLines())
-realise(ops.quantized.log_softmax.LogSoftmaxFixed, LogSoftmaxFixedLines())
+realise(ops.quantized.softmax_int8.SoftmaxFixed, SoftmaxFixedRows())
+realise(ops.quantized.softmax_int16.SoftmaxWide, SoftmaxWideRows())
+realise(ops.quantized.softmax.SoftmaxQuantised, SoftmaxQuantisedRows())
+realise(ops.quantized.log_softmax.LogSoftmaxFixed, LogSoftmaxFixedRows())
 realise(ops.tensor.sort.TopK, TopKHeap())
 realise(ops.strings.ngrams.CountGrams, GramSearch())
 realise(ops.vision.detections.Detections, DetectionsSearch())
@@ -158,10 +158,10 @@ realise(ops.tensor.shape.Expand, StridedExpand())
 realise(ops.tensor.shape.Dims, DimsKernel())
 realise(ops.tensor.copy.Copy, StridedCopy())
 realise(ops.tensor.gather.Gather, GatherRuns())
-realise(ops.tensor.gather.GatherElements, GatherLines(), GatherParts())
+realise(ops.tensor.gather.GatherElements, GatherAlongAxis(), GatherParts())
 realise(ops.tensor.gather.GatherPointsOperator, GatherPoints())
 realise(ops.tensor.append.Append, AppendRows())
-realise(ops.tensor.scatter.ScatterElements, ScatterLines())
+realise(ops.tensor.scatter.ScatterElements, ScatterAlongAxis())
 realise(ops.tensor.scatter.ScatterPoints, ScatterRows())
 realise(ops.tensor.reverse.ReverseSequence, ReverseRuns())
 realise(ops.tensor.preprocess.ConvertInput, ConvertRuns())

@@ -3,27 +3,31 @@
  * Products of int8 on cores with Arm's DSP extension (Cortex-M4, M7, M33): part of megcc_integer.h. The assembler has
  * an equivalent in C, so that the same kernels can be tested on any machine.
  *
- *   mgc_pairs(c,a,b)               c + the products of the low and of the high int16 (SMLAD); mgc_bb, mgc_bt, mgc_tb,
- * mgc_tt                                  multiply one half of each (bottom, top), a's first
+ *   mgc_pairs(c,a,b)               c + the products of the low and of the high int16 (SMLAD)
+ *   mgc_bb mgc_bt mgc_tb mgc_tt    c + the product of one half of each (bottom, top), a's first
  *   mgc_high15(a,b)                a * b / 2^15 of int16, to the nearest, ties up (SMMULR)
  *   mgc_word(p)                    loads four bytes at any address
  *   mgc_both(a,b)                  packs a in the low half and b in the high half
  *   mgc_even_<type>(z,w)           bytes 0 and 2 of a word as int16, plus those of z; mgc_odd_<type>: bytes 1 and 3
  *   mgc_pack3_<type>(to,p,q,r,n,z)  packs 4n elements of three rows of 8-bit elements minus z: for each four, elements 0
- * and 2 of                                  each row, then elements 1 and 3
+ *                                  and 2 of each row, then elements 1 and 3
  *   mgc_tile_3x2(x,w,n,s)          adds products of three such rows with two columns of weights [n][2][4]. s[0] and
- * s[1] are the                                  columns' initial sums; afterwards s[0] to s[2] are the sums of the
- * first column   mgc_tile_1x4_<type>(x,w,n,s)   the same for one row of bytes with four columns [n][4][4]; s[0] to
- * s[3]; s[4]: z of mgc_even   mgc_join3_<type>(to,p,q,r,n)   packs 4n elements of three rows of 8-bit elements for
- * mgc_joined_*   mgc_joined_3x2(x,w,n,s)        mgc_tile_3x2 for three such rows and joined weights, none of which is
- * -128. Initial and final                                  sums are 256 times as large. mgc_joined_1x4_<type>(x,w,n,s):
- * for one row of bytes   mgc_whole(t)                   t / 256 for such a sum, which is a multiple of 256
+ *                                  s[1] are the columns' initial sums; afterwards s[0] to s[2] are the sums of the
+ *                                  first column
+ *   mgc_tile_1x4_<type>(x,w,n,s)   the same for one row of bytes with four columns [n][4][4]; s[0] to s[3]; s[4]: z of
+ *                                  mgc_even
+ *   mgc_join3_<type>(to,p,q,r,n)   packs 4n elements of three rows of 8-bit elements for mgc_joined_*
+ *   mgc_joined_3x2(x,w,n,s)        mgc_tile_3x2 for three such rows and joined weights, none of which is -128. Initial
+ *                                  and final sums are 256 times as large
+ *   mgc_joined_1x4_<type>(x,w,n,s)  the same for one row of bytes
+ *   mgc_whole(t)                   t / 256 for such a sum, which is a multiple of 256
  *   mgc_total3(x,n,s,m)            s[0] to s[2]: the sums of three rows of mgc_pack3, times m
  *   mgc_total_<type>(x,n,z)        the sum of n bytes minus z each
  *   mgc_close_fixed(x,m,k,r)       requantizes: x * m * 2^(-31 - r) rounded as mgc_rescale_fixed does, plus a zero
- * point, for                                  |x| < 2^30, r >= 1 and k = 2^(r - 1) + zero * 2^r.
- * mgc_close_once(x,m,k,r): rounded once,                                  r >= 2, k = 2^(r - 2) + zero * 2^(r - 1).
- mgc_close_fixed_joined(t,m,k,r): of mgc_whole(t) *
+ *                                  point, for |x| < 2^30, r >= 1 and k = 2^(r - 1) + zero * 2^r
+ *   mgc_close_once(x,m,k,r)        the same, rounded once, for r >= 2 and k = 2^(r - 2) + zero * 2^(r - 1)
+ *   mgc_close_fixed_joined(t,m,k,r)  mgc_close_fixed of mgc_whole(t)
+ *
  * Joined weights: one int16 holds two weights, so that one instruction, not two, unpacks them. Four bytes of x are two
  * int16, X = 256 * b + a and Y = 256 * d + c, with a and c in [0, 255], b and d in [-128, 127]. mgc_join3 inverts the
  * highest bits of bytes for that; the sums are corrected for it by their initial values. The weights k, l, m, n are V =

@@ -3,18 +3,21 @@
  * 8-bit products on cores without vectors (Cortex-M0+ and M3, RISC-V): part of megcc_integer.h. A word holds elements
  * of two pixels, a + b * 2^16 (b * 2^32 if words have 64 bits), so that one multiplication by a weight makes two
  * products. In 32-bit words, the sum of two such products is added to a total t of words, and its high half to a total
- * h. A sum of two products fits in 16 bits unless a weight is -128. In the end, h is the sum of the second pixel, and t
- * - h * 2^16 that of the first. The assembler has an equivalent in C, so that the same kernels can be tested on any
- machine. *
+ * h. A sum of two products fits in 16 bits unless a weight is -128. In the end, h is the sum of the second pixel, and
+ * t - h * 2^16 that of the first. The assembler has an equivalent in C, so that the same kernels can be tested on any
+ * machine.
+ *
  *   mgc_pair                       a word
  *   mgc_pack4_<type>(to,p,q,r,s,n)  packs n elements of four rows of 8-bit elements, n even, uint8 minus 128: for each
- * two                                  elements the words of the first two rows, then those of the others
+ *                                  two elements the words of the first two rows, then those of the others
  *   mgc_tile_4(x,w,n,s,c,b)        sums of four such rows with c columns of weights
- * [c/MGC_COLUMNS][n/4][MGC_COLUMNS][4], n a                                  multiple of 4, plus b[column]: s[4 *
- * column + row], for whole MGC_COLUMNS   mgc_line_<type>(x,w,n,s)       sums of one row of bytes with MGC_LINE columns,
- * [n/4][MGC_LINE][4] (Cortex-M0+: [MGC_LINE][n];                                  RV32: [n/2][MGC_LINE][2], weights
- * with the highest bit inverted, uint8 x minus 128)   mgc_total4(x,n,s,m)            s[0] to s[3]: the sums of n
- * elements of four rows of mgc_pack4, times m   mgc_total_<type>(x,n,z)        the sum of n bytes minus z each
+ *                                  [c/MGC_COLUMNS][n/4][MGC_COLUMNS][4], n a multiple of 4, plus b[column]:
+ *                                  s[4 * column + row], for whole MGC_COLUMNS
+ *   mgc_row_<type>(x,w,n,s)        sums of one row of bytes with MGC_ROW_COLUMNS columns, [n/4][MGC_ROW_COLUMNS][4]
+ *                                  (Cortex-M0+: [MGC_ROW_COLUMNS][n]; RV32: [n/2][MGC_ROW_COLUMNS][2], weights with
+ *                                  the highest bit inverted, uint8 x minus 128)
+ *   mgc_total4(x,n,s,m)            s[0] to s[3]: the sums of n elements of four rows of mgc_pack4, times m
+ *   mgc_total_<type>(x,n,z)        the sum of n bytes minus z each
  *   mgc_close_<kind> mgc_within_<type>   as in dsp_integer.h
  */
 #ifndef MEGCC_PAIRS_INTEGER_H
@@ -179,7 +182,7 @@ MGC_TOTAL_OF(u8, uint8_t)
  * columns, sp[12]: b. Each sum of two products starts with 2^15 (r3), so that its low half is not negative; the initial
  * totals are reduced by the total of these. */
 #define MGC_COLUMNS 1
-#define MGC_LINE 8
+#define MGC_ROW_COLUMNS 8
 #define MGC_FOLD(a, b, t, h) \
     "mla " a ", " a ", r8, r3\n\tmla " a ", " b ", r9, " a "\n\tadd " t ", " a "\n\tadd " h ", " h ", " a ", asr #16\n\t"
 #define MGC_FOLDS MGC_FOLD("r4", "r5", "r10", "r11") MGC_FOLD("r6", "r7", "r12", "lr")
@@ -202,7 +205,7 @@ MGC_NAKED mgc_tile_4(const mgc_pair *x MGC_UNUSED, const int8_t *w MGC_UNUSED, i
     load " r12, [r0], #1\n\t" MGC_ONE("r4", a) MGC_ONE("r5", b) MGC_ONE("r6", c) MGC_ONE("r7", d) \
     MGC_ONE("r8", e) MGC_ONE("r9", f) MGC_ONE("r10", g) MGC_ONE("r11", h)
 #define MGC_LINE_OF(name, type, load) \
-    MGC_NAKED mgc_line_##name(const type *x MGC_UNUSED, const int8_t *w MGC_UNUSED, int32_t n MGC_UNUSED, int32_t *s MGC_UNUSED) \
+    MGC_NAKED mgc_row_##name(const type *x MGC_UNUSED, const int8_t *w MGC_UNUSED, int32_t n MGC_UNUSED, int32_t *s MGC_UNUSED) \
     { \
         __asm__ volatile("push {r3, r4, r5, r6, r7, r8, r9, r10, r11, lr}\n\tadd r2, r0\n\t" \
                          "mov r4, #0\n\tmov r5, #0\n\tmov r6, #0\n\tmov r7, #0\n\tmov r8, #0\n\tmov r9, #0\n\tmov r10, #0\n\tmov r11, #0\n" \
@@ -220,7 +223,7 @@ MGC_LINE_OF(u8, uint8_t, "ldrb")
 /* The same for 8 low registers and high ones that only additions can use. The shift of a word leaves the highest bit of
  * its low half in the carry. sp[0]: n, sp[1]: sums, sp[11]: columns, sp[12]: b; r10: end of a column's weights. */
 #define MGC_COLUMNS 1
-#define MGC_LINE 4
+#define MGC_ROW_COLUMNS 4
 #define MGC_SAVE "push {r4, r5, r6, r7, lr}\n\tmov r4, r8\n\tmov r5, r9\n\tmov r6, r10\n\tmov r7, r11\n\tpush {r4, r5, r6, r7}\n\t"
 #define MGC_RESTORE "pop {r4, r5, r6, r7}\n\tmov r8, r4\n\tmov r9, r5\n\tmov r10, r6\n\tmov r11, r7\n\tpop {r4, r5, r6, r7, pc}"
 #define MGC_FOLD(t, h) \
@@ -241,7 +244,7 @@ MGC_NAKED mgc_tile_4(const mgc_pair *x MGC_UNUSED, const int8_t *w MGC_UNUSED, i
 }
 #define MGC_ONE(w, sum) "ldrsb r7, [" w ", r5]\n\tmuls r7, r6, r7\n\tadd " sum ", r7\n\t"
 #define MGC_LINE_OF(name, type, load) \
-    MGC_NAKED mgc_line_##name(const type *x MGC_UNUSED, const int8_t *w MGC_UNUSED, int32_t n MGC_UNUSED, int32_t *s MGC_UNUSED) \
+    MGC_NAKED mgc_row_##name(const type *x MGC_UNUSED, const int8_t *w MGC_UNUSED, int32_t n MGC_UNUSED, int32_t *s MGC_UNUSED) \
     { \
         __asm__ volatile(".syntax unified\n\t" MGC_SAVE "push {r3}\n\t" \
                          "mov r5, r2\n\tadds r0, r0, r5\n\tadds r1, r1, r5\n\tadds r2, r1, r5\n\tadds r3, r2, r5\n\tadds r4, r3, r5\n\t" \
@@ -359,7 +362,7 @@ MGC_OUT_OF_LINE mgc_tile_4(const mgc_pair *packed_x, const int8_t *w, int32_t n,
 #endif
 #if MGC_PAIR_BITS == 32
 /* A word holds weights of two columns; 128 is added to them, so that one instruction separates them. */
-#define MGC_LINE 8
+#define MGC_ROW_COLUMNS 8
 #define MGC_TWO(c, i) t##c += ((v##c >> 8 * i) & lows) * by;
 #define MGC_STEP_OF(i) \
     { \
@@ -378,7 +381,7 @@ static MGC_INLINE mgc_pair mgc_two(const int8_t *w)
     return two ^ 0x8080808080808080u;
 }
 #define MGC_LINE_OF(name, type) \
-    MGC_OUT_OF_LINE mgc_line_##name(const type *x, const int8_t *w, int32_t n, int32_t *s) \
+    MGC_OUT_OF_LINE mgc_row_##name(const type *x, const int8_t *w, int32_t n, int32_t *s) \
     { \
         const mgc_pair lows = 0x000000ff000000ffu; \
         mgc_pair t0 = 0, t1 = 0, t2 = 0, t3 = 0, total = 0; \
@@ -392,7 +395,7 @@ static MGC_INLINE mgc_pair mgc_two(const int8_t *w)
 #elif defined(MGC_ISA_RV32)
 /* A word holds weights of two columns here, too. Its products with two elements are added as in tiles: (odd bytes of a
  * word minus even ones, by the second element times 2^24) have their sum in the high half of the product. */
-#define MGC_LINE 16
+#define MGC_ROW_COLUMNS 16
 #if defined(__riscv) && __riscv_xlen == 32 && MGC_GNU
 #define MGC_COUPLE(at, t, h) \
     "lw t5, " at "(a1)\n\tand t6, t5, t3\n\tsub t5, t5, t6\n\tmul t6, t6, a5\n\tmulhsu t5, a6, t5\n\tadd t6, t6, t5\n\t" \
@@ -401,7 +404,7 @@ static MGC_INLINE mgc_pair mgc_two(const int8_t *w)
     "slli t5, " h ", 16\n\tadd " t ", " t ", a5\n\tsub " t ", " t ", t5\n\tsw " t ", " a "(a3)\n\tsw " h ", " b "(a3)\n\t"
 /* less: makes the elements in a5 and a6 signed 8-bit numbers. a7: 2^15 minus 128 times their sum, in both halves. */
 #define MGC_LINE_OF(name, type, load, less) \
-    MGC_NAKED mgc_line_##name(const type *x MGC_UNUSED, const int8_t *w MGC_UNUSED, int32_t n MGC_UNUSED, int32_t *s MGC_UNUSED) \
+    MGC_NAKED mgc_row_##name(const type *x MGC_UNUSED, const int8_t *w MGC_UNUSED, int32_t n MGC_UNUSED, int32_t *s MGC_UNUSED) \
     { \
         __asm__ volatile("addi sp, sp, -64\n\tsw ra, 0(sp)\n\tsw s0, 4(sp)\n\tsw s1, 8(sp)\n\tsw s2, 12(sp)\n\tsw s3, 16(sp)\n\t" \
                          "sw s4, 20(sp)\n\tsw s5, 24(sp)\n\tsw s6, 28(sp)\n\tsw s7, 32(sp)\n\tsw s8, 36(sp)\n\tsw s9, 40(sp)\n\t" \
@@ -425,12 +428,12 @@ MGC_LINE_OF(i8, int8_t, "lb", "")
 MGC_LINE_OF(u8, uint8_t, "lbu", "addi a5, a5, -128\n\taddi a6, a6, -128\n\t")
 #else
 #define MGC_LINE_OF(name, type, less) \
-    MGC_OUT_OF_LINE mgc_line_##name(const type *x, const int8_t *w, int32_t n, int32_t *s) \
+    MGC_OUT_OF_LINE mgc_row_##name(const type *x, const int8_t *w, int32_t n, int32_t *s) \
     { \
-        for (int32_t c = 0; c < MGC_LINE; c++) { \
+        for (int32_t c = 0; c < MGC_ROW_COLUMNS; c++) { \
             s[c] = 0; \
             for (int32_t i = 0; i < n; i++) { \
-                s[c] += (x[i] - less) * ((w[(i / 2 * MGC_LINE + c) * 2 + i % 2] & 255) - 128); \
+                s[c] += (x[i] - less) * ((w[(i / 2 * MGC_ROW_COLUMNS + c) * 2 + i % 2] & 255) - 128); \
             } \
         } \
     }
@@ -439,12 +442,12 @@ MGC_LINE_OF(u8, uint8_t, 128)
 #endif
 #else
 #if defined(MGC_ISA_CORTEX_M0)
-#define MGC_LINE 4
+#define MGC_ROW_COLUMNS 4
 #define MGC_NEXT 4
 #define MGC_AT(c, i) w[c * n + i]
 #define MGC_EACH_SUM(DO, i) DO(0, i) DO(1, i) DO(2, i) DO(3, i)
 #else
-#define MGC_LINE 8
+#define MGC_ROW_COLUMNS 8
 #define MGC_NEXT 32
 #define MGC_AT(c, i) w[4 * c + i]
 #define MGC_EACH_SUM(DO, i) DO(0, i) DO(1, i) DO(2, i) DO(3, i) DO(4, i) DO(5, i) DO(6, i) DO(7, i)
@@ -459,7 +462,7 @@ MGC_LINE_OF(u8, uint8_t, 128)
         MGC_FENCE \
     }
 #define MGC_LINE_OF(name, type) \
-    MGC_OUT_OF_LINE mgc_line_##name(const type *x, const int8_t *w, int32_t n, int32_t *s) \
+    MGC_OUT_OF_LINE mgc_row_##name(const type *x, const int8_t *w, int32_t n, int32_t *s) \
     { \
         MGC_EACH_SUM(MGC_SUM_OF, 0) \
         for (const type *last = x + n; x != last; x += 4, w += MGC_NEXT) { \

@@ -26,7 +26,7 @@ _KEYWORDS = {"return", "case", "sizeof", "if", "while", "for", "switch", "else",
 
 def simplified(text: str) -> str:
     """Returns the text with neutral terms dropped, line by line; preprocessor lines are left alone."""
-    return "\n".join(_line(line) if _HINT.search(line) and not line.lstrip().startswith("#") else line
+    return "\n".join(_simplified_line(line) if _HINT.search(line) and not line.lstrip().startswith("#") else line
                      for line in text.split("\n"))
 
 
@@ -107,7 +107,7 @@ class _Tokens:
 
 
 @lru_cache(maxsize=1 << 14)  # kernels of one template have many lines in common
-def _line(line: str) -> str:
+def _simplified_line(line: str) -> str:
     tokens = _Tokens(line)
     while any(_dropped(tokens, index) for index in range(len(tokens.strings))):
         pass

@@ -36,7 +36,7 @@ def load(model) -> tvm.IRModule:
     try:
         program = torch.export.load(str(path))
     except Exception as error:  # PyTorch raises many kinds for a file that is not a program
-        raise MegccError(f"{path}: PyTorch does not read it: {_line(error)}") from error
+        raise MegccError(f"{path}: PyTorch does not read it: {_first_line(error)}") from error
     return _of_program(program, str(path))
 
 
@@ -47,7 +47,7 @@ def _of_tflite(path: Path) -> tvm.IRModule:
     except MegccError as error:
         raise MegccError(f"{path}: {error}") from None
     except Exception as error:  # TVM's importer raises many kinds
-        raise MegccError(f"{path}: TVM's importer does not take it: {_line(error)}") from error
+        raise MegccError(f"{path}: TVM's importer does not take it: {_first_line(error)}") from error
 
 
 def _of_program(program, where: str) -> tvm.IRModule:
@@ -57,7 +57,8 @@ def _of_program(program, where: str) -> tvm.IRModule:
     try:
         mod = from_exported_program(program)
     except Exception as error:  # likewise
-        raise MegccError(f"{where}: TVM's importer does not take it: {_line(error)}{_of_16_bits(program)}") from error
+        raise MegccError(
+            f"{where}: TVM's importer does not take it: {_first_line(error)}{_of_16_bits(program)}") from error
     return mod.with_attr(OUTPUTS, [str(name) for name in program.graph_signature.user_outputs])
 
 
@@ -91,7 +92,7 @@ def _package(name: str, path: Path, why: str):
         raise MegccError(f"{path}: {why}, which is not installed: pip install {name}") from error
 
 
-def _line(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     """Returns the last line of an exception's text that is not empty."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[-1]}" if lines else type(error).__name__

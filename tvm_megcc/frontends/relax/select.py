@@ -94,10 +94,10 @@ def one_hot(node: TvmNode) -> Values:
     axis = axis_of(int(node.attrs.axis), rank)
     index = node.type_of(node.inputs[0])
     unit = node.reshaped(node.inputs[0], (*index.shape[:axis], 1, *index.shape[axis:]))
-    line = np.arange(depth).reshape([-1 if i == axis else 1 for i in range(rank)])
+    class_indices = np.arange(depth).reshape([-1 if i == axis else 1 for i in range(rank)])
     dtype = node.types[0].dtype
     on, off = (node.constant(getattr(value, "value", value), dtype) for value in node.args[1:3])
-    return node.onnx("Where", *node.onnx("Equal", unit, node.constant(line, index.dtype)), on, off)
+    return node.onnx("Where", *node.onnx("Equal", unit, node.constant(class_indices, index.dtype)), on, off)
 
 
 @imports("tril", "triu")

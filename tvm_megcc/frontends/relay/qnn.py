@@ -56,7 +56,7 @@ def saturated(expr: Expr, dtype: str) -> Expr:
     return expr if dtype == "int32" else clip(expr, *limits(dtype))
 
 
-class Lines:
+class ChannelOperands:
     """Per-channel constants as operands of an expression. names: the operands so far."""
 
     def __init__(self, node: TvmNode, *names: str):
@@ -67,12 +67,12 @@ class Lines:
         if (values == values[0]).all():
             return values[0].item()
         rank = self.node.type_of(self.names[0]).rank
-        line = values.reshape(-1, *(1,) * (rank - 1 - axis_of(axis, rank)))
-        self.names.append(self.node.constant(line, "int32"))
+        along_axis = values.reshape(-1, *(1,) * (rank - 1 - axis_of(axis, rank)))
+        self.names.append(self.node.constant(along_axis, "int32"))
         return arg(len(self.names) - 1)
 
 
-def requantized(lines: Lines, centred: Expr, scale: np.ndarray, result: float, axis: int) -> Expr:
+def requantized(operands: ChannelOperands, centred: Expr, scale: np.ndarray, result: float, axis: int) -> Expr:
     """Requantizes integers minus their zero point, of one scale or one per channel, to the scale `result`, as TVM's
     RequantizeLowerInt."""
     if scale.size == 1 and scale[0] == np.float32(result):
@@ -83,7 +83,7 @@ def requantized(lines: Lines, centred: Expr, scale: np.ndarray, result: float, a
     if max(factor.shift for factor in factors) > 30:
         raise MegccError("its scales differ too much")
     parts = [np.array(part) for part in zip(*factors, strict=True)]
-    return call("rescale_once", centred, *(lines.of(part, axis) for part in parts))
+    return call("rescale_once", centred, *(operands.of(part, axis) for part in parts))
 
 
 def usual(attrs) -> None:
@@ -95,13 +95,13 @@ def usual(attrs) -> None:
 @imports("requantize")
 def requantize(node: TvmNode) -> Values:
     usual(node.attrs)
-    lines, axis, dtype = Lines(node, node.inputs[0]), int(node.attrs.axis), node.types[0].dtype
+    operands, axis, dtype = ChannelOperands(node, node.inputs[0]), int(node.attrs.axis), node.types[0].dtype
     if node.type_of(node.inputs[0]).dtype not in (*BYTES, "int16", "int32"):
         raise MegccError(f"of {node.type_of(node.inputs[0]).dtype}")
     zeros = number(node, 2)
-    centred = X - lines.of(zeros, axis) if zeros.any() else X
-    expr = requantized(lines, centred, number(node, 1), single(node, 3), axis) + single(node, 4)
-    return (typed(node, saturated(expr, dtype), *lines.names),)
+    centred = X - operands.of(zeros, axis) if zeros.any() else X
+    expr = requantized(operands, centred, number(node, 1), single(node, 3), axis) + single(node, 4)
+    return (typed(node, saturated(expr, dtype), *operands.names),)
 
 
 @imports("quantize")
@@ -161,10 +161,10 @@ def add(node: TvmNode) -> Values:
     dtype, sign = node.types[0].dtype, {"qnn.add": 1, "qnn.subtract": -1}[node.op]
     if dtype not in BYTES:
         raise MegccError(f"of {dtype}")
-    lines = Lines(node, *node.inputs[:2])
-    parts = [requantized(lines, Arg(i) - int(single(node, 3 + 2 * i)), one(node, 2 + 2 * i), single(node, 6), -1)
+    operands = ChannelOperands(node, *node.inputs[:2])
+    parts = [requantized(operands, Arg(i) - int(single(node, 3 + 2 * i)), one(node, 2 + 2 * i), single(node, 6), -1)
              for i in range(2)]
-    return (typed(node, saturated(parts[0] + sign * parts[1] + int(single(node, 7)), dtype), *lines.names),)
+    return (typed(node, saturated(parts[0] + sign * parts[1] + int(single(node, 7)), dtype), *operands.names),)
 
 
 @imports("mul")
@@ -172,11 +172,11 @@ def mul(node: TvmNode) -> Values:
     dtype = node.types[0].dtype
     if dtype not in BYTES:
         raise MegccError(f"of {dtype}")
-    lines = Lines(node, *node.inputs[:2])
+    operands = ChannelOperands(node, *node.inputs[:2])
     both = one(node, 2) * one(node, 4)
     products = (X - int(single(node, 3))) * (arg(1) - int(single(node, 5)))
-    expr = requantized(lines, products, both, single(node, 6), -1) + int(single(node, 7))
-    return (typed(node, saturated(expr, dtype), *lines.names),)
+    expr = requantized(operands, products, both, single(node, 6), -1) + int(single(node, 7))
+    return (typed(node, saturated(expr, dtype), *operands.names),)
 
 
 @imports("avg_pool2d")
@@ -211,8 +211,8 @@ def concatenate(node: TvmNode) -> Values:
     for index, name in enumerate(node.inputs[:count]):
         x_scale, x_zero = one(node, count + index), int(single(node, 2 * count + index))
         if (x_scale[0], x_zero) != (np.float32(scale), zero):
-            lines = Lines(node, name)
-            expr = requantized(lines, X - x_zero, x_scale, scale, -1) + zero
-            name = typed(node, saturated(expr, dtype), *lines.names)
+            operands = ChannelOperands(node, name)
+            expr = requantized(operands, X - x_zero, x_scale, scale, -1) + zero
+            name = typed(node, saturated(expr, dtype), *operands.names)
         parts.append(name)
     return node.onnx("Concat", *parts, axis=int(node.attrs.axis))

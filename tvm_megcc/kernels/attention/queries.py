@@ -12,7 +12,7 @@ from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
 from ..parameters import Parameters, Scope
 from ..site import Site
 from ..tiling import Tiling
-from .tiles import AttentionTiles, ColumnsTiles, LinesTiles
+from .tiles import AttentionTiles, ColumnsTiles, FewQueriesTiles
 
 KEYS = 256
 """Keys whose scores are in workspace at a time, on all CPUs: partial sums are over this many keys."""
@@ -55,7 +55,7 @@ class AttentionParameters(Parameters):
     columns: int
 
     def microkernel(self, scope: Scope) -> AttentionTiles:
-        return LinesTiles(self, scope)
+        return FewQueriesTiles(self, scope)
 
     @property
     def operation(self) -> str:
@@ -119,11 +119,11 @@ class AttentionColumns(Kernel):
     @staticmethod
     def parameters(site: Site, rows: int, columns: int) -> AttentionParameters:
         attrs, mask = site.attrs, site.inputs[3].shape if site.has(3) else ()
-        lines = "" if not mask else "shared" if mask[2] == 1 else "rows" if attrs.groups == 1 else "repeated"
+        mask_rows = "" if not mask else "shared" if mask[2] == 1 else "rows" if attrs.groups == 1 else "repeated"
         return AttentionParameters(
             attrs.q_axes, attrs.k_axes, attrs.v_axes, attrs.y_axes, attrs.q_at, attrs.k_at, attrs.v_at,
-            f"{float(attrs.scale):.9e}f", lines, bool(mask) and mask[0] != 1, bool(mask) and mask[1] != 1,
-            {"rows": "S * T", "repeated": "P * T"}.get(lines, "T"), attrs.causal, attrs.shared,
+            f"{float(attrs.scale):.9e}f", mask_rows, bool(mask) and mask[0] != 1, bool(mask) and mask[1] != 1,
+            {"rows": "S * T", "repeated": "P * T"}.get(mask_rows, "T"), attrs.causal, attrs.shared,
             attrs.seen is not None, attrs.blind, KEYS, rows, columns)
 
     @staticmethod
@@ -162,7 +162,7 @@ class AttentionColumns(Kernel):
         return 500 + blocks * (products + vectors * (12 * extents["t"] + 4 * extents["h"]))
 
 
-class AttentionLines(AttentionColumns):
+class AttentionFewQueries(AttentionColumns):
     """Computes a few queries in one task, which reads the keys once: for decoders, which have one query at a time."""
 
     name = "lines"

@@ -172,7 +172,7 @@ class ColumnsTiles(AttentionTiles):
         return c.text
 
 
-class LinesTiles(AttentionTiles):
+class FewQueriesTiles(AttentionTiles):
     """Tiles with a row of scores for each query."""
 
     def __init__(self, params: AttentionParameters, scope: Scope):

@@ -52,7 +52,8 @@ class DepthwiseTile(RvvWindows):
             return f"{self.name(run)}({x}, w_block, width{', bias' * self.bias}, y, at, c, {count}" \
                    f"{self.scope.ep.args});"
         pixels, L = run.count * run.pixels, self.lanes
-        down = f", rows, {self.params.sh} * line - {pixels * self.params.sw * L}, (ptrdiff_t)OW * {L} - {pixels * L}"
+        down = f", rows, {self.params.sh} * row_stride - {pixels * self.params.sw * L}, " \
+               f"(ptrdiff_t)OW * {L} - {pixels * L}"
         return f"{self.name(run)}({x}, w_block{', b + c' * self.bias}, y + at, {count}{down * self.down});"
 
     def row(self) -> str:

@@ -120,8 +120,8 @@ class PixelConv(Kernel):
         if not s.is_pointwise:
             # Columns of stride 2 are separated by shuffles, those of other strides one by one.
             vector = {1: 2.0, 2: 8.0}.get(s.strides[1], 2.0 * lanes)
-            lines = ((rows - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1) / rows
-            copied = s.ic * lines * s.strides[1] * (10 + vector * pixels / lanes)
+            input_rows = ((rows - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1) / rows
+            copied = s.ic * input_rows * s.strides[1] * (10 + vector * pixels / lanes)
         return 200 + s.n * s.g * height * (steps + copied + 30 * tiles)
 
 

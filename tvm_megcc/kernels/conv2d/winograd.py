@@ -282,6 +282,6 @@ def _scratch(blocks: int, tiles: int, pixels: int, vectors: int, lanes: int) -> 
 @packer("winograd")
 def pack_winograd(array: np.ndarray, lanes: int) -> np.ndarray:
     """Transforms weights [O, I, K, K] and packs them as [O/16][WINDOW, WINDOW][I][16]."""
-    line = kernel_transform(array.shape[-1])
-    transformed = np.einsum("ai,ocij,bj->abco", line, array.astype(np.float64), line, optimize=True)
+    transform = kernel_transform(array.shape[-1])
+    transformed = np.einsum("ai,ocij,bj->abco", transform, array.astype(np.float64), transform, optimize=True)
     return pack_columns(transformed.astype(array.dtype).reshape(-1, array.shape[0]), lanes)

@@ -77,7 +77,7 @@ class PairProducts(PixelProducts):
         folded = single and pairs.folded
         deep = 2 if folded else 4
         depth = round_up(IC * s.taps, deep)
-        width = pairs.line if single else pairs.columns
+        width = pairs.row_columns if single else pairs.columns
         # An extent, not a constant: at -O size, layers whose rows are whole steps (0) share a kernel with others (1).
         whole = deep if single else 2
         gathered_pixels = ceildiv(round_up(IC, whole) - IC, whole) if flat else 1

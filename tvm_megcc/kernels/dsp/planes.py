@@ -114,11 +114,11 @@ class DspDepthwise(OneFilterAChannel):
         reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
         # The words of a row, up to the last one that its last outputs read.
         last = (s.strides[1] + (s.kw - 1) * s.dilations[1]) // 2
-        line = ceildiv(OW, _AT_ONCE) * s.strides[1] + last + 1 - s.strides[1]
+        row_words = ceildiv(OW, _AT_ONCE) * s.strides[1] + last + 1 - s.strides[1]
         return Lowered("dsp/planes", parameters, extents, operands, (Operand("y", 0, N * OH * OW * C),),
                        N * ceildiv(C, 4) * ceildiv(OH, ROWS), s.name("depthwise_integer") + zero_name(zeros[0]),
                        "planes" + "_weight_zero" * has_weight_zero + close.name,
-                       scratch=16 * reached * line + 4 * len(pairs) * s.kh,
+                       scratch=16 * reached * row_words + 4 * len(pairs) * s.kh,
                        takes_over=takes_over, no_takeover=not over, channels=C)
 
     def cost(self, site: Site) -> float:

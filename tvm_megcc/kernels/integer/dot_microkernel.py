@@ -158,15 +158,15 @@ class DotMicrokernel:
         if params.flat:
             self.row_of_tiles(c, V)
         else:
-            with c.block("for (int32_t line = 0; line < lines; line++)"):
+            with c.block("for (int32_t oh = 0; oh < rows; oh++)"):
                 self.row_of_tiles(c, V)
         return c.text
 
     def row_of_tiles(self, c: Printer, V: int) -> None:
         params, tall = self.p, self.p.heights[0]
-        line = "" if params.flat else f" + (ptrdiff_t)line * {self.down} * row"
-        c(f"const {params.packed_type} *from = packed_rows{line};")
-        c(f"ptrdiff_t to = at{'' if params.flat else ' + (ptrdiff_t)line * OW * G * OC'} + channel;")
+        row_offset = "" if params.flat else f" + (ptrdiff_t)oh * {self.down} * row"
+        c(f"const {params.packed_type} *from = packed_rows{row_offset};")
+        c(f"ptrdiff_t to = at{'' if params.flat else ' + (ptrdiff_t)oh * OW * G * OC'} + channel;")
         is_counted = not params.even or params.has_weight_zero
         if is_counted:
             c("int32_t i = 0;")
@@ -191,7 +191,7 @@ class DotMicrokernel:
 
     def call(self, P: int, V: int) -> str:
         params = self.p
-        zero_sums = f"zero_sums{'' if params.flat else ' + line * count'} + i"
+        zero_sums = f"zero_sums{'' if params.flat else ' + oh * count'} + i"
         x = joined(["from", "pixel", f"(ptrdiff_t){params.dh} * row" if params.kh > 1 else "0",
                     self.runs > 1 and f"{params.dw} * IC"])
         w = joined(["weights", self.steps[1], params.bias and "b", "y"])

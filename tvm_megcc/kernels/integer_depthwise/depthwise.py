@@ -98,8 +98,8 @@ class Int16Parameters(ByteParameters):
 
 
 @dataclass(frozen=True)
-class LinesParameters(ByteParameters):
-    """Parameters of `depthwise_lines.c.j2`. result: C type of an element of y. close: the epilogue."""
+class PaddedRowsParameters(ByteParameters):
+    """Parameters of `depthwise_rows.c.j2`. result: C type of an element of y. close: the epilogue."""
 
     result: str
     close: Closing
@@ -131,7 +131,7 @@ def pack_depthwise(array: np.ndarray, zero: int) -> np.ndarray:
     return np.moveaxis((array[:, 0].astype(np.int32) - zero).astype(weight_type(array.dtype.name, zero)), 0, -1)
 
 
-@packer("depthwise_lines")
+@packer("depthwise_rows")
 def pack_lines(array: np.ndarray, zero: int) -> np.ndarray:
     """Packs [C, 1, KH, KW] minus the zero point as [C, KH, KW]."""
     return (array[:, 0].astype(np.int32) - zero).astype(weight_type(array.dtype.name, zero))
@@ -167,7 +167,7 @@ class DepthwiseBytes(OneFilterAChannel):
                           (Operand("y", 0, N * OH * OW * C),), N * OH, s.name("depthwise_integer") + zero_name(zero),
                           "scalar", channels=C)
         if site.isa.pairs:
-            return self._by_lines(site, s, lowered, weight)
+            return self._by_padded_rows(site, s, lowered, weight)
         if lanes == 1:
             return lowered
         if site.isa.wide and weight == "int8" and max(s.strides[1], s.dilations[1]) < 32:
@@ -192,19 +192,19 @@ class DepthwiseBytes(OneFilterAChannel):
                        scratch=4 * lanes * (s.taps + reached * columns))
 
     @staticmethod
-    def _by_lines(site: Site, s: Geometry, lowered: Lowered, weight: str) -> Lowered:
+    def _by_padded_rows(site: Site, s: Geometry, lowered: Lowered, weight: str) -> Lowered:
         """Returns the call for cores without vectors: one channel after the other, from padded rows."""
         zeros = site.attrs.x_zero, site.attrs.w_zero
         C, OW = extent_symbols("C", "OW")
         x, _, *bias = lowered.inputs
-        weights = Operand("w", 1, C * s.taps, ("depthwise_lines", zeros[1]), weight)
+        weights = Operand("w", 1, C * s.taps, ("depthwise_rows", zeros[1]), weight)
         operands = with_sums(site, (x, weights, *bias), (True, zeros[1]), zeros[0], C)
         close = closing(site, zeros, True)
         has_bias = len(operands) > 2
-        parameters = LinesParameters(*s.window, has_bias, site.x.c_type, DTYPES[weight].c_type, zeros[0],
+        parameters = PaddedRowsParameters(*s.window, has_bias, site.x.c_type, DTYPES[weight].c_type, zeros[0],
                                      site.y.c_type, close)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
-        return replace(lowered, template="integer_depthwise/depthwise_lines", params=parameters, inputs=operands,
+        return replace(lowered, template="integer_depthwise/depthwise_rows", params=parameters, inputs=operands,
                        algorithm="lines" + close.name, scratch=s.kh * columns * C,
                        operation=replace(s, bias=has_bias).name("depthwise_integer") + zero_name(zeros[0]))
 

@@ -111,15 +111,15 @@ class ReduceSumBytes(Kernel):
             yield (NHWC,), (NHWC,)
 
     def refuse(self, site: Site):
-        return None if _lines(site) else "reduced axes that do not lie together"
+        return None if _around_axis(site) else "reduced axes that do not lie together"
 
     def lower(self, site: Site) -> Lowered:
-        lines = _lines(site)
-        assert lines is not None
+        around_axis = _around_axis(site)
+        assert around_axis is not None
         outer, n, inner = extent_symbols("OUTER", "N", "INNER")
-        across = lines[2] != 1
+        across = around_axis[2] != 1
         params = ReduceSumParameters(site.x.c_type, DTYPES[site.x.dtype].short, site.attrs.x_zero, across)
-        return Lowered("integer_pool/reduce_sum", params, dict(zip(("OUTER", "N", "INNER"), lines, strict=True)),
+        return Lowered("integer_pool/reduce_sum", params, dict(zip(("OUTER", "N", "INNER"), around_axis, strict=True)),
                        (Operand("x", 0, outer * n * inner),), (Operand("y", 0, outer * inner),),
                        outer * ceildiv(inner, site.isa.lanes) if across else outer * inner,
                        f"reduce_sum_{'across' if across else 'along'}_{site.x.dtype}{zero_name(site.attrs.x_zero)}",
@@ -129,11 +129,11 @@ class ReduceSumBytes(Kernel):
         return 100 + 2.0 * site.x.size / site.isa.lanes
 
 
-def _lines(site: Site) -> tuple[Dim, Dim, Dim] | None:
+def _around_axis(site: Site) -> tuple[Dim, Dim, Dim] | None:
     """Returns the elements before, along and after the reduced axes in memory; None if these are not neighbours."""
     axes = reduced_axes(site.x, site.attrs.axes)
-    places = [index for index, (_, reduced) in enumerate(axes) if reduced]
-    if len(places) != 1:
+    runs = [index for index, (_, reduced) in enumerate(axes) if reduced]
+    if len(runs) != 1:
         return None
-    at, sizes = places[0], [extent for extent, _ in axes]
+    at, sizes = runs[0], [extent for extent, _ in axes]
     return product(sizes[:at]), sizes[at], product(sizes[at + 1:])

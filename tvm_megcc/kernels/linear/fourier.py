@@ -17,7 +17,7 @@ from ..site import Site
 class FourierParameters(UnitParameters):
     """Parameters of `fourier.c.j2`.
 
-    n: elements of a line.
+    n: complex numbers of a transform.
     factors: factors of n, in the order of the passes.
     pairs: as in the operator `Fourier`.
     """
@@ -29,19 +29,19 @@ class FourierParameters(UnitParameters):
 
 
 class FourierPasses(Kernel):
-    """Transforms a line in a task. The passes alternate between two buffers in scratch."""
+    """Computes one transform in a task. The passes alternate between two buffers in scratch."""
 
     name = "passes"
     dtypes, uniform = (("float32", "float64"),), True
 
     def lower(self, site: Site) -> Lowered:
         x, n = site.x, site.x.shape[-2]
-        (lines,) = extent_symbols("LINES")
+        (transforms,) = extent_symbols("LINES")
         pairs = bool(site.attrs.pairs)
         params = FourierParameters(x.c_type, n, factors_of(n), bool(site.attrs.inverse), pairs)
         return Lowered("linear/fourier", params, {"LINES": product(x.shape[:-2])},
-                       (Operand("x", 0, lines * 2 * n), Operand("twiddles", 1, 2 * n * (1 + pairs))),
-                       (Operand("y", 0, lines * 2 * (n + pairs)),), lines,
+                       (Operand("x", 0, transforms * 2 * n), Operand("twiddles", 1, 2 * n * (1 + pairs))),
+                       (Operand("y", 0, transforms * 2 * (n + pairs)),), transforms,
                        f"fourier_n{n}" + "_inverse" * params.inverse + "_pairs" * pairs, self.name,
                        scratch=4 * n * DTYPES[x.dtype].bytes)
 

@@ -47,7 +47,7 @@ class GatherRuns(Kernel):
         return copy_cost(site.y, 1.5)
 
 
-class GatherLines(Kernel):
+class GatherAlongAxis(Kernel):
     """Gathers element by element along an axis. An index out of range fails the call."""
 
     name = "lines"

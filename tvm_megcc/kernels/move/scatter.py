@@ -69,7 +69,7 @@ class ScatterKernel(Kernel):
         return copy_cost(site.y, 1.0) + copy_cost(site.inputs[2], 4.0)
 
 
-class ScatterLines(ScatterKernel):
+class ScatterAlongAxis(ScatterKernel):
     name = "lines"
 
     def lower(self, site: Site) -> Lowered:

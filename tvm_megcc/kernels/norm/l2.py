@@ -28,8 +28,8 @@ class L2Parameters(UnitParameters):
     half_root: int
 
 
-class L2Lines(AlongAxis):
-    """Normalizes one line in a task, element by element, with the same bits on every CPU."""
+class L2Slices(AlongAxis):
+    """Normalizes one slice along the axis in a task, element by element, with the same bits on every CPU."""
 
     name = "lines"
     dtypes = (("int8", "uint8"),)

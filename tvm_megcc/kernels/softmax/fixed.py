@@ -33,8 +33,8 @@ class FixedParameters(UnitParameters):
     length: int
 
 
-class SoftmaxFixedLines(AlongAxis):
-    """Computes softmax of one line of 8-bit numbers in a task, element by element, with the same bits on every CPU.
+class SoftmaxFixedRows(AlongAxis):
+    """Computes softmax of one row of 8-bit numbers in a task, element by element, with the same bits on every CPU.
 
     Operand 1 is the table of exponentials, one for each difference to the maximum.
     """
@@ -75,8 +75,8 @@ class WideParameters(Parameters):
     points: int
 
 
-class SoftmaxWideLines(AlongAxis):
-    """Computes softmax of one line of int16 in a task, element by element, with the same bits on every CPU.
+class SoftmaxWideRows(AlongAxis):
+    """Computes softmax of one row of int16 in a task, element by element, with the same bits on every CPU.
 
     Operand 1 holds two tables to interpolate in: of exponentials and of reciprocals.
     """

@@ -34,8 +34,8 @@ class LogParameters(Parameters):
     low: int
 
 
-class LogSoftmaxFixedLines(AlongAxis):
-    """Computes log-softmax of one line in a task, element by element, with the same bits on every CPU."""
+class LogSoftmaxFixedRows(AlongAxis):
+    """Computes log-softmax of one row in a task, element by element, with the same bits on every CPU."""
 
     name = "fixed"
     dtypes = (("int8", "uint8"), ("int32",))

@@ -21,8 +21,8 @@ class QuantisedParameters(UnitParameters):
     zero: int
 
 
-class SoftmaxQuantisedLines(Kernel):
-    """Computes softmax of one line in a task, with the same bits on every CPU."""
+class SoftmaxQuantisedRows(Kernel):
+    """Computes softmax of one row in a task, with the same bits on every CPU."""
 
     name = "lines"
     dtypes = (BYTES, ("int32",), ("float32",))

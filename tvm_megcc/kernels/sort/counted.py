@@ -53,10 +53,11 @@ class NonZeroScan(Kernel):
 @dataclass(frozen=True)
 class NonMaxParameters(Parameters):
     """Parameters of `non_max.c.j2`. counted: the number of boxes is a result; otherwise it must be COUNT, or the call
-    fails. lines: accepted boxes are copied to lines, which are compared by vectors."""
+    fails. is_vectorised: corner coordinates and areas of accepted boxes are copied to five arrays, which are compared
+    by vectors."""
 
     counted: bool
-    lines: bool
+    is_vectorised: bool
 
 
 class NonMaxSearch(Kernel):
@@ -77,10 +78,10 @@ class NonMaxSearch(Kernel):
                     Operand("overlap", 3, 1), Operand("least", 4, 1))
         results = (Operand("y", 0, 3 * count), *((Operand("count", 1, 1),) if counted else ()))
         lanes = site.isa.lanes
-        lines = lanes > 1 and not site.compact
-        return Lowered("sort/non_max", NonMaxParameters(counted, lines), extents, operands, results, 1,
+        is_vectorised = lanes > 1 and not site.compact
+        return Lowered("sort/non_max", NonMaxParameters(counted, is_vectorised), extents, operands, results, 1,
                        "non_max_suppression" + "_counted" * counted, self.name,
-                       scratch=24 * N + (20 * (N + lanes) if lines else 0))
+                       scratch=24 * N + (20 * (N + lanes) if is_vectorised else 0))
 
     def cost(self, site: Site) -> float:
         return 8.0 * site.likely.inputs[1].size * 32

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The K largest elements of a line, by a heap."""
+"""The K largest elements along an axis, by a heap."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TopKParameters(UnitParameters):
 
 
 class TopKHeap(AlongAxis):
-    """Finds the K best elements of one line in a task, with a heap of the best so far."""
+    """Finds the K best elements of one slice along the axis in a task, with a heap of the best so far."""
 
     name = "heap"
     dtypes = ((*NUMBERS, "bool"), ANY)

@@ -73,9 +73,9 @@ class Fourier(Operator):
 
 
 def _case(shape: tuple[int, ...], inverse: int, dtype: str = "float32", pairs: int = 0) -> Case:
-    lines = shape[-2] * (pairs + 1)
-    return Case(((shape, dtype), ((lines, 2), dtype)), {"inverse": inverse, "pairs": pairs}, (1,),
-                {1: twiddles(lines, bool(inverse), dtype)})
+    length = shape[-2] * (pairs + 1)
+    return Case(((shape, dtype), ((length, 2), dtype)), {"inverse": inverse, "pairs": pairs}, (1,),
+                {1: twiddles(length, bool(inverse), dtype)})
 
 
 Fourier.cases = (_case((3, 10, 2), 1), _case((2, 2, 60, 2), 0), _case((1, 16, 2), 0), _case((8, 2), 1),

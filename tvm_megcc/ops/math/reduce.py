@@ -191,8 +191,8 @@ def reduce(node: OnnxNode, kind: str, value: str, axes: tuple[int, ...] | None, 
     if not axes:
         if kind in _SAME_OF_ONE:
             return (value,)
-        (lines,) = node.emit("reshape", (value,), shape=(*type_.shape, 1))
-        return reduce(node, kind, lines, (rank,), False)
+        (with_axis,) = node.emit("reshape", (value,), shape=(*type_.shape, 1))
+        return reduce(node, kind, with_axis, (rank,), False)
     (value,) = cast_to(node, value, _computed_in(kind, type_.dtype))
     (result,) = node.emit(kind, (value,), axes=axes, keepdims=True)
     (result,) = cast_to(node, result, type_.dtype)

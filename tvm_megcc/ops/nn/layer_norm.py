@@ -39,8 +39,8 @@ class LayerNorm(Operator):
 
 
 def _case(shape: tuple[int, ...], weight: bool = True, bias: bool = True, epsilon: float = 1e-5) -> Case:
-    line = f32(shape[-1])
-    return Case((f32(*shape), line if weight else None, line if bias else None), {"epsilon": epsilon},
+    per_element = f32(shape[-1])
+    return Case((f32(*shape), per_element if weight else None, per_element if bias else None), {"epsilon": epsilon},
                 tuple(index for index, given in ((1, weight), (2, bias)) if given))
 
 

@@ -119,20 +119,20 @@ def layer_norm(node: OnnxNode) -> tuple[str, ...]:
     """Imports LayerNormalization. Several axes are flattened to one."""
     shape = node.type(0).shape
     axis = axis_of(node.attr("axis", -1), len(shape))
-    rows, line = shape[:axis], shape[axis:]
+    rows, normalised = shape[:axis], shape[axis:]
     x, *factors = node.inputs[0], *(node.inputs[index] for index in (1, 2) if node.has(index))
-    flat = len(line) > 1 and all(isinstance(extent, int) for extent in line) \
-        and all(node.type_of(factor).shape == line for factor in factors)
+    flat = len(normalised) > 1 and all(isinstance(extent, int) for extent in normalised) \
+        and all(node.type_of(factor).shape == normalised for factor in factors)
     if flat:
-        (x,) = node.emit("reshape", (x,), shape=(*rows, product(line)))
-        factors = [node.emit("reshape", (factor,), shape=(product(line),))[0] for factor in factors]
+        (x,) = node.emit("reshape", (x,), shape=(*rows, product(normalised)))
+        factors = [node.emit("reshape", (factor,), shape=(product(normalised),))[0] for factor in factors]
     value, mean, inverse = _normalise(node, x, range(axis, axis + 1 if flat else len(shape)),
                                       node.attr("epsilon", 1e-5))
     for kind, factor in zip(("mul", "add"), factors, strict=False):
         (value,) = node.emit(kind, (value, factor))
     if not flat:
         return value, mean, inverse
-    shapes = shape, *((*rows, *(1,) * len(line)),) * 2
+    shapes = shape, *((*rows, *(1,) * len(normalised)),) * 2
     return tuple(node.emit("reshape", (each,), shape=to)[0]
                  for each, to in zip((value, mean, inverse), shapes, strict=True))
 

@@ -56,8 +56,8 @@ class LayerNormQuantised(Operator):
 def _case(shape: tuple[int, ...], dtype: str, x_zero: int, result: str, zero: int, weight: bool = True,
           bias: bool = True) -> Case:
     drawn = numbers(dtype)[np.random.default_rng(shape[-1]).integers(0, 256, shape)]
-    line = f32(shape[-1])
-    return Case(((shape, dtype), f32(2), line if weight else None, line if bias else None),
+    per_element = f32(shape[-1])
+    return Case(((shape, dtype), f32(2), per_element if weight else None, per_element if bias else None),
                 {"epsilon": 1e-5, "x_zero": x_zero, "dtype": result, "zero": zero},
                 tuple(index for index, given in ((1, True), (2, weight), (3, bias)) if given),
                 {0: drawn, 1: np.array([0.07, 0.03])})

@@ -68,11 +68,11 @@ class RoiAlign(_Roi):
         for region in range(regions):
             start, stop = corners[region, 1::-1], corners[region, 3:1:-1]
             length = stop - start if attrs.half_pixel else np.maximum(stop - start, np.float32(1))
-            lines = [[_samples(attrs, start[axis], length[axis], bin_, attrs.size[axis], spatial[axis])
+            samples = [[_samples(attrs, start[axis], length[axis], bin_, attrs.size[axis], spatial[axis])
                       for bin_ in range(attrs.size[axis])] for axis in range(2)]
             pixels = x[int(image[region])].astype(np.float64)
-            for i, (rows, high) in enumerate(lines[0]):
-                for j, (columns, wide) in enumerate(lines[1]):
+            for i, (rows, high) in enumerate(samples[0]):
+                for j, (columns, wide) in enumerate(samples[1]):
                     result[region, :, i, j] = _pooled(attrs.mode, pixels, rows, columns, high * wide)
         return (result.astype(x.dtype),)
 
@@ -89,13 +89,13 @@ class RoiAlign(_Roi):
 
 def _pooled(mode: str, pixels: np.ndarray, rows: tuple, columns: tuple, count: int) -> np.ndarray:
     """Pools one bin, [C]. count: the number of its samples, including those outside of the image."""
-    parts = [pixels[:, lines][:, :, places] * np.multiply.outer(down, right)
-             for lines, down in zip(rows[:2], rows[2], strict=True)
-             for places, right in zip(columns[:2], columns[2], strict=True)]
+    parts = [pixels[:, row_indices][:, :, column_indices] * np.multiply.outer(row_weights, column_weights)
+             for row_indices, row_weights in zip(rows[:2], rows[2], strict=True)
+             for column_indices, column_weights in zip(columns[:2], columns[2], strict=True)]
     if mode == "avg":
         return sum(parts).sum((1, 2)) / max(count, 1)
-    inside = parts[0].shape[1] * parts[0].shape[2]
-    return np.maximum.reduce(parts).max((1, 2), initial=-np.inf if inside == count and count else 0)
+    inside_count = parts[0].shape[1] * parts[0].shape[2]
+    return np.maximum.reduce(parts).max((1, 2), initial=-np.inf if inside_count == count and count else 0)
 
 
 def _samples(attrs: Attrs, start: float, length: float, bin_: int, bins: int, extent: int) -> tuple[tuple, int]:

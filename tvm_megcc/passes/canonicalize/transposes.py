@@ -23,8 +23,8 @@ def _around(kind: str) -> tuple[Operation, Operation, Operation]:
     """Returns the patterns of an operator along one axis between two operators of a kind: of the last one, which
     contains the others, of the operator along the axis, and of the first one."""
     before = is_op(kind, _X)
-    line = is_op(ALONG_AXIS, before, once=True)
-    return is_op(kind, line), line, before
+    along = is_op(ALONG_AXIS, before, once=True)
+    return is_op(kind, along), along, before
 
 
 _AROUND = {kind: _around(kind) for kind in ("transpose", "reshape")}
@@ -40,19 +40,19 @@ def absorb_transposes(graph: Graph, context: Context) -> Graph:
     for op in graph.ops:
         if op.kind not in _AROUND:
             continue
-        whole, line, before = _AROUND[op.kind]
-        if (found := whole.match(edit, op.outputs[0])) is not None:
-            axis = _UNDONE[op.kind](graph, found.op(before), found.op(line), op)
+        last, along, before = _AROUND[op.kind]
+        if (found := last.match(edit, op.outputs[0])) is not None:
+            axis = _UNDONE[op.kind](graph, found.op(before), found.op(along), op)
             if axis is not None:
-                edit.replace(op, found.op(line).with_(attrs=Attrs(found.op(line).attrs, axis=axis), inputs=(found[_X],),
-                                                      outputs=op.outputs))
+                edit.replace(op, found.op(along).with_(attrs=Attrs(found.op(along).attrs, axis=axis),
+                                                       inputs=(found[_X],), outputs=op.outputs))
         elif (found := _WRITTEN.match(edit, op.outputs[0])) is not None:
             _write_where_it_lies(edit, found, op)
     return edit.finish()
 
 
-def _transposed_axis(graph: Graph, before: Op, line: Op, op: Op) -> int | None:
-    return before.attrs.perm[line.attrs.axis] if _is_undone(before, op) else None
+def _transposed_axis(graph: Graph, before: Op, along: Op, op: Op) -> int | None:
+    return before.attrs.perm[along.attrs.axis] if _is_undone(before, op) else None
 
 
 def _is_undone(before: Op, op: Op) -> bool:
@@ -79,17 +79,17 @@ def _write_where_it_lies(edit: Editor, found: Match, op: Op) -> None:
     source = _TRANSPOSED.match(edit, updates)
     rows = source[_X] if source is not None and source.op(_TRANSPOSED).attrs.perm == before.attrs.perm \
         else emit("transpose", Attrs(perm=op.attrs.perm), updates)
-    line = emit("reshape", Attrs(shape=tuple(count if i == axis else 1 for i in range(len(shape)))), at)
-    index = emit("expand", Attrs(shape=shape), line)
+    along_axis = emit("reshape", Attrs(shape=tuple(count if i == axis else 1 for i in range(len(shape)))), at)
+    index = emit("expand", Attrs(shape=shape), along_axis)
     edit.replace(op, *rewritten, Op("scatter_elements", Attrs(axis=axis, reduction=write.attrs.reduction),
                                     (x, index, rows),
                                     op.outputs, origin=write.origin))
 
 
-def _last_axis(graph: Graph, before: Op, line: Op, op: Op) -> int | None:
-    whole, flat = graph.types[before.inputs[0]].shape, graph.types[line.outputs[0]].shape
-    stays = whole and flat and whole[-1] == flat[-1] and line.attrs.axis % len(flat) == len(flat) - 1
-    return len(whole) - 1 if stays and graph.types[op.outputs[0]].shape == whole else None
+def _last_axis(graph: Graph, before: Op, along: Op, op: Op) -> int | None:
+    shape, flat = graph.types[before.inputs[0]].shape, graph.types[along.outputs[0]].shape
+    stays = shape and flat and shape[-1] == flat[-1] and along.attrs.axis % len(flat) == len(flat) - 1
+    return len(shape) - 1 if stays and graph.types[op.outputs[0]].shape == shape else None
 
 
 #: Kind of the operators on both sides -> function that returns the axis without them, None if they must stay.

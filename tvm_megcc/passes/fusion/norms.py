@@ -27,11 +27,11 @@ def fuse_norms(graph: Graph, context: Context) -> Graph:
             continue
         x, epsilon = found
         extent = edit.types[x].shape[-1]
-        weight, last = _line(edit, readers, op, "mul", extent)
-        bias, last = _line(edit, readers, last, "add", extent)
-        lines = tuple(edit.constant(f"{last.outputs[0]}.{what}", array) if array is not None else ""
+        weight, last = _per_element(edit, readers, op, "mul", extent)
+        bias, last = _per_element(edit, readers, last, "add", extent)
+        factors = tuple(edit.constant(f"{last.outputs[0]}.{what}", array) if array is not None else ""
                       for what, array in (("weight", weight), ("bias", bias)))
-        operands = (x, *lines) if lines[1] else (x, *filter(None, lines))
+        operands = (x, *factors) if factors[1] else (x, *filter(None, factors))
         fused = Op("layer_norm", Attrs(epsilon=epsilon), operands, last.outputs, origin=last.origin)
         types = tuple(edit.types[name] if name else None for name in operands)
         if realisable(Site(fused, types, (edit.types[last.outputs[0]],), context)):
@@ -75,7 +75,7 @@ def _known(edit: Editor, name: str) -> np.ndarray | None:
     return edit.constants.get(name)
 
 
-def _line(edit: Editor, readers: Readers, op: Op, kind: str, extent: Dim) -> tuple[np.ndarray | None, Op]:
+def _per_element(edit: Editor, readers: Readers, op: Op, kind: str, extent: Dim) -> tuple[np.ndarray | None, Op]:
     """Returns the constant vector by which the only reader of the operator's result multiplies it or adds to it, and
     that reader; otherwise None and the operator itself."""
     (value,), found = op.outputs, readers.get(op.outputs[0], [])

@@ -63,10 +63,10 @@ def _biases(graph: Graph, context: Context) -> Graph:
             by_channel = [extent if at == axis else 1 for at, extent in enumerate(edit.types[name].shape)]
             shape = edit.types[added].shape
             if [1] * (len(by_channel) - len(shape)) + list(shape) == by_channel:
-                line = edit.constant(f"{added}.line", edit.constants[bias.inputs[0]].reshape(-1))
-                real = edit.value(f"{added}.bias", TensorType("float32", edit.types[line].shape))
+                vector = edit.constant(f"{added}.line", edit.constants[bias.inputs[0]].reshape(-1))
+                real = edit.value(f"{added}.bias", TensorType("float32", edit.types[vector].shape))
                 edit.replace(product)
-                edit.replace(op, bias.with_(inputs=(line, *bias.inputs[1:]), outputs=(real,),
+                edit.replace(op, bias.with_(inputs=(vector, *bias.inputs[1:]), outputs=(real,),
                                             attrs=Attrs(bias.attrs, axis=0)),
                              product.with_(inputs=(*product.inputs[:2], real), outputs=op.outputs))
                 break

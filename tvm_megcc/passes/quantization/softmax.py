@@ -46,8 +46,8 @@ def lower_softmax(graph: Graph, context: Context) -> Graph:
                                 origin=softmax.origin))
             continue
         x = edit.result(f"{y}.turned", "transpose", transpose_attrs, source.inputs[:1])
-        line = edit.result(f"{y}.line", "softmax_quantised", attrs, (x, powers, inverse))
+        result = edit.result(f"{y}.line", "softmax_quantised", attrs, (x, powers, inverse))
         edit.replace(op, Op("transpose", transpose_attrs, source.inputs[:1], (x,), origin=softmax.origin),
-                     Op("softmax_quantised", attrs, (x, powers, inverse), (line,), origin=softmax.origin),
-                     Op("transpose", transpose_attrs, (line,), (y,), origin=softmax.origin))
+                     Op("softmax_quantised", attrs, (x, powers, inverse), (result,), origin=softmax.origin),
+                     Op("transpose", transpose_attrs, (result,), (y,), origin=softmax.origin))
     return edit.finish()

@@ -56,8 +56,8 @@ class SoftmaxRows(AlongAxis):
 
     def cost(self, site: Site) -> float:
         extents = self.extents(site)
-        line = extents["N"] if extents["INNER"] == 1 else extents["INNER"]
-        return 20 * site.x.size // line * ceildiv(line, site.isa.lanes)
+        vectorised = extents["N"] if extents["INNER"] == 1 else extents["INNER"]
+        return 20 * site.x.size // vectorised * ceildiv(vectorised, site.isa.lanes)
 
 
 class SoftmaxShortRows(SoftmaxRows):
@@ -85,7 +85,7 @@ class SoftmaxShortRows(SoftmaxRows):
 
 
 class SoftmaxColumns(SoftmaxRows):
-    """Softmax along any other axis, a vector of neighbouring lines in a task."""
+    """Softmax along any other axis, as many neighbouring columns in a task as a vector has lanes."""
 
     name = "columns"
 

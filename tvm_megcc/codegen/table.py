@@ -84,8 +84,8 @@ class Code:
 def _touched(size: Dim) -> Dim:
     """Returns a size clamped to at least 0, since the expression for a kernel's last element may be negative if there
     are no elements."""
-    low, _ = limits(size)
-    return dim_max(size, 0) if low is None or low < 0 else size
+    minimum, _ = limits(size)
+    return dim_max(size, 0) if minimum is None or minimum < 0 else size
 
 
 def _known(graph: Graph, bounds: Bucket) -> Iterable[Condition]:

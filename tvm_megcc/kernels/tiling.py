@@ -36,14 +36,14 @@ class Group:
     tiles: tuple[tuple[int, int], ...]
 
     @property
-    def half(self) -> int:
+    def least_even(self) -> int:
         """Least pixels of a tile when a row that is longer than the tallest tile is split evenly."""
         return (self.tiles[0][0] + 1) // 2
 
     @property
-    def low(self) -> tuple[int, ...]:
+    def short_tiles(self) -> tuple[int, ...]:
         """Pixels of the tiles for shorter rows, powers of two."""
-        return tuple(p for p, _ in self.tiles if p < self.half)
+        return tuple(p for p, _ in self.tiles if p < self.least_even)
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ class Tiling:
         short ones, or than one twice as fast. Joined vectors lie in one block."""
         if self.joined:
             return max(BLOCK, min(vectors, self.joined) * self.lanes)
-        half = vectors // 2 * self.lanes
-        return half if pixels == 1 and vectors % 2 == 0 and half > BLOCK else BLOCK
+        block = vectors // 2 * self.lanes
+        return block if pixels == 1 and vectors % 2 == 0 and block > BLOCK else BLOCK
 
     def plan(self, pixels: int | None, channels: int, vectors: int, block: int = BLOCK) -> tuple[Group, ...]:
         """Returns the tiles that cover `channels` output channels: the main ones, then the tail, which is one block and

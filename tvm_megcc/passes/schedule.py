@@ -145,8 +145,8 @@ class _Problem:
 
 def _bits(mask: int) -> Iterable[int]:
     while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
+        lowest_bit = mask & -mask
+        yield lowest_bit.bit_length() - 1
+        mask ^= lowest_bit
 
 

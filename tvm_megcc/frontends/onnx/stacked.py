@@ -71,8 +71,10 @@ def _gathered(node: Node, stack: str, indices: str) -> str:
 def _on_axis(node: Node, rows: str, at: str, most: Dim) -> str:
     """Returns the positions to gather. If `at` is not from 0 to `most` they are out of bounds, so that the run
     fails."""
-    (low,), (high,) = node.emit("less", (at, node.constant(np.array(0)))), node.emit("greater", (at, node.extent(most)))
-    return node.emit("where", (*node.emit("logical_or", (low, high)), node.constant(np.array(FAR)), rows))[0]
+    (is_negative,) = node.emit("less", (at, node.constant(np.array(0))))
+    (is_too_large,) = node.emit("greater", (at, node.extent(most)))
+    (is_outside,) = node.emit("logical_or", (is_negative, is_too_large))
+    return node.emit("where", (is_outside, node.constant(np.array(FAR)), rows))[0]
 
 
 def _counted(sequences: Sequences, node: Node, stack: str) -> list[str]:

@@ -202,7 +202,8 @@ class _Writer:
             leaf = self._tree(inside, depth + 1, parameters, extents) if inside \
                 else Call(self.targets[symbol], parameters)
             leaves.append((last, leaf))
-        return balanced(leaves, lambda last, low, high: relax.If(as_argument(extents[symbol] <= last), low, high))
+        return balanced(leaves, lambda last, up_to, beyond: relax.If(
+            as_argument(extents[symbol] <= last), up_to, beyond))
 
     def _outside(self, symbol: str) -> ir.GlobalVar:
         """Adds the function that fails because the value of `symbol` is in no bucket."""

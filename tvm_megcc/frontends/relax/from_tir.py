@@ -100,9 +100,9 @@ def _as_pad(store: _Store):
         before.append(offset)
         after.append(size - int(extent) - offset)
     expected = set()
-    for axis, low, high, size in zip(store.axes, before, after, store.shape, strict=True):
-        expected |= {(str(axis), ">=", low)} if low else set()
-        expected |= {(str(axis), "<", size - high)} if high else set()
+    for axis, begin, end, size in zip(store.axes, before, after, store.shape, strict=True):
+        expected |= {(str(axis), ">=", begin)} if begin else set()
+        expected |= {(str(axis), "<", size - end)} if end else set()
     trivial = {(str(axis), ">=", 0) for axis in store.axes}
     trivial |= {(str(axis), "<", size) for axis, size in zip(store.axes, store.shape, strict=True)}
     bounds = _bounds(condition)

@@ -192,8 +192,8 @@ class _Writer:
         for last, inside in segments(buckets, symbol):
             leaf = self._tree(inside, depth + 1, parameters) if inside else self._failing(symbol, extent, parameters)
             leaves.append((last, leaf))
-        return balanced(leaves, lambda last, low, high: relay.If(
-            relay.less_equal(extent, relay.const(last, "int64")), low, high))
+        return balanced(leaves, lambda last, up_to, beyond: relay.If(
+            relay.less_equal(extent, relay.const(last, "int64")), up_to, beyond))
 
     def _extent(self, symbol: str, parameters):
         name, axis = self.axes[symbol]

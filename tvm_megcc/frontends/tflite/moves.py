@@ -160,7 +160,7 @@ def _pads(node: Node) -> list[tuple[int, int]]:
     pads = node.const(1, "paddings").astype(np.int64)
     if pads.shape != (len(node.value(0).order), 2) or pads.min(initial=0) < 0:
         raise ShapeError(f"paddings {pads.tolist()} of {node.type(0)}")
-    return [(low, high) for low, high in pads.tolist()]
+    return [(begin, end) for begin, end in pads.tolist()]
 
 
 @imports("MIRROR_PAD")
@@ -169,20 +169,20 @@ def mirror_pad(node: Node) -> Results:
     value, pads = node.value(0), _pads(node)
     if node.option("Mode") == 0:
         before, after = (tuple(pads[axis][side] for axis in value.order) for side in (0, 1))
-        for axis, (low, high) in enumerate(pads):
+        for axis, (begin, end) in enumerate(pads):
             extent = value.type.shape[axis]
-            if isinstance(extent, int) and max(low, high) >= max(extent, 1):
-                raise ShapeError(f"reflects {max(low, high)} elements of an axis of {extent}")
+            if isinstance(extent, int) and max(begin, end) >= max(extent, 1):
+                raise ShapeError(f"reflects {max(begin, end)} elements of an axis of {extent}")
         return [node.as_value(node.emit("pad", value.name, before=before, after=after, mode="reflect", value=0),
                               value.order)]
     name, shape = value.name, value.type.shape
-    for axis, (low, high) in enumerate(pads):
+    for axis, (begin, end) in enumerate(pads):
         extent = shape[axis]
-        if not isinstance(extent, int) or max(low, high) > extent:
-            raise ShapeError(f"reverses {max(low, high)} elements of an axis of {extent}")
-        if low or high:
-            node.require_budget(extent + low + high)
-            indices = np.concatenate([np.arange(low)[::-1], np.arange(extent), extent - 1 - np.arange(high)])
+        if not isinstance(extent, int) or max(begin, end) > extent:
+            raise ShapeError(f"reverses {max(begin, end)} elements of an axis of {extent}")
+        if begin or end:
+            node.require_budget(extent + begin + end)
+            indices = np.concatenate([np.arange(begin)[::-1], np.arange(extent), extent - 1 - np.arange(end)])
             name = node.emit("gather", name, node.constant(indices, "int32"), axis=value.order.index(axis))
     return [node.as_value(name, value.order)]
 

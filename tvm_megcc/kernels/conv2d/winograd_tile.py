@@ -95,7 +95,8 @@ class WinogradTile(Reduction):
                 c(*named("right", transform(c, "r")))
                 for i in range(len(left)):
                     at = (i * WINDOW + j) * self.lanes
-                    c(f"mgc_store(half + {at}, left{i});", f"mgc_store(half + {at + self.lanes}, right{i});")
+                    c(f"mgc_store(half_transformed + {at}, left{i});",
+                      f"mgc_store(half_transformed + {at + self.lanes}, right{i});")
         return c.text
 
     def input_columns(self) -> str:
@@ -111,7 +112,7 @@ class WinogradTile(Reduction):
     def input_rows(self) -> str:
         """Prints the second half of the transform of a window."""
         c, L, stride = Printer(), self.lanes, self.position_stride(self.blocks)
-        c("const float *row = half;", "float *to = input;")
+        c("const float *row = half_transformed;", "float *to = input;")
         with c.block(f"for (int32_t i = 0; i < 6; i++, row += {WINDOW * L}, to += {WINDOW * stride})"):
             c(*named("v", (f"mgc_load({offset('row', j * L)})" for j in range(WINDOW))))
             c(*stores("to", stride, self.forward(c, "v")))

@@ -42,10 +42,13 @@ class Float16Loops(VectorKernel):
 
 @dataclass(frozen=True)
 class Float16BlocksParameters(Parameters):
-    """Parameters of `half_blocks.c.j2`. narrow: converts to float16. half_lanes: channels in a block of float16."""
+    """Parameters of `half_blocks.c.j2`. narrow: converts to float16.
+
+    float16_lanes: channels in a block of float16.
+    """
 
     narrow: bool
-    half_lanes: int
+    float16_lanes: int
 
 
 class Float16Blocks(Kernel):

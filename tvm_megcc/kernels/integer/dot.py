@@ -266,13 +266,13 @@ class DotProducts(Kernel):
             # Pixels between windows of one row or column are not copied.
             down, across = (stride if extent > 1 else 1 for stride, extent in
                             zip(s.strides, (s.kh, s.kw), strict=True))
-            high, wide = ((extent - 1) * dilation + 1 for extent, dilation in
+            window_rows, window_columns = ((extent - 1) * dilation + 1 for extent, dilation in
                           zip((s.kh, s.kw), s.dilations, strict=True))
-            row = item * s.ic * ((likely(s.ow) - 1) * across + wide)
+            row = item * s.ic * ((likely(s.ow) - 1) * across + window_columns)
             extents = s.extents(s.oh, s.ow) | {
-                "ROWS": tile.rows(target, row, down, high, likely(s.oh), channels < s.oc)}
+                "ROWS": tile.rows(target, row, down, window_rows, likely(s.oh), channels < s.oc)}
             x_size, y_size, strips = N * IH * IW * G * IC, N * OH * OW * G * OC, N * ceildiv(OH, ROWS)
-            packed_rows = ((ROWS - 1) * down + high) * ((OW - 1) * across + wide) * IC
+            packed_rows = ((ROWS - 1) * down + window_rows) * ((OW - 1) * across + window_columns) * IC
         extents["CHANNELS"] = channels
         operands, more = self.operands(site, s, Operand("x", 0, x_size), (outputs_first, w_zero), form, tile.vectors)
         extents |= more

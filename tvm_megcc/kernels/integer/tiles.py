@@ -62,8 +62,9 @@ class Tile:
         """Returns the heights of the tiles that cover a row."""
         found = []
         if self.even:
-            low = -pixels % self.heights[0]
-            return [self.heights[0]] * ((pixels - low * self.heights[1]) // self.heights[0]) + [self.heights[1]] * low
+            lower_tiles = -pixels % self.heights[0]
+            taller_tiles = (pixels - lower_tiles * self.heights[1]) // self.heights[0]
+            return [self.heights[0]] * taller_tiles + [self.heights[1]] * lower_tiles
         for height in self.heights:
             found += [height] * (pixels // height)
             pixels %= height
@@ -130,15 +131,15 @@ def _fitting(isa: Isa, sums: str, vectors: int, needed: int, pixels: int) -> lis
     heights = dict.fromkeys(h for h in (height, pixels % height) if h)
     found = [Tile(vectors, rest, tuple(heights))]
     if sums in ("sdot", "pmaddubsw"):
-        found += [Tile(vectors, rest, (high, high - 1), True) for high in range(3, tallest + 1)
-                  if _makes_up(high, pixels)]
+        found += [Tile(vectors, rest, (taller, taller - 1), True) for taller in range(3, tallest + 1)
+                  if _makes_up(taller, pixels)]
     return found
 
 
-def _makes_up(high: int, pixels: int) -> bool:
-    """Whether tiles of both heights, `high` and `high` - 1, cover the pixels exactly."""
-    low = -pixels % high
-    return 0 < low and low * (high - 1) < pixels
+def _makes_up(height: int, pixels: int) -> bool:
+    """Whether tiles of both heights, `height` and `height` - 1, cover the pixels exactly."""
+    lower_tiles = -pixels % height
+    return 0 < lower_tiles and lower_tiles * (height - 1) < pixels
 
 
 def _cycles(tile: Tile, isa: Isa, sums: str, steps: int, needed: int, pixels: int) -> float:

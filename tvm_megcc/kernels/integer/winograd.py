@@ -122,7 +122,7 @@ class WinogradBytes(ChannelsLast):
         N, IC, IH, IW, OC, OH, OW, ROWS = extent_symbols("N", "IC", "IH", "IW", "OC", "OH", "OW", "ROWS")
         extents = {"N": s.n, "IC": s.ic, "IH": s.ih, "IW": s.iw, "OC": s.oc, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
                    "PL": s.pads[1], "ROWS": _rows(site, s)}
-        high, wide = ceildiv(OH, 2), ceildiv(OW, 2)
+        tile_rows, tile_columns = ceildiv(OH, 2), ceildiv(OW, 2)
         width, granule = vectors * isa.lanes, 2 * isa.lanes
         operands = present(site, Operand("x", 0, N * IH * IW * IC),
                            Operand("w", 1, 9 * depth * round_up(OC, granule),
@@ -132,19 +132,21 @@ class WinogradBytes(ChannelsLast):
                                              site.attrs.x_zero, s.bias, depth, step, pixels, vectors, rest,
                                              isa.name in _LANED, padding)
         scratch = (4 * PLACES * pixels * width + 2 * PLACES * (depth * width + padding)
-                   + 2 * PLACES * (depth * pixels + padding) * ceildiv(ROWS * wide, pixels)
-                   + 2 * depth * (2 * ROWS + 2) * (2 * wide + 2))
+                   + 2 * PLACES * (depth * pixels + padding) * ceildiv(ROWS * tile_columns, pixels)
+                   + 2 * depth * (2 * ROWS + 2) * (2 * tile_columns + 2))
         return Lowered("integer/winograd", parameters, extents, operands, (Operand("y", 0, N * OH * OW * OC),),
-                       N * ceildiv(high, ROWS), s.name("conv2d_integer") + zero_name(site.attrs.x_zero),
+                       N * ceildiv(tile_rows, ROWS), s.name("conv2d_integer") + zero_name(site.attrs.x_zero),
                        f"winograd_{vectors}x{pixels}{f'_{rest}' * bool(rest)}", scratch=scratch, channels=OC)
 
     def cost(self, site: Site) -> float:
         """Estimates the instructions of the three transforms and the products."""
         s, lanes = Geometry.of(site), site.isa.lanes
         pixels, _, _ = _tile(site, s)
-        depth, outputs, high, wide = round_up(s.ic, _INT16X), round_up(s.oc, 2 * lanes), -(-s.oh // 2), -(-s.ow // 2)
+        depth, outputs = round_up(s.ic, _INT16X), round_up(s.oc, 2 * lanes)
+        tile_rows, tile_columns = -(-s.oh // 2), -(-s.ow // 2)
         rows = _rows(site, s)
-        tiles, tasks = -(-min(rows, high) * wide // pixels) * pixels * -(-high // rows), -(-high // rows)
+        tasks = -(-tile_rows // rows)
+        tiles = -(-min(rows, tile_rows) * tile_columns // pixels) * pixels * tasks
         products = tiles * PLACES * (depth * 1.15 + 4) * outputs / lanes
         others = (tiles * depth / _INT16X * 85 + tiles * outputs / lanes * 70 + tasks * depth * outputs / _INT16X * 75)
         if site.isa.name not in _LANED:
@@ -177,7 +179,7 @@ def _tile(site: Site, s: Geometry) -> tuple[int, int, int]:
 def _rows(site: Site, s: Geometry) -> int:
     """Returns the rows of tiles in a task. Their transforms fill most of L2, because each task transforms the
     weights again."""
-    high, wide = -(-likely(s.oh) // 2), -(-likely(s.ow) // 2)
-    row = 2 * round_up(s.ic, _INT16X) * (PLACES * wide + 4 * (wide + 1))
-    most = max(1, min(high, site.target.l2 * 3 // 4 // row))
-    return -(-high // -(-high // most))
+    tile_rows, tile_columns = -(-likely(s.oh) // 2), -(-likely(s.ow) // 2)
+    row = 2 * round_up(s.ic, _INT16X) * (PLACES * tile_columns + 4 * (tile_columns + 1))
+    most = max(1, min(tile_rows, site.target.l2 * 3 // 4 // row))
+    return -(-tile_rows // -(-tile_rows // most))

@@ -120,7 +120,7 @@ def pack_stream(w: np.ndarray, scale: np.ndarray, *given) -> np.ndarray:
     given: offsets if there are any; then bits, block, depth, width, group; whether scales and offsets are float16;
     whether offsets are zero points; whether 8-bit elements have their highest bit inverted.
     """
-    *offset, bits, block, depth, width, group, half, zero, flipped = given
+    *offset, bits, block, depth, width, group, float16_scales, zero, flipped = given
     rows, padded = -w.shape[0] % width, round_up(depth, multiple(block))
     numbers = np.pad(unpacked(w, bits, depth), ((0, rows), (0, padded - depth)))
     numbers = numbers.reshape(-1, width, padded // block, block)
@@ -133,7 +133,7 @@ def pack_stream(w: np.ndarray, scale: np.ndarray, *given) -> np.ndarray:
     parts = []
     for array in (scale, *((zero_points(scale, offset[0]),) if zero else offset)):
         real = np.pad(array, ((0, rows), (0, blocks - array.shape[1])))
-        real = real if real.dtype == np.uint8 else real.astype(np.float16 if half else np.float32)
+        real = real if real.dtype == np.uint8 else real.astype(np.float16 if float16_scales else np.float32)
         parts.append(np.ascontiguousarray(real.reshape(panels, width, blocks).swapaxes(1, 2)).view(np.uint8))
     parts.append(stored.transpose(0, 2, 3, 1, 4).reshape(panels, blocks, -1).astype(np.uint8))
     return np.concatenate(parts, 2)
@@ -145,8 +145,8 @@ class Stream:
 
     block: elements of a row that share a scale; padded: the elements of a row, a multiple of the blocks of activations.
     width: columns of a panel; group: elements of a column that lie together.
-    half: scales and offsets are float16. offset: "real", "zero" or "" (`offset_kind`). flipped: 8-bit elements have
-    their highest bit inverted.
+    float16_scales: scales and offsets are float16. offset: "real", "zero" or "" (`offset_kind`).
+    flipped: 8-bit elements have their highest bit inverted.
     """
 
     bits: int
@@ -155,7 +155,7 @@ class Stream:
     padded: int
     width: int
     group: int
-    half: bool
+    float16_scales: bool
     offset: str
     flipped: bool
 
@@ -177,13 +177,13 @@ class Stream:
     @property
     def record(self) -> int:
         """The bytes of a block of a column."""
-        real = 2 if self.half else 4
+        real = 2 if self.float16_scales else 4
         return self.block * self.bits // 8 + real + {"": 0, "real": real, "zero": 1}[self.offset]
 
     def operand(self, w: int, columns: Dim, depth: Dim) -> Operand:
         """Returns operand w, whose sizes are over these symbols."""
         size = ceildiv(columns, self.width) * self.width * ceildiv(depth, self.block) * self.record
-        packing = ("nbits_stream", self.bits, self.block, self.depth, self.width, self.group, self.half,
+        packing = ("nbits_stream", self.bits, self.block, self.depth, self.width, self.group, self.float16_scales,
                    self.offset == "zero", self.flipped)
         return Operand("w", w, size, packing, "uint8", also=(w + 1, w + 2) if self.offset else (w + 1,))
 
@@ -195,7 +195,7 @@ class NBitsInt8Parameters(Parameters):
     block: elements of a row that share a scale; part: those that share a sum of x.
     whole: integers are summed over a block, without scales of x.
     offset: "real", or "zero" if they are stored as zero points.
-    half: scales and offsets are stored as float16.
+    float16_scales: scales and offsets are stored as float16.
     weight_offset: what stored elements exceed the weights by; that times the sum of a part of x is subtracted.
     vectors: vectors of columns in a panel.
     rows: rows of the tallest tile.
@@ -208,7 +208,7 @@ class NBitsInt8Parameters(Parameters):
     whole: bool
     offset: str
     bias: bool
-    half: bool
+    float16_scales: bool
     weight_offset: int
     vectors: int
     rows: int
@@ -227,7 +227,7 @@ class NBitsInt8MatMul(Kernel):
 
     def lower(self, site: Site) -> Lowered:
         isa, stream, columns = site.isa, Stream.of(site, 3), site.inputs[3].shape[0]
-        bits, block, offset, half = stream.bits, stream.block, stream.offset, stream.half
+        bits, block, offset, float16_scales = stream.bits, stream.block, stream.offset, stream.float16_scales
         part, rows, pairs = min(block, BLOCK), _tile(isa)[1], isa.dot_product == "smmla"
         vectors, width = stream.width // isa.lanes, stream.width
         M, K, N = extent_symbols("M", "K", "N")
@@ -238,9 +238,9 @@ class NBitsInt8MatMul(Kernel):
         operands = present(site, Operand("x", 0, M * K), Operand("x_scale", 1, M * ceildiv(K, BLOCK)), *sums, w,
                            Operand("bias", 6, N))
         bias, whole = site.has(6), not site.has(1)
-        parameters = NBitsInt8Parameters(bits, block, part, whole, offset, bias, half, weight_offset, vectors, rows,
-                                         pairs)
-        kind = "_whole" * whole + f"_{offset}" * bool(offset) + "_half" * half + "_bias" * bias
+        parameters = NBitsInt8Parameters(bits, block, part, whole, offset, bias, float16_scales, weight_offset, vectors,
+                                         rows, pairs)
+        kind = "_whole" * whole + f"_{offset}" * bool(offset) + "_half" * float16_scales + "_bias" * bias
         return Lowered("matmul/nbits_int8", parameters, extents, operands, (Operand("y", 0, M * N),), ceildiv(N, width),
                        f"matmul_{bits}bits_{block}_int8{kind}", f"{self.name}_{vectors}v", channels=N)
 

@@ -50,7 +50,7 @@ class NBitsInt8Tile(PanelTile):
         self.lanes, self.width = scope.isa.lanes, p.vectors * scope.isa.lanes
         self.heights = (p.rows, 1) if p.rows > 1 else (1,)
         #: Bytes of a scale or a real offset; of those of a block; of sixteen elements of all columns; of a block.
-        self.real = 2 if p.half else 4
+        self.real = 2 if p.float16_scales else 4
         self.numbers = self.width * (self.real + {"": 0, "real": self.real, "zero": 1}[p.offset])
         self.sixteen = 16 * self.width * p.bits // 8
         self.bytes = self.numbers + p.block * self.width * p.bits // 8
@@ -69,7 +69,7 @@ class NBitsInt8Tile(PanelTile):
         return c.text
 
     def number(self, index: int) -> str:
-        load = "mgc_load_f16((const uint16_t *)" if self.p.half else "mgc_load((const float *)"
+        load = "mgc_load_f16((const uint16_t *)" if self.p.float16_scales else "mgc_load((const float *)"
         return f"{load}(const void *)(w + {index * self.real}))"
 
     def rows_of_part(self, P: int) -> str:

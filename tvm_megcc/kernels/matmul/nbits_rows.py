@@ -21,7 +21,7 @@ class NBitsRowsParameters(Parameters):
     offset: "real", or "zero" if they are stored as zero points.
     width: rows of a panel.
     stream: numbers, scales and offsets are one stream (`Stream`); else they are panels, an operand each.
-    group, half, flipped: of the stream.
+    group, float16_scales, flipped: of the stream.
     """
 
     bits: int
@@ -30,7 +30,7 @@ class NBitsRowsParameters(Parameters):
     width: int
     stream: bool = False
     group: int = 0
-    half: bool = False
+    float16_scales: bool = False
     flipped: bool = False
 
 
@@ -48,7 +48,7 @@ class NBitsRowsGather(Kernel):
             stream = Stream.of(site, 1)
             K, extents["K"] = extent_symbols("K")[0], stream.padded
             parameters = NBitsRowsParameters(attrs.bits, attrs.block, stream.offset, stream.width, True, stream.group,
-                                             stream.half, stream.flipped)
+                                             stream.float16_scales, stream.flipped)
             weights = (stream.operand(1, N, K),)
         else:
             offset = offset_kind(site, 2, 3)
@@ -56,7 +56,7 @@ class NBitsRowsGather(Kernel):
             parameters = NBitsRowsParameters(attrs.bits, attrs.block, offset, width)
             rows = ceildiv(N, width) * width
             weights = panel_operands(offset, width, rows * ceildiv(D * attrs.bits, 8), rows * ceildiv(D, attrs.block))
-        kind = f"_{parameters.offset}" * bool(parameters.offset) + "_half" * parameters.half
+        kind = f"_{parameters.offset}" * bool(parameters.offset) + "_half" * parameters.float16_scales
         return Lowered("matmul/nbits_rows", parameters, extents, present(site, Operand("index", 0, COUNT), *weights),
                        (Operand("y", 0, COUNT * D),), COUNT,
                        f"rows_{attrs.bits}bits_{attrs.block}{kind}_{indices.dtype}",

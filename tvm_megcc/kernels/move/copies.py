@@ -91,15 +91,15 @@ class PadRows(Kernel):
     def lower(self, site: Site) -> Lowered:
         axes: list[tuple[Dim, Dim, Dim]] = []
         for axis, part, extent in memory_axes(site.x):
-            low, high = (0, 0) if part else (site.attrs.before[axis], site.attrs.after[axis])
-            if axes and low == high == 0 and axes[-1][1:] == (0, 0):
+            begin, end = (0, 0) if part else (site.attrs.before[axis], site.attrs.after[axis])
+            if axes and begin == end == 0 and axes[-1][1:] == (0, 0):
                 axes[-1] = (axes[-1][0] * extent, 0, 0)
             else:
-                axes.append((extent, low, high))
+                axes.append((extent, begin, end))
         inner = axes.pop()[0] if len(axes) > 1 and axes[-1][1:] == (0, 0) else 1
         extents: dict[str, Dim] = {"RUN": inner}
-        for index, (extent, low, high) in enumerate(axes):
-            extents[f"X{index}"], extents[f"B{index}"], extents[f"Y{index}"] = extent, low, low + extent + high
+        for index, (extent, begin, end) in enumerate(axes):
+            extents[f"X{index}"], extents[f"B{index}"], extents[f"Y{index}"] = extent, begin, begin + extent + end
         run = Symbol("RUN")
         x = [Symbol(f"X{index}") for index in range(len(axes))]
         y = [Symbol(f"Y{index}") for index in range(len(axes))]  # products of sums would have up to 3^5 terms

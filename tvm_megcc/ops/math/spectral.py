@@ -181,15 +181,16 @@ def _frames(node: OnnxNode, extent: Dim, length: Dim) -> str:
 def mel_weight_matrix(node: OnnxNode) -> tuple[str, ...]:
     """Imports MelWeightMatrix: a constant of triangular filters, evenly spaced on the mel scale, [dft_length // 2 + 1]
     [bins]."""
-    bins, length, rate, low, high = (node.const(index, name).reshape(-1)[0].item() for index, name in enumerate(
-        ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")))
+    names = "num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz"
+    bins, length, rate, lower_edge, upper_edge = (
+        node.const(index, name).reshape(-1)[0].item() for index, name in enumerate(names))
     import onnx
     dtype = onnx.helper.tensor_dtype_to_np_dtype(node.attr("output_datatype", onnx.TensorProto.FLOAT))
     frequencies = length // 2 + 1
     if min(bins, length) < 1 or rate <= 0:
         raise MegccError(f"{bins} bins of a transform of length {length} at {rate} Hz")
     node.require_budget(frequencies, bins)
-    mels = 2595 * np.log10(1 + np.array([low, high]) / 700)
+    mels = 2595 * np.log10(1 + np.array([lower_edge, upper_edge]) / 700)
     edges = 700 * (10 ** (np.linspace(*mels, bins + 2, endpoint=False) / 2595) - 1)  # ONNX divides by bins + 2
     edge_bins = ((length + 1) * edges // rate).astype(int)
     result = np.zeros((frequencies, bins))

@@ -203,9 +203,9 @@ def _linear_svm(node: OnnxNode, x: str, weights: np.ndarray, rho: np.ndarray, la
     if len(labels) == 2:
         (top,) = node.emit("reduce_max", (scores,), axes=(1,), keepdims=True)
         limit = np.float32(0.5 if (weights >= 0).all() else np.nextafter(np.float32(0), np.float32(1)))
-        (high,) = emit_broadcast(node, "greater_equal", (top, node.constant(limit)))
-        (high,) = node.emit("reshape", (high,), shape=node.type_of(label).shape)
-        (label,) = emit_broadcast(node, "where", (high, node.constant(np.array(labels[1], np.int64)), label))
+        (is_positive,) = emit_broadcast(node, "greater_equal", (top, node.constant(limit)))
+        (is_positive,) = node.emit("reshape", (is_positive,), shape=node.type_of(label).shape)
+        (label,) = emit_broadcast(node, "where", (is_positive, node.constant(np.array(labels[1], np.int64)), label))
         if node.strings("classlabels_strings") is not None:
             node.as_strings(label)
     return label, transformed(node, scores, transform)

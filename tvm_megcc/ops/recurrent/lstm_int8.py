@@ -29,7 +29,7 @@ POWERS = (25520, 19875, 12055, 4435, 600, 11, 0)
 NEWTON = (23130, -15420)
 
 
-def high(a: np.ndarray, b) -> np.ndarray:
+def multiply_high(a: np.ndarray, b) -> np.ndarray:
     """Returns (a * b) / 2^15 rounded to the nearest, ties up: the product of two 16-bit fixed-point numbers."""
     return (np.asarray(a, np.int64) * b + (1 << 14)) >> 15
 
@@ -45,13 +45,14 @@ def exponential(a: np.ndarray, bits: int) -> np.ndarray:
     quarter = np.int64(1) << max(fraction - 2, 0)
     rest = (a & (quarter - 1)) - quarter
     x = bounded(rest << bits) + (1 << 12)
-    square = high(x, x)
-    series = rounding_shift(high(rounding_shift(high(square, square), 2) + high(square, x), THIRD) + square, 1)
-    result = bounded(EIGHTH + high(x + series, EIGHTH))
+    square = multiply_high(x, x)
+    fourth, cube = multiply_high(square, square), multiply_high(square, x)
+    series = rounding_shift(multiply_high(rounding_shift(fourth, 2) + cube, THIRD) + square, 1)
+    result = bounded(EIGHTH + multiply_high(x + series, EIGHTH))
     above = rest - a
     for index, factor in enumerate(POWERS):
         if bits > index - 2:
-            result = np.where(above >> (fraction + index - 2) & 1, high(result, factor), result)
+            result = np.where(above >> (fraction + index - 2) & 1, multiply_high(result, factor), result)
     if bits > 5:
         result = np.where(a < -(1 << (20 - bits)), 0, result)
     return np.where(a == 0, LIMIT, result)
@@ -60,9 +61,9 @@ def exponential(a: np.ndarray, bits: int) -> np.ndarray:
 def _newton(a: np.ndarray) -> np.ndarray:
     """Returns 2 / (1 + a) in Q2.13, for a in [0, 1] in Q0.15, by Newton's method."""
     half = (a + LIMIT + 1) >> 1
-    x = NEWTON[0] + high(half, NEWTON[1])
+    x = NEWTON[0] + multiply_high(half, NEWTON[1])
     for _ in range(3):
-        x = x + bounded(4 * high(x, (1 << 13) - high(half, x)))
+        x = x + bounded(4 * multiply_high(x, (1 << 13) - multiply_high(half, x)))
     return x
 
 

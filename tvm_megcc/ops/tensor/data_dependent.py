@@ -175,13 +175,13 @@ class NonMaxSuppression(Operator):
 
 def _best(boxes: np.ndarray, scores: np.ndarray, most: int, overlap: float, least: float) -> list[int]:
     left = scores > np.float32(least)
-    low, high = np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])
-    area = (high - low).prod(1)
+    lower, upper = np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])
+    area = (upper - lower).prod(1)
     chosen: list[int] = []
     while len(chosen) < most and left.any():
         best = int(np.argmax(np.where(left, scores, -np.inf)))
         chosen.append(best)
-        sides = np.minimum(high, high[best]) - np.maximum(low, low[best])
+        sides = np.minimum(upper, upper[best]) - np.maximum(lower, lower[best])
         common = np.where((sides > 0).all(1), sides.prod(1), np.float32(0))
         total = area + area[best] - common
         with np.errstate(all="ignore"):

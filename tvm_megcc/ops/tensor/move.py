@@ -275,20 +275,20 @@ class Pad(Operator):
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
         if not len(attrs.before) == len(attrs.after) == x.rank:
             raise ShapeError(f"{len(attrs.before)} pads for {x.rank} axes")
-        shape = tuple(low + dim + high for low, dim, high in zip(attrs.before, x.shape, attrs.after, strict=True))
-        for low, dim, high, padded in zip(attrs.before, x.shape, attrs.after, shape, strict=True):
+        shape = tuple(begin + dim + end for begin, dim, end in zip(attrs.before, x.shape, attrs.after, strict=True))
+        for begin, dim, end, padded in zip(attrs.before, x.shape, attrs.after, shape, strict=True):
             require_at_most(0, padded, f"pads {attrs.before}, {attrs.after} leave nothing of {shape_text(x.shape)}")
-            for amount in (low, high):
+            for amount in (begin, end):
                 if not isinstance(amount, int):
                     require_at_most(0, amount, f"pads {attrs.before}, {attrs.after} crop, which has to be known")
-            if attrs.mode != "constant" and (low, high) != (0, 0):
+            if attrs.mode != "constant" and (begin, end) != (0, 0):
                 require_at_most(1, dim, f"mode {attrs.mode} has nothing to repeat on an empty axis")
         return (TensorType(x.dtype, shape),)
 
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
         pairs = list(zip(attrs.before, attrs.after, strict=True))
-        widths = [(max(low, 0), max(high, 0)) for low, high in pairs]
+        widths = [(max(begin, 0), max(end, 0)) for begin, end in pairs]
         if attrs.mode != "constant":
             return (np.pad(_cropped(x, pairs), widths, mode=attrs.mode),)
         # Cropped last: one side may crop what the other adds.
@@ -314,9 +314,9 @@ class Pad(Operator):
             raise MegccError(f"mode '{mode}' is not supported; one of {', '.join(PAD_MODES)}")
         value_name = node.inputs[0]
         # Negative pads become a slice before the padding.
-        for axis, low, high, first, last in zip(axes, added, added[len(axes):], cropped, cropped[len(axes):],
+        for axis, begin, end, first, last in zip(axes, added, added[len(axes):], cropped, cropped[len(axes):],
                                                 strict=False):
-            before[axis], after[axis] = low, high
+            before[axis], after[axis] = begin, end
             if (first, last) != (0, 0):
                 extent = type_.shape[axis]
                 require_at_most(first + last, extent, f"pads crop {first} and {last} of an axis of {extent}")

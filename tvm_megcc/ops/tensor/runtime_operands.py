@@ -53,13 +53,13 @@ def sliced_at_run_time(node: OnnxNode) -> str:
         (back,) = node.emit("less", (step, zero))
         (last,) = node.emit("sub", (extent, one))
         (front,) = node.emit("where", (back, node.constant(np.array(-1)), zero))
-        (high,) = node.emit("where", (back, last, extent))
+        (most,) = node.emit("where", (back, last, extent))
         ends = []
-        for operand, otherwise, low in ((1, zero, zero), (2, extent, front)):
+        for operand, otherwise, least in ((1, zero, zero), (2, extent, front)):
             index = chosen(operand, axis, otherwise)
             (from_front,) = node.emit("add", node.emit("max", (index, node.constant(np.array(-FAR)))) + (extent,))
             (index,) = node.emit("where", (*node.emit("less", (index, zero)), from_front, index))
-            ends += node.emit("min", (*node.emit("max", (index, low)), high))
+            ends += node.emit("min", (*node.emit("max", (index, least)), most))
         start, end = ends
         count = counted_steps(node, start, end, step, type_.shape[axis])
         (steps,) = node.emit("mul", (ramp(node, count, "int64"), step))

@@ -101,8 +101,8 @@ def _best(attrs: Attrs, boxes: np.ndarray, scores: np.ndarray, count: int) -> li
 
 def _overlaps(one: np.ndarray, boxes: np.ndarray) -> np.ndarray:
     """Returns the IoU of a box with others, in float32; 0 if one has no area."""
-    def areas(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-        found: np.ndarray = (high[..., 0] - low[..., 0]) * (high[..., 1] - low[..., 1])
+    def areas(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+        found: np.ndarray = (upper[..., 0] - lower[..., 0]) * (upper[..., 1] - lower[..., 1])
         return found
 
     with np.errstate(all="ignore"):

@@ -83,8 +83,8 @@ class Resize(Operator):
                 x = np.take(x, lower, axis)
                 continue
             weight = next(given).reshape([-1 if index == axis else 1 for index in range(x.ndim)])
-            low, high = np.take(x, lower, axis), np.take(x, np.minimum(lower + 1, x.shape[axis] - 1), axis)
-            x = (low * (1 - weight) + high * weight).astype(x.dtype)
+            first, second = np.take(x, lower, axis), np.take(x, np.minimum(lower + 1, x.shape[axis] - 1), axis)
+            x = (first * (1 - weight) + second * weight).astype(x.dtype)
         return (x,)
 
     @classmethod

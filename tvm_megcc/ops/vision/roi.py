@@ -71,9 +71,9 @@ class RoiAlign(_Roi):
             samples = [[_samples(attrs, start[axis], length[axis], bin_, attrs.size[axis], spatial[axis])
                       for bin_ in range(attrs.size[axis])] for axis in range(2)]
             pixels = x[int(image[region])].astype(np.float64)
-            for i, (rows, high) in enumerate(samples[0]):
-                for j, (columns, wide) in enumerate(samples[1]):
-                    result[region, :, i, j] = _pooled(attrs.mode, pixels, rows, columns, high * wide)
+            for i, (rows, row_count) in enumerate(samples[0]):
+                for j, (columns, column_count) in enumerate(samples[1]):
+                    result[region, :, i, j] = _pooled(attrs.mode, pixels, rows, columns, row_count * column_count)
         return (result.astype(x.dtype),)
 
     @classmethod

@@ -187,10 +187,10 @@ def _is_for_the_blind(edit: Editor, softmax: Op, choice: Op, masks: Sequence[_Ad
     found = _BLIND.match(edit, choice.outputs[0])
     if found is None or found[_SOFTMAX] != softmax.outputs[0]:
         return False
-    zero, low = edit.constants[found[_ZERO]], edit.constants[found[_LOWEST]]
+    zero, lowest = edit.constants[found[_ZERO]], edit.constants[found[_LOWEST]]
     most, rank = found.op(_HIGHEST).attrs, edit.types[found[_MASK]].rank
     return (edit.types[choice.outputs[0]] == edit.types[found[_SOFTMAX]] and not zero.any()
-            and bool((low == -np.inf).all())
+            and bool((lowest == -np.inf).all())
             and bool(most.keepdims) and [axis % rank for axis in most.axes] == [rank - 1]
             and [(mask.value, mask.forbidden) for mask in masks] == [(found[_MASK], None)])
 

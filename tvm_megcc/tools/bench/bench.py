@@ -39,12 +39,12 @@ def bench(session: DeviceSession | WebSession, inputs: str | None = None, repeat
         times = session.times(feeds, max(repeat, 1), min(max(repeat, 1), WATCHED))
     calls = layers.layers(session.calls, times.calls)
     median = statistics.median(times.seconds)
-    low, high = _percentile(times.seconds, 0.1), _percentile(times.seconds, 0.9)
+    fast, slow = _percentile(times.seconds, 0.1), _percentile(times.seconds, 0.9)
     macs = sum(call["macs"] for call in session.calls)
     return {"model": session.name, "target": str(session.target), "where": session.where,
             "threads": next(p["workers"] for p in session.programs if p["target"] == str(session.target)),
             "seconds": {"median": median, "min": min(times.seconds), "max": max(times.seconds),
-                        "spread": (high - low) / median if median else 0.0, "runs": len(times.seconds)},
+                        "spread": (slow - fast) / median if median else 0.0, "runs": len(times.seconds)},
             "gflops": 2e-9 * macs / median if median else None, "calls": calls, "kinds": layers.kinds(calls)}
 
 

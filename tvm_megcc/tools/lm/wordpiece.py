@@ -163,23 +163,23 @@ def _split_classes() -> Iterator[tuple[int, int]]:
     for begin in range(0, len(CODES), 1 << 14):
         codes = CODES[begin:begin + (1 << 14)]
         kinds = [SPACE] * (2 * len(codes) + 1)
-        for text, (low, high) in splitter.pre_tokenize_str("a" + "".join(f"{chr(code)}a" for code in codes)):
-            kinds[low:high] = [PUNCTUATION if len(text) == 1 and text != "a" else LETTER] * (high - low)
+        for text, (start, end) in splitter.pre_tokenize_str("a" + "".join(f"{chr(code)}a" for code in codes)):
+            kinds[start:end] = [PUNCTUATION if len(text) == 1 and text != "a" else LETTER] * (end - start)
         yield from zip(codes, kinds[1::2], strict=True)
 
 
 def _order(normalize, kinds: Mapping[int, int]) -> dict[int, int]:
     """Returns the classes of marks by which canonical decomposition sorts them, and of those that no other passes and
     that are removed after sorting. Candidates are those of Python's Unicode; the package tells what they do."""
-    low, high = "\U0001d165", "\u302e"  # of classes 216 and 224
+    class_216, class_224 = "\U0001d165", "\u302e"  # of classes 216 and 224
     marks = {code: unicodedata.combining(chr(code)) for code in CODES if kinds[code] == LETTER
              and unicodedata.category(chr(code)) == "Mc" and any(
-                 normalize(pair) == pair[::-1] for probe in (low, high)
+                 normalize(pair) == pair[::-1] for probe in (class_216, class_224)
                  for pair in (probe + chr(code), chr(code) + probe))}
     classes = sorted(set(marks.values()))
     assert len(classes) <= 16 - MARK
     barriers = {code: BARRIER for code in CODES if kinds[code] == REMOVED and unicodedata.category(chr(code)) == "Mn"
-                and normalize(high + chr(code) + low) == high + low}
+                and normalize(class_224 + chr(code) + class_216) == class_224 + class_216}
     return barriers | {code: MARK + classes.index(combining) for code, combining in marks.items()}
 
 

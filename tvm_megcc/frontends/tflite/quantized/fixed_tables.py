@@ -37,7 +37,7 @@ def absolute(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
 def reciprocal_root(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
     """Returns the table of 1 / sqrt(x); numbers ≤ 0 give the largest result. Between its two multiplications the root
     has 20 fractional bits."""
-    up, (low, high) = 20, limits(dtype)
+    fraction_bits, (low, high) = 20, limits(dtype)
     factor = multiplier(1.0 / float(np.sqrt(x.scale[0]) * result.scale[0]))
     table = []
     for value in _centred(x, dtype).tolist():
@@ -45,8 +45,8 @@ def reciprocal_root(x: Quantization, dtype: str, result: Quantization) -> np.nda
             table.append(high)
             continue
         significand, shift = inverse_root(np.array([value]))
-        root = rescale(np.array([1]), Multiplier(int(significand[0]), int(shift[0]) + up))
-        last = rescale(root, Multiplier(factor.significand, factor.shift - up))
+        root = rescale(np.array([1]), Multiplier(int(significand[0]), int(shift[0]) + fraction_bits))
+        last = rescale(root, Multiplier(factor.significand, factor.shift - fraction_bits))
         table.append(min(max(int(last[0]) + int(result.zero_point[0]), low), high))
     return np.array(table, dtype)
 

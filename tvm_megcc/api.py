@@ -68,11 +68,11 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module | object,
     graph = convert_inputs(graph, options.inputs)
     path = Path(model) if isinstance(model, (str, Path)) else None
     asked = (target,) if isinstance(target, (str, Target)) else tuple(target)
-    targets = tuple(each for each in asked if isinstance(each, Target))
+    targets = tuple(item for item in asked if isinstance(item, Target))
     if len(targets) < len(asked):
         targets = parse_targets(",".join(map(str, asked)))
-    if options.half and not any(each.isa.float16_isa for each in targets):
-        warnings.warn(f"--half changes nothing: {', '.join(each.name for each in targets)} has no vectors of half "
+    if options.half and not any(item.isa.float16_isa for item in targets):
+        warnings.warn(f"--half changes nothing: {', '.join(item.name for item in targets)} has no vectors of half "
                       "precision (docs/half.md)", MegccWarning, stacklevel=2)
     return compile_graph(graph, targets, options, name=name or (path.stem if path else graph.name), buckets=buckets,
                          model={**(_model_facts(path) if path else {}), **_input_facts(options.inputs)},

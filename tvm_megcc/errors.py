@@ -48,7 +48,7 @@ def _short_extents(shape: re.Match[str]) -> str:
             extents.append("")
         else:
             extents[-1] += character
-    return f"[{','.join('?' if len(each) > _EXTENT and '(' in each else each for each in extents)}]"
+    return f"[{','.join('?' if len(extent) > _EXTENT and '(' in extent else extent for extent in extents)}]"
 
 
 def one_line(report: Any) -> Any:

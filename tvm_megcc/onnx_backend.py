@@ -115,7 +115,7 @@ class MegccRep(BackendRep):
             if given is None or (isinstance(given, list) and not given):
                 empty[value.name] = None
             elif isinstance(given, list):
-                arrays.update((f"{value.name}.{index}", np.asarray(each)) for index, each in enumerate(given))
+                arrays.update((f"{value.name}.{index}", np.asarray(element)) for index, element in enumerate(given))
             else:
                 arrays[value.name] = np.asarray(given)
         session = self._session or self._compiled({name: array.shape for name, array in arrays.items()}, empty)

@@ -45,7 +45,7 @@ def takes_named(value: object) -> bool:
 
 
 def _names(value: object, *kinds: type) -> bool:
-    return isinstance(value, Mapping) and _is_named(value) and all(isinstance(each, kinds) for each in value.values())
+    return isinstance(value, Mapping) and _is_named(value) and all(isinstance(item, kinds) for item in value.values())
 
 
 def takes_inputs(value: object) -> bool:

@@ -86,8 +86,8 @@ def _arguments(verb: str, models: Model | Sequence[Model], target: str, changes:
             raise TypeError(f"tvm_megcc.{verb}() got an unexpected keyword argument '{name}', did you mean "
                             f"'{near[0]}'?")
     inputs = changes.get("inputs")
-    if "arrays" in parameters and isinstance(inputs, Mapping) and any(hasattr(each, "__array__")
-                                                                      for each in inputs.values()):
+    if "arrays" in parameters and isinstance(inputs, Mapping) and any(hasattr(array, "__array__")
+                                                                      for array in inputs.values()):
         raise TypeError(f"tvm_megcc.{verb}(): 'inputs' says what the model is given, such as \"data=uint8,NHWC\"; "
                         "arrays to run on are 'arrays'")
     _require_feeds(verb, others.get("inputs"))

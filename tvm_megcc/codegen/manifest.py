@@ -96,7 +96,7 @@ def _misfit(value: Any, form: Any, where: str) -> str:
 
 def _fills(begin: Any, port: dict | None) -> bool:
     """Whether the initial value of a state has as many numbers as the port, or one for all."""
-    if port is None or not isinstance(begin, list) or not {type(each) for each in begin} <= {int, float, bool}:
+    if port is None or not isinstance(begin, list) or not {type(number) for number in begin} <= {int, float, bool}:
         return False
     extents = port["shape"]
     try:

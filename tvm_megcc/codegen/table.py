@@ -147,7 +147,7 @@ def render_table(name: str, codes: Sequence[Code]) -> str:
         lines += [_LOOK_UP]
     groups = _by_instructions(codes)
     for code, *others in groups:
-        lines += [f"/* {', '.join(each.target.name for each in (code, *others))} */", *code.text[0]]
+        lines += [f"/* {', '.join(other_code.target.name for other_code in (code, *others))} */", *code.text[0]]
     lines += [f"static const megcc_code {name}_codes[] = {{"]
     for code, *_ in groups:
         lines += [f"#if {code.target.isa.built}", f"    {{ UINT64_C(0x{code.id:016x}), {code.text[1]} }},", "#endif"]
@@ -170,7 +170,7 @@ def _code_row(code: Code) -> str:
     isa, shapes = code.target.isa, code.shapes
     bounds, function = (_name(what, code) if shapes.symbols else "NULL" for what in ("bounds", "shapes"))
     counts = (code.specs, shapes.symbols, shapes.values, code.inputs, code.outputs)
-    return (f"0x{isa.code:08x}u, {isa.alignment}, {', '.join(str(len(each)) for each in counts)}, "
+    return (f"0x{isa.code:08x}u, {isa.alignment}, {', '.join(str(len(rows)) for rows in counts)}, "
             f"{_name('kernels', code)}, {bounds}, {_name('ports', code)}, {function}")
 
 

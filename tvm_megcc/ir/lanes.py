@@ -77,10 +77,10 @@ def _evaluate(expr: Expr, lanes: Sequence[np.ndarray], kinds: Sequence[str], kin
     if isinstance(expr, Const):
         return np.asarray(expr.value).astype(_LANES[kind])
     wanted = _wanted(expr, kinds, kind)
-    values = [_evaluate(argument, lanes, kinds, each, real) for argument, each in zip(expr.args, wanted, strict=True)]
+    values = [_evaluate(argument, lanes, kinds, lane, real) for argument, lane in zip(expr.args, wanted, strict=True)]
     if real == np.float32 or (kind_of(expr, kinds) or kind) == "i":
         return np.asarray(FUNCTIONS[expr.fn].numpy(*values))
-    values = [value.astype(real) if each == "f" else value for value, each in zip(values, wanted, strict=True)]
+    values = [value.astype(real) if lane == "f" else value for value, lane in zip(values, wanted, strict=True)]
     return np.asarray(FUNCTIONS[expr.fn].numpy(*values)).astype(np.float32)
 
 

@@ -34,7 +34,7 @@ def difference(value: Array, expected: Array, tolerance: float, least_cosine: fl
         return {"equal": False, "shape": list(value.shape), "expected_shape": list(expected.shape)}
     if expected.dtype == object:
         codes: dict[object, int] = {}
-        value, expected = (np.array([codes.setdefault(each, len(codes)) for each in array.reshape(-1)], np.int64)
+        value, expected = (np.array([codes.setdefault(string, len(codes)) for string in array.reshape(-1)], np.int64)
                            for array in (value, expected))
     kind = ("real" if expected.dtype.kind == "f" else
             "quantised" if expected.dtype.kind in "iu" and expected.dtype.itemsize <= QUANTISED else "integer")

@@ -115,7 +115,7 @@ def text(report: dict) -> str:
         lines.append(f"  in   {_port(port)}  from {port['source']}")
     for port in report["outputs"]:
         if "texts" in port:
-            said = ", ".join(json.dumps(shortened(each, 60)) for each in port["texts"])
+            said = ", ".join(json.dumps(shortened(string, 60)) for string in port["texts"])
         else:
             said = "top 5: " + ", ".join(f"[{_place(index, port['shape'])}] {value:.6g}"
                                          for index, value in port["top"])

@@ -108,7 +108,7 @@ def test_each_sum_of_a_panel_has_its_columns():
     assert tile.begin(2, "s{p}_{v} = {at};").splitlines() == [
         "const int32_t n0 = n < 0 ? 0 : n < 4 ? n : 4;", "s0_0 = 0;", "s1_0 = 0;",
         "const int32_t n1 = n - 4 < 0 ? 0 : n - 4 < 4 ? n - 4 : 4;", "s0_1 = 4;", "s1_1 = 4;"]
-    assert tile.each(2, "f(s{p}_{v}, {n});").split("\n")[2] == "f(s1_0, n0);"
+    assert tile.for_each(2, "f(s{p}_{v}, {n});").split("\n")[2] == "f(s1_0, n0);"
     assert tile.products(1, "b", "a[{p}]", separate=True).splitlines() == [
         "{", "const mgc_v x = mgc_set1(a[0]);", "a0_0 = mgc_fma(b0, x, a0_0);", "a0_1 = mgc_fma(b1, x, a0_1);", "}"]
 

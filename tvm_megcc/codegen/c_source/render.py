@@ -109,16 +109,16 @@ class Epilogue:
         Each has its index, channel, number of lanes and suffix."""
         statements = []
         for first in range(0, len(values), 4):
-            some = slice(first, first + 4)
-            each = list(zip(indices[some], values[some], channels[some], ns[some], preloaded[some], strict=True))
-            if self.present and self.result in lanes.LIMITS and len(each) == 4 and not any(ns[some]):
-                to = ", ".join(f"{pointer} + {place}" for place, *_ in each)
+            four = slice(first, first + 4)
+            vectors = list(zip(indices[four], values[four], channels[four], ns[four], preloaded[four], strict=True))
+            if self.present and self.result in lanes.LIMITS and len(vectors) == 4 and not any(ns[four]):
+                to = ", ".join(f"{pointer} + {place}" for place, *_ in vectors)
                 results = ", ".join(self(value, channel=channel, at=place, preloaded=suffix)
-                                    for place, value, channel, _, suffix in each)
+                                    for place, value, channel, _, suffix in vectors)
                 statements.append(f"mgc_istore4_{DTYPES[self.result].short}({to}, {results})")
             else:
                 statements += [self.store(pointer, place, value, channel=channel, n=n, preloaded=suffix)
-                               for place, value, channel, n, suffix in each]
+                               for place, value, channel, n, suffix in vectors]
         return statements
 
     @property

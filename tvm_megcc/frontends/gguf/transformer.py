@@ -151,8 +151,8 @@ class _Transformer:
         if "rope_freqs.weight" in self.file.tensors:
             inverse_frequencies = inverse_frequencies / floats(self._tensor("rope_freqs.weight", what.pairs))
         table = np.outer(np.arange(self.context), inverse_frequencies)
-        return [angles(self.node, self.node.constant(each(table).astype(np.float32)), self.positions)
-                for each in (np.cos, np.sin)]
+        return [angles(self.node, self.node.constant(function(table).astype(np.float32)), self.positions)
+                for function in (np.cos, np.sin)]
 
     def _mask(self, all_keys: bool) -> list[str]:
         """Returns the mask that is added to scores, [S, past + S]; an empty list for one token that attends to all

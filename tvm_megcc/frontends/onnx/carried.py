@@ -64,13 +64,14 @@ def form_of(alternatives: Sequence[Found]) -> Form:
     Raises:
         MegccError: if only some are sequences, or if sequences of different lengths have elements of several types.
     """
-    if len({each.is_sequence for each in alternatives}) > 1:
+    if len({alternative.is_sequence for alternative in alternatives}) > 1:
         raise MegccError("gives a sequence in one case and a tensor in another")
     if not alternatives[0].is_sequence:
         return Form()
-    if all(each.stack is None for each in alternatives) and len({len(each.types) for each in alternatives}) == 1:
+    if all(alternative.stack is None for alternative in alternatives) \
+            and len({len(alternative.types) for alternative in alternatives}) == 1:
         return Form(len(alternatives[0].types))
-    types = {str(type_): type_ for each in alternatives for type_ in each.types}
+    types = {str(type_): type_ for alternative in alternatives for type_ in alternative.types}
     if len(types) > 1:
         raise MegccError(f"gives sequences whose length a run finds, of tensors that are {' and '.join(sorted(types))}"
                          "; those of one type are supported")
@@ -119,8 +120,8 @@ def carried_forms(importer: Importer, node: Node, starts: Sequence[str], given: 
     """
     sequences, builder = importer.sequences, importer.builder
     first = [found(sequences, node, value) for value in starts]
-    elements = [each.types for each in first]
-    if any(each.is_sequence and not each.types for each in first):
+    elements = [start.types for start in first]
+    if any(start.is_sequence and not start.types for start in first):
         mark, findings, expanded = builder.mark(), len(importer.findings), importer.expanded
         inputs = [loop_input(builder, name, TensorType(dtype, ())) for name, dtype in zip(given, ("int64", "bool"),
                                                                                        strict=False)]
@@ -135,17 +136,17 @@ def carried_forms(importer: Importer, node: Node, starts: Sequence[str], given: 
         if not found_types:
             raise MegccError(f"carries a sequence that is empty at first, and an iteration does not tell its type: "
                              f"{why}")
-        elements = [each.types or types for each, types in zip(first, found_types, strict=True)]
+        elements = [start.types or types for start, types in zip(first, found_types, strict=True)]
         if inner := {name for types in elements for type_ in types for dim in type_.shape for name in symbols(dim)} - \
                 outside:
             raise MegccError(f"carries a sequence of tensors of {', '.join(sorted(inner))} elements, which "
                              "differ from iteration to iteration; not supported")
     forms = []
-    for each, types in zip(first, elements, strict=True):
-        if each.is_sequence and len({str(type_) for type_ in types}) != 1:
+    for start, types in zip(first, elements, strict=True):
+        if start.is_sequence and len({str(type_) for type_ in types}) != 1:
             raise MegccError("carries a sequence of tensors that are " + (" and ".join(sorted(
                 {str(type_) for type_ in types})) or "not known") + "; those of one type are supported")
-        forms.append(Form(element=types[0]) if each.is_sequence else Form())
+        forms.append(Form(element=types[0]) if start.is_sequence else Form())
     return forms
 
 

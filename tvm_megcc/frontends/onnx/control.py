@@ -139,8 +139,8 @@ def _the_other(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Sco
 def loop(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope, opsets: Opsets) -> list[str | None]:
     """Returns the outputs of a Loop: the final loop-carried values, then the scan outputs."""
     body = branch_of(node, proto, "body")
-    some = not node.has(0) or (node.is_const(0) and (node.const(0) > 0).any())
-    known = some and (not node.has(1) or node.is_const(1))
+    runs_once = not node.has(0) or (node.is_const(0) and (node.const(0) > 0).any())
+    known = runs_once and (not node.has(1) or node.is_const(1))
     if not known or int(node.const(0).reshape(-1)[0] if node.has(0) else ENDLESS) * len(body.node) > MOST_NODES:
         return _looped(importer, node, body, scope, opsets)
     mark, findings = importer.builder.mark(), len(importer.findings)

@@ -228,7 +228,8 @@ class Importer:
     def _seed(self, taken: Container[str]) -> str:
         """Returns the name of the additional input that seeds random numbers."""
         numbered = (f"seed_{number}" for number in itertools.count(2))
-        name, value = next(each for each in itertools.chain(("seed",), numbered) if each not in taken), None
+        name = next(candidate for candidate in itertools.chain(("seed",), numbered) if candidate not in taken)
+        value = None
         try:
             if tuple(self.input_shapes.get(name) or ()):
                 raise ShapeError("has no axes, and --input-shapes gives it some")
@@ -398,7 +399,7 @@ class Importer:
             return [] if unknown else CONTROL[name](self, node, proto, scope, opsets)
         if name in SEQUENCES:
             return [] if unknown else sequences.imported(self.sequences, name, node)
-        given_sequences = [each for each in node.inputs if each in self.sequences]
+        given_sequences = [input_ for input_ in node.inputs if input_ in self.sequences]
         if name == "Identity" and given_sequences:
             return [given_sequences[0]]
         if name in REFUSED or domain in REFUSED_DOMAINS:

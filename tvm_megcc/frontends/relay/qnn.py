@@ -79,7 +79,7 @@ def requantized(operands: ChannelOperands, centred: Expr, scale: np.ndarray, res
         return centred
     if not 0 < result < float("inf"):
         raise MegccError(f"the scale of its result is {result}")
-    factors = [multiplier(float(each) / float(np.float32(result))) for each in scale]
+    factors = [multiplier(float(channel_scale) / float(np.float32(result))) for channel_scale in scale]
     if max(factor.shift for factor in factors) > 30:
         raise MegccError("its scales differ too much")
     parts = [np.array(part) for part in zip(*factors, strict=True)]

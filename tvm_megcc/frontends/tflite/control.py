@@ -45,7 +45,7 @@ def chosen(importer: _Importer, operator: Operator, name: str) -> Sequence[Value
         bodies.append(body)
         reads.append(captured)
     if types[0] != types[1] or not all(type_.is_static for type_ in types[0]):
-        raise Unsupported("its graphs give " + " and ".join(", ".join(map(str, each)) for each in types))
+        raise Unsupported("its graphs give " + " and ".join(", ".join(map(str, results)) for results in types))
     outputs = spelled.emit("branch", (decides, *reads[0], *reads[1]), yes=bodies[0], no=bodies[1],
                            reads=len(reads[0]), types=types[0])
     return [Value(builder, value) for value in outputs]

@@ -220,8 +220,8 @@ class _Reader:
         kinds = [self.kind(code) for code in self.tables(model, "OperatorCodes")]
         buffers = [self.buffer(buffer) for buffer in self.tables(model, "Buffers")]
         read = tuple(self.graph(graph, kinds, buffers) for graph in graphs)
-        signatures = tuple((self.text(each.SignatureKey()), each.SubgraphIndex())
-                           for each in self.tables(model, "SignatureDefs"))
+        signatures = tuple((self.text(signature.SignatureKey()), signature.SubgraphIndex())
+                           for signature in self.tables(model, "SignatureDefs"))
         for name, index in signatures:
             if not 0 <= index < len(read):
                 raise _Damaged(f"signature {quoted(name)} is graph {index} of {len(read)}")
@@ -302,12 +302,12 @@ class _Reader:
 
     def widened(self, name: str, data: np.ndarray, count: int, bits: int) -> np.ndarray:
         """Returns the bytes of `count` integers of so many bits, each as an int8."""
-        each = 8 // bits
-        if data.size != -(-count // each):
+        per_byte = 8 // bits
+        if data.size != -(-count // per_byte):
             raise _Damaged(f"tensor {quoted(name)} has {count:,} numbers of {bits} bits, and its constant has "
                            f"{data.size:,} bytes")
         self.left -= count
-        lanes = data[:, None] >> (np.arange(each, dtype=np.uint8) * bits) << (8 - bits)
+        lanes = data[:, None] >> (np.arange(per_byte, dtype=np.uint8) * bits) << (8 - bits)
         return (lanes.reshape(-1)[:count].view(np.int8) >> (8 - bits)).view(np.uint8)
 
     def in_blocks(self, tensor: Tensor, table, tensors: Sequence[Tensor]) -> Tensor:

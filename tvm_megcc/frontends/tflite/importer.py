@@ -393,7 +393,7 @@ class _Importer:
         return operands
 
     def graphs(self, operator: Operator, *which: str) -> list[Subgraph]:
-        return [self.file.graph(int(operator.options.get(f"{each}SubgraphIndex", 0))) for each in which]
+        return [self.file.graph(int(operator.options.get(f"{role}SubgraphIndex", 0))) for role in which]
 
     def inline(self, graph: Subgraph, operands: Sequence[Value], label: str) -> list[Value] | None:
         """Imports another subgraph in place with these inputs. Returns its outputs, or None if an error was found."""

@@ -366,7 +366,7 @@ def space_in_batch(node: Node, fill: float) -> str:
     if any(isinstance(extent, int) and extent % size for extent, size in zip(spatial, block, strict=True)):
         raise ShapeError(f"{node.type_of(x)} does not split into blocks of {block}")
     counts = [floordiv(extent, size) for extent, size in zip(spatial, block, strict=True)]
-    pairs = [each for pair in zip(counts, block, strict=True) for each in pair]
+    pairs = [reshaped for pair in zip(counts, block, strict=True) for reshaped in pair]
     inner = [2 + 2 * axis for axis in range(axes)]
     perm = [*inner, 0, *(axis - 1 for axis in inner), *range(1 + 2 * axes, 1 + 2 * axes + len(rest))]
     return regroup(node.spelled(), x, (batch, *pairs, *rest), perm, (product((batch, *block)), *counts, *rest))
@@ -383,7 +383,7 @@ def batch_to_space(node: Node) -> Results:
     if isinstance(batch, int) and batch % blocks:
         raise ShapeError(f"{node.type(0)} does not hold blocks of {block}")
     images = floordiv(batch, blocks)
-    pairs = [each for axis in range(axes) for each in (axes + 1 + axis, axis)]
+    pairs = [moved_axis for axis in range(axes) for moved_axis in (axes + 1 + axis, axis)]
     perm = [axes, *pairs, *range(1 + 2 * axes, 1 + 2 * axes + len(rest))]
     whole = [extent * size for extent, size in zip(spatial, block, strict=True)]
     y = regroup(node.spelled(), node.plain(0), (*block, images, *spatial, *rest), perm, (images, *whole, *rest))

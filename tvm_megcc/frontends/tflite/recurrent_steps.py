@@ -44,7 +44,7 @@ def lstm(node: Node) -> Results:
         norms = node.constant([factors.reshape(-1), biases.reshape(-1)], "float32")
     projection = node.plain(PROJECTION) if node.has(PROJECTION) else ""
     projections = [PROJECTION] if projection else []
-    _require_same_dtype(node, [*(each[gate] for each in (INPUT, RECURRENT) for gate in gates), *projections])
+    _require_same_dtype(node, [*(group[gate] for group in (INPUT, RECURRENT) for gate in gates), *projections])
     scale = _scales(node, [*(RECURRENT[gate] for gate in gates), *projections], r)
     x = _inputs(node, [INPUT[gate] for gate in gates], None if normalised else biases)
     y = _steps(node, x, r, scale, [peepholes, norms, projection, node.optional(PROJECTION_BIAS)], len(gates), STATES,

@@ -93,7 +93,7 @@ def _along_first(graph: Subgraph, makers: Mapping[int, Operator], index: int, nu
     """Returns the first number of a vector whose others are all `number`; None for any other vector."""
     join = makers.get(index)
     if join is None or join.kind not in ("CONCATENATION", "PACK") or not join.inputs \
-            or any(each < 0 or not _all(graph, each, number) for each in join.inputs[1:]):
+            or any(input_ < 0 or not _all(graph, input_, number) for input_ in join.inputs[1:]):
         return None
     first = join.inputs[0]
     while (maker := makers.get(first)) is not None and maker.kind in ("RESHAPE", "EXPAND_DIMS", "SQUEEZE") \

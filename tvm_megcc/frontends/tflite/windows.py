@@ -45,13 +45,13 @@ def convolution(node: Node, image: str, depthwise: bool, fill: int = 0) -> tuple
         ShapeError: if the weights' channels contradict the image's.
     """
     w = node.images(node.value(1), (3, 0, 1, 2) if depthwise else IMAGES[4])
-    inputs, (outputs, each) = node.type_of(image).shape[1], node.type_of(w).shape[:2]
-    if not isinstance(inputs, int) or not inputs or not each or (outputs % inputs or each != 1 if depthwise
-                                                                 else inputs % each):
+    inputs, (outputs, group_inputs) = node.type_of(image).shape[1], node.type_of(w).shape[:2]
+    if not isinstance(inputs, int) or not inputs or not group_inputs or (
+            outputs % inputs or group_inputs != 1 if depthwise else inputs % group_inputs):
         raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
     image, attrs = padded(node.spelled("Conv", (image, w), windows(node)), image, node.type_of(w).shape[2:], fill)
     attrs.pop("kernel"), attrs.pop("ceil")
-    return image, w, {**attrs, "groups": inputs // each}
+    return image, w, {**attrs, "groups": inputs // group_inputs}
 
 
 @imports("CONV_2D", fused=True)

@@ -95,7 +95,7 @@ class AttentionColumns(Kernel):
 
     def refuse(self, site: Site):
         axes = site.attrs.v_axes, site.attrs.y_axes
-        return None if all(each.endswith("v") for each in axes) else "values are not neighbours"
+        return None if all(operand_axes.endswith("v") for operand_axes in axes) else "values are not neighbours"
 
     def tile(self, site: Site) -> tuple[int, int, int]:
         """Returns (rows, vectors, columns): queries, vectors of queries and vectors of values of a tile."""

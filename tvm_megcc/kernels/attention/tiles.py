@@ -101,12 +101,13 @@ const int32_t part = seen - key < {keys} ? seen - key : {keys};"""
         c(f"/* Computes {W} vectors of the results of {P} queries{'; the first n lanes are valid' * (W == 1)}. */")
         with c.function(f"static MGC_NOINLINE void values_{P}_{W}(const float *s, const float *v, ptrdiff_t v_row, "
                         f"int32_t keys, int32_t n{more}, const float *factor, float *y, ptrdiff_t y_row)"):
-            c(tile.each(P, "mgc_v a{p}_{v} = mgc_zero();"))
+            c(tile.for_each(P, "mgc_v a{p}_{v} = mgc_zero();"))
             if several:
                 with c.block("if (!first)"):
-                    c(tile.each(P, f"a{{p}}_{{v}} = {load}(y + {{p}} * y_row + {{at}}{n}) * mgc_set1(rescale[{{p}}]);"))
+                    c(tile.for_each(P, f"a{{p}}_{{v}} = {load}(y + {{p}} * y_row + {{at}}{n})"
+                                       " * mgc_set1(rescale[{p}]);"))
             with c.block(f"for (int32_t t = 0; t < keys; t++, s += {self.key}, v += v_row)"):
-                c(tile.each(1, f"const mgc_v b{{v}} = {load}(v + {{at}}{n});"))
+                c(tile.for_each(1, f"const mgc_v b{{v}} = {load}(v + {{at}}{n});"))
                 if self.scope.isa.lane_fma and self.query == 1 and P % 4 == 0:
                     c(*(f"const mgc_v x{p} = mgc_load(s + {p});" for p in range(0, P, 4)),
                       *(f"a{p}_{v} = mgc_fma_lane(a{p}_{v}, b{v}, x{p // 4 * 4}, {p % 4});"
@@ -114,8 +115,8 @@ const int32_t part = seen - key < {keys} ? seen - key : {keys};"""
                 else:
                     c(tile.products(P, "b", f"s[{{p}} * {self.query}]"))
             with c.block("if (last)", when=several):
-                c(tile.each(P, "a{p}_{v} = a{p}_{v} * mgc_set1(factor[{p}]);"))
-            c(tile.each(P, f"{store}(y + {{p}} * y_row + {{at}}, a{{p}}_{{v}}{n});"), "(void)n;",
+                c(tile.for_each(P, "a{p}_{v} = a{p}_{v} * mgc_set1(factor[{p}]);"))
+            c(tile.for_each(P, f"{store}(y + {{p}} * y_row + {{at}}, a{{p}}_{{v}}{n});"), "(void)n;",
               *["(void)y_row;"] * (P == 1))
         return c.text
 
@@ -131,9 +132,9 @@ class ColumnsTiles(AttentionTiles):
         self.sizes = [params.rows, *(size for size in ((1,) if scope.compact else (4, 2, 1)) if size < params.rows)]
         self.query, self.key = 1, self.width
 
-    def each(self, statement: str) -> str:
+    def for_each(self, statement: str) -> str:
         """Prints a statement for each vector v of queries, whose first is {at}."""
-        return self.panel(self.vectors).each(1, statement)
+        return self.panel(self.vectors).for_each(1, statement)
 
     def transpose(self) -> str:
         """Prints a transpose in registers, by zips of the rows of one half with those of the other."""
@@ -150,7 +151,7 @@ class ColumnsTiles(AttentionTiles):
     def scores(self, P: int) -> str:
         """Prints the function that computes the scores of P keys."""
         c, tile, width, shared = Printer(), self.panel(self.vectors), self.width, self.p.mask == "shared"
-        each = list(product(range(P), tile.vectors))
+        accumulators = list(product(range(P), tile.vectors))
         c(f"/* Computes the scores of {P} keys. */")
         with c.function(f"static MGC_NOINLINE void scores_{P}(const float *transposed, const float *k, "
                         f"ptrdiff_t k_row, ptrdiff_t k_step, int32_t H{', const float *mask' * shared}, float *s)"):
@@ -163,12 +164,13 @@ class ColumnsTiles(AttentionTiles):
                     for lane in range(4):
                         c(*(f"const mgc_v b{lane}_{v} = mgc_load(transposed + {lane * width + v * self.lanes});"
                             for v in tile.vectors),
-                          *(f"a{p}_{v} = mgc_fma_lane(a{p}_{v}, b{lane}_{v}, x{p}, {lane});" for p, v in each))
+                          *(f"a{p}_{v} = mgc_fma_lane(a{p}_{v}, b{lane}_{v}, x{p}, {lane});" for p, v in accumulators))
                     c(f"transposed += {4 * width};")
             with c.block(f"for (; h < H; h++, k += k_step, transposed += {width})"):
-                c(self.each("const mgc_v b{v} = mgc_load(transposed + {at});"), tile.products(P, "b", "k[{p} * k_row]"))
+                c(self.for_each("const mgc_v b{v} = mgc_load(transposed + {at});"),
+                  tile.products(P, "b", "k[{p} * k_row]"))
             c(*(f"mgc_store(s + {p * width + v * self.lanes}, a{p}_{v}{f' + mgc_set1(mask[{p}])' * shared});"
-                for p, v in each), *["(void)k_row;"] * (P == 1))
+                for p, v in accumulators), *["(void)k_row;"] * (P == 1))
         return c.text
 
 
@@ -187,7 +189,7 @@ class FewQueriesTiles(AttentionTiles):
 
     def products(self, P: int, U: int) -> str:
         """Prints the function that computes the scores of P queries with U keys."""
-        c, L, H, each = Printer(), self.lanes, self.scope.known.H, list(product(range(P), range(U)))
+        c, L, H, accumulators = Printer(), self.lanes, self.scope.known.H, list(product(range(P), range(U)))
         c(f"/* Computes the scores of {P} queries with {U} keys. */")
         with c.function(f"static MGC_INLINE void products_{P}_{U}(const float *q, ptrdiff_t q_row, const float *k, "
                         "ptrdiff_t k_row, int32_t H, float *s)"):
@@ -199,7 +201,7 @@ class FewQueriesTiles(AttentionTiles):
             if L > 1 and (H is None or H % L):
                 with c.block("if (h < H)"):
                     self.add(c, P, U, "mgc_load_n({} + h, H - h)")
-            c(*(f"s[{p * self.query + u}] = mgc_sum(a{p}_{u});" for p, u in each), "(void)q_row, (void)k_row;")
+            c(*(f"s[{p * self.query + u}] = mgc_sum(a{p}_{u});" for p, u in accumulators), "(void)q_row, (void)k_row;")
         return c.text
 
     @staticmethod

@@ -40,9 +40,9 @@ class PixelTile:
         P, C = self.most
         if self.by_rows:
             return [self.rows(P, R) for P, _ in self.runs for R in (2, 1)]
-        some = [(P, C, W) for P, _ in self.runs for W, sizes in self.blocks for C, _ in sizes] if self.speed else \
+        shapes = [(P, C, W) for P, _ in self.runs for W, sizes in self.blocks for C, _ in sizes] if self.speed else \
             [(P, C, "width"), (1, C, "width"), (P, 1, "width"), (1, 1, "width")]
-        return [self.tile(*each) for each in dict.fromkeys(some)]
+        return [self.tile(*shape) for shape in dict.fromkeys(shapes)]
 
     @property
     def blocks(self) -> tuple:

@@ -101,13 +101,13 @@ class Reduction:
 
     def vector(self, c: Printer, tile: Tile) -> None:
         """Prints the steps of a vector of input channels: by lanes of x, or a few in an iteration."""
-        L, size, V = self.isa.lanes, len(tile.each), range(tile.vectors)
+        L, size, V = self.isa.lanes, len(tile.accumulators), range(tile.vectors)
         if self.by_lanes:
             with c.block(""):
                 c(*(f"const mgc_v x{p} = mgc_load(xk + {self.x_at(p, 0)});" for p in range(tile.pixels)))
                 for k in range(L):
                     c(*(f"const mgc_v w{k}_{v} = mgc_load({self.w_at(tile, k, v)});" for v in V),
-                      *(f"a{p}_{v} = mgc_fma_lane(a{p}_{v}, w{k}_{v}, x{p}, {k});" for p, v in tile.each))
+                      *(f"a{p}_{v} = mgc_fma_lane(a{p}_{v}, w{k}_{v}, x{p}, {k});" for p, v in tile.accumulators))
             c(f"w += {tile.rows(L)};")
             return
         single = size > 8 or not tile.width or self.scope.compact or self.tiling.hoists_loads
@@ -152,7 +152,7 @@ class Reduction:
         return offset("totals", (p * tile.vectors + v) * self.isa.lanes)
 
     def fold(self, c: Printer, tile: Tile) -> None:
-        for p, v in tile.each:
+        for p, v in tile.accumulators:
             c(f"mgc_fold({self.total(tile, p, v)}, a{p}_{v});", f"a{p}_{v} = mgc_zero();")
 
 
@@ -188,11 +188,11 @@ class DirectTile(Reduction):
         tile, L, block = self.tile(P, V, width), self.isa.lanes, self.params.block
         ic = f"ic * {width} + " * bool(self.part)
         w = f"w_group + (ptrdiff_t)(oc / {block}) * {block} * K + {ic}oc % {block}"
-        each = "y_pixel" if self.is_nhwc else L
+        pixel_stride = "y_pixel" if self.is_nhwc else L
         channels = "(ptrdiff_t)ow * y_pixel + oc" if self.is_nhwc else \
             f"(ptrdiff_t)(oc / {L}) * {self.y_plane} + (ptrdiff_t)ow * {L}"
         return (f"{tile.name}({joined([x, w, self.params.bias and 'b_group', 'y'])},\n"
-                f"y_row + {channels}{pixel and f' + (ptrdiff_t){pixel} * {each}'},\n"
+                f"y_row + {channels}{pixel and f' + (ptrdiff_t){pixel} * {pixel_stride}'},\n"
                 + joined(["channel + oc" if self.params.grouped else "oc", *(argument for _,
                                                                              argument in self.parameters(tile))])
                 + f"{self.scope.ep.args});")
@@ -205,7 +205,7 @@ class DirectTile(Reduction):
                                *(declaration for declaration, _ in self.parameters(tile))])
         with c.function(f"static MGC_NOINLINE void {tile.name}({declarations}{self.scope.ep.params})"):
             if self.folds:
-                c(f"float totals[{len(tile.each) * self.isa.lanes}] = {{0.0f}};")
+                c(f"float totals[{len(tile.accumulators) * self.isa.lanes}] = {{0.0f}};")
             if self.taps == 1 and not self.params.vpad and self.ic is not None:
                 c(f"{real}xk = x;")
                 if self.part:
@@ -234,7 +234,8 @@ class DirectTile(Reduction):
           f"const {self.float} *start = ic > 0 ? partial : {'b + oc' if bias else 'zeros'};",
           self.sums(tile, "n" if ic % n else n, "start", f"(ptrdiff_t)(ic > 0 ? {size} : 0)"))
         with c.block(f"if (ic < {(ic - 1) // n * n})"):
-            c(*(f"mgc_store({self.total(tile, p, v).replace('totals', 'partial')}, a{p}_{v});" for p, v in tile.each),
+            c(*(f"mgc_store({self.total(tile, p, v).replace('totals', 'partial')}, a{p}_{v});"
+                for p, v in tile.accumulators),
               "return;")
 
     def window_sums(self, c: Printer, tile: Tile) -> None:

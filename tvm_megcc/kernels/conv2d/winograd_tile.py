@@ -121,11 +121,11 @@ class WinogradTile(Reduction):
     def sums_of_position(self, vectors: int, width: int, n: int) -> str:
         """Prints the products of a tile at one position, and their stores. n: input channels."""
         c, tile, pixels = Printer(), self.tile(self.p.pixels, vectors, width), self.p.pixels
-        at = {(p, v): f"yt + {(v * pixels + p) * self.lanes}" for p, v in tile.each}
+        at = {(p, v): f"yt + {(v * pixels + p) * self.lanes}" for p, v in tile.accumulators}
         c(self.sums(tile, n))
         if self.p.depth < self.p.ic:
             with c.block("if (more)"):
-                c(*(f"a{p}_{v} = a{p}_{v} + mgc_load({at[p, v]});" for p, v in tile.each))
+                c(*(f"a{p}_{v} = a{p}_{v} + mgc_load({at[p, v]});" for p, v in tile.accumulators))
         c(*(f"mgc_store({at[p, v]}, a{p}_{v});" for v, p in product(range(vectors), range(pixels))))
         return c.text
 

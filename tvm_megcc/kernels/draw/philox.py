@@ -18,12 +18,12 @@ class PhiloxParameters(UnitParameters):
     """Parameters of `philox.c.j2`.
 
     law: attribute of the operator.
-    each: elements made of a block of four words.
+    elements: elements made of a block of four words.
     used_bits: the leading bits of a word that are used, scaled by step.
     """
 
     law: str
-    each: int
+    elements: int
     used_bits: int
     step: float
 
@@ -36,12 +36,12 @@ class PhiloxBlocks(Kernel):
 
     def lower(self, site: Site) -> Lowered:
         (n,) = extent_symbols("N")
-        attrs, each = site.attrs, per_block(site.attrs)
+        attrs, elements = site.attrs, per_block(site.attrs)
         used_bits = random_bits(attrs)
-        params = PhiloxParameters(site.y.c_type, attrs.law, each, used_bits, 2.0**-used_bits)
+        params = PhiloxParameters(site.y.c_type, attrs.law, elements, used_bits, 2.0**-used_bits)
         return Lowered("draw/philox", params,
                        {"N": product(attrs.shape), "NUMBER": attrs.number}, (Operand("key", 0, 1),),
-                       (Operand("y", 0, n),), ceildiv(n, each),
+                       (Operand("y", 0, n),), ceildiv(n, elements),
                        f"draw_{attrs.law}_{used_bits}", self.name)
 
     def cost(self, site: Site) -> float:

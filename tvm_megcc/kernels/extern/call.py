@@ -36,16 +36,17 @@ class ExternCall(Kernel):
         function: Function = site.attrs.function
         names = [[name for name, _ in operands] for operands in (function.inputs, function.outputs)]
         shapes = [[tuple(Symbol(f"{name}_{axis}") for axis in range(type_.rank))
-                   for name, type_ in zip(some, types, strict=True)]
-                  for some, types in zip(names, (site.inputs, site.outputs), strict=True)]
-        extents = {f"{name}_{axis}": dim for some, types in zip(names, (site.inputs, site.outputs), strict=True)
-                   for name, type_ in zip(some, types, strict=True) for axis, dim in enumerate(type_.shape)}
+                   for name, type_ in zip(operand_names, types, strict=True)]
+                  for operand_names, types in zip(names, (site.inputs, site.outputs), strict=True)]
+        extents = {f"{name}_{axis}": dim
+                   for operand_names, types in zip(names, (site.inputs, site.outputs), strict=True)
+                   for name, type_ in zip(operand_names, types, strict=True) for axis, dim in enumerate(type_.shape)}
         operands = [tuple(Operand(name, index, product(shape))
-                          for index, (name, shape) in enumerate(zip(some, operand_shape, strict=True)))
-                    for some, operand_shape in zip(names, shapes, strict=True)]
+                          for index, (name, shape) in enumerate(zip(operand_names, operand_shape, strict=True)))
+                    for operand_names, operand_shape in zip(names, shapes, strict=True)]
         attributes = tuple(c_number(site.attrs.arguments[name]) for name, _ in function.attributes)
-        dims = tuple((name, tuple(map(str, shape))) for some, operand_shape in zip(names, shapes, strict=True)
-                     for name, shape in zip(some, operand_shape, strict=True))
+        dims = tuple((name, tuple(map(str, shape))) for operand_names, operand_shape in zip(names, shapes, strict=True)
+                     for name, shape in zip(operand_names, operand_shape, strict=True))
         tasks, scratch = (function.call(rule, site.attrs.arguments, *shapes[0]) if getattr(function, rule) else none
                           for rule, none in (("tasks", 1), ("workspace", 0)))
         how = f"{self.name}_{digest(repr(attributes))}" if attributes else self.name

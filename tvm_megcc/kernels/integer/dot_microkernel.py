@@ -134,7 +134,7 @@ class DotMicrokernel:
 
     def store(self, c: Printer, P: int, V: int) -> None:
         self.per_channel_operands(c, V)
-        c(*self.each(self.ep.store_each, range(P), V, lambda p, v: f"a{p}_{v}"))
+        c(*self.stores(self.ep.store_each, range(P), V, lambda p, v: f"a{p}_{v}"))
 
     def per_channel_operands(self, c: Printer, V: int) -> None:
         """Prints the operands of the epilogue that all pixels share."""
@@ -142,13 +142,14 @@ class DotMicrokernel:
             c(*(f"{text};" for text in self.ep.preloaded(f"channel + {v * self.lanes}", f"_{v}",
                                                                     "" if self.whole else f"n{v}")))
 
-    def each(self, store, pixels: Iterable[int], V: int, value) -> list[str]:
+    def accumulators(self, store, pixels: Iterable[int], V: int, value) -> list[str]:
         """Returns the stores of some pixels."""
-        each = [(p, v) for p in pixels for v in range(V)]
+        accumulators = [(p, v) for p in pixels for v in range(V)]
         return [f"{text};" for text in store(
-            "y", [f"at + {p} * to_pixel + {v * self.lanes}" for p, v in each], [value(p, v) for p, v in each],
-            [f"channel + {v * self.lanes}" for _, v in each], ["" if self.whole else f"n{v}" for _, v in each],
-            [f"_{v}" for _, v in each])]
+            "y", [f"at + {p} * to_pixel + {v * self.lanes}" for p, v in accumulators],
+            [value(p, v) for p, v in accumulators], [f"channel + {v * self.lanes}" for _, v in accumulators],
+            ["" if self.whole else f"n{v}" for _, v in accumulators],
+            [f"_{v}" for _, v in accumulators])]
 
     # A row of tiles of V vectors of channels.
 
@@ -271,7 +272,7 @@ class RepeatedMicrokernel(DotMicrokernel):
     def store(self, c: Printer, P: int, V: int) -> None:
         self.per_channel_operands(c, V)
         for p in range(P):
-            c(*self.each(self.ep.store_row, [p], V, lambda p, v: f"mgc_iadd(a{p}_{v}, mgc_iset1(zero_sums[{p}]))"
+            c(*self.stores(self.ep.store_row, [p], V, lambda p, v: f"mgc_iadd(a{p}_{v}, mgc_iset1(zero_sums[{p}]))"
                          if self.p.has_weight_zero else f"a{p}_{v}"))
         c(*[f"zero_sums += {P};"] * self.p.has_weight_zero, f"x += {P} * from_pixel;", f"at += {P} * to_pixel;")
 

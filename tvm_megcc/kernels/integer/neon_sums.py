@@ -150,10 +150,11 @@ class Sdot(ArmSums):
     def multiply(self, asm: Assembler, dots: int) -> None:
         """Prints `dots` dot products of each pixel."""
         for w in range(dots * self.V):
-            to, some = self.P + w % self.count, min(self.at_once, dots * self.V - w)
+            to, registers = self.P + w % self.count, min(self.at_once, dots * self.V - w)
             if w % self.at_once == 0:
-                asm(f"ldr q{to}, [x5], #16" if some == 1 else f"ldp q{to}, q{to + 1}, [x5], #32" if some == 2 else
-                    f"ld1 {{ v{to}.16b-v{to + some - 1}.16b }}, [x5], #{16 * some}")
+                asm(f"ldr q{to}, [x5], #16" if registers == 1 else
+                    f"ldp q{to}, q{to + 1}, [x5], #32" if registers == 2 else
+                    f"ld1 {{ v{to}.16b-v{to + registers - 1}.16b }}, [x5], #{16 * registers}")
             asm(*(f"sdot %[a{p}_{w % self.V}].4s, v{to}.16b, v{p}.4b[{w // self.V}]" for p in range(self.P)))
 
 
@@ -275,8 +276,9 @@ class SmullInC(Smull):
 
     def multiply_in_c(self, c: Printer, sum_: str, x: str) -> None:
         low, high = (f"vget_{half}_s8({x}), vget_{half}_s8(wc)" for half in ("low", "high"))
-        two = f"vmlal_s8(vmull_s8({low}), {high})", f"vmull_s8({low})", f"vmull_s8({high})"
-        c(*(f"{sum_} = vpadalq_s16({sum_}, {each});" for each in (two[:1] if self.p.narrow else two[1:])))
+        products = [f"vmlal_s8(vmull_s8({low}), {high})"] if self.p.narrow else \
+            [f"vmull_s8({low})", f"vmull_s8({high})"]
+        c(*(f"{sum_} = vpadalq_s16({sum_}, {product});" for product in products))
 
 
 #: The class for each value of `Isa.sums`.

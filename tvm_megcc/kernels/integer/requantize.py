@@ -87,8 +87,8 @@ const int32_t k = {factor}(1 << (r - {1 if self.kind == "fixed" else 2}));"""
     def function(self, rows: int, narrow: bool) -> str:
         """Returns the name of the function for `rows` rows of sums. narrow: shifts are int8."""
         kind = "positive" if self.kind == "fixed" and self.low >= self.zero else self.kind
-        each = "all" if not self.multiplier.endswith("[c]") else "bytes" if narrow else "each"
-        return f"mgc_close_{kind}_{each}_{rows}"
+        multipliers = "all" if not self.multiplier.endswith("[c]") else "bytes" if narrow else "each"
+        return f"mgc_close_{kind}_{multipliers}_{rows}"
 
     def call(self, channel: str, n: str, rows: int, bias: bool) -> str:
         """Requantizes n channels of `rows` rows. closing.y and closing.y2 must be set."""

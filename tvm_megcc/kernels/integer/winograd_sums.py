@@ -14,19 +14,19 @@ def on_arm64(P: int, V: int, depth: int) -> str:
     asm, spare = Assembler(is_volatile=True), 32 - P - P * V
     at_once = 4 if spare >= 4 else 2
     count = min(2 * at_once, spare // at_once * at_once)
-    sums, each = P + count, V // 2
+    sums, loads = P + count, V // 2
 
     def eight(first: bool) -> None:
         """Prints the products of eight input channels. first: they initialise the sums."""
         asm(*(f"ldr q{p}, [x{9 + p}], #16" for p in range(P)))
-        for w in range(8 * each):
-            to, lane = P + w % count, w // each
+        for w in range(8 * loads):
+            to, lane = P + w % count, w // loads
             if w % at_once == 0:
                 asm(f"ld1 {{ v{to}.8h-v{to + at_once - 1}.8h }}, [x5], #{16 * at_once}" if at_once > 2 else
                     f"ldp q{to}, q{to + 1}, [x5], #32")
             multiply = "smull" if first and lane == 0 else "smlal"
             for p in range(P):
-                a = sums + p * V + w % each * 2
+                a = sums + p * V + w % loads * 2
                 asm(f"{multiply} v{a}.4s, v{to}.4h, v{p}.h[{lane}]",
                     f"{multiply}2 v{a + 1}.4s, v{to}.8h, v{p}.h[{lane}]")
 

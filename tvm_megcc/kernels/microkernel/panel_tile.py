@@ -28,7 +28,7 @@ class PanelTile:
               *(statement.format(p=p, v=v, at=v * L, n=f"n{v}") for p in range(P)))
         return c.text
 
-    def each(self, P: int, statement: str) -> str:
+    def for_each(self, P: int, statement: str) -> str:
         return "\n".join(statement.format(p=p, v=v, at=v * self.scope.isa.lanes, n=f"n{v}")
                          for p, v in product(range(P), self.vectors))
 

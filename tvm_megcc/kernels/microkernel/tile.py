@@ -58,8 +58,8 @@ class Multiply:
 class Tile:
     """`pixels` x `vectors` sums. width: channels in a block of weights; None: known at run time.
 
-    parts: (first vector, vectors) of what one instruction takes. types: each with its first vectors. each: (pixel,
-    vector) of each sum.
+    parts: (first vector, vectors) of what one instruction takes. types: each with its first vectors.
+    accumulators: (pixel, vector) of each sum.
     """
 
     def __init__(self, tiling: Tiling, pixels: int, vectors: int, width: int | None):
@@ -68,7 +68,7 @@ class Tile:
         self.parts = [(first, Vectors(count)) for first, count in tiling.parts(vectors, width or 16)]
         self.types = [(Vectors(count), [first for first, part in self.parts if part.count == count])
                       for count in sorted({part.count for _, part in self.parts})]
-        self.each = list(product(range(pixels), range(vectors)))
+        self.accumulators = list(product(range(pixels), range(vectors)))
 
     def rows(self, count: int = 1) -> Count:
         """Returns the elements of rows of a block of weights."""

@@ -56,6 +56,6 @@ class Window:
     columns: Taps
 
     @property
-    def each(self) -> list[tuple[int, int]]:
+    def taps(self) -> list[tuple[int, int]]:
         """Returns (row, column) of each tap."""
         return list(product(range(self.rows.count), range(self.columns.count)))

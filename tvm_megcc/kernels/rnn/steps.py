@@ -163,7 +163,8 @@ class Steps(Kernel):
             DTYPES[weights.dtype].short if scale else "", attrs.get("r_zero", 0) if scale else None, scale, widened,
             sequences, vectors, self.parts(site, sequences, vectors), attrs.direction,
             attrs.get("input_forget", False), tuple(names[i] for i in present),
-            tuple(name.lower() for name in attrs.results), *(to_c(each, ["x"]) for each in attrs.activations),
+            tuple(name.lower() for name in attrs.results),
+            *(to_c(activation, ["x"]) for activation in attrs.activations),
             cell_clip=c_float(clip) if clip else "",
             **{name.lower(): Stored.of(site.op, name) for name in attrs.results})
         scratch = sequences * scratch_of_one + (4 * gates * H * packed_units if widened else 0)

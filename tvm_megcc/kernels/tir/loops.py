@@ -25,8 +25,8 @@ class TirLoops(Kernel):
 
     def lower(self, site: Site) -> Lowered:
         program: Program = site.attrs.program
-        operands = [tuple(Operand(name, index, type_.size) for index, (name, type_) in enumerate(some))
-                    for some in (program.inputs, program.outputs)]
+        operands = [tuple(Operand(name, index, type_.size) for index, (name, type_) in enumerate(values))
+                    for values in (program.inputs, program.outputs)]
         return Lowered("tir/function", TirParameters(program), program.values(site.attrs, site.inputs), *operands,
                        program.tasks, program.name, f"{self.name}_{program.digest}", program.shared, program.scratch)
 

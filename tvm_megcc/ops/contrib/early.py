@@ -59,7 +59,7 @@ def crop(node: OnnxNode) -> tuple[str, ...]:
             raise ShapeError(f"border {list(border)} and scale {size} of {x}")
     if not all(isinstance(end, int) for end in ends):  # an end from the end
         ends = (-bottom or 1 << 31, -right or 1 << 31)
-    return (onnx_operator(node, "Slice", node.inputs[0], *(node.constant(np.array(each, np.int64)) for each in (
+    return (onnx_operator(node, "Slice", node.inputs[0], *(node.constant(np.array(numbers, np.int64)) for numbers in (
         (top, left), ends, (2, 3)))),)
 
 
@@ -73,8 +73,8 @@ def cdist(node: OnnxNode) -> tuple[str, ...]:
     if node.type(0).rank != 2 or node.type(1).rank != 2:
         raise ShapeError(f"distances of the rows of {node.type(0)} and {node.type(1)}")
     last, dtype = node.constant(np.array([1])), node.type(0).dtype
-    squares = [onnx_operator(node, "ReduceSumSquare", each, last, keepdims=1) for each in (a, b)]
-    turned = [onnx_operator(node, "Transpose", each, perm=(1, 0)) for each in (b, squares[1])]
+    squares = [onnx_operator(node, "ReduceSumSquare", points, last, keepdims=1) for points in (a, b)]
+    turned = [onnx_operator(node, "Transpose", points, perm=(1, 0)) for points in (b, squares[1])]
     both = onnx_operator(node, "Add", squares[0], turned[1])
     product = onnx_operator(node, "Mul", onnx_operator(node, "MatMul", a, turned[0]), number(node, -2, dtype))
     y = onnx_operator(node, "Max", onnx_operator(node, "Add", both, product), number(node, 0, dtype))

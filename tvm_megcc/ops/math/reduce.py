@@ -134,9 +134,10 @@ def _over_axes(node: OnnxNode, since: int, make: Callable[[tuple[int, ...]], tup
              if all(axis in axes for axis, extent in enumerate(shape) if extent == 1)
              and _keeps_dims(shape, axes, keepdims, result)}
     count = node.type(1).shape[0] if node.type(1).rank == 1 else 1
-    some = isinstance(count, int) and count > 0
+    has_axes = isinstance(count, int) and count > 0
     free = [axis for axis, extent in enumerate(shape) if extent == 1]
-    if not found or not (some or (len(found) == 1 and not (node.attr("noop_with_empty_axes", 0) and result == shape))):
+    if not found or not (has_axes or (
+            len(found) == 1 and not (node.attr("noop_with_empty_axes", 0) and result == shape))):
         return reduced_over_run_time_axes(node, 1, keepdims, make)
     return of_run_time_axes(node, 1, found, free, lambda axes: _as_stated(node, make(axes)))
 

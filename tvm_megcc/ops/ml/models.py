@@ -211,7 +211,7 @@ def _linear_svm(node: OnnxNode, x: str, weights: np.ndarray, rho: np.ndarray, la
     return label, transformed(node, scores, transform)
 
 
-def _each(node: OnnxNode, values: np.ndarray, columns, what: str) -> np.ndarray:
+def _per_feature(node: OnnxNode, values: np.ndarray, columns, what: str) -> np.ndarray:
     """Returns one value for all features as a scalar, or one for each feature as a row."""
     if values.size not in (1, columns):
         raise ShapeError(f"has {values.size} of {what} for {columns} features")
@@ -221,7 +221,7 @@ def _each(node: OnnxNode, values: np.ndarray, columns, what: str) -> np.ndarray:
 @ml("Scaler")
 def scaler(node: OnnxNode) -> tuple[str, ...]:
     x, columns = cast_to(node, node.inputs[0], "float32")[0], node.type(0).shape[-1]
-    offset, scale = (_each(node, _floats(node, name), columns, name) for name in ("offset", "scale"))
+    offset, scale = (_per_feature(node, _floats(node, name), columns, name) for name in ("offset", "scale"))
     (x,) = emit_broadcast(node, "sub", (x, node.constant(offset)))
     return emit_broadcast(node, "mul", (x, node.constant(scale)))
 
@@ -246,7 +246,7 @@ def imputer(node: OnnxNode) -> tuple[str, ...]:
     dtype = node.type(0).dtype
     name, what = ("float", "floats") if is_real(dtype) else ("int64", "int64s")
     old, new = node.attr(f"replaced_value_{name}", 0), np.array(node.attr(f"imputed_value_{what}") or ())
-    values = node.constant(_each(node, new, columns, "imputed values").astype(np.dtype(dtype)))
+    values = node.constant(_per_feature(node, new, columns, "imputed values").astype(np.dtype(dtype)))
     if old != old:
         (wrong,) = node.emit("is_nan", (x,))
     else:

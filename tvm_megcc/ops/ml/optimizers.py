@@ -44,7 +44,7 @@ def _steps(node: OnnxNode, kinds: int, step: Callable[[_Arithmetic, str, str, tu
         a = _Arithmetic(node, node.type_of(operands[0]).dtype)
         rate, time = (node.emit("reshape", cast_to(node, value, a.dtype), shape=())[0] for value in node.inputs[:2])
         results.append(step(a, rate, time, operands))
-    return tuple(value for each in zip(*results, strict=True) for value in each)
+    return tuple(value for results_of_kind in zip(*results, strict=True) for value in results_of_kind)
 
 
 def _regularised(node: OnnxNode, a: _Arithmetic, x: str, gradient: str) -> str:

@@ -133,8 +133,8 @@ def layer_norm(node: OnnxNode) -> tuple[str, ...]:
     if not flat:
         return value, mean, inverse
     shapes = shape, *((*rows, *(1,) * len(normalised)),) * 2
-    return tuple(node.emit("reshape", (each,), shape=to)[0]
-                 for each, to in zip((value, mean, inverse), shapes, strict=True))
+    return tuple(node.emit("reshape", (result,), shape=to)[0]
+                 for result, to in zip((value, mean, inverse), shapes, strict=True))
 
 
 @decomposes("RMSNormalization")

@@ -118,9 +118,10 @@ class QuantizeBlocks(Operator):
         with np.errstate(all="ignore"):
             largest = np.abs(blocks).max(-1)
             known = np.isfinite(largest)
-            some = known & (largest >= SMALLEST)
-            scale = np.where(some, largest / np.float32(127), np.where(known, np.float32(0), np.float32(np.nan)))
-            q = np.where(some[..., None], np.rint(blocks * (np.float32(127) / largest)[..., None]), 0).astype(np.int8)
+            is_scaled = known & (largest >= SMALLEST)
+            scale = np.where(is_scaled, largest / np.float32(127), np.where(known, np.float32(0), np.float32(np.nan)))
+            codes = np.rint(blocks * (np.float32(127) / largest)[..., None])
+            q = np.where(is_scaled[..., None], codes, 0).astype(np.int8)
         sums = q.reshape(*scale.shape[:-1], -1, attrs.part).sum(-1, dtype=np.int32)
         return q.reshape(*scale.shape[:-1], -1), scale.astype(np.float32), sums
 
@@ -258,7 +259,7 @@ def _bytes(a: tuple[int, ...], rows: int, bits: int, block: int, offset: bool = 
     whole: without scales of the activations."""
     w, scale, offsets = random_weights(rows, a[-1], bits, block, rows, extreme)
     if half:
-        scale, offsets = (each.astype(np.float16).astype(np.float32) for each in (scale, offsets))
+        scale, offsets = (reals.astype(np.float16).astype(np.float32) for reals in (scale, offsets))
     x = np.random.default_rng(block).standard_normal(a).astype(np.float32)
     if extreme:
         x = np.where(x > -0.5, np.float32(3), np.float32(-3))

@@ -58,7 +58,7 @@ def _case(indices: npt.ArrayLike, rows: int, depth: int, bits: int, block: int, 
     """half: scales and offsets are representable in float16."""
     given = [np.array(indices, dtype), *random_weights(rows, depth, bits, block, depth)][:4 if offset else 3]
     if half:
-        given[2:] = [each.astype(np.float16).astype(np.float32) for each in given[2:]]
+        given[2:] = [reals.astype(np.float16).astype(np.float32) for reals in given[2:]]
     return Case(tuple((array.shape, array.dtype.name) for array in given),
                 {"bits": bits, "block": block, "depth": depth, "tied": tied}, (1, 2, 3), dict(enumerate(given)))
 

@@ -66,12 +66,12 @@ class Draw(Operator):
     @staticmethod
     def compute(attrs: Attrs, key: np.ndarray) -> tuple[np.ndarray, ...]:
         count = int(np.prod(attrs.shape, dtype=np.int64))
-        each = per_block(attrs)
-        words = philox(int(key), attrs.number, -(-count // each))
-        if each == 2:
+        elements = per_block(attrs)
+        words = philox(int(key), attrs.number, -(-count // elements))
+        if elements == 2:
             words = words[:, ::2] << np.uint64(32) | words[:, 1::2]
         bits = random_bits(attrs)
-        values = _DISTRIBUTIONS[attrs.law](words >> np.uint64(128 // each - bits), bits).reshape(-1)[:count]
+        values = _DISTRIBUTIONS[attrs.law](words >> np.uint64(128 // elements - bits), bits).reshape(-1)[:count]
         return (values.astype(attrs.dtype).reshape(attrs.shape),)
 
     @staticmethod

@@ -231,10 +231,10 @@ def _case(steps: int, batch: int, units: int, bits: int, clip=0, zero=0, coupled
         projected and ((projected, units), "int8", 127), projected and ((projected,), "int32", 2**12),
         states and ((batch, outputs), "int8", 128), states and ((batch, units), "int16", 2**15))
     numbers = {index: most if index == 3 else random.integers(-most, most, np.prod(shape))
-               for index, (shape, _, most) in ((index, each) for index, each in enumerate(operands) if each)}
+               for index, (shape, _, most) in ((index, operand) for index, operand in enumerate(operands) if operand)}
     attrs = {"cell_bits": bits, "cell_clip": clip, "zero": zero, "hidden_zero": -zero // 2, "coupled": coupled,
              "batch_major": separate, "projection_clip": clip and 90, "guards": (1, 3, 20, 1), "results": results}
-    return Case(tuple(each[:2] if each else None for each in operands), attrs, tuple(range(1, 9)), numbers)
+    return Case(tuple(operand[:2] if operand else None for operand in operands), attrs, tuple(range(1, 9)), numbers)
 
 
 LstmFixed.cases = (

@@ -204,10 +204,10 @@ def non_max_suppression(node: OnnxNode) -> tuple[str, ...]:
     operands = (boxes, node.inputs[1], *limits)
     if declared is not None and len(declared) == 2:
         return node.emit(NonMaxSuppression.kind, operands, count=declared[0], counted=False)
-    (batch, classes, each) = node.type(1).shape
+    (batch, classes, per_class) = node.type(1).shape
     if node.is_const(2) and (most := int(node.const(2).reshape(-1)[0])) < MAX_BYTES:  # PyTorch writes 2^63 - 1 for all
-        each = dim_min(each, max(most, 0))
-    capacity = node.bound(batch * classes * (each if node.has(2) else 0))
+        per_class = dim_min(per_class, max(most, 0))
+    capacity = node.bound(batch * classes * (per_class if node.has(2) else 0))
     rows, found = node.emit(NonMaxSuppression.kind, operands, count=capacity, counted=True)
     return (emit_slice(node, rows, 0, 0, node.count(found, capacity)),)
 

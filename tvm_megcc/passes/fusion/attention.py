@@ -57,7 +57,7 @@ def fuse_attention(graph: Graph, context: Context) -> Graph:
         fused = Op("attention", found.attrs, found.operands, found.last.outputs, origin=op.origin)
         site = Site(fused, types, (edit.types[found.last.outputs[0]],), context)
         if realisable(site) and (context.reproducible or _cost(site) <= sum(
-                _cost(Site.of(graph, each, context)) for each in found.replaced)):
+                _cost(Site.of(graph, replaced, context)) for replaced in found.replaced)):
             edit.replace(found.last, fused.with_(inputs=(*found.operands, *_mask(edit, found))))
     return edit.finish()
 
@@ -154,7 +154,7 @@ def _attention(edit: Editor, readers: dict[str, list[Op]], softmax: Op) -> _Foun
         axes, last = "".join(axes[axis] for axis in transposed[0].attrs.perm), transposed[0]
         following.append(last)
     masks, causal = _simplified(edit, scores.added, shape if groups == 1 else ())
-    mask = _mask_shape([edit.types[each.value].shape for each in masks], shape, flat, groups)
+    mask = _mask_shape([edit.types[mask_operand.value].shape for mask_operand in masks], shape, flat, groups)
     if mask is None:
         return None
     scale = scores.scale * q.factor * k.factor

@@ -69,8 +69,8 @@ def _known(edit: Editor, name: str) -> np.ndarray | None:
     """Returns a constant, also one that is dequantised."""
     source = edit.producer(name)
     if source is not None and source.kind == "dequantize_linear" \
-            and all(each in edit.constants for each in source.inputs if each):
-        operands = (edit.constants[each] if each else None for each in source.inputs)
+            and all(operand in edit.constants for operand in source.inputs if operand):
+        operands = (edit.constants[operand] if operand else None for operand in source.inputs)
         return operator(source.kind).compute(source.attrs, *operands)[0]
     return edit.constants.get(name)
 

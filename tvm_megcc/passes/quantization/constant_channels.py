@@ -67,6 +67,6 @@ def _rescale(expr: Expr | None) -> Call | None:
                 walk(argument)
 
     walk(expr)
-    found = [each for each in calls if each.fn in _RESCALES and all(isinstance(a, Arg) for a in each.args)
-             and each.args[0] == Arg(0)]
+    found = [call for call in calls if call.fn in _RESCALES and all(isinstance(a, Arg) for a in call.args)
+             and call.args[0] == Arg(0)]
     return found[0] if len(found) == 1 and all(operands.count(a.index) == 1 for a in found[0].args) else None

@@ -37,7 +37,7 @@ def fold(graph: Graph, context: Context) -> Graph:
         types = tuple(edit.types[name] if name else None for name in op.inputs)
         result = edit.types[op.outputs[0]]
         work = result.size, declaration.macs(op.attrs, types, (result,))
-        if all(never_above(each, SMALL) for each in work) and not is_open(op.attrs):
+        if all(never_above(extent, SMALL) for extent in work) and not is_open(op.attrs):
             arrays = [_numbers(edit, name) if name else None for name in op.inputs]
             with suppress(ShapeError, IndexError):  # out-of-bounds indices: the run reports them
                 require_accepted(declaration, op.attrs, types, arrays)

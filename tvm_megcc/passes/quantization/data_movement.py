@@ -47,7 +47,7 @@ def sink(graph: Graph, context: Context) -> Graph:
         elif op.kind == "reshape" and not first.is_single:
             _reshape_channels(edit, op, source, first)
         elif all(first.equals(other) for other in found) or (op.kind == "transpose" and len(found) == 1):
-            integers = tuple(each.inputs[0] for each in sources if each is not None)
+            integers = tuple(dequantize.inputs[0] for dequantize in sources if dequantize is not None)
             moved = _moved(edit, op, dict(zip(data, integers, strict=True)), first, context)
             if moved is not None:
                 axis = source.attrs.axis if first.is_single else op.attrs.perm.index(first.axis % len(op.attrs.perm))
@@ -71,16 +71,16 @@ def _reshape_channels(edit: Editor, op: Op, source: Op, parameters: Parameters) 
     along = [-1 if axis == parameters.axis % numbers.ndim else 1 for axis in range(numbers.ndim)]
     indices = np.broadcast_to(np.arange(numbers.shape[parameters.axis], dtype=np.int32).reshape(along), numbers.shape)
     for axis in range(len(shape)):
-        each = np.moveaxis(indices.reshape(shape), axis, 0).reshape(shape[axis], -1)
-        if each.size and (each == each[:, :1]).all():
+        by_channel = np.moveaxis(indices.reshape(shape), axis, 0).reshape(shape[axis], -1)
+        if by_channel.size and (by_channel == by_channel[:, :1]).all():
             inputs = (edit.constant(f"{op.outputs[0]}.{numbers.dtype}", numbers.reshape(shape)),
-                      *(edit.constant(f"{name}.{axis}", _each(edit.constants[name], each[:, 0]))
+                      *(edit.constant(f"{name}.{axis}", _gathered_parameters(edit.constants[name], by_channel[:, 0]))
                         for name in source.inputs[1:] if name))
             edit.replace(op, source.with_(inputs=inputs, outputs=op.outputs, attrs=Attrs(source.attrs, axis=axis)))
             return
 
 
-def _each(parameter: np.ndarray, indices: np.ndarray) -> np.ndarray:
+def _gathered_parameters(parameter: np.ndarray, indices: np.ndarray) -> np.ndarray:
     """Gathers the scales or zero points for each index of the result's axis."""
     return parameter if parameter.size == 1 else parameter.reshape(-1)[indices]
 

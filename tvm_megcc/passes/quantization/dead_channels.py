@@ -157,7 +157,7 @@ def _operands(graph: Graph, op: Op, known: dict[str, _Channels]) -> list[tuple[s
             found.append((name, known[name]))
         else:
             return None
-    return found if any(each is not None for _, each in found) else None
+    return found if any(alive is not None for _, alive in found) else None
 
 
 def _droppable(graph: Graph, known: dict[str, _Channels]) -> dict[str, np.ndarray]:

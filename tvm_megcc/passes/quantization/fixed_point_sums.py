@@ -85,9 +85,9 @@ def _first_equal(candidates: Iterable[Expr], wanted: Expr, pairs: tuple[np.ndarr
     too."""
     results = lanes.evaluate(wanted, pairs, dtype)
     close = np.abs(sums - np.floor(sums) - 0.5) < _CLOSE
-    few = [each[close] for each in pairs]
+    close_pairs = [operand[close] for operand in pairs]
     for found in candidates:
-        if np.array_equal(lanes.evaluate(found, few, dtype), results[close]):
+        if np.array_equal(lanes.evaluate(found, close_pairs, dtype), results[close]):
             return found if np.array_equal(lanes.evaluate(found, pairs, dtype), results) else None
     return None
 
@@ -124,7 +124,7 @@ def simpler_sums(expr: Expr, operands: Sequence[Interval], kinds: Sequence[str],
         return expr
     is_limit = _is_by_number(expr, "min") or _is_by_number(expr, "max")
     inner = _narrowed(expr, limits) if is_limit else INT32
-    expr = Call(expr.fn, tuple(simpler_sums(each, operands, kinds, in_integers, inner) for each in expr.args))
+    expr = Call(expr.fn, tuple(simpler_sums(argument, operands, kinds, in_integers, inner) for argument in expr.args))
     parts = _sum_of_two(expr)
     if parts is None:
         return expr

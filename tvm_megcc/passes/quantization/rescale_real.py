@@ -98,12 +98,12 @@ def _requantized(expr: Expr, low: float, high: float) -> _Requantized | None:
         if expr.fn in ("min", "max"):
             bound = min(max(number, low), high)
             return _requantized(expr.args[0], *((low, bound) if expr.fn == "min" else (bound, high)))
-        more = number if expr.fn == "add" else -number
-        found = _requantized(expr.args[0], low - more, high - more)
+        added = number if expr.fn == "add" else -number
+        found = _requantized(expr.args[0], low - added, high - added)
         is_next = found is not None and found.call == expr.args[0]
-        return found._replace(zero=int(more), low=int(low), high=int(high)) if found and is_next else found
-    each = [found for argument in expr.args if (found := _requantized(argument, *INT32)) is not None]
-    return each[0] if len(each) == 1 else None
+        return found._replace(zero=int(added), low=int(low), high=int(high)) if found and is_next else found
+    requantized_arguments = [found for argument in expr.args if (found := _requantized(argument, *INT32)) is not None]
+    return requantized_arguments[0] if len(requantized_arguments) == 1 else None
 
 
 def _of_magnitudes(expr: Call) -> Call | None:
@@ -154,7 +154,8 @@ def _replaced(edit: Editor, op: Op, matched: _Requantized, found: _Found, channe
     trailing: the number of axes after that of the channels."""
     assert op.epilogue is not None
     inputs, operands = op.own_inputs, list(op.epilogue_inputs)
-    names = [edit.constant(f"{op.outputs[0]}.rescaled", each.reshape(-1, *[1] * trailing)) for each in found.operands]
+    names = [edit.constant(f"{op.outputs[0]}.rescaled", operand.reshape(-1, *[1] * trailing))
+             for operand in found.operands]
     moved = [arg(0), *(arg(len(operands) + index + 1) for index in range(len(names)))]
     epilogue = _substituted(op.epilogue, matched, substitute(found.expr, moved))
     operands += names
@@ -177,7 +178,7 @@ def _substituted(expr: Expr, matched: _Requantized, new: Expr) -> Expr:
     if matched.zero and expr.args[0] == matched.call and expr.fn in ("add", "sub"):
         return new
     return new if expr == matched.call else \
-        Call(expr.fn, tuple(_substituted(each, matched, new) for each in expr.args))
+        Call(expr.fn, tuple(_substituted(argument, matched, new) for argument in expr.args))
 
 
 def _read(expr: Expr) -> set[int]:

@@ -63,7 +63,7 @@ class Steps(NamedTuple):
 
     def are_of(self, function: Callable[[np.ndarray], np.ndarray]) -> bool:
         """Whether a monotone function has these steps."""
-        reached, below = (function(np.where(np.isfinite(each), each, 0).astype(np.int32)) for each in self[1:])
+        reached, below = (function(np.where(np.isfinite(inputs), inputs, 0).astype(np.int32)) for inputs in self[1:])
         return bool((np.isinf(self.reached) | (reached >= self.levels)).all()
                     and (np.isinf(self.below) | (below < self.levels)).all())
 
@@ -72,28 +72,29 @@ def searched(steps: Steps, factors: np.ndarray) -> Found | None:
     """Searches parameters of a function with these steps, near float32 factors [C, 1]; None if a channel has none. The
     multiply-add is fused: products are not rounded before they are rounded to integers."""
     factors, moves, taken = factors.copy(), np.zeros(factors.shape, np.float64), np.zeros(factors.shape, np.float64)
-    rest = np.arange(len(factors))
+    unsolved = np.arange(len(factors))
     for nudge in _NUDGES:
-        near = (factors[rest].view(np.int32) + np.int32(nudge)).view(np.float32)
-        exact = near.astype(np.float64)
-        levels, reached, below = (np.broadcast_to(each, (len(factors), each.shape[1]))[rest] for each in steps)
+        nudged = (factors[unsolved].view(np.int32) + np.int32(nudge)).view(np.float32)
+        exact = nudged.astype(np.float64)
+        levels, reached, below = (np.broadcast_to(array, (len(factors), array.shape[1]))[unsolved] for array in steps)
         low = np.max(levels - 0.5 - reached * exact, axis=1, keepdims=True, initial=-0.5)
         high = np.min(levels - 0.5 - below * exact, axis=1, keepdims=True, initial=0.5)
-        for some in np.split(_MOVES, range(_AT_A_TIME, _MOVES.size, _AT_A_TIME)):
-            first, last = np.floor((low + some) / exact) + 1, np.ceil((high + some) / exact) - 1
+        for offsets in np.split(_MOVES, range(_AT_A_TIME, _MOVES.size, _AT_A_TIME)):
+            first, last = np.floor((low + offsets) / exact) + 1, np.ceil((high + offsets) / exact) - 1
             fits = first <= last
             at = np.argmax(fits, axis=1)[:, None]
             done = np.take_along_axis(fits, at, 1)[:, 0]
             move = np.take_along_axis(np.minimum(np.maximum(first, 0), last), at, 1)
-            factors[rest[done]], moves[rest[done]], taken[rest[done]] = near[done], move[done], some[at][done]
-            rest, low, high, near, exact = (each[~done] for each in (rest, low, high, near, exact))
-            if not rest.size:
+            solved = unsolved[done]
+            factors[solved], moves[solved], taken[solved] = nudged[done], move[done], offsets[at][done]
+            unsolved, low, high, nudged, exact = (array[~done] for array in (unsolved, low, high, nudged, exact))
+            if not unsolved.size:
                 return _within(steps, Found(factors, moves.astype(np.int32), (FUSED_ZERO - taken).astype(np.float32)))
     return None
 
 
 def _within(steps: Steps, found: Found) -> Found | None:
     """Returns `found`, or None if results may be too large."""
-    furthest = max(np.abs(each[np.isfinite(each)]).max(initial=0) for each in (steps.reached, steps.below))
+    furthest = max(np.abs(inputs[np.isfinite(inputs)]).max(initial=0) for inputs in (steps.reached, steps.below))
     most = (furthest + np.abs(found.moves, dtype=np.float64)) * found.factors + np.abs(found.added - FUSED_ZERO) + 2**10
     return found if most.max() <= _MOST else None

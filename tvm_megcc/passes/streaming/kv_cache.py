@@ -102,7 +102,7 @@ def _with_totals(graph: Graph, steps: Mapping[Symbol, Dim]) -> Graph:
 
 
 def _is_equal(conditions: tuple[Condition, ...], dim: Dim, other: Dim) -> bool:
-    stated = {(each.lhs, each.relation, each.rhs) for each in conditions}
+    stated = {(condition.lhs, condition.relation, condition.rhs) for condition in conditions}
     return any((a, "==", b) in stated or ((a, "<=", b) in stated and (b, "<=", a) in stated)
                for a, b in ((dim, other), (other, dim)))
 

@@ -64,7 +64,7 @@ class Description:
             raise MegccError(f"{quoted(pooling)} is no pooling: {', '.join(POOLINGS)}")
         if normalize is None:
             modules = _json(folder / "modules.json", list)
-            kinds = [str(each.get("type")) for each in modules or () if isinstance(each, dict)]
+            kinds = [str(module.get("type")) for module in modules or () if isinstance(module, dict)]
             normalize = not kinds or any(kind.endswith("Normalize") for kind in kinds)
         context = _context(folder)
         path = next((folder / name for name in MODELS if (folder / name).is_file()), None)
@@ -193,18 +193,18 @@ def _inputs(path: Path, context: int) -> tuple[dict[str, type], dict[str, int | 
         graph = onnx.load(str(path), load_external_data=False).graph
     except Exception as error:  # DecodeError of protobuf has no common base
         raise ModelError(str(path), [f"cannot be read: {error}"]) from None
-    weights = {each.name for each in graph.initializer}
+    weights = {weight.name for weight in graph.initializer}
     dtypes: dict[str, type] = {}
     dims: dict[str, int | str] = {}
-    for each in graph.input:
-        kind, shape = each.type.tensor_type.elem_type, each.type.tensor_type.shape.dim
-        if each.name in weights:
+    for weight in graph.input:
+        kind, shape = weight.type.tensor_type.elem_type, weight.type.tensor_type.shape.dim
+        if weight.name in weights:
             continue
-        if each.name not in ("input_ids", "attention_mask", "token_type_ids") or len(shape) != 2 or kind not in (
+        if weight.name not in ("input_ids", "attention_mask", "token_type_ids") or len(shape) != 2 or kind not in (
                 onnx.TensorProto.INT64, onnx.TensorProto.INT32):
-            raise ModelError(str(path), [f"the input {quoted(each.name)} is none of an embedding model: input_ids, "
+            raise ModelError(str(path), [f"the input {quoted(weight.name)} is none of an embedding model: input_ids, "
                                          "attention_mask and token_type_ids are, integers [batch, sequence]"])
-        dtypes[each.name] = np.int64 if kind == onnx.TensorProto.INT64 else np.int32
+        dtypes[weight.name] = np.int64 if kind == onnx.TensorProto.INT64 else np.int32
         for axis, size in zip(shape, (1, f"1..{context}"), strict=True):
             if axis.dim_param:
                 dims.setdefault(axis.dim_param, size)

@@ -169,7 +169,7 @@ class LanguageModel:
             if log_probabilities is not None:
                 log_probabilities.append((token, log_probability(logits, token)))
             text = self.tokenizer.decode(found, skip_special_tokens=False)
-            ends = [at for each in stop if each and (at := text.find(each)) >= 0]
+            ends = [at for ending in stop if ending and (at := text.find(ending)) >= 0]
             text = text[:min(ends)] if ends else text
             sure = text[:len(text) - _begun(text, stop)]
             if not text.endswith(_INCOMPLETE) and len(sure) > len(given):
@@ -214,7 +214,8 @@ def _read_part(port: Port, count: int) -> tuple[slice, ...]:
 
 def _begun(text: str, stop: Sequence[str]) -> int:
     """Returns the number of characters at the end of a text that may be the beginning of one of `stop`."""
-    return max((count for each in stop for count in range(1, len(each)) if text.endswith(each[:count])), default=0)
+    return max((count for ending in stop for count in range(1, len(ending)) if text.endswith(ending[:count])),
+               default=0)
 
 
 def _read(folder: Path):

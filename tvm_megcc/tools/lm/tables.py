@@ -83,7 +83,7 @@ def byte_letters() -> dict[str, int]:
 def _alphabet_bytes(tokens: Iterable[str]) -> list[bytes]:
     """Returns the bytes of tokens; those of a token with a character outside the alphabet are its UTF-8."""
     known = byte_letters()
-    return [bytes(known[each] for each in token) if all(each in known for each in token) else token.encode()
+    return [bytes(map(known.__getitem__, token)) if all(letter in known for letter in token) else token.encode()
             for token in tokens]
 
 
@@ -104,8 +104,8 @@ def _piece_bytes(tokens: Iterable[str]) -> list[bytes]:
 def _bytes(vocabulary: Vocabulary, number: dict[str, int]) -> list[int]:
     """Returns the token of each byte."""
     names = [f"<0x{byte:02X}>" for byte in range(256)] if vocabulary.pieces else [
-        each for each, _ in sorted(byte_letters().items(), key=lambda item: item[1])]
-    return [number.get(each, NO_TOKEN) for each in names]
+        character for character, _ in sorted(byte_letters().items(), key=lambda item: item[1])]
+    return [number.get(character, NO_TOKEN) for character in names]
 
 
 def _words(vocabulary: Vocabulary, number: dict[str, int], encoded: Sequence[bytes]) -> list[int]:
@@ -113,7 +113,7 @@ def _words(vocabulary: Vocabulary, number: dict[str, int], encoded: Sequence[byt
     if vocabulary.pieces:
         found = {token for token in number if len(token) == 1 and token != " "}
     elif vocabulary.split in WHOLE_WORDS:
-        found = {token for token in number if token and all(each in byte_letters() for each in token)}
+        found = {token for token in number if token and all(character in byte_letters() for character in token)}
     else:
         return []
     return sorted((number[token] for token in found), key=lambda index: encoded[index])

@@ -96,7 +96,7 @@ def _pairs(model: Mapping[str, Any], normalizer: object, splitter: object, token
     given, known = model.get("merges"), set(tokens) - {""}
     merges = [pair.split(" ", 1) if isinstance(pair, str) else pair
               for pair in (given if isinstance(given, list) else [])]
-    if not merges or any(not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(each, str) for each in pair)
+    if not merges or any(not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(part, str) for part in pair)
                          or not known.issuperset((*pair, "".join(pair))) for pair in merges):
         raise MegccError("the tokenizer.json has no merges, or some that are no tokens")
     unknown, pieces = model.get("unk_token"), model.get("byte_fallback") is True
@@ -135,7 +135,7 @@ def _plain(rules: object) -> object:
         return rules
     for name in ("normalizers", "pretokenizers"):
         if rules.get("type") == "Sequence" and isinstance(rules.get(name), list):
-            parts = [_plain(each) for each in rules[name]]
+            parts = [_plain(rule) for rule in rules[name]]
             return parts[0] if len(parts) == 1 else parts
     if rules.get("type") == "Split" and rules.get("pattern") == {"String": " "}:
         return None  # Gemma: there are no spaces any more
@@ -150,17 +150,17 @@ def _tokens(vocabulary: object, added: object, normalizer: object, spaces: bool 
     if not isinstance(vocabulary, dict) or not vocabulary or not isinstance(added, list):
         raise MegccError("the tokenizer.json has no vocabulary")
     numbers, special = dict(vocabulary), []
-    for each in added:
-        if not isinstance(each, dict) or not isinstance(each.get("content"), str) or not each["content"]:
+    for entry in added:
+        if not isinstance(entry, dict) or not isinstance(entry.get("content"), str) or not entry["content"]:
             raise MegccError("the tokenizer.json has an added token without text")
         for flag in ("single_word", "lstrip", "rstrip", "normalized"):
             # without a normalizer there is no difference, except that those that are normalized are found later
-            plain = flag == "normalized" and normalizer is None and each.get(flag) is added[0].get(flag)
-            taken = flag == "lstrip" and spaces and each.get(flag) is True
-            if each.get(flag, False) is not False and not plain and not taken:
-                raise MegccError(f"the added token {quoted(each['content'])} has {flag}, which is not supported")
-        numbers.setdefault(each["content"], each.get("id"))
-        special.append((each["content"], each.get("special") is True))
+            plain = flag == "normalized" and normalizer is None and entry.get(flag) is added[0].get(flag)
+            taken = flag == "lstrip" and spaces and entry.get(flag) is True
+            if entry.get(flag, False) is not False and not plain and not taken:
+                raise MegccError(f"the added token {quoted(entry['content'])} has {flag}, which is not supported")
+        numbers.setdefault(entry["content"], entry.get("id"))
+        special.append((entry["content"], entry.get("special") is True))
     most = len(numbers) + _MOST_GAPS
     if any(type(number) is not int or not 0 <= number < most for number in numbers.values()):
         raise MegccError("the tokenizer.json has tokens whose number is none")

@@ -75,12 +75,12 @@ def contents(name: str, found) -> dict[str, bytes]:
     kind, unit, work, more = _C[type(found)]
     if isinstance(found, Vocabulary) and not found.form:
         more = ()
-    names = [f"megcc_{each}{end}" for each in (kind, *more) for end in (".h", ".c")]
-    runtime = [paths.c_runtime() / "lm" / each for each in (*names, "megcc_strings.h")]
+    names = [f"megcc_{part}{end}" for part in (kind, *more) for end in (".h", ".c")]
+    runtime = [paths.c_runtime() / "lm" / file for file in (*names, "megcc_strings.h")]
     program = environment().get_template("language_model/tokens.c.j2").render(
         version=VERSION, name=name, kind=kind, unit=unit, work=work.format(found=found))
     source = tables(name, found) if isinstance(found, Vocabulary) else found.text(name)
-    return {**{each.name: each.read_bytes() for each in runtime}, "main.c": program.encode(),
+    return {**{file.name: file.read_bytes() for file in runtime}, "main.c": program.encode(),
             "Makefile": _MAKEFILE.format(name=name).encode(),
             f"{name}_tokenizer.c": source.encode()}
 

@@ -116,8 +116,8 @@ def _compiled(prefix: str, name: str, where: str, step: Step, types: dict[str, V
             taken, outputs = dict(step.inputs), {f"out_{name}": value for name, value in step.outputs.items()}
         elif isinstance(step, Operator):
             model = operators.model(step, types)
-            taken = {f"in_{index}": each for index, each in enumerate(step.inputs) if isinstance(each, str)}
-            outputs = {f"out_{index}": each for index, each in enumerate(step.outputs)}
+            taken = {f"in_{index}": source for index, source in enumerate(step.inputs) if isinstance(source, str)}
+            outputs = {f"out_{index}": source for index, source in enumerate(step.outputs)}
         else:
             raise InternalError(f"a step of an unknown kind: {step.kind}")
     artifact = api.compile(model, target, replace(options, caller_inputs=True), name=f"{prefix}_{name}")
@@ -218,7 +218,7 @@ class _Folder:
                  # as they would be if nothing were shared
                  "unshared": {"weight_bytes": sum(len(a.image.model.weights) for a in self.artifacts),
                               "block_bytes": sum(self._shared(step) for step in self.steps) + sum(
-                                  each.bytes for value, each in self.types.items()
+                                  type_.bytes for value, type_ in self.types.items()
                                   if value not in self.description.inputs and value not in self.description.outputs)},
                  "steps": [{"name": step.name, "kind": step.step.kind, "bytes": self._shared(step)}
                            for step in self.steps]}
@@ -301,8 +301,8 @@ class _Folder:
         matrix = f"(const float *)(const void *)({self._data(call.matrix)})" if isinstance(call.matrix, str) \
             else "matrix"
         arguments = [{"matrix": matrix, "value": "value" if call.value else "NULL", "work": "(void *)("
-                      f"program->block + {self._place(f'{step.name} work')})"}.get(each, each)
-                     for each in call.arguments]
+                      f"program->block + {self._place(f'{step.name} work')})"}.get(argument, argument)
+                     for argument in call.arguments]
         c_type = DTYPES[result.dtype].c_type
         return {
             "function": f"{call.function}_{'u8' if result.dtype == 'uint8' else 'f32'}",

@@ -139,7 +139,7 @@ class Operator(Step):
 
     @property
     def taken(self) -> list[str]:
-        return [each for each in self.inputs if isinstance(each, str)]
+        return [source for source in self.inputs if isinstance(source, str)]
 
     @property
     def produced(self) -> list[str]:

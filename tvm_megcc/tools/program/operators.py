@@ -30,14 +30,14 @@ def model(step: Operator, types: Mapping[str, ValueType]) -> onnx.ModelProto:
         raise MegccError(f"'{step.operator}' is no name of an operator")
     domain, _, name = step.operator.rpartition("::")
     names, inputs, constants = [], [], []
-    for index, each in enumerate(step.inputs):
+    for index, source in enumerate(step.inputs):
         names.append(f"in_{index}")
-        if isinstance(each, str):
-            given = types[each]
+        if isinstance(source, str):
+            given = types[source]
             inputs.append(helper.make_tensor_value_info(
                 names[-1], helper.np_dtype_to_tensor_dtype(np.dtype(given.dtype)), given.shape))
         else:
-            constants.append(numpy_helper.from_array(_numbers(each, f"input {index}"), names[-1]))
+            constants.append(numpy_helper.from_array(_numbers(source, f"input {index}"), names[-1]))
     for key, value in step.attributes.items():
         if not _is_attribute(value):
             raise MegccError(f"attribute '{key}' is a number, a string, or a list of numbers or strings")
@@ -45,8 +45,8 @@ def model(step: Operator, types: Mapping[str, ValueType]) -> onnx.ModelProto:
     node = helper.make_node(name, names, outputs, domain=domain)
     node.attribute.extend(helper.make_attribute(key, value) for key, value in step.attributes.items())
     opsets = [helper.make_opsetid("", OPSET)] + ([helper.make_opsetid(domain, 1)] if domain else [])
-    graph = helper.make_graph([node], "operator", inputs, [helper.make_empty_tensor_value_info(each)
-                                                           for each in outputs], constants)
+    graph = helper.make_graph([node], "operator", inputs, [helper.make_empty_tensor_value_info(source)
+                                                           for source in outputs], constants)
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 

@@ -59,9 +59,9 @@ def read_samples(source: str | Path | Mapping[str, np.ndarray], shapes: Mapping[
     feeds = tuple({name: _converted(name, steps[index], given.get(name), shapes[name]).astype(dtypes[name])
                    for name, steps in counts.items()} for index in chosen)
     for name in counts:
-        for each in feeds:
-            _fits(name, each[name].shape, shapes[name])
-        if not all(np.isfinite(each[name].astype(np.float64)).all() for each in feeds):
+        for feed in feeds:
+            _fits(name, feed[name].shape, shapes[name])
+        if not all(np.isfinite(feed[name].astype(np.float64)).all() for feed in feeds):
             raise MegccError(f"samples of {name} have numbers that are infinite or none")
     labels = _labels(source, number)
     return Samples(feeds, None if labels is None else labels[chosen])

@@ -132,7 +132,7 @@ class _Quantiser:
                     ranges = calibrator.compute_data()
             except (ValueError, AssertionError):  # of its histograms
                 raise endless from None
-            if not all(np.isfinite(end).all() for _, each in ranges.items() for end in each.range_value):
+            if not all(np.isfinite(end).all() for _, found in ranges.items() for end in found.range_value):
                 raise endless
             self.ranges[method] = ranges
 
@@ -185,7 +185,7 @@ def _bias_per_channel(graph: onnx.GraphProto) -> None:
         bias = known.get(node.input[2]) if weights is not None else None
         if weights is None or bias is None:
             continue
-        attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+        attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
         columns = weights.shape[0 if attributes.get("transB") else 1]
         if bias.shape == (columns,):
             continue

@@ -42,8 +42,8 @@ def sum_(node: Node) -> Results:
     same_types(node)
     a, b, y = operand(node, 0), operand(node, 1), result(node)
     twice = 2 * max(fixed_point.scale(a), fixed_point.scale(b))
-    terms = [requantize((arg(index) - zero(each)) * 2**_UP, fixed_point.multiplier(fixed_point.scale(each) / twice))
-             for index, each in enumerate((a, b))]
+    terms = [requantize((arg(index) - zero(q)) * 2**_UP, fixed_point.multiplier(fixed_point.scale(q) / twice))
+             for index, q in enumerate((a, b))]
     total = terms[0] + terms[1] if node.kind == "ADD" else terms[0] - terms[1]
     down = fixed_point.multiplier(twice / (2**_UP * fixed_point.scale(y)))
     expr = clip(requantize(total, down) + zero(y), *activation(node))
@@ -124,8 +124,8 @@ def squared_difference(node: Node) -> Results:
     same_types(node)
     a, b, y, up = operand(node, 0), operand(node, 1), result(node), 7
     twice = float(np.float32(2) * max(a.scale[0], b.scale[0]))
-    terms = [requantize((arg(index) - zero(each)) * 2**up, fixed_point.multiplier(fixed_point.scale(each) / twice))
-             for index, each in enumerate((a, b))]
+    terms = [requantize((arg(index) - zero(q)) * 2**up, fixed_point.multiplier(fixed_point.scale(q) / twice))
+             for index, q in enumerate((a, b))]
     down = fixed_point.multiplier(twice * twice / float(np.float32(2**(2 * up)) * y.scale[0]))
 
     def make(names: list[str], order: Order) -> str:
@@ -157,8 +157,8 @@ def raw_comparison(node: Node) -> Results:
 def comparison(node: Node) -> Results:
     """Compares both operands after rescaling them to multiples of 1 / 256."""
     kind, is_negated = _COMPARISONS[node.kind]
-    terms = [requantize((X - zero(each)) * 2**8, fixed_point.multiplier(fixed_point.scale(each)))
-             for each in (operand(node, 0), operand(node, 1))]
+    terms = [requantize((X - zero(quantization)) * 2**8, fixed_point.multiplier(fixed_point.scale(quantization)))
+             for quantization in (operand(node, 0), operand(node, 1))]
 
     def make(names: list[str], order: Order) -> str:
         wide = [emit_broadcast(node.spelled(), "elementwise", (name,), expr=term, dtype="int32")[0]
@@ -185,8 +185,8 @@ def div(node: Node) -> Results:
 
     def of_bytes(over: str, under: str) -> tuple[str, str, str]:
         sign = np.where(fixed_point.codes(dtype) < zero(b), -1, 1).astype(np.int8)
-        signs, *inverse = (node.emit("lookup", under, constant(each))
-                           for each in (sign, *reciprocals(sizes(b, dtype))))
+        signs, *inverse = (node.emit("lookup", under, constant(table))
+                           for table in (sign, *reciprocals(sizes(b, dtype))))
         return (integers((X - zero(a)) * arg(1), over, signs), *inverse)
 
     def of_int16(over: str, under: str) -> tuple[str, str, str]:

@@ -77,14 +77,14 @@ def conv(node: Node) -> Results:
     depthwise = node.kind == "DEPTHWISE_CONV_2D"
     weights_q, image = weights(node, 3 if depthwise else 0), channels(node)
     w = node.const(1, "weights").transpose((3, 0, 1, 2) if depthwise else IMAGES[4])
-    inputs, each = node.type_of(image).shape[1], w.shape[1]
-    if not isinstance(inputs, int) or not inputs or not each or (w.shape[0] % inputs or each != 1 if depthwise
-                                                                 else inputs % each):
+    inputs, group_inputs = node.type_of(image).shape[1], w.shape[1]
+    if not isinstance(inputs, int) or not inputs or not group_inputs or (
+            w.shape[0] % inputs or group_inputs != 1 if depthwise else inputs % group_inputs):
         raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
     name = node.spelled().constant(np.ascontiguousarray(w))
     image, attrs = padded(node.spelled("Conv", (image, name), windows(node)), image, w.shape[2:], 0)
     attrs.pop("kernel"), attrs.pop("ceil")
-    sums = _sums(node, image, w, weights_q, 2, inputs // each, **attrs)
+    sums = _sums(node, image, w, weights_q, 2, inputs // group_inputs, **attrs)
     return [node.as_value(_results(node, sums, weights_q, operand(node, 0), 2), IMAGES[4])]
 
 
@@ -139,8 +139,8 @@ def sum_(node: Node) -> Results:
                  for index, shift in enumerate(shifts)]
         down: Multiplier | None = None
     else:
-        terms = [requantize(arg(index) * 2**_UP, fixed_point.multiplier(fixed_point.scale(each) / twice))
-                 for index, each in enumerate((a, b))]
+        terms = [requantize(arg(index) * 2**_UP, fixed_point.multiplier(fixed_point.scale(quantization) / twice))
+                 for index, quantization in enumerate((a, b))]
         down = fixed_point.multiplier(twice / (2**_UP * fixed_point.scale(y)))
     total = terms[0] + terms[1] if node.kind == "ADD" else terms[0] - terms[1]
     total = clip(total, -2**15, 2**15 - 1) if down is None else requantize(total, down)

@@ -56,7 +56,7 @@ def average_pool(node: Node) -> Results:
     else:
         sums, total = node.emit("sum_pool_integer", image, **attrs, x_zero=0), X
     several = np.unique(possible).size > 1
-    factors = [_factor(max(int(each), 1)) for each in (possible.flat if several else possible.flat[:1])]
+    factors = [_factor(max(int(taps), 1)) for taps in (possible.flat if several else possible.flat[:1])]
     parts = [node.spelled().constant(np.array(part, np.int32)) for part in zip(*factors, strict=True)] \
         if several else []
     if count is None:

@@ -81,15 +81,15 @@ def with_dims(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]],
         return sets, dispatch
     if len(sets) > 1:
         raise MegccError("several sets of input shapes say all extents: leave out the dimensions, or give ranges")
-    places = axes_of(inputs)
-    unknown = [name for name in dims if name not in places]
+    axes = axes_of(inputs)
+    unknown = [name for name in dims if name not in axes]
     if unknown:
         several = "; several sizes are separated by ';'" if "=" in unknown[0] else ""
-        raise MegccError(f"the model has no dimension '{unknown[0]}'; {_joined(places)}{several}")
+        raise MegccError(f"the model has no dimension '{unknown[0]}'; {_joined(axes)}{several}")
     shapes = {name: list(shape) for name, shape in (sets[0] if sets else {}).items()}
     ranges: dict[str, dict[int, Sequence[Interval]]] = {}
     for name, size in dims.items():
-        for input_, axis in places[name]:
+        for input_, axis in axes[name]:
             if not isinstance(size, int):
                 ranges.setdefault(input_, {})[axis] = size
                 continue

@@ -120,8 +120,8 @@ class TuningLog:
                     warnings.warn(f"{source}:{number}: the last line was cut short and is ignored", MegccWarning,
                                   stacklevel=3)
                     continue
-                place = f" from column {error.colno} on" if isinstance(error, json.JSONDecodeError) else ""
-                raise _corrupt(source, number, f"no JSON{place}") from None
+                where = f" from column {error.colno} on" if isinstance(error, json.JSONDecodeError) else ""
+                raise _corrupt(source, number, f"no JSON{where}") from None
         return TuningLog(rows)
 
     @staticmethod

@@ -92,12 +92,13 @@ def _compile(verbs: _Verbs) -> None:
     verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_megcc)")
     verb.add_argument("--name", metavar="A,B",
                       help="prefix of everything generated, one a model (default: the file's name)")
-    place = verb.add_mutually_exclusive_group()
-    place.add_argument("--embed", action="store_true", help="the model as a constant array in C instead of a file: "
-                                                            "--weights text")
-    place.add_argument("--weights", choices=("file", "text", "incbin"),
-                       help="the model as a file that the program opens (the default), as text of C, or as a file that "
-                            "the assembler takes in (.incbin, #embed): fast to compile, for gcc and clang")
+    weights_options = verb.add_mutually_exclusive_group()
+    weights_options.add_argument("--embed", action="store_true",
+                                 help="the model as a constant array in C instead of a file: --weights text")
+    weights_options.add_argument(
+        "--weights", choices=("file", "text", "incbin"),
+        help="the model as a file that the program opens (the default), as text of C, or as a file that "
+             "the assembler takes in (.incbin, #embed): fast to compile, for gcc and clang")
     verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
     verb.add_argument("--dump", metavar="DIR", help="write the graph or plan after every stage of the compiler")
     verb.add_argument("--same-code-as", metavar="DIR", help="fail if the C code is not that of this folder")

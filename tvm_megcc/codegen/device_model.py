@@ -68,15 +68,15 @@ class _Rows:
         return self.index[name]
 
     def _value(self, name: str) -> container.Tensor:
-        type_, place = self.plan.graph.types[name], self.plan.locations[name]
+        type_, location = self.plan.graph.types[name], self.plan.locations[name]
         public = name in self.plan.graph.inputs or name in self.plan.graph.outputs
         label = self.name(self.plan.graph.label(name)) if public else 0
-        if place.root != name:
-            root = self.tensor(place.root)
+        if location.root != name:
+            root = self.tensor(location.root)
             # A view of symbolic size extends to the end of its root; its dims tell how much kernels access.
             size = type_.bytes if isinstance(type_.bytes, int) else 0
             return _tensor_row(type_, container.Storage.view, self.first_extent(type_.shape), label, root=root,
-                               data=place.offset, size=size, quant=self._quant(name))
+                               data=location.offset, size=size, quant=self._quant(name))
         storage = container.Storage.unbounded if name in self.unbounded else container.Storage.arena
         if any(name == state for _, state in self.plan.graph.states) or name in self.buckets[0].updated:
             storage = container.Storage.state

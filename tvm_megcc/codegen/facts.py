@@ -86,9 +86,9 @@ def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], by_rows:
         """Counts the instructions before a step, and notes the unbacked symbols among them."""
         nonlocal counts
         items = plan.controls(index)
-        counts += [{"instruction": instruction + place, "name": item.symbol,
+        counts += [{"instruction": instruction + offset, "name": item.symbol,
                     **({"branch": True} if item.required else {})}
-                   for place, item in enumerate(items) if isinstance(item, Count)]
+                   for offset, item in enumerate(items) if isinstance(item, Count)]
         return len(items)
 
     instruction += controls(0)

@@ -89,10 +89,11 @@ class _Inliner:
         self.constants |= {name(value): array for value, array in plan.graph.constants.items()}
         self.weights |= {name(value): replace(weight, source=name(weight.source)) for value,
                          weight in plan.weights.items()}
-        for value, place in plan.locations.items():
+        for value, location in plan.locations.items():
             if value not in known:
-                outer = self.locations.get(known[place.root]) if place.root in known else Location(name(place.root), 0)
-                self.locations[name(value)] = Location(outer.root, outer.offset + place.offset)
+                outer = self.locations.get(known[location.root]) if location.root in known \
+                    else Location(name(location.root), 0)
+                self.locations[name(value)] = Location(outer.root, outer.offset + location.offset)
         self.add(plan, name)
         return [name(value) for value in plan.graph.outputs]
 

@@ -119,7 +119,7 @@ class KernelPlan:
     def unbounded(self, buckets: Sequence[Bucket]) -> frozenset[str]:
         """Returns the values with memory of their own whose size has no limit in some bucket: they are allocated when
         they are written."""
-        roots = {place.root for place in self.locations.values()}
+        roots = {location.root for location in self.locations.values()}
         return frozenset(root for root in roots
                          if any(bucket.largest(self.graph.types[root].bytes) is None for bucket in buckets))
 
@@ -301,10 +301,10 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
         buffers += [b for b in constants if b.name in result.offsets]
     memory.verify(buffers, result)
     offsets = {}
-    for name, place in plan.locations.items():
-        root = _merged_into(place.root, merged)
+    for name, location in plan.locations.items():
+        root = _merged_into(location.root, merged)
         if root in result.offsets:
-            offsets[name] = result.offsets[root] + place.offset
+            offsets[name] = result.offsets[root] + location.offset
     sizes = {name: bucket.largest(plan.graph.types[name].bytes) for name in offsets}
     verify_updates(plan, updated, offsets, sizes)
     copied = [b for b in buffers if b.kind == "constant"]

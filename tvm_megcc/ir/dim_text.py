@@ -26,13 +26,13 @@ def sizes_wanted(names: Iterable[str], size: str = "") -> str:
 def parse_dim(text: str, names: Container[str]) -> Dim | None:
     """Parses an expression of sums, differences, products and integer quotients over numbers and these dimensions.
     Returns None for anything else, such as a name."""
-    tokens, place = [], 0
-    while place < len(text.rstrip()):
-        match = _TOKEN.match(text, place)
+    tokens, position = [], 0
+    while position < len(text.rstrip()):
+        match = _TOKEN.match(text, position)
         if match is None or len(text) > _LONGEST or (match[2] and match[2] not in names):
             return None
         tokens.append(match[0].strip())
-        place = match.end()
+        position = match.end()
     reader = _Reader(tokens)
     try:
         found = reader.sum()

@@ -481,5 +481,5 @@ def to_c(dim: Dim, names: Mapping[str, str] | None = None) -> str:
 def _nested(name: str, strings: list[str]) -> str:
     if len(strings) == 1:
         return strings[0]
-    half = len(strings) // 2
-    return f"megcc_size_{name}({_nested(name, strings[:half])}, {_nested(name, strings[half:])})"
+    middle = len(strings) // 2
+    return f"megcc_size_{name}({_nested(name, strings[:middle])}, {_nested(name, strings[middle:])})"

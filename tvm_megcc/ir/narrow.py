@@ -97,8 +97,8 @@ def _power_of_two(numbers: np.ndarray, saturate: bool, rounding: str) -> np.ndar
     """Returns the exponents of float32 numbers, rounded up by their fractions as `rounding` says; 255 is NaN."""
     bits = numbers.astype(np.float32).view(np.uint32)
     exponent, fraction = (bits >> 23 & 255).astype(np.int64), bits & 0x7fffff
-    half = 0x400000
+    half_ulp = 0x400000
     up = {"up": fraction > 0, "down": np.zeros_like(fraction, bool),
-          "nearest": (fraction > half) | ((fraction == half) & (exponent > 0))}[rounding]
+          "nearest": (fraction > half_ulp) | ((fraction == half_ulp) & (exponent > 0))}[rounding]
     moved = np.minimum(exponent + up, 254 if saturate else 255)
     return np.where(exponent == 255, 255, moved).astype(np.uint8)

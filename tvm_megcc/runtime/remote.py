@@ -80,12 +80,12 @@ class Tracker:
         tracker = self._rpc.connect_tracker(*self._place)
         try:
             base.sendjson(tracker._sock, [base.TrackerCode.REQUEST, self.key, "", 1])
-            status, place = base.recvjson(tracker._sock)
+            status, address = base.recvjson(tracker._sock)
         finally:
             tracker.close()
         if status != base.TrackerCode.SUCCESS:
             raise RuntimeError(f"the tracker answered {status}")
-        host, port, match = place
+        host, port, match = address
         return self._rpc.connect(host, port, match, session_timeout=seconds), f"{self.key} ({host}:{port})"
 
     def request(self, seconds: float):

@@ -117,7 +117,7 @@ def text(report: dict) -> str:
         if "texts" in port:
             said = ", ".join(json.dumps(shortened(string, 60)) for string in port["texts"])
         else:
-            said = "top 5: " + ", ".join(f"[{_place(index, port['shape'])}] {value:.6g}"
+            said = "top 5: " + ", ".join(f"[{_numpy_index(index, port['shape'])}] {value:.6g}"
                                          for index, value in port["top"])
         lines.append(f"  out  {_port(port)}  {said}")
     if "stack_bytes" in report:
@@ -132,7 +132,7 @@ def text(report: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _place(index: int, shape: Sequence[int]) -> str:
+def _numpy_index(index: int, shape: Sequence[int]) -> str:
     """Returns the index of an element as numpy writes it; only that of one axis if the others have extent 1."""
     return ",".join(map(str, np.unravel_index(index, shape))) if sum(dim > 1 for dim in shape) > 1 else str(index)
 

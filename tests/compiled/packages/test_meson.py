@@ -79,7 +79,7 @@ def test_meson_takes_the_cross_file_of_risc_v(tmp_path):
 def test_texts_of_a_hostile_model_and_folder(tmp_path):
     needs("meson", "ninja", "cc")
     folder = hostile_network(tmp_path, "c")
-    files = base.package(folder, "meson", place="x'\n') error('y")
+    files = base.package(folder, "meson", folder_name="x'\n') error('y")
     made = tmp_path / "made"
     for name, data in files.items():
         (made / name).parent.mkdir(parents=True, exist_ok=True)

@@ -69,11 +69,11 @@ def _broken(line: str, column: int) -> list[str]:
     lines, inner = [], column + len(INDENT)
     while column + len(line) > WIDTH and not line.startswith(("/*", "*", "for")):
         quiet = _QUIET.sub(lambda match: "." * len(match[0]), line)
-        places = [match.start() + 1 for match in re.finditer(", ", quiet)]
-        fits = [place for place in places if WIDTH // 3 < column + place <= WIDTH] or places[:1]
+        breaks = [match.start() + 1 for match in re.finditer(", ", quiet)]
+        fits = [at for at in breaks if WIDTH // 3 < column + at <= WIDTH] or breaks[:1]
         if not fits:
             break
-        end = min(fits, key=lambda place: (quiet.count("(", 0, place) - quiet.count(")", 0, place), -place))
+        end = min(fits, key=lambda at: (quiet.count("(", 0, at) - quiet.count(")", 0, at), -at))
         lines.append(" " * column + line[:end])
         line, column = line[end + 1:], inner
     return [*lines, " " * column + line]

@@ -112,13 +112,13 @@ class Epilogue:
             four = slice(first, first + 4)
             vectors = list(zip(indices[four], values[four], channels[four], ns[four], preloaded[four], strict=True))
             if self.present and self.result in lanes.LIMITS and len(vectors) == 4 and not any(ns[four]):
-                to = ", ".join(f"{pointer} + {place}" for place, *_ in vectors)
-                results = ", ".join(self(value, channel=channel, at=place, preloaded=suffix)
-                                    for place, value, channel, _, suffix in vectors)
+                to = ", ".join(f"{pointer} + {index}" for index, *_ in vectors)
+                results = ", ".join(self(value, channel=channel, at=index, preloaded=suffix)
+                                    for index, value, channel, _, suffix in vectors)
                 statements.append(f"mgc_istore4_{DTYPES[self.result].short}({to}, {results})")
             else:
-                statements += [self.store(pointer, place, value, channel=channel, n=n, preloaded=suffix)
-                               for place, value, channel, n, suffix in vectors]
+                statements += [self.store(pointer, index, value, channel=channel, n=n, preloaded=suffix)
+                               for index, value, channel, n, suffix in vectors]
         return statements
 
     @property
@@ -163,13 +163,13 @@ class Epilogue:
             first += count
         return statements
 
-    def _loaded(self, place: str, count: int) -> tuple[dict[str, str], list[str]]:
+    def _loaded(self, index: str, count: int) -> tuple[dict[str, str], list[str]]:
         """Loads 8-bit operands of the result's shape for several vectors at once. Returns names and declarations."""
         wide = [p for p in self.operands if p.kind == "full" and p.dtype in lanes.LIMITS]
         names = {p.name: f"{p.name}_{self._loads + i}" for i, p in enumerate(wide)}
         self._loads += len(wide)
         return names, [f"const mgc_i{count} {names[p.name]} = "
-                       f"mgc_iload{count}_{DTYPES[p.dtype].short}({p.name} + {place})" for p in wide]
+                       f"mgc_iload{count}_{DTYPES[p.dtype].short}({p.name} + {index})" for p in wide]
 
     def _load(self, p: Parameter, channel: str, at: str, n: str, one_channel: bool) -> str:
         real = ElementAccess.of(p.dtype, self.half)

@@ -110,7 +110,7 @@ def plan(buffers: Sequence[Buffer], alignment: int = 16, regions: Sequence[int] 
             best = _Layout(layout.arena, layout.offsets, layout.order, name)
         if best.arena <= bound and not regions:
             break
-    offsets |= {name: states + best.offsets[place] for name, place in problem.place_of.items()}
+    offsets |= {name: states + best.offsets[buffer] for name, buffer in problem.place_of.items()}
     arena = states + best.arena
     missing = max(arena - ends[-1], 0) if regions else 0
     # Buffers that do not fit are after the last region, which is enlarged to the size that would be needed.
@@ -277,8 +277,8 @@ class _Problem:
         for i in order:
             size, align = self.sizes[i], self.alignments[i]
             # The intervals of offsets at which it would overlap a rival.
-            taken = sorted([*((offsets[j] - place, offsets[j] + other)
-                              for j, place, other in self.rivals[i] if offsets[j] >= 0),
+            taken = sorted([*((offsets[j] - below, offsets[j] + above)
+                              for j, below, above in self.rivals[i] if offsets[j] >= 0),
                             *((border - size, border) for border in self.borders)])
             offset, top, tightest = 0, 0, None
             for begin, end in taken:

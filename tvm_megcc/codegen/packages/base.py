@@ -116,7 +116,7 @@ class _Model:
 
 
 def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
-            name: str | None = None, place: str = "") -> dict[str, bytes]:
+            name: str | None = None, folder_name: str = "") -> dict[str, bytes]:
     """Returns the files of the package: name below its folder -> bytes.
 
     Args:
@@ -125,7 +125,8 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
         version: version of the package, three numbers.
         url: where the package will be; registries ask for it.
         name: name of the package, by default those of the models.
-        place: name of the folder that the package will be in, which README.md says; by default that of the package.
+        folder_name: name of the folder that the package will be in, which README.md says; by default that of the
+            package.
 
     Raises:
         MegccError: if it is not a generated folder, was edited, is not for a microcontroller, has a separate container
@@ -138,7 +139,7 @@ def package(folder: Path, system: str, version: str = "1.0.0", url: str = "",
     sources = _sources(folder, manifest, system)
     name = package_name(name or "_".join(model["name"] for model in models), system)
     benchmark = _benchmark(folder, models) if system == "mlperf-tiny" else None
-    context = {"name": name, "place": printable(place or name), "benchmark": benchmark,
+    context = {"name": name, "place": printable(folder_name or name), "benchmark": benchmark,
                "macro": c_name(name).upper(), "version": version, "generator": f"tvm_megcc {VERSION}",
                "models": [model_view(row) for row in models], "model": model_view(models[0]), "targets": targets,
                "target": targets[0], "sources": sorted(sources),
@@ -261,11 +262,11 @@ def _sources(folder: Path, manifest: dict, system: str) -> dict[str, bytes]:
                 raise MegccError(f"{folder} is damaged: {name}: {error.strerror}; compile the model again") from None
             if name == _FIRST:
                 data = data.decode().replace(_AFTER, _AFTER + _INCLUDE, 1).encode()
-            found[_place(name)] = data
+            found[_path_in_package(name)] = data
     return found
 
 
-def _place(name: str) -> str:
+def _path_in_package(name: str) -> str:
     """Returns the path in the package of a file of the generated folder: headers in one folder, C files in
     subfolders."""
     for old, new in (("runtime/include/", "src/"), ("runtime/src/", "src/runtime/")):

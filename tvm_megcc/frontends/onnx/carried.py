@@ -127,8 +127,8 @@ def carried_forms(importer: Importer, node: Node, starts: Sequence[str], given: 
                                                                                        strict=False)]
         results = iteration(dict(zip(given, [*inputs, *starts], strict=True)))
         why = "; ".join(importer.findings[findings:])
-        found_types = [] if None in results else [found(sequences, node, str(results[1 + place])).types
-                                                  for place in positions]
+        found_types = [] if None in results else [found(sequences, node, str(results[1 + position])).types
+                                                  for position in positions]
         outside = mark.taken
         builder.back_to(mark)
         importer.expanded = expanded

@@ -199,14 +199,14 @@ def _external_data(tensor: onnx.TensorProto, folder: Path | None, wanted: int) -
 
 def _read_part(folder: Path, location: str, offset: str, length: str, wanted: int) -> bytes:
     """Reads a part of an external file. Raises OSError, or ValueError with the reason."""
-    place = PurePosixPath(location)
-    if not location or "\0" in location or place.is_absolute() or ".." in place.parts:
+    relative = PurePosixPath(location)
+    if not location or "\0" in location or relative.is_absolute() or ".." in relative.parts:
         raise ValueError("the path leads out of the folder of the model")
     if not all(re.fullmatch(r"\d{0,18}", number, re.ASCII) for number in (offset, length)):
         raise ValueError("offset and length are no numbers of bytes")
     if length and int(length) != wanted:
         raise ValueError(f"the model says {int(length):,} bytes of it, and {wanted:,} are needed")
-    path = folder / place
+    path = folder / relative
     if not path.is_file():
         raise ValueError("there is no such file")
     if int(offset or 0) + wanted > path.stat().st_size:

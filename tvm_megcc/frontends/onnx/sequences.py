@@ -152,7 +152,7 @@ def _length(sequences: Sequences, node: Node) -> list[str]:
     return [node.constant(np.array(len(sequences.parts(node)), np.int64))]
 
 
-def _place(node: Node, index: int, length: int, beyond: int = 0) -> int:
+def _constant_position(node: Node, index: int, length: int, beyond: int = 0) -> int:
     """Returns a constant position operand, counted from the front. Positions up to `length + beyond` are allowed: an
     insertion may be at the end."""
     at = int(node.const(index, "position").reshape(-1)[0])
@@ -185,7 +185,7 @@ def _from_front(node: Node, at: str, length: int) -> str:
 def _at(sequences: Sequences, node: Node) -> list[str]:
     parts = sequences.parts(node)
     if node.is_const(1):
-        return [parts[_place(node, 1, len(parts))]]
+        return [parts[_constant_position(node, 1, len(parts))]]
     return _picked(node, parts, 1, lambda at: at, 1)
 
 
@@ -195,7 +195,7 @@ def _erased(sequences: Sequences, node: Node) -> list[str]:
     if not parts:
         raise ShapeError("takes a tensor out of an empty sequence")
     if not node.has(1) or node.is_const(1):
-        at = _place(node, 1, len(parts)) if node.has(1) else left
+        at = _constant_position(node, 1, len(parts)) if node.has(1) else left
         return [sequences.of(parts[:at] + parts[at + 1:])]
 
     def positions_of(at: str) -> str:
@@ -209,7 +209,7 @@ def _inserted(sequences: Sequences, node: Node) -> list[str]:
     parts, value = sequences.parts(node), node.inputs[1]
     length = len(parts)
     if not node.has(2) or node.is_const(2):
-        at = _place(node, 2, length, 1) if node.has(2) else length
+        at = _constant_position(node, 2, length, 1) if node.has(2) else length
         return [sequences.of((*parts[:at], value, *parts[at:]))]
 
     def positions_of(at: str) -> str:

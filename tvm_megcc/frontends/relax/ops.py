@@ -138,13 +138,13 @@ def _nearest_even(extent: int, wanted: int, mode: str) -> np.ndarray:
         MegccError: for a coordinate_transformation_mode that is not supported.
     """
     one = np.float32
-    places, scale = np.arange(wanted, dtype=one), one(extent) / one(wanted)
+    coordinates, scale = np.arange(wanted, dtype=one), one(extent) / one(wanted)
     if mode == "align_corners":
-        found = one(extent - 1) / one(max(wanted - 1, 1)) * places
+        found = one(extent - 1) / one(max(wanted - 1, 1)) * coordinates
     elif mode == "asymmetric":
-        found = scale * places
+        found = scale * coordinates
     elif mode in ("half_pixel", "pytorch_half_pixel"):
-        found = (places + one(0.5)) * scale - one(0.5) if wanted > 1 or mode == "half_pixel" else places
+        found = (coordinates + one(0.5)) * scale - one(0.5) if wanted > 1 or mode == "half_pixel" else coordinates
     else:
         raise MegccError(f"coordinate_transformation_mode {mode} is not supported")
     return np.clip(np.rint(found), 0, extent - 1).astype(np.int64)

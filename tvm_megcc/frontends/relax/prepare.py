@@ -111,8 +111,8 @@ def sole_params(mod: tvm.IRModule) -> tvm.IRModule:
     for var, function in mod.functions.items():
         if isinstance(function, relax.Function):
             params = list(function.params)
-            sole = [param for place, param in enumerate(params)
-                    if not any(param.same_as(other) for other in params[place + 1:])]
+            sole = [param for position, param in enumerate(params)
+                    if not any(param.same_as(other) for other in params[position + 1:])]
             if len(sole) < len(params):
                 builder = builder or relax.BlockBuilder(mod)
                 builder.update_func(var, relax.Function(sole, function.body, result_type_of(function),
@@ -263,11 +263,11 @@ class Ordered(relax.PyExprMutator):
         if any(isinstance(binding, relax.MatchCast) for binding in block.bindings):
             return block  # it defines symbols for the bindings after it
         bindings = self._chained(block.bindings)
-        place = {binding.var: index for index, binding in enumerate(bindings)}
+        position_of = {binding.var: index for index, binding in enumerate(bindings)}
         for index, binding in enumerate(bindings):
             call = binding.value
             if is_operator(call) and call.op.name == "relax.add":
-                first, second = (self._product(operand, bindings, place) for operand in call.args)
+                first, second = (self._product(operand, bindings, position_of) for operand in call.args)
                 if first is not None and second is not None and first < second:
                     swapped = self.builder_.normalize(with_arguments(call, [call.args[1], call.args[0]]))
                     bindings[index] = relax.VarBinding(binding.var, swapped)
@@ -291,14 +291,14 @@ class Ordered(relax.PyExprMutator):
         return [binding for chain in chains for binding in chain]
 
     @staticmethod
-    def _product(operand, bindings: Sequence, place: Mapping) -> int | None:
-        """Returns the place of the convolution or product that an operand is, or is with its bias; else None."""
-        while isinstance(operand, Var) and operand in place:
-            call = bindings[place[operand]].value
+    def _product(operand, bindings: Sequence, position_of: Mapping) -> int | None:
+        """Returns the position of the convolution or product that an operand is, or is with its bias; else None."""
+        while isinstance(operand, Var) and operand in position_of:
+            call = bindings[position_of[operand]].value
             if not is_operator(call):
                 return None
             if call.op.name in _PRODUCTS:
-                return place[operand]
+                return position_of[operand]
             if call.op.name != "relax.add" or not isinstance(call.args[1], Constant):
                 return None
             operand = call.args[0]

@@ -69,6 +69,6 @@ class _RoundedAverages(relax.PyExprMutator):
         mean = self.builder_.emit(Call(call.op, [x], call.attrs))
         # Adds slightly more than 1/2, since multiplying by 1 / n may round a tie down. Any mean of n integers below
         # k + 1/2 is at least 1 / 2n below it, and the excess of 1 / 4n does not reach that.
-        half = relax.const(0.5 + 0.25 / math.prod(int(extent) for extent in call.attrs.pool_size))
-        size = self.builder_.emit(op.floor(op.add(op.abs(mean), half)))
+        tie = relax.const(0.5 + 0.25 / math.prod(int(extent) for extent in call.attrs.pool_size))
+        size = self.builder_.emit(op.floor(op.add(op.abs(mean), tie)))
         return self.builder_.emit(op.astype(op.multiply(op.sign(mean), size), "int32"))

@@ -75,7 +75,7 @@ def _parameters(node: TvmNode) -> tuple[str, int, int, list[np.float32], list[in
     dtype = node.types[0].dtype
     if dtype not in BYTES or node.type_of(node.inputs[0]).dtype != dtype:
         raise MegccError(f"of {node.type_of(node.inputs[0]).dtype} in {dtype}")
-    scale, zero = ([single(node, index) for index in places] for places in ((1, 3), (2, 4)))
+    scale, zero = ([single(node, index) for index in operands] for operands in ((1, 3), (2, 4)))
     if not all(0 < channel_scale < float("inf") for channel_scale in scale):
         raise MegccError(f"its scales are {scale[0]} and {scale[1]}")
     return dtype, *limits(dtype), [np.float32(value) for value in scale], [int(value) for value in zero]

@@ -73,5 +73,5 @@ def _boxes(node: Node, shifts: str, anchors: str, scales: list[float]) -> str:
 
     sides = pair(anchors, 2)
     centre = computed(X / arg(1) * arg(2) + arg(3), pair(flat, 0), centre_scales, sides, pair(anchors, 0))
-    half = computed(0.5 * call("exp", X / arg(1)) * arg(2), pair(flat, 2), sizes, sides)
-    return node.emit("concat", node.emit("sub", centre, half), node.emit("add", centre, half), axis=1)
+    half_size = computed(0.5 * call("exp", X / arg(1)) * arg(2), pair(flat, 2), sizes, sides)
+    return node.emit("concat", node.emit("sub", centre, half_size), node.emit("add", centre, half_size), axis=1)

@@ -134,9 +134,9 @@ def set_item(node: Node) -> Results:
         raise ShapeError(f"puts {item} into {whole} at {index}")
     if item.shape[1:] != whole.shape[1:]:
         raise ItemDiffers(node, item.shape[1:])
-    place = node.emit("reshape", node.plain(2), shape=(1, 1))
-    place = place if node.type_of(place).dtype == "int64" else node.emit("cast", place, dtype="int64")
-    return node.onnx("ScatterND", node.plain(0), place, node.plain(1))
+    row = node.emit("reshape", node.plain(2), shape=(1, 1))
+    row = row if node.type_of(row).dtype == "int64" else node.emit("cast", row, dtype="int64")
+    return node.onnx("ScatterND", node.plain(0), row, node.plain(1))
 
 
 @imports(RESERVE)
@@ -164,8 +164,8 @@ def set_one(node: Node) -> Results:
         raise ShapeError(f"puts {item} into a list of {whole} at {index}")
     if item.shape != whole.shape[1:]:
         raise ItemDiffers(node, item.shape)
-    place = node.emit("cast", node.emit("reshape", node.plain(1), shape=(1, 1)), dtype="int64")
-    return node.onnx("ScatterND", node.plain(0), place, node.emit("reshape", node.plain(2), shape=(1, *item.shape)))
+    row = node.emit("cast", node.emit("reshape", node.plain(1), shape=(1, 1)), dtype="int64")
+    return node.onnx("ScatterND", node.plain(0), row, node.emit("reshape", node.plain(2), shape=(1, *item.shape)))
 
 
 @imports("CUSTOM FlexTensorListGetItem")

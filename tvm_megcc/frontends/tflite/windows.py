@@ -168,20 +168,20 @@ def resize(node: Node) -> Results:
     x, sizes = channels(node), node.dims(1, "size")
     if len(sizes) != 2:
         raise ShapeError(f"wants two sizes, not {sizes}")
-    corners, half = bool(node.option("AlignCorners")), bool(node.option("HalfPixelCenters"))
+    corners, half_pixel = bool(node.option("AlignCorners")), bool(node.option("HalfPixelCenters"))
     mode = "linear" if node.kind == "RESIZE_BILINEAR" else "nearest"
     before = node.type_of(x).shape
     if all(isinstance(extent, int) for extent in (*before[2:], *sizes)):
-        return [node.as_value(_by_tables(node, x, sizes, mode, corners, half), IMAGES[4])]
+        return [node.as_value(_by_tables(node, x, sizes, mode, corners, half_pixel), IMAGES[4])]
     wanted = node.builder.shape_constant((*before[:2], *sizes), f"{node.name}.sizes")
-    coordinates = "align_corners" if corners else "half_pixel" if half else "asymmetric"
-    rounding = "round_prefer_ceil" if corners or half else "floor"
+    coordinates = "align_corners" if corners else "half_pixel" if half_pixel else "asymmetric"
+    rounding = "round_prefer_ceil" if corners or half_pixel else "floor"
     (y,) = node.onnx("Resize", x, "", "", wanted, mode=mode, coordinate_transformation_mode=coordinates,
                      nearest_mode=rounding)
     return [node.as_value(y, IMAGES[4])]
 
 
-def _by_tables(node: Node, x: str, sizes: tuple[Dim, ...], mode: str, corners: bool, half: bool) -> str:
+def _by_tables(node: Node, x: str, sizes: tuple[Dim, ...], mode: str, corners: bool, half_pixel: bool) -> str:
     """Resizes by gathering from tables of indices. Nearest neighbours are computed in float32, as in TFLite, since
     rounding decides halfway between two."""
     operands = []
@@ -190,12 +190,12 @@ def _by_tables(node: Node, x: str, sizes: tuple[Dim, ...], mode: str, corners: b
         if extent < 1 or result < 1:
             raise ShapeError(f"resizes {extent} elements to {result}")
         if mode == "linear":
-            coordinates = "align_corners" if corners else "half_pixel" if half else "asymmetric"
+            coordinates = "align_corners" if corners else "half_pixel" if half_pixel else "asymmetric"
             operands += tables(source_coordinates(extent, result, result / extent, coordinates), extent, mode, "")
             continue
         aligned = corners and result > 1
         scale = np.float32(extent - 1 if aligned else extent) / np.float32(result - 1 if aligned else result)
-        position = (np.arange(result, dtype=np.float32) + np.float32(0.5 if half else 0)) * scale
+        position = (np.arange(result, dtype=np.float32) + np.float32(0.5 if half_pixel else 0)) * scale
         rounding = "round_prefer_ceil" if corners else "floor"
         operands.append(nearest_indices(position, extent, rounding).astype(np.int32))
     return node.emit("resize", x, *map(node.spelled().constant, operands), axes=(2, 3), mode=mode)

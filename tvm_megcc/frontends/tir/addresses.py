@@ -86,18 +86,18 @@ class Addresses:
         if len(indices) > 1 and nodes(merged) < sum(map(nodes, indices)):
             size = self.simplified(_product(shape))
             return self.element(merged, size, all(inside) or self.inside(merged, size)).text
-        place: Value | None = None
+        row: Value | None = None
         for index, extent, known in zip(indices, shape, inside, strict=True):
             value = None if int_value(index) == 0 else self.element(index, extent, known)
-            place = value if place is None else self._row(place, extent, value)
-        return "0" if place is None else place.text
+            row = value if row is None else self._row(row, extent, value)
+        return "0" if row is None else row.text
 
-    def _row(self, place: Value, extent, value: Value | None) -> Value:
+    def _row(self, outer: Value, extent, value: Value | None) -> Value:
         size = self.value(extent)
-        if place.text.isdigit() and size.text.isdigit():
-            place, size = Value(str(int(place.text) * int(size.text)), ATOM, "int32"), Value("1", ATOM, "int32")
-        row = place if size.text == "1" else Value(f"{place.at(PRODUCT)} * {size.at(PRODUCT + 1)}", PRODUCT, "int32")
-        return row if value is None else Value(f"{row.at(SUM)} + {value.at(SUM)}", SUM, "int32")
+        if outer.text.isdigit() and size.text.isdigit():
+            outer, size = Value(str(int(outer.text) * int(size.text)), ATOM, "int32"), Value("1", ATOM, "int32")
+        own = outer if size.text == "1" else Value(f"{outer.at(PRODUCT)} * {size.at(PRODUCT + 1)}", PRODUCT, "int32")
+        return own if value is None else Value(f"{own.at(SUM)} + {value.at(SUM)}", SUM, "int32")
 
     def element(self, index, extent, known: bool) -> Value:
         """Returns an index into an axis as int32. known: whether it is known to be within bounds, so needs no check."""

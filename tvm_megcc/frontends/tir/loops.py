@@ -216,16 +216,16 @@ class Loops(Text):
         memory = self.memory(statement.buffer)
         self.parts = Parts()
         value = self.stored(statement.value, memory.dtype)
-        place = "" if memory.single else self.offset(statement.buffer, statement.indices)
-        value, place = self.finished([value, place])
+        offset = "" if memory.single else self.offset(statement.buffer, statement.indices)
+        value, offset = self.finished([value, offset])
         if memory.single:
             self.lines.append(f"{memory.name} = {value};")
             return
-        if helpers.INDEX in place and f"[{place}]" in value:
+        if helpers.INDEX in offset and f"[{offset}]" in value:
             name = self.name("at")
-            self.lines.append(f"const int32_t {name} = {place};")
-            place, value = name, value.replace(f"[{place}]", f"[{name}]")
-        self.lines.append(f"{memory.name}[{place}] = {value};")
+            self.lines.append(f"const int32_t {name} = {offset};")
+            offset, value = name, value.replace(f"[{offset}]", f"[{name}]")
+        self.lines.append(f"{memory.name}[{offset}] = {value};")
 
     # --- blocks --------------------------------------------------------------------------------------------------
 
@@ -297,12 +297,12 @@ class Loops(Text):
             self.statement(block.init)
             self._nest(loop, lambda: self.statement(realize))
             return
-        store, place = accumulator
+        store, offset = accumulator
         memory = self.memory(store.buffer)
         c_type = "float" if memory.dtype == "float16" else DTYPES[memory.dtype].c_type
         name = self.name(_ACCUMULATORS.get(type(store.value).__name__, "value"))
         self.lines.append(f"{c_type} {name} = {self.text(block.init.value)};")
-        self.in_variables.append((store.buffer, place, Value(name, ATOM, memory.dtype)))
+        self.in_variables.append((store.buffer, offset, Value(name, ATOM, memory.dtype)))
 
         def update() -> None:
             self._bind_axes(realize)
@@ -314,7 +314,7 @@ class Loops(Text):
         self._nest(loop, update)
         self.in_variables.pop()
         value = f"mgc_to_float16((double){name})" if memory.dtype == "float16" else name
-        self.lines.append(f"{memory.name if memory.single else f'{memory.name}[{place}]'} = {value};")
+        self.lines.append(f"{memory.name if memory.single else f'{memory.name}[{offset}]'} = {value};")
 
     def _nest(self, loop, inside) -> None:
         with self.loop(loop):
@@ -333,13 +333,13 @@ class Loops(Text):
         reduced = [axis.var for axis in block.iter_vars if axis.iter_type == REDUCTION]
         if any(_among(variable, reduced) for index in store.indices for variable in _variables(index)):
             return None
-        place = self.offset(store.buffer, store.indices)
-        if place != self.offset(init.buffer, init.indices) or any(
+        offset = self.offset(store.buffer, store.indices)
+        if offset != self.offset(init.buffer, init.indices) or any(
                 source_of(part).same_as(store.buffer) and any(
                     _among(variable, reduced) for index in part.indices for variable in _variables(index))
                 for part in _loads(store.value)):
             return None
-        return store, place
+        return store, offset
 
     def _count(self, block) -> None:
         """Counts multiply-accumulates: a sum of products times the trip counts of the enclosing loops."""

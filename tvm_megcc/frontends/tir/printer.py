@@ -58,8 +58,9 @@ class _Printer:
         given = [parameter for parameter in parameters if not is_buffer(parameter)]
         self.bound(buffers)
         given_names = tuple(self.extent(parameter).name for parameter in given)
-        places = [(self.extent(dim).name, position, axis) for position, buffer in enumerate(buffers[:self.inputs])
-                  for axis, dim in enumerate(buffer.shape) if isinstance(dim, Var)]
+        axes_of_extents = [(self.extent(dim).name, position, axis)
+                           for position, buffer in enumerate(buffers[:self.inputs])
+                           for axis, dim in enumerate(buffer.shape) if isinstance(dim, Var)]
         names = {parameter: loops.name(parameter.name) for parameter in buffers}
         operands = [(names[buffer], self.type(buffer)) for buffer in buffers]
         for buffer, (text, type_) in zip(buffers, operands, strict=True):
@@ -83,7 +84,7 @@ class _Printer:
         head += pointers + ["int outside = 0;"] * checked
         body = "\n".join([*head, *loops.lines, f"return {'outside ? MEGCC_KERNEL_FAILED : 0' if checked else '0'};"])
         functions = dict.fromkeys(part for helper in loops.helpers for part in helpers.helper(helper))
-        known = {found: where for found, *where in reversed(places) if found not in given_names}
+        known = {found: where for found, *where in reversed(axes_of_extents) if found not in given_names}
         extents = tuple((found, *where) for found, where in sorted(known.items()))
         unknown = {symbol.name for symbol in self.symbols.values()} - set(known) - set(given_names)
         if unknown:

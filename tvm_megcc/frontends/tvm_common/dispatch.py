@@ -66,8 +66,8 @@ def balanced(leaves: Sequence[tuple], branch: Callable):
     """
     if len(leaves) == 1:
         return leaves[0][1]
-    half = len(leaves) // 2
-    return branch(leaves[half - 1][0], balanced(leaves[:half], branch), balanced(leaves[half:], branch))
+    middle = len(leaves) // 2
+    return branch(leaves[middle - 1][0], balanced(leaves[:middle], branch), balanced(leaves[middle:], branch))
 
 
 def outside_text(function: str, name: str, axis: int, symbol: str, ranges: Sequence[Interval]) -> str:

@@ -92,8 +92,8 @@ class PixelTile:
                     c("mgc_v " + joined([f"a0_{o} = {first}", *(f"a{p}_{o} = a0_{o}" for p in range(1, P))]) + ";")
                 self.sums(c, P, C, W)
             for o in range(C):
-                places = [(f"a{p}_{o}", f"at + {self.plane(o, p * self.lanes)}") for p in range(P)]
-                self.store(c, places, offset("c", o))
+                stores = [(f"a{p}_{o}", f"at + {self.plane(o, p * self.lanes)}") for p in range(P)]
+                self.store(c, stores, offset("c", o))
             c("(void)c, (void)plane;")
         return c.text
 

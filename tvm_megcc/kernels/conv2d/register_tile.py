@@ -286,12 +286,12 @@ class DirectTile(Reduction):
     def store(self, c: Printer, tile: Tile, p: int, v: int, total: str) -> None:
         ep, channel, at = self.scope.ep, v * self.isa.lanes, p * self.isa.lanes
         total = f"mgc_folded({self.total(tile, p, v)})" if self.folds else total
-        place = f"at + {p} * y_pixel + {channel}" if self.is_nhwc else \
+        index = f"at + {p} * y_pixel + {channel}" if self.is_nhwc else \
             f"at + {v * self.y_plane + at}" if self.is_known else f"at + {v} * y_plane + {at}" if v else f"at + {at}"
         oc, left = offset("oc", channel), f"oc_end - oc - {channel}" if channel else "oc_end - oc"
         last = self.is_partial and v + 1 == tile.vectors
         with c.block(f"if ({left} >= {self.isa.lanes})", when=last):
-            c(f"mgc_store(y + {place}, {ep(total, channel=oc, at=place)});")
+            c(f"mgc_store(y + {index}, {ep(total, channel=oc, at=index)});")
         if last:
             with c.otherwise():
-                c(f"mgc_store_n(y + {place}, {ep(total, channel=oc, at=place, n=left)}, {left});")
+                c(f"mgc_store_n(y + {index}, {ep(total, channel=oc, at=index, n=left)}, {left});")

@@ -275,8 +275,8 @@ def _steps(tiling: Tiling, pixels: int, channels: int, vectors: int) -> float:
 
 def _scratch(blocks: int, tiles: int, pixels: int, vectors: int, lanes: int) -> int:
     """Returns bytes for the transformed tiles, a part of their products, half a transform and zeros."""
-    places = tiles // pixels * ((blocks * pixels // 2 * 2 + 1) + (vectors * pixels // 2 * 2 + 1)) + 1
-    return 4 * lanes * (WINDOW ** 2 * places + WINDOW)
+    vectors_per_position = tiles // pixels * ((blocks * pixels // 2 * 2 + 1) + (vectors * pixels // 2 * 2 + 1)) + 1
+    return 4 * lanes * (WINDOW ** 2 * vectors_per_position + WINDOW)
 
 
 @packer("winograd")

@@ -142,7 +142,7 @@ class DotMicrokernel:
             c(*(f"{text};" for text in self.ep.preloaded(f"channel + {v * self.lanes}", f"_{v}",
                                                                     "" if self.whole else f"n{v}")))
 
-    def accumulators(self, store, pixels: Iterable[int], V: int, value) -> list[str]:
+    def stores(self, store, pixels: Iterable[int], V: int, value) -> list[str]:
         """Returns the stores of some pixels."""
         accumulators = [(p, v) for p in pixels for v in range(V)]
         return [f"{text};" for text in store(

@@ -82,8 +82,8 @@ def pack_weights(array: np.ndarray, *how) -> np.ndarray:
     weights = np.stack([grouped[..., 0], np.where(_is_inverted(index), -grouped[..., 1], grouped[..., 1])], axis=-1)
     # The load at q begins with the second pair.
     weights = np.where((index == 1)[..., None, None, None], weights[..., ::-1, :], weights)
-    half = weights >> 1
-    entries = np.stack([np.where(doubled[..., None, None, None], weights - half, weights), half], axis=3)
+    halved = weights >> 1
+    entries = np.stack([np.where(doubled[..., None, None, None], weights - halved, weights), halved], axis=3)
     return entries[_there(doubled)].astype(np.int8)
 
 

@@ -37,7 +37,7 @@ from .dot import packing_offset, zero_name
 from .winograd_sums import on_arm64, on_armv7
 
 #: Positions of a transformed tile.
-PLACES = 16
+POSITIONS = 16
 #: Input channels are rounded up to a multiple of this: the int16 elements of a vector of 128 bits.
 _INT16X = 8
 #: ISA -> (tiles that are multiplied at a time, vectors of output channels).
@@ -131,8 +131,8 @@ class WinogradBytes(ChannelsLast):
         parameters = WinogradBytesParameters(site.x.c_type, site.y.c_type, DTYPES[site.x.dtype].short,
                                              site.attrs.x_zero, s.bias, depth, step, pixels, vectors, rest,
                                              isa.name in _LANED, padding)
-        scratch = (4 * PLACES * pixels * width + 2 * PLACES * (depth * width + padding)
-                   + 2 * PLACES * (depth * pixels + padding) * ceildiv(ROWS * tile_columns, pixels)
+        scratch = (4 * POSITIONS * pixels * width + 2 * POSITIONS * (depth * width + padding)
+                   + 2 * POSITIONS * (depth * pixels + padding) * ceildiv(ROWS * tile_columns, pixels)
                    + 2 * depth * (2 * ROWS + 2) * (2 * tile_columns + 2))
         return Lowered("integer/winograd", parameters, extents, operands, (Operand("y", 0, N * OH * OW * OC),),
                        N * ceildiv(tile_rows, ROWS), s.name("conv2d_integer") + zero_name(site.attrs.x_zero),
@@ -147,7 +147,7 @@ class WinogradBytes(ChannelsLast):
         rows = _rows(site, s)
         tasks = -(-tile_rows // rows)
         tiles = -(-min(rows, tile_rows) * tile_columns // pixels) * pixels * tasks
-        products = tiles * PLACES * (depth * 1.15 + 4) * outputs / lanes
+        products = tiles * POSITIONS * (depth * 1.15 + 4) * outputs / lanes
         others = (tiles * depth / _INT16X * 85 + tiles * outputs / lanes * 70 + tasks * depth * outputs / _INT16X * 75)
         if site.isa.name not in _LANED:
             # Estimates cycles, like `DotProducts.cycles` for multiply-adds of pairs.
@@ -180,6 +180,6 @@ def _rows(site: Site, s: Geometry) -> int:
     """Returns the rows of tiles in a task. Their transforms fill most of L2, because each task transforms the
     weights again."""
     tile_rows, tile_columns = -(-likely(s.oh) // 2), -(-likely(s.ow) // 2)
-    row = 2 * round_up(s.ic, _INT16X) * (PLACES * tile_columns + 4 * (tile_columns + 1))
+    row = 2 * round_up(s.ic, _INT16X) * (POSITIONS * tile_columns + 4 * (tile_columns + 1))
     most = max(1, min(tile_rows, site.target.l2 * 3 // 4 // row))
     return -(-tile_rows // -(-tile_rows // most))

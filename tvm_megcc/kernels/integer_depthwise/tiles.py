@@ -69,16 +69,16 @@ class VectorTile:
                 for p in range(P):
                     x = f"{products.load}({offset('at_tap', p * params.sw * L)})"
                     c(f"a{p} = {products.add.format(a=f'a{p}', x=x, w='tap')};")
-        places = [f"at + {p} * C" if p else "at" for p in range(P)]
+        indices = [f"at + {p} * C" if p else "at" for p in range(P)]
         if not products.zero:
             c(*(f"{text};" for text in self.scope.ep.store_each(
-                "y", places, [f"a{p}" for p in range(P)], ["channel"] * P, [n] * P, ["_0"] * P)))
+                "y", indices, [f"a{p}" for p in range(P)], ["channel"] * P, [n] * P, ["_0"] * P)))
             return
-        for p, place in enumerate(places):
+        for p, index in enumerate(indices):
             with c.block(""):
                 total = f"mgc_iwhole(a{p})"
                 c(f"const mgc_i sum{p} = {f'mgc_iadd({total}, bias)' if params.bias else total};",
-                  self.scope.ep.store("y", place, f"sum{p}", channel="channel", n=n, preloaded="_0") + ";")
+                  self.scope.ep.store("y", index, f"sum{p}", channel="channel", n=n, preloaded="_0") + ";")
 
 
 class ArmTile:
@@ -133,18 +133,18 @@ class ArmTile:
             self.store(c, f"a{x}", f"at + {x} * C" if x else "at", whole)
         c(f"from += {8 * X * params.sw};", f"at += {X} * (ptrdiff_t)C;")
 
-    def store(self, c: Printer, total: str, place: str, whole: bool) -> None:
+    def store(self, c: Printer, total: str, index: str, whole: bool) -> None:
         """Prints the store of 8 channels of a pixel."""
         c(*(f"{text};" for text in self.scope.ep.store_row(
-            "y", [place, place + " + 4"], [f"(mgc_i){total}_{v}" for v in range(2)], ["channel", "channel + 4"],
+            "y", [index, index + " + 4"], [f"(mgc_i){total}_{v}" for v in range(2)], ["channel", "channel + 4"],
             ["", ""] if whole else ["n0", "n1"], ["_0", "_1"])))
 
 
 class Dot4Tile(ArmTile):
     """Tiles of 8 channels of `rows_at_once` output rows, by dot products of four packed rows; sums `a{r}_{x}_{v}`."""
 
-    def place(self, q: int, j: int, r: int, v: int) -> int:
-        """Returns the place of the packed weights of quad q of rows and column j for output row r."""
+    def weights_offset(self, q: int, j: int, r: int, v: int) -> int:
+        """Returns the offset of the packed weights of quad q of rows and column j for output row r."""
         return (((q * self.params.kw + j) * self.params.rows_at_once + r) * 2 + v) * 16
 
     def weights(self, c: Printer) -> None:

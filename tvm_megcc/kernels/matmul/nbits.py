@@ -125,8 +125,8 @@ def pack_stream(w: np.ndarray, scale: np.ndarray, *given) -> np.ndarray:
     numbers = np.pad(unpacked(w, bits, depth), ((0, rows), (0, padded - depth)))
     numbers = numbers.reshape(-1, width, padded // block, block)
     if bits == 4:
-        halves = numbers.reshape(*numbers.shape[:3], -1, 2, group)
-        stored = halves[..., 0, :] | halves[..., 1, :] << 4
+        low_and_high = numbers.reshape(*numbers.shape[:3], -1, 2, group)
+        stored = low_and_high[..., 0, :] | low_and_high[..., 1, :] << 4
     else:
         stored = (numbers ^ (128 if flipped else 0)).reshape(*numbers.shape[:3], -1, group)
     panels, blocks = numbers.shape[0], numbers.shape[2]

@@ -28,8 +28,8 @@ class Dots:
         x = [offset(f"x{row}", at) for row in range(p, p + self.rows)]
         if self.rows == 1:
             return f"const mgc_dots_of x{p}_0 = mgc_dots_x({x[0]});"
-        halves = (f"x{p}_{half} = mgc_dots_x_pair({x[0]}, {x[1]}, {half})" for half in range(2))
-        return f"const int8x16_t {', '.join(halves)};"
+        loads = (f"x{p}_{half} = mgc_dots_x_pair({x[0]}, {x[1]}, {half})" for half in range(2))
+        return f"const int8x16_t {', '.join(loads)};"
 
     def add(self, p: int, v: int) -> str:
         function, x = ("pair", f"x{p}_0, x{p}_1") if self.rows == 2 else (self.bits, f"x{p}_0")
@@ -117,10 +117,11 @@ class NBitsInt8Tile(PanelTile):
         group = 8 if self.p.pairs else 4
         pitch, at = self.width * group, at + v * self.lanes * group
         if self.p.bits == 8:
-            places = (0, pitch, 16, pitch + 16) if self.p.pairs else (0, pitch, 2 * pitch, 3 * pitch)
-            c(*(f"const mgc_i q{v}_{i} = mgc_bytes_at(w + {at + place});" for i, place in enumerate(places)))
+            offsets = (0, pitch, 16, pitch + 16) if self.p.pairs else (0, pitch, 2 * pitch, 3 * pitch)
+            c(*(f"const mgc_i q{v}_{i} = mgc_bytes_at(w + {at + offset});" for i, offset in enumerate(offsets)))
             return
-        places = (0, 16 if self.p.pairs else pitch)
-        c(f"const mgc_i {', '.join(f'w{v}_{i} = mgc_bytes_at(w + {at + place})' for i, place in enumerate(places))};",
+        offsets = (0, 16 if self.p.pairs else pitch)
+        loads = ", ".join(f"w{v}_{i} = mgc_bytes_at(w + {at + offset})" for i, offset in enumerate(offsets))
+        c(f"const mgc_i {loads};",
           *(f"const mgc_i q{v}_{2 * i} = mgc_low_fours(w{v}_{i}), q{v}_{2 * i + 1} = mgc_high_fours(w{v}_{i});"
             for i in range(2)))

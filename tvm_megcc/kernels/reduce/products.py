@@ -38,8 +38,8 @@ class FixedProducts(Kernel):
 
     def lower(self, site: Site) -> Lowered:
         M, K = extent_symbols("M", "K")
-        attrs, x, half = site.attrs, site.x, 1 << (8 * site.x.itemsize - 1)
-        params = ProductParameters(x.c_type, -half, half - 1, attrs.zero, attrs.result_zero, attrs.significand,
+        attrs, x, sign_bit = site.attrs, site.x, 1 << (8 * site.x.itemsize - 1)
+        params = ProductParameters(x.c_type, -sign_bit, sign_bit - 1, attrs.zero, attrs.result_zero, attrs.significand,
                                    attrs.bits)
         name = f"product_fixed_{x.dtype}_{attrs.significand}_{attrs.bits}{zero_name(attrs.zero)}" \
             + zero_name(attrs.result_zero)

@@ -126,12 +126,12 @@ class StepsTile:
                     for s in range(S)))
         c(*(f"w{v} += {gates * len(letters)} * width;" for v in self.blocks(V)))
 
-    def weights(self, place: str) -> str:
-        return f"mgc_load({place})" if self.real == "float" else self.integers(place)
+    def weights(self, address: str) -> str:
+        return f"mgc_load({address})" if self.real == "float" else self.integers(address)
 
-    def integers(self, place: str) -> str:
+    def integers(self, address: str) -> str:
         """Loads a vector of 8-bit weights, as floats that are not scaled."""
-        load = f"mgc_iload_{self.p.weight_short}({place})"
+        load = f"mgc_iload_{self.p.weight_short}({address})"
         return f"mgc_real({f'mgc_isub({load}, mgc_iset1({self.p.weight_zero}))' if self.p.weight_zero else load})"
 
     def scaled(self, sums: str, row: int, unit: str) -> str:

@@ -30,13 +30,13 @@ def dft_matrix(length: int, parts: int, inverse: bool, onesided: bool) -> np.nda
     Its columns are the spectrum [M][2], with M = length or, if onesided, length // 2 + 1. For the inverse of a onesided
     spectrum its rows are [length // 2 + 1][2] and its columns the real signal.
     """
-    half = length // 2 + 1
+    bins = length // 2 + 1
     if inverse and onesided:
-        angle = 2 * np.pi * np.outer(np.arange(half), np.arange(length)) % (2 * np.pi * length) / length
+        angle = 2 * np.pi * np.outer(np.arange(bins), np.arange(length)) % (2 * np.pi * length) / length
         # Each frequency counts twice in the full spectrum, except 0 and, for an even length, the highest.
-        weight = np.where((np.arange(half) == 0) | (2 * np.arange(half) == length), 1.0, 2.0)[:, None] / length
-        return np.stack([weight * np.cos(angle), -weight * np.sin(angle)], 1).reshape(2 * half, length)
-    columns = half if onesided else length
+        weight = np.where((np.arange(bins) == 0) | (2 * np.arange(bins) == length), 1.0, 2.0)[:, None] / length
+        return np.stack([weight * np.cos(angle), -weight * np.sin(angle)], 1).reshape(2 * bins, length)
+    columns = bins if onesided else length
     phases = np.outer(np.arange(length), np.arange(columns)) % length
     angle = (2 if inverse else -2) * np.pi * phases / length
     scale = 1 / length if inverse else 1.0
@@ -170,7 +170,7 @@ def _frames(node: OnnxNode, extent: Dim, length: Dim) -> str:
         return emit_broadcast(node, "add", (node.emit("reshape", (starts,), shape=(frames, 1))[0], along))[0]
     stated = node.stated(1)
     (step,) = node.emit("reshape", cast_to(node, node.inputs[1], "int64"), shape=())
-    first, stop = (node.extent(place) for place in (0, extent - length + 1))
+    first, stop = (node.extent(index) for index in (0, extent - length + 1))
     frames = counted_steps(node, first, stop, step, extent) if stated is None else stated[1]
     (starts,) = node.emit("mul", (ramp(node, frames, "int64"), step))
     (starts,) = node.emit("reshape", (starts,), shape=(frames, 1))

@@ -123,7 +123,7 @@ def _in_order(array: np.ndarray, axes: str, wanted: str, at: int) -> np.ndarray:
     if "c" in axes:
         array, axes = array.take(at, axes.index("c")), axes.replace("c", "")
     array = array.transpose([axes.index(axis) for axis in wanted if axis in axes])
-    return np.expand_dims(array, tuple(place for place, axis in enumerate(wanted) if axis not in axes))
+    return np.expand_dims(array, tuple(index for index, axis in enumerate(wanted) if axis not in axes))
 
 
 def _case(s: int, t: int, h: int, v: int, axes: str = "bnsh bnth bntv bnsv", mask: tuple[int, ...] = (), b: int = 1,
@@ -134,8 +134,8 @@ def _case(s: int, t: int, h: int, v: int, axes: str = "bnsh bnth bntv bnsv", mas
     *operands, y_axes = axes.split()
     attrs = {"scale": scale, "causal": causal, "groups": groups, "y_axes": y_axes, "shared": shared,
              "seen": t if capacity else None, "blind": blind}
-    for name, operand, place in zip("qkv", operands, at, strict=True):
-        attrs |= {f"{name}_axes": operand, f"{name}_at": place}
+    for name, operand, axis_order in zip("qkv", operands, at, strict=True):
+        attrs |= {f"{name}_axes": operand, f"{name}_at": axis_order}
     inputs = (*(f32(*(sizes[axis] // (shared if axis == "n" and index else 1) for axis in operand))
                 for index, operand in enumerate(operands)), f32(*mask) if mask else None)
     return Case(inputs, attrs, values={} if value is None else {3: value})

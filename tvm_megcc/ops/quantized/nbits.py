@@ -254,11 +254,12 @@ def _floats(a: tuple[int, ...], rows: int, bits: int, block: int, offset: bool =
 
 
 def _bytes(a: tuple[int, ...], rows: int, bits: int, block: int, offset: bool = False, bias: bool = False,
-           half: bool = False, extreme: bool = False, whole: bool = False) -> Case:
-    """half: scales and offsets are representable in float16. extreme: activations are limits of their range too.
+           float16_scales: bool = False, extreme: bool = False, whole: bool = False) -> Case:
+    """float16_scales: scales and offsets are representable in float16.
+    extreme: activations are limits of their range too.
     whole: without scales of the activations."""
     w, scale, offsets = random_weights(rows, a[-1], bits, block, rows, extreme)
-    if half:
+    if float16_scales:
         scale, offsets = (reals.astype(np.float16).astype(np.float32) for reals in (scale, offsets))
     x = np.random.default_rng(block).standard_normal(a).astype(np.float32)
     if extreme:
@@ -283,9 +284,10 @@ QuantizeBlocks.cases = tuple(Case(
     ((1, 1), 32, 32, [[-2.5]]),
     ((1, 160), 64, 32, np.where(np.arange(160) == 40, np.inf, np.where(np.arange(160) == 70, np.nan, np.arange(160))))))
 MatMulNBitsInt8.cases = (
-    _bytes((1, 64), 40, 4, 32, half=True), _bytes((1, 128), 33, 4, 32, True, True), _bytes((5, 96), 70, 8, 32),
-    _bytes((2, 3, 75), 17, 4, 16, True, True), _bytes((9, 256), 64, 8, 16, half=True), _bytes((1, 33), 5, 8, 128, True),
-    _bytes((7, 320), 131, 4, 64, True, half=True), _bytes((4, 64), 35, 4, 32, True, extreme=True),
+    _bytes((1, 64), 40, 4, 32, float16_scales=True), _bytes((1, 128), 33, 4, 32, True, True),
+    _bytes((5, 96), 70, 8, 32), _bytes((2, 3, 75), 17, 4, 16, True, True),
+    _bytes((9, 256), 64, 8, 16, float16_scales=True), _bytes((1, 33), 5, 8, 128, True),
+    _bytes((7, 320), 131, 4, 64, True, float16_scales=True), _bytes((4, 64), 35, 4, 32, True, extreme=True),
     _bytes((4, 64), 34, 8, 32, extreme=True), _bytes((6, 64), 33, 8, 32, True, extreme=True),
-    _bytes((5, 256), 33, 4, 128, half=True, whole=True), _bytes((3, 96), 35, 4, 32, extreme=True, whole=True),
+    _bytes((5, 256), 33, 4, 128, float16_scales=True, whole=True), _bytes((3, 96), 35, 4, 32, extreme=True, whole=True),
     _bytes((2, 48), 9, 8, 16, bias=True, whole=True), _bytes((6, 192), 34, 8, 64, extreme=True, whole=True))

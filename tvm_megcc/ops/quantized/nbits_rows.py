@@ -54,10 +54,10 @@ class NBitsRows(Operator):
 
 
 def _case(indices: npt.ArrayLike, rows: int, depth: int, bits: int, block: int, tied: str = "", offset: bool = False,
-          half: bool = False, dtype: str = "int32") -> Case:
-    """half: scales and offsets are representable in float16."""
+          float16_scales: bool = False, dtype: str = "int32") -> Case:
+    """float16_scales: scales and offsets are representable in float16."""
     given = [np.array(indices, dtype), *random_weights(rows, depth, bits, block, depth)][:4 if offset else 3]
-    if half:
+    if float16_scales:
         given[2:] = [reals.astype(np.float16).astype(np.float32) for reals in given[2:]]
     return Case(tuple((array.shape, array.dtype.name) for array in given),
                 {"bits": bits, "block": block, "depth": depth, "tied": tied}, (1, 2, 3), dict(enumerate(given)))
@@ -65,7 +65,7 @@ def _case(indices: npt.ArrayLike, rows: int, depth: int, bits: int, block: int, 
 
 NBitsRows.cases = (
     _case([[3, 39, -40]], 40, 64, 4, 32), _case([0, 16], 17, 75, 4, 16, "", True, dtype="int64"),
-    _case([[5], [2]], 70, 96, 8, 32, half=True), _case([69, 0, -1], 70, 96, 8, 32, "matmul_nbits"),
+    _case([[5], [2]], 70, 96, 8, 32, float16_scales=True), _case([69, 0, -1], 70, 96, 8, 32, "matmul_nbits"),
     _case([4, 32], 33, 75, 4, 16, "matmul_nbits", True), _case([2, 1], 3, 33, 8, 128, "matmul_nbits", True),
     *(_case([[0, 39, 17, -3]], 40, depth, bits, block, "matmul_nbits_int8", offset, half)
       for bits in (4, 8) for depth, block in ((64, 32), (75, 16), (130, 64)) for offset in (False, True)

@@ -30,11 +30,11 @@ def inverse_root(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     pairs = (31 - np.frexp(wide.astype(np.float64))[1]) // 2 - 1
     shift -= pairs
     whole = wide << (2 * pairs)
-    half = rounding_shift(whole >> 1, 1)
+    half_value = rounding_shift(whole >> 1, 1)
     x = np.full(wide.shape, 1 << 28, np.int64)
     for _ in range(STEPS):
         cube = _left(doubling_high(doubling_high(x, x), x), 6)
-        x = _left(doubling_high(np.asarray(3 << 27), x) - doubling_high(half, cube), 3)
+        x = _left(doubling_high(np.asarray(3 << 27), x) - doubling_high(half_value, cube), 3)
     significand = doubling_high(x, np.asarray(HALF_ROOT))
     significand, shift = significand << np.maximum(-shift, 0), np.maximum(shift, 0)
     one = small <= 1

@@ -37,10 +37,10 @@ def rounding_shift(a: np.ndarray, bits: int | np.ndarray) -> np.ndarray:
 def reciprocal(denominator: np.ndarray) -> np.ndarray:
     """Returns 1 / (1 + x) for x in [0, 1), both Q0.31: three steps of Newton's method on half the denominator, in
     Q2.29."""
-    half = (denominator + (2**31 - 1) + 1) // 2
-    x = 1515870810 + doubling_high(half, np.int64(-1010580540))
+    half_denominator = (denominator + (2**31 - 1) + 1) // 2
+    x = 1515870810 + doubling_high(half_denominator, np.int64(-1010580540))
     for _ in range(3):
-        x = x + 4 * doubling_high(x, (1 << 29) - doubling_high(half, x))
+        x = x + 4 * doubling_high(x, (1 << 29) - doubling_high(half_denominator, x))
     return np.minimum(2 * x, 2**31 - 1)
 
 

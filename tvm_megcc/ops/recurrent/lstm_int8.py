@@ -60,10 +60,10 @@ def exponential(a: np.ndarray, bits: int) -> np.ndarray:
 
 def _newton(a: np.ndarray) -> np.ndarray:
     """Returns 2 / (1 + a) in Q2.13, for a in [0, 1] in Q0.15, by Newton's method."""
-    half = (a + LIMIT + 1) >> 1
-    x = NEWTON[0] + multiply_high(half, NEWTON[1])
+    half_denominator = (a + LIMIT + 1) >> 1
+    x = NEWTON[0] + multiply_high(half_denominator, NEWTON[1])
     for _ in range(3):
-        x = x + bounded(4 * multiply_high(x, (1 << 13) - multiply_high(half, x)))
+        x = x + bounded(4 * multiply_high(x, (1 << 13) - multiply_high(half_denominator, x)))
     return x
 
 

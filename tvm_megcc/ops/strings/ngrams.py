@@ -39,11 +39,11 @@ class CountGrams(Operator):
         first, word = 0, 0
         for size, count in attrs.sizes:
             grams = table[word:word + size * count].reshape(count, size)
-            place = {tuple(gram): column[first + row] for row, gram in enumerate(grams.tolist())}
+            column_of = {tuple(gram): column[first + row] for row, gram in enumerate(grams.tolist())}
             for skip in range(1, 2 if size == 1 else attrs.skips + 2):
                 for row, text in enumerate(x.tolist()):
                     for start in range(len(text) - (size - 1) * skip):
-                        found = place.get(tuple(text[start:start + (size - 1) * skip + 1:skip]))
+                        found = column_of.get(tuple(text[start:start + (size - 1) * skip + 1:skip]))
                         if found is not None:
                             y[row, found] += 1
             first, word = first + count, word + size * count
@@ -70,17 +70,17 @@ def tf_idf(node: OnnxNode) -> tuple[str, ...]:
     if mode not in ("TF", "IDF", "TFIDF"):
         raise MegccError(f"has mode {mode}; TF, IDF and TFIDF are supported")
     grams: dict[tuple[int, ...], int] = {}
-    weights, place = np.ones(max(columns) + 1, np.float32), 0
+    weights, gram = np.ones(max(columns) + 1, np.float32), 0
     given = node.attr("weights")
     for size, (first, end) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):
         if (end - first) % size:
             raise ShapeError(f"{end - first} words do not make grams of {size}")
         for word in range(first, end, size):
             if least <= size <= most:
-                grams[tuple(pool[word:word + size])] = columns[place]
+                grams[tuple(pool[word:word + size])] = columns[gram]
             if given:
-                weights[columns[place]] = given[place]
-            place += 1
+                weights[columns[gram]] = given[gram]
+            gram += 1
     x = node.type(0)
     if x.rank not in (1, 2) or x.dtype not in ("int32", "int64"):
         raise ShapeError(f"{x} is no row of numbers, nor several")

@@ -221,8 +221,8 @@ def _corners(node: OnnxNode, boxes: str) -> str:
     corners = []
     for kind in ("sub", "add"):
         for centre, size in ((y, height), (x, width)):
-            half = emit_broadcast(node, "mul", (size, number(node, 0.5, "float32")))
-            corners += node.emit(kind, (centre, *node.emit("relu", half)))
+            half_size = emit_broadcast(node, "mul", (size, number(node, 0.5, "float32")))
+            corners += node.emit(kind, (centre, *node.emit("relu", half_size)))
     return node.emit("concat", corners, axis=2)[0]
 
 

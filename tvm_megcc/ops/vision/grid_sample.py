@@ -89,10 +89,10 @@ def _mirrored(v: np.ndarray, low: float, high: float) -> np.ndarray:
 def _neighbours(attrs: Attrs, g: np.ndarray, extent: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the indices (-1 outside of the axis) and weights of a coordinate's neighbours, [..., T]. Positions are
     computed in float32, as in C."""
-    last, half, one = np.float32(extent - 1), np.float32(0.5), np.float32(1)
-    low, high = (np.float32(0), last) if attrs.align else (-half, last + half)
+    last, half_pixel, one = np.float32(extent - 1), np.float32(0.5), np.float32(1)
+    low, high = (np.float32(0), last) if attrs.align else (-half_pixel, last + half_pixel)
     with np.errstate(over="ignore", invalid="ignore"):
-        v = (g + one) * half * last if attrs.align else ((g + one) * np.float32(extent) - one) * half
+        v = (g + one) * half_pixel * last if attrs.align else ((g + one) * np.float32(extent) - one) * half_pixel
     v = np.clip(np.where(np.isnan(v), np.float32(-FAR), v), np.float32(-FAR), np.float32(FAR))
     if attrs.mode == "nearest":
         v = np.rint(v)

@@ -295,20 +295,21 @@ def _from_scales(node: OnnxNode, extents: Sequence[Dim], axes: Sequence[int], sc
     return sizes, scales
 
 
-def _scaled(node: OnnxNode, axis: int, extent: Dim, scale: float | str, half: float = 0.0) -> Dim:
-    """Returns floor(extent * scale + half) of an axis or, if known at run time only, the declared extent."""
+def _scaled(node: OnnxNode, axis: int, extent: Dim, scale: float | str, rounding: float = 0.0) -> Dim:
+    """Returns floor(extent * scale + rounding) of an axis or, if known at run time only, the declared extent."""
     if not isinstance(scale, str):
         if isinstance(extent, int):
-            return math.floor(extent * scale + half)
+            return math.floor(extent * scale + rounding)
         if scale == int(scale):
             return extent * int(scale)
     declared = node.declared()
     if declared is not None:
         return declared[axis]
-    most = None if isinstance(scale, str) or limits(extent)[1] is None else math.floor(limits(extent)[1] * scale + half)
+    largest = limits(extent)[1]
+    most = None if isinstance(scale, str) or largest is None else math.floor(largest * scale + rounding)
     length = _number(node, "mul", _real(node, extent), scale)
-    if half:
-        length = _number(node, "add", length, half)
+    if rounding:
+        length = _number(node, "add", length, rounding)
     (size,) = cast_to(node, _number(node, "floor", length), "int64")
     return node.count(size, most)
 

@@ -108,10 +108,10 @@ def _samples(attrs: Attrs, start: float, length: float, bin_: int, bins: int, ex
         last = size / np.float32(count)
     ends = sorted((edge - float(first)) / float(last) if last else 0.0 for edge in (-1, extent))
     steps = np.arange(max(min(ends[0] - 8, count), 0), max(min(ends[1] + 8, count), 0)) if last else np.arange(count)
-    place = first + (np.floor(steps).astype(np.float32) + np.float32(0.5)) * size / np.float32(max(count, 1))
-    place = np.clip(place[(place >= -1) & (place <= extent)], 0, extent - 1)
-    lower = place.astype(np.int64)
-    rest = (place - lower).astype(np.float64)
+    coordinates = first + (np.floor(steps).astype(np.float32) + np.float32(0.5)) * size / np.float32(max(count, 1))
+    coordinates = np.clip(coordinates[(coordinates >= -1) & (coordinates <= extent)], 0, extent - 1)
+    lower = coordinates.astype(np.int64)
+    rest = (coordinates - lower).astype(np.float64)
     return (lower, np.minimum(lower + 1, extent - 1), np.stack([1 - rest, rest])), count
 
 

@@ -153,8 +153,8 @@ def _join_concat(graph: Graph, classes: _Classes, op: Op) -> bool:
     for name in op.inputs:
         if name in graph.constants or name not in classes.locations:
             return False
-        root, place = classes.root(name), classes.locations[name]
-        spans = place.offset == 0 and graph.types[root].bytes == graph.types[name].bytes
+        root, location = classes.root(name), classes.locations[name]
+        spans = location.offset == 0 and graph.types[root].bytes == graph.types[name].bytes
         if not spans or root in roots or root == classes.root(result) \
                 or classes.holds(root, graph.inputs) or classes.holds(root, graph.outputs):
             return False

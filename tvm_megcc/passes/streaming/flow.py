@@ -206,9 +206,9 @@ class Streamer:
         Raises:
             Refused: if another operand is in blocks as well, or this one is not.
         """
-        for place, name in enumerate(op.inputs):
-            if name in self.flows and place != index:
-                raise Refused(f"its operand {place} is in blocks; only operand {index} may be. 'input=NAME' in "
+        for position, name in enumerate(op.inputs):
+            if name in self.flows and position != index:
+                raise Refused(f"its operand {position} is in blocks; only operand {index} may be. 'input=NAME' in "
                               "the option says which inputs are, if not all")
         return self.flows[op.inputs[index]]
 

@@ -36,12 +36,12 @@ def rule_of(op: Op) -> Rule:
     raise Refused("there is no rule for it in blocks")
 
 
-def _together(s: Streamer, flows: dict[str, Flow]) -> tuple[int, int]:
+def _common_delay(s: Streamer, flows: dict[str, Flow]) -> tuple[int, int]:
     """Returns the largest delay of operands that are read elementwise, and the streamed axis, counted from the end."""
-    places = {s.types[flow.name].rank - flow.axis for flow in flows.values()}
-    if len(places) > 1 or len({(flow.block, flow.step) for flow in flows.values()}) > 1:
+    axes_from_end = {s.types[flow.name].rank - flow.axis for flow in flows.values()}
+    if len(axes_from_end) > 1 or len({(flow.block, flow.step) for flow in flows.values()}) > 1:
         raise Refused("its operands flow along different axes, or one flows faster than the other")
-    return max(0, *(flow.delay for flow in flows.values())), places.pop()
+    return max(0, *(flow.delay for flow in flows.values())), axes_from_end.pop()
 
 
 def _joined(flows: list[Flow], result: Flow) -> Flow:
@@ -52,15 +52,15 @@ def _joined(flows: list[Flow], result: Flow) -> Flow:
 
 def elementwise(s: Streamer, op: Op) -> None:
     flows = {name: s.flows[name] for name in op.inputs if name in s.flows}
-    delay, place = _together(s, flows)
+    delay, axis_from_end = _common_delay(s, flows)
     for name in op.inputs:
         shape = s.types[name].shape if name and name not in flows else ()
-        if len(shape) >= place and shape[-place] != 1:
+        if len(shape) >= axis_from_end and shape[-axis_from_end] != 1:
             raise Refused(f"its operand '{name}' is as long as the sequence")
-    _combined(s, op, flows, delay, place, op.attrs, _is_tall(s, flows))
+    _combined(s, op, flows, delay, axis_from_end, op.attrs, _is_tall(s, flows))
 
 
-def _combined(s: Streamer, op: Op, flows: dict[str, Flow], delay: int, place: int, attrs: Attrs, tall: bool) -> None:
+def _combined(s: Streamer, op: Op, flows: dict[str, Flow], delay: int, axis: int, attrs: Attrs, tall: bool) -> None:
     """Adds an operator whose operands are read element by element."""
     inputs = []
     for name in op.inputs:
@@ -69,7 +69,7 @@ def _combined(s: Streamer, op: Op, flows: dict[str, Flow], delay: int, place: in
         inputs.append(_raised(s, operand) if tall and not flow else operand)
     first = next(iter(flows.values()))
     rank = max(s.types[name].rank for name in inputs)
-    result = s.emit(replace(first, delay=delay, blank=0), op.kind, attrs, tuple(inputs), rank - place)
+    result = s.emit(replace(first, delay=delay, blank=0), op.kind, attrs, tuple(inputs), rank - axis)
     result = _joined(list(flows.values()), result)
     s.define(op, _flat(s, op.outputs[0], result) if tall else result)
 
@@ -190,19 +190,19 @@ def concat(s: Streamer, op: Op) -> None:
     axis = axis_of(op.attrs.axis, s.graph.types[op.outputs[0]].rank)
     if any(flow.axis == axis for flow in flows.values()):
         zeros = [name for name in op.inputs if name not in flows]
-        places = [index for index, name in enumerate(op.inputs) if name in flows]
-        front = op.inputs[:places[0]]
-        if len(places) != 1 or any(name not in s.constants or s.constants[name].any() for name in zeros):
+        positions = [index for index, name in enumerate(op.inputs) if name in flows]
+        front = op.inputs[:positions[0]]
+        if len(positions) != 1 or any(name not in s.constants or s.constants[name].any() for name in zeros):
             raise Refused("it pads the sequence with values that are not zero")
         count = sum(s.types[name].shape[axis] for name in front)
-        flow = s.padded(s.flow(op, places[0]))
+        flow = s.padded(s.flow(op, positions[0]))
         s.define(op, replace(flow, delay=flow.delay - count).widened(count, -count))
         return
     if any(name not in flows for name in op.inputs):
         raise Refused("an operand is no stream: it is as long as the sequence")
-    delay, place = _together(s, flows)
+    delay, axis_from_end = _common_delay(s, flows)
     tall = axis == 1 and _is_tall(s, flows)
-    _combined(s, op, flows, delay, place, Attrs(axis=axis), tall)
+    _combined(s, op, flows, delay, axis_from_end, Attrs(axis=axis), tall)
 
 
 def _spatial(op: Op, flow: Flow, axes: int) -> int:
@@ -225,23 +225,23 @@ def convolution(s: Streamer, op: Op) -> None:
 
 def pool(s: Streamer, op: Op) -> None:
     flow = s.flow(op)
-    place = _spatial(op, flow, len(op.attrs.kernel))
-    padded = place >= 0 and op.attrs.pads[place] > 0
+    spatial_axis = _spatial(op, flow, len(op.attrs.kernel))
+    padded = spatial_axis >= 0 and op.attrs.pads[spatial_axis] > 0
     if padded and (op.kind == "max_pool" or (op.kind == "avg_pool" and not op.attrs.get("count_pads", 0))):
         raise Refused("it pads the begin of the sequence with values that are not zero; pad with zeros before it")
     _windows(s, op, flow, op.attrs.kernel)
 
 
 def _windows(s: Streamer, op: Op, flow: Flow, kernel: tuple[int, ...], blank: int = 0) -> None:
-    axes, place = len(kernel), _spatial(op, flow, len(kernel))
+    axes, spatial_axis = len(kernel), _spatial(op, flow, len(kernel))
     attrs = op.attrs
-    if place >= 0:
-        reach = (kernel[place] - 1) * attrs.dilations[place]
-        flow = s.window(flow, reach, attrs.strides[place], attrs.pads[place], blank)
+    if spatial_axis >= 0:
+        reach = (kernel[spatial_axis] - 1) * attrs.dilations[spatial_axis]
+        flow = s.window(flow, reach, attrs.strides[spatial_axis], attrs.pads[spatial_axis], blank)
         pads = list(attrs.pads)
-        pads[place] = pads[axes + place] = 0
+        pads[spatial_axis] = pads[axes + spatial_axis] = 0
         attrs = Attrs(attrs, pads=tuple(pads))
-        if attrs.get("ceil", 0) and any(stride > 1 for i, stride in enumerate(attrs.strides) if i != place):
+        if attrs.get("ceil", 0) and any(stride > 1 for i, stride in enumerate(attrs.strides) if i != spatial_axis):
             raise Refused("its last windows hang over the end along another axis (ceil)")
         if "ceil" in attrs:
             attrs = Attrs(attrs, ceil=False)
@@ -258,12 +258,12 @@ def matmul(s: Streamer, op: Op) -> None:
     if rank < 2 or flow.axis == contracted:
         raise Refused("it adds up along the axis of the stream")
     others = s.types[op.inputs[1]]
-    place = rank - flow.axis if not op.attrs.trans_a or flow.axis < rank - 2 else 2
-    if place > 2 and others.rank >= place and others.shape[-place] != 1:
+    axis_from_end = rank - flow.axis if not op.attrs.trans_a or flow.axis < rank - 2 else 2
+    if axis_from_end > 2 and others.rank >= axis_from_end and others.shape[-axis_from_end] != 1:
         raise Refused(f"its operand {others} is as long as the sequence")
     inputs = (flow.name, *op.inputs[1:])
     name = s.result(op.kind, op.attrs, inputs)
-    s.define(op, replace(flow, name=name, axis=s.types[name].rank - place))
+    s.define(op, replace(flow, name=name, axis=s.types[name].rank - axis_from_end))
 
 
 def along(axis_name: str) -> Rule:
@@ -326,14 +326,14 @@ def recurrent(s: Streamer, op: Op) -> None:
     batch, units = s.types[flow.name].shape[1], s.types[op.inputs[1]].shape[2]
     of_block = s.value(f"{op.outputs[0]}.block", s.types[flow.name].with_shape((flow.block, 1, batch, units)))
     results, asked = [of_block], op.attrs.results
-    for place, state in enumerate(declaration.states):
-        index = 3 + place
+    for position, state in enumerate(declaration.states):
+        index = 3 + position
         begin = inputs[index]
         if begin and begin not in s.constants:
             raise Refused(f"its state begins as '{begin}', which is not known; leave it out or fix it with --constant")
         type_ = s.types[flow.name].with_shape((1, batch, units))
         last = s.value(f"{of_block}.{state}", type_)
-        inputs[index] = s.value(f"stream_{len(s.states) + place}", type_)
+        inputs[index] = s.value(f"stream_{len(s.states) + position}", type_)
         if begin and s.constants[begin].any():
             s.initial_states[inputs[index]] = s.constants[begin]
         results.append(last)
@@ -342,11 +342,11 @@ def recurrent(s: Streamer, op: Op) -> None:
         inputs.pop()
     s.ops.append(Op(op.kind, Attrs(op.attrs, results=("Y", *declaration.states)), tuple(inputs), tuple(results),
                     origin=op.origin))
-    for place, last in enumerate(results[1:]):
+    for position, last in enumerate(results[1:]):
         if flow.delay:
             there = s.cut(s.mask(flow.delay, flow.block), 0, flow.block - 1, flow.block)
-            last = s.where(there, last, s.initial_states.get(inputs[3 + place], 0))
-        s.keep(last, inputs[3 + place], 1)
+            last = s.where(there, last, s.initial_states.get(inputs[3 + position], 0))
+        s.keep(last, inputs[3 + position], 1)
     for name, what in zip(op.outputs, asked, strict=True):
         if what == "Y":
             s.flows[name] = replace(flow, name=of_block, first=None)

@@ -33,7 +33,7 @@ _EXPORTS = ("bytes", "open", "input", "output", "run", "reset")
 
 
 def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: str = "", cc: str | None = None,
-            target: str | None = None, place: str = "") -> dict[str, bytes]:
+            target: str | None = None, folder_name: str = "") -> dict[str, bytes]:
     """Returns the files of the package: name below its folder -> bytes.
 
     Args:
@@ -42,7 +42,8 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: 
         name: name of the package, by default the model's.
         cc: the compiler, by default one that is found.
         target: which of the folder's; by default the one with the most instructions.
-        place: name of the folder that the package will be in, which README.md says; by default that of the package.
+        folder_name: name of the folder that the package will be in, which README.md says; by default that of the
+            package.
 
     Raises:
         MegccError: if the folder is for no target of WebAssembly, has several models, or shapes without an upper
@@ -63,7 +64,7 @@ def package(folder: Path, name: str | None = None, version: str = "1.0.0", url: 
     embedded = f"{row['name']}_data.c" in manifest["files"]
     inputs, outputs = ports(row)
     context = {"statuses": statuses(), "generator": f"tvm_megcc {VERSION}", "package": chosen,
-               "place": printable(place or chosen), "version": version,
+               "place": printable(folder_name or chosen), "version": version,
                "url": bool(url), "link": url, "model": model_view(row), "inputs": inputs,
                "outputs": outputs, "strings": known_strings(row), "kept": bool(row["states"]), "embedded": embedded,
                "align": max(row["alignment"], 8), "target": cpu.name}

@@ -56,13 +56,13 @@ def export(folder: Path, system: str, output: str | Path | None, version: str = 
     names = [model["name"] for model in read_manifest(folder)["models"]]
     output = Path(output or "_".join([*names, system.replace("-", "_")]))
     folders.refuse_precious(output)
-    place = output.resolve().name
+    folder_name = output.resolve().name
     if system == "npm":
-        files = npm.package(folder, name, version, url, cc, place=place)
+        files = npm.package(folder, name, version, url, cc, folder_name=folder_name)
     elif SYSTEMS[system].built:
         files = {"wheel": wheel, "tvm-ffi": tvm_ffi}[system].package(folder, name, version, cc)
     else:
-        files = sources.package(folder, system, version, url, name, place)
+        files = sources.package(folder, system, version, url, name, folder_name)
     if output.exists() and not force and not (output.is_dir() and not any(output.iterdir())):
         raise MegccError(f"{output} exists already; choose another --output, or replace it with --force")
     try:

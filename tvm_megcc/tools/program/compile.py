@@ -230,7 +230,7 @@ class _Folder:
         begins = iter(self.joined.begins)
         networks = [{
             "name": step.name, "model": step.artifact.name, "macro": step.artifact.name.upper(), "begin": next(begins),
-            "shared": self._place(f"{step.name} work") if self._shared(step) else "",
+            "shared": self._offset_macro(f"{step.name} work") if self._shared(step) else "",
             "shared_bytes": self._shared(step), "bound": self._bound(step, of_caller=False)}
             for step in self.steps if step.artifact]
         ports = {direction: [self._port(name, short) for name in names]
@@ -241,7 +241,7 @@ class _Folder:
             "macro": description.name.upper(), "alignment": self.alignment, "container_bytes": len(self.joined.data),
             "block_bytes": self.plan.arena_bytes, "networks": networks, **ports,
             "images": any(step.image for step in self.steps),
-            "offsets": [(self._place(key), offset) for key, offset in self.plan.offsets.items()],
+            "offsets": [(self._offset_macro(key), offset) for key, offset in self.plan.offsets.items()],
             "states": [{"data": self._data(name), "next": self._data(state.next), "bytes": self.types[name].bytes}
                        for name, state in description.states.items()],
             "steps": [self._step(step) for step in self.steps],
@@ -255,7 +255,7 @@ class _Folder:
                 "c_type": DTYPES[type_.dtype].c_type, "elements": math.prod(type_.shape)}
 
     @staticmethod
-    def _place(key: str) -> str:
+    def _offset_macro(key: str) -> str:
         """Returns the constant in C with the offset of a value or a workspace."""
         name, _, work = key.partition(" ")
         return f"{'WORK_OF' if work else 'AT'}_{name.upper()}"
@@ -290,7 +290,7 @@ class _Folder:
             source = f"(void *)(uintptr_t){source}"
         size = DTYPES[result.dtype].bytes
         height, width, channels = given.shape
-        x, y, across, down = call.place
+        x, y, across, down = call.rectangle
         row = result.shape[1] * result.shape[2] * size
         begin = y * row + x * result.shape[2] * size
         whole = self._data(step.step.output)

@@ -256,11 +256,11 @@ class Description:
                 if name in known or name in produced:
                     raise MegccError(f"{where} makes {quoted(name)}, which {(known | produced)[name]} is already")
                 produced[name] = where
-        for place, names in (("outputs", list(self.outputs)), *(
+        for table, names in (("outputs", list(self.outputs)), *(
                 (f"states.{name}: next", [state.next]) for name, state in self.states.items())):
             for name in names:
                 if name not in produced:
-                    raise MegccError(f"{place}: no step makes {quoted(name)}")
+                    raise MegccError(f"{table}: no step makes {quoted(name)}")
         if len(set(self.outputs)) != len(self.outputs):
             raise MegccError("outputs: a value is there twice")
 

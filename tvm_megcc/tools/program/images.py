@@ -36,7 +36,7 @@ class Call(NamedTuple):
     function: of megcc_cv.h, without prefix and suffix.
     arguments: those after the two images, as C; `work` and `matrix` stand for what the caller declares.
     result: the type of the image that it makes.
-    place: x, y, width and height of the part of the result that is written; the rest has `fill`.
+    rectangle: x, y, width and height of the part of the result that is written; the rest has `fill`.
     fill: the value of each channel in a letterbox, () elsewhere.
     matrix, value: numbers that become constant arrays; a matrix that is a value of the program is its name.
     work: bytes of workspace.
@@ -45,7 +45,7 @@ class Call(NamedTuple):
     function: str
     arguments: tuple[str, ...]
     result: ValueType
-    place: tuple[int, int, int, int]
+    rectangle: tuple[int, int, int, int]
     fill: tuple[float, ...] = ()
     matrix: tuple[float, ...] | str = ()
     value: tuple[float, ...] = ()

@@ -41,16 +41,16 @@ def _points(function: Callable[[np.ndarray], np.ndarray], x: Quantization, y: Qu
     low, high = np.float32(-2**15), np.float32(2**15 - 1)
     first = x.scale[0] * low
     step = (x.scale[0] * high - first) / np.float32(_SEGMENTS)
-    places = np.arange(_SEGMENTS + 1, dtype=np.float32)
+    steps = np.arange(_SEGMENTS + 1, dtype=np.float32)
     scale = np.float32(2**16) / (y.scale[0] * high - y.scale[0] * low)
     with np.errstate(all="ignore"):
-        ends = function(first + places * step).astype(np.float32) * scale
+        ends = function(first + steps * step).astype(np.float32) * scale
         ends[_SEGMENTS] = function(x.scale[0] * high).astype(np.float32) * scale
-        middle = function(first + places[:-1] * step + step / np.float32(2)).astype(np.float32) * scale
-    following = function(first + places[1:] * step).astype(np.float32) * scale
-    between = rounded((following + rounded(ends[:-1])) / np.float32(2))
+        middle = function(first + steps[:-1] * step + step / np.float32(2)).astype(np.float32) * scale
+    following = function(first + steps[1:] * step).astype(np.float32) * scale
+    interpolated = rounded((following + rounded(ends[:-1])) / np.float32(2))
     moved = rounded(ends)
-    moved[:-1] -= rounded((between - rounded(middle)) / np.float32(2))
+    moved[:-1] -= rounded((interpolated - rounded(middle)) / np.float32(2))
     return np.clip(moved, low, high).astype(np.int32)
 
 
@@ -58,8 +58,8 @@ def _interpolated(node: Node, points: np.ndarray) -> Results:
     """Interpolates on the segment that the upper nine bits select. int16 overflow wraps."""
     value, constant = node.value(0), node.spelled().constant
     slopes = np.diff(points).astype(np.int16).astype(np.int32)
-    place = shifted(X, _BITS) + _SEGMENTS // 2
-    (index,) = emit_broadcast(node.spelled(), "elementwise", (value.name,), expr=place, dtype="int32")
+    segment = shifted(X, _BITS) + _SEGMENTS // 2
+    (index,) = emit_broadcast(node.spelled(), "elementwise", (value.name,), expr=segment, dtype="int32")
     base, slope = (node.emit("gather", constant(part), index, axis=0) for part in (points[:-1], slopes))
     total: Expr = arg(1) + shifted(arg(2) * (X - (arg(3) - _SEGMENTS // 2) * 2**_BITS) + 2**(_BITS - 1), _BITS)
     if (slopes != np.diff(points)).any():

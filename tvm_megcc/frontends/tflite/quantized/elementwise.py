@@ -69,11 +69,11 @@ def _gelu(x: np.ndarray, approximate: bool) -> np.ndarray:
     """Computes GELU in float32, with each step rounded as in LiteRT, since results halfway between two integers depend
     on it."""
     x = x.astype(np.float32)
-    half = np.float32(0.5) * x
+    half_x = np.float32(0.5) * x
     if approximate:
         inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x * x * x)
-        return half * (np.float32(1) + np.tanh(inner))
-    return half * np.vectorize(erfc, otypes=[np.float32])(x * np.float32(-np.sqrt(0.5)))
+        return half_x * (np.float32(1) + np.tanh(inner))
+    return half_x * np.vectorize(erfc, otypes=[np.float32])(x * np.float32(-np.sqrt(0.5)))
 
 
 def _log(x: np.ndarray, node: Node) -> np.ndarray:

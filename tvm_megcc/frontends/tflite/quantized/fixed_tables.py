@@ -96,10 +96,10 @@ def reciprocals(size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     size = np.maximum(size, 1).astype(np.int64)
     bits = np.frexp(size.astype(np.float64))[1].astype(np.int64)
-    half = (((size << (32 - bits)) - 2**31) + 2**31) // 2
-    guess = 1515870810 + doubling_high(half, np.int64(-1010580540))
+    half_denominator = (((size << (32 - bits)) - 2**31) + 2**31) // 2
+    guess = 1515870810 + doubling_high(half_denominator, np.int64(-1010580540))
     for _ in range(3):
-        guess = guess + 4 * doubling_high(guess, (1 << 29) - doubling_high(half, guess))
+        guess = guess + 4 * doubling_high(guess, (1 << 29) - doubling_high(half_denominator, guess))
     return np.minimum(2 * guess, 2**31 - 1).astype(np.int32), (bits - 1).astype(np.int32)
 
 

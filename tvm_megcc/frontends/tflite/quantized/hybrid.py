@@ -64,9 +64,9 @@ def scales(node: Node, index: int, axis: int) -> np.ndarray:
     return given.scale
 
 
-def rounded(value: Expr, half: float = _HALF) -> Expr:
+def rounded(value: Expr, rounding: float = _HALF) -> Expr:
     """Rounds to the nearest integer, ties away from zero."""
-    size = call("floor", call("abs", value) + half)
+    size = call("floor", call("abs", value) + rounding)
     return call("if_lt", value, 0, -size, size)
 
 

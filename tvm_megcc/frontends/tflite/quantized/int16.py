@@ -175,27 +175,27 @@ def curve(node: Node) -> Results:
         raise Unsupported("its result is not in steps of 2^-15")
     logistic, value = node.kind == "LOGISTIC", node.value(0)
     bits = 9 if logistic else 8
-    (place,) = emit_broadcast(node.spelled(), "elementwise", (value.name,), expr=_place(node), dtype="int32")
+    (scaled,) = emit_broadcast(node.spelled(), "elementwise", (value.name,), expr=_scaled_operand(node), dtype="int32")
     size = maximum(X, 0) - minimum(X, 0)
     # floor(size / 2^bits) ≥ 0; numbers beyond the table use its last entry.
     step = minimum(shifted(size, bits), 255)
-    (index,) = emit_broadcast(node.spelled(), "elementwise", (place,), expr=step, dtype="int32")
+    (index,) = emit_broadcast(node.spelled(), "elementwise", (scaled,), expr=step, dtype="int32")
     table = np.minimum(np.rint(65536 / (1 + np.exp(-np.arange(256) / 24))), 65535).astype(np.int64)
-    table += [_MORE >> place & 1 for place in range(256)]
+    table += [_MORE >> scaled & 1 for scaled in range(256)]
     base, rise = table << bits, np.append(np.diff(table), 0)
     base[255] = 0x7FFF << 10 if logistic else 0xFFFF << 8
     ends = [node.emit("gather", node.spelled().constant(part.astype(np.int32)), index, axis=0) for part in (base, rise)]
     height = arg(1) + (size - arg(3) * 2**bits) * arg(2)
-    (height_,) = emit_broadcast(node.spelled(), "elementwise", (place, *ends, index), expr=height, dtype="int32")
+    (height_,) = emit_broadcast(node.spelled(), "elementwise", (scaled, *ends, index), expr=height, dtype="int32")
     negative = minimum(maximum(arg(1), -1), 0)
     if logistic:  # by symmetry, a negative number gives 2^25 - 1 less the height; half a unit is added for rounding
         total = shifted(X + 512 + negative * (X * 2 - (2**25 - 1)), 10)
     else:
         total = shifted(X - 2**23 + 128 + negative * (X * 2 - (2**24 - 1)), 8)
-    return [node.as_value(typed(node, total, height_, place), value.order)]
+    return [node.as_value(typed(node, total, height_, scaled), value.order)]
 
 
-def _place(node: Node) -> Expr:
+def _scaled_operand(node: Node) -> Expr:
     """Returns the operand rescaled to units of 1 / (3 * 2^12)."""
     scale, power = operand(node, 0).scale[0], _power(operand(node, 0))
     left = 12 + power if power is not None else -1

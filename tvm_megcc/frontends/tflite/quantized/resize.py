@@ -25,7 +25,7 @@ def bilinear(node: Node) -> Results:
     x, sizes, dtype = channels(node), node.dims(1, "size"), node.type(0).dtype
     if len(sizes) != 2:
         raise ShapeError(f"wants two sizes, not {sizes}")
-    corners, half = bool(node.option("AlignCorners")), bool(node.option("HalfPixelCenters"))
+    corners, half_pixel = bool(node.option("AlignCorners")), bool(node.option("HalfPixelCenters"))
     for axis, size in enumerate(sizes):
         extent = node.type_of(x).shape[2 + axis]
         if not isinstance(extent, int) or not isinstance(size, int):
@@ -34,14 +34,14 @@ def bilinear(node: Node) -> Results:
             raise ShapeError(f"resizes {extent} elements to {size}")
         node.require_budget(size)
     make = {"int8": _whole, "int16": _wide, "uint8": _real}[dtype]
-    return [node.as_value(make(node, x, sizes, corners, half), IMAGES[4])]
+    return [node.as_value(make(node, x, sizes, corners, half_pixel), IMAGES[4])]
 
 
-def _whole(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool) -> str:
+def _whole(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half_pixel: bool) -> str:
     """Resizes along rows, then columns, in int32. With weights in units of 2^-10, all sums of products are exact."""
     value = x
     for axis, size in enumerate(sizes):
-        below, above, fraction = _neighbours(node.type_of(x).shape[2 + axis], size, corners, half)
+        below, above, fraction = _neighbours(node.type_of(x).shape[2 + axis], size, corners, half_pixel)
         value = _between(node, value, 2 + axis, below, above, fraction, X * (_STEPS - arg(2)) + arg(1) * arg(2),
                          "int32")
     # 1 is subtracted from negative numbers, so that ties round away from zero.
@@ -49,11 +49,11 @@ def _whole(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool
     return typed(node, expr, value)
 
 
-def _wide(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool) -> str:
+def _wide(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half_pixel: bool) -> str:
     """Resizes int16 in float64, which holds the sums exactly: their weights are in units of 2^-20."""
     value = node.emit("cast", x, dtype="float64")
     for axis, size in enumerate(sizes):
-        below, above, fraction = _neighbours(node.type_of(x).shape[2 + axis], size, corners, half)
+        below, above, fraction = _neighbours(node.type_of(x).shape[2 + axis], size, corners, half_pixel)
         value = _between(node, value, 2 + axis, below, above, fraction.astype(np.float64),
                          X * (_STEPS - arg(2)) + arg(1) * arg(2), "")
     steps = float(_STEPS * _STEPS)
@@ -71,19 +71,19 @@ def _between(node: Node, value: str, axis: int, below, above, fraction, expr: Ex
                           **({"dtype": dtype} if dtype else {}))[0]
 
 
-def _neighbours(extent: int, size: int, corners: bool, half: bool) -> tuple[np.ndarray, ...]:
+def _neighbours(extent: int, size: int, corners: bool, half_pixel: bool) -> tuple[np.ndarray, ...]:
     """Returns the indices of the elements below and above each position, and the fraction between them in units of
     2^-10."""
     aligned = corners and size > 1
     over, under = (extent - 1, size - 1) if aligned else (extent, size)
     scale = (_STEPS * over + under // 2) // under
-    coordinate = np.arange(size, dtype=np.int64) * scale + (scale // 2 - _STEPS // 2 if half else 0)
+    coordinate = np.arange(size, dtype=np.int64) * scale + (scale // 2 - _STEPS // 2 if half_pixel else 0)
     below = np.maximum(np.trunc(coordinate / _STEPS).astype(np.int64), 0)
     above = np.minimum(np.trunc((coordinate + _STEPS - 1) / _STEPS).astype(np.int64), extent - 1)
     return below, above, (coordinate - _STEPS * below).astype(np.int32)
 
 
-def _real(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool) -> str:
+def _real(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half_pixel: bool) -> str:
     """Resizes uint8 in float32: four products of an element and both fractions, in LiteRT's order of operations, are
     summed and truncated."""
     tables = []
@@ -91,7 +91,7 @@ def _real(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half: bool)
         aligned = corners and size > 1
         scale = np.float32(extent - 1 if aligned else extent) / np.float32(size - 1 if aligned else size)
         coordinate = np.arange(size, dtype=np.float32)
-        coordinate = (coordinate + np.float32(0.5)) * scale - np.float32(0.5) if half else coordinate * scale
+        coordinate = (coordinate + np.float32(0.5)) * scale - np.float32(0.5) if half_pixel else coordinate * scale
         below = np.maximum(np.floor(coordinate).astype(np.int64), 0)
         above = np.minimum(np.ceil(coordinate).astype(np.int64), extent - 1)
         tables.append((below, above, (coordinate - below.astype(np.float32)).astype(np.float32)))

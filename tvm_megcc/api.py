@@ -91,9 +91,9 @@ def _note_restarts(model: str | Path, graph: Graph, signature: str) -> None:
     names = [name for name in restarting(model, graph.inputs, signature) if name]
     if names:
         shown = " ".join(f"--state {shlex.quote(f'{name}.next={name}')}" for name in names[:4])
-        more = f", and {len(names) - 4} more" if len(names) > 4 else ""
+        others = f", and {len(names) - 4} more" if len(names) > 4 else ""
         logger.warning("%s: recurrent layers begin every run with states of zeros. To go on where the last run "
-                       "ended: %s%s (docs/other-models.md)", Path(model).name, shown, more)
+                       "ended: %s%s (docs/other-models.md)", Path(model).name, shown, others)
 
 
 def _model_facts(path: Path) -> dict:

@@ -120,5 +120,5 @@ def axes_of(inputs: Mapping[str, Shape]) -> dict[str, list[tuple[str, int]]]:
 def _joined(names: Sequence[str] | Mapping[str, object]) -> str:
     if not names:
         return "all its inputs have fixed shapes"
-    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    return f"there are {', '.join(list(names)[:_MOST])}{more}"
+    others = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    return f"there are {', '.join(list(names)[:_MOST])}{others}"

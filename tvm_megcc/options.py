@@ -230,9 +230,9 @@ class CompileOptions:
         known = {row.name: row for row in fields(cls)}
         for name in changes or {}:
             if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
+                similar = difflib.get_close_matches(name, known, 1)
                 raise TypeError(f"tvm_megcc.{caller}() got an unexpected keyword argument '{name}'"
-                                + (f", did you mean '{near[0]}'?" if near else ""))
+                                + (f", did you mean '{similar[0]}'?" if similar else ""))
         own = {} if options is None else {name: getattr(options, name) for name in known}
         given = {name: default_of(known[name]) if value is None else value for name, value in (changes or {}).items()}
         return cls(**{**own, **given})

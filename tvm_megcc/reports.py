@@ -81,10 +81,10 @@ def _arguments(verb: str, models: Model | Sequence[Model], target: str, changes:
                             f"not {type(model).__name__}")
     parameters = signature(globals()[verb]).parameters
     for name in changes:
-        near = difflib.get_close_matches(name, [*parameters, *(row.name for row in fields(CompileOptions))], 1)
-        if near and near[0] in parameters and near[0] != name:
+        similar = difflib.get_close_matches(name, [*parameters, *(row.name for row in fields(CompileOptions))], 1)
+        if similar and similar[0] in parameters and similar[0] != name:
             raise TypeError(f"tvm_megcc.{verb}() got an unexpected keyword argument '{name}', did you mean "
-                            f"'{near[0]}'?")
+                            f"'{similar[0]}'?")
     inputs = changes.get("inputs")
     if "arrays" in parameters and isinstance(inputs, Mapping) and any(hasattr(array, "__array__")
                                                                       for array in inputs.values()):

@@ -345,9 +345,10 @@ def parse_targets(text: str) -> tuple[Target, ...]:
         name = name.removeprefix("megcc-")
         target = native() if name == "native" else TARGETS.get(name)
         if target is None:
-            near = meant_by(name)
-            raise MegccError(f"unknown target '{name}'{f', did you mean {near}?' if near else ';'} one of: native, "
-                             f"{', '.join(TARGETS)}. For CPUs that have none of their own there is portable C: c")
+            similar = meant_by(name)
+            raise MegccError(f"unknown target '{name}'{f', did you mean {similar}?' if similar else ';'} one of: "
+                             f"native, {', '.join(TARGETS)}. For CPUs that have none of their own there is portable "
+                             "C: c")
         if target not in found:
             found.append(target)
     if not found:

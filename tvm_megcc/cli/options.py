@@ -26,8 +26,8 @@ class _Verb(argparse.ArgumentParser):
     def parse_known_args(self, args=None, namespace=None):
         found, unknown = super().parse_known_args(self._renamed(args), namespace)
         if unknown:
-            near = difflib.get_close_matches(unknown[0].partition("=")[0], self._option_string_actions, 1)
-            self.error(f"unrecognized argument '{unknown[0]}'" + (f", did you mean {near[0]}?" if near else ""))
+            similar = difflib.get_close_matches(unknown[0].partition("=")[0], self._option_string_actions, 1)
+            self.error(f"unrecognized argument '{unknown[0]}'" + (f", did you mean {similar[0]}?" if similar else ""))
         return found, unknown
 
     def _renamed(self, args):
@@ -55,9 +55,9 @@ class _Verb(argparse.ArgumentParser):
                 choices = [str(choice) for choice in action.choices or ()]
                 if given is None:
                     return f" (one of {', '.join(choices)})" if "required" in message else ""
-                near = difflib.get_close_matches(given[1].lower(), choices, 1) or [
+                similar = difflib.get_close_matches(given[1].lower(), choices, 1) or [
                     choice for choice in choices if choice[:3] == given[1].lower()[:3]]
-                return f", did you mean {near[0]}?" if near else ""
+                return f", did you mean {similar[0]}?" if similar else ""
         return ""
 
 

@@ -63,8 +63,8 @@ def _require_same_code(files: Mapping[str, bytes], folder: str) -> None:
     old, new = code_of(bundle.read_manifest(Path(folder))), code_of(json.loads(files[bundle.MANIFEST]))
     changed = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
     if changed:
-        more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
-        raise MegccError(f"the code is not that of {folder}: {', '.join(changed[:5])}{more} "
+        others = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
+        raise MegccError(f"the code is not that of {folder}: {', '.join(changed[:5])}{others} "
                          "would change; the firmware has to be built again")
 
 

@@ -204,8 +204,8 @@ def _refuse_if_not_ours(folder: Path, others: Iterable[str]) -> None:
              if name not in recorded and name != MANIFEST and not name.startswith(BUILD + "/")]
     if edited or added:
         found = [f"'{name}' was edited" for name in edited] + [f"'{name}' was added" for name in added]
-        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-        raise MegccError(f"{folder} has changed since it was made ({', '.join(found[:3])}{more}){advice}")
+        further = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        raise MegccError(f"{folder} has changed since it was made ({', '.join(found[:3])}{further}){advice}")
 
 
 def sources(artifacts: Sequence[Compiled]) -> dict[str, str]:

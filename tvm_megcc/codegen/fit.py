@@ -97,12 +97,12 @@ def fit(placed: Placed, context: Context, workers: int, memories: Memories,
     plan = planned(placed)
     if context.ram is None and context.regions is None:
         return Fitted(placed, plan)
-    whole = memories(plan)
-    missing = _missing(plan, whole)
+    unsplit = memories(plan)
+    missing = _missing(plan, unsplit)
     if missing <= 0:
         return Fitted(placed, plan)
-    largest = max(whole, key=lambda m: m.plan.arena_bytes)
-    least, best = (missing, plan, whole), None
+    largest = max(unsplit, key=lambda m: m.plan.arena_bytes)
+    least, best = (missing, plan, unsplit), None
     for search, limit in _searched(placed.graph, plan, largest, largest.plan.arena_bytes - missing):
         regions = search.cheapest(limit) or []
         cannot = [region for region in regions if cut(placed, [region], context) is None]
@@ -384,8 +384,8 @@ class _Cost:
     def _workspace(self, step: int, rows: int, op: Op) -> int:
         """Estimates the workspace of some rows of an operator. If a plan takes more, the limit of the search is
         lowered."""
-        whole, height = self.search.workspaces.get(step, 0), self.search.graph.types[op.outputs[0]].shape[HEIGHT]
-        return max(min(whole, WORKSPACE), whole * rows // height) if self.search.by_rows else whole
+        bytes_, height = self.search.workspaces.get(step, 0), self.search.graph.types[op.outputs[0]].shape[HEIGHT]
+        return max(min(bytes_, WORKSPACE), bytes_ * rows // height) if self.search.by_rows else bytes_
 
 
 def _padded(bytes_: int, alignment: int) -> int:

@@ -55,10 +55,10 @@ def _default_pipeline_of_cpu(target):
     return pipeline(target) if tvm_target.is_ours(target) else theirs("get_default_pipeline")(target)
 
 
-def _build(*arguments, **more):
+def _build(*arguments, **keywords):
     """Replaces `relax.build`, which `tvm.compile` calls. If a pipeline left our regions uncompiled, the error says
     which pipeline to use."""
-    given = inspect.signature(theirs("build")).bind(*arguments, **more)
+    given = inspect.signature(theirs("build")).bind(*arguments, **keywords)
     given.apply_defaults()
     mod, used = given.arguments["mod"], given.arguments["relax_pipeline"]
     regions = sorted(var.name_hint for var, function in mod.functions.items() if is_region(function))
@@ -72,7 +72,7 @@ def _build(*arguments, **more):
         warnings.warn(f"the pipeline '{used}' leaves the whole module to TVM; for kernels of megcc {advice}",
                       stacklevel=3)
     try:
-        return theirs("build")(*arguments, **more)
+        return theirs("build")(*arguments, **keywords)
     except MegccError:
         raise
     except Exception as error:
@@ -105,13 +105,13 @@ def _get_pattern(name: str):
     return _THEIRS["get_pattern"](name)
 
 
-def _export_library(self, file_name, *, fcompile=None, **more):
+def _export_library(self, file_name, *, fcompile=None, **keywords):
     """Replaces `export_library` of TVM's executables; links with the compiler of our target if that is not this
     machine."""
     if fcompile is None and not str(file_name).endswith(".tar"):
         parts = self.mod._collect_from_import_tree(lambda module: module.kind == "static_library")
         fcompile = linker_of(targets_of(parts, lambda part, name: part.implements_function(name)))
-    return _THEIRS["export_library"](self, file_name, fcompile=fcompile, **more)
+    return _THEIRS["export_library"](self, file_name, fcompile=fcompile, **keywords)
 
 
 #: Names of pipelines that compile our regions.

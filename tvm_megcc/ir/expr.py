@@ -165,8 +165,8 @@ def _nearest_fused(x: np.ndarray, factor: np.ndarray, added: np.ndarray) -> np.n
     """Returns real(x) * factor + added - FUSED_ZERO, rounded to the nearest integer, ties to even. Only the sum is
     rounded, not the product. `added` is an integer, and the result less than 2^22."""
     product = x.astype(np.float32).astype(np.float64) * factor
-    whole = np.floor(product)
-    left, rounded_down = product - whole, whole + (added.astype(np.float64) - FUSED_ZERO)
+    floor = np.floor(product)
+    left, rounded_down = product - floor, floor + (added.astype(np.float64) - FUSED_ZERO)
     result: np.ndarray = rounded_down + ((left > 0.5) | ((left == 0.5) & (rounded_down % 2 == 1)))
     return result.astype(np.int32)
 

@@ -80,8 +80,8 @@ def narrowed(numbers: np.ndarray, dtype: str, saturate: bool = True, rounding: s
     result = np.dtype(dtype)
     if dtype in SMALL_INTEGERS:
         if numbers.dtype.kind == "f":
-            inside = np.nan_to_num(numbers.astype(np.float64), nan=0.0)
-            numbers = np.clip(inside, -2**31, 2**31 - 1).astype(np.int32)
+            finite = np.nan_to_num(numbers.astype(np.float64), nan=0.0)
+            numbers = np.clip(finite, -2**31, 2**31 - 1).astype(np.int32)
         return (numbers.astype(np.int64) & ((1 << SMALL_INTEGERS[dtype]) - 1)).astype(np.uint8).view(result)
     if dtype == "float8_e8m0fnu":
         return _power_of_two(numbers, saturate, rounding).view(result)

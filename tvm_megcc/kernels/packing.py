@@ -81,9 +81,10 @@ def pack_columns(array: np.ndarray, lanes: int, transposed: bool = False, block:
     if transposed:
         array = array.T
     array = _padded(array, 1, lanes)
-    whole = array.shape[1] // step * step
+    multiple = array.shape[1] // step * step
     packed, at = np.empty(array.size, array.dtype), 0
-    for begin, end in [*((n, min(n + block, array.shape[1])) for n in range(0, whole, block)), (whole, array.shape[1])]:
+    columns = array.shape[1]
+    for begin, end in [*((n, min(n + block, columns)) for n in range(0, multiple, block)), (multiple, columns)]:
         part = array[:, begin:end]
         packed[at:at + part.size].reshape(part.shape)[...] = part
         at += part.size

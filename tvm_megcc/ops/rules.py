@@ -129,11 +129,11 @@ def saturate(array: np.ndarray, dtype: str, stored_saturates: bool = True, round
     wanted = np.dtype(dtype)
     if array.dtype.kind == "f" and wanted.kind in "iu":
         limits = np.iinfo(wanted)
-        whole = np.trunc(np.nan_to_num(array.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
-        inside = (whole > float(limits.min)) & (whole < float(limits.max))
-        converted = np.where(inside, whole, 0).astype(wanted)
-        converted[whole >= float(limits.max)] = limits.max
-        converted[whole <= float(limits.min)] = limits.min
+        truncated = np.trunc(np.nan_to_num(array.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
+        is_in_range = (truncated > float(limits.min)) & (truncated < float(limits.max))
+        converted = np.where(is_in_range, truncated, 0).astype(wanted)
+        converted[truncated >= float(limits.max)] = limits.max
+        converted[truncated <= float(limits.min)] = limits.min
         return converted
     return array.astype(wanted)
 

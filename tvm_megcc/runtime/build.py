@@ -238,8 +238,8 @@ def target_of(manifest: dict, target: Target | str | None, folder: Path) -> Targ
         return (here or offered)[0]
     if str(target) == "native" and here:
         return here[0]
-    asked, *more = (target,) if isinstance(target, Target) else parse_targets(target)
-    if more:
+    asked, *others = (target,) if isinstance(target, Target) else parse_targets(target)
+    if others:
         raise MegccError(f"{folder} is built for one target at a time, not for {target}")
     if asked not in offered:
         names = [t.name for t in offered]

@@ -186,23 +186,23 @@ def _size(arrays: Iterable[np.ndarray]) -> int:
     return max(sum(_aligned(array.nbytes) for array in arrays), 1)
 
 
-def _parted(whole: np.ndarray, like: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+def _parted(joined: np.ndarray, like: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
     """Yields the arrays in a block of bytes from `_joined` or the C side. like: arrays of their shapes and dtypes."""
     position = 0
     for array in like:
-        yield whole[position:position + array.nbytes].view(array.dtype).reshape(array.shape)
+        yield joined[position:position + array.nbytes].view(array.dtype).reshape(array.shape)
         position += _aligned(array.nbytes)
 
 
 def _joined(arrays: Iterable[np.ndarray]) -> np.ndarray:
     """Concatenates the bytes of arrays, each at a multiple of the alignment."""
     arrays = list(arrays)
-    whole = np.zeros(_size(arrays), np.uint8)
+    joined = np.zeros(_size(arrays), np.uint8)
     position = 0
     for array in arrays:
-        whole[position:position + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        joined[position:position + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         position += _aligned(array.nbytes)
-    return whole
+    return joined
 
 
 class _Span(ctypes.Structure):

@@ -60,7 +60,7 @@ def _require_threads(threads: int, folder: Path, model: dict[str, Any], target: 
     most = 1 if emulated else next(row["workers"] for row in model["programs"] if row["target"] == target.name)
     known = isinstance(threads, int) and not isinstance(threads, bool)
     if not known or not 1 <= threads <= most:
-        more = threads if known and threads > most else most + 1
+        needed = threads if known and threads > most else most + 1
         raise MegccError(f"threads: {threads} is no number from 1 to {most}: " + (
             f"{target} runs in an emulator, on one" if emulated else
-            f"{folder} was compiled for {most}; compile it again with --threads {more} for more"))
+            f"{folder} was compiled for {most}; compile it again with --threads {needed} for more"))

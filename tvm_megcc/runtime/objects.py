@@ -89,10 +89,10 @@ class Objects:
                 output.with_suffix(calls.ENDING).replace(result.with_suffix(calls.ENDING))
             output.replace(result)
 
-    def _included(self, source: Path, more: Sequence[Path]) -> Mapping[str, bytes] | None:
+    def _included(self, source: Path, folders: Sequence[Path]) -> Mapping[str, bytes] | None:
         """Returns the contents of a file and of the files that it includes from these folders, by name; None if a macro
         determines an include."""
-        search = (*(Path(flag[2:]) for flag in self.include), *more)
+        search = (*(Path(flag[2:]) for flag in self.include), *folders)
         resolved = self._resolved.setdefault(search, {})
         found: dict[str, bytes] = {}
         seen, left = set(), [source]

@@ -437,9 +437,9 @@ class Session:
                           for port, array in zip(self.inputs, arrays, strict=True))
         ranges = "; ".join(", ".join(_range_text(name, *bounds) for name, bounds in bucket.items())
                            for bucket in self.buckets[:8])
-        more = f"; and {len(self.buckets) - 8} more" if len(self.buckets) > 8 else ""
+        others = f"; and {len(self.buckets) - 8} more" if len(self.buckets) > 8 else ""
         return ShapeError(f"{self.name} was not compiled for inputs {given}. It takes "
-                          f"{', '.join(map(str, self.inputs))} with {ranges}{more} ({reason})")
+                          f"{', '.join(map(str, self.inputs))} with {ranges}{others} ({reason})")
 
     def _other_container(self, found: str) -> MegccError:
         """Returns the error for a container that is not the manifest's."""

@@ -154,9 +154,9 @@ def compare_layers(model: Path, session, feeds: Arrays, everything: Arrays, expe
              for name, type_ in plan.graph.types.items()}
     calls = session.calls
     # A value without its dead channels has the same name but another shape.
-    whole = {name for name in named & plan.graph.types.keys()
+    complete = {name for name in named & plan.graph.types.keys()
              if plan.graph.types[name].shape == graph.types[name].shape}
-    wanted = [call["output"] for call in calls if call["output"] in whole]
+    wanted = [call["output"] for call in calls if call["output"] in complete]
     expected = expected_of(model, everything, list(dict.fromkeys(wanted)), args.options.output_names,
                            args.options.extern, signature=args.options.signature)
     rows = []

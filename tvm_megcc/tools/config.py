@@ -84,8 +84,8 @@ def parsed(path: Path) -> Any:
 def require_key(key: str, keys: Iterable[str], where: str) -> None:
     """Raises MegccError if a key is none of these."""
     if key not in (known := list(keys)):
-        near = difflib.get_close_matches(key, known, 1)
-        raise MegccError(f"{where}: '{printable(key)}' is no key" + (f", did you mean '{near[0]}'?" if near else
+        similar = difflib.get_close_matches(key, known, 1)
+        raise MegccError(f"{where}: '{printable(key)}' is no key" + (f", did you mean '{similar[0]}'?" if similar else
                                                                     f"; there are {', '.join(known)}"))
 
 

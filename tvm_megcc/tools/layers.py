@@ -16,9 +16,9 @@ def layers(calls: Sequence[Mapping], seconds: Sequence[float]) -> list[dict]:
 
     calls: those of a manifest's program. gflops: two operations for each multiply-add; None if there are none.
     """
-    whole = sum(seconds) or 1.0
+    total = sum(seconds) or 1.0
     return [{"name": call["origin"] or call["kind"], "kind": call["kind"], "kernel": call["kernel"],
-             "seconds": time, "share": time / whole,
+             "seconds": time, "share": time / total,
              "gflops": 2e-9 * call["macs"] / time if call["macs"] and time else None}
             for call, time in zip(calls, seconds, strict=True)]
 

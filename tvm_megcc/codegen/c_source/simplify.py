@@ -80,8 +80,8 @@ class _Tokens:
     def is_cast(self, close: int) -> bool:
         """Whether the parenthesis that closes here encloses a type."""
         opening = self.opening(close)
-        inside = self.strings[opening + 1:close]
-        return opening >= 0 and bool(inside) and all(map(_TYPE.match, inside))
+        type_tokens = self.strings[opening + 1:close]
+        return opening >= 0 and bool(type_tokens) and all(map(_TYPE.match, type_tokens))
 
     def ends_operand(self, index: int) -> bool:
         text = self.at(index)
@@ -139,10 +139,10 @@ def _dropped(tokens: _Tokens, i: int) -> bool:
 
 def _is_bare(tokens: _Tokens, opening: int) -> bool:
     """Whether a parenthesis, not of a call, is redundant: it encloses a name or number, or a whole expression."""
-    close, before, inside = tokens.closing(opening), tokens.at(opening - 1), tokens.at(opening + 1)
+    close, before, first = tokens.closing(opening), tokens.at(opening - 1), tokens.at(opening + 1)
     if close < 0 or tokens.is_cast(close):
         return False
     if before in ("=", "?", "return") and tokens.at(close + 1) in (";", ":"):
         return "," not in tokens.strings[opening:close]
-    is_name = inside.isidentifier() and not tokens.starts_operand(close + 1)
-    return close == opening + 2 and before not in _KEYWORDS and (inside.isdigit() or is_name)
+    is_name = first.isidentifier() and not tokens.starts_operand(close + 1)
+    return close == opening + 2 and before not in _KEYWORDS and (first.isdigit() or is_name)

@@ -244,16 +244,16 @@ def in_one_folder(files: Mapping[str, bytes]) -> dict[str, bytes]:
     Raises:
         MegccError: if two files get the same name.
     """
-    inside = [path for path in files if path.startswith("src/")]
-    names = {path: path.removeprefix("src/").replace("/", "_") for path in inside}
+    sources = [path for path in files if path.startswith("src/")]
+    names = {path: path.removeprefix("src/").replace("/", "_") for path in sources}
     names = {path: f"{name[:-2]}_.c" if name.endswith(".c") else name for path, name in names.items()}
     if len(set(names.values())) < len(names):
         raise MegccError("two files of the package would have one name: give the model another with --name")
     found = {name: data for name, data in files.items() if name not in names}
     for path, name in names.items():
         def followed(include: re.Match, path: str = path) -> str:
-            near = f"{path.rpartition('/')[0]}/{include[1]}"
-            return f'#include "{names.get(near) or names.get(f"src/{include[1]}") or include[1]}"'
+            beside_includer = f"{path.rpartition('/')[0]}/{include[1]}"
+            return f'#include "{names.get(beside_includer) or names.get(f"src/{include[1]}") or include[1]}"'
         found[name] = re.sub(r'^#include "([^"]+)"', followed, files[path].decode(), flags=re.MULTILINE).encode()
     return found
 

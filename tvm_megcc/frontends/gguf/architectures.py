@@ -92,11 +92,11 @@ def decoder(file: File) -> Decoder:
     metadata = _Metadata(file)
     name = metadata.architecture()
     row = ARCHITECTURES[name]
-    width, heads = metadata.whole("embedding_length"), metadata.whole("attention.head_count")
-    head = metadata.whole("attention.key_length", width // heads)
-    if metadata.whole("attention.value_length", head) != head:
+    width, heads = metadata.positive_integer("embedding_length"), metadata.positive_integer("attention.head_count")
+    head = metadata.positive_integer("attention.key_length", width // heads)
+    if metadata.positive_integer("attention.value_length", head) != head:
         metadata.findings.append("heads of keys and of values differ in length")
-    rotary_size = metadata.whole("rope.dimension_count", head)
+    rotary_size = metadata.positive_integer("rope.dimension_count", head)
     scaling = metadata.text("rope.scaling.type", "none")
     if scaling not in ("none", "linear"):
         metadata.findings.append(f"rope.scaling.type is {quoted(scaling)}; none and linear are supported")
@@ -104,11 +104,12 @@ def decoder(file: File) -> Decoder:
         metadata.findings.append(f"rotary embeddings turn {rotary_size} of {head} numbers")
     theta, real = metadata.real("rope.freq_base", 10000.0), metadata.real
     found = Decoder(
-        name, row, metadata.whole("block_count"), width, heads, metadata.whole("attention.head_count_kv", heads), head,
-        rotary_size // 2, metadata.whole("context_length"), real("attention.layer_norm_rms_epsilon", 1e-5), theta,
+        name, row, metadata.positive_integer("block_count"), width, heads,
+        metadata.positive_integer("attention.head_count_kv", heads), head, rotary_size // 2,
+        metadata.positive_integer("context_length"), real("attention.layer_norm_rms_epsilon", 1e-5), theta,
         10000.0 if row.window_period else theta,
         real("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0,
-        metadata.whole("attention.sliding_window", 0, least=0), real("attention.scale", 1 / math.sqrt(head)),
+        metadata.positive_integer("attention.sliding_window", 0, least=0), real("attention.scale", 1 / math.sqrt(head)),
         real("embedding_scale", math.sqrt(width) if row.scaled_embedding else 1.0), real("residual_scale", 1.0),
         real("logit_scale", 1.0))
     if found.heads % found.groups:
@@ -139,7 +140,7 @@ class _Metadata:
                           if self.values.get(self.prefix + key, nothing) != nothing]
         return str(name)
 
-    def whole(self, key: str, default: int | None = None, least: int = 1) -> int:
+    def positive_integer(self, key: str, default: int | None = None, least: int = 1) -> int:
         value = self._value(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
             self.findings.append(f"{self.prefix}{key} is {quoted(value)}; a number from {least} to {_MOST} is wanted")

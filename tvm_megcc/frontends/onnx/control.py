@@ -180,17 +180,17 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
     added = [index for index in range(len(carried)) if carried[index] in sequences and index not in fixed
              and is_appended(body, given[2 + index], results_of[index])]
     moving = [index for index in range(len(carried)) if index not in fixed and index not in added]
-    inside = [given[2 + index] for index in moving]
+    body_inputs = [given[2 + index] for index in moving]
     outer = {given[2 + index]: carried[index] for index in fixed} | {given[2 + index]: sequences.of(())
                                                                      for index in added}
-    forms = carried_forms(importer, node, [carried[index] for index in moving], [*given[:2], *inside],
+    forms = carried_forms(importer, node, [carried[index] for index in moving], [*given[:2], *body_inputs],
                           lambda values: importer.inlined(body, scope, opsets, outer | values), moving)
     capacity = None if len(body.output) == len(carried) + 1 and not added else _capacity(node, builder, most)
 
     def iteration(values: Sequence[str]) -> list[str | None]:
         start = [restored(sequences, [value], form) for value, form in zip(values[2:], forms, strict=True)]
-        results = importer.inlined(body, scope, opsets, outer | dict(zip([*given[:2], *inside], [*values[:2], *start],
-                                                                         strict=True)))
+        results = importer.inlined(body, scope, opsets, outer | dict(zip(
+            [*given[:2], *body_inputs], [*values[:2], *start], strict=True)))
         if None in results:
             return results
         going, *outputs = map(str, results)
@@ -205,7 +205,7 @@ def _looped(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
     names = [*given[:2], *(outputs[index] or f"{node.name}.{index}" for index in moving)]
     exact = counted is not None and node.is_constant(most)
     starts = [flattened(sequences, node, carried[index], form)[0] for index, form in zip(moving, forms, strict=True)]
-    found = loop_of(importer, node, Looped(names, inside, starts, most, going, capacity, exact), iteration)
+    found = loop_of(importer, node, Looped(names, body_inputs, starts, most, going, capacity, exact), iteration)
     if not found and len(fixed) < len(body.output) - 1:
         return []
     results = list(carried)
@@ -333,12 +333,12 @@ def _scan_iterations(importer: Importer, node: Node, body: onnx.GraphProto, stat
     """Returns the final states, and the scan outputs stacked along a new first axis."""
     given = [value.name for value in body.input]
     def iteration(values: Sequence[str]) -> list[str | None]:
-        at, going, *inside = values
+        at, going, *carried_values = values
         parts = []
         for source, axis, back in sequences:
             at_index = node.emit("sub", (node.extent(length - 1), at))[0] if back else at
             parts += node.emit("gather", (source, at_index), axis=axis)
-        results = importer.inlined(body, scope, opsets, dict(zip(given, [*inside, *parts], strict=True)))
+        results = importer.inlined(body, scope, opsets, dict(zip(given, [*carried_values, *parts], strict=True)))
         return results if None in results else [going, *results]
 
     names = ["turn", "going", *(output or f"{node.name}.{index}"

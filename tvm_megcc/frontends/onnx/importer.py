@@ -144,7 +144,8 @@ class Importer:
         self._nodes(nodes, scope, self.model.opsets)
         for name in self.output_names:
             if name not in scope:
-                self.findings.append(f"output {quoted(name)}: nothing in the model produces it{self._near(name)}")
+                self.findings.append(f"output {quoted(name)}: nothing in the model produces it"
+                                     f"{self._similar_names(name)}")
         tensors = {name: output_tensors(self, name, scope) for name in self.output_names}
         self.output_names = [tensor for name in self.output_names for tensor in tensors[name]]
         if declared_outputs and not self.output_names:
@@ -283,21 +284,21 @@ class Importer:
         if not names:
             return ""
         examples = ", ".join(f"{quoted(name)} {type_}" for name, type_ in list(open_.items())[:MOST_OPEN])
-        more = f" and {len(open_) - MOST_OPEN} more" if len(open_) > MOST_OPEN else ""
+        others = f" and {len(open_) - MOST_OPEN} more" if len(open_) > MOST_OPEN else ""
         ranged = {dim for shape in self.input_shapes.values() for dim in shape if isinstance(dim, str)}
         unsaid = [name for name in names if name not in ranged]
         if unsaid:
-            return (f"The model leaves extents of its inputs open: {examples}{more}. If it cannot have every such "
+            return (f"The model leaves extents of its inputs open: {examples}{others}. If it cannot have every such "
                     f"shape, say which it has: {sizes_wanted(unsaid)}")
-        return (f"Extents of its inputs have a range: {examples}{more}. If it cannot have every such shape, compile it "
-                f"for one size, {sizes_wanted(names, SIZE)}, or for several, with --input-shapes")
+        return (f"Extents of its inputs have a range: {examples}{others}. If it cannot have every such shape, compile "
+                f"it for one size, {sizes_wanted(names, SIZE)}, or for several, with --input-shapes")
 
-    def _near(self, name: str) -> str:
+    def _similar_names(self, name: str) -> str:
         """Returns names of the model that are similar to this one."""
         known = dict.fromkeys(output for node in self.graph.node for output in node.output if output)
-        near = difflib.get_close_matches(name, known, 3)
-        if near:
-            return f"; did you mean {' or '.join(near)}?"
+        similar = difflib.get_close_matches(name, known, 3)
+        if similar:
+            return f"; did you mean {' or '.join(similar)}?"
         if self.cut:
             return "; 'megcc explain' shows the names of all values"
         return f"; --output-names takes others, such as {', '.join(last)}" if (last := self._last()) else ""

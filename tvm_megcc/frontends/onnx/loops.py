@@ -149,16 +149,16 @@ def _plans(importer: Importer, node: Node, loop: Looped, iteration: Body) -> lis
         mark, outside, findings = builder.mark(), set(builder.counts.taken), len(importer.findings)
         given = [loop_input(builder, name, TensorType(dtype, ()))
                  for name, dtype in (("turn", "int64"), ("going", "bool"))]
-        inside, symbols_of = [], []
+        body_inputs, symbols_of = [], []
         for name, type_, changed in zip(loop.inside, starts, axes, strict=False):
             shape = list(type_.shape)
             for axis in changed:
                 extent = loop_input(builder, f"{name}.extent", TensorType("int64", ()))
                 shape[axis] = builder.counts.count(extent, 0, None, node.name, f"{name}.extent{axis}")
-            inside.append(loop_input(builder, name, type_.with_shape(tuple(shape))))
+            body_inputs.append(loop_input(builder, name, type_.with_shape(tuple(shape))))
             symbols_of.append({axis: shape[axis] for axis in changed})
         with builder.seeds.within(given[0]):
-            results = iteration([*given, *inside])
+            results = iteration([*given, *body_inputs])
         if None in results:
             return None
         types = [node.type_of(str(value)) for value in results[1:1 + len(starts)]]
@@ -167,17 +167,17 @@ def _plans(importer: Importer, node: Node, loop: Looped, iteration: Body) -> lis
         builder.back_to(mark)
         importer.expanded = expanded
         del importer.findings[findings:]
-        more = False
+        has_changed = False
         for index, (start, type_, changed) in enumerate(zip(starts, types, axes, strict=True)):
-            if start.rank != type_.rank and not changed and _may_fill(start, type_, inside[index], body):
-                starts[index], more = type_, True
+            if start.rank != type_.rank and not changed and _may_fill(start, type_, body_inputs[index], body):
+                starts[index], has_changed = type_, True
                 continue
             if type_.dtype != start.dtype or type_.rank != start.rank:
                 raise MegccError(_differs(start, type_))
             found = {axis for axis in changing((start, type_), outside)} - changed
             changed |= found
-            more = more or bool(found)
-        if not more:
+            has_changed = has_changed or bool(found)
+        if not has_changed:
             break
     extents = [(index, axis, starts[index].shape[axis], types[index].shape[axis], symbols_of[index][axis])
                for index, changed in enumerate(axes) for axis in sorted(changed)]
@@ -207,10 +207,10 @@ def _fixed_extents(extents: Sequence[tuple[int, int, Dim, Dim, Dim]],
     (value, axis) that do not grow, and the limits of the symbols of an iteration.
     """
     outer = bounds_of(ops)
-    left = {(index, axis): (top, then, str(inside)) for index, axis, first, then, inside in extents
+    left = {(index, axis): (top, then, str(body_extent)) for index, axis, first, then, body_extent in extents
             if (top := interval(first, {name: (0, outer.get(name)) for name in symbols(first)})[1]) is not None}
     while True:
-        known = bounds_of(ops, {inside: top for top, _, inside in left.values()})
+        known = bounds_of(ops, {body_extent: top for top, _, body_extent in left.values()})
         grow = [key for key, (top, then, _) in left.items()
                 if (most := largest(then, known, ())) is None or not isinstance(most, int) or most > top]
         if not grow:
@@ -230,19 +230,20 @@ def _trip_count(node: Node, builder: Builder, loop: Looped) -> Dim | None:
     return None
 
 
-def _may_stay(start: Dim, then: Dim, inside: Dim) -> bool:
+def _may_stay(start: Dim, then: Dim, body_extent: Dim) -> bool:
     """Whether an extent after an iteration does not depend on the one before it."""
-    return not symbols(then) & symbols(inside)
+    return not symbols(then) & symbols(body_extent)
 
 
-def _largest(trip_count: Dim | None, start: Dim, then: Dim, inside: Dim, known: dict, outside: set[str]) -> Dim | None:
+def _largest(trip_count: Dim | None, start: Dim, then: Dim, body_extent: Dim, known: dict,
+             outside: set[str]) -> Dim | None:
     """Returns the largest extent of a value that is `start` at first, and after an iteration is `then`, an expression
-    over `inside`, the extent before the iteration."""
+    over `body_extent`, the extent before the iteration."""
     first = largest(start, known, outside)
-    growth = largest(then - inside, known, outside)
+    growth = largest(then - body_extent, known, outside)
     if isinstance(growth, int) and growth <= 0:
         return first
-    if growth is not None and trip_count is not None and not symbols(growth) & symbols(inside):
+    if growth is not None and trip_count is not None and not symbols(growth) & symbols(body_extent):
         growth = growth if isinstance(growth, int) else dim_max(growth, 0)
         return None if first is None else first + trip_count * growth
     return capacity_of([first, largest(then, known, outside)])

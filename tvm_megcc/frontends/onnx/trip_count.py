@@ -62,11 +62,11 @@ def _condition(body: onnx.GraphProto, carried: int) -> tuple[onnx.GraphProto | N
             if not wanted.isdisjoint(proto.output):
                 nodes.append(proto)
                 wanted.update(proto.input)
-        more = {position_of[name] for name in wanted & position_of.keys()} - going_round
-        if not more:
+        newly_read = {position_of[name] for name in wanted & position_of.keys()} - going_round
+        if not newly_read:
             break
-        going_round |= more
-        wanted.update(body.output[1 + index].name for index in more)
+        going_round |= newly_read
+        wanted.update(body.output[1 + index].name for index in newly_read)
     if any(attribute.HasField("g") for proto in nodes for attribute in proto.attribute):
         return None, []
     order = sorted(going_round)

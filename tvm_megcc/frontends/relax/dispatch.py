@@ -144,7 +144,7 @@ class _Writer:
         for bucket in self.buckets:
             self.targets[bucket] = self.builder.add_func(self._clone(bucket), f"{self.name}{suffix(bucket)}")
         for symbol in self.symbols:
-            if not all(inside for _, inside in segments(self.buckets, symbol)):
+            if not all(buckets for _, buckets in segments(self.buckets, symbol)):
                 self.targets[symbol] = self._outside(symbol)
         tree = self._function(self.name, lambda parameters, extents: self._tree(self.buckets, 0, parameters, extents))
         attrs = {key: value for key, value in (self.function.attrs or {}).items()}
@@ -198,8 +198,8 @@ class _Writer:
             return Call(self.targets[buckets[0]], parameters)
         symbol = self.symbols[depth]
         leaves = []
-        for last, inside in segments(buckets, symbol):
-            leaf = self._tree(inside, depth + 1, parameters, extents) if inside \
+        for last, matching in segments(buckets, symbol):
+            leaf = self._tree(matching, depth + 1, parameters, extents) if matching \
                 else Call(self.targets[symbol], parameters)
             leaves.append((last, leaf))
         return balanced(leaves, lambda last, up_to, beyond: relax.If(
@@ -222,15 +222,15 @@ class _Writer:
         A TIR assertion raises it, since that works in every runtime of TVM."""
         ranges = joined(self.buckets, symbol)
         extent = tirx.Var(symbol, "int64")
-        inside = tirx.const(False, "bool")
+        is_allowed = tirx.const(False, "bool")
         for low, high in ranges:
             within_range = extent >= low if high is None else tirx.all(extent >= low, extent <= high)
-            inside = tirx.any(inside, within_range)
+            is_allowed = tirx.any(is_allowed, within_range)
         name, axis = next((name, axis) for name, shape in self.inputs.items() for axis, dim in enumerate(shape)
                           if dim == symbol)
         message = outside_text(self.name, name, axis, symbol, ranges)
         result = tirx.decl_buffer((), "bool", "inside")
-        failing = assertion(inside, "ValueError", message)
+        failing = assertion(is_allowed, "ValueError", message)
         store = tirx.BufferStore(result, tirx.const(True, "bool"), [])
         return tirx.PrimFunc([extent, result], tirx.SeqStmt([failing, store])).with_attr("tirx.noalias", True)
 

@@ -53,11 +53,11 @@ def _only_store(function, arguments: Sequence) -> _Store | None:
     if type(statement).__name__ != "BufferStore" or block is None or not statement.buffer.same_as(buffers[-1]):
         return None
     axes = tuple(statement.indices)
-    whole = [(variable.var, variable.dom.min, variable.dom.extent) for variable in block.iter_vars]
+    ranges = [(variable.var, variable.dom.min, variable.dom.extent) for variable in block.iter_vars]
     shape = tuple(buffers[-1].shape)
-    if len(whole) != len(shape) or not all(isinstance(extent, tirx.IntImm) for extent in shape):
+    if len(ranges) != len(shape) or not all(isinstance(extent, tirx.IntImm) for extent in shape):
         return None
-    for axis, (variable, first, extent), size in zip(axes, whole, shape, strict=True):
+    for axis, (variable, first, extent), size in zip(axes, ranges, shape, strict=True):
         if not axis.same_as(variable) or int(first) != 0 or int(extent) != int(size):
             return None
     return _Store(statement.value, axes, tuple(map(int, shape)), dict(zip(buffers[:-1], arguments, strict=True)))

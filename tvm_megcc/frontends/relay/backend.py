@@ -107,7 +107,7 @@ def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = Non
     return relay.build(mod, target=tvm.target.Target(tvm_target.config(cpu)))
 
 
-def _export_library(self, file_name, fcompile=None, *addons, **more):
+def _export_library(self, file_name, fcompile=None, *addons, **keywords):
     """Replaces `export_library` of TVM's modules; links with the compiler of our target if that is not this machine.
 
     addons: further positional parameters, which older versions of TVM have after fcompile.
@@ -120,8 +120,8 @@ def _export_library(self, file_name, fcompile=None, *addons, **more):
         fcompile = linker_of(targets)
     with in_memory.exporting(self):
         if addons:
-            return _tvm_export_library(self, file_name, fcompile, *addons, **more)
-        return _tvm_export_library(self, file_name, fcompile=fcompile, **more)
+            return _tvm_export_library(self, file_name, fcompile, *addons, **keywords)
+        return _tvm_export_library(self, file_name, fcompile=fcompile, **keywords)
 
 
 def _require_same_machine(host: tvm.target.Target, targets) -> None:

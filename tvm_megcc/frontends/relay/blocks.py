@@ -112,8 +112,8 @@ class _Cutter:
             known.update(dict.fromkeys((var, *block[var]), self._variable(var)))
         if len(results) == 1:
             return [(known[results[0]], body)]
-        whole = self._variable(body)
-        return [(whole, body), *((known[var], relay.TupleGetItem(whole, index)) for index, var in enumerate(results))]
+        value = self._variable(body)
+        return [(value, body), *((known[var], relay.TupleGetItem(value, index)) for index, var in enumerate(results))]
 
     def _transformed(self, body):
         given = list(relay.analysis.free_vars(body))

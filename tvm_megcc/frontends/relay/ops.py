@@ -102,10 +102,10 @@ def round_away(node: TvmNode) -> Values:
     """Rounds to the nearest, ties away from zero. ONNX's and Relax's Round take the even number of a tie."""
     dtype = node.types[0].dtype
     size = node.emit("abs", *node.inputs)
-    whole = node.emit("floor", size)
-    up = node.emit("greater_equal", node.emit("sub", size, whole), node.constant(0.5, dtype))
+    floor = node.emit("floor", size)
+    up = node.emit("greater_equal", node.emit("sub", size, floor), node.constant(0.5, dtype))
     (up,) = cast_to(node.spelled(inputs=(up,)), up, dtype)
-    return (node.emit("mul", node.emit("sign", *node.inputs), node.emit("add", whole, up)),)
+    return (node.emit("mul", node.emit("sign", *node.inputs), node.emit("add", floor, up)),)
 
 
 @imports("log2", "log10")

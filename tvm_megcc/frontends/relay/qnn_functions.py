@@ -36,9 +36,9 @@ def function(node: TvmNode) -> Values:
     real = (np.arange(low, high + 1) - zero[0]).astype(np.float32) * scale[0]
     with np.errstate(all="ignore"):
         quotients = _TABLES[node.op.removeprefix("qnn.")](real).astype(np.float32) / scale[1]
-        whole = np.sign(quotients) * np.floor(np.abs(quotients) + np.float32(0.49999997))
+        rounded = np.sign(quotients) * np.floor(np.abs(quotients) + np.float32(0.49999997))
         # NaN gives the largest result, as TVM's comparisons do.
-        table = np.where(np.isnan(whole), high, np.clip(whole + np.float32(zero[1]), low, high))
+        table = np.where(np.isnan(rounded), high, np.clip(rounded + np.float32(zero[1]), low, high))
     return (node.emit("lookup", node.inputs[0], node.constant(table, dtype)),)
 
 

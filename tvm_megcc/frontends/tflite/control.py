@@ -65,8 +65,8 @@ def looped(importer: _Importer, operator: Operator, name: str) -> Sequence[Value
         given = [Value(builder, operand.name, operand.order) for operand in operands]
         lists: dict[str, int] = {}
         results = _carried(importer, operator, name, given, lists)
-        wider = {lists[inside]: shape for inside, shape in first.items.items()
-                 if inside in lists and _is_one_number(operands[lists[inside]])}
+        wider = {lists[body_list]: shape for body_list, shape in first.items.items()
+                 if body_list in lists and _is_one_number(operands[lists[body_list]])}
         if not wider:
             return results
         builder.back_to(mark)
@@ -108,10 +108,10 @@ def _carried(importer: _Importer, operator: Operator, name: str, operands: list[
     starts = [operands[index].in_order(plain(len(operands[index].order)), name) for index in moving]
     types = [builder.types[start] for start in starts]
     going, first = holds(operands), len(builder.ops)
-    turn, again, *inside = (loop_input(builder, f"{name}.turn", type_) for type_ in
+    turn, again, *carried_values = (loop_input(builder, f"{name}.turn", type_) for type_ in
                             (TensorType("int64", ()), TensorType("bool", ()), *types))
     values = list(operands)
-    for index, given in zip(moving, inside, strict=True):
+    for index, given in zip(moving, carried_values, strict=True):
         values[index] = Value(builder, given)
         lists[given] = index
     with builder.seeds.within(turn):
@@ -123,7 +123,7 @@ def _carried(importer: _Importer, operator: Operator, name: str, operands: list[
     for start, result in zip(types, (builder.types[result] for result in results), strict=True):
         if start != result:
             raise Unsupported(f"a value of it is {start} at first and then {result}")
-    turns, captured = builder.body(first, (turn, again, *inside), [goes, *results])
+    turns, captured = builder.body(first, (turn, again, *carried_values), [goes, *results])
     most = spelled.constant(np.array(ENDLESS))
     _, _, *last = spelled.emit("loop", (most, going, *starts, *captured), carried=len(starts), body=turns,
                                counted=False, types=(TensorType("int64", ()), TensorType("bool", ()), *types))

@@ -62,8 +62,8 @@ def _boxes(node: Node, shifts: str, anchors: str, scales: list[float]) -> str:
     flat = node.emit("reshape", shifts, shape=(boxes, node.type_of(shifts).shape[2]))
 
     def pair(name: str, first: int) -> str:
-        whole = node.as_value(name, plain(2))
-        return node.emit("cast", sliced(node, whole, (0, first), (boxes, first + 2), (1, 1)).name, dtype="float64")
+        tensor = node.as_value(name, plain(2))
+        return node.emit("cast", sliced(node, tensor, (0, first), (boxes, first + 2), (1, 1)).name, dtype="float64")
 
     centre_scales, sizes = node.constant(scales[:2], "float32"), node.constant(scales[2:], "float32")
     centre_scales, sizes = (node.emit("cast", name, dtype="float64") for name in (centre_scales, sizes))

@@ -88,8 +88,8 @@ def dynamic_update_slice(node: Node) -> Results:
     return [_updated(node, node.plain(0), axes) if axes else node.value(1)]
 
 
-def _updated(node: Node, whole: str, axes: Sequence[int]) -> str:
-    """Replaces a part of `whole` by the second operand, which is smaller than `whole` along these axes only."""
+def _updated(node: Node, tensor: str, axes: Sequence[int]) -> str:
+    """Replaces a part of `tensor` by the second operand, which is smaller than `tensor` along these axes only."""
     spelled, axis, part, rank = node.spelled(), axes[0], node.type(1).shape, len(node.type(1).shape)
     most = node.builder.shape_constant([node.type(0).shape[axis] - part[axis]], f"{node.name}.most")
     start = node.emit("slice", node.plain(2), axes=(0,), starts=(axis,), ends=(axis + 1,), steps=(1,))
@@ -99,6 +99,6 @@ def _updated(node: Node, whole: str, axes: Sequence[int]) -> str:
     (index,) = emit_broadcast(spelled, "add", (start, arange_along(spelled, part[axis], axis, rank)))
     rows = node.plain(1)
     if axes[1:]:
-        rows = _updated(node, node.emit("gather", whole, node.emit("reshape", index, shape=(part[axis],)), axis=axis),
+        rows = _updated(node, node.emit("gather", tensor, node.emit("reshape", index, shape=(part[axis],)), axis=axis),
                         axes[1:])
-    return put_rows(spelled, whole, index, rows, axis)
+    return put_rows(spelled, tensor, index, rows, axis)

@@ -261,8 +261,8 @@ def strided_slice(node: Node) -> Results:
             result += [None] * stays
             if not stays:
                 result.append(-1)  # an axis that is removed
-    whole = sliced(node, value, *zip(*cuts, strict=True)) if cuts else value
-    left = iter(whole.type.shape)
+    sliced_value = sliced(node, value, *zip(*cuts, strict=True)) if cuts else value
+    left = iter(sliced_value.type.shape)
     extents: list[Dim] = []
     for extent in result:
         if extent is None:
@@ -271,7 +271,7 @@ def strided_slice(node: Node) -> Results:
             next(left)
         else:
             extents.append(extent)
-    return [node.reshaped(whole, extents)]
+    return [node.reshaped(sliced_value, extents)]
 
 
 def _cut(node: Node, bit: int, begins, ends, steps, has, extent: Dim) -> tuple[tuple[Dim, Dim, int], bool]:
@@ -385,11 +385,12 @@ def batch_to_space(node: Node) -> Results:
     images = floordiv(batch, blocks)
     pairs = [moved_axis for axis in range(axes) for moved_axis in (axes + 1 + axis, axis)]
     perm = [axes, *pairs, *range(1 + 2 * axes, 1 + 2 * axes + len(rest))]
-    whole = [extent * size for extent, size in zip(spatial, block, strict=True)]
-    y = regroup(node.spelled(), node.plain(0), (*block, images, *spatial, *rest), perm, (images, *whole, *rest))
+    result_extents = [extent * size for extent, size in zip(spatial, block, strict=True)]
+    y = regroup(node.spelled(), node.plain(0), (*block, images, *spatial, *rest), perm,
+                (images, *result_extents, *rest))
     outside = [0] * len(rest)
     starts = [0, *crops[:, 0].tolist(), *outside]
-    ends = [FAR, *(extent - crop for extent, crop in zip(whole, crops[:, 1].tolist(), strict=True)),
+    ends = [FAR, *(extent - crop for extent, crop in zip(result_extents, crops[:, 1].tolist(), strict=True)),
             *(FAR for _ in rest)]
     return [sliced(node, node.as_value(y, plain(len(starts))), starts, ends, [1] * len(starts))]
 

@@ -71,12 +71,12 @@ def _item(graph: Subgraph, makers: Mapping[int, Operator], join: Operator) -> Op
     if any(part is None or part.kind != "SLICE" or len(part.inputs) != 3 for part in (before, after)):
         return None
     assert before is not None and after is not None
-    (whole, begin, size), (other, start, rest) = before.inputs, after.inputs
+    (list_, begin, size), (other, start, rest) = before.inputs, after.inputs
     index, following = _along_first(graph, makers, size, -1), _along_first(graph, makers, start, 0)
-    if whole != other or index is None or following is None or not _all(graph, begin, 0) or not _all(graph, rest, -1) \
+    if list_ != other or index is None or following is None or not _all(graph, begin, 0) or not _all(graph, rest, -1) \
             or not _is_next(graph, makers, index, following):
         return None
-    return Operator(SET_ITEM, (whole, join.inputs[1], index), join.outputs)
+    return Operator(SET_ITEM, (list_, join.inputs[1], index), join.outputs)
 
 
 def _constant(graph: Subgraph, index: int) -> np.ndarray | None:
@@ -120,8 +120,8 @@ class ItemDiffers(ShapeError):
     of the item."""
 
     def __init__(self, node: Node, shape: Sequence[Dim]):
-        whole = node.type(0)
-        super().__init__(f"puts an item of {[*map(str, shape)]} into a list of {whole}, whose extents the file states: "
+        list_ = node.type(0)
+        super().__init__(f"puts an item of {[*map(str, shape)]} into a list of {list_}, whose extents the file states: "
                          "compile it with the shapes of the file, or convert the model with unroll=True in its "
                          "recurrent layers, or with the batch that is wanted".replace("'", ""))
         self.items, self.shape = node.value(0).name, tuple(shape)
@@ -129,10 +129,10 @@ class ItemDiffers(ShapeError):
 
 @imports(SET_ITEM)
 def set_item(node: Node) -> Results:
-    whole, item, index = node.type(0), node.type(1), node.type(2)
-    if item.rank != whole.rank or not item.rank or item.shape[0] != 1 or index.size != 1:
-        raise ShapeError(f"puts {item} into {whole} at {index}")
-    if item.shape[1:] != whole.shape[1:]:
+    list_, item, index = node.type(0), node.type(1), node.type(2)
+    if item.rank != list_.rank or not item.rank or item.shape[0] != 1 or index.size != 1:
+        raise ShapeError(f"puts {item} into {list_} at {index}")
+    if item.shape[1:] != list_.shape[1:]:
         raise ItemDiffers(node, item.shape[1:])
     row = node.emit("reshape", node.plain(2), shape=(1, 1))
     row = row if node.type_of(row).dtype == "int64" else node.emit("cast", row, dtype="int64")
@@ -159,10 +159,10 @@ def whole(node: Node) -> Results:
 @imports("CUSTOM FlexTensorListSetItem")
 def set_one(node: Node) -> Results:
     """Operands: list, index, item."""
-    whole, item, index = node.type(0), node.type(2), node.type(1)
-    if item.rank + 1 != whole.rank or index.size != 1:
-        raise ShapeError(f"puts {item} into a list of {whole} at {index}")
-    if item.shape != whole.shape[1:]:
+    list_, item, index = node.type(0), node.type(2), node.type(1)
+    if item.rank + 1 != list_.rank or index.size != 1:
+        raise ShapeError(f"puts {item} into a list of {list_} at {index}")
+    if item.shape != list_.shape[1:]:
         raise ItemDiffers(node, item.shape)
     row = node.emit("cast", node.emit("reshape", node.plain(1), shape=(1, 1)), dtype="int64")
     return node.onnx("ScatterND", node.plain(0), row, node.emit("reshape", node.plain(2), shape=(1, *item.shape)))

@@ -80,14 +80,14 @@ class Addresses:
             raise MegccError(f"an index of {memory.name} is no int32 or int64")
         shape = memory.stored(memory.shape)
         indices = [self.simplified(index) for index in memory.stored(indices)]
-        inside = [self.inside(index, extent) for index, extent in zip(indices, shape, strict=True)]
+        within_bounds = [self.inside(index, extent) for index, extent in zip(indices, shape, strict=True)]
         flat = _flattened(indices, shape)
         merged = self.simplified(flat)
         if len(indices) > 1 and nodes(merged) < sum(map(nodes, indices)):
             size = self.simplified(_product(shape))
-            return self.element(merged, size, all(inside) or self.inside(merged, size)).text
+            return self.element(merged, size, all(within_bounds) or self.inside(merged, size)).text
         row: Value | None = None
-        for index, extent, known in zip(indices, shape, inside, strict=True):
+        for index, extent, known in zip(indices, shape, within_bounds, strict=True):
             value = None if int_value(index) == 0 else self.element(index, extent, known)
             row = value if row is None else self._row(row, extent, value)
         return "0" if row is None else row.text

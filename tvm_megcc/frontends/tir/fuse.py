@@ -50,8 +50,8 @@ class Fusion:
             return list(statements)
         for buffer, axis in axes.items():
             self.dropped.setdefault(buffer, set()).add(axis)
-        inside = self.fused([loop.body for loop in loops])
-        return [Fused(loops, [unit for units, _ in heads for unit in units], inside)]
+        body = self.fused([loop.body for loop in loops])
+        return [Fused(loops, [unit for units, _ in heads for unit in units], body)]
 
     def _axes(self, statements: Sequence, loops: Sequence) -> dict | None:
         """Returns for each buffer that is written the axis that all accesses index by the variable of their loop; None

@@ -236,16 +236,16 @@ class Loops(Text):
         self._bind_axes(realize)
         predicate = self.simplified(realize.predicate)
         if int_value(predicate) == 1:
-            self._inside(block)
+            self._body(block)
             return
         with self.block(f"if ({self.text(predicate)})"), self.assuming(predicate):
-            self._inside(block)
+            self._body(block)
 
     def _bind_axes(self, realize) -> None:
         for axis, value in zip(realize.block.iter_vars, realize.iter_values, strict=True):
             self.analyzer.bind(axis.var, self.simplified(value), True)
 
-    def _inside(self, block) -> None:
+    def _body(self, block) -> None:
         for buffer in block.alloc_buffers:
             self.allocate(buffer)
         if block.init is not None and not any(block.same_as(other) for other in self._begun):
@@ -316,12 +316,12 @@ class Loops(Text):
         value = f"mgc_to_float16((double){name})" if memory.dtype == "float16" else name
         self.lines.append(f"{memory.name if memory.single else f'{memory.name}[{offset}]'} = {value};")
 
-    def _nest(self, loop, inside) -> None:
+    def _nest(self, loop, body) -> None:
         with self.loop(loop):
             if type(loop.body).__name__ == "For":
-                self._nest(loop.body, inside)
+                self._nest(loop.body, body)
             else:
-                inside()
+                body()
 
     def _accumulated(self, block):
         """Returns (store, its address in C) of a reduction into one element that is read nowhere else; None for other

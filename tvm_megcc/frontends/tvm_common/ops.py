@@ -89,9 +89,10 @@ def conv(node: TvmNode) -> Values:
     x, w = node.widened()
     x = node.transposed(x, a.data_layout, f"NC{spatial}")
     w = node.transposed(w, a.kernel_layout, ("IO" if transposed else "OI") + spatial)
-    more = {"output_padding": ints(a.output_padding)} if transposed else {}
+    output_padding = {"output_padding": ints(a.output_padding)} if transposed else {}
     (y,) = node.onnx("ConvTranspose" if transposed else "Conv", x, w, strides=ints(a.strides),
-                     pads=pads_of(a.padding, len(a.strides)), dilations=ints(a.dilation), group=int(a.groups), **more)
+                     pads=pads_of(a.padding, len(a.strides)), dilations=ints(a.dilation), group=int(a.groups),
+                     **output_padding)
     return (node.transposed(y, f"NC{spatial}", a.out_layout or a.data_layout),)
 
 

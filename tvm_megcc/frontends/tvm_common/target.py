@@ -69,7 +69,7 @@ def our_target(given=None) -> Target:
         if name == "native" or name in TARGETS:
             return _hosted(parse_targets(name)[0])
         if given.startswith(PREFIX):
-            raise MegccError(f"unknown target '{given}'{_near(given)} Ours in TVM are {', '.join(offered())}")
+            raise MegccError(f"unknown target '{given}'{_similar(given)} Ours in TVM are {', '.join(offered())}")
         given = _theirs(given)
     elif isinstance(given, (str, dict)):
         given = _theirs(given)
@@ -95,14 +95,14 @@ def _theirs(given: str | dict):
         return tvm.target.Target(given)
     except Exception as error:
         raise MegccError(f"the target {given} is neither one of ours ({', '.join(offered())}) nor "
-                         f"one of TVM's{_near(str(given))} {str(error).strip().splitlines()[-1]}") from error
+                         f"one of TVM's{_similar(str(given))} {str(error).strip().splitlines()[-1]}") from error
 
 
-def _near(given: str) -> str:
+def _similar(given: str) -> str:
     """Returns a hint with our targets of similar names."""
     name = given.lower().removeprefix(PREFIX)
-    near = difflib.get_close_matches(name, [known.removeprefix(PREFIX) for known in offered()], 1)
-    return f", did you mean '{PREFIX}{near[0]}'?" if near else ";"
+    similar = difflib.get_close_matches(name, [known.removeprefix(PREFIX) for known in offered()], 1)
+    return f", did you mean '{PREFIX}{similar[0]}'?" if similar else ";"
 
 
 def _hosted(target: Target) -> Target:

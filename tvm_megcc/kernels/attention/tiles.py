@@ -97,10 +97,11 @@ const int32_t part = seen - key < {keys} ? seen - key : {keys};"""
         """Prints the function that computes W vectors of the results of P queries."""
         c, tile, n, several = Printer(), self.panel(W), ", n" * (W == 1), self.several
         load, store = ("mgc_load_n", "mgc_store_n") if n else ("mgc_load", "mgc_store")
-        more = ", int first, int last, const float *rescale" * several
+        rescale_parameters = ", int first, int last, const float *rescale" * several
         c(f"/* Computes {W} vectors of the results of {P} queries{'; the first n lanes are valid' * (W == 1)}. */")
         with c.function(f"static MGC_NOINLINE void values_{P}_{W}(const float *s, const float *v, ptrdiff_t v_row, "
-                        f"int32_t keys, int32_t n{more}, const float *factor, float *y, ptrdiff_t y_row)"):
+                        f"int32_t keys, int32_t n{rescale_parameters}, const float *factor, float *y, "
+                        "ptrdiff_t y_row)"):
             c(tile.for_each(P, "mgc_v a{p}_{v} = mgc_zero();"))
             if several:
                 with c.block("if (!first)"):

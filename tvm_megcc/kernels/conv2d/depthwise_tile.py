@@ -77,9 +77,9 @@ class DepthwiseTile(RvvWindows):
             return c.text
         with c.function(f"{head}const {float_} *w, int32_t width{', mgc_v bias' * self.bias},\n"
                         f"{float_} *y, ptrdiff_t at, int32_t c, int32_t count{ep.params})"):
-            inside = self.columns.used(run.pixels, run.missing)
+            used_columns = self.columns.used(run.pixels, run.missing)
             c(*(f"const mgc_v w{tap} = mgc_load(w + {tap} * width);"
-                for tap in range(self.taps * self.holds_weights) if tap % self.kw in inside))
+                for tap in range(self.taps * self.holds_weights) if tap % self.kw in used_columns))
             with c.block("for (int32_t i = 0; i < count; i++)"):
                 self.begin(c, run.pixels)
                 for i in range(self.kh):

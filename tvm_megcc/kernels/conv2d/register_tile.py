@@ -90,11 +90,11 @@ class Reduction:
             with c.block(f"{self.loop} (int32_t k = 0; k < {n}; k++, {x}, w += {tile.rows()})"):
                 self.step(c, tile, 0, "xk")
             return
-        whole, rest, move = per(n, self.isa.lanes), rest_of(n, self.isa.lanes), f"xk += {self.next_vector}"
-        if whole:
-            with c.block(f"for (int32_t s = 0; s < {whole}; s++, {move})" if whole != 1 else ""):
+        vector_steps, rest, move = per(n, self.isa.lanes), rest_of(n, self.isa.lanes), f"xk += {self.next_vector}"
+        if vector_steps:
+            with c.block(f"for (int32_t s = 0; s < {vector_steps}; s++, {move})" if vector_steps != 1 else ""):
                 self.vector(c, tile)
-            c(*[f"{move};"] * (whole == 1 and rest != 0))
+            c(*[f"{move};"] * (vector_steps == 1 and rest != 0))
         if rest:
             with c.block(f"{self.loop} (int32_t k = 0; k < {rest}; k++, w += {tile.rows()})"):
                 self.step(c, tile, 0, "(xk + k)")

@@ -79,8 +79,8 @@ class PairProducts(PixelProducts):
         depth = round_up(IC * s.taps, deep)
         width = pairs.row_columns if single else pairs.columns
         # An extent, not a constant: at -O size, layers whose rows are whole steps (0) share a kernel with others (1).
-        whole = deep if single else 2
-        gathered_pixels = ceildiv(round_up(IC, whole) - IC, whole) if flat else 1
+        multiple = deep if single else 2
+        gathered_pixels = ceildiv(round_up(IC, multiple) - IC, multiple) if flat else 1
         gathered = gathered_pixels * (1 if single else 4) * depth
         step = round_up(s.ic * s.taps, 4) if single and pairs.by_channel else deep
         # Words hold 8-bit signed numbers: 128 is subtracted from uint8.

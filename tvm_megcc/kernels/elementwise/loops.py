@@ -133,8 +133,8 @@ class Broadcast(Kernel):
         pattern = "".join(f"{sum(flag << n for n, flag in enumerate(flags)):x}" for flags in varies)
         formula = self.formula(site)
         params = self.parameters(site, LoopParameters(tuple(names), varies, CHUNK, formula))
-        whole = [index for index in range(len(site.inputs)) if all(flags[index] for flags in varies)]
-        same_size = [index for index in whole if site.inputs[index].itemsize == site.y.itemsize]
+        varying = [index for index in range(len(site.inputs)) if all(flags[index] for flags in varies)]
+        same_size = [index for index in varying if site.inputs[index].itemsize == site.y.itemsize]
         return Lowered(
             f"elementwise/{self.name}", params, extents,
             tuple(Operand(name, index, elements(axes, index)) for index, name in enumerate(names)),

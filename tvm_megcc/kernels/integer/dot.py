@@ -274,8 +274,9 @@ class DotProducts(Kernel):
             x_size, y_size, strips = N * IH * IW * G * IC, N * OH * OW * G * OC, N * ceildiv(OH, ROWS)
             packed_rows = ((ROWS - 1) * down + window_rows) * ((OW - 1) * across + window_columns) * IC
         extents["CHANNELS"] = channels
-        operands, more = self.operands(site, s, Operand("x", 0, x_size), (outputs_first, w_zero), form, tile.vectors)
-        extents |= more
+        operands, extra_extents = self.operands(
+            site, s, Operand("x", 0, x_size), (outputs_first, w_zero), form, tile.vectors)
+        extents |= extra_extents
         bias = any(operand.name == "b" for operand in operands)
         if has_weight_zero:
             operands += (Operand("zero", 1, 1, ("dot_skew", w_zero), "int32"),)

@@ -116,7 +116,7 @@ class ArmTile:
                 self.pixels(c, 1, self.whole)
         return c.text
 
-    def pixels(self, c: Printer, X: int, whole: bool) -> None:
+    def pixels(self, c: Printer, X: int, full_vectors: bool) -> None:
         params = self.params
         c(*(f"int32x4_t a{x}_0 = start_0, a{x}_1 = start_1;" for x in range(X)))
         for i in range(params.kh):
@@ -130,14 +130,14 @@ class ArmTile:
                         c(f"a{x}_0 = vmlal_s16(a{x}_0, vget_low_s16(d), vget_low_s16({tap}));",
                           f"a{x}_1 = mgc_mlal_high(a{x}_1, d, {tap});")
         for x in range(X):
-            self.store(c, f"a{x}", f"at + {x} * C" if x else "at", whole)
+            self.store(c, f"a{x}", f"at + {x} * C" if x else "at", full_vectors)
         c(f"from += {8 * X * params.sw};", f"at += {X} * (ptrdiff_t)C;")
 
-    def store(self, c: Printer, total: str, index: str, whole: bool) -> None:
+    def store(self, c: Printer, total: str, index: str, full_vectors: bool) -> None:
         """Prints the store of 8 channels of a pixel."""
         c(*(f"{text};" for text in self.scope.ep.store_row(
             "y", [index, index + " + 4"], [f"(mgc_i){total}_{v}" for v in range(2)], ["channel", "channel + 4"],
-            ["", ""] if whole else ["n0", "n1"], ["_0", "_1"])))
+            ["", ""] if full_vectors else ["n0", "n1"], ["_0", "_1"])))
 
 
 class Dot4Tile(ArmTile):
@@ -149,14 +149,14 @@ class Dot4Tile(ArmTile):
 
     def weights(self, c: Printer) -> None:
         for q, j, r in self.taps():
-            c("const int8x16_t " + ", ".join(f"w{q}_{j}_{r}_{v} = vld1q_s8(taps + {self.place(q, j, r, v)})"
+            c("const int8x16_t " + ", ".join(f"w{q}_{j}_{r}_{v} = vld1q_s8(taps + {self.weights_offset(q, j, r, v)})"
                                              for v in range(2)) + ";")
 
     def taps(self) -> list[tuple[int, int, int]]:
         """Returns (quad of rows, column, output row) of the packed weights."""
         return list(product(range(self.params.quads), range(self.params.kw), range(self.params.rows_at_once)))
 
-    def pixels(self, c: Printer, X: int, whole: bool) -> None:
+    def pixels(self, c: Printer, X: int, full_vectors: bool) -> None:
         params, output_rows = self.params, range(self.params.rows_at_once)
         c(*(f"int32x4_t a{r}_{x}_0 = start_0, a{r}_{x}_1 = start_1;" for r in output_rows for x in range(X)))
         for q in range(params.quads):
@@ -168,12 +168,13 @@ class Dot4Tile(ArmTile):
                     for x, j in uses:
                         for r, v in product(output_rows, range(2)):
                             tap = f"w{q}_{j}_{r}_{v}" if params.in_registers else \
-                                f"vld1q_s8(taps + {self.place(q, j, r, v)})"
+                                f"vld1q_s8(taps + {self.weights_offset(q, j, r, v)})"
                             c(f"a{r}_{x}_{v} = vdotq_s32(a{r}_{x}_{v}, d{v}, {tap});")
         for r in output_rows:
             with c.block(f"if (rows > {r})", when=r > 0):
                 for x in range(X):
-                    self.store(c, f"a{r}_{x}", "at" + f" + {x} * C" * (x > 0) + f" + {r} * y_row" * (r > 0), whole)
+                    self.store(c, f"a{r}_{x}", "at" + f" + {x} * C" * (x > 0) + f" + {r} * y_row" * (r > 0),
+                               full_vectors)
         c(f"from += {32 * X * params.sw};", f"at += {X} * (ptrdiff_t)C;")
 
 

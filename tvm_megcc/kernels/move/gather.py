@@ -83,10 +83,10 @@ class GatherParts(Kernel):
         axis = site.attrs.axis % x.rank
         extents = {f"X{i}": dim for i, dim in enumerate(x.shape)}
         extents.update((f"I{i}", dim) for i, dim in enumerate(indices.shape))
-        whole, part = (extent_symbols(*(f"{letter}{i}" for i in range(x.rank))) for letter in "XI")
+        x_extents, index_extents = (extent_symbols(*(f"{letter}{i}" for i in range(x.rank))) for letter in "XI")
         return Lowered("move/gather_parts", PartParameters(x.c_type, axis, x.rank), extents,
-                       (Operand("x", 0, product(whole)), Operand("index", 1, product(part))),
-                       (Operand("y", 0, product(part)),), product(part[:axis + 1]),
+                       (Operand("x", 0, product(x_extents)), Operand("index", 1, product(index_extents))),
+                       (Operand("y", 0, product(index_extents)),), product(index_extents[:axis + 1]),
                        f"gather_parts_{indices.dtype[3:]}_axis{axis}of{x.rank}", self.name)
 
     def cost(self, site: Site) -> float:

@@ -77,11 +77,11 @@ class ScatterAlongAxis(ScatterKernel):
         axis = site.attrs.axis % x.rank
         extents = {f"X{i}": dim for i, dim in enumerate(x.shape)}
         extents.update((f"I{i}", dim) for i, dim in enumerate(indices.shape))
-        whole, part = (extent_symbols(*(f"{letter}{i}" for i in range(x.rank))) for letter in "XI")
+        x_extents, index_extents = (extent_symbols(*(f"{letter}{i}" for i in range(x.rank))) for letter in "XI")
         params = LineParameters(*self.combining(site), axis, x.rank)
         return self.called(site, "move/scatter_elements", params, extents,
-                           (product(whole), product(part), product(part)), product(whole[:axis]),
-                           f"axis{axis}of{x.rank}")
+                           (product(x_extents), product(index_extents), product(index_extents)),
+                           product(x_extents[:axis]), f"axis{axis}of{x.rank}")
 
 
 class ScatterRows(ScatterKernel):

@@ -127,8 +127,8 @@ def svm_regressor(node: OnnxNode) -> tuple[str, ...]:
         raise MegccError(f"has kernel_type {kind} without support vectors")
     y = _linear(node, x, _weights(node, 1, columns).T, rho[:1])
     if node.attr("one_class", 0):
-        (inside,) = emit_broadcast(node, "greater", (y, number(node, 0, "float32")))
-        return emit_broadcast(node, "where", (inside, number(node, 1, "float32"), number(node, -1, "float32")))
+        (is_positive,) = emit_broadcast(node, "greater", (y, number(node, 0, "float32")))
+        return emit_broadcast(node, "where", (is_positive, number(node, 1, "float32"), number(node, -1, "float32")))
     return (y,)
 
 

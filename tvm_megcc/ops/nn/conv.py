@@ -72,16 +72,16 @@ class Conv2d(Operator):
         return outputs[0].size * product(inputs[1].shape[1:])
 
 
-def emit_convolution(node: OnnxNode, kind: str, **more) -> tuple[str, ...]:
-    """Emits a convolution of the node's operands x, w and b. more: attributes of `kind` besides those of conv2d."""
+def emit_convolution(node: OnnxNode, kind: str, **attributes) -> tuple[str, ...]:
+    """Emits a convolution of the node's operands x, w and b. attributes: those of `kind` besides those of conv2d."""
     x, w = node.type(0), node.type(1)
     if x.rank == 5 and kind == "conv2d":
         return emit_conv3d(node)
     if x.rank not in (3, 4):
         raise ShapeError(f"convolution over {x.rank - 2} spatial axes; 1 to 3 are supported")
-    value, attrs = padded(node, node.inputs[0], w.shape[2:], more.get("x_zero", 0))
+    value, attrs = padded(node, node.inputs[0], w.shape[2:], attributes.get("x_zero", 0))
     attrs.pop("kernel"), attrs.pop("ceil")
-    attrs.update(more, groups=node.attr("group", 1))
+    attrs.update(attributes, groups=node.attr("group", 1))
     if x.rank == 4:
         return node.emit(kind, (value, *node.inputs[1:]), **attrs)
     # A convolution over one spatial axis is imported as one over two with height 1.

@@ -42,23 +42,23 @@ class _Pool(Operator):
         return emit_pool(node, cls.kind, node.inputs[0], cls.onnx_attrs(node))
 
 
-def emit_pool(node: OnnxNode, kind: str, value: str, more: dict) -> tuple[str, ...]:
+def emit_pool(node: OnnxNode, kind: str, value: str, attributes: dict) -> tuple[str, ...]:
     """Emits the pool of a node. One spatial axis is imported as two with height 1."""
     x = node.type_of(value)
     if x.rank not in (3, 4, 5):
         raise ShapeError(f"pooling over {x.rank - 2} spatial axes; 1 to 3 are supported")
     kernel = tuple(node.attr("kernel_shape"))
     pads = symbolic_pads(node, kernel)
-    if pads and kind == "avg_pool" and not more["count_pads"]:
+    if pads and kind == "avg_pool" and not attributes["count_pads"]:
         return _mean_of_inside(node, value, kernel, pads)
     fill: float = 0
     if kind in ("max_pool", "max_pool_indices"):
         fill = int(np.iinfo(x.dtype).min) if np.dtype(x.dtype).kind in "iu" else -np.inf  # bfloat16's kind is V
     value, attrs = padded(node, value, kernel, fill)
-    attrs.update(more)
+    attrs.update(attributes)
     results = _pooled(node, kind, value, attrs)
     if pads and kind == "max_pool_indices":
-        return results[0], _indices_without_pads(node, results[1], pads, more["order"] == "column")
+        return results[0], _indices_without_pads(node, results[1], pads, attributes["order"] == "column")
     return results
 
 
@@ -275,10 +275,10 @@ class GlobalMaxPool(_GlobalPool):
         return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True, initial=_lowest(x)),)
 
 
-def _case(x, kernel, strides=None, pads=None, dilations=None, ceil=False, dtype="float32", **more) -> Case:
+def _case(x, kernel, strides=None, pads=None, dilations=None, ceil=False, dtype="float32", **attributes) -> Case:
     ones = (1,) * len(kernel)
     return Case(((x, dtype),), {"kernel": kernel, "strides": strides or ones, "pads": pads or (0,) * (2 * len(kernel)),
-                                "dilations": dilations or ones, "ceil": ceil, **more})
+                                "dilations": dilations or ones, "ceil": ceil, **attributes})
 
 
 MaxPool.cases = (

@@ -47,8 +47,8 @@ def _centred(array: np.ndarray, zero: int) -> np.ndarray:
 
 def _sums(values: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     """Adds a bias, which broadcasts, to sums, which are exact in float64, and wraps to int32."""
-    whole = values.astype(np.int64)
-    return (whole if bias is None else whole + bias).astype(np.int32)
+    exact = values.astype(np.int64)
+    return (exact if bias is None else exact + bias).astype(np.int32)
 
 
 @register

@@ -49,8 +49,8 @@ class LayerNormQuantised(Operator):
         y = y if weight is None else y * weight
         y = y if bias is None else y + bias
         limits = np.iinfo(np.dtype(attrs.dtype))
-        whole = np.rint(np.nan_to_num(y / scales[1], nan=0.0)).astype(np.float64) + attrs.zero
-        return (np.clip(whole, limits.min, limits.max).astype(attrs.dtype),)
+        rounded = np.rint(np.nan_to_num(y / scales[1], nan=0.0)).astype(np.float64) + attrs.zero
+        return (np.clip(rounded, limits.min, limits.max).astype(attrs.dtype),)
 
 
 def _case(shape: tuple[int, ...], dtype: str, x_zero: int, result: str, zero: int, weight: bool = True,

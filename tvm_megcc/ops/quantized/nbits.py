@@ -213,8 +213,8 @@ def matmul_nbits(node: OnnxNode) -> tuple[str, ...]:
     zero = _zeros(node, bits, n, blocks)
     rows = np.ascontiguousarray(given.reshape(n, -1)[:, :ceildiv(k * bits, 8)])
     if bits == 2:
-        more, bits = centre(4) - centre(2), 4
-        rows, zero = packed(unpacked(rows, 2, k) + np.uint8(more)), zero + more
+        excess, bits = centre(4) - centre(2), 4
+        rows, zero = packed(unpacked(rows, 2, k) + np.uint8(excess)), zero + excess
     (a,) = cast_to(node, node.inputs[0], "float32")
     offset = node.constant(-zero * scale) if (zero != centre(bits)).any() else ""
     (y,) = node.emit("matmul_nbits", (a, node.constant(rows), node.constant(scale), offset), bits=bits, block=block,

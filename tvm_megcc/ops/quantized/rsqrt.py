@@ -29,8 +29,8 @@ def inverse_root(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         wide = np.where(wide >= 1 << 29, wide // 4, wide)
     pairs = (31 - np.frexp(wide.astype(np.float64))[1]) // 2 - 1
     shift -= pairs
-    whole = wide << (2 * pairs)
-    half_value = rounding_shift(whole >> 1, 1)
+    normalised = wide << (2 * pairs)
+    half_value = rounding_shift(normalised >> 1, 1)
     x = np.full(wide.shape, 1 << 28, np.int64)
     for _ in range(STEPS):
         cube = _left(doubling_high(doubling_high(x, x), x), 6)

@@ -48,8 +48,8 @@ class SoftmaxQuantised(Operator):
         total = powers.sum(-1, keepdims=True, dtype=np.int64).astype(np.float32)
         probability = inverse.astype(np.float32) / np.maximum(total, np.float32(1))
         limits = np.iinfo(np.dtype(attrs.dtype))
-        whole = FUNCTIONS["nearest"].numpy(powers.astype(np.float32) * probability).astype(np.int64) + attrs.zero
-        return (np.clip(whole, limits.min, limits.max).astype(attrs.dtype),)
+        rounded = FUNCTIONS["nearest"].numpy(powers.astype(np.float32) * probability).astype(np.int64) + attrs.zero
+        return (np.clip(rounded, limits.min, limits.max).astype(attrs.dtype),)
 
 
 def _case(shape: tuple[int, ...], dtype: str, scale: float, result: str, zero: int, step: float) -> Case:

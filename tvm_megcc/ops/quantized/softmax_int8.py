@@ -83,9 +83,9 @@ class SoftmaxFixed(Operator):
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray, table: np.ndarray) -> tuple[np.ndarray, ...]:
         wide = x.astype(np.int64)
-        whole = np.zeros(256, np.int64)
-        whole[:len(table)] = table
-        powers = whole[wide.max(attrs.axis, keepdims=True, initial=np.iinfo(x.dtype).min) - wide]
+        padded_table = np.zeros(256, np.int64)
+        padded_table[:len(table)] = table
+        powers = padded_table[wide.max(attrs.axis, keepdims=True, initial=np.iinfo(x.dtype).min) - wide]
         total = rounding_shift(powers, SUM_BITS).sum(attrs.axis, keepdims=True)
         bits = np.frexp(np.maximum(total, 1).astype(np.float64))[1].astype(np.int64)
         scale = reciprocal((total << (32 - bits)) - (1 << 31))
@@ -105,9 +105,9 @@ def table(beta: float, scale: float) -> np.ndarray:
     below = -np.arange(256, dtype=np.int64)
     wide = below << shift
     least = -floor(31 * 2**26 / 2**shift)
-    inside = (below >= least) & (wide >= -(2**31))
-    scaled = doubling_high(np.where(inside, wide, 0), np.int64(significand))
-    return np.where(inside, exponentials(scaled), 0).astype(np.int32)
+    is_in_range = (below >= least) & (wide >= -(2**31))
+    scaled = doubling_high(np.where(is_in_range, wide, 0), np.int64(significand))
+    return np.where(is_in_range, exponentials(scaled), 0).astype(np.int32)
 
 
 def significant(powers: np.ndarray, wide: bool = False) -> np.ndarray:

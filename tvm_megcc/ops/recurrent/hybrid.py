@@ -42,8 +42,8 @@ def dynamically_quantised(rows: np.ndarray, asymmetric: bool) -> tuple[np.ndarra
     step = np.where(low < high, (high - low) / 255, 1)
     below, above = low / step, high / step
     point = np.where(128 + np.abs(below) < 127 + np.abs(above), -128 - below, 127 - above)
-    whole = np.clip(np.sign(point) * np.floor(np.abs(point) + _HALF64), -128, 127)
-    zero = np.where(low < high, whole, 0)
+    rounded_zero = np.clip(np.sign(point) * np.floor(np.abs(point) + _HALF64), -128, 127)
+    zero = np.where(low < high, rounded_zero, 0)
     scale = step.astype(np.float32)
     return _nearest(zero.astype(np.float32) + rows * (1 / scale), -128, 127) - zero.astype(np.int64), scale
 

@@ -179,7 +179,7 @@ class LstmFixed(Operator):
             parts = [bounded(x[step].reshape(batch, gates, units)[:, gate].astype(np.int64)
                              + _requantized(sums[:, gate], recurrent_factors[gate])) for gate in range(gates)]
 
-            def whole(gate: int, peephole: int | None = None, cell: np.ndarray = c, parts=parts) -> np.ndarray:
+            def gate_sums(gate: int, peephole: int | None = None, cell: np.ndarray = c, parts=parts) -> np.ndarray:
                 """Returns the sum of a gate. gate: its index, counted from the end. peephole: its row of peepholes."""
                 part = parts[gate]
                 if peepholes is not None and peephole is not None:
@@ -194,13 +194,13 @@ class LstmFixed(Operator):
                     return part
                 return normalised(part, norms[gate], norm_bias[gate], factors[NORMS][gate], attrs.guards[gate])
 
-            forget = sigmoid(whole(-3, 1))
-            enter = LIMIT - forget if attrs.coupled else sigmoid(whole(-4, 0))
-            fresh = rounding_shift(enter * tanh(whole(-2), GATE_BITS), 15 + attrs.cell_bits)
+            forget = sigmoid(gate_sums(-3, 1))
+            enter = LIMIT - forget if attrs.coupled else sigmoid(gate_sums(-4, 0))
+            fresh = rounding_shift(enter * tanh(gate_sums(-2), GATE_BITS), 15 + attrs.cell_bits)
             c = bounded(rounding_shift(forget * c, 15) + fresh)
             if attrs.cell_clip:
                 c = np.clip(c, -attrs.cell_clip, attrs.cell_clip)
-            out = _requantized(sigmoid(whole(-1, 2, c)) * tanh(c, attrs.cell_bits), factors[HIDDEN])
+            out = _requantized(sigmoid(gate_sums(-1, 2, c)) * tanh(c, attrs.cell_bits), factors[HIDDEN])
             if projection is None:
                 h = np.clip(out + attrs.zero, -128, 127)
             else:

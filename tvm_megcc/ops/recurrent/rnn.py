@@ -51,11 +51,11 @@ class Recurrent(Operator):
 
     @classmethod
     def infer(cls, attrs: Attrs, x: TensorType, r: TensorType, lengths: TensorType | None = None,
-              *more: TensorType | None) -> tuple[TensorType, ...]:
+              *others: TensorType | None) -> tuple[TensorType, ...]:
         if x.rank != 3 or r.rank != 3:
             raise ShapeError(f"wants operands of rank 3, not {x} and {r}")
         (steps, batch, columns), (directions, rows, units) = x.shape, r.shape
-        scale = more[len(cls.operands) - 4] if len(more) > len(cls.operands) - 4 else None
+        scale = others[len(cls.operands) - 4] if len(others) > len(cls.operands) - 4 else None
         if (r.dtype in BYTES) != (scale is not None):
             raise ShapeError(f"weights {r} {'without' if scale is None else 'with'} scales")
         if directions != len(DIRECTIONS[attrs.direction]):
@@ -63,7 +63,7 @@ class Recurrent(Operator):
         require_shape((rows, columns), (cls.gates * units, directions * rows),
                       f"weights {r} do not make {cls.gates} gates of {units} units with input {x}")
         scales = (1, 1) if scale is not None and scale.size == 1 else (directions, rows)
-        wanted = [(lengths, (batch,)), *zip(more, (*cls.shapes(directions, batch, units), scales), strict=False)]
+        wanted = [(lengths, (batch,)), *zip(others, (*cls.shapes(directions, batch, units), scales), strict=False)]
         for operand, shape in wanted:
             if operand is not None:
                 require_shape(operand.shape, shape, f"operand {operand} should be {shape_text(shape)}")
@@ -83,7 +83,7 @@ class Recurrent(Operator):
 
     @classmethod
     def compute(cls, attrs: Attrs, x: np.ndarray, r: np.ndarray, lengths: np.ndarray | None = None,
-                *more: np.ndarray | None) -> tuple[np.ndarray, ...]:
+                *others: np.ndarray | None) -> tuple[np.ndarray, ...]:
         """Computes in float64. Raises ShapeError for lengths that are not in [0, T]."""
         (steps, batch), (directions, _, units) = x.shape[:2], r.shape
         if lengths is None:
@@ -91,7 +91,7 @@ class Recurrent(Operator):
         if batch and not 0 <= lengths.min() <= lengths.max() <= steps:
             raise ShapeError(f"sequence lengths {lengths.tolist()} of {steps} steps")
         wide = x.astype(np.float64).reshape(steps, batch, directions, cls.gates, units)
-        operands = [None if operand is None else operand.astype(np.float64) for operand in more]
+        operands = [None if operand is None else operand.astype(np.float64) for operand in others]
         *operands, scale = operands + [None] * (len(cls.operands) - 3 - len(operands))
         if scale is not None:
             r = (r.astype(np.float64) - attrs.get("r_zero", 0)) * scale[..., None]
@@ -117,8 +117,8 @@ class Recurrent(Operator):
         return tuple(results[name] for name in attrs.results)
 
     @classmethod
-    def step(cls, attrs: Attrs, x: np.ndarray, r: np.ndarray, state: Sequence[np.ndarray], more) -> tuple:
-        """Returns the states after a step. x: [n,G,H]; r: [G*H,H]; state: [n,H] each; more: operands after the
+    def step(cls, attrs: Attrs, x: np.ndarray, r: np.ndarray, state: Sequence[np.ndarray], optional) -> tuple:
+        """Returns the states after a step. x: [n,G,H]; r: [G*H,H]; state: [n,H] each; optional: operands after the
         states."""
         raise NotImplementedError
 
@@ -163,10 +163,10 @@ class Lstm(Recurrent):
         return state, state, (directions, 3 * units)
 
     @classmethod
-    def step(cls, attrs, x, r, state, more):
+    def step(cls, attrs, x, r, state, optional):
         (h, c), units = state, r.shape[1]
         i, o, f, g = np.moveaxis(x + (h @ r.T).reshape(x.shape), 1, 0)
-        pi, po, pf = (0, 0, 0) if more[0] is None else more[0].reshape(3, units)
+        pi, po, pf = (0, 0, 0) if optional[0] is None else optional[0].reshape(3, units)
         i = _gate(attrs, 0, i + pi * c)
         f = 1 - i if attrs.input_forget else _gate(attrs, 0, f + pf * c)
         c = f * c + i * _gate(attrs, 1, g)
@@ -198,12 +198,12 @@ class Gru(Recurrent):
         return (directions, batch, units), (directions, units)
 
     @classmethod
-    def step(cls, attrs, x, r, state, more):
+    def step(cls, attrs, x, r, state, optional):
         (h,), units = state, r.shape[1]
         gates = x[:, :2] + (h @ r[:2 * units].T).reshape(-1, 2, units)
         z, reset = (_gate(attrs, 0, gates[:, gate]) for gate in range(2))
         if attrs.linear_before_reset:
-            bias = 0 if more[0] is None else more[0]
+            bias = 0 if optional[0] is None else optional[0]
             recurrent = reset * (h @ r[2 * units:].T + bias)
         else:
             recurrent = (reset * h) @ r[2 * units:].T
@@ -231,7 +231,7 @@ class Rnn(Recurrent):
         return ((directions, batch, units),)
 
     @classmethod
-    def step(cls, attrs, x, r, state, more):
+    def step(cls, attrs, x, r, state, optional):
         return (_gate(attrs, 0, x[:, 0] + state[0] @ r.T),)
 
 

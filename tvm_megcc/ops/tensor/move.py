@@ -167,14 +167,14 @@ class Slice(Operator):
             return None
         if block and 1 in cuts and (cuts[1][0] % block or y.shape[1] % block):
             return None
-        offset, stride, whole = 0, 1, True
+        offset, stride, covers_rest = 0, 1, True
         for (axis, part, extent), (_, _, result_extent) in zip(reversed(memory_axes(x)), reversed(memory_axes(y)),
                                                                strict=True):
             first = cuts[axis][0] if axis in cuts and part != "lane" else 0
             first = first // block if part == "block" else first
-            if not whole and result_extent != 1:
+            if not covers_rest and result_extent != 1:
                 return None
-            whole = whole and result_extent == extent
+            covers_rest = covers_rest and result_extent == extent
             offset += first * stride
             stride *= extent
         return offset * x.itemsize
@@ -327,9 +327,9 @@ class Pad(Operator):
         (result,) = node.emit("pad", (value_name,), value=value, **amounts)
         if not at_run_time:
             return (result,)
-        (inside,) = node.emit("expand", (node.constant(np.array(True)),), shape=node.type_of(value_name).shape)
-        (inside,) = node.emit("pad", (inside,), value=0, **amounts)
-        return node.emit("where", (inside, result, *node.emit("reshape", (at_run_time,), shape=())))
+        (is_operand,) = node.emit("expand", (node.constant(np.array(True)),), shape=node.type_of(value_name).shape)
+        (is_operand,) = node.emit("pad", (is_operand,), value=0, **amounts)
+        return node.emit("where", (is_operand, result, *node.emit("reshape", (at_run_time,), shape=())))
 
 
 @register

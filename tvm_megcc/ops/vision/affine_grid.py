@@ -48,12 +48,12 @@ def _coordinates(node: OnnxNode, extent: Dim, align: bool, dtype: str) -> str:
         coordinates = 2 * steps / max(extent - 1, 1) - 1 if align else (2 * steps + 1) / max(extent, 1) - 1
         return node.constant(coordinates.astype(np.dtype(dtype)))
     (steps,) = cast_to(node, count_up(node, extent), dtype)
-    (whole,) = cast_to(node, node.extent(extent), dtype)
+    (extent_value,) = cast_to(node, node.extent(extent), dtype)
     if align:
-        (whole,) = emit_broadcast(node, "sub", (whole, number(node, 1, dtype)))
-        (whole,) = emit_broadcast(node, "max", (whole, number(node, 1, dtype)))
+        (extent_value,) = emit_broadcast(node, "sub", (extent_value, number(node, 1, dtype)))
+        (extent_value,) = emit_broadcast(node, "max", (extent_value, number(node, 1, dtype)))
     (steps,) = emit_broadcast(node, "mul", (steps, number(node, 2, dtype)))
     if not align:
         (steps,) = emit_broadcast(node, "add", (steps, number(node, 1, dtype)))
-    (coordinates,) = emit_broadcast(node, "div", (steps, whole))
+    (coordinates,) = emit_broadcast(node, "div", (steps, extent_value))
     return emit_broadcast(node, "sub", (coordinates, number(node, 1, dtype)))[0]

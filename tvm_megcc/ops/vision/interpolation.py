@@ -114,6 +114,6 @@ class Interpolation:
             falling: np.ndarray = np.maximum(1 - distance, 0)
             return falling
         a = self.cubic_a
-        near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+        within_one = ((a + 2) * distance - (a + 3)) * distance**2 + 1
         far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-        return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
+        return np.where(distance <= 1, within_one, np.where(distance < 2, far, 0.0))

@@ -352,7 +352,7 @@ def _from_sizes(node: OnnxNode, extents: Sequence[Dim], axes: Sequence[int]) -> 
 def _ratio(node: OnnxNode, size: Dim, extent: Dim) -> float | str:
     if isinstance(size, int) and isinstance(extent, int):
         return 1.0 if size == extent else size / max(extent, 1)
-    for whole in range(1, MOST_REPEATED + 1):
-        if size == extent * whole:
-            return float(whole)
+    for factor in range(1, MOST_REPEATED + 1):
+        if size == extent * factor:
+            return float(factor)
     return _number(node, "div", _real(node, size), _real(node, extent))

@@ -49,10 +49,10 @@ def _require_bounds(graph: Graph, buckets: Sequence[Bucket]) -> None:
         return
     where = [f"{name} [{', '.join(map(str, graph.types[name].shape))}]" for name in graph.inputs
              if any(symbols(dim) & set(names) for dim in graph.types[name].shape)]
-    more = f"; and {len(where) - _MOST_INPUTS} more inputs" if len(where) > _MOST_INPUTS else ""
+    others = f"; and {len(where) - _MOST_INPUTS} more inputs" if len(where) > _MOST_INPUTS else ""
     subject = f"dimension {names[0]} is" if len(names) == 1 else f"dimensions {', '.join(names)} are"
     raise ShapeError(f"{graph.name}: the {subject} not known: "
-                     f"{'; '.join(where[:_MOST_INPUTS])}{more}\n"
+                     f"{'; '.join(where[:_MOST_INPUTS])}{others}\n"
                      f"  Give the size of each: {sizes_wanted(names)}\n"
                      f"  or a range of sizes, for example: {sizes_wanted(names, '1..64')}")
 

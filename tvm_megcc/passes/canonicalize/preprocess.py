@@ -140,8 +140,8 @@ def convert_inputs(graph: Graph, inputs: Mapping[str, Input]) -> Graph:
     findings = []
     for name, given in inputs.items():
         if name not in graph.inputs:
-            near = difflib.get_close_matches(name, graph.inputs, 1)
-            advice = f". Did you mean '{near[0]}'?" if near else ""
+            similar = difflib.get_close_matches(name, graph.inputs, 1)
+            advice = f". Did you mean '{similar[0]}'?" if similar else ""
             findings.append(f"the model has no input '{name}'; its inputs are {', '.join(graph.inputs)}{advice}")
             continue
         if name in graph.string_ports:

@@ -306,8 +306,8 @@ def _source(edit: Editor, op: Op, at: _Placed, last: str) -> _Placed | None:
         return _part(at, op.inputs[0], axis, index)
     found = _CUT_AND_RESHAPED.match(edit, at.value)
     if found is not None and (cut := _only_cut(edit, found.op(_CUT))) is not None:
-        whole, (axis, first, count, _) = edit.types[found[_X]].shape, cut
-        if count == 1 and (*whole[:axis], *whole[axis + 1:]) == edit.types[at.value].shape:
+        shape, (axis, first, count, _) = edit.types[found[_X]].shape, cut
+        if count == 1 and (*shape[:axis], *shape[axis + 1:]) == edit.types[at.value].shape:
             return _part(at, found[_X], axis, first)
     return None
 

@@ -51,10 +51,10 @@ def absorb_shuffles(graph: Graph, context: Context) -> Graph:
 def _shuffled_order(edit: Editor, found: Match, op: Op) -> np.ndarray | None:
     """Returns the permutation of a shuffle that `op`, a reshape, ends: channel j of its result is channel order[j] of
     the shuffle's operand. None if it ends no shuffle."""
-    whole, parts = edit.types[found[_X]].shape, edit.types[found[_SPLIT]].shape
-    if found[_X] in edit.constants or len(parts) < 4 or edit.types[op.outputs[0]].shape != whole \
+    shape, parts = edit.types[found[_X]].shape, edit.types[found[_SPLIT]].shape
+    if found[_X] in edit.constants or len(parts) < 4 or edit.types[op.outputs[0]].shape != shape \
             or found.op(_TURN).attrs.perm != (0, 2, 1, *range(3, len(parts))) \
-            or (parts[0], *parts[3:]) != (whole[0], *whole[2:]):
+            or (parts[0], *parts[3:]) != (shape[0], *shape[2:]):
         return None
     turned = static(parts[1:3])
     return None if turned is None else np.arange(turned[0] * turned[1]).reshape(turned).T.ravel()

@@ -84,11 +84,11 @@ def rows_read(graph: Graph, op: Op, strip: Strip) -> Reads | None:
         top, left, _, right = attrs.pads
         first = strip.first * attrs.strides[0] - top
         end = (strip.end - 1) * attrs.strides[0] - top + (extent - 1) * attrs.dilations[0] + 1
-        inside = Strip(max(first, 0), min(end, height))
-        if inside.count <= 0:
+        existing = Strip(max(first, 0), min(end, height))
+        if existing.count <= 0:
             return None
-        attrs = Attrs(attrs, pads=(inside.first - first, left, end - inside.end, right))
-        operands[:inputs] = [inside, *(None,) * (inputs - 1)]
+        attrs = Attrs(attrs, pads=(existing.first - first, left, end - existing.end, right))
+        operands[:inputs] = [existing, *(None,) * (inputs - 1)]
     return Reads(attrs, tuple(operands))
 
 

@@ -65,9 +65,10 @@ def is_region(graph: Graph, first: int, last: int, readers: Mapping[str, Sequenc
     """Whether these operators can be computed by strips: no other operator reads their results, except the last
     one's."""
     ops = graph.ops[first:last + 1]
-    inside = {op.outputs[0] for op in ops[:-1]}
+    inner_values = {op.outputs[0] for op in ops[:-1]}
     return (all(has_rows(graph, op) for op in ops) and number(graph.types[ops[-1].outputs[0]].shape[HEIGHT]) > 1
-            and inside.isdisjoint(graph.outputs) and all(op in ops for name in inside for op in readers.get(name, ())))
+            and inner_values.isdisjoint(graph.outputs)
+            and all(op in ops for name in inner_values for op in readers.get(name, ())))
 
 
 def parts_of(graph: Graph, region: Region) -> list[list[Part]] | None:
@@ -88,7 +89,7 @@ def _parts_of_strip(graph: Graph, ops: Sequence[Op], strip: Strip, there: Mappin
                     final: bool) -> list[Part] | None:
     """Returns the parts of one strip. there: the rows of values in the previous strip, which can be kept. final:
     whether it is the last strip."""
-    inside = {op.outputs[0] for op in ops}
+    inner_values = {op.outputs[0] for op in ops}
     wanted = {ops[-1].outputs[0]: strip}
     parts: list[Part] = []
     for op in reversed(ops):
@@ -109,7 +110,7 @@ def _parts_of_strip(graph: Graph, ops: Sequence[Op], strip: Strip, there: Mappin
         for name, read in zip(op.inputs, reads.operands, strict=True) if reads else ():
             if read is not None:
                 wanted[name] = wanted[name].with_(read) if name in wanted else read
-            elif name in inside:
+            elif name in inner_values:
                 return None
         parts.append(Part(op, rows, new, reads))
     return parts[::-1]
@@ -119,8 +120,8 @@ def macs_of(graph: Graph, op: Op, count: int | None = None) -> int:
     """Returns the multiply-accumulates of an operator, or of `count` rows of its result."""
     types = graph.input_types(op)[:len(op.own_inputs)]
     y = graph.types[op.outputs[0]]
-    whole = operator(op.kind).macs(op.attrs, types, (y,))
-    return whole if count is None else whole * count // y.shape[HEIGHT]
+    total = operator(op.kind).macs(op.attrs, types, (y,))
+    return total if count is None else total * count // y.shape[HEIGHT]
 
 
 def cut(placed: Placed, regions: Sequence[Region], context: Context) -> Placed | None:
@@ -216,12 +217,12 @@ class _Cutter:
         both = self._value(f"{result}:{part.rows.first}:both", _rows(self.types[result], part.rows.count))
         return both if self._concat((begin, new), both, part.op.origin) else ""
 
-    def _concat(self, pieces: tuple[str, ...], whole: str, origin: str) -> bool:
+    def _concat(self, pieces: tuple[str, ...], result: str, origin: str) -> bool:
         """Concatenates values such that they are views of the result. Returns False if that is impossible."""
-        op = Op("concat", Attrs(axis=HEIGHT), pieces, (whole,), origin=origin)
+        op = Op("concat", Attrs(axis=HEIGHT), pieces, (result,), origin=origin)
         self.ops.append(op)
-        self.choices[whole] = Choice(View())
-        self.whole.add(whole)
+        self.choices[result] = Choice(View())
+        self.whole.add(result)
         return concat_offsets(self.graph.with_(types=self.types), op) is not None
 
     def _copy(self, name: str, to: str, op: Op) -> str:

@@ -200,8 +200,8 @@ def _undivided(total: _Sum) -> Iterator[Expr]:
     for a, b in product(_NUDGES, _NUDGES):
         yield _Sum(float(np.float32(first * (1 + a))), float(np.float32(second * (1 + b)))).of(integers)
     for nudge in _NUDGES:
-        whole = float(np.float32((1 + nudge / 2) / total.number))
-        yield _Sum(total.first, total.second, "mul", whole).of(integers)
+        factor = float(np.float32((1 + nudge / 2) / total.number))
+        yield _Sum(total.first, total.second, "mul", factor).of(integers)
 
 
 def _factors(terms: dict[int, _Term]) -> Iterator[tuple[float, float]]:

@@ -76,8 +76,8 @@ def _window_sizes(attrs: Attrs, x: TensorType) -> np.ndarray | None:
                     in zip(x.shape[2:], attrs.pads[:2], attrs.pads[2:], strict=True))
     if padded is None or math.prod(padded) > LARGEST:
         return None
-    inside = Attrs({**attrs, "pads": (0,) * 4}) if attrs.get("count_pads", 0) else attrs
+    unpadded = Attrs({**attrs, "pads": (0,) * 4}) if attrs.get("count_pads", 0) else attrs
     added = np.add(attrs.pads[:2], attrs.pads[2:]) if attrs.get("count_pads", 0) else np.zeros(2, int)
     ones = np.ones((1, 1, *np.add(x.shape[2:], added)), np.int32)
-    counts = np.asarray(sum(at_taps(inside, ones, 0)))
+    counts = np.asarray(sum(at_taps(unpadded, ones, 0)))
     return counts if (counts != counts.flat[0]).any() else counts.reshape(-1)[:1]

@@ -134,8 +134,8 @@ class Streamer:
                 except Refused as error:
                     findings.append(f"{op.kind} '{op.origin or op.outputs[0]}': {error}")
                     self.lost.update(op.outputs)
-        whole = [name for name in self.graph.outputs if name not in self.flows and name not in self.lost]
-        findings += [f"output '{name}' does not depend on the stream, or only on its end" for name in whole]
+        not_streamed = [name for name in self.graph.outputs if name not in self.flows and name not in self.lost]
+        findings += [f"output '{name}' does not depend on the stream, or only on its end" for name in not_streamed]
         findings += [f"output '{name}' is the last state of a layer, not a stream; the states are kept by themselves"
                      for name in self.graph.outputs if name in self.lost] if not findings else []
         if findings:
@@ -290,15 +290,15 @@ class Streamer:
                 block, axis = self.result("transpose", Attrs(perm=_TO_LAST), (block,)), axis - 1
 
             # A long state holds everything that is read, and the next run reads its end. That saves a copy.
-            whole, extent = count > flow.block, flow.block + count
+            exceeds_block, extent = count > flow.block, flow.block + count
 
             def make(state: str) -> tuple[str, str]:
-                begin = self.cut(state, axis, flow.block, extent) if whole else state
+                begin = self.cut(state, axis, flow.block, extent) if exceeds_block else state
                 both = self.result("concat", Attrs(axis=axis), (begin, block))
-                return both, both if whole else self.cut(both, axis, flow.block, extent)
+                return both, both if exceeds_block else self.cut(both, axis, flow.block, extent)
 
-            history = _along(self.types[block], axis, extent if whole else count)
-            both = self.state(history, make, 2 if whole else 3, flow.blank)
+            history = _along(self.types[block], axis, extent if exceeds_block else count)
+            both = self.state(history, make, 2 if exceeds_block else 3, flow.blank)
             self._derived[key] = self.result("transpose", Attrs(perm=_TO_FIRST), (both,)) if is_transposed else both
         return self._derived[key]
 

@@ -80,8 +80,8 @@ def candidates(kind: str, shapes: Sequence[str], weights: Sequence[str] = (), at
 
 def _declaration(kind: str) -> type[Operator]:
     if kind not in OPERATORS:
-        near = " or ".join(f"'{name}'" for name in get_close_matches(kind, OPERATORS))
-        raise MegccError(f"there is no operator '{kind}'" + (f"; {near}?" if near else "")
+        similar = " or ".join(f"'{name}'" for name in get_close_matches(kind, OPERATORS))
+        raise MegccError(f"there is no operator '{kind}'" + (f"; {similar}?" if similar else "")
                          + " 'megcc list ops' shows them all")
     return OPERATORS[kind]
 

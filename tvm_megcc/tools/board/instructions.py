@@ -28,16 +28,16 @@ def bench(session: EmulatedSession, inputs: str | None = None, seed: int = 0) ->
     feeds = read_npz(inputs, names) if inputs else seeded(session.inputs, seed)
     with asking_for_inputs(session.inputs, inputs):
         session.run(feeds)
-    whole = sum(session.instructions)
+    total = sum(session.instructions)
     rows = [{"name": call["origin"] or call["kind"], "kind": call["kind"], "kernel": call["kernel"],
-              "instructions": count, "share": count / max(whole, 1),
+              "instructions": count, "share": count / max(total, 1),
               "macs_per_instruction": call["macs"] / count if call["macs"] and count else None}
              for call, count in zip(session.calls, session.instructions, strict=True)]
     if session.cycles:
         rows = [{**row, "cycles": count} for row, count in zip(rows, session.cycles, strict=True)]
     static = stack_of(session.firmware)
     return {"model": session.name, "target": str(session.target), "board": firmware.BOARDS[session.target.name].name,
-            "instructions": whole,
+            "instructions": total,
             **({"cycles": sum(session.cycles), "cycle_model": CORES[session.target.name].source}
                if session.cycles else {}),
             **({"uncounted": session.uncounted} if session.uncounted else {}), "stack_bytes": session.stack_bytes,
@@ -79,8 +79,8 @@ def _files_text(report: dict) -> list[str]:
     for memory, files in report["files"].items():
         most = [f"{shortened(name, 40)} {count:,}" for name, count in list(files.items())[:FILES]]
         rest = sum(list(files.values())[FILES:])
-        more = f", {len(files) - FILES} more {rest:,}" if rest else ""
-        lines.append(f"  {memory} by file: {', '.join(most)}{more}")
+        others = f", {len(files) - FILES} more {rest:,}" if rest else ""
+        lines.append(f"  {memory} by file: {', '.join(most)}{others}")
     return lines
 
 

@@ -151,10 +151,10 @@ def weights(logits: np.ndarray, temperature: float | np.float32) -> np.ndarray:
     with np.errstate(over="ignore"):
         slope = int(min(np.float32(24204406) / np.float32(temperature), np.float32(1 << 40)))
     below = fixed.max() - fixed
-    near = below <= (33 << 48) // max(slope, 1)
-    x = below[near] * slope
+    in_range = below <= (33 << 48) // max(slope, 1)
+    x = below[in_range] * slope
     rest = (x >> 8 & _MASK) * _LN2 >> 40
     table = _COARSE[x >> 44 & 15] * _FINE[x >> 40 & 15] >> 31
     integers = np.zeros(len(logits), np.int64)
-    integers[near] = table * ((1 << 31) - rest + (rest * rest >> 32)) >> 31 >> (x >> 48)
+    integers[in_range] = table * ((1 << 31) - rest + (rest * rest >> 32)) >> 31 >> (x >> 48)
     return integers

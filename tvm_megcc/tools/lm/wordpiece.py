@@ -95,7 +95,7 @@ class WordPieces:
         number = {token: index for index, token in enumerate(self.tokens)}
         encoded = [token.encode() for token in self.tokens]
         words = sorted((index for token, index in number.items() if token), key=lambda index: encoded[index])
-        inside = [at for at, index in enumerate(words) if encoded[index].startswith(INSIDE.encode())]
+        continuations = [at for at, index in enumerate(words) if encoded[index].startswith(INSIDE.encode())]
         special = sorted({token.encode(): number[token] for token in self.special}.items())
         strings = [*encoded, *(text for text, _ in special)]
         rows, mapped, hangul = characters(self.normalization)
@@ -111,8 +111,8 @@ class WordPieces:
             "letters": ("uint8_t", b"".join(letters)),
         }
         ends = [f"{NO_TOKEN if token < 0 else token}u" for token in (self.first, self.last)]
-        numbers = [len(encoded), len(words), len(special), len(rows), len(mapped), min(inside, default=0),
-                   max(inside, default=-1) + 1, self.unknown, *ends, self.longest_word, int(hangul)]
+        numbers = [len(encoded), len(words), len(special), len(rows), len(mapped), min(continuations, default=0),
+                   max(continuations, default=-1) + 1, self.unknown, *ends, self.longest_word, int(hangul)]
         return "\n".join([
             heading(name, "megcc_wordpiece.h"),
             *(array(f"{name}_{key}", unit, values) for key, (unit, values) in arrays.items()),

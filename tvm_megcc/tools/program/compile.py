@@ -264,7 +264,7 @@ class _Folder:
         """Returns a pointer to a value in C."""
         if name in self.description.inputs or name in self.description.outputs:
             return name
-        return f"program->block + {self._place(name)}"
+        return f"program->block + {self._offset_macro(name)}"
 
     def _bound(self, step: _Compiled, of_caller: bool) -> list[dict[str, Any]]:
         """Returns what a network reads and writes: what lies in the block, or what the caller of a run gives."""
@@ -293,22 +293,22 @@ class _Folder:
         x, y, across, down = call.rectangle
         row = result.shape[1] * result.shape[2] * size
         begin = y * row + x * result.shape[2] * size
-        whole = self._data(step.step.output)
+        output = self._data(step.step.output)
         if begin:
-            target = f"(unsigned char *){whole} + {begin}" if whole == step.step.output else f"{whole} + {begin}"
+            target = f"(unsigned char *){output} + {begin}" if output == step.step.output else f"{output} + {begin}"
         else:
-            target = whole
+            target = output
         matrix = f"(const float *)(const void *)({self._data(call.matrix)})" if isinstance(call.matrix, str) \
             else "matrix"
         arguments = [{"matrix": matrix, "value": "value" if call.value else "NULL", "work": "(void *)("
-                      f"program->block + {self._place(f'{step.name} work')})"}.get(argument, argument)
+                      f"program->block + {self._offset_macro(f'{step.name} work')})"}.get(argument, argument)
                      for argument in call.arguments]
         c_type = DTYPES[result.dtype].c_type
         return {
             "function": f"{call.function}_{'u8' if result.dtype == 'uint8' else 'f32'}",
             "from": f"{source}, {width}, {height}, {channels}, {width * channels * size}",
             "to": f"{target}, {across}, {down}, {result.shape[2]}, {row}",
-            "arguments": ", ".join(arguments), "c_type": c_type, "whole": f"({whole})",
+            "arguments": ", ".join(arguments), "c_type": c_type, "whole": f"({output})",
             "fill": [_element(number, result.dtype) for number in call.fill],
             "elements": math.prod(result.shape), "value": list(map(images.literal, call.value)),
             "matrix": [] if isinstance(call.matrix, str) else list(map(images.literal, call.matrix))}

@@ -111,9 +111,9 @@ def _timed(rows: list[dict], plan: KernelPlan, graph: Graph, folder: Path, args)
         what = "times of the tuning log" if in_log else "cycles of the cost model"
         found = {"unit": "ms" if in_log else "cycles", "total": sum(times), "measured": False,
                  "how": f"Not measured: {error} Shown are the {what} that kernels were chosen by."}
-    whole = sum(times) or 1.0
+    total = sum(times) or 1.0
     for row, time in zip(calls, times, strict=True):
-        row["time"], row["share"] = time, time / whole
+        row["time"], row["share"] = time, time / total
     return found
 
 

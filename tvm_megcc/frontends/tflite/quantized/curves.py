@@ -101,8 +101,8 @@ def root(node: Node) -> Results:
         real = call("sqrt", maximum(call("real", X), 0) * float(x.scale[0])) / float(y.scale[0])
         return [elementwise(node, call("nearest", minimum(call("floor", real), high)))]
     real = x.scale[0] * np.maximum(fixed_point.codes(dtype) - np.int32(x.zero_point[0]), 0).astype(np.float32)
-    whole = np.trunc(np.sqrt(real) / y.scale[0]) + np.float32(y.zero_point[0])
-    return [looked_up(node, np.clip(whole, low, high).astype(dtype), node.value(0))]
+    truncated = np.trunc(np.sqrt(real) / y.scale[0]) + np.float32(y.zero_point[0])
+    return [looked_up(node, np.clip(truncated, low, high).astype(dtype), node.value(0))]
 
 
 #: Operators that LiteRT computes on the integers, ignoring their scales.

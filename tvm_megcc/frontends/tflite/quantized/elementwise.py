@@ -205,8 +205,8 @@ def div(node: Node) -> Results:
             headroom = node.emit("gather", constant(leading(most)), integers(X + most, signed), axis=0)
         else:
             headroom = integers(31 - _bits(maximum(X, -1 - X)), signed)
-        whole = call("rescale_fixed", X * 2, arg(1), arg(3) - 1)  # shifts end at 30: X * 2 gives one more
-        expr = call("rescale_fixed", whole, factor.significand, float(factor.shift) - arg(2) - arg(3))
+        doubled = call("rescale_fixed", X * 2, arg(1), arg(3) - 1)  # shifts end at 30: X * 2 gives one more
+        expr = call("rescale_fixed", doubled, factor.significand, float(factor.shift) - arg(2) - arg(3))
         return typed(node, clip(expr + zero(y), *within), signed, inverses, shifts, headroom)
 
     return [node.in_common_order(node.values, make)]

@@ -15,8 +15,8 @@ from ..file import Quantization
 
 def rounded(values: np.ndarray) -> np.ndarray:
     """Rounds float32 to the nearest integer, ties away from zero."""
-    whole = np.trunc(values)
-    return whole + np.where(np.abs(values - whole) >= np.float32(0.5), np.sign(values), 0).astype(np.float32)
+    truncated = np.trunc(values)
+    return truncated + np.where(np.abs(values - truncated) >= np.float32(0.5), np.sign(values), 0).astype(np.float32)
 
 
 #: Fused activations -> the bounds of their results, in floats.

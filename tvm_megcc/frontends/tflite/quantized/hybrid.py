@@ -212,8 +212,8 @@ def multiplied(node: Node, matrix: str, name: str, weights: np.ndarray | None, w
     if narrow is None:
         sums = node.emit("matmul_integer", x, name, trans_a=0, trans_b=int(transposed), a_zero=0, b_zero=0)
     else:
-        whole = _sums_in_blocks(node, x, narrow, np.ones((len(narrow), 1)), round_up(narrow.shape[1], BLOCK))
-        sums = node.emit("cast", whole, dtype="int32")
+        zero_point_sums = _sums_in_blocks(node, x, narrow, np.ones((len(narrow), 1)), round_up(narrow.shape[1], BLOCK))
+        sums = node.emit("cast", zero_point_sums, dtype="int32")
     if zero:
         assert weights is not None
         columns = weights.astype(np.int64).sum(-1 if transposed else -2, keepdims=True)

@@ -40,8 +40,8 @@ def batch_matmul(node: Node) -> Results:
     if bits < 1 or (bits <= 20 and depth > 128):
         raise Unsupported(f"its scales differ by a factor of 2^{15 - bits}")
     assert total is not None
-    whole = node.compute(clip(_shifted(significand, bits, depth), *map(float, fixed_point.limits("int16"))), total)
-    return [node.emit("cast", whole, dtype="int16")]
+    clipped = clip(_shifted(significand, bits, depth), *map(float, fixed_point.limits("int16")))
+    return [node.emit("cast", node.compute(clipped, total), dtype="int16")]
 
 
 def _bytes_of_int16(node: Node, name: str) -> list[tuple[str, int]]:

@@ -156,5 +156,5 @@ def _dilated(node: Node, image: str, strides: Sequence[int], fill: int) -> str:
     unsqueezed = node.emit("reshape", image, shape=(n, c, height, 1, width, 1))
     filled = node.emit("pad", unsqueezed, before=(0,) * 6, after=(0, 0, 0, down - 1, 0, right - 1), mode="constant",
                        value=fill)
-    whole = node.as_value(node.emit("reshape", filled, shape=(n, c, height * down, width * right)))
-    return sliced(node, whole, (0,) * 4, (n, c, (height - 1) * down + 1, (width - 1) * right + 1), (1,) * 4).name
+    dilated = node.as_value(node.emit("reshape", filled, shape=(n, c, height * down, width * right)))
+    return sliced(node, dilated, (0,) * 4, (n, c, (height - 1) * down + 1, (width - 1) * right + 1), (1,) * 4).name

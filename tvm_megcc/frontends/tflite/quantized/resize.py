@@ -33,11 +33,11 @@ def bilinear(node: Node) -> Results:
         if extent < 1 or size < 1:
             raise ShapeError(f"resizes {extent} elements to {size}")
         node.require_budget(size)
-    make = {"int8": _whole, "int16": _wide, "uint8": _real}[dtype]
+    make = {"int8": _in_int8, "int16": _in_int16, "uint8": _real}[dtype]
     return [node.as_value(make(node, x, sizes, corners, half_pixel), IMAGES[4])]
 
 
-def _whole(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half_pixel: bool) -> str:
+def _in_int8(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half_pixel: bool) -> str:
     """Resizes along rows, then columns, in int32. With weights in units of 2^-10, all sums of products are exact."""
     value = x
     for axis, size in enumerate(sizes):
@@ -49,7 +49,7 @@ def _whole(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half_pixel
     return typed(node, expr, value)
 
 
-def _wide(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half_pixel: bool) -> str:
+def _in_int16(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half_pixel: bool) -> str:
     """Resizes int16 in float64, which holds the sums exactly: their weights are in units of 2^-20."""
     value = node.emit("cast", x, dtype="float64")
     for axis, size in enumerate(sizes):

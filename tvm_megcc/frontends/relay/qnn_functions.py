@@ -15,7 +15,7 @@ from ...ops.elementwise import emit_broadcast
 from ...ops.rules import axis_of
 from ..fixed_point import limits, multiplier
 from ..tvm_common.node import TvmNode, Values
-from .qnn import BYTES, Lines, imports, requantized, saturated, single, typed
+from .qnn import BYTES, ChannelOperands, imports, requantized, saturated, single, typed
 
 
 def _hard_swish(x: np.ndarray) -> np.ndarray:
@@ -111,9 +111,9 @@ def softmax(node: TvmNode) -> Values:
     inverse = emit_broadcast(node.spelled(), "div", (node.constant(2**_RECIPROCAL, "int32"), total))[0]
     down = _RECIPROCAL - _RESULT
     quotient = call("rescale_once", X * arg(1) - 2**(down - 1), 2**30, 1 - down)  # floor(… / 2^down)
-    lines = Lines(node, powers, inverse)
-    expr = requantized(lines, quotient, np.array([2.0**-_RESULT], np.float32), float(scale[1]), -1) + zero[1]
-    return (typed(node, saturated(expr, dtype), *lines.names),)
+    operands = ChannelOperands(node, powers, inverse)
+    expr = requantized(operands, quotient, np.array([2.0**-_RESULT], np.float32), float(scale[1]), -1) + zero[1]
+    return (typed(node, saturated(expr, dtype), *operands.names),)
 
 
 def _exponentials(one_code: int) -> tuple[np.ndarray, np.ndarray]:

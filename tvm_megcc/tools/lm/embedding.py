@@ -196,15 +196,15 @@ def _inputs(path: Path, context: int) -> tuple[dict[str, type], dict[str, int | 
     weights = {weight.name for weight in graph.initializer}
     dtypes: dict[str, type] = {}
     dims: dict[str, int | str] = {}
-    for weight in graph.input:
-        kind, shape = weight.type.tensor_type.elem_type, weight.type.tensor_type.shape.dim
-        if weight.name in weights:
+    for value in graph.input:
+        kind, shape = value.type.tensor_type.elem_type, value.type.tensor_type.shape.dim
+        if value.name in weights:
             continue
-        if weight.name not in ("input_ids", "attention_mask", "token_type_ids") or len(shape) != 2 or kind not in (
+        if value.name not in ("input_ids", "attention_mask", "token_type_ids") or len(shape) != 2 or kind not in (
                 onnx.TensorProto.INT64, onnx.TensorProto.INT32):
-            raise ModelError(str(path), [f"the input {quoted(weight.name)} is none of an embedding model: input_ids, "
+            raise ModelError(str(path), [f"the input {quoted(value.name)} is none of an embedding model: input_ids, "
                                          "attention_mask and token_type_ids are, integers [batch, sequence]"])
-        dtypes[weight.name] = np.int64 if kind == onnx.TensorProto.INT64 else np.int32
+        dtypes[value.name] = np.int64 if kind == onnx.TensorProto.INT64 else np.int32
         for axis, size in zip(shape, (1, f"1..{context}"), strict=True):
             if axis.dim_param:
                 dims.setdefault(axis.dim_param, size)

@@ -23,7 +23,7 @@ from tvm_megcc.cli import main
 from tvm_megcc.codegen.manifest import read_manifest
 from tvm_megcc.runtime.toolchain import find_compiler, find_emulator
 from tvm_megcc.target import TARGETS, native
-from tvm_megcc.tools.program import features, operators
+from tvm_megcc.tools.program import features, mel, operators
 from tvm_megcc.tools.program.description import ValueType
 from tvm_megcc.tools.program.detections import FACE
 from tvm_megcc.tools.program.program import Program
@@ -101,7 +101,7 @@ def test_machine_sound(tmp_path):
             frames = front.run({"sound": sound})["features"]
             windows = np.lib.stride_tricks.sliding_window_view(sound.astype(np.float64), 1024)[::512]
             spectrum = np.abs(np.fft.rfft(windows * np.hanning(1025)[:-1])) ** 2
-            sums = spectrum @ features.mel_weights(16000, 1024, 128, 0.0, 8000.0, "slaney",
+            sums = spectrum @ mel.mel_weights(16000, 1024, 128, 0.0, 8000.0, "slaney",
                                                    True).astype(np.float64)
             np.testing.assert_allclose(frames, 10 * np.log10(np.maximum(sums, 1e-10)), rtol=1e-5, atol=2e-4)
             vector = frames.reshape(1, 640)

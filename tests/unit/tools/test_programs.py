@@ -12,7 +12,7 @@ import pytest
 import tvm_megcc
 from tvm_megcc.cli import main
 from tvm_megcc.errors import MegccError
-from tvm_megcc.tools.program import detections, features, images
+from tvm_megcc.tools.program import detections, features, images, mel
 from tvm_megcc.tools.program.description import Detection, Feature, Image, Network, Operator, State, ValueType
 from tvm_megcc.tools.program.program import SHIPPED, Program, shipped
 
@@ -231,7 +231,7 @@ def mel_of(hertz: float, scale: str) -> float:
 @pytest.mark.parametrize("scale", ["slaney", "htk"])
 def test_mel_weights_are_triangles(scale):
     """Corners are equally far apart in mel; a triangle is 1 high at its middle, or has the area 1."""
-    weights = features.mel_weights(16000, 4096, 20, 50.0, 7000.0, scale, scale == "slaney")
+    weights = mel.mel_weights(16000, 4096, 20, 50.0, 7000.0, scale, scale == "slaney")
     spacing = 16000 / 4096
     peaks = weights.argmax(0) * spacing
     apart = np.diff([mel_of(peak, scale) for peak in peaks])

@@ -10,6 +10,11 @@ from typing import Any
 from ...errors import MegccError
 from .description import Detection, Function
 
+#: The highest sample rate in Hz.
+MOST_RATE = 1 << 20
+#: The most weights of triangles, fft * mels, and of a filter that resamples.
+MOST_WEIGHTS = 1 << 25
+
 
 class Settings:
     """The settings of a step. A key without a default has to be there.

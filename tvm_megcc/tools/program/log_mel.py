@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The features `log_mel` and `mfcc`: frames of sound, their spectrum, sums over mel filters, logarithms."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...errors import MegccError
+from .mel import dct, mel_weights, taper_of
+from .nodes import Nodes
+from .settings import MOST_RATE, MOST_WEIGHTS, Settings
+
+if TYPE_CHECKING:
+    import onnx
+
+#: The factor of each logarithm to the natural one.
+_FACTORS = {"natural": 1.0, "log10": 1 / np.log(10), "decibel": 10 / np.log(10)}
+#: The most samples of a frame, samples between frames, and filters.
+_MOST = 1 << 16
+
+
+class LogMel:
+    """The model of a feature under construction. Each method adds the nodes of one stage.
+
+    Raises:
+        MegccError: for a setting that is missing, of another kind, or impossible, and for too few samples.
+    """
+
+    def __init__(self, settings: Settings, samples: int, cepstrum: bool):
+        """samples: of the sound that a run takes. cepstrum: the feature is `mfcc`."""
+        self.settings, self.samples, self.cepstrum, self.graph = settings, samples, cepstrum, Nodes()
+        self.rate, self.fft, self.mels = (settings.integer(key, 1, most) for key, most in (
+            ("sample_rate", MOST_RATE), ("fft", _MOST), ("mels", _MOST)))
+        self.window = settings.integer("window", 1, self.fft, self.fft)
+        self.hop = settings.integer("hop", 1, _MOST, max(1, self.fft // 2))
+        self.pad = settings.one_of("pad", ("none", "zeros", "reflect"), "none")
+        self.low, self.high = settings.number("low", 0.0), settings.number("high", self.rate / 2)
+        self.offset = settings.number("offset", 0.0)
+        self.floor = settings.number("floor", 0.0 if self.offset else 1e-10)
+        self.mean, self.std = settings.number("mean", 0.0), settings.number("std", 1.0)
+        self.removes_dc = settings.one_of("dc", ("keep", "remove"), "keep") == "remove"
+        self.preemphasis = settings.number("preemphasis", 0.0)
+        emphasized = settings.one_of("preemphasis_of", ("sound", "frames"), "sound")
+        self.emphasizes_sound = self.preemphasis != 0 and emphasized == "sound"
+        self.emphasizes_frames = self.preemphasis != 0 and emphasized == "frames"
+        #: Whether a frame has `window` samples, and zeros up to `fft` behind them.
+        self.is_short = settings.one_of("frame", ("fft", "window"), "fft") == "window"
+        self.frame = self.window if self.is_short else self.fft
+        self.energy = cepstrum and settings.flag("energy")
+        self.stream = settings.flag("stream")
+        self.normalize = settings.one_of("normalize", ("none", "mels", "mean"), "none")
+        self.range = settings.number("range") if "range" in settings else None
+        self._check()
+        #: Samples of the run before that a stream keeps; samples before and behind the sound that `pad` adds.
+        self.kept = max(self.frame - self.hop, 0) if self.stream else 0
+        self.beside = self.fft // 2 if self.pad != "none" else 0
+        self.length = samples + self.kept + 2 * self.beside
+        if self.length < self.frame or (self.pad == "reflect" and samples <= self.beside):
+            raise MegccError(f"{samples} samples are fewer than a frame of {self.frame} has")
+        #: All frames that the sound has, and those that are wanted.
+        self.all_frames = 1 + (self.length - self.frame) // self.hop
+        self.frames = settings.integer("frames", 1, self.all_frames, self.all_frames)
+
+    def _check(self) -> None:
+        """Checks settings that depend on each other."""
+        if not 0 <= self.low < self.high <= self.rate / 2 or not self.floor + self.offset >= 1e-30 \
+                or min(self.floor, self.offset) < 0 or self.std < 1e-30:
+            raise MegccError("'low' is less than 'high', that at most half of 'sample_rate'; 'floor' or 'offset' is at "
+                             "least 1e-30, neither negative; 'std' is positive")
+        if self.fft * self.mels > MOST_WEIGHTS:
+            raise MegccError(f"'fft' {self.fft} times 'mels' {self.mels} is more than {MOST_WEIGHTS}")
+        if self.stream and (self.pad != "none" or self.emphasizes_sound or self.range is not None
+                            or self.normalize != "none"):
+            raise MegccError("'stream' goes without 'pad', 'range', 'normalize' and a 'preemphasis' of the sound, "
+                             "which need all of it")
+        if self.stream and self.samples % self.hop:
+            raise MegccError(f"'stream': a run takes {self.samples} samples, which is no multiple of 'hop' {self.hop}")
+
+    def model(self) -> onnx.ModelProto:
+        graph = self.graph
+        power, loudness = self._power(self._signal())
+        value = self._logarithms(power)
+        columns = self.mels
+        if self.cepstrum:
+            value, columns = self._coefficients(value, loudness)
+        value = self._normalized(value)
+        result = [self.frames, columns]
+        if self.settings.one_of("layout", ("frames", "mels"), "frames") == "mels":
+            value, result = graph.add("Transpose", [value], perm=[1, 0]), result[::-1]
+        graph.add("Reshape", [value, result], "features")
+        graph.input("sound", [self.samples])
+        graph.output("features", result)
+        return graph.model("features")
+
+    def _signal(self) -> str:
+        """Returns the sound with what stands before and behind it: [length]."""
+        graph, signal, samples, kept = self.graph, "sound", self.samples, self.kept
+        if kept:
+            graph.input("before", [kept])
+            signal = graph.add("Concat", ["before", "sound"], axis=0)
+            graph.add("Slice", [signal, [samples], [samples + kept], [0]], "after")
+            graph.output("after", [kept])
+        gain = self.settings.number("gain", 1.0)
+        if gain != 1.0:
+            signal = graph.add("Mul", [signal, gain])
+        if self.emphasizes_sound:
+            signal = _emphasized(graph, signal, self.preemphasis, samples + kept, 0)
+        if self.beside:
+            signal = graph.add("Pad", [signal, [self.beside, self.beside]],
+                               mode="constant" if self.pad == "zeros" else "reflect")
+        return signal
+
+    def _power(self, signal: str) -> tuple[str, str]:
+        """Returns the spectrum of each frame, [frames, fft / 2 + 1], as magnitudes or their squares; and the logarithm
+        of each frame's energy, [frames, 1], if that is wanted."""
+        graph, fft = self.graph, self.fft
+        power = self.settings.one_of("power", (2, 1), 2)
+        taper = taper_of(self.settings.one_of("taper", ("hann", "hamming", "povey", "none"), "hann"), self.window,
+                         self.settings.flag("periodic", True))
+        loudness, hop, shape = "", self.hop, [1, self.length, 1]
+        by_frames = self.is_short or self.removes_dc or self.emphasizes_frames or self.energy
+        if by_frames:
+            signal, loudness = self._separate_frames(signal)
+            hop, shape = fft, [self.frames, fft, 1]
+            if self.is_short:
+                taper = np.pad(taper, (0, fft - self.window))
+        around = fft - len(taper)
+        taper = np.pad(taper, (around // 2, around - around // 2)).astype(np.float32)
+        spectrum = graph.add("STFT", [graph.add("Reshape", [signal, shape]), np.array(hop, np.int64), taper,
+                                      np.array(fft, np.int64)], onesided=1)
+        value = graph.add("ReduceSum", [graph.add("Mul", [spectrum, spectrum]), [3]], keepdims=0)
+        value = graph.add("Reshape", [value, [-1, fft // 2 + 1]])
+        if power == 1:
+            value = graph.add("Sqrt", [value])
+        if not by_frames and self.frames < self.all_frames:
+            value = graph.add("Slice", [value, [0], [self.frames], [0]])
+        return value, loudness
+
+    def _separate_frames(self, signal: str) -> tuple[str, str]:
+        """Returns frames, [frames, fft], with zeros behind short ones; and the logarithms of their energies."""
+        graph, frame, loudness = self.graph, self.frame, ""
+        rows = _framed(graph, signal, self.length, self.frames, frame, self.hop)
+        if self.removes_dc:
+            rows = graph.add("Sub", [rows, graph.add("ReduceMean", [rows, [1]], keepdims=1)])
+        if self.energy:
+            squares = graph.add("ReduceSum", [graph.add("Mul", [rows, rows]), [1]], keepdims=1)
+            loudness = graph.add("Log", [graph.add("Max", [squares, max(self.floor, 1e-30)])])
+        if self.emphasizes_frames:
+            rows = _emphasized(graph, rows, self.preemphasis, frame, 1)
+        if frame < self.fft:
+            rows = graph.add("Pad", [rows, [0, 0, 0, self.fft - frame]])
+        return rows, loudness
+
+    def _logarithms(self, value: str) -> str:
+        """Returns logarithms of sums over mel filters: [frames, mels]."""
+        graph = self.graph
+        log = self.settings.one_of("log", tuple(_FACTORS), "natural")
+        scale = self.settings.one_of("scale", ("slaney", "htk", "kaldi"), "slaney")
+        area = self.settings.flag("area", scale == "slaney")
+        value = graph.add("MatMul", [value, mel_weights(self.rate, self.fft, self.mels, self.low, self.high, scale,
+                                                        area)])
+        if self.floor:
+            value = graph.add("Max", [value, self.floor])
+        if self.offset:
+            value = graph.add("Add", [value, self.offset])
+        value = graph.add("Log", [value])
+        if log != "natural":
+            value = graph.add("Mul", [value, _FACTORS[log]])
+        if self.range is not None:
+            highest = graph.add("ReduceMax", [value], keepdims=1)
+            value = graph.add("Max", [value, graph.add("Sub", [highest, self.range])])
+        return value
+
+    def _coefficients(self, value: str, loudness: str) -> tuple[str, int]:
+        """Returns cepstral coefficients, [frames, coefficients], and their number. With `energy`, the first is the
+        logarithm of the frame's energy."""
+        graph, count = self.graph, self.settings.integer("coefficients", 1, self.mels)
+        value = graph.add("MatMul", [value, dct(self.mels, count, self.settings.number("lifter", 0.0))])
+        if self.energy:
+            others = [graph.add("Slice", [value, [1], [count], [1]])] if count > 1 else []
+            value = graph.add("Concat", [loudness, *others], axis=1)
+        return value, count
+
+    def _normalized(self, value: str) -> str:
+        """Returns values without the mean of all frames, divided by their deviation, if that is wanted; and then by the
+        settings `mean` and `std`."""
+        graph = self.graph
+        if self.normalize != "none":
+            value = graph.add("Sub", [value, graph.add("ReduceMean", [value, [0]], keepdims=1)])
+        if self.normalize == "mels":
+            squares = graph.add("ReduceSum", [graph.add("Mul", [value, value]), [0]], keepdims=1)
+            spread = graph.add("Sqrt", [graph.add("Mul", [squares, 1 / max(1, self.frames - 1)])])
+            value = graph.add("Div", [value, graph.add("Add", [spread, 1e-5])])
+        if self.mean:
+            value = graph.add("Sub", [value, self.mean])
+        if self.std != 1.0:
+            value = graph.add("Mul", [value, 1 / self.std])
+        return value
+
+
+def _emphasized(graph: Nodes, value: str, factor: float, length: int, axis: int) -> str:
+    """Returns x[n] - factor * x[n - 1]. The first sample of frames has itself before it, that of sound nothing."""
+    if length == 1:
+        return graph.add("Mul", [value, 1 - factor]) if axis else value
+    earlier = graph.add("Slice", [value, [0], [length - 1], [axis]])
+    first = graph.add("Slice", [value, [0], [1], [axis]])
+    if not axis:
+        first = graph.add("Mul", [first, 0.0])
+    return graph.add("Sub", [value, graph.add("Mul", [graph.add("Concat", [first, earlier], axis=axis), factor])])
+
+
+def _framed(graph: Nodes, signal: str, length: int, frames: int, span: int, hop: int) -> str:
+    """Returns overlapping frames of `span` samples, [frames, span]: rows of `hop` samples, several in a row."""
+    beside = ceil(span / hop)
+    rows = frames - 1 + beside
+    if rows * hop > length:
+        signal = graph.add("Pad", [signal, [0, rows * hop - length]])
+    elif rows * hop < length:
+        signal = graph.add("Slice", [signal, [0], [rows * hop], [0]])
+    table = graph.add("Reshape", [signal, [rows, hop]])
+    if beside == 1:
+        return table if span == hop else graph.add("Slice", [table, [0], [span], [1]])
+    parts = [graph.add("Slice", [table, [at, 0], [at + frames, min(hop, span - at * hop)], [0, 1]])
+             for at in range(beside)]
+    return graph.add("Concat", parts, axis=1)

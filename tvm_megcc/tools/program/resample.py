@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The feature `resample`: sound of another sample rate."""
+
+from __future__ import annotations
+
+from math import ceil, gcd
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...errors import MegccError
+from .nodes import Nodes
+from .settings import MOST_RATE, MOST_WEIGHTS, Settings
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def resample(found: Settings, samples: int) -> onnx.ModelProto:
+    """A polyphase filter as a convolution: a channel for each of the places that a sample of the result can have
+    between those of the sound.
+
+    Source: the low-pass filter of scipy.signal.resample_poly, a sinc of 20 zero crossings with Kaiser's window, 5.
+    """
+    before, after = found.integer("sample_rate", 1, MOST_RATE), found.integer("to", 1, MOST_RATE)
+    shared = gcd(before, after)
+    up, down = after // shared, before // shared
+    half = 10 * max(up, down)
+    first, last = -(half // up), ((up - 1) * down + half) // up
+    taps = last - first + 1
+    if up * taps > MOST_WEIGHTS:
+        raise MegccError(f"from 'sample_rate' {before} 'to' {after}, a filter has {up * taps} weights, too many")
+    response = up * np.sinc(np.arange(-half, half + 1) / max(up, down)) * np.kaiser(2 * half + 1, 5.0)
+    response *= up / response.sum()
+    at = np.arange(up)[:, None] * down + half - np.arange(first, last + 1) * up
+    weights = np.where((at >= 0) & (at <= 2 * half), response[np.clip(at, 0, 2 * half)], 0).astype(np.float32)
+    graph, signal = Nodes(), "sound"
+    if found.flag("stream"):
+        if samples % down:
+            raise MegccError(f"'stream': a run takes {samples} samples, which is no multiple of {down}")
+        kept, turns, result = taps - down, samples // down, samples // down * up
+        graph.input("before", [kept])
+        signal = graph.add("Concat", ["before", "sound"], axis=0)
+        graph.add("Slice", [signal, [samples], [samples + kept], [0]], "after")
+        graph.output("after", [kept])
+        length = samples + kept
+    else:
+        result = ceil(samples * up / down)
+        turns = ceil(result / up)
+        length = (turns - 1) * down + taps
+        behind = length + first - samples
+        signal = graph.add("Pad", [signal, [-first, behind]])
+    row = graph.add("Reshape", [signal, [1, 1, length]])
+    phases = graph.add("Conv", [row, weights[:, None, :]], strides=[down])
+    line = graph.add("Reshape", [graph.add("Transpose", [phases], perm=[0, 2, 1]), [turns * up]])
+    graph.add("Slice", [line, [0], [result], [0]], "features")
+    graph.input("sound", [samples])
+    graph.output("features", [result])
+    return graph.model("resample")

@@ -37,6 +37,8 @@ from tvm_megcc.runtime.objects import Objects
 from tvm_megcc.runtime.toolchain import Compiler
 from tvm_megcc.target import Target
 
+from .joined import joined
+
 HERE = Path(__file__).parent
 C_RUNTIME = HERE.parents[1] / "c_runtime"
 
@@ -317,8 +319,8 @@ class Program:
         include = ["-I", str(C_RUNTIME / "include")]
         strict = [*flags, "-std=c99", "-ffp-contract=off", *WARNINGS]
         built = Objects(folder, folder / "objects", compiler)
-        texts = [*self.strings(specs), *dict(file for spec in specs for file in spec.params.files).values()]
-        # A name by the text: programs share the object files of equal kernels.
+        texts = [*joined(specs), *dict(file for spec in specs for file in spec.params.files).values()]
+        # A name by the text: programs share the object files of equal sources.
         sources = [folder / f"k{hashlib.sha256(text.encode()).hexdigest()[:16]}.c" for text in texts]
         for source, text in zip(sources, texts, strict=True):
             source.write_text(text)
@@ -327,10 +329,6 @@ class Program:
         error = _compile([*compiler.command, *flags, *include, *self.linked(), str(table),
                           *self.harness(compiler, flags), *map(str, objects), "-o", str(self.binary)])
         assert not error, error
-
-    def strings(self, specs: list[KernelSpec]) -> list[str]:
-        """The C files with the kernels."""
-        return [render_kernel(spec) for spec in specs]
 
     def harness(self, compiler: Compiler, flags: list[str]) -> list[str]:
         """What calls the kernels."""

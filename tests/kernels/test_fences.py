@@ -26,7 +26,6 @@ from tvm_megcc.runtime.emulator import firmware
 from tvm_megcc.runtime.toolchain import Compiler, find_compiler, find_emulator
 from tvm_megcc.target import TARGETS
 
-from .joined import Joined
 from .kernel_harness import HERE, Job, Tail, _difference, jobs_of
 from .test_kernels import Firmware
 
@@ -117,7 +116,7 @@ def of_channels(channels, across, number: int = 0) -> Iterator[tuple[int, str, C
             yield windows(x, (count, 1, *kernel), number + kind, groups=count, **attributes)
 
 
-class Fenced(Joined, Firmware):
+class Fenced(Firmware):
     """Kernels on an emulated board whose operands lie between fences."""
 
     def harness(self, compiler: Compiler, flags: list[str]) -> list[str]:

@@ -24,7 +24,6 @@ from tvm_megcc.ops.base import OPERATORS
 from tvm_megcc.runtime.toolchain import find_compiler, find_emulator
 from tvm_megcc.target import TARGETS
 
-from .joined import Joined
 from .kernel_harness import HALVES, Job, Program, Tail, jobs_of
 from .test_fences import BARE, BETWEEN, GUARD
 from .test_fences import program as fenced
@@ -62,14 +61,6 @@ def drawn_jobs(kind: str, name: str, mode: str, windows: int, each: int) -> list
             for job in jobs_of(kind, case, number, TARGETS[name], mode, tails[number // 2 % len(tails)])]
 
 
-class JoinedProgram(Joined, Program):
-    """Many kernels."""
-
-
-class JoinedFirmware(Joined, Firmware):
-    """Many kernels on the emulated board."""
-
-
 def failures(kind: str, name: str, mode: str, windows: int, each: int, folder: Path) -> list[str]:
     """What is wrong with so many drawn cases of so many windows."""
     compiler, flags, runner = toolchain(name)
@@ -77,7 +68,7 @@ def failures(kind: str, name: str, mode: str, windows: int, each: int, folder: P
     jobs = [job for job in jobs if is_portable(job)] if TARGETS[name].bare_metal else jobs
     if not jobs:
         pytest.skip(f"no kernel of {kind} for {name} in this mode")
-    made = JoinedProgram(jobs, folder, compiler, [*flags, *poison(compiler.command)], runner)
+    made = Program(jobs, folder, compiler, [*flags, *poison(compiler.command)], runner)
     print(f"{kind} {name} {mode}: {len(jobs)} calls of {len(made.index)} kernels")
     return made.run_poisoned()
 
@@ -134,7 +125,7 @@ def test_drawn_windows_of_half_precision_on_the_board(kind: str, mode: str, tmp_
         pytest.skip(str(missing))
     jobs = drawn_jobs(kind, target.name, mode, *((12, 20) if mode == "half-size" else (30, 1)))
     flags = ["-O2", *target.cflags, *poison(compiler.command)]
-    made = JoinedFirmware(target, jobs, tmp_path, compiler, flags, [*emulator])
+    made = Firmware(target, jobs, tmp_path, compiler, flags, [*emulator])
     print(f"{kind} {target} {mode}: {len(jobs)} calls of {len(made.index)} kernels on the board")
     found = made.run_poisoned()
     assert not found, "\n".join(found[:10])

@@ -28,11 +28,11 @@ import numpy as np
 from tvm_megcc.compiler import context_of, lower
 from tvm_megcc.frontends.models import import_model
 from tvm_megcc.ir.graph import network_bytes
-from tvm_megcc.ir.types import numpy_dtype
 from tvm_megcc.kernels.site import Site
 from tvm_megcc.ops.base import operator
+from tvm_megcc.passes import before_layouts
 from tvm_megcc.runtime import reference
-from tvm_megcc.runtime.candidates import Call, Candidate, before_layouts, calls_of
+from tvm_megcc.runtime.candidates import Call, Candidate, calls_of
 from tvm_megcc.runtime.timing import LocalRunner, library
 from tvm_megcc.target import Target, parse_targets
 from tvm_megcc.tuning_log import call_text, layouts_text
@@ -102,7 +102,7 @@ def _values(layers: Sequence[Layer]) -> dict[str, np.ndarray]:
     graph, generator, feeds = layers[0].call.graph, np.random.default_rng(0), {}
     for name in graph.inputs:
         type_ = graph.types[name]
-        dtype = numpy_dtype(type_.dtype)
+        dtype = np.dtype(type_.dtype)
         feeds[name] = (generator.standard_normal(type_.shape) if dtype.kind == "f"
                        else generator.integers(0, 2, type_.shape)).astype(dtype)
     needed = {name for layer in layers for name in (*layer.call.op.inputs, *layer.call.op.outputs) if name}

@@ -63,7 +63,7 @@ def cost(network: Network, target: str) -> float:
         calls = []
         for same in (False, True):
             session = tvm_megcc.load(_compiled(network, target, 1, same).save(Path(aside) / str(same)), target)
-            calls.append(session.bind({port.name: verify.drawn(port, index, 0)
+            calls.append(session.bind({port.name: verify.test_input(port, index, 0)
                                        for index, port in enumerate(session.inputs)}))
         often = max(1, math.ceil(LEAST / _seconds(calls[0], 3)))
         pairs = [[_seconds(call, often) for call in calls] for _ in range(PAIRS)]

@@ -18,7 +18,8 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from ..errors import InternalError, MegccError, for_the_command, refused_by_system
-from .options import command_line, compile_options
+from .options import command_line
+from .parser import compile_options
 from .verbs import REFUSED, logged, warnings_on_stderr
 
 USAGE, BUG = 2, 70

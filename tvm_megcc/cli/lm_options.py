@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`megcc lm` and its verbs."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ..options import ACTIVATIONS
+from .parser import Verb, add_target, add_verb, count
+
+if TYPE_CHECKING:
+    from .parser import Verbs
+
+
+def language_models(verbs: Verbs) -> None:
+    """Adds `megcc lm` and its verbs."""
+    from . import lm
+
+    steps = verbs.add_parser("lm", help="language models: compile a GGUF file to C with its tokenizer, and generate "
+                                        "text").add_subparsers(required=True, metavar="VERB", parser_class=Verb)
+    verb = add_verb(steps, "compile", lm.compile_,
+                    "compile a language model into a folder of C, its tokenizer beside it")
+    verb.add_argument("model", metavar="GGUF", help="a GGUF file")
+    verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_megcc)")
+    verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
+    verb.add_argument("--context", type=count, default=0, metavar="N",
+                      help="context length in tokens (default: the trained length, 2048 at most)")
+    verb.add_argument("--prompt", type=count, default=0, metavar="N",
+                      help="most tokens of a prompt that a run reads (default: 64, the context at most)")
+    verb.add_argument("--activations", choices=ACTIVATIONS, default="model",
+                      help="dtype of activations in products with quantised weights: int8, float32, or model, that of "
+                           "the file format: int8 (default: model)")
+    verb.add_argument("--threads", type=count, default=1, metavar="N",
+                      help="plan workspace for N workers (default: 1)")
+    add_target(verb, "CPUs to compile for, such as native,arm64 ('megcc list targets')", "native")
+    verb = add_verb(steps, "tokenizer", lm.tokenizer_, "write the tokenizer of a file as C, without a network")
+    verb.add_argument("path", metavar="FILE", help="tokenizer.json, tokenizer.model, a folder with one, or a GGUF file")
+    verb.add_argument("-o", "--output", metavar="DIR", help="folder to write (default: NAME_tokenizer)")
+    verb.add_argument("--name", metavar="NAME", help="name in C (default: that of the file or its folder)")
+    verb = add_verb(steps, "embed", lm.embed_, "print the embeddings of strings, as lines of JSON, or write C")
+    verb.add_argument("path", metavar="DIR", help="a folder with tokenizer.json and model.onnx")
+    verb.add_argument("text", metavar="TEXT", nargs="*", help="strings (default: lines of stdin)")
+    verb.add_argument("-o", "--output", metavar="DIR", help="folder of C to write instead, with NAME_embed()")
+    verb.add_argument("--force", action="store_true", help="replace the folder whatever is in it")
+    verb.add_argument("--pooling", default="", metavar="WAY",
+                      help="mean, cls or max of the tokens (default: that of 1_Pooling/config.json, or mean)")
+    verb.add_argument("--no-normalize", action="store_true",
+                      help="leave the length of embeddings (default: 1, unless modules.json has no Normalize)")
+    verb.add_argument("--threads", type=count, default=1, metavar="N", help="workers (default: 1)")
+    add_target(verb, "CPU to compile for (default: native)", "native")
+    verb = add_verb(steps, "generate", lm.generate_, "continue a text")
+    verb.add_argument("path", metavar="DIR", help="a folder that 'megcc lm compile' wrote")
+    verb.add_argument("text", metavar="TEXT")
+    verb.add_argument("--chat", action="store_true", help="put the text into the model's chat template, as a question")
+    verb.add_argument("--stop", action="append", default=[], metavar="TEXT", help="string that ends the answer")
+    verb.add_argument("--log-probabilities", action="store_true",
+                      help="print a line of JSON for each token, with its log-probability, instead of the text")
+    _sampling_options(verb)
+    verb = add_verb(steps, "chat", lm.chat_, "hold a conversation in the terminal")
+    verb.add_argument("path", metavar="DIR", help="a folder that 'megcc lm compile' wrote")
+    verb.add_argument("--system", metavar="TEXT", help="system prompt")
+    _sampling_options(verb)
+    verb = add_verb(steps, "bench", lm.bench_, "measure tokens a second, memory and load time on this machine")
+    verb.add_argument("path", metavar="DIR", help="a folder that 'megcc lm compile' wrote")
+    verb.add_argument("--threads", type=count, action="append", metavar="N",
+                      help="workers of a run; may be given several times (default: those it was compiled for)")
+    verb.add_argument("--prompt", type=count, default=128, metavar="N", help="tokens of a prompt (default: 128)")
+    verb.add_argument("--max-tokens", type=count, default=64, metavar="N", help="tokens to generate (default: 64)")
+    verb.add_argument("--repeats", type=count, default=3, metavar="N",
+                      help="sequences; figures are medians (default: 3)")
+    add_target(verb, "one of the folder's targets (default: one that runs here)")
+
+
+def _sampling_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--threads", type=count, metavar="N", help="workers (default: those it was compiled for)")
+    verb.add_argument("--max-tokens", type=count, default=256, metavar="N", help="tokens of an answer (default: 256)")
+    verb.add_argument("--temperature", type=float, default=0.0, metavar="T",
+                      help="0 for the likeliest token each time (default: 0)")
+    verb.add_argument("--top-k", type=int, default=0, metavar="N", help="only the N likeliest tokens (default: all)")
+    verb.add_argument("--top-p", type=float, default=1.0, metavar="P",
+                      help="only the likeliest tokens that have this probability together (default: 1)")
+    verb.add_argument("--min-p", type=float, default=0.0, metavar="P",
+                      help="only tokens that have this part of the likeliest one's probability (default: 0)")
+    verb.add_argument("--repetition-penalty", type=float, default=1.0, metavar="R",
+                      help="divides logits of tokens that occurred (default: 1)")
+    verb.add_argument("--seed", type=int, default=0, help="seed of the sampling (default: 0)")
+    add_target(verb, "one of the folder's targets (default: one that runs here)")

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A verb's parser, and the options that several verbs have."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ..deprecated import FLAGS
+from ..options import MEMORY, CompileOptions, each_option
+
+if TYPE_CHECKING:
+    Verbs = argparse._SubParsersAction["Verb"]
+
+
+class Verb(argparse.ArgumentParser):
+    """The parser of a verb. It reports errors itself, since argparse would show the usage of the whole command."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = super().parse_known_args(self._renamed(args), namespace)
+        if unknown:
+            similar = difflib.get_close_matches(unknown[0].partition("=")[0], self._option_string_actions, 1)
+            self.error(f"unrecognized argument '{unknown[0]}'" + (f", did you mean {similar[0]}?" if similar else ""))
+        return found, unknown
+
+    def _renamed(self, args: Sequence[str] | None) -> list[str]:
+        """Replaces deprecated names of this verb's options by the new ones, with a warning."""
+        renamed = []
+        for word in sys.argv[1:] if args is None else args:
+            old, *value = word.split("=", 1)
+            new = FLAGS.get(old, "")
+            if new in self._option_string_actions:
+                print(f"megcc: {old} is deprecated and will be removed in the next release: use {new}", file=sys.stderr)
+                word = "=".join([new, *value])
+            renamed.append(word)
+        return renamed
+
+    def error(self, message: str) -> NoReturn:
+        super().error(message + self._choices(message))
+
+    def _choices(self, message: str) -> str:
+        """Adds the possible values to argparse's message, and the one that was probably meant."""
+        given = re.search(r"invalid choice: '([^']*)'", message)
+        for action in self._actions:
+            names = [*action.option_strings, action.metavar or action.dest] if action.choices else []
+            if any(isinstance(name, str) and re.search(rf"\b{name}(?![\w-])" if name[0] != "-" else
+                                                       rf"{name}(?![\w-])", message) for name in names):
+                choices = [str(choice) for choice in action.choices or ()]
+                if given is None:
+                    return f" (one of {', '.join(choices)})" if "required" in message else ""
+                similar = difflib.get_close_matches(given[1].lower(), choices, 1) or [
+                    choice for choice in choices if choice[:3] == given[1].lower()[:3]]
+                return f", did you mean {similar[0]}?" if similar else ""
+        return ""
+
+
+def count(text: str) -> int:
+    """Parses a number of at least 1."""
+    if not re.fullmatch(r"0*[1-9]\d{0,8}", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of at least 1")
+    return int(text)
+
+
+def byte_count(text: str) -> int:
+    """Parses a number of bytes such as `256K`."""
+    from ..context import bytes_of
+
+    found = bytes_of(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of bytes, such as 4096, 256K or 100M")
+    return found
+
+
+def add_verb(verbs: Verbs, name: str, run: Callable[[argparse.Namespace], int], about: str) -> argparse.ArgumentParser:
+    """Adds a verb with the options that all have. run: returns the exit status. about: its help, in lower case."""
+    verb = verbs.add_parser(name, help=about, description=about[0].upper() + about[1:] + ".")
+    verb.set_defaults(run=run)
+    verb.add_argument("--json", action="store_true", help="print the report as JSON")
+    verb.add_argument("-q", "--quiet", action="store_true", help="print neither report nor progress")
+    verb.add_argument("-v", "--verbose", action="store_true",
+                      help="print every step and tracebacks of unexpected errors")
+    return verb
+
+
+def add_target(verb: argparse.ArgumentParser | argparse._ArgumentGroup, about: str, default: str = "") -> None:
+    """Adds --target."""
+    verb.add_argument("--target", default=default, help=about)
+
+
+def add_model(verb: argparse.ArgumentParser) -> None:
+    """Adds --model, for folders of several."""
+    verb.add_argument("--model", metavar="NAME", dest="which", help="name of the model, if the folder has several")
+
+
+def add_rpc(verb: argparse.ArgumentParser) -> None:
+    """Adds the options of a device that TVM's RPC reaches."""
+    group = verb.add_argument_group("on a device")
+    group.add_argument("--rpc", metavar="HOST:PORT", help="TVM's RPC tracker that the device is registered at")
+    group.add_argument("--key", metavar="KEY", help="name under which it is registered")
+
+
+#: The attribute of a compile option in the parsed command line, which cannot collide with other options.
+_COMPILING = "compiling {}"
+#: Kind of option -> argparse's arguments for it.
+_KINDS: dict[str, dict[str, Any]] = {
+    "string": {}, "path": {}, "strings": {"action": "append"}, "paths": {"action": "append"},
+    "flag": {"action": "store_true"}, "count": {"type": int}, "bytes": {"type": byte_count}}
+
+
+def add_compiling(verb: argparse.ArgumentParser, limits: bool = True) -> None:
+    """Adds the options that change the generated code; used wherever a model may be given. limits: with those of
+    memory."""
+    verb.set_defaults(compiles=True)
+    group = verb.add_argument_group("compiling")
+    for name, option in each_option():
+        if limits or name not in MEMORY:
+            known: dict[str, Any] = {"choices": option.kind} if isinstance(option.kind, tuple) else _KINDS[option.kind]
+            shown: dict[str, Any] = {"metavar": option.metavar} if option.metavar else {}
+            group.add_argument(option.flag, dest=_COMPILING.format(name), default=argparse.SUPPRESS, help=option.help,
+                               **known, **shown)
+
+
+def compile_options(args: argparse.Namespace) -> CompileOptions:
+    """Returns the compile options of a command line.
+
+    Raises:
+        MegccError: for an invalid value.
+    """
+    given = {name: vars(args)[key] for name, _ in each_option() if (key := _COMPILING.format(name)) in args}
+    return CompileOptions(**given)

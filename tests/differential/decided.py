@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from .cases import Case
 from .operands import operands
@@ -75,8 +75,22 @@ def _at_ends(case: Case) -> bool:
     return any((np.abs(array.astype(np.float64)) > np.iinfo(array.dtype).max / 2).any() for array in numbers)
 
 
+def _beyond_integers(case: Case) -> bool:
+    """With a real number that the type of the result, an integer, does not hold."""
+    kind = helper.tensor_dtype_to_np_dtype(case.model.graph.output[0].type.tensor_type.elem_type)
+    x = operands(case)[0]
+    if kind.kind not in "iu" or x is None or x.dtype.kind != "f":
+        return False
+    whole, limits = np.trunc(x.astype(np.float64)), np.iinfo(kind)
+    return not ((whole >= limits.min) & (whole <= limits.max)).all()
+
+
 _INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 DECIDED: tuple[Decided, ...] = (
+    Decided(("Cast", "CastLike"), "float to fixed point: undefined if out of range", _beyond_integers,
+            unspecified=True),
+    Decided(("QLinearConv",), "y has the rank of x: of one dimension and groups, ONNX's evaluator joins the groups' "
+            "results by broadcasting", lambda case: case.attributes.get("group", 1) > 1),
     Decided(("MaxPool", "GlobalMaxPool", "MaxRoiPool", "ArgMax", "ArgMin", "Hardmax"), "The largest number: the texts "
             "do not say of what is no number; it is the largest here, as in PyTorch, and ONNX Runtime passes over it",
             _not_finite, unspecified=True),

@@ -31,7 +31,7 @@ class Result(NamedTuple):
     """outcome: "right", "refused", "wrong", "crash", "no reference", "references differ" (reason: the sentence of
     the specification that decides), "undecided" (there is none yet), "emulator" (it does not know an instruction) or
     "not drawn"; of several operators also "ill-conditioned" (the references differ as much where operands are moved by
-    units in the last place) and "by one operator" (which differs from the reference by itself).
+    units in the last place) and "by one operator" (which differs from ONNX Runtime by itself, and is right or decided).
 
     target: what the case was compiled for, "" if it was computed in numpy.
     """

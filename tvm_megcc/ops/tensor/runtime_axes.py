@@ -20,7 +20,7 @@ from ..rules import shape_text
 
 def of_run_time_axis(node: OnnxNode, index: int, axes: Sequence[int], make: Callable[[int], str]) -> tuple[str, ...]:
     """Applies `make` to the axis in operand `index`. All results must have the same shape, or the model must declare a
-    shape, which excludes other axes."""
+    shape, which excludes other axes. A run with another axis fails."""
     results: dict[int, str] = {}
     for axis in axes:
         with suppress(ShapeError):  # the axis is impossible
@@ -36,29 +36,47 @@ def of_run_time_axis(node: OnnxNode, index: int, axes: Sequence[int], make: Call
     value = chosen[1]
     for axis, other in others:
         (value,) = node.emit("where", (named(axis), other, value))
-    return (value,)
+    return (_required(node, value, _joined(node, "logical_or", [named(axis) for axis in results])),)
 
 
 def of_run_time_axes(node: OnnxNode, index: int, candidates: Collection[tuple[int, ...]], free: Collection[int],
                      make: Callable[[tuple[int, ...]], tuple[str, ...]]) -> tuple[str, ...]:
-    """Applies `make` to the axes in operand `index`, which must be one of the candidates. The axes in `free` are
-    ignored when they are compared."""
-    named = _named(node, index, node.type(0).rank)
-    (first, *others) = sorted(candidates)
-    values = make(first)
-    for axes in others:
-        hit = _all(node, [named(axis) if axis in axes else node.emit("logical_not", (named(axis),))[0]
-                          for axis in range(node.type(0).rank) if axis not in free])
-        values = tuple(node.emit("where", (hit, other, value))[0]
-                       for other, value in zip(make(axes), values, strict=True))
-    return values
+    """Applies `make` to the axes in operand `index`. The axes in `free` are ignored when they are compared. A run whose
+    axes are none of the candidates fails."""
+    named, rank = _named(node, index, node.type(0).rank), node.type(0).rank
+    hits, values = [], None
+    for axes in sorted(candidates):
+        conditions = [named(axis) if axis in axes else node.emit("logical_not", (named(axis),))[0]
+                      for axis in range(rank) if axis not in free]
+        found = make(axes)
+        hits += [_joined(node, "logical_and", conditions)] if conditions else []
+        values = found if values is None else tuple(
+            node.emit("where", (hits[-1], other, value))[0] for other, value in zip(found, values, strict=True))
+    assert values is not None  # there is a candidate
+    return tuple(_required(node, value, _joined(node, "logical_or", hits)) for value in values) if hits else values
 
 
-def _all(node: OnnxNode, conditions: Sequence[str]) -> str:
+def _joined(node: OnnxNode, kind: str, conditions: Sequence[str]) -> str:
     result = conditions[0]
     for condition in conditions[1:]:
-        (result,) = node.emit("logical_and", (result, condition))
+        (result,) = node.emit(kind, (result, condition))
     return result
+
+
+def _required(node: OnnxNode, value: str, condition: str) -> str:
+    """Returns the value. A run in which the condition, one bool, does not hold fails: `gather` refuses its index."""
+    shape = node.type_of(value).shape
+    (index,) = node.emit("where", (condition, node.constant(np.array(0)), node.constant(np.array(1))))
+    (index,) = node.emit("reshape", (index,), shape=(1,))
+    (value,) = node.emit("reshape", (value,), shape=(1, *shape))
+    (value,) = node.emit("gather", (value, index), axis=0)
+    return node.emit("reshape", (value,), shape=shape)[0]
+
+
+def _all_of(node: OnnxNode, flags: str, count: int) -> str:
+    """Emits whether so many flags of a bool [rank] are true."""
+    (sum_,) = node.emit("reduce_sum", node.emit("cast", (flags,), dtype="int64"), axes=(0,), keepdims=False)
+    return node.emit("equal", (sum_, node.constant(np.array(count))))[0]
 
 
 def _named(node: OnnxNode, index: int, rank: int) -> Callable[[int], str]:
@@ -83,7 +101,8 @@ MOST_CHOICES = 35
 def reduced_over_run_time_axes(node: OnnxNode, index: int, keepdims: bool,
                                make: Callable[[tuple[int, ...]], tuple[str, ...]]) -> tuple[str, ...]:
     """Applies the reduction `make` to the axes in operand `index`. The result for each choice of axes is broadcast to
-    the operand's shape, so that one can be selected at run time, and then sliced to its own shape."""
+    the operand's shape, so that one can be selected at run time, and then sliced to its own shape. A run that names an
+    axis twice, or one that there is not, fails."""
     shape, axes = node.type(0).shape, node.type(index)
     many = axes.shape[0] if axes.rank == 1 else 1 if axes.rank == 0 else None
     if not isinstance(many, int) or many < 1:
@@ -92,7 +111,8 @@ def reduced_over_run_time_axes(node: OnnxNode, index: int, keepdims: bool,
     if many > len(shape):
         raise ShapeError(f"{many} axes of a tensor with {len(shape)} axes")
     if many == len(shape):
-        return make(tuple(range(many)))
+        distinct = _all_of(node, _flags(node, index, many), many)
+        return tuple(_required(node, value, distinct) for value in make(tuple(range(many))))
     if comb(len(shape), many) > MOST_CHOICES:
         raise MegccError(f"its axes are computed at run time, and {many} of {len(shape)} axes can be chosen in more "
                          f"than {MOST_CHOICES} ways; make them a constant of the model")
@@ -120,9 +140,13 @@ def squeezed_at_run_time(node: OnnxNode, value: str, index: int) -> tuple[str, .
     closed = all(isinstance(extent, int) for extent in shape)
     if many > len(shape) or (closed and many > len(ones)):
         raise ShapeError(f"{many} axes of 1 of {shape_text(shape)}")
+    flags = _flags(node, index, len(shape))
     if closed and many == len(ones):
+        (named,) = node.emit("logical_and", (flags, node.constant(np.array([extent == 1 for extent in shape]))))
+        value = _required(node, value, _all_of(node, named, many))
         return node.emit("reshape", (value,), shape=tuple(extent for extent in shape if extent != 1))
-    (dropped,) = node.emit("cast", (_flags(node, index, len(shape)),), dtype="int64")
+    value = _required(node, value, _all_of(node, flags, many))
+    (dropped,) = node.emit("cast", (flags,), dtype="int64")
     (is_kept,) = node.emit("sub", (node.constant(np.array(1)), dropped))
     (extents,) = node.emit("dims", (), extents=shape, shape=(len(shape),), dtype="int64")
     (extents,) = node.emit("mul", (extents, is_kept))
@@ -136,13 +160,14 @@ def unsqueezed_at_run_time(node: OnnxNode, index: int) -> tuple[str, ...]:
     if all(extent == 1 for extent in shape):
         return node.emit("reshape", node.inputs[:1], shape=(1,) * rank)
     named = _flags(node, index, rank)
+    value = _required(node, node.inputs[0], _all_of(node, named, rank - len(shape)))
     (is_kept,) = node.emit("sub", (node.constant(np.array(1)), *node.emit("cast", (named,), dtype="int64")))
     (position,) = node.emit("cumsum", (is_kept,), axis=0, exclusive=True, reverse=False)
     (extents,) = node.emit("dims", (), extents=shape, shape=(len(shape),), dtype="int64")
     (column,) = node.emit("reshape", (position,), shape=(rank, 1))
     extents_of_x = _chosen_sum(node, column, node.constant(np.arange(len(shape)).reshape(1, -1)), extents)
     (found,) = node.emit("where", (named, node.constant(np.array(1)), extents_of_x))
-    return _in_shape(node, node.inputs[0], found, product(shape))
+    return _in_shape(node, value, found, product(shape))
 
 
 def _count_of(node: OnnxNode, index: int) -> int:

@@ -280,6 +280,21 @@ def test_operator(case: Case, tmp_path):
             np.testing.assert_array_equal(found[name], wanted)
 
 
+@pytest.mark.parametrize("axes", [(1,), (0, 1)])
+@pytest.mark.parametrize("kind", ["REDUCE_MAX", "REDUCE_MIN"])
+def test_extremes_of_infinities(kind: str, axes: tuple[int, ...], tmp_path):
+    """Where some axes are left, LiteRT's reference begins with the worst finite number; where none is, with an element.
+    """
+    data, feeds = file_of(reduction(kind, (2, 3), axes, (2,) if len(axes) < 2 else ()))
+    (tmp_path / "one.tflite").write_bytes(data)
+    graph = import_tflite(tmp_path / "one.tflite")
+    (name,) = feeds
+    for number in (np.inf, -np.inf):
+        feeds = {name: np.full((2, 3), number, np.float32)}
+        (expected,), (found,) = litert(data, feeds).values(), reference.run(graph, feeds).values()
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_every_operator_has_a_case():
     # The others: test_tflite_quantised.py, test_tflite_states.py, test_tflite_sparse.py, test_tflite_complex.py,
     # test_tflite_random.py, test_tflite_graphs.py.

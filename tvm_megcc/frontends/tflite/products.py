@@ -7,7 +7,7 @@ import numpy as np
 
 from ...errors import MegccError, ShapeError
 from ...ir.dims import floordiv, product
-from ...ir.expr import X, arg, call, maximum
+from ...ir.expr import X, arg, call, maximum, minimum
 from ...ops.elementwise import emit_broadcast
 from ...ops.math.reduce import reduce
 from ...ops.rules import axis_of
@@ -61,6 +61,10 @@ def l2_normalization(node: Node) -> Results:
 
 _REDUCTIONS = {"SUM": "reduce_sum", "MEAN": "reduce_mean", "REDUCE_MAX": "reduce_max", "REDUCE_MIN": "reduce_min",
                "REDUCE_PROD": "reduce_prod", "REDUCE_ANY": "reduce_max", "REDUCE_ALL": "reduce_min"}
+#: What TFLite's reference begins with, so that no result is infinitely bad. It begins with an element where all axes of
+#: a tensor that has one are reduced.
+_WORST = {"REDUCE_MAX": (maximum, float(np.finfo(np.float32).min)),
+          "REDUCE_MIN": (minimum, float(np.finfo(np.float32).max))}
 
 
 @imports(*_REDUCTIONS)
@@ -75,7 +79,11 @@ def reduction(node: Node) -> Results:
         total = reduced(node, wide, "reduce_sum", axes, keepdims)
         (mean,) = emit_broadcast(node.spelled(), "div", (total.name, node.constant(count, "int64")))
         return [node.as_value(mean if dtype == "int64" else node.emit("cast", mean, dtype=dtype), total.order)]
-    return [reduced(node, value, _REDUCTIONS[node.kind], axes, keepdims)]
+    result = reduced(node, value, _REDUCTIONS[node.kind], axes, keepdims)
+    if node.kind in _WORST and dtype == "float32" and (len(axes) < len(value.order) or 0 in value.type.shape):
+        better, worst = _WORST[node.kind]
+        result = node.as_value(node.compute(better(X, worst), result.name), result.order)
+    return [result]
 
 
 def reduced(node: Node, value: Value, kind: str, axes: tuple[int, ...], keepdims: bool) -> Value:

@@ -21,6 +21,8 @@ from setuptools.command.sdist import sdist
 ROOT = Path(__file__).resolve().parent
 DATA = ("c_runtime/include", "c_runtime/src", "c_runtime/signed", "c_runtime/lm", "c_runtime/tools",
         "c_runtime/ports", "schema")
+#: What is of others, as CycloneDX says it: version, licence, where it comes from, digests of its files.
+VENDORED = ("c_runtime/signed/monocypher/component.cdx.json",)
 #: Of everything in an archive: the first second that a zip file can say.
 TIME = 315_532_800
 
@@ -76,12 +78,13 @@ def permissions(path: Path) -> int:
 
 
 def bill_of_materials() -> dict:
-    """The wheel as CycloneDX: nothing of others is in it. What it needs is in its metadata."""
+    """The wheel as CycloneDX, with what is in it of others. What it needs is in its metadata."""
+    others = [json.loads((ROOT / name).read_text()) for name in VENDORED]
     name = f"pkg:pypi/tvm-megcc@{version()}"
     return {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,
             "metadata": {"component": {"type": "library", "bom-ref": name, "name": "tvm_megcc", "version": version(),
                                        "purl": name, "licenses": [{"expression": "Apache-2.0 AND 0BSD"}]}},
-            "components": [], "compositions": [{"aggregate": "complete", "assemblies": [name]}]}
+            "components": others, "compositions": [{"aggregate": "complete", "assemblies": [name]}]}
 
 
 def version() -> str:

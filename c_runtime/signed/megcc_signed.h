@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Containers that are signed: an optional part of the runtime. Compile megcc_signed.c with your program to have it.
+ * Containers that are signed: an optional part of the runtime. To have it, compile megcc_signed.c with your program, and
+ * megcc_ed25519.c with the files of monocypher/ or a megcc_ed25519_verify() of your own, such as one by PSA Crypto.
  *
  *     megcc_signed update;
  *     if (megcc_signed_check(&update, data, size, public_key, "kws", &error) == MEGCC_OK)
@@ -17,7 +18,7 @@
  *     96   32  product: what it is for, filled up with zeros, the last byte always zero
  *    128       the container
  *
- * with numbers in little-endian order. There is no heap, nothing is written but results; 1.3 KB of stack on a Cortex-M.
+ * with numbers in little-endian order. There is no heap, and nothing is written but results.
  */
 #ifndef MEGCC_SIGNED_H
 #define MEGCC_SIGNED_H
@@ -46,9 +47,10 @@ int32_t megcc_signed_peek(megcc_signed *found, const void *data, size_t size, me
 int32_t megcc_signed_check(megcc_signed *found, const void *data, size_t size, const uint8_t key[32],
                            const char *product, megcc_error *error);
 
-/* Whether `signature` is one of `key` for the message: 1 or 0. RFC 8032, Ed25519, with the equation without cofactor.
- * Refused are S that is not below the group's order (so that nobody can make a second signature of one), a key or R
- * that is not in its shortest form, a key that is no point of the curve or one of small order. */
+/* Whether `signature` is one of `key` for the message: 1 or 0. RFC 8032, Ed25519, with the equation that has the
+ * cofactor. Refused are S that is not below the group's order (so that nobody can make a second signature of one), a key
+ * or R that is not in its shortest form, a key that is no point of the curve or one of small order. Your own in its place
+ * may differ in the last two: your key is neither. */
 int32_t megcc_ed25519_verify(const uint8_t signature[64], const uint8_t key[32], const void *message, size_t size);
 
 #ifdef __cplusplus

@@ -230,7 +230,8 @@ def _code(text: str) -> str:
 
 def _runtime_files() -> dict[str, bytes]:
     root = paths.c_runtime()
-    found = [*(root / "include").rglob("*.h"), *(root / "src").rglob("*.[ch]"), *(root / "signed").glob("*.[ch]")]
+    found = [*(root / "include").rglob("*.h"), *(root / "src").rglob("*.[ch]"), *(root / "signed").glob("*.[ch]"),
+             *(root / "signed" / "monocypher").iterdir()]
     return {f"runtime/{path.relative_to(root).as_posix()}": path.read_bytes() for path in sorted(found)}
 
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signed containers: Ed25519 in C against RFC 8032 and the package cryptography, `megcc pack`, two slots of flash."""
+"""Signed containers: Ed25519 in C against RFC 8032, Wycheproof and cryptography; `megcc pack`; two slots."""
 
 from __future__ import annotations
 
+import csv
 import ctypes
+import hashlib
 import json
 import random
 import stat
@@ -16,13 +18,22 @@ import tvm_megcc
 from tests.c_flags import WARNINGS
 from tvm_megcc import paths
 from tvm_megcc.cli import main
+from tvm_megcc.codegen.packages.base import package
 from tvm_megcc.runtime.build import c_sources
+from tvm_megcc.runtime.emulator import counting, elf, firmware
+from tvm_megcc.runtime.toolchain import find_compiler, find_emulator
+from tvm_megcc.target import parse_targets
 from tvm_megcc.tools.export import signed
 
 from .test_runtime import CC, FLAGS, ROOT, SANITIZE, call, has_flags, need
 
 pytestmark = pytest.mark.skipif(CC is None, reason="there is no C compiler")
-SOURCE = ROOT / "signed" / "megcc_signed.c"
+MONOCYPHER = ROOT / "signed" / "monocypher"
+OWN = [ROOT / "signed" / "megcc_signed.c", ROOT / "signed" / "megcc_ed25519.c"]
+SOURCES = [*OWN, *sorted(MONOCYPHER.glob("*.c"))]
+STRICT = [*WARNINGS, "-Wframe-larger-than=1024"]
+#: The declarations of PSA Crypto, as <psa/crypto.h>.
+PSA = Path(__file__).parent / "psa"
 DIGITS = paths.examples() / "digits.onnx"
 #: The order of the base point, and of the field.
 ORDER, FIELD = 2**252 + 27742317777372353535851937790883648493, 2**255 - 19
@@ -55,11 +66,29 @@ SMALL_ORDER = ["01" + "00" * 31, "ec" + "ff" * 30 + "7f", "00" * 32, "00" * 31 +
 @pytest.fixture(scope="module")
 def verify(tmp_path_factory):
     """The function of C."""
-    library = tmp_path_factory.mktemp("signed") / "signed.so"
-    call([CC, *FLAGS, "-fPIC", "-shared", SOURCE, "-o", library])
+    return _library(tmp_path_factory.mktemp("signed"), SOURCES)
+
+
+def _library(folder: Path, sources: list[Path], *flags: str):
+    library = folder / "signed.so"
+    call([CC, "-std=c99", "-O2", f"-I{ROOT / 'include'}", *flags, "-fPIC", "-shared", *sources, "-o", library])
     found = ctypes.CDLL(str(library)).megcc_ed25519_verify
     found.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
     return lambda signature, key, message: found(bytes(signature), bytes(key), bytes(message), len(message))
+
+
+def _wycheproof() -> list[dict[str, str]]:
+    with open(Path(__file__).with_name("wycheproof_ed25519.csv")) as file:
+        return list(csv.DictReader(line for line in file if not line.startswith("#")))
+
+
+@pytest.mark.parametrize("flag", sorted({row["flag"] for row in _wycheproof()}))
+def test_wycheproof(flag, verify):
+    rows = [row for row in _wycheproof() if row["flag"] == flag]
+    assert len({row["result"] for row in rows}) == 1
+    for row in rows:
+        taken = verify(*(bytes.fromhex(row[name]) for name in ("signature", "key", "message")))
+        assert taken == (row["result"] == "valid"), row["test"]
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=["empty", "one", "two", "hash"])
@@ -117,17 +146,102 @@ def test_against_cryptography(verify):
         assert verify(signature, random_.randbytes(32), message) == 0
 
 
-def test_small_and_without_warnings(tmp_path):
-    """Six kilobytes on a Cortex-M4, nothing of a C library but what compilers call by themselves."""
-    for cc in ("gcc", "clang", "arm-none-eabi-gcc"):
-        call([need(cc), "-std=c99", "-Os", *WARNINGS, "-Wframe-larger-than=1024", f"-I{ROOT / 'include'}", "-c", SOURCE,
-              "-o", tmp_path / "o.o"])
-    call(["arm-none-eabi-gcc", "-std=c99", "-Os", "-mcpu=cortex-m4", "-mthumb", f"-I{ROOT / 'include'}", "-c", SOURCE,
-          "-o", tmp_path / "o.o"])
-    text, data, bss = call(["arm-none-eabi-size", tmp_path / "o.o"]).splitlines()[1].split()[:3]
-    assert int(text) <= 6 * 1024 and data == bss == "0"
-    undefined = {line.split()[-1] for line in call(["arm-none-eabi-nm", "-u", tmp_path / "o.o"]).splitlines()}
-    assert undefined <= {"memcpy", "memmove", "memset"}
+def test_without_warnings(tmp_path):
+    """Ours with the flags of strict people, Monocypher with those of its authors."""
+    for cc, *flags in (["gcc"], ["clang"], ["arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb"]):
+        for source in SOURCES:
+            warnings = STRICT if source in OWN else ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror"]
+            call([need(cc), "-std=c99", "-Os", *flags, *warnings, f"-I{ROOT / 'include'}", "-c", source,
+                  "-o", tmp_path / f"{source.stem}.o"])
+    undefined, defined = (
+        {line.split()[-1] for line in call(["arm-none-eabi-nm", flag, *tmp_path.glob("*.o")]).splitlines()
+         if " " in line} for flag in ("-u", "--defined-only"))
+    assert undefined - defined <= {"memcpy", "memmove", "memset", "__aeabi_uldivmod"}
+
+
+def test_monocypher_is_the_release():
+    """Its files are those of the tag, by the digests that the bill of materials gives too."""
+    component = json.loads((MONOCYPHER / "component.cdx.json").read_text())
+    assert component["purl"].endswith(f"Monocypher@{component['version']}")
+    digests = {row["name"]: row["hashes"] for row in component["components"]}
+    assert digests == {path.name: [{"alg": "SHA-256", "content": hashlib.sha256(path.read_bytes()).hexdigest()}]
+                       for path in MONOCYPHER.iterdir() if path.suffix != ".json"}
+    page = (ROOT.parent / "docs" / "updates.md").read_text()
+    assert f"Monocypher {component['version']}" in page
+
+
+def test_generated_folders_have_it(digits):
+    folder = digits / "runtime" / "signed"
+    assert {path.name for path in folder.rglob("*") if path.is_file()} >= {
+        "megcc_signed.c", "megcc_signed.h", "megcc_ed25519.c", *(path.name for path in MONOCYPHER.iterdir())}
+
+
+def test_psa_in_its_place(tmp_path):
+    """The example for devices with PSA Crypto, over a small one of the tests."""
+    source = ROOT / "signed" / "example" / "psa" / "megcc_ed25519_psa.c"
+    assert not set(SOURCES) & {source}
+    check = _library(tmp_path, [source, *MONOCYPHER.glob("*.c")], f"-I{PSA}", f"-I{ROOT / 'signed'}")
+    for key, message, signature in (map(bytes.fromhex, vector) for vector in VECTORS):
+        assert check(signature, key, message) == 1
+        assert check(signature, key, message + b"x") == check(signature, key[::-1], message) == 0
+        assert check(signature, key, message) == 1
+
+
+#: A firmware that checks a container and prints the bytes of stack that were in use.
+FIRMWARE = """
+#include "board.h"
+#include "megcc_signed.h"
+#include "kws_key.h"
+#include "data.h"
+
+int main(void)
+{
+    int32_t status = 0;
+#ifdef CHECK
+    megcc_signed found;
+    status = megcc_signed_check(&found, data, sizeof data, kws_key, "digits", NULL);
+#endif
+    uint32_t used = board_stack_used();
+    char text[16] = { 0 };
+    int at = 14;
+    text[at] = '\\n';
+    do {
+        text[--at] = (char)('0' + used % 10u);
+        used /= 10u;
+    } while (used != 0);
+    board_text(text + at);
+    return status;
+}
+"""
+
+
+@pytest.mark.slow
+def test_costs_on_a_cortex_m4(keys, digits, tmp_path):
+    """What docs/updates.md says: flash, stack, instructions for a container of any size."""
+    target = parse_targets("cortex-m4")[0]
+    compiler, (qemu, *_) = find_compiler(target), find_emulator(target)
+    signed.pack(digits, keys / "kws.pem", 1, tmp_path / "signed")
+    whole = (tmp_path / "signed").read_bytes()
+    (tmp_path / "data.h").write_text(
+        f"static const unsigned char data[] __attribute__((aligned(64))) = {{{','.join(map(str, whole))}}};\n")
+    (tmp_path / "main.c").write_text(FIRMWARE)
+    images = [tmp_path / "without.elf", tmp_path / "with.elf"]
+    for image, check in zip(images, ((), ("-DCHECK", "-DMEGCC_NO_STRINGS")), strict=True):
+        call([*compiler.command, *target.cflags, *check, "-Os", "-ffunction-sections", "-fdata-sections",
+              *firmware.FLAGS, f"-I{ROOT / 'include'}", f"-I{ROOT / 'signed'}", f"-I{firmware.port()}", f"-I{keys}",
+              firmware.port() / "start.c", tmp_path / "main.c", *SOURCES,
+              *firmware.link_flags(target, {"stack": 8192}), "-o", image])
+    code = counting.disassembly(images[1], compiler)
+    counted = counting.options(qemu, {counting.BEGIN: code.functions["megcc_signed_check"],
+                                      counting.END: code.functions["board_stack_used"]})
+    done = subprocess.run(firmware.emulation(qemu, target, images[1], counted), cwd=tmp_path, capture_output=True,
+                          text=True, check=True, timeout=120)
+    flash = elf.total(images[1]).text - elf.total(images[0]).text - len(whole)
+    instructions, = counting.instructions(counting.read((tmp_path / "counts.txt").read_text()))
+    print(f"{flash} bytes of flash, {done.stdout} of stack, {instructions} instructions for {len(whole)} bytes")
+    assert 8 * 1024 < flash < 12 * 1024
+    assert 1024 < int(done.stdout) < 2048
+    assert 3_000_000 < instructions < 4_000_000 + 60 * len(whole)
 
 
 @pytest.fixture(scope="module")
@@ -199,6 +313,7 @@ def test_embedded_models_are_not_signed(keys, tmp_path, capsys):
     folder = tvm_megcc.compile(DIGITS, "c").save(tmp_path / "out", embed=True)
     assert main(["pack", str(folder), "--key", str(keys / "kws.pem"), "--counter", "1"]) == 1
     assert "without --embed" in capsys.readouterr().err
+    assert not [name for name in package(folder, "cmsis-pack") if "signed" in name or "monocypher" in name]
 
 
 @pytest.mark.slow
@@ -209,7 +324,7 @@ def test_two_slots(keys, digits, tmp_path):
     program = tmp_path / "slots"
     call([CC, *FLAGS, *sanitize, f"-I{digits}", f"-I{ROOT / 'signed'}", '-DHEADER="digits.h"', "-DMODULE=digits_module",
           '-DPRODUCT="digits"', f'-DKEY="{keys}/kws_key.h"', "-DPUBLIC_KEY=kws_key", example / "main.c",
-          example / "slots.c", SOURCE, *c_sources(digits), "-lm", "-pthread", "-o", program])
+          example / "slots.c", *SOURCES, *c_sources(digits), "-lm", "-pthread", "-o", program])
 
     def slot(name: str, counter: int, key: str = "kws", product: str = "digits", change=bytes) -> Path:
         signed.pack(digits, keys / f"{key}.pem", counter, tmp_path / name, product)

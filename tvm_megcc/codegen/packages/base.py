@@ -45,8 +45,7 @@ from .mobile import abis, check_parameters, slices
 from .systems import SYSTEMS
 
 #: Files of the runtime that need an operating system, or that verify separate containers.
-_LEFT_OUT = {"runtime/src/pool.c", "runtime/src/host.c", "runtime/signed/megcc_signed.c",
-             "runtime/signed/megcc_signed.h"}
+_LEFT_OUT = ("runtime/src/pool.c", "runtime/src/host.c", "runtime/signed/")
 #: The header that all sources include first, and the line in it after which the configuration is included.
 _FIRST, _AFTER = "runtime/include/megcc_kernel.h", "#define MEGCC_KERNEL_H\n"
 #: The path of the configuration, and the line that includes it.
@@ -255,7 +254,7 @@ def _sources(folder: Path, manifest: dict, system: str) -> dict[str, bytes]:
             raise MegccError(f"{folder} has its model in a file that the assembler takes in, which "
                              f"{reason}: compile it again with --weights text")
     for name in manifest["files"]:
-        if name.endswith((".c", ".h", ".bin")) and name != "main.c" and name not in _LEFT_OUT:
+        if name.endswith((".c", ".h", ".bin")) and name != "main.c" and not name.startswith(_LEFT_OUT):
             try:
                 data = (folder / name).read_bytes()
             except OSError as error:

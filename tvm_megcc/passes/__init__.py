@@ -34,7 +34,7 @@ PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("fuse_norms", norms.fuse_norms, "before lower_quantised, which makes norms of integers of them"),
     ("lower_quantised", lower_quantized.lower_quantised,
      "before weights are folded and scaled: those of integers stay as they are"),
-    ("spell_means", means.spell_means, "after norms and integers, which look for means of either spelling"),
+    ("canonicalize_means", means.canonicalize_means, "after norms and integers, which look for means of either form"),
     ("copy_reshaped", constant_views.copy_reshaped, "before anything asks for a kernel: a view has none"),
     ("make_trees", variadic.make_trees, "before anything asks for a kernel: none has so many operands"),
     ("absorb_pads", absorb.absorb_pads, "before scales: a pad between two convolutions would hide them"),

@@ -307,18 +307,18 @@ def test_a_result_that_is_nothing_but_channels_takes_its_offset(make):
     assert [op.kind for op in absorb.absorb_scales(make(), ARM64).ops] == [make().ops[0].kind]
 
 
-@pytest.mark.parametrize("shape,kind,attrs,spelled", [
+@pytest.mark.parametrize("shape,kind,attrs,form", [
     ((1, 9, 7), "global_avg_pool", {}, "reduce_mean"),
     ((1, 8, 5, 7), "reduce_mean", {"axes": (2, 3), "keepdims": True}, "global_avg_pool"),
     ((1, 8, 5, 7), "reduce_mean", {"axes": (2, 3), "keepdims": False}, "reduce_mean"),
     ((1, 8, 5, 7), "reduce_mean", {"axes": (1, 2), "keepdims": True}, "reduce_mean"),
     ((1, 2, 3, 5, 7), "global_avg_pool", {}, "global_avg_pool")])
-def test_means_are_spelled_in_one_way(shape, kind, attrs, spelled):
+def test_means_have_one_form(shape, kind, attrs, form):
     b = Builder()
     graph = b.graph(b.op(kind, b.input("x", *shape), **attrs))
-    after = means.spell_means(graph, ARM64)
+    after = means.canonicalize_means(graph, ARM64)
     verify(after)
-    assert [op.kind for op in after.ops] == [spelled] and after.types == graph.types
+    assert [op.kind for op in after.ops] == [form] and after.types == graph.types
     x = {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
     (expected,), (actual,) = run(graph, x).values(), run(after, x).values()
     np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6)

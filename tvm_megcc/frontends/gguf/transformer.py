@@ -18,11 +18,11 @@ from ...ir.dims import Dim, Symbol
 from ...ir.graph import Graph
 from ...ir.types import TensorType
 from ...ops.elementwise import cast_to, emit_broadcast
+from ...ops.emit_onnx import number, onnx_operator
 from ...ops.nn.attention import LOWEST, angles, appended, attend, count_up, heads, joined, parts, rotated, unless, up_to
 from ...ops.quantized.blocks import BlockConstants, block_constants, block_product, block_rows
-from ...ops.spelling import number, onnx_operator
 from ..onnx.builder import Builder
-from ..onnx.spelled import SpelledNode
+from ..onnx.synthetic_node import SyntheticNode
 from .architectures import Decoder, decoder
 from .blocks import blocks, floats
 from .file import File
@@ -65,7 +65,7 @@ class _Transformer:
     def __init__(self, file: File, what: Decoder, length: Dim, context: int):
         self.file, self.what, self.length, self.context = file, what, length, context
         self.builder = Builder()
-        self.node = SpelledNode(self.builder, "gguf", "model", (), {})
+        self.node = SyntheticNode(self.builder, "gguf", "model", (), {})
         self.used: set[str] = set()
         self.quantised: dict[str, BlockConstants] = {}
         self.past: Dim = Symbol(PAST, least=0)

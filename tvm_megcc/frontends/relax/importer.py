@@ -207,7 +207,7 @@ class Importer:
         given = tuple(self.extents.ours(self.extents.raw(value)) for value in integers)
         require_known(given)
         program = loops_of(self.tir[called], len(node.inputs), identifier(called))
-        return node.spelled().emit("tir", node.inputs, program=program, given=given)
+        return node.onnx_node().emit("tir", node.inputs, program=program, given=given)
 
     def _lowered(self, call: Call, name: str) -> Value:
         """Imports an operator by the loops that TVM lowers it to."""

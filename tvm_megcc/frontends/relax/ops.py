@@ -97,7 +97,7 @@ def fma(node: TvmNode) -> Values:
 
 @imports("astype")
 def astype(node: TvmNode) -> Values:
-    return cast_to(node.spelled(inputs=node.inputs), node.inputs[0], node.types[0].dtype)
+    return cast_to(node.onnx_node(inputs=node.inputs), node.inputs[0], node.types[0].dtype)
 
 
 @imports("clip")

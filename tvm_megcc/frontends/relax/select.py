@@ -34,7 +34,7 @@ def _best(node: TvmNode, k: int | None, largest: bool) -> Values:
 @imports("topk")
 def top_k(node: TvmNode) -> Values:
     values, indices = _best(node, int(node.attrs.k), bool(node.attrs.largest))
-    (indices,) = cast_to(node.spelled(), indices, str(node.attrs.dtype))
+    (indices,) = cast_to(node.onnx_node(), indices, str(node.attrs.dtype))
     return {"both": (values, indices), "values": (values,), "indices": (indices,)}[node.attrs.ret_type]
 
 
@@ -45,7 +45,7 @@ def sort(node: TvmNode) -> Values:
 
 @imports("argsort")
 def argsort(node: TvmNode) -> Values:
-    return cast_to(node.spelled(), _best(node, None, bool(node.attrs.descending))[1], str(node.attrs.dtype))
+    return cast_to(node.onnx_node(), _best(node, None, bool(node.attrs.descending))[1], str(node.attrs.dtype))
 
 
 # --- gather and scatter ----------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def _filled(node: TvmNode, value: str) -> Values:
 
 @imports("full", "full_like")
 def full(node: TvmNode) -> Values:
-    return _filled(node, cast_to(node.spelled(), node.inputs[-1], node.types[0].dtype)[0])
+    return _filled(node, cast_to(node.onnx_node(), node.inputs[-1], node.types[0].dtype)[0])
 
 
 @imports("zeros", "ones", "zeros_like", "ones_like")

@@ -155,7 +155,7 @@ def one_hot(node: TvmNode) -> Values:
     values = node.onnx("Concat", *(node.reshaped(value, (1,)) for value in (off, on)), axis=0)[0]
     (y,) = node.onnx("OneHot", indices, node.constant(int(node.attrs.depth), "int64"), values,
                      axis=int(node.attrs.axis))
-    return cast_to(node.spelled(inputs=(y,)), y, node.types[0].dtype)
+    return cast_to(node.onnx_node(inputs=(y,)), y, node.types[0].dtype)
 
 
 _PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "edge"}

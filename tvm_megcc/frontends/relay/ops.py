@@ -82,7 +82,7 @@ def _bound(bound: float, dtype: str) -> float:
 
 @imports("cast", "cast_like")
 def cast(node: TvmNode) -> Values:
-    return cast_to(node.spelled(inputs=node.inputs), node.inputs[0], node.types[0].dtype)
+    return cast_to(node.onnx_node(inputs=node.inputs), node.inputs[0], node.types[0].dtype)
 
 
 @imports("left_shift", "right_shift")
@@ -104,7 +104,7 @@ def round_away(node: TvmNode) -> Values:
     size = node.emit("abs", *node.inputs)
     floor = node.emit("floor", size)
     up = node.emit("greater_equal", node.emit("sub", size, floor), node.constant(0.5, dtype))
-    (up,) = cast_to(node.spelled(inputs=(up,)), up, dtype)
+    (up,) = cast_to(node.onnx_node(inputs=(up,)), up, dtype)
     return (node.emit("mul", node.emit("sign", *node.inputs), node.emit("add", floor, up)),)
 
 
@@ -284,4 +284,4 @@ def arg_extreme(node: TvmNode) -> Values:
         y = node.reshaped(extreme_index(node, node.reshaped(x, (-1,)), 0, False, last), node.types[0].shape)
     else:
         y = extreme_index(node, x, axes[0], bool(a.keepdims), last)
-    return cast_to(node.spelled(inputs=(y,)), y, node.types[0].dtype)
+    return cast_to(node.onnx_node(inputs=(y,)), y, node.types[0].dtype)

@@ -49,7 +49,7 @@ def one(node: TvmNode, index: int) -> np.ndarray:
 
 def typed(node: TvmNode, expr: Expr, *names: str, dtype: str = "") -> str:
     """Emits an expression over integers and floats. dtype: dtype of the result, by default that of the call."""
-    return emit_broadcast(node.spelled(), "elementwise", names, expr=expr, dtype=dtype or node.types[0].dtype)[0]
+    return emit_broadcast(node.onnx_node(), "elementwise", names, expr=expr, dtype=dtype or node.types[0].dtype)[0]
 
 
 def saturated(expr: Expr, dtype: str) -> Expr:

@@ -108,7 +108,7 @@ def softmax(node: TvmNode) -> Values:
     powers = typed(node, call("rescale_once", X, 2**30, arg(1) - arg(2) + 1), significand, most_shift, shift,
                    dtype="int32")
     total = node.emit("reduce_sum", powers, **along)
-    inverse = emit_broadcast(node.spelled(), "div", (node.constant(2**_RECIPROCAL, "int32"), total))[0]
+    inverse = emit_broadcast(node.onnx_node(), "div", (node.constant(2**_RECIPROCAL, "int32"), total))[0]
     down = _RECIPROCAL - _RESULT
     quotient = call("rescale_once", X * arg(1) - 2**(down - 1), 2**30, 1 - down)  # floor(… / 2^down)
     operands = ChannelOperands(node, powers, inverse)

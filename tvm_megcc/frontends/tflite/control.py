@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import ShapeError, quoted
 from ...ir.types import TensorType
 from ..onnx.loops import ENDLESS, loop_input
-from ..onnx.spelled import SpelledNode
+from ..onnx.synthetic_node import SyntheticNode
 from .file import Operator
 from .node import Unsupported
 from .value import Value, plain
@@ -31,8 +31,8 @@ def chosen(importer: _Importer, operator: Operator, name: str) -> Sequence[Value
     if condition.is_constant:
         yes = bool(builder.constants[condition.name].reshape(-1)[0])
         return importer.inline(graphs[0 if yes else 1], operands, label) or [None] * len(operator.outputs)
-    spelled = SpelledNode(builder, "", name, (), {}, len(operator.outputs))
-    (decides,) = spelled.emit("reshape", (condition.in_order(plain(len(condition.order)), name),), shape=())
+    onnx_node = SyntheticNode(builder, "", name, (), {}, len(operator.outputs))
+    (decides,) = onnx_node.emit("reshape", (condition.in_order(plain(len(condition.order)), name),), shape=())
     bodies, reads, types = [], [], []
     for graph in graphs:
         first = len(builder.ops)
@@ -46,8 +46,8 @@ def chosen(importer: _Importer, operator: Operator, name: str) -> Sequence[Value
         reads.append(captured)
     if types[0] != types[1] or not all(type_.is_static for type_ in types[0]):
         raise Unsupported("its graphs give " + " and ".join(", ".join(map(str, results)) for results in types))
-    outputs = spelled.emit("branch", (decides, *reads[0], *reads[1]), yes=bodies[0], no=bodies[1],
-                           reads=len(reads[0]), types=types[0])
+    outputs = onnx_node.emit("branch", (decides, *reads[0], *reads[1]), yes=bodies[0], no=bodies[1],
+                             reads=len(reads[0]), types=types[0])
     return [Value(builder, value) for value in outputs]
 
 
@@ -74,9 +74,9 @@ def looped(importer: _Importer, operator: Operator, name: str) -> Sequence[Value
         del importer.findings[found[0]:], importer.unsupported[found[1]:]
         for index, shape in wider.items():
             array = builder.constants[operands[index].name]
-            spelled = SpelledNode(builder, "", name, (), {}, 1)
-            one = spelled.constant(array.reshape(-1)[:1].reshape((1,) * array.ndim))
-            operands[index] = Value(builder, spelled.emit("expand", (one,), shape=(array.shape[0], *shape))[0])
+            onnx_node = SyntheticNode(builder, "", name, (), {}, 1)
+            one = onnx_node.constant(array.reshape(-1)[:1].reshape((1,) * array.ndim))
+            operands[index] = Value(builder, onnx_node.emit("expand", (one,), shape=(array.shape[0], *shape))[0])
 
 
 def _is_one_number(value: Value) -> bool:
@@ -95,14 +95,14 @@ def _carried(importer: _Importer, operator: Operator, name: str, operands: list[
     for graph, wanted in ((condition, 1), (body, len(operator.inputs))):
         if len(graph.outputs) != wanted or len(operator.outputs) != len(operator.inputs):
             raise ShapeError(f"takes {wanted} values from a graph of {len(graph.outputs)} outputs")
-    spelled = SpelledNode(builder, "", name, (), {}, len(operator.outputs))
+    onnx_node = SyntheticNode(builder, "", name, (), {}, len(operator.outputs))
 
     def holds(values: Sequence[Value]) -> str | None:
         found = importer.inline(condition, values, f"WHILE {quoted(name)}")
         if found is None:
             return None
         _require_condition(found[0])
-        return spelled.emit("reshape", (found[0].in_order(plain(len(found[0].order)), name),), shape=())[0]
+        return onnx_node.emit("reshape", (found[0].in_order(plain(len(found[0].order)), name),), shape=())[0]
 
     moving = [index for index, given in enumerate(body.inputs) if body.outputs[index] != given]
     starts = [operands[index].in_order(plain(len(operands[index].order)), name) for index in moving]
@@ -124,9 +124,9 @@ def _carried(importer: _Importer, operator: Operator, name: str, operands: list[
         if start != result:
             raise Unsupported(f"a value of it is {start} at first and then {result}")
     turns, captured = builder.body(first, (turn, again, *carried_values), [goes, *results])
-    most = spelled.constant(np.array(ENDLESS))
-    _, _, *last = spelled.emit("loop", (most, going, *starts, *captured), carried=len(starts), body=turns,
-                               counted=False, types=(TensorType("int64", ()), TensorType("bool", ()), *types))
+    most = onnx_node.constant(np.array(ENDLESS))
+    _, _, *last = onnx_node.emit("loop", (most, going, *starts, *captured), carried=len(starts), body=turns,
+                                 counted=False, types=(TensorType("int64", ()), TensorType("bool", ()), *types))
     for index, result in zip(moving, last, strict=True):
         operands[index] = Value(builder, result)
     return operands

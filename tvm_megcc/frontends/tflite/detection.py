@@ -41,7 +41,7 @@ def detections(node: Node) -> Results:
     decoded_boxes = _boxes(node, shifts, anchors, [option(f"{side}_scale") for side in "yxhw"])
     scores = node.emit("reshape", scores, shape=(boxes, columns))
     per_class = int(option("detections_per_class", _PER_CLASS)) if options.get("use_regular_nms", False) else 0
-    return node.spelled().emit(
+    return node.onnx_node().emit(
         "detections", (decoded_boxes, scores), count=int(option("max_detections")),
         classes=int(option("max_classes_per_detection")), per_class=per_class, background=columns - classes,
         least=float(option("nms_score_threshold")), overlap=float(option("nms_iou_threshold")))
@@ -53,7 +53,7 @@ def _floats(node: Node, index: int) -> str:
         return name
     given = of_tensor(tensor, ("uint8",))
     expr = call("real", X - zero(given)) * float(given.scale[0])
-    return emit_broadcast(node.spelled(), "elementwise", (name,), expr=expr, dtype="float32")[0]
+    return emit_broadcast(node.onnx_node(), "elementwise", (name,), expr=expr, dtype="float32")[0]
 
 
 def _boxes(node: Node, shifts: str, anchors: str, scales: list[float]) -> str:
@@ -69,7 +69,7 @@ def _boxes(node: Node, shifts: str, anchors: str, scales: list[float]) -> str:
     centre_scales, sizes = (node.emit("cast", name, dtype="float64") for name in (centre_scales, sizes))
 
     def computed(expr: Expr, *names: str) -> str:
-        return node.emit("cast", emit_broadcast(node.spelled(), "elementwise", names, expr=expr)[0], dtype="float32")
+        return node.emit("cast", emit_broadcast(node.onnx_node(), "elementwise", names, expr=expr)[0], dtype="float32")
 
     sides = pair(anchors, 2)
     centre = computed(X / arg(1) * arg(2) + arg(3), pair(flat, 0), centre_scales, sides, pair(anchors, 0))

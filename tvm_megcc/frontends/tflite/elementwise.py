@@ -52,7 +52,7 @@ def _importer(row: Row):
         def make(names: list[str], order: Order) -> str:
             if row.kind[0].isupper():
                 return node.onnx(row.kind, *names, **attrs)[0]
-            return emit_broadcast(node.spelled(), row.kind, names, **attrs)[0]
+            return emit_broadcast(node.onnx_node(), row.kind, names, **attrs)[0]
 
         return [node.in_common_order(node.values, make)]
     return import_
@@ -64,7 +64,7 @@ for _kind, _row in ROWS.items():
 
 def emitted(node: Node, kind: str) -> Callable[[list[str], Order], str]:
     """Returns the function for `Node.in_common_order` that emits one of our operators."""
-    return lambda names, order: emit_broadcast(node.spelled(), kind, names)[0]
+    return lambda names, order: emit_broadcast(node.onnx_node(), kind, names)[0]
 
 
 @imports("NOT_EQUAL")
@@ -111,7 +111,7 @@ def right_shift(node: Node) -> Results:
         dtype = np.dtype(node.type(1).dtype)
         bits = names[1]
         for kind, bound in (("max", 0), ("min", 8 * dtype.itemsize - 1)):
-            (bits,) = emit_broadcast(node.spelled(), kind, (bits, node.constant(bound, dtype.name)))
+            (bits,) = emit_broadcast(node.onnx_node(), kind, (bits, node.constant(bound, dtype.name)))
         return emitted(node, "shift_right")([names[0], bits], order)
 
     return [node.in_common_order(node.values, make)]

@@ -90,15 +90,15 @@ def dynamic_update_slice(node: Node) -> Results:
 
 def _updated(node: Node, tensor: str, axes: Sequence[int]) -> str:
     """Replaces a part of `tensor` by the second operand, which is smaller than `tensor` along these axes only."""
-    spelled, axis, part, rank = node.spelled(), axes[0], node.type(1).shape, len(node.type(1).shape)
+    onnx_node, axis, part, rank = node.onnx_node(), axes[0], node.type(1).shape, len(node.type(1).shape)
     most = node.builder.shape_constant([node.type(0).shape[axis] - part[axis]], f"{node.name}.most")
     start = node.emit("slice", node.plain(2), axes=(0,), starts=(axis,), ends=(axis + 1,), steps=(1,))
-    (start,) = cast_to(spelled, start, "int64")
+    (start,) = cast_to(onnx_node, start, "int64")
     (start,) = node.onnx("Min", node.onnx("Max", start, node.constant([0], "int64"))[0], most)
     start = node.emit("reshape", start, shape=(1,) * rank)
-    (index,) = emit_broadcast(spelled, "add", (start, arange_along(spelled, part[axis], axis, rank)))
+    (index,) = emit_broadcast(onnx_node, "add", (start, arange_along(onnx_node, part[axis], axis, rank)))
     rows = node.plain(1)
     if axes[1:]:
         rows = _updated(node, node.emit("gather", tensor, node.emit("reshape", index, shape=(part[axis],)), axis=axis),
                         axes[1:])
-    return put_rows(spelled, tensor, index, rows, axis)
+    return put_rows(onnx_node, tensor, index, rows, axis)

@@ -104,7 +104,7 @@ def _extern(node: Node, functions: Sequence[Function]) -> Results:
     options = flexible(node.operator.custom) if node.operator.custom and wants else {}
     attrs = {name: int(value) if isinstance(value, bool) else value for name, value in options.items()}
     inputs = [node.plain(index) if node.has(index) else "" for index in range(len(node.operator.inputs))]
-    return imported(node.spelled(node.kind, inputs, attrs, len(node.results)), functions)
+    return imported(node.onnx_node(node.kind, inputs, attrs, len(node.results)), functions)
 
 
 class _Importer:

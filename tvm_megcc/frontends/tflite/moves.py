@@ -369,7 +369,7 @@ def space_in_batch(node: Node, fill: float) -> str:
     pairs = [reshaped for pair in zip(counts, block, strict=True) for reshaped in pair]
     inner = [2 + 2 * axis for axis in range(axes)]
     perm = [*inner, 0, *(axis - 1 for axis in inner), *range(1 + 2 * axes, 1 + 2 * axes + len(rest))]
-    return regroup(node.spelled(), x, (batch, *pairs, *rest), perm, (product((batch, *block)), *counts, *rest))
+    return regroup(node.onnx_node(), x, (batch, *pairs, *rest), perm, (product((batch, *block)), *counts, *rest))
 
 
 @imports("BATCH_TO_SPACE_ND")
@@ -386,7 +386,7 @@ def batch_to_space(node: Node) -> Results:
     pairs = [moved_axis for axis in range(axes) for moved_axis in (axes + 1 + axis, axis)]
     perm = [axes, *pairs, *range(1 + 2 * axes, 1 + 2 * axes + len(rest))]
     result_extents = [extent * size for extent, size in zip(spatial, block, strict=True)]
-    y = regroup(node.spelled(), node.plain(0), (*block, images, *spatial, *rest), perm,
+    y = regroup(node.onnx_node(), node.plain(0), (*block, images, *spatial, *rest), perm,
                 (images, *result_extents, *rest))
     outside = [0] * len(rest)
     starts = [0, *crops[:, 0].tolist(), *outside]

@@ -15,7 +15,7 @@ from ...ir.expr import Expr
 from ...ir.types import TensorType
 from ...ops.rules import axes_of, axis_of
 from ..onnx.builder import Builder
-from ..onnx.spelled import SpelledNode, onnx_importer
+from ..onnx.synthetic_node import SyntheticNode, onnx_importer
 from .file import Operator, Tensor
 from .value import Order, Value, common_order, moved, plain
 
@@ -85,13 +85,13 @@ class Node:
 
     def const(self, index: int, what: str) -> np.ndarray:
         """Returns a constant operand. Raises MegccError if the operand is computed at run time."""
-        array = self.spelled("", (self.plain(index),)).const(0, what)
+        array = self.onnx_node("", (self.plain(index),)).const(0, what)
         assert array is not None
         return array
 
     def dims(self, index: int, what: str) -> tuple[Dim, ...]:
         """Returns integers that are constant or follow from the shapes of the inputs."""
-        dims = self.spelled("", (self.plain(index),)).dims(0, what)
+        dims = self.onnx_node("", (self.plain(index),)).dims(0, what)
         assert dims is not None
         return dims
 
@@ -108,26 +108,28 @@ class Node:
 
     # --- operators ---------------------------------------------------------------------------------------------------
 
-    def spelled(self, op_type: str = "", inputs: Sequence[str] = (), attrs=None, outputs: int = 1) -> SpelledNode:
-        return SpelledNode(self.builder, op_type, self.name, inputs, attrs or {}, outputs)
+    def onnx_node(self, op_type: str = "", inputs: Sequence[str] = (), attrs=None, outputs: int = 1) -> SyntheticNode:
+        """Returns an ONNX node in place of this operator, for importers of ONNX operators and for `emit`. inputs:
+        values of the builder."""
+        return SyntheticNode(self.builder, op_type, self.name, inputs, attrs or {}, outputs)
 
     def onnx(self, op_type: str, *inputs: str, outputs: int = 1, **attrs) -> tuple[str, ...]:
         """Imports the node as an ONNX operator."""
-        return onnx_importer(op_type)(self.spelled(op_type, inputs, attrs, outputs))
+        return onnx_importer(op_type)(self.onnx_node(op_type, inputs, attrs, outputs))
 
     def emit(self, kind: str, *inputs: str, **attrs) -> str:
         """Adds one of our operators and returns its first result."""
-        return self.spelled().emit(kind, inputs, **attrs)[0]
+        return self.onnx_node().emit(kind, inputs, **attrs)[0]
 
     def compute(self, expr: Expr, *inputs: str) -> str:
         """Adds an elementwise operator."""
         return self.emit("elementwise", *inputs, expr=expr)
 
     def constant(self, value, dtype: str) -> str:
-        return self.spelled().constant(np.array(value, np.dtype(dtype)))
+        return self.onnx_node().constant(np.array(value, np.dtype(dtype)))
 
     def require_budget(self, *extents: Dim) -> None:
-        self.spelled().require_budget(*extents)
+        self.onnx_node().require_budget(*extents)
 
     def type_of(self, name: str) -> TensorType:
         return self.builder.types[name]

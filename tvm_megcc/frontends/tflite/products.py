@@ -77,7 +77,7 @@ def reduction(node: Node) -> Results:
         # An integer mean is the int64 sum divided by the count, rounded towards zero.
         wide = value if dtype == "int64" else node.as_value(node.emit("cast", value.name, dtype="int64"), value.order)
         total = reduced(node, wide, "reduce_sum", axes, keepdims)
-        (mean,) = emit_broadcast(node.spelled(), "div", (total.name, node.constant(count, "int64")))
+        (mean,) = emit_broadcast(node.onnx_node(), "div", (total.name, node.constant(count, "int64")))
         return [node.as_value(mean if dtype == "int64" else node.emit("cast", mean, dtype=dtype), total.order)]
     result = reduced(node, value, _REDUCTIONS[node.kind], axes, keepdims)
     if node.kind in _WORST and dtype == "float32" and (len(axes) < len(value.order) or 0 in value.type.shape):
@@ -89,7 +89,7 @@ def reduction(node: Node) -> Results:
 def reduced(node: Node, value: Value, kind: str, axes: tuple[int, ...], keepdims: bool) -> Value:
     if not axes:
         return value
-    (name,) = reduce(node.spelled(), kind, value.name, tuple(value.order.index(axis) for axis in axes), True)
+    (name,) = reduce(node.onnx_node(), kind, value.name, tuple(value.order.index(axis) for axis in axes), True)
     result = node.as_value(name, value.order)
     return result if keepdims else node.without(result, axes)
 
@@ -119,7 +119,8 @@ def top_k(node: Node) -> Results:
     rank = node.type(0).rank
     if not rank:
         raise ShapeError("its operand is one number")
-    values, indices = node.spelled().emit("top_k", (node.plain(0),), axis=rank - 1, k=node.number(1, "k"), largest=True)
+    values, indices = node.onnx_node().emit("top_k", (node.plain(0),), axis=rank - 1, k=node.number(1, "k"),
+                                           largest=True)
     wanted = node.results[1].dtype if len(node.results) > 1 else "int32"
     return [values, indices if wanted == "int64" else node.emit("cast", indices, dtype="int32")]
 

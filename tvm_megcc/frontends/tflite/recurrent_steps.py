@@ -73,14 +73,14 @@ def _steps(node: Node, x: str, r: np.ndarray, scale: str, others: Sequence[str],
     function = node.option("FusedActivationFunction")
     if function not in _ACTIVATIONS:
         raise Unsupported(f"activation {function} of a recurrent layer is not supported")
-    recurrent, batch, outputs = node.spelled().constant(r), node.type_of(x).shape[1], r.shape[1]
+    recurrent, batch, outputs = node.onnx_node().constant(r), node.type_of(x).shape[1], r.shape[1]
     sizes = outputs, node.type_of(x).shape[2] // gates
     first = [state_before(node, index, (batch, size)) for index, size in zip(states, sizes, strict=False)]
     kept = [(name, index) for name, index in zip(("Y_h", "Y_c"), states, strict=False) if asked_for(node, index)]
-    y, *last = node.spelled().emit("recurrent_steps", (x, recurrent, scale, *others, *first), gates=gates,
-                                   activation=_ACTIVATIONS[function],
-                                   results=("Y", *(name for name, _ in kept)),
-                                   asymmetric=bool(node.option("AsymmetricQuantizeInputs", False)), **attrs)
+    y, *last = node.onnx_node().emit("recurrent_steps", (x, recurrent, scale, *others, *first), gates=gates,
+                                     activation=_ACTIVATIONS[function],
+                                     results=("Y", *(name for name, _ in kept)),
+                                     asymmetric=bool(node.option("AsymmetricQuantizeInputs", False)), **attrs)
     for (_, index), value in zip(kept, last, strict=True):
         keep_state(node, index, value)
     return y
@@ -91,7 +91,7 @@ def _inputs(node: Node, operands: Sequence[int], biases: np.ndarray | None) -> s
     x, weights = node.images(node.value(0), order(node)), _stacked(node, operands)
     steps, batch, inputs = node.type_of(x).shape
     rows = node.emit("reshape", x, shape=(steps * batch, inputs))
-    constant = node.spelled().constant
+    constant = node.onnx_node().constant
     name, bias = constant(weights), "" if biases is None else constant(biases.reshape(-1))
     if weights.dtype == np.int8:
         row_scales = np.concatenate([np.repeat(_scale(node, index), node.type(index).shape[0]) for index in operands])

@@ -34,16 +34,16 @@ def transform(node: Node) -> Results:
     if type_.rank < 2 or len(lengths) != 2 or not type_.is_static or any(n < 1 or n & (n - 1) for n in lengths):
         raise ShapeError(f"a transform of {type_} with lengths {lengths}, which are powers of two")
     height, width = lengths
-    spelled = node.spelled()
+    onnx_node = node.onnx_node()
     value = node.emit("reshape", node.plain(0), shape=(*type_.shape, 1))
-    value = transformed(spelled, value, width, False, True)
+    value = transformed(onnx_node, value, width, False, True)
     if (height, type_.shape[-2]) != (1, 1):
         rank = type_.rank + 1
         swapped = (*range(rank - 3), rank - 2, rank - 3, rank - 1)
-        value = transformed(spelled, node.emit("transpose", value, perm=swapped), height, False, False)
+        value = transformed(onnx_node, node.emit("transpose", value, perm=swapped), height, False, False)
         value = node.emit("transpose", value, perm=swapped)
     shape = node.type_of(value).shape[:-1]
-    parts = (emit_slice(spelled, value, len(shape), part, part + 1) for part in (0, 1))
+    parts = (emit_slice(onnx_node, value, len(shape), part, part + 1) for part in (0, 1))
     return [Complex(*(node.as_value(node.emit("reshape", part, shape=shape)) for part in parts))]
 
 

@@ -15,7 +15,7 @@ from ...ir.expr import X, maximum
 from ...ir.limits import MAX_BYTES
 from ...ir.types import ORDINARY, TensorType
 from ..onnx.builder import Builder
-from ..onnx.spelled import SpelledNode
+from ..onnx.synthetic_node import SyntheticNode
 from .file import File, Operator, Tensor
 from .node import Unsupported
 from .quantized.importers import BYTES, of_tensor, zero
@@ -69,12 +69,12 @@ class States:
     def every(self, cycles: int, hint: str) -> None:
         """Makes the following operators active in only one of each `cycles` active runs."""
         name = self._input(Tensor(f"{hint}.runs", (1,), (), "int32"), f"{hint}.runs")
-        spelled = SpelledNode(self.builder, "", hint, (), {}, 1)
-        (run,) = spelled.emit("elementwise", (name,), expr=X + 1)
-        (full,) = spelled.emit("equal", (run, spelled.constant(np.array([cycles], np.int32))))
-        (left,) = spelled.emit("elementwise", (run,), expr=X - cycles * maximum(X - (cycles - 1), 0))
+        onnx_node = SyntheticNode(self.builder, "", hint, (), {}, 1)
+        (run,) = onnx_node.emit("elementwise", (name,), expr=X + 1)
+        (full,) = onnx_node.emit("equal", (run, onnx_node.constant(np.array([cycles], np.int32))))
+        (left,) = onnx_node.emit("elementwise", (run,), expr=X - cycles * maximum(X - (cycles - 1), 0))
         self.keep(name, Value(self.builder, left))
-        self.active = spelled.emit("logical_and", (self.active, full))[0] if self.active else full
+        self.active = onnx_node.emit("logical_and", (self.active, full))[0] if self.active else full
 
     def while_inactive(self, value: Value, tensor: Tensor, active: str) -> Value:
         """Returns an output of the network that keeps its last value in runs that are not active."""
@@ -84,8 +84,8 @@ class States:
 
     def _where(self, value: Value, name: str, active: str = "") -> Value:
         now = value.in_order(plain(len(value.order)), name)
-        spelled = SpelledNode(self.builder, "", name, (), {}, 1)
-        return Value(self.builder, spelled.emit("where", (active or self.active, now, name))[0])
+        onnx_node = SyntheticNode(self.builder, "", name, (), {}, 1)
+        return Value(self.builder, onnx_node.emit("where", (active or self.active, now, name))[0])
 
     def _input(self, tensor: Tensor, hint: str) -> str:
         if tensor.dtype not in ORDINARY or any(number(extent) < 1 for extent in tensor.shape):

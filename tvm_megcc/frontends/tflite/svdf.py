@@ -41,12 +41,12 @@ def _of_units(node: Node, weighted: str, rank: int) -> str:
     batch, filters, memory = node.type_of(weighted).shape
     by_unit = node.emit("reshape", weighted, shape=(batch, filters // rank, rank * memory))
     sums = node.emit("reduce_sum", by_unit, axes=(2,), keepdims=False)
-    return emit_broadcast(node.spelled(), "add", (sums, node.plain(_BIAS)))[0] if node.has(_BIAS) else sums
+    return emit_broadcast(node.onnx_node(), "add", (sums, node.plain(_BIAS)))[0] if node.has(_BIAS) else sums
 
 
 def _of_floats(node: Node, features: str, times: str) -> Results:
     remembered, rank = _remembered(node, features)
-    (weighted,) = emit_broadcast(node.spelled(), "mul", (remembered, times))
+    (weighted,) = emit_broadcast(node.onnx_node(), "mul", (remembered, times))
     return [_of_units(node, weighted, rank)]
 
 
@@ -63,7 +63,7 @@ def hybrid_svdf(node: Node) -> Results:
         raise Unsupported("weights with several scales are not supported")
     features = product_of_rows(node, node.plain(0), _FEATURES, weight_scales, asymmetric)
     times = node.const(_TIMES, "weights").astype(np.float32) * scales(node, _TIMES, 0)
-    return _of_floats(node, features, node.spelled().constant(times.astype(np.float32)))
+    return _of_floats(node, features, node.onnx_node().constant(times.astype(np.float32)))
 
 
 @quantised("SVDF", any_width=True)
@@ -81,10 +81,10 @@ def quantised_svdf(node: Node) -> Results:
     sums = node.emit("matmul_integer", node.plain(0), node.plain(_FEATURES), trans_a=0, trans_b=1, a_zero=zero(x),
                      b_zero=0)
     first = fixed_point.multiplier(float(x.scale[0] * feature.scale[0] / state.scale[0]))
-    (features,) = emit_broadcast(node.spelled(), "elementwise", (sums,), dtype=state_dtype,
+    (features,) = emit_broadcast(node.onnx_node(), "elementwise", (sums,), dtype=state_dtype,
                                  expr=clip(requantize(X, first) + zero(state), *fixed_point.limits(state_dtype)))
     remembered, rank = _remembered(node, features)
-    (weighted,) = emit_broadcast(node.spelled(), "elementwise", (remembered, node.plain(_TIMES)),
+    (weighted,) = emit_broadcast(node.onnx_node(), "elementwise", (remembered, node.plain(_TIMES)),
                                  expr=(X - zero(state)) * arg(1), dtype="int32")
     last = fixed_point.multiplier(float(state.scale[0] * time.scale[0] / y.scale[0]))
     expr = clip(requantize(X, last) + zero(y), *fixed_point.limits("int8"))

@@ -49,7 +49,7 @@ def convolution(node: Node, image: str, depthwise: bool, fill: int = 0) -> tuple
     if not isinstance(inputs, int) or not inputs or not group_inputs or (
             outputs % inputs or group_inputs != 1 if depthwise else inputs % group_inputs):
         raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
-    image, attrs = padded(node.spelled("Conv", (image, w), windows(node)), image, node.type_of(w).shape[2:], fill)
+    image, attrs = padded(node.onnx_node("Conv", (image, w), windows(node)), image, node.type_of(w).shape[2:], fill)
     attrs.pop("kernel"), attrs.pop("ceil")
     return image, w, {**attrs, "groups": inputs // group_inputs}
 
@@ -88,7 +88,7 @@ def transposed_shape(node: Node) -> Sequence[Dim]:
     """Returns the shape of a transposed convolution's result: its first operand or, if that is computed at run time,
     the shape that the file declares. The operand is then not read."""
     stated = node.results[0]
-    known = node.spelled("", (node.plain(0),)).is_known(0)
+    known = node.onnx_node("", (node.plain(0),)).is_known(0)
     if known or len(stated.shape) != 4 or any(extent < 0 for extent in stated.signature[1:3]):
         return node.dims(0, "output_shape")
     attrs = windows(node)
@@ -198,7 +198,7 @@ def _by_tables(node: Node, x: str, sizes: tuple[Dim, ...], mode: str, corners: b
         position = (np.arange(result, dtype=np.float32) + np.float32(0.5 if half_pixel else 0)) * scale
         rounding = "round_prefer_ceil" if corners else "floor"
         operands.append(nearest_indices(position, extent, rounding).astype(np.int32))
-    return node.emit("resize", x, *map(node.spelled().constant, operands), axes=(2, 3), mode=mode)
+    return node.emit("resize", x, *map(node.onnx_node().constant, operands), axes=(2, 3), mode=mode)
 
 
 @imports("LOCAL_RESPONSE_NORMALIZATION")

@@ -17,7 +17,7 @@ from ...ir.types import ORDINARY, TensorType
 from ...ops.base import OPERATORS, Operator
 from ...ops.elementwise import cast_to
 from ..onnx.builder import Builder
-from ..onnx.spelled import SpelledNode, onnx_importer
+from ..onnx.synthetic_node import SyntheticNode, onnx_importer
 
 Values = tuple[str, ...]
 
@@ -39,17 +39,19 @@ class TvmNode:
 
     def onnx(self, op_type: str, *inputs: str, outputs: int = 1, **attrs) -> Values:
         """Imports the call as an ONNX operator. inputs: by default those of the call."""
-        return onnx_importer(op_type)(self.spelled(op_type, inputs or self.inputs, attrs, outputs))
+        return onnx_importer(op_type)(self.onnx_node(op_type, inputs or self.inputs, attrs, outputs))
 
-    def spelled(self, op_type: str = "", inputs: Sequence[str] = (), attrs=None, outputs: int = 1) -> SpelledNode:
-        return SpelledNode(self.builder, op_type, self.name, inputs, attrs or {}, outputs)
+    def onnx_node(self, op_type: str = "", inputs: Sequence[str] = (), attrs=None, outputs: int = 1) -> SyntheticNode:
+        """Returns an ONNX node in place of this operator, for importers of ONNX operators and for `emit`. inputs:
+        values of the builder."""
+        return SyntheticNode(self.builder, op_type, self.name, inputs, attrs or {}, outputs)
 
     def emit(self, kind: str, *inputs: str, **attrs) -> str:
         """Adds one of our operators and returns its only result."""
-        return self.spelled().emit(kind, inputs, **attrs)[0]
+        return self.onnx_node().emit(kind, inputs, **attrs)[0]
 
     def constant(self, value, dtype: str) -> str:
-        return self.spelled().constant(np.array(value, np.dtype(dtype)))
+        return self.onnx_node().constant(np.array(value, np.dtype(dtype)))
 
     def extents(self, dims: Sequence[Dim]) -> str:
         """Returns a shape as a value."""
@@ -66,7 +68,7 @@ class TvmNode:
         if self.types[0].dtype != "float32":
             return self.inputs
         return tuple(value if self.type_of(value).dtype not in SIXTEEN_BITS
-                     else cast_to(self.spelled(), value, "float32")[0] for value in self.inputs)
+                     else cast_to(self.onnx_node(), value, "float32")[0] for value in self.inputs)
 
     def reshaped(self, value: str, shape: Sequence[Dim]) -> str:
         return value if self.type_of(value).shape == tuple(shape) else self.emit("reshape", value, shape=tuple(shape))
@@ -114,7 +116,7 @@ def importer_of(name: str, table: Mapping[str, Importer], declared: str) -> Impo
 def _without_attributes(node: TvmNode, declaration: type[Operator]) -> Values:
     if node.attrs is not None:
         raise MegccError(f"nothing reads its attributes ({node.attrs})")
-    return declaration.from_onnx(node.spelled(declaration.kind, node.inputs))
+    return declaration.from_onnx(node.onnx_node(declaration.kind, node.inputs))
 
 
 def ints(values) -> tuple[int, ...]:

@@ -125,7 +125,7 @@ def adaptive_average_pool(node: TvmNode) -> Values:
     else:
         y = x
         for axis, size in enumerate(wanted, 2):
-            y = adaptive_means(node.spelled(), y, axis, size)
+            y = adaptive_means(node.onnx_node(), y, axis, size)
     return (node.transposed(y, logical, a.out_layout or a.layout),)
 
 
@@ -171,7 +171,7 @@ def grid_sample(node: TvmNode) -> Values:
 
 def _regions(node: TvmNode) -> tuple[str, str]:
     """Splits TVM's regions [image, x1, y1, x2, y2] into image indices and corners."""
-    cut = node.spelled()
+    cut = node.onnx_node()
     image, corners = (cut.emit("slice", node.inputs[1:2], axes=(1,), starts=(start,), ends=(end,), steps=(1,))[0]
                       for start, end in ((0, 1), (1, 5)))
     return node.reshaped(cast_to(cut, image, "int64")[0], node.type_of(image).shape[:1]), corners
@@ -358,6 +358,6 @@ def quantize(node: TvmNode) -> Values:
     if node.type_of(zero_point).dtype != dtype:
         if not node.is_constant(zero_point):
             raise MegccError(f"a zero point of {node.type_of(zero_point).dtype} for {dtype}")
-        (zero_point,) = cast_to(node.spelled(), zero_point, dtype)
+        (zero_point,) = cast_to(node.onnx_node(), zero_point, dtype)
     return node.onnx("QuantizeLinear" if forward else "DequantizeLinear", x, scale, zero_point,
                      axis=int(node.attrs.axis))

@@ -11,6 +11,7 @@ from ...errors import MegccError, ShapeError
 from ...ir.dims import Dim, dim_max
 from ..base import OnnxNode
 from ..elementwise import cast_to, emit_broadcast
+from ..emit_onnx import given, no_attributes, no_operands, number
 from ..nn.attention import (
     LOWEST,
     angles,
@@ -26,7 +27,6 @@ from ..nn.attention import (
     up_to,
     within,
 )
-from ..spelling import given, no_attributes, no_operands, number
 from ..tensor.scatter import put_rows
 from .fused import contrib
 from .quantized import integer_product

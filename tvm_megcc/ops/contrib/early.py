@@ -11,7 +11,7 @@ import numpy as np
 
 from ...errors import MegccError, ShapeError
 from ..base import OnnxNode, decomposes
-from ..spelling import number, onnx_operator
+from ..emit_onnx import number, onnx_operator
 
 
 def _scaled(node: OnnxNode, value: str, factor: float) -> str:

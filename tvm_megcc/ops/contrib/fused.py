@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import MegccError, ShapeError
 from ..base import Decomposition, OnnxNode, decomposes
 from ..elementwise import emit_broadcast
-from ..spelling import given, number, onnx_operator
+from ..emit_onnx import given, number, onnx_operator
 
 DOMAIN = "com.microsoft"
 

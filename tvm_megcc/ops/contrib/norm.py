@@ -7,10 +7,10 @@ import numpy as np
 
 from ..base import OnnxNode, decomposes
 from ..elementwise import cast_to, emit_broadcast
+from ..emit_onnx import given, number, onnx_operator, onnx_operators
 from ..math.reduce import reduce
 from ..nn.norm import statistics_dtype
 from ..rules import axis_of
-from ..spelling import given, number, onnx_operator, onnx_operators
 from .fused import contrib
 
 

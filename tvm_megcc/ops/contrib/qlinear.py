@@ -32,12 +32,12 @@ def _quantised(node: OnnxNode, value: str, scale: int, like: int = 0) -> tuple[s
     return node.emit("quantize_linear", (value, *node.inputs[scale:scale + 2]), axis=0, block=0, dtype=dtype)
 
 
-def _spelled(node: OnnxNode, kind: str, inputs: Sequence[str], opset: int = _OPSET) -> str:
+def _emit_onnx(node: OnnxNode, kind: str, inputs: Sequence[str], opset: int = _OPSET) -> str:
     """Emits ONNX's operator of this name on other operands, with the node's attributes."""
-    spelled = copy(node)
-    spelled.inputs, spelled.op_type, spelled.opset, spelled.num_outputs = tuple(inputs), kind, opset, 1
+    onnx_node = copy(node)
+    onnx_node.inputs, onnx_node.op_type, onnx_node.opset, onnx_node.num_outputs = tuple(inputs), kind, opset, 1
     declared = (declaration.from_onnx for declaration in OPERATORS.values() if kind in declaration.onnx)
-    return (DECOMPOSITIONS.get(kind) or next(declared))(spelled)[0]
+    return (DECOMPOSITIONS.get(kind) or next(declared))(onnx_node)[0]
 
 
 def _of_two(kind: str):
@@ -54,7 +54,7 @@ for _name in ("Add", "Mul"):
 @decomposes(f"{DOMAIN}::QLinearSigmoid", f"{DOMAIN}::QLinearLeakyRelu", f"{DOMAIN}::QLinearReduceMean")
 def of_one(node: OnnxNode) -> tuple[str, ...]:
     """Operands: X, its scale and zero point, Y's scale and zero point. Attributes are those of ONNX's operator."""
-    return _quantised(node, _spelled(node, node.op_type.removeprefix("QLinear"), (_real(node, 0),)), 3)
+    return _quantised(node, _emit_onnx(node, node.op_type.removeprefix("QLinear"), (_real(node, 0),)), 3)
 
 
 @decomposes(f"{DOMAIN}::QLinearAveragePool", f"{DOMAIN}::QLinearGlobalAveragePool")
@@ -64,7 +64,7 @@ def pool(node: OnnxNode) -> tuple[str, ...]:
     last = bool(node.attr("channels_last", 0)) and rank > 2
     if last:
         (value,) = node.emit("transpose", (value,), perm=(0, rank - 1, *range(1, rank - 1)))
-    value = _spelled(node, node.op_type.removeprefix("QLinear"), (value,))
+    value = _emit_onnx(node, node.op_type.removeprefix("QLinear"), (value,))
     if last:
         (value,) = node.emit("transpose", (value,), perm=(0, *range(2, rank), 1))
     return _quantised(node, value, 3)
@@ -74,7 +74,7 @@ def pool(node: OnnxNode) -> tuple[str, ...]:
 def softmax(node: OnnxNode) -> tuple[str, ...]:
     """Operands: X, its scale and zero point, Y's scale and zero point. Attribute `opset`: the operator set of the
     softmax."""
-    return _quantised(node, _spelled(node, "Softmax", (_real(node, 0),), node.attr("opset", _OPSET)), 3)
+    return _quantised(node, _emit_onnx(node, "Softmax", (_real(node, 0),), node.attr("opset", _OPSET)), 3)
 
 
 @decomposes(f"{DOMAIN}::QLinearConcat")
@@ -89,7 +89,7 @@ def concat(node: OnnxNode) -> tuple[str, ...]:
 @decomposes(f"{DOMAIN}::QLinearWhere")
 def where(node: OnnxNode) -> tuple[str, ...]:
     """Operands: condition, X, its scale and zero point, Y, its scale and zero point, Z's scale and zero point."""
-    return _quantised(node, _spelled(node, "Where", (node.inputs[0], _real(node, 1), _real(node, 4))), 7, 1)
+    return _quantised(node, _emit_onnx(node, "Where", (node.inputs[0], _real(node, 1), _real(node, 4))), 7, 1)
 
 
 @decomposes(f"{DOMAIN}::QGemm")

@@ -9,8 +9,8 @@ import numpy as np
 from ...errors import MegccError, ShapeError
 from ..base import OnnxNode
 from ..elementwise import cast_to, emit_broadcast
+from ..emit_onnx import given, onnx_operator
 from ..rules import axis_of
-from ..spelling import given, onnx_operator
 from .fused import contrib
 
 

@@ -16,7 +16,7 @@ from ...ir.dims import product
 from ...ir.narrow import is_real
 from ..base import OnnxNode
 from ..elementwise import cast_to, emit_broadcast
-from ..spelling import number
+from ..emit_onnx import number
 from ..tensor.move import emit_slice
 from .tree_ensembles import (
     chosen,

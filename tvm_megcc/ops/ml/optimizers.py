@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..base import OnnxNode, decomposes
 from ..elementwise import cast_to
-from ..spelling import number
+from ..emit_onnx import number
 
 
 class _Arithmetic:

@@ -11,7 +11,7 @@ from ...errors import MegccError, ShapeError
 from ...ir.expr import X, call
 from ..base import Decomposition, OnnxNode, decomposes
 from ..elementwise import cast_to, emit_broadcast
-from ..spelling import number
+from ..emit_onnx import number
 from .tree_tables import Ensemble, by_ids, by_index
 
 DOMAIN = "ai.onnx.ml"

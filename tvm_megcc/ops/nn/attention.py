@@ -14,8 +14,8 @@ from ...errors import ShapeError
 from ...ir.dims import Dim
 from ..base import OnnxNode
 from ..elementwise import cast_to, emit_broadcast
+from ..emit_onnx import number
 from ..rules import axis_of
-from ..spelling import number
 from ..tensor.move import emit_slice
 
 #: The number that is added to masked scores, unless an attribute gives another one.

@@ -17,8 +17,8 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, decomposes, f32, register
 from ..elementwise import cast_to, emit_broadcast
+from ..emit_onnx import onnx_operator
 from ..math.reduce import reduce
-from ..spelling import onnx_operator
 from .windows import elements_in_windows, output_extent, padded, symbolic_pads
 
 

@@ -42,7 +42,7 @@ class Softmax(Operator):
         """Imports a softmax. Before operator set 13 the axes from `axis` on are flattened."""
         dtype, shape = node.type_of(node.inputs[0]).dtype, node.type_of(node.inputs[0]).shape
         if dtype == "float64" and shape:
-            return cls._spelled_out(node)
+            return cls._decomposed(node)
         if dtype == "float64":  # over one element: 1, or 0 for the logarithm; NaN for NaN
             (difference,) = node.emit("sub", node.inputs[:1] * 2)
             return (difference,) if cls.kind == "log_softmax" else node.emit("exp", (difference,))
@@ -54,7 +54,7 @@ class Softmax(Operator):
         return node.emit(cls.kind, node.inputs, axis=axis)
 
     @classmethod
-    def _spelled_out(cls, node: OnnxNode) -> tuple[str, ...]:
+    def _decomposed(cls, node: OnnxNode) -> tuple[str, ...]:
         """Emits simpler operators, for float64, which has no softmax kernel."""
         rank = node.type_of(node.inputs[0]).rank
         axis = axis_of(node.attr("axis", -1 if node.opset >= 13 else 1), rank)

@@ -111,9 +111,9 @@ def _convolution(node: OnnxNode, x: str, w: str) -> tuple[str, ...]:
     if not isinstance(terms, int) or terms > EXACT_TERMS:
         raise MegccError(f"sums {terms} 8-bit products; up to {EXACT_TERMS} are exact in float32, and there is no "
                          "integer convolution yet")
-    spelled = copy(node)
-    spelled.inputs = (*cast_to(node, x, "float32"), *cast_to(node, w, "float32"))
-    return operator("conv2d").from_onnx(spelled)
+    onnx_node = copy(node)
+    onnx_node.inputs = (*cast_to(node, x, "float32"), *cast_to(node, w, "float32"))
+    return operator("conv2d").from_onnx(onnx_node)
 
 
 def _sums(node: OnnxNode, x: int, w: int, bias: int | None = None) -> tuple[str, ...]:
@@ -125,9 +125,9 @@ def _sums(node: OnnxNode, x: int, w: int, bias: int | None = None) -> tuple[str,
     value = node.inputs[x]
     if x_zero is None:  # computed at run time: subtracted first, so that the padding is 0
         (value,) = emit_broadcast(node, "elementwise", (value, node.inputs[x + 2]), expr=X - arg(1), dtype="int16")
-    spelled = copy(node)
-    spelled.inputs = (value, node.inputs[w], *((node.inputs[bias],) if bias and node.has(bias) else ()))
-    return emit_convolution(spelled, "conv2d_integer", x_zero=x_zero or 0, w_zero=w_zero)
+    onnx_node = copy(node)
+    onnx_node.inputs = (value, node.inputs[w], *((node.inputs[bias],) if bias and node.has(bias) else ()))
+    return emit_convolution(onnx_node, "conv2d_integer", x_zero=x_zero or 0, w_zero=w_zero)
 
 
 @decomposes("ConvInteger")

@@ -138,7 +138,7 @@ class QuantizeLinear(_Quantisation):
         if precision not in ("float32", *SIXTEEN_BITS):
             raise MegccError(f"divides in {precision}, which is not supported")
         if node.attr("block_size", 0) or DTYPES[_quantised_type(node)].carrier:
-            return _spelled_quantisation(node)
+            return _decomposed_quantisation(node)
         scale = node.inputs[1] if is_real(node.type(1).dtype) else cast_to(node, node.inputs[1], "float32")[0]
         value = node.inputs[0]
         if not is_real(node.type(0).dtype):
@@ -231,7 +231,7 @@ def _scaled(node: OnnxNode, x: str) -> tuple[str, ...]:
                    dtype)
 
 
-def _spelled_quantisation(node: OnnxNode) -> tuple[str, ...]:
+def _decomposed_quantisation(node: OnnxNode) -> tuple[str, ...]:
     """Emits simpler operators for a quantisation by blocks or to storage-only dtypes."""
     if node.attr("block_size", 0):
         value, scale, zero, shape = _in_blocks(node)

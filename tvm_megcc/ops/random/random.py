@@ -18,7 +18,7 @@ from ...ir.dims import Dim
 from ..base import OnnxNode, decomposes
 from ..cast import element_type
 from ..elementwise import cast_to, emit_broadcast
-from ..spelling import number, onnx_operator
+from ..emit_onnx import number, onnx_operator
 from .philox import PRECISION
 
 #: The largest finite number of each dtype that random numbers can have.

@@ -10,7 +10,7 @@ from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, decomposes, register
 from ..elementwise import cast_to
-from ..spelling import number
+from ..emit_onnx import number
 
 
 @register

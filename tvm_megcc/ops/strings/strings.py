@@ -8,7 +8,7 @@ import numpy as np
 from ...errors import MegccError, ShapeError
 from ..base import OnnxNode, decomposes
 from ..elementwise import emit_broadcast
-from ..spelling import number, onnx_operator
+from ..emit_onnx import number, onnx_operator
 
 
 @decomposes("StringNormalizer")

@@ -16,8 +16,8 @@ from ...ir.limits import MAX_BYTES
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, Types, decomposes, f32, register
 from ..elementwise import cast_to, emit_broadcast
+from ..emit_onnx import number
 from ..rules import axis_of
-from ..spelling import number
 from .gather import Gather
 from .move import emit_slice
 

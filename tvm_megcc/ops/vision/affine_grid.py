@@ -9,8 +9,8 @@ from ...errors import ShapeError
 from ...ir.dims import Dim, product
 from ..base import OnnxNode, decomposes
 from ..elementwise import cast_to, emit_broadcast
+from ..emit_onnx import number
 from ..nn.attention import count_up
-from ..spelling import number
 
 
 @decomposes("AffineGrid")

@@ -9,7 +9,7 @@ from ...ir.types import TensorType
 from ..edit import Editor
 
 
-def spell_means(graph: Graph, context: Context) -> Graph:
+def canonicalize_means(graph: Graph, context: Context) -> Graph:
     """Uses `reduce_mean` for one axis, since it sums rows, and `global_avg_pool` for two, since it also reads blocked
     layouts. TVM's importer emits only the former, ONNX has both."""
     edit = Editor(graph)

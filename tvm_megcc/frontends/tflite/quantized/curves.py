@@ -56,10 +56,10 @@ def _points(function: Callable[[np.ndarray], np.ndarray], x: Quantization, y: Qu
 
 def _interpolated(node: Node, points: np.ndarray) -> Results:
     """Interpolates on the segment that the upper nine bits select. int16 overflow wraps."""
-    value, constant = node.value(0), node.spelled().constant
+    value, constant = node.value(0), node.onnx_node().constant
     slopes = np.diff(points).astype(np.int16).astype(np.int32)
     segment = shifted(X, _BITS) + _SEGMENTS // 2
-    (index,) = emit_broadcast(node.spelled(), "elementwise", (value.name,), expr=segment, dtype="int32")
+    (index,) = emit_broadcast(node.onnx_node(), "elementwise", (value.name,), expr=segment, dtype="int32")
     base, slope = (node.emit("gather", constant(part), index, axis=0) for part in (points[:-1], slopes))
     total: Expr = arg(1) + shifted(arg(2) * (X - (arg(3) - _SEGMENTS // 2) * 2**_BITS) + 2**(_BITS - 1), _BITS)
     if (slopes != np.diff(points)).any():

@@ -129,7 +129,7 @@ def squared_difference(node: Node) -> Results:
     down = fixed_point.multiplier(twice * twice / float(np.float32(2**(2 * up)) * y.scale[0]))
 
     def make(names: list[str], order: Order) -> str:
-        (difference,) = emit_broadcast(node.spelled(), "elementwise", names, expr=terms[0] - terms[1], dtype="int32")
+        (difference,) = emit_broadcast(node.onnx_node(), "elementwise", names, expr=terms[0] - terms[1], dtype="int32")
         return typed(node, requantize(X * X, down) + zero(y), difference)
 
     return [node.in_common_order(node.values, make)]
@@ -146,7 +146,7 @@ def raw_comparison(node: Node) -> Results:
     kind, is_negated = _COMPARISONS[node.kind]
 
     def make(names: list[str], order: Order) -> str:
-        (found,) = emit_broadcast(node.spelled(), kind, names)
+        (found,) = emit_broadcast(node.onnx_node(), kind, names)
         return node.emit("logical_not", found) if is_negated else found
 
     return [node.in_common_order(node.values, make)]
@@ -161,9 +161,9 @@ def comparison(node: Node) -> Results:
              for quantization in (operand(node, 0), operand(node, 1))]
 
     def make(names: list[str], order: Order) -> str:
-        wide = [emit_broadcast(node.spelled(), "elementwise", (name,), expr=term, dtype="int32")[0]
+        wide = [emit_broadcast(node.onnx_node(), "elementwise", (name,), expr=term, dtype="int32")[0]
                 for name, term in zip(names, terms, strict=True)]
-        (found,) = emit_broadcast(node.spelled(), kind, wide)
+        (found,) = emit_broadcast(node.onnx_node(), kind, wide)
         return node.emit("logical_not", found) if is_negated else found
 
     return [node.in_common_order(node.values, make)]
@@ -178,10 +178,10 @@ def div(node: Node) -> Results:
     a, b, y = operand(node, 0), operand(node, 1), result(node)
     within, factor = activation(node), fixed_point.multiplier(float(a.scale[0] / (b.scale[0] * y.scale[0])))
     most = 255 if dtype in BYTES else 2**15
-    constant = node.spelled().constant
+    constant = node.onnx_node().constant
 
     def integers(expr: Expr, *names: str) -> str:
-        return emit_broadcast(node.spelled(), "elementwise", names, expr=expr, dtype="int32")[0]
+        return emit_broadcast(node.onnx_node(), "elementwise", names, expr=expr, dtype="int32")[0]
 
     def of_bytes(over: str, under: str) -> tuple[str, str, str]:
         sign = np.where(fixed_point.codes(dtype) < zero(b), -1, 1).astype(np.int8)
@@ -257,9 +257,9 @@ def dequantize(node: Node) -> Results:
         raise Unsupported("it has no scale, or does not give float32")
     value, given = node.value(0), tensor.quantization
     several = len(given.scale) > 1
-    scales = node.spelled().constant(given.scale if several else given.scale.reshape(()))
+    scales = node.onnx_node().constant(given.scale if several else given.scale.reshape(()))
     points = given.zero_point.astype(value.type.dtype)
     name = node.emit("dequantize_linear", value.name, scales,
-                     node.spelled().constant(points if several else points.reshape(())),
+                     node.onnx_node().constant(points if several else points.reshape(())),
                      axis=value.order.index(given.axis) if several else 0, block=0, dtype="float32")
     return [node.as_value(name, value.order)]

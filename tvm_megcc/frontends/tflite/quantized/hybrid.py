@@ -79,7 +79,7 @@ def dynamically_quantised(node: Node, x: str, axes: Sequence[int], asymmetric: b
         scale = node.compute(call("if_lt", 0, X, X / 127, 1), size)
         real = X * call("if_lt", 0, arg(1), 127 / maximum(arg(1), float(np.float32(1e-38))), 0)
         expr = call("nearest", clip(rounded(real), -127, 127))
-        return emit_broadcast(node.spelled(), "elementwise", (x, size), expr=expr, dtype="int8")[0], scale, ""
+        return emit_broadcast(node.onnx_node(), "elementwise", (x, size), expr=expr, dtype="int8")[0], scale, ""
     low, high = (node.emit("cast", node.compute(bound(X, 0), node.emit(kind, x, **ends)), dtype="float64")
                  for kind, bound in (("reduce_min", minimum), ("reduce_max", maximum)))
     step = node.compute(call("if_lt", X, arg(1), (arg(1) - X) / 255, 1), low, high)
@@ -90,7 +90,7 @@ def dynamically_quantised(node: Node, x: str, axes: Sequence[int], asymmetric: b
     zero = node.emit("cast", node.compute(point, low, high, step), dtype="float32")
     scale = node.emit("cast", step, dtype="float32")
     expr = call("nearest", clip(rounded(arg(2) + X * (1 / arg(1))), -128, 127))
-    return emit_broadcast(node.spelled(), "elementwise", (x, scale, zero), expr=expr, dtype="int8")[0], scale, zero
+    return emit_broadcast(node.onnx_node(), "elementwise", (x, scale, zero), expr=expr, dtype="int8")[0], scale, zero
 
 
 def _dequantized(node: Node, sums: str, scale: str, weight_scales: np.ndarray, bias: str, trailing: int) -> str:
@@ -98,13 +98,13 @@ def _dequantized(node: Node, sums: str, scale: str, weight_scales: np.ndarray, b
 
     trailing: the number of axes after that of the channels.
     """
-    factors = node.spelled().constant(weight_scales.astype(np.float32).reshape(-1, *(1,) * trailing))
+    factors = node.onnx_node().constant(weight_scales.astype(np.float32).reshape(-1, *(1,) * trailing))
     operands, expr = [sums, scale, factors], call("real", X) * (arg(1) * arg(2))
     if bias:
         shape = (-1, *(1,) * trailing)
         operands.append(node.emit("reshape", bias, shape=(node.type_of(bias).size, *shape[1:])))
         expr = expr + arg(3)
-    return emit_broadcast(node.spelled(), "elementwise", operands, expr=expr, dtype="float32")[0]
+    return emit_broadcast(node.onnx_node(), "elementwise", operands, expr=expr, dtype="float32")[0]
 
 
 @hybrid("CONV_2D", "DEPTHWISE_CONV_2D", fused=True)
@@ -118,7 +118,7 @@ def conv(node: Node) -> Results:
     x, scale, zero = dynamically_quantised(node, image, (1, 2, 3), asymmetric)
     if zero:
         expr = X - call("nearest", arg(1))
-        x = emit_broadcast(node.spelled(), "elementwise", (x, zero), expr=expr, dtype="int16")[0]
+        x = emit_broadcast(node.onnx_node(), "elementwise", (x, zero), expr=expr, dtype="int16")[0]
     sums = node.emit("conv2d_integer", x, w, **attrs, x_zero=0, w_zero=0)
     if len(set(weight_scales.tolist())) == 1:
         weight_scales = weight_scales[:1]
@@ -187,7 +187,7 @@ def _product_in_blocks(node: Node, matrix: str, blocks: Blocks) -> str:
     operands = [y, zero, node.constant(columns, "float32"), factor]
     if node.has(2):
         expr, operands = expr + arg(4), [*operands, node.plain(2)]
-    return emit_broadcast(node.spelled(), "elementwise", operands, expr=expr, dtype="float32")[0]
+    return emit_broadcast(node.onnx_node(), "elementwise", operands, expr=expr, dtype="float32")[0]
 
 
 def product_of_rows(node: Node, matrix: str, index: int, weight_scales: np.ndarray, asymmetric: bool, bias: str = "",
@@ -217,9 +217,9 @@ def multiplied(node: Node, matrix: str, name: str, weights: np.ndarray | None, w
     if zero:
         assert weights is not None
         columns = weights.astype(np.int64).sum(-1 if transposed else -2, keepdims=True)
-        rows = node.spelled().constant((columns.swapaxes(-1, -2) if transposed else columns).astype(np.int32))
+        rows = node.onnx_node().constant((columns.swapaxes(-1, -2) if transposed else columns).astype(np.int32))
         expr = X - call("nearest", arg(1)) * arg(2)
-        sums = emit_broadcast(node.spelled(), "elementwise", (sums, zero, rows), expr=expr, dtype="int32")[0]
+        sums = emit_broadcast(node.onnx_node(), "elementwise", (sums, zero, rows), expr=expr, dtype="int32")[0]
     return _dequantized(node, sums, scale, weight_scales, bias, 0)
 
 
@@ -252,7 +252,7 @@ def embedding_lookup(node: Node) -> Results:
     else:
         weight_scales = weight_scales.reshape(-1, *(1,) * (node.type(1).rank - 1))
         (factor,) = node.onnx("Gather", node.constant(weight_scales, "float32"), node.plain(0), axis=0)
-    return [emit_broadcast(node.spelled(), "elementwise", (rows, factor), expr=call("real", X) * arg(1),
+    return [emit_broadcast(node.onnx_node(), "elementwise", (rows, factor), expr=call("real", X) * arg(1),
                            dtype="float32")[0]]
 
 
@@ -262,5 +262,5 @@ def _rows(node: Node, numbers: np.ndarray, scale: np.ndarray, size: int) -> str:
     if size % 2:
         raise Unsupported(f"blocks of {size} numbers are not supported; those of an even size are")
     weights = Rows(4, size, (numbers.astype(np.int16) + centre(4)).astype(np.uint8), scale, -centre(4) * scale)
-    spelled = node.spelled()
-    return block_rows(spelled, node.plain(0), block_constants(spelled, weights))
+    onnx_node = node.onnx_node()
+    return block_rows(onnx_node, node.plain(0), block_constants(onnx_node, weights))

@@ -91,7 +91,7 @@ def activation(node: Node) -> Range:
 
 def typed(node: Node, expr: Expr, *names: str) -> str:
     """Emits an expression over integers, converted to the result's dtype."""
-    return emit_broadcast(node.spelled(), "elementwise", names, expr=expr, dtype=node.results[0].dtype)[0]
+    return emit_broadcast(node.onnx_node(), "elementwise", names, expr=expr, dtype=node.results[0].dtype)[0]
 
 
 def requantize(expr: Expr, factor: Multiplier) -> Expr:
@@ -132,7 +132,7 @@ def elementwise(node: Node, expr: Expr) -> Value:
 
 def looked_up(node: Node, table: np.ndarray, value: Value) -> Value:
     """Looks up each 8-bit number of a value in a table."""
-    return node.as_value(node.emit("lookup", value.name, node.spelled().constant(table)), value.order)
+    return node.as_value(node.emit("lookup", value.name, node.onnx_node().constant(table)), value.order)
 
 
 def importer_of(kind: str, operands: Sequence[Tensor | None], results: Sequence[Tensor]) -> Importer:

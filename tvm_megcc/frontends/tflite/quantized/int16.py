@@ -51,7 +51,7 @@ def _sums(node: Node, x: str, w: np.ndarray, weights_q: Quantization, index: int
     if (most >= 2**31).any():
         raise Unsupported(f"its sums may need {int(max(most)).bit_length() + 1} bits, and 32 are supported; use int8 "
                           "for the inputs of this operator")
-    constant = node.spelled().constant
+    constant = node.onnx_node().constant
     operands = [x, constant(np.ascontiguousarray(w)), *([constant(bias.astype(np.int32))] if node.has(index) else [])]
     return node.emit("conv2d_integer", *operands, groups=groups, x_zero=0, w_zero=0, **attrs)
 
@@ -68,7 +68,7 @@ def _results(node: Node, sums: str, weights_q: Quantization, x: Quantization, in
     if max(factor.shift for factor in factors) > 30:
         raise Unsupported("its scales differ too much")
     parts = [np.array(part, np.int32).reshape(-1, 1, 1) for part in zip(*factors, strict=True)]
-    names = [sums, *map(node.spelled().constant, parts)]
+    names = [sums, *map(node.onnx_node().constant, parts)]
     return typed(node, clip(call(how, X, arg(1), arg(2)), *within), *names)
 
 
@@ -81,8 +81,8 @@ def conv(node: Node) -> Results:
     if not isinstance(inputs, int) or not inputs or not group_inputs or (
             w.shape[0] % inputs or group_inputs != 1 if depthwise else inputs % group_inputs):
         raise ShapeError(f"weights {node.type(1)} for {node.type(0)}")
-    name = node.spelled().constant(np.ascontiguousarray(w))
-    image, attrs = padded(node.spelled("Conv", (image, name), windows(node)), image, w.shape[2:], 0)
+    name = node.onnx_node().constant(np.ascontiguousarray(w))
+    image, attrs = padded(node.onnx_node("Conv", (image, name), windows(node)), image, w.shape[2:], 0)
     attrs.pop("kernel"), attrs.pop("ceil")
     sums = _sums(node, image, w, weights_q, 2, inputs // group_inputs, **attrs)
     return [node.as_value(_results(node, sums, weights_q, operand(node, 0), 2), IMAGES[4])]
@@ -116,7 +116,7 @@ def _in_doubles(node: Node, sums: str, weights_q: Quantization) -> str:
     if weights_q.zero_point.any():
         raise Unsupported("weights with a zero point are not supported with int16 operands")
     factors = fixed_point.scale(operand(node, 0)) * weights_q.scale.astype(np.float64) / fixed_point.scale(result(node))
-    scales = node.spelled().constant(factors.reshape(-1, 1, 1))
+    scales = node.onnx_node().constant(factors.reshape(-1, 1, 1))
     real = node.emit("mul", node.emit("cast", sums, dtype="float64"), scales)
     size = call("floor", call("abs", X) + _HALF)
     nearest = node.compute(clip(call("if_lt", X, 0, -size, size), *activation(node)), real)
@@ -175,18 +175,20 @@ def curve(node: Node) -> Results:
         raise Unsupported("its result is not in steps of 2^-15")
     logistic, value = node.kind == "LOGISTIC", node.value(0)
     bits = 9 if logistic else 8
-    (scaled,) = emit_broadcast(node.spelled(), "elementwise", (value.name,), expr=_scaled_operand(node), dtype="int32")
+    (scaled,) = emit_broadcast(node.onnx_node(), "elementwise", (value.name,), expr=_scaled_operand(node),
+                               dtype="int32")
     size = maximum(X, 0) - minimum(X, 0)
     # floor(size / 2^bits) ≥ 0; numbers beyond the table use its last entry.
     step = minimum(shifted(size, bits), 255)
-    (index,) = emit_broadcast(node.spelled(), "elementwise", (scaled,), expr=step, dtype="int32")
+    (index,) = emit_broadcast(node.onnx_node(), "elementwise", (scaled,), expr=step, dtype="int32")
     table = np.minimum(np.rint(65536 / (1 + np.exp(-np.arange(256) / 24))), 65535).astype(np.int64)
     table += [_MORE >> scaled & 1 for scaled in range(256)]
     base, rise = table << bits, np.append(np.diff(table), 0)
     base[255] = 0x7FFF << 10 if logistic else 0xFFFF << 8
-    ends = [node.emit("gather", node.spelled().constant(part.astype(np.int32)), index, axis=0) for part in (base, rise)]
+    ends = [node.emit("gather", node.onnx_node().constant(part.astype(np.int32)), index, axis=0)
+            for part in (base, rise)]
     height = arg(1) + (size - arg(3) * 2**bits) * arg(2)
-    (height_,) = emit_broadcast(node.spelled(), "elementwise", (scaled, *ends, index), expr=height, dtype="int32")
+    (height_,) = emit_broadcast(node.onnx_node(), "elementwise", (scaled, *ends, index), expr=height, dtype="int32")
     negative = minimum(maximum(arg(1), -1), 0)
     if logistic:  # by symmetry, a negative number gives 2^25 - 1 less the height; half a unit is added for rounding
         total = shifted(X + 512 + negative * (X * 2 - (2**25 - 1)), 10)
@@ -225,6 +227,6 @@ def softmax(node: Node) -> Results:
         raise Unsupported("its result is not in steps of 2^-15")
     beta = np.float32(node.option("Beta"))
     factor = fixed_point.multiplier(float(operand(node, 0).scale[0] * beta) / (softmax_int16.LEAST / 65535.0))
-    name = node.emit("softmax_wide", value.name, node.spelled().constant(softmax_int16.tables()),
+    name = node.emit("softmax_wide", value.name, node.onnx_node().constant(softmax_int16.tables()),
                      axis=value.order.index(len(value.order) - 1), significand=factor.significand, shift=factor.shift)
     return [node.as_value(name, value.order)]

@@ -47,7 +47,7 @@ def batch_matmul(node: Node) -> Results:
 def _bytes_of_int16(node: Node, name: str) -> list[tuple[str, int]]:
     """Splits a value into 8-bit values, each with the number of bits by which it is shifted left."""
     def emitted(expr: Expr, dtype: str) -> str:
-        return emit_broadcast(node.spelled(), "elementwise", (name,), expr=expr, dtype=dtype)[0]
+        return emit_broadcast(node.onnx_node(), "elementwise", (name,), expr=expr, dtype=dtype)[0]
 
     upper = call("rescale_once", X - 128, 2**30, -7)  # floor(X / 2^8)
     return [(emitted(upper, "int8"), 8), (emitted(X - upper * 256, "uint8"), 0)]

@@ -36,7 +36,7 @@ def requantised(node: Node, sums: str, factors: Sequence[Multiplier], trailing_a
     if len(set(factors)) == 1:
         return typed(node, clip(scaled(*factors[0]) + end, *within), sums)
     parts = (np.array(part, np.int32).reshape(-1, *(1,) * trailing_axes) for part in zip(*factors, strict=True))
-    return typed(node, clip(scaled(arg(1), arg(2)) + end, *within), sums, *map(node.spelled().constant, parts))
+    return typed(node, clip(scaled(arg(1), arg(2)) + end, *within), sums, *map(node.onnx_node().constant, parts))
 
 
 def _has_ties(factor: Multiplier) -> bool:
@@ -114,7 +114,7 @@ def batch_matmul(node: Node) -> Results:
 def conv_transpose(node: Node) -> Results:
     x, weights_q = operand(node, 2), weights(node, 0)
     image, w, attrs = spread(node, zero(x))
-    operands = [image, node.spelled().constant(w), *filter(None, (bias(node, 3),))]
+    operands = [image, node.onnx_node().constant(w), *filter(None, (bias(node, 3),))]
     sums = node.emit("conv2d_integer", *operands, **attrs, groups=1, x_zero=zero(x), w_zero=zero(weights_q))
     factors = fixed_point.products(x, weights_q, result(node), node.type(2).dtype == "int8")
     return [node.as_value(requantised(node, sums, factors, 2, "rescale_fixed"), IMAGES[4])]

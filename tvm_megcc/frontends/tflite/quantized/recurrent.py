@@ -44,7 +44,7 @@ def lstm(node: Node) -> Results:
     factors = np.zeros((FACTORS, 2), np.int32)
     for gate in gates:
         factors[gate] = _factor(_scale(node, _RECURRENT[gate]) * state.scale[0] / ones[gate])
-    constant = node.spelled().constant
+    constant = node.onnx_node().constant
     peepholes = any(map(node.has, _PEEPHOLES))
     peeps = np.zeros((3, units), np.int16)
     for row, index in enumerate(_PEEPHOLES if peepholes else ()):
@@ -82,7 +82,7 @@ def lstm(node: Node) -> Results:
         # The initial state is the state's own zero point, which may differ from the results'.
         first[0] = node.emit("expand", node.constant([[zero(state)]], "int8"), shape=(batch, outputs))
     kept = [row for row in (("Y_h", _STATE), ("Y_c", _CELL)) if asked_for(node, row[1])]
-    y, *last = node.spelled().emit(
+    y, *last = node.onnx_node().emit(
         "lstm_fixed", (*operands, *first), cell_bits=bits, cell_clip=_clip(node, "CellClip", cell, 2**15 - 1),
         projection_clip=_clip(node, "ProjClip", result(node), 127) if projects else 0,
         zero=outputs_zero, hidden_zero=between, coupled=coupled, guards=guards,
@@ -117,12 +117,12 @@ def _inputs(node: Node, weights: np.ndarray, biases: list[int], zero_point: int,
     x = node.images(node.value(0), _order(node))
     steps, batch, inputs = node.type_of(x).shape
     rows = node.emit("reshape", x, shape=(steps * batch, inputs))
-    constant = node.spelled().constant
+    constant = node.onnx_node().constant
     bias = constant(_stacked(node, biases).astype(np.int32)) if biases else ""
     sums = node.emit("matmul_integer", rows, constant(weights), bias, trans_a=0, trans_b=1, a_zero=zero_point, b_zero=0)
     columns = [constant(np.repeat(np.array(part, np.int32), units)) for part in zip(*factors, strict=True)]
     expr = clip(call("rescale_fixed", X, arg(1), arg(2)), -2**15, 2**15 - 1)
-    (gates,) = emit_broadcast(node.spelled(), "elementwise", (sums, *columns), expr=expr, dtype="int16")
+    (gates,) = emit_broadcast(node.onnx_node(), "elementwise", (sums, *columns), expr=expr, dtype="int16")
     return node.emit("reshape", gates, shape=(steps, batch, weights.shape[0]))
 
 

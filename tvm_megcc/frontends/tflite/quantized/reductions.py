@@ -87,7 +87,7 @@ def softmax(node: Node) -> Results:
     powers = softmax_int8.significant(softmax_int8.table(float(np.float32(node.option("Beta"))),
                                                            fixed_point.scale(operand(node, 0))), wide)
     attrs = {"axis": axis, "wide": True} if wide else {"axis": axis}
-    return [node.as_value(node.emit("softmax_fixed", value.name, node.spelled().constant(powers), **attrs),
+    return [node.as_value(node.emit("softmax_fixed", value.name, node.onnx_node().constant(powers), **attrs),
                           value.order)]
 
 
@@ -111,5 +111,5 @@ def log_softmax(node: Node) -> Results:
         raise Unsupported("its result is not in steps of 1 / 16 below the largest number")
     tables = log_softmax_fixed.tables(fixed_point.scale(operand(node, 0)))
     axis = value.order.index(len(value.order) - 1)
-    return [node.as_value(node.emit("log_softmax_fixed", value.name, node.spelled().constant(tables), axis=axis),
+    return [node.as_value(node.emit("log_softmax_fixed", value.name, node.onnx_node().constant(tables), axis=axis),
                           value.order)]

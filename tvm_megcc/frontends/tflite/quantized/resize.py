@@ -64,10 +64,10 @@ def _in_int16(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half_pi
 def _between(node: Node, value: str, axis: int, below, above, fraction, expr: Expr, dtype: str) -> str:
     """Emits `expr` over the elements below and above each position along an axis, and the fraction of the way between
     them. dtype: dtype of the result, "" for that of the operands."""
-    constant = node.spelled().constant
+    constant = node.onnx_node().constant
     ends = [node.emit("gather", value, constant(index.astype(np.int32)), axis=axis) for index in (below, above)]
     shares = constant(fraction.reshape(-1, *(1,) * (3 - axis)))
-    return emit_broadcast(node.spelled(), "elementwise", (*ends, shares), expr=expr,
+    return emit_broadcast(node.onnx_node(), "elementwise", (*ends, shares), expr=expr,
                           **({"dtype": dtype} if dtype else {}))[0]
 
 
@@ -95,7 +95,7 @@ def _real(node: Node, x: str, sizes: tuple[Dim, ...], corners: bool, half_pixel:
         below = np.maximum(np.floor(coordinate).astype(np.int64), 0)
         above = np.minimum(np.ceil(coordinate).astype(np.int64), extent - 1)
         tables.append((below, above, (coordinate - below.astype(np.float32)).astype(np.float32)))
-    constant = node.spelled().constant
+    constant = node.onnx_node().constant
     corner = []
     for column in (0, 1):
         for row in (0, 1):

@@ -36,7 +36,7 @@ def average_pool(node: Node) -> Results:
     """Imports AVERAGE_POOL_2D: divides each sum by the number of elements in the window, ties away from zero."""
     require_same_scales(node)
     image, kernel = channels(node), (node.option("FilterHeight"), node.option("FilterWidth"))
-    dtype, pool = node.type(0).dtype, node.spelled("AveragePool", (image,), windows(node))
+    dtype, pool = node.type(0).dtype, node.onnx_node("AveragePool", (image,), windows(node))
     if kernel[0] * kernel[1] > _MOST_COUNTED[dtype]:
         raise Unsupported(f"windows of {kernel[0]} x {kernel[1]} are not supported")
     pads, extents = symbolic_pads(pool, kernel), node.type_of(image).shape[2:]
@@ -57,7 +57,7 @@ def average_pool(node: Node) -> Results:
         sums, total = node.emit("sum_pool_integer", image, **attrs, x_zero=0), X
     several = np.unique(possible).size > 1
     factors = [_factor(max(int(taps), 1)) for taps in (possible.flat if several else possible.flat[:1])]
-    parts = [node.spelled().constant(np.array(part, np.int32)) for part in zip(*factors, strict=True)] \
+    parts = [node.onnx_node().constant(np.array(part, np.int32)) for part in zip(*factors, strict=True)] \
         if several else []
     if count is None:
         parts = [node.onnx("Gather", part, counted, axis=0)[0] for part in parts]

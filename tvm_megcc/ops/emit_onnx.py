@@ -18,17 +18,17 @@ OPSET = 22
 def onnx_operators(node: OnnxNode, kind: str, *inputs: str, outputs: int = 1, opset: int = OPSET,
                    **attributes: Any) -> tuple[str, ...]:
     """Emits ONNX operator `kind` on these operands, "" for an absent one. The node only determines the origin."""
-    spelled = copy(node)
+    onnx_node = copy(node)
     while inputs and not inputs[-1]:
         inputs = inputs[:-1]
-    vars(spelled).update(op_type=kind, inputs=inputs, opset=opset, num_outputs=outputs,
+    vars(onnx_node).update(op_type=kind, inputs=inputs, opset=opset, num_outputs=outputs,
                          attr=lambda name, default=None: attributes.get(name, default),
                          declared=lambda output=0: None)
     if kind in DECOMPOSITIONS:
-        return tuple(DECOMPOSITIONS[kind](spelled))
+        return tuple(DECOMPOSITIONS[kind](onnx_node))
     for declaration in OPERATORS.values():
         if kind in declaration.onnx:
-            return tuple(declaration.from_onnx(spelled))
+            return tuple(declaration.from_onnx(onnx_node))
     raise MegccError(f"there is no kernel for {kind} yet")
 
 

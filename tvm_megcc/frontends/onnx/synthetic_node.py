@@ -14,7 +14,7 @@ from .builder import Builder, Node
 OPSET = 22
 
 
-class SpelledNode(Node):
+class SyntheticNode(Node):
     """An operator of another framework as an ONNX node, which `Operator.from_onnx` reads.
 
     name: the operator in the source model, for messages.

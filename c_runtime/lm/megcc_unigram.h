@@ -22,15 +22,16 @@ extern "C" {
 #define MEGCC_NO_TOKEN 0xffffffffu
 #endif
 
-/* Where a U+2581 is put that the text does not have. */
-enum { MEGCC_PREFIX_NEVER, MEGCC_PREFIX_FIRST, MEGCC_PREFIX_ALWAYS }; /* ALWAYS: behind special tokens too */
+/* Where U+2581 is inserted before a word that has none: nowhere, before the first word of the text, or also before the
+ * first word after each special token. */
+enum { MEGCC_PREFIX_NEVER, MEGCC_PREFIX_FIRST, MEGCC_PREFIX_ALWAYS };
 
 /* The tables of a tokenizer.json. */
 typedef struct megcc_unigram {
     uint32_t tokens;            /* size of the vocabulary */
-    uint32_t words;             /* tokens that are found in a text */
-    uint32_t specials;
-    uint32_t unknown;           /* token of characters that are none */
+    uint32_t words;             /* number of tokens that ordinary text can become */
+    uint32_t specials;          /* number of special tokens */
+    uint32_t unknown;           /* token for characters that no token contains */
     uint32_t first, last;       /* tokens that the network expects around a text; or MEGCC_NO_TOKEN */
     uint8_t prefix;             /* MEGCC_PREFIX_NEVER and so on */
     uint8_t white_space_splits; /* whether white space is removed and begins a word; otherwise only U+0020 is changed */
@@ -38,10 +39,10 @@ typedef struct megcc_unigram {
     double unknown_score;       /* log-probability of an unknown character */
     megcc_normalizer normalizer;
     const uint8_t *bytes;       /* strings of tokens, then of special tokens */
-    const uint32_t *text;       /* [tokens + specials + 1]: where each begins in `bytes` */
+    const uint32_t *text;       /* [tokens + specials + 1]: offset of each in `bytes` */
     const uint32_t *word;       /* [words]: tokens, sorted by text */
     const float *score;         /* [tokens]: log-probabilities; or NULL, and */
-    const double *precise;      /* these, if some are no float */
+    const double *precise;      /* these, if some are not float32 numbers */
     const uint32_t *byte;       /* [256]: the token of a byte, if there are tokens of all bytes; or NULL */
     const uint32_t *special;    /* [specials]: their tokens, sorted by text */
     const uint8_t *takes_space; /* [specials]: whether white space before one belongs to it */

@@ -35,11 +35,14 @@ from .shapefn import PUT, UNKNOWN, ShapeTable
 
 @dataclass(frozen=True)
 class Code:
-    """The kernels of one target, in the order of their ids.
+    """The kernels of one target, in the order of their ids, and what the kernel table says of them.
 
-    calls: for each kernel with run-time extents, extents -> sizes, as `need` gives them, by their numbers in `shapes`.
-    bounds: bounds of the symbols of `shapes`, in order.
-    inputs, outputs: their types.
+    calls: for each kernel with run-time extents, the extents of every call -> its sizes: of operands, workspace and
+        scratch in bytes, and the number of tasks. All are references (`ShapeTable.references`): a number
+        from 0 on is a value, a negative one the index of a value that the shape function computes.
+    shapes: the symbols and values of the shape function.
+    bounds: the bounds of the symbols of `shapes`, in their order.
+    inputs, outputs: the types of the program's inputs and outputs.
     """
 
     target: Target
@@ -71,7 +74,7 @@ class Code:
 
     @cached_property
     def text(self) -> tuple[list[str], str]:
-        """Returns the tables of this target as lines of C, and its row in the list of codes after the id."""
+        """Returns the tables of this target as lines of C, and its row of `megcc_code` without the id."""
         return _target_section(self), _code_row(self)
 
     @property

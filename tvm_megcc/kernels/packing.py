@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 BLOCK = 16
-"""Output channels in a block of packed weights, where `Tiling.block` does not say more."""
+"""The number of output channels in a block of packed weights. Wider tiles have wider blocks (`Tiling.block`)."""
 
 PACKERS: dict[str, Callable[..., np.ndarray]] = {}
 Packer = TypeVar("Packer", bound=Callable[..., np.ndarray])
@@ -27,10 +27,13 @@ def packer(name: str) -> Callable[[Packer], Packer]:
     return add
 
 
-def pack(how: tuple[Any, ...], *arrays: np.ndarray) -> np.ndarray:
-    """Returns an array packed by `how` = (name, *arguments), flat. arrays: the constant, then those of
-    `Operand.also`."""
-    name, *arguments = how
+def pack(packing: tuple[Any, ...], *arrays: np.ndarray) -> np.ndarray:
+    """Returns the packed array, flat.
+
+    packing: (name of the packer, *arguments), as in `Operand.pack`.
+    arrays: the constant of the operand, then the constants that `Operand.also` names.
+    """
+    name, *arguments = packing
     return np.ascontiguousarray(PACKERS[name](*arrays, *arguments)).reshape(-1)
 
 
@@ -76,24 +79,30 @@ def pack_depthwise(array: np.ndarray, lanes: int) -> np.ndarray:
 @packer("columns")
 def pack_columns(array: np.ndarray, lanes: int, transposed: bool = False, block: int = BLOCK,
                  step: int = BLOCK) -> np.ndarray:
-    """Packs [K, N], or [N, K] if transposed, as [N/block][K][block]. Columns after the last multiple of `step` are one
-    narrower block."""
+    """Packs [K, N], or [N, K] if transposed, as [N/block][K][block].
+
+    N is padded with zeros to a multiple of `lanes`. The columns after the last multiple of `step` form one block of
+    their own, which is as wide as there are columns.
+    """
     if transposed:
         array = array.T
     array = _padded(array, 1, lanes)
     multiple = array.shape[1] // step * step
-    packed, at = np.empty(array.size, array.dtype), 0
+    packed, offset = np.empty(array.size, array.dtype), 0
     columns = array.shape[1]
     for begin, end in [*((n, min(n + block, columns)) for n in range(0, multiple, block)), (multiple, columns)]:
         part = array[:, begin:end]
-        packed[at:at + part.size].reshape(part.shape)[...] = part
-        at += part.size
+        packed[offset:offset + part.size].reshape(part.shape)[...] = part
+        offset += part.size
     return packed
 
 
 @packer("recurrent")
 def pack_recurrent(array: np.ndarray, lanes: int, products: tuple[int, ...]) -> np.ndarray:
-    """Packs [D, G*H, K], for each direction and product as [H/16][K][gates][16]. products: gates of each, in order."""
+    """Packs [D, G*H, K], for each direction and product as [H/16][K][gates][16].
+
+    products: the number of gates that each product computes, in the order of the rows. D directions, G gates, H units.
+    """
     units = array.shape[1] // sum(products)
     parts = []
     for direction in array:

@@ -22,14 +22,15 @@ MOVES = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "SLICE", "STRIDED_SLI
 
 
 def real(tensor: Tensor) -> Tensor:
-    """Returns the file's tensor for one part of a complex tensor, with dtype float32; other tensors unchanged."""
+    """Returns the description of the real or imaginary part of a complex tensor: the same with dtype float32. Other
+    tensors are returned unchanged."""
     return replace(tensor, dtype="float32") if tensor.dtype == COMPLEX else tensor
 
 
 @imports("RFFT2D")
 def transform(node: Node) -> Results:
-    """Imports RFFT2D: float32 [...,H,W] -> complex64 [...,h,w/2+1]. The last two axes are cut or zero-padded to h,
-    w."""
+    """Imports RFFT2D of float32 [..., H, W] with fft_length (h, w): the last two axes are cut or zero-padded to h and
+    w. The result is complex64 [..., h, w / 2 + 1]."""
     type_, lengths = node.type(0), node.const(1, "fft_length").reshape(-1).tolist()
     if type_.rank < 2 or len(lengths) != 2 or not type_.is_static or any(n < 1 or n & (n - 1) for n in lengths):
         raise ShapeError(f"a transform of {type_} with lengths {lengths}, which are powers of two")

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop over input channels of a tile of `conv2d/direct`, `winograd` or `pixels`, in assembler for 64-bit Arm.
 
-A tile needs all 32 registers, and a load of four needs consecutive ones. Compilers spill and copy some: 10 to 50 % more
-instructions. From v0 on lie four channels of each pixel, then one row of weights, or two if registers are left; the
-compiler chooses registers for the sums. Each product is a vector of weights times one lane of a pixel.
+A tile needs all 32 registers, and an instruction that loads four of them needs consecutive ones. Compilers spill and
+copy some of them, which costs 10 to 50 % more instructions. The registers from v0 on hold four channels of each pixel,
+then one row of weights, or two rows if registers are left. The compiler chooses the registers of the sums. Each product
+is a vector of weights times one lane of a pixel.
 """
 
 from __future__ import annotations
@@ -30,12 +31,16 @@ class NeonLanes(Window):
 
     @staticmethod
     def sums(P: int, V: int, width: int, steps: int | str, even: bool, plane: str, start: str, stride: str = "") -> str:
-        """Prints the sums of P pixels x V vectors over input channels.
+        """Prints the sums of P pixels x V vectors over input channels. Pixels are read from `xk`, weights from `w` on;
+        both pointers are advanced.
 
-        start: C, address of the V initial vectors; empty: 0. stride: C, bytes from a pixel's initial vectors to the
-        next pixel's; empty: all share them. steps: groups of four channels, C or a number, read from xk and w on, both
-        advanced. width: floats from one row of weights to the next. even: steps is even. plane: C, floats from four
-        channels to the next four."""
+        width: floats from one row of weights to the next.
+        steps: the number of groups of four input channels, a number or C.
+        even: whether `steps` is even.
+        plane: C, floats from one group of four channels to the next.
+        start: C, the address of the V initial vectors; "" if sums begin with 0.
+        stride: C, bytes from the initial vectors of a pixel to those of the next; "" if all pixels share them.
+        """
         c, asm, unroll = Printer(), Assembler(), 2 if even else 1
         sets = 2 if P * V + P + 2 * V <= 32 else 1
         sums = [f"a{p}_{v}" for p in range(P) for v in range(V)]

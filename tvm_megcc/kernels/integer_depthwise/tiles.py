@@ -14,8 +14,14 @@ from ..parameters import Scope
 
 @dataclass(frozen=True)
 class Products:
-    """A lane of packed x and weights: the C type, vectors of it, and how its products are added to sums.
-    zero: initial sums, if the bias is added to the result only."""
+    """How packed elements of x are multiplied by packed weights.
+
+    element: the C type of a lane; it holds one float, or several integers of neighbouring rows.
+    vector: the C type of a vector of lanes.
+    load: the mgc function that loads a vector.
+    add: C that adds the products of `{x}` and `{w}` to the sum `{a}`.
+    zero: C of initial sums of 0, if the bias is added to the result; "" if sums begin with the bias.
+    """
 
     element: str
     vector: str
@@ -31,13 +37,16 @@ QUADS = Products("int32_t", "mgc_i", "mgc_iload_i32", "mgc_dot_u8({a}, {x}, {w})
 
 
 class VectorTile:
-    """Tiles of a vector of channels; sums `a{p}`. rows: packed rows that a window reads. taps: C, its weights."""
+    """Tiles of P pixels by one vector of channels. The sum of pixel p is the C variable `a{p}`.
+
+    taps: a C pointer to the packed weights of the window.
+    """
 
     def __init__(self, params, scope: Scope, products: Products, taps: str = "row_taps"):
         self.params, self.scope, self.products, self.taps, self.lanes = params, scope, products, taps, scope.isa.lanes
 
     def weights(self, rows: int) -> str:
-        """Declares the weights, if they stay in registers."""
+        """Declares the weights, if they stay in registers. rows: the number of packed rows that a window reads."""
         c, products = Printer(), self.products
         c(*(f"const {products.vector} w{k} = {products.load}({self.taps} + {k * self.lanes});"
             for k in range(rows * self.params.kw * self.params.in_registers)))
@@ -57,6 +66,7 @@ class VectorTile:
         return c.text
 
     def pixels(self, c: Printer, P: int, n: str, rows: int, dilation: int) -> None:
+        """Prints the sums of P pixels and their stores. n: C, the number of channels; "" for a full vector."""
         params, products, L = self.params, self.products, self.lanes
         start = products.zero or ("bias" if params.bias else "mgc_iset1(0)")
         c(*(f"{products.vector} a{p} = {start};" for p in range(P)))
@@ -82,19 +92,20 @@ class VectorTile:
 
 
 class ArmTile:
-    """Tiles of 8 channels, by int16 products; sums `a{x}_{v}` of four channels."""
+    """Tiles of X pixels by 8 channels, by int16 products. The C variable `a{x}_{v}` is the sum of pixel x for the first
+    (v = 0) or last four channels."""
 
     def __init__(self, params, scope: Scope):
         self.params, self.scope, self.columns = params, scope, params.taps.columns
-        #: Whether all vectors have 8 channels; else some have `n`.
-        self.whole = scope.known.C is not None and scope.known.C % 8 == 0
+        #: Whether all blocks have 8 channels; otherwise the last one has `n`.
+        self.full_blocks = scope.known.C is not None and scope.known.C % 8 == 0
 
     def begin(self) -> str:
         """Declares initial sums, the operands of the epilogue, and the weights that stay in registers."""
         c = Printer()
-        c(*["const int32_t n0 = n < 4 ? n : 4, n1 = n < 4 ? 0 : n - 4 < 4 ? n - 4 : 4;"] * (not self.whole))
+        c(*["const int32_t n0 = n < 4 ? n : 4, n1 = n < 4 ? 0 : n - 4 < 4 ? n - 4 : 4;"] * (not self.full_blocks))
         for v in range(2):
-            load, n = ("mgc_iload_i32", "") if self.whole else ("mgc_iload_i32_n", f"n{v}")
+            load, n = ("mgc_iload_i32", "") if self.full_blocks else ("mgc_iload_i32_n", f"n{v}")
             start = f"{load}({', '.join([offset('b + channel', 4 * v), *[n] * bool(n)])})"
             c(f"const int32x4_t start_{v} = (int32x4_t){start if self.params.bias else 'mgc_iset1(0)'};",
               *(f"{text};" for text in self.scope.ep.preloaded(f"channel + {4 * v}", f"_{v}", n)))
@@ -109,14 +120,15 @@ class ArmTile:
     def row(self) -> str:
         """Prints the loops over the pixels of a row, from ow on."""
         c, X = Printer(), self.params.pixels_at_once
-        with c.block("if (n >= 8)", when=not self.whole), c.block(f"for (; ow + {X} <= OW; ow += {X})"):
+        with c.block("if (n >= 8)", when=not self.full_blocks), c.block(f"for (; ow + {X} <= OW; ow += {X})"):
             self.pixels(c, X, True)
-        if X > 1 or not self.whole:
+        if X > 1 or not self.full_blocks:
             with c.block("for (; ow < OW; ow++)"):
-                self.pixels(c, 1, self.whole)
+                self.pixels(c, 1, self.full_blocks)
         return c.text
 
     def pixels(self, c: Printer, X: int, full_vectors: bool) -> None:
+        """Prints the sums of X pixels of 8 channels and their stores."""
         params = self.params
         c(*(f"int32x4_t a{x}_0 = start_0, a{x}_1 = start_1;" for x in range(X)))
         for i in range(params.kh):
@@ -185,8 +197,8 @@ class RvvRow:
     def __init__(self, params, scope: Scope):
         self.params, self.taps = params, params.kh * params.kw
         self.in_registers = self.taps <= 9
-        #: Registers that hold a block of bytes.
-        self.one = 8 * params.block // (scope.isa.lanes * scope.isa.registers)
+        #: The number of vector registers that hold a block of bytes (RISC-V's LMUL).
+        self.lmul = 8 * params.block // (scope.isa.lanes * scope.isa.registers)
 
     def sums(self) -> str:
         params, asm, B = self.params, Assembler(is_volatile=True), self.params.block
@@ -222,7 +234,7 @@ class RvvRow:
 
     def bytes(self, k: int) -> str:
         """Sets the vector length to a block of elements of k bytes."""
-        return f"vsetvli zero, %[n], e{8 * k}, m{self.one * k}, ta, ma"
+        return f"vsetvli zero, %[n], e{8 * k}, m{self.lmul * k}, ta, ma"
 
     def tap(self, asm: Assembler, earlier: int, moves: list[str], weight: int = 0) -> None:
         """Prints the product of a tap. earlier: products in int16 that it is added to."""

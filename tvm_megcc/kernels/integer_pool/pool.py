@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""8-bit operands: average-pooling sums and max pooling, sums over axes."""
+"""Kernels of 8-bit operands: the sums of average pooling, max pooling, and sums over axes. Sums are int32."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class WindowPoolBytesParameters(WindowParameters):
-    """Parameters of `window.c.j2`.
+    """Parameters of `window.c.j2`, which computes either a maximum or a sum.
 
-    unit: C type of an element of x.
-    least: the C constant of its least value, for a maximum; "" for a sum.
-    x_short, x_zero: for a sum, the type's suffix in mgc functions and the zero point.
+    unit: the C type of an element of x.
+    least: for a maximum, the smallest value of `unit` as a C constant; "" for a sum.
+    x_short: for a sum, the suffix of mgc functions for the dtype of x, such as "u8"; "" for a maximum.
+    x_zero: for a sum, the zero point of x; None for a maximum.
     """
 
     unit: str
@@ -42,6 +43,7 @@ class PoolBytes(Kernel):
 
     @staticmethod
     def call(site: Site, kind: str, params: WindowParameters, name: str) -> Lowered:
+        """Returns the call of `window.c.j2`. kind: the beginning of the kernel's symbol. name: the end of it."""
         attrs, x, y = site.attrs, site.x, site.y
         N, C, IH, IW, OH, OW = extent_symbols("N", "C", "IH", "IW", "OH", "OW")
         extents = {"N": x.shape[0], "C": x.shape[1], "IH": x.shape[2], "IW": x.shape[3], "OH": y.shape[2],
@@ -58,6 +60,8 @@ def _window(site: Site) -> tuple[int, int, int, int, int, int]:
 
 
 class SumPoolBytes(PoolBytes):
+    """Sums of the elements of a window minus their zero points, int32. An average pool divides them."""
+
     name = "channels"
     fuses_epilogue, lanes = True, "i"
 
@@ -88,8 +92,9 @@ class MaxPoolBytes(PoolBytes):
 class ReduceSumParameters(Parameters):
     """Parameters of `reduce_sum.c.j2`.
 
-    unit, x_short, x_zero: as in `WindowPoolBytesParameters`.
-    across: the reduced axis is not the last in memory.
+    unit, x_short, x_zero: as in `WindowPoolBytesParameters`, for a sum.
+    across: whether a vector holds neighbouring results, because the reduced axis is not the last one in memory;
+        otherwise it holds neighbouring elements of one sum.
     """
 
     unit: str

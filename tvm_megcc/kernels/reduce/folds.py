@@ -62,13 +62,18 @@ class VectorParameters(ReduceParameters):
 
 @dataclass(frozen=True)
 class ScalarParameters(ReduceParameters):
-    """Parameters of `scalar.c.j2`. unit: C type of an element. unsigned: type in which integers are added."""
+    """Parameters of `scalar.c.j2`.
+
+    unit: the C type of an element, T in a fold.
+    unsigned: the C type in which integers are added, so that they wrap; U in a fold.
+    """
 
     unit: str
     unsigned: str
 
 
-#: Reductions of integers, which wrap. start "least" or "most": that limit of the element type.
+#: Reductions of integers, which wrap. In C, T is the element type and U the unsigned type of its size. start "least" or
+#: "most": the smallest or largest value of the element type.
 INTEGER_FOLDS = {
     "sum": Fold("0", "(T)((U)a + (U)v)"), "prod": Fold("1", "(T)((U)a * (U)v)"),
     "max": Fold("least", "v > a ? v : a"), "min": Fold("most", "v < a ? v : a"),
@@ -76,7 +81,7 @@ INTEGER_FOLDS = {
 }
 
 #: Reductions of float64.
-REAL_FOLDS = {
+FLOAT64_FOLDS = {
     "sum": Fold("0.0", "a + v"), "mean": Fold("0.0", "a + v", finish="a / count"),
     "max": Fold("-MGD_INF", "mgd_max(a, v)"), "min": Fold("MGD_INF", "mgd_min(a, v)"), "prod": Fold("1.0", "a * v"),
     "l1": Fold("0.0", "a + mgd_abs(v)"), "l2": Fold("0.0", "mgd_mla(v, v, a)", finish="mgd_sqrt(a)"),
@@ -99,6 +104,8 @@ def reduced_axes(x: TensorType, axes: tuple[int, ...]) -> list[tuple[Dim, bool]]
 
 
 class Reduce(Kernel):
+    """The base class of both kernels. They see the operand as [D0][D1]…, with alternately reduced and kept axes."""
+
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):
             # In a blocked layout, reducing the channels would include the pad lanes.
@@ -126,6 +133,7 @@ class Reduce(Kernel):
         return product(remaining)
 
     def parameters(self, op: Op, x: TensorType, reduced: tuple[bool, ...]) -> ReduceParameters:
+        """Returns the parameters of the template. reduced: for each merged axis, whether it is reduced."""
         raise NotImplementedError
 
     @staticmethod
@@ -166,7 +174,7 @@ class ReduceScalars(Reduce):
 
     @staticmethod
     def _folds(x: TensorType) -> dict[str, Fold]:
-        return REAL_FOLDS if x.dtype == "float64" else INTEGER_FOLDS
+        return FLOAT64_FOLDS if x.dtype == "float64" else INTEGER_FOLDS
 
     def parameters(self, op: Op, x: TensorType, reduced: tuple[bool, ...]) -> ScalarParameters:
         fold = self._folds(x)[self._name(op)]

@@ -34,10 +34,11 @@ SCRATCH = 128 << 10
 
 @dataclass(frozen=True)
 class Cell:
-    """The template's view of a kind of layer.
+    """Properties of a kind of layer that the template needs.
 
-    products: numbers of gates in the products with the recurrent weights, which depend on each other in this order.
-    vectors: arrays of H floats that a sequence needs for its states and within a step.
+    products: the products with the recurrent weights, in the order in which they depend on each other; of each, the
+        number of gates that it computes.
+    vectors: the number of arrays of H floats that a sequence needs for its states and within a step.
     """
 
     products: tuple[int, ...]
@@ -45,6 +46,7 @@ class Cell:
 
 
 def cell_of(op: Op) -> Cell:
+    """Returns the cell of an operator `lstm`, `gru` or `rnn`. A GRU that resets before its product has two products."""
     if op.kind == "lstm":
         return Cell((4,), 3)
     if op.kind == "gru":
@@ -56,8 +58,10 @@ def cell_of(op: Op) -> Cell:
 class Stored:
     """How a result is stored.
 
-    unit: C type of an element. For integers, short: the type's suffix in mgc functions; formula: a C expression of x;
-        zero: the value that 0 becomes.
+    unit: the C type of an element.
+    short: for integers, the suffix of mgc functions for the dtype, such as "i8"; "" for floats.
+    formula: for integers, the C expression that quantizes a float `x`; "" for floats.
+    zero: the C constant that is stored for 0.
     """
 
     unit: str = "float"
@@ -79,18 +83,23 @@ class Stored:
 class StepsParameters(Parameters):
     """Parameters of `steps.c.j2`.
 
-    cell: kind of the layer.
-    gates: number of gates of a unit.
+    cell: the kind of the operator: "lstm", "gru" or "rnn".
+    gates: the number of gates of a unit.
     products, scratch_vectors: as in `Cell`.
-    packed: the recurrent weights are packed.
-    weight: their C type. For 8-bit weights, weight_short is its suffix in mgc functions, weight_zero the zero point,
-        and scale "one" or "each" (row); widened: a task converts them to floats before its first step.
-    sequences, vectors: of a tile.
-    parts: independent partial sums of one gate.
-    operands, results: names of those that exist.
-    f, g, h: activations, C over x; "" if the cell has no such one.
-    cell_clip: C literal, bound of an LSTM's cell state; "" for none.
-    y, y_h, y_c: how results are stored.
+    packed: whether the recurrent weights are packed.
+    weight: the C type of the recurrent weights.
+    weight_short: for 8-bit weights, the suffix of mgc functions for their dtype; "" for floats.
+    weight_zero: the zero point of 8-bit weights; None for floats.
+    scale: "one" scale for all 8-bit weights, or one for "each" row; "" for floats.
+    widened: whether a task converts all 8-bit weights to floats before its first step.
+    sequences, vectors: the numbers of sequences, and of vectors of units, in a tile.
+    parts: the number of independent partial sums of one gate.
+    direction: ONNX's attribute: "forward", "reverse" or "bidirectional".
+    input_forget: whether an LSTM's input gate is 1 minus its forget gate.
+    operands, results: the names of the operands and results that exist.
+    f, g, h: ONNX's activations of these names, as C expressions of x; "" if the cell has fewer.
+    cell_clip: the bound of an LSTM's cell state as a C literal; "" for none.
+    y, y_h, y_c: how the results are stored.
     """
 
     cell: str
@@ -238,9 +247,9 @@ class PackedSteps(Steps):
 
     def tiled(self, site):
         cell, units = cell_of(site.op), site.inputs[1].shape[-1]
-        scratch = self.sizes(cell, units, site.target)[1]
+        default = self.sizes(cell, units, site.target)[1]
         for vectors in _widths(site.isa):
-            if vectors != scratch and vectors * max(cell.products) < site.isa.registers \
+            if vectors != default and vectors * max(cell.products) < site.isa.registers \
                     and isinstance(units, int) and vectors * site.isa.lanes < units:
                 yield PackedSteps(vectors)
 

@@ -21,13 +21,14 @@ class StepsTile:
 
     def __init__(self, params: StepsParameters, scope: Scope):
         self.p, self.lanes = params, scope.isa.lanes
-        #: The C type of the weights that tiles read, and how their sums are scaled, as in `StepsParameters`.
-        self.real = "float" if params.widened else params.weight
+        #: The C type of the weights that tiles read, and how their sums are scaled (`StepsParameters.scale`).
+        self.weight_type = "float" if params.widened else params.weight
         self.scale = params.scale if params.scale == "each" or not params.widened else ""
-        #: The operand that cells read beside x, if there is one, and all further operands of tiles.
-        self.given = next((name for name in ("bias", "peepholes") if name in params.operands), "")
-        self.operands = [name for name in (self.given, "r_scale" * bool(self.scale)) if name]
-        #: Arrays of a sequence beside its results.
+        #: The operand that a cell reads besides x: "bias", "peepholes" or "".
+        self.cell_operand = next((name for name in ("bias", "peepholes") if name in params.operands), "")
+        #: The operands of tiles besides the weights.
+        self.operands = [name for name in (self.cell_operand, "r_scale" * bool(self.scale)) if name]
+        #: Arrays of a sequence in scratch, besides its results.
         self.states = {"lstm": ["c"], "gru": ["z", "reset"] * (len(params.products) == 2)}.get(params.cell, [])
         self.letters = ["", "b", "c", "d"][:params.parts]
         self.arguments = "".join(f", {name}_d" for name in self.operands)
@@ -44,6 +45,7 @@ class StepsTile:
         return c.text
 
     def step(self, c: Printer, S: int) -> None:
+        """Prints the function that computes one step of S sequences."""
         p, L = self.p, self.lanes
         c(f"/* Computes one step of {S} sequence{'s' * (S > 1)}. */")
         with c.function(f"static void step_{S}({self.parameters('int32_t H')})"):
@@ -58,10 +60,12 @@ class StepsTile:
                     c(f"tile_{number}_{S}x1({joined(['at, r, unit, H', *self.operands])});")
 
     def parameters(self, extents: str) -> str:
+        """Returns the C parameters of a step or a tile. extents: those of its extents."""
         operands = [f"const float *{name}" for name in self.operands]
-        return joined([f"const sequence *at, const {self.real} *r", extents, *operands])
+        return joined([f"const sequence *at, const {self.weight_type} *r", extents, *operands])
 
     def tile(self, c: Printer, number: int, S: int, V: int) -> None:
+        """Prints the function of a tile of product `number`: it sums, then calls `finish_{number}` for each vector."""
         gates, x = self.p.products[number], "reset" if number else "last"
         parameters = self.parameters("int32_t unit, int32_t H")
         with c.function(f"static MGC_NOINLINE void tile_{number}_{S}x{V}({parameters})"):
@@ -74,7 +78,7 @@ class StepsTile:
                 unit = offset("unit", v * self.lanes)
                 sums = [self.scaled(f"s{s}_{v}_{gate}", sum(self.p.products[:number]) + gate, unit)
                         if self.p.packed else f"mgc_load(sums[{gate}])" for gate in range(gates)]
-                c(f"finish_{number}({joined([offset('at', s), unit, 'H', *sums, self.given])});")
+                c(f"finish_{number}({joined([offset('at', s), unit, 'H', *sums, self.cell_operand])});")
 
     def dots(self, c: Printer, gates: int, x: str) -> None:
         """Prints the sums of unpacked weights."""
@@ -84,6 +88,7 @@ class StepsTile:
             c(f"sums[gate][lane] = dot(r + (gate * (ptrdiff_t)H + unit + lane) * H, at->{x}, H);")
 
     def begin(self, c: Printer, gates: int, S: int, V: int, x: str) -> None:
+        """Declares the pointers to weights and operands, and sums of 0. x: the field of a sequence to multiply by."""
         L = self.lanes
         if L == 16:
             c("const ptrdiff_t width = 16, block = unit;")
@@ -92,7 +97,7 @@ class StepsTile:
               "const ptrdiff_t block = unit / 16 * 16, width = units - block < 16 ? units - block : 16;")
         for v in self.blocks(V):
             block = f"({offset('block', 16 * v)})" if v else "block"
-            c(f"const {self.real} *w{v} = r + {block} * {gates} * H + (unit - block);")
+            c(f"const {self.weight_type} *w{v} = r + {block} * {gates} * H + (unit - block);")
         c(*(f"const float *x{s} = at[{s}].{x};" for s in range(S)))
         for letter, s, v in product(self.letters, range(S), range(V)):
             c(f"mgc_v {', '.join(f's{s}_{v}_{gate}{letter} = mgc_zero()' for gate in range(gates))};")
@@ -102,6 +107,7 @@ class StepsTile:
         return range(V if self.lanes == 16 else 1)
 
     def accumulate(self, c: Printer, gates: int, S: int, V: int) -> None:
+        """Prints the loop over the elements of the previous result, and the sums of the partial sums."""
         count = len(self.letters)
         if count > 1:
             c("int32_t k = 0;")
@@ -115,7 +121,7 @@ class StepsTile:
                 c(f"{total} = {total} + {other};")
 
     def multiply(self, c: Printer, gates: int, S: int, V: int, letters: list[str]) -> None:
-        """Prints the products of neighbouring elements of the last results, each for its partial sums."""
+        """Prints the products by neighbouring elements of the previous result, one for each partial sum."""
         for part, letter in enumerate(letters):
             c(*(f"const mgc_v v{s}{letter} = mgc_set1(x{s}[{offset('k', part)}]);" for s in range(S)))
             for v, gate in product(range(V), range(gates)):
@@ -127,7 +133,8 @@ class StepsTile:
         c(*(f"w{v} += {gates * len(letters)} * width;" for v in self.blocks(V)))
 
     def weights(self, address: str) -> str:
-        return f"mgc_load({address})" if self.real == "float" else self.integers(address)
+        """Loads a vector of weights as floats."""
+        return f"mgc_load({address})" if self.weight_type == "float" else self.integers(address)
 
     def integers(self, address: str) -> str:
         """Loads a vector of 8-bit weights, as floats that are not scaled."""
@@ -135,6 +142,7 @@ class StepsTile:
         return f"mgc_real({f'mgc_isub({load}, mgc_iset1({self.p.weight_zero}))' if self.p.weight_zero else load})"
 
     def scaled(self, sums: str, row: int, unit: str) -> str:
+        """Returns sums times the scale of their weights. row: index of the gate. unit: C, the first unit."""
         if self.scale != "each":
             return sums + " * mgc_set1(r_scale[0])" * bool(self.scale)
         rest = f"H - {unit.replace('+', '-')}"
@@ -144,7 +152,8 @@ class StepsTile:
     def finish(self, number: int) -> str:
         """Prints the head of the function that applies a product to a vector of units, of which n are valid."""
         gates = self.p.products[number]
-        values = joined([*(f"mgc_v s{gate}" for gate in range(gates)), self.given and f"const float *{self.given}"])
+        values = joined([*(f"mgc_v s{gate}" for gate in range(gates)),
+                         self.cell_operand and f"const float *{self.cell_operand}"])
         return f"""\
 /* Applies the products of {gates} gates to one vector of units. */
 static MGC_INLINE void finish_{number}(const sequence *at, int32_t unit, int32_t H, {values})

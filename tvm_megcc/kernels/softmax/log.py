@@ -14,9 +14,17 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class LogParameters(Parameters):
-    """Parameters of `log.c.j2`, with the meaning of the constants of ops/quantized/log_softmax.py.
+    """Parameters of `log.c.j2`, all integers. Most are constants of ops/quantized/log_softmax.py.
 
-    low: least value of the element type.
+    sum_bits: integer bits of the sum of exponentials, Q12.19.
+    bits: integer bits of the terms of the logarithm, Q6.25.
+    quarter: 1/4 as such a term.
+    root, fourth_root, log_2: sqrt(1/2), sqrt(sqrt(1/2)) and log(2) in Q0.31.
+    over, under, constant, linear: coefficients of the rational function that computes the logarithm, in Q0.31: of the
+        numerator's cube, and of the denominator's square, constant and linear terms.
+    least, factor: the indices in `tables` of the smallest difference that counts, and of the multiplier from Q5.26 to
+        differences.
+    low: the smallest value of the element type.
     """
 
     sum_bits: int

@@ -15,14 +15,23 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class QuantisedParameters(UnitParameters):
-    """Parameters of `quantised.c.j2`. result: C type of an element of y. zero: its zero point."""
+    """Parameters of `quantised.c.j2`.
+
+    unit: the C type of an element of x.
+    result: the C type of an element of y.
+    zero: the zero point of y.
+    """
 
     result: str
     zero: int
 
 
 class SoftmaxQuantisedRows(Kernel):
-    """Computes softmax of one row in a task, with the same bits on every CPU."""
+    """Computes softmax of one row in a task, with the same bits on every CPU.
+
+    The operands `table` (int32 [256]) and `inverse` (float32 [1]) are those of ops/quantized/softmax.py. Scratch holds
+    the exponentials of a row, int32 [N].
+    """
 
     name = "lines"
     dtypes = (BYTES, ("int32",), ("float32",))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what a language model is in C beside its network: tokenizer, description, and a program that answers."""
+"""Writes the C code of a language model that is not its network: tokenizer, description, and a program that answers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,21 @@ from .model import Settings, rendered
 from .tables import tables
 from .tokenizer import Vocabulary
 
-#: Bytes of the longest word of a text that is split; bytes of a text for each token of the context.
+#: The size of the longest word that the tokenizer splits a text into, in bytes. The capacity of a text buffer, in bytes
+#: for each token of the context.
 _WORD, _BYTES = 512, 4
 
 
 @dataclass(frozen=True)
 class Chat:
-    """The strings between messages of a conversation, as in megcc_lm.h. None: the template has no such place."""
+    """The strings that a chat template puts between messages, as in `megcc_chat` of megcc_lm.h.
+
+    first: before the first question.
+    system: before a system message; None if the template takes none.
+    after_system: between a system message and the first question; None if the template takes none.
+    answer: between a question and its answer.
+    next: between an answer and the next question; None if the template takes one question only.
+    """
 
     first: str
     system: str | None
@@ -38,7 +46,7 @@ def chat_of(template: str) -> Chat | None:
     system, question, answer, again = "Be brief.", "Is it late?", "It is noon.", "And now?"
 
     def parts(contents: Sequence[str], roles: Sequence[str]) -> list[str] | None:
-        """The strings around the messages, ready for an answer."""
+        """Returns the strings before, between and after the messages; None if a message is not in the text once."""
         try:
             rest = rendered(template, [{"role": role, "content": text}
                                        for role, text in zip(roles, contents, strict=True)])
@@ -58,7 +66,7 @@ def chat_of(template: str) -> Chat | None:
     if with_system and with_system[2] != plain[1]:
         with_system = None
     several = parts([question, answer, again], ["user", "assistant", "user"])
-    # a later question has the answer's beginning and all that follows as the first one has
+    # A conversation must begin as with one question, and every answer must follow the same string.
     if several and ([several[0], several[1], several[3]] != [plain[0], plain[1], plain[1]]):
         several = None
     if with_system and several:

@@ -31,12 +31,13 @@ from .importers import (
 )
 from .products import spread, weights
 
-#: Bits by which the operands of a sum are shifted left, for precision.
-_UP = 15
+#: The number of bits by which the operands of a sum are shifted left, for precision.
+_LEFT_SHIFT = 15
 #: The largest float64 below 1/2, added for rounding: 0.5 plus it rounds up to 1, a smaller number does not.
 _HALF = 0.49999999999999994
-#: Sigmoids at steps of 1 / 24 in 2^16, to the nearest, are these, but for one more where this has a bit.
-_MORE = (0x80000000000000000000000000000080
+#: LiteRT's table of sigmoids at i / 24, in units of 2^-16, is not rounded to the nearest: entry i is larger by 1 where
+#: bit i of this number is set.
+_ROUNDED_UP = (0x80000000000000000000000000000080
          << 128 | 0x11009020440005c0467baefa7bd110)
 
 
@@ -139,9 +140,10 @@ def sum_(node: Node) -> Results:
                  for index, shift in enumerate(shifts)]
         down: Multiplier | None = None
     else:
-        terms = [requantize(arg(index) * 2**_UP, fixed_point.multiplier(fixed_point.scale(quantization) / twice))
+        terms = [requantize(arg(index) * 2**_LEFT_SHIFT,
+                            fixed_point.multiplier(fixed_point.scale(quantization) / twice))
                  for index, quantization in enumerate((a, b))]
-        down = fixed_point.multiplier(twice / (2**_UP * fixed_point.scale(y)))
+        down = fixed_point.multiplier(twice / (2**_LEFT_SHIFT * fixed_point.scale(y)))
     total = terms[0] + terms[1] if node.kind == "ADD" else terms[0] - terms[1]
     total = clip(total, -2**15, 2**15 - 1) if down is None else requantize(total, down)
     return [elementwise(node, clip(total, *activation(node)))]
@@ -182,7 +184,7 @@ def curve(node: Node) -> Results:
     step = minimum(shifted(size, bits), 255)
     (index,) = emit_broadcast(node.onnx_node(), "elementwise", (scaled,), expr=step, dtype="int32")
     table = np.minimum(np.rint(65536 / (1 + np.exp(-np.arange(256) / 24))), 65535).astype(np.int64)
-    table += [_MORE >> scaled & 1 for scaled in range(256)]
+    table += [_ROUNDED_UP >> entry & 1 for entry in range(256)]
     base, rise = table << bits, np.append(np.diff(table), 0)
     base[255] = 0x7FFF << 10 if logistic else 0xFFFF << 8
     ends = [node.emit("gather", node.onnx_node().constant(part.astype(np.int32)), index, axis=0)

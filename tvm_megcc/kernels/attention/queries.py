@@ -22,16 +22,20 @@ KEYS = 256
 class AttentionParameters(Parameters):
     """Parameters of `lines.c.j2`.
 
-    scale: C literal.
+    q_axes, k_axes, v_axes, y_axes: the axes of operands and result in memory, a letter each, as in
+        ops/nn/fused_attention.py.
+    q_at, k_at, v_at: the index of an operand along its axis "c", if it has one.
+    scale: the factor of the scores, a float C literal.
     mask: "" if there is none; else the mask row of query i: "shared" row 0, "rows" row i, "repeated" row i modulo P.
-    mask_b, mask_n: the mask differs between batch elements, between heads.
+    mask_b, mask_n: whether the mask differs between batch elements, between heads.
     mask_row: C expression for the elements from one mask matrix to the next.
-    shared: heads that share keys and values.
-    has_spare_rows: buffers of keys and values have more rows than are in use.
-    blind: a query that sees no key has zeros as its result.
-    keys: most keys with scores in workspace.
-    rows: queries of a tile.
-    columns: vectors of values in a tile.
+    causal: whether query s sees only the keys up to s + (keys - queries).
+    shared: the number of query heads that share a head of keys and values.
+    has_spare_rows: whether buffers of keys and values have more rows than are in use.
+    blind: whether a query may see no key; its result is then zeros.
+    keys: the largest number of keys whose scores are in workspace at a time.
+    rows: the number of queries in a tile.
+    columns: the number of vectors of values in a tile.
     """
 
     q_axes: str

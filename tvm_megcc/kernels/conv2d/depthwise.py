@@ -15,7 +15,7 @@ from .geometry import ConvParameters, Geometry, blocked
 
 @dataclass(frozen=True)
 class DepthwiseParameters(ConvParameters):
-    """Parameters of `depthwise.c.j2`. They have the meaning of those of `direct.c.j2`."""
+    """Parameters of `depthwise.c.j2`. vpad, hpad, tiling: as in `DirectParameters`."""
 
     vpad: bool
     hpad: bool

@@ -21,12 +21,13 @@ from .register_tile import DirectTile
 class DirectParameters(ConvParameters):
     """Parameters of `direct.c.j2`, also of matrix products, which are 1x1 convolutions.
 
-    x_layout, y_layout: kinds of layouts.
-    block: output channels in a block of packed weights.
-    vpad, hpad: some window leaves the input above or below, left or right.
-    grouped: there are several groups.
+    tiling: how the ISA tiles the convolution.
+    x_layout, y_layout: the kinds of the layouts of x and y.
+    block: the number of output channels in a block of packed weights.
+    vpad, hpad: whether some window reaches beyond the input above or below, left or right.
+    grouped: whether there are several groups.
     cache_block: the block of weights that stays in the L1 cache while pixels pass, or None.
-    chunks_first: all chunks of weights pass for a row of pixels before the next row.
+    chunks_first: whether a row of pixels is multiplied by all chunks of weights before the next row.
     """
 
     tiling: Tiling

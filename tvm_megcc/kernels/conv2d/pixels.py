@@ -23,8 +23,11 @@ from .pixel_tile import PixelTile
 
 @dataclass(frozen=True)
 class PixelParameters(ConvParameters):
-    """Parameters of `pixels.c.j2`. They have the meaning of those of `direct.c.j2`. in_place: reads pixels from x, not
-    from a copy of its rows."""
+    """Parameters of `pixels.c.j2`.
+
+    in_place: whether pixels are read from x, not from a copy of its rows.
+    tiling: how the ISA tiles the convolution.
+    """
 
     in_place: bool
     tiling: Tiling

@@ -46,11 +46,13 @@ def kernel_transform(taps: int) -> np.ndarray:
 class WinogradParameters(Parameters):
     """Parameters of `winograd.c.j2`.
 
-    ic, oc: channels.
-    size: rows and columns of y in a tile.
+    ic, oc: the numbers of input and output channels.
+    size: the number of rows, and of columns, of y in a tile.
+    bias: whether there is a bias.
+    tiling: how the ISA tiles the products.
     vectors, pixels, tiles, depth, raw: as in `Blocking`.
     kernel: the transform of raw weights, [WINDOW][kernel rows].
-    near, far: points.
+    near, far: the interpolation points of the transforms besides 0 and infinity are ±near and ±far.
     """
 
     ic: int

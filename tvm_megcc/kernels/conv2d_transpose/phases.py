@@ -14,7 +14,11 @@ from ..tiling import Tiling
 
 @dataclass(frozen=True)
 class PhasesParameters(ConvParameters):
-    """Parameters of `phases.c.j2`. depthwise: each output channel has one input channel."""
+    """Parameters of `phases.c.j2`.
+
+    depthwise: whether each output channel has one input channel.
+    tiling: how the ISA tiles the convolution.
+    """
 
     depthwise: bool
     tiling: Tiling

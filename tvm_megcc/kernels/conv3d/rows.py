@@ -16,7 +16,8 @@ class RowsParameters(Parameters):
     """Parameters of `rows.c.j2`.
 
     kernel, strides, dilations: of the window, for each axis.
-    channels: output channels that share loads of inputs.
+    bias: whether there is a bias.
+    channels: the number of output channels that share loads of inputs.
     """
 
     kernel: tuple[int, ...]

@@ -60,8 +60,12 @@ class ScalarParameters(TypedParameters):
 
 @dataclass(frozen=True)
 class LaneParameters(TypedParameters):
-    """Parameters of `lanes.c.j2`. shorts, result_short: suffixes of the types in mgc functions, such as "i8". opened:
-    the formula without the part that the ISA's stores apply (`lanes.Closed`); empty: there is no such part."""
+    """Parameters of `lanes.c.j2`.
+
+    shorts, result_short: the suffixes of mgc functions for the dtypes of operands and result, such as "i8".
+    opened: the formula without the part that the ISA's stores apply (`lanes.Closed`); "" if there is no such part.
+    down, zero, low, high: that part, as in `lanes.Closed`; 0 if there is none.
+    """
 
     shorts: tuple[str, ...]
     result_short: str

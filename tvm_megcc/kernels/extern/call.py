@@ -16,7 +16,12 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class ExternParameters(Parameters):
-    """Parameters of `call.c.j2`. dims: (name, extents' names) of each operand and result. attributes: C literals."""
+    """Parameters of `call.c.j2`.
+
+    function: the declaration of the C function.
+    dims: (name, names of its extents) of each operand and result.
+    attributes: C literals of the attributes, in the order of the declaration.
+    """
 
     function: Function
     dims: tuple[tuple[str, tuple[str, ...]], ...]

@@ -52,16 +52,17 @@ _LANED = ("neon", "neon_armv7")
 class WinogradBytesParameters(Parameters):
     """Parameters of `winograd.c.j2`.
 
-    unit, result: C types of an element of x and of y.
-    x_short: suffix of x's type in mgc functions.
-    x_zero: its zero point.
-    depth: input channels, rounded up.
-    step: products that are added in a lane.
-    pixels: tiles that are multiplied at a time.
-    vectors: vectors of output channels in a block.
-    rest: vectors of output channels after the last whole block, 0 if there are none.
-    laned: weights are multiplied by a lane of a vector.
-    padding: elements of padding after each position.
+    unit, result: the C types of an element of x and of y.
+    x_short: the suffix of mgc functions for the dtype of x.
+    x_zero: the zero point of x.
+    bias: whether there is a bias.
+    depth: the number of input channels, rounded up.
+    step: the number of products that are added in a lane.
+    pixels: the number of tiles that are multiplied at a time.
+    vectors: the number of vectors of output channels in a block.
+    rest: the number of vectors of output channels after the last full block.
+    laned: whether weights are multiplied by a lane of a vector.
+    padding: the number of elements of padding after each position.
     """
 
     unit: str

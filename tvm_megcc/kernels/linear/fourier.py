@@ -17,8 +17,9 @@ from ..site import Site
 class FourierParameters(UnitParameters):
     """Parameters of `fourier.c.j2`.
 
-    n: complex numbers of a transform.
-    factors: factors of n, in the order of the passes.
+    n: the number of complex numbers in a transform.
+    factors: the factors of n, in the order of the passes.
+    inverse: whether the inverse transform is computed.
     pairs: as in the operator `Fourier`.
     """
 

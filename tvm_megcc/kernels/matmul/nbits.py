@@ -67,10 +67,12 @@ def offset_kind(site: Site, scale: int, offset: int) -> str:
 class NBitsParameters(Parameters):
     """Parameters of `nbits.c.j2`.
 
-    block: elements of a row that share a scale.
-    offset: "real", or "zero" if they are stored as zero points.
-    vectors: vectors of columns in a panel.
-    rows: rows of a tile.
+    bits: the bits of a weight, 4 or 8.
+    block: the number of elements of a row that share a scale.
+    offset: "real" if offsets are stored as floats, "zero" if they are stored as zero points, "" without offsets.
+    bias: whether there is a bias.
+    vectors: the number of vectors of columns in a panel.
+    rows: the number of rows in a tile.
     """
 
     bits: int
@@ -192,14 +194,17 @@ class Stream:
 class NBitsInt8Parameters(Parameters):
     """Parameters of `nbits_int8.c.j2`.
 
-    block: elements of a row that share a scale; part: those that share a sum of x.
-    whole: integers are summed over a block, without scales of x.
-    offset: "real", or "zero" if they are stored as zero points.
-    float16_scales: scales and offsets are stored as float16.
+    bits: the bits of a weight.
+    block: the number of elements of a row that share a scale.
+    part: the number of elements of a row that share a sum of x.
+    whole: whether integers are summed over a whole block, without scales of x.
+    offset: "real" if offsets are stored as floats, "zero" if they are stored as zero points, "" without offsets.
+    bias: whether there is a bias.
+    float16_scales: whether scales and offsets are stored as float16.
     weight_offset: what stored elements exceed the weights by; that times the sum of a part of x is subtracted.
-    vectors: vectors of columns in a panel.
-    rows: rows of the tallest tile.
-    pairs: rows are multiplied two at a time.
+    vectors: the number of vectors of columns in a panel.
+    rows: the number of rows of the tallest tile.
+    pairs: whether rows are multiplied two at a time.
     """
 
     bits: int
@@ -263,7 +268,7 @@ def _is_half(array: np.ndarray) -> bool:
 
 @dataclass(frozen=True)
 class QuantizeBlocksParameters(Parameters):
-    """Parameters of `quant/blocks.c.j2`, with the meaning of the operator's attributes."""
+    """Parameters of `quant/blocks.c.j2`. part: the number of elements that share a sum, 16 or 32."""
 
     part: int
 

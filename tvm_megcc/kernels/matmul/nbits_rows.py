@@ -17,10 +17,11 @@ from .nbits import Stream, offset_kind, panel_operands, panel_width
 class NBitsRowsParameters(Parameters):
     """Parameters of `nbits_rows.c.j2`.
 
-    block: elements of a row that share a scale.
-    offset: "real", or "zero" if they are stored as zero points.
-    width: rows of a panel.
-    stream: numbers, scales and offsets are one stream (`Stream`); else they are panels, an operand each.
+    bits: the bits of a weight.
+    block: the number of elements of a row that share a scale.
+    offset: "real" if offsets are stored as floats, "zero" if they are stored as zero points, "" without offsets.
+    width: the number of rows in a panel.
+    stream: whether numbers, scales and offsets are one stream (`Stream`); else they are panels, an operand each.
     group, float16_scales, flipped: of the stream.
     """
 

@@ -80,7 +80,12 @@ class PackedMatMul(Tiled):
 
 @dataclass(frozen=True)
 class ProductParameters(Parameters):
-    """trans_a, trans_b: the operand is transposed. batch: for each batch axis, whether a and b have it."""
+    """Parameters of matrix products.
+
+    trans_a, trans_b: whether the operand is transposed.
+    bias: whether there is a bias.
+    batch: for each batch axis, whether a and b have it.
+    """
 
     trans_a: bool
     trans_b: bool
@@ -150,7 +155,7 @@ class PanelMatMul(Kernel):
 
 @dataclass(frozen=True)
 class DotsParameters(Parameters):
-    """Parameters of `dots.c.j2`."""
+    """Parameters of `dots.c.j2`. bias: whether there is a bias."""
 
     bias: bool
 

@@ -28,7 +28,12 @@ class ConcatParameters(UnitParameters):
 
 @dataclass(frozen=True)
 class PadParameters(UnitParameters):
-    """Parameters of `pad.c.j2`. axes: number of axes before the run. value: C constant of the padding."""
+    """Parameters of `pad.c.j2`.
+
+    axes: the number of axes before the run.
+    mode: ONNX's: "constant", "reflect", "edge" or "wrap".
+    value: the C constant of the padding in mode "constant"; otherwise "".
+    """
 
     axes: int
     mode: str

@@ -17,7 +17,12 @@ from .strided import TransposeMatrix
 
 @dataclass(frozen=True)
 class BlocksParameters(Parameters):
-    """Parameters of `relayout.c.j2`. to_blocks: from plain or nhwc to blocks; else back. pixels: pixels of a task."""
+    """Parameters of `relayout.c.j2`.
+
+    to_blocks: whether the result is in blocks; otherwise the operand is.
+    other: the kind of the layout that is not in blocks, "plain" or "nhwc".
+    pixels: the number of pixels in a task.
+    """
 
     to_blocks: bool
     other: str

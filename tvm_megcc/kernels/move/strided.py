@@ -21,9 +21,10 @@ from .copies import CHUNK, copy_cost
 class StridedParameters(UnitParameters):
     """Parameters of `strided.c.j2`.
 
+    axes: the number of axes of the result.
     backwards: for each axis, whether its stride is negative.
-    run: the last axis has stride 1, so that its elements are copied as one block.
-    chunk: elements of a task, if there is one axis only.
+    run: whether the last axis has stride 1, so that its elements are copied as one block.
+    chunk: the number of elements in a task, if there is one axis only.
     """
 
     axes: int

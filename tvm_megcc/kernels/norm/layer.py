@@ -53,8 +53,10 @@ class LayerNormRows(Kernel):
 class LayerNormBytesParameters(LayerNormParameters):
     """Parameters of `layer_bytes.c.j2`.
 
-    unit, result_unit: C types of elements; their suffixes in mgc functions follow.
-    x_zero, zero: zero points of x and of the result; low, high: limits of the result's type.
+    unit, result_unit: the C types of an element of x and of the result.
+    short, result_short: the suffixes of mgc functions for their dtypes.
+    x_zero, zero: the zero points of x and of the result.
+    low, high: the limits of the result's dtype.
     """
 
     unit: str

@@ -18,9 +18,11 @@ from ..site import Site
 class LrnParameters(Parameters):
     """Parameters of `lrn.c.j2`.
 
-    size: channels whose squares are summed.
-    before: how many of these precede the channel.
-    beta, bias: of ONNX LRN. scale: alpha / size. All are C literals.
+    size: the number of channels whose squares are summed.
+    before: the number of these channels that precede the channel itself.
+    beta, bias: ONNX's attributes, as C literals.
+    scale: alpha / size, as a C literal.
+    nhwc: whether the layout is nhwc; otherwise it is nchwc.
     """
 
     size: int

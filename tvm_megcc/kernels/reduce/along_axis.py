@@ -54,7 +54,13 @@ class ArgExtremeScalars(AlongAxis):
 
 @dataclass(frozen=True)
 class CumulativeParameters(UnitParameters):
-    """Parameters of `cumulative.c.j2`. sum: C type of the accumulator. product: elements are multiplied, not added."""
+    """Parameters of `cumulative.c.j2`.
+
+    sum: the C type of the accumulator.
+    exclusive: whether a result leaves out the element at its own index.
+    reverse: whether results accumulate from the end of the axis.
+    product: whether elements are multiplied, not added.
+    """
 
     sum: str
     exclusive: bool

@@ -17,8 +17,10 @@ from ..site import Site
 class ProductParameters(Parameters):
     """Parameters of `products.c.j2`.
 
-    unit: C type of an element.
-    low, high: its limits. Other parameters: as in ops/quantized/reduce_prod.py.
+    unit: the C type of an element.
+    low, high: the limits of its dtype.
+    zero, result_zero: the zero points of x and of the result.
+    significand, bits: each product is requantized by significand / 2^bits.
     """
 
     unit: str

@@ -33,8 +33,14 @@ class NearestParameters(LinearParameters):
 
 @dataclass(frozen=True)
 class TablesParameters(Parameters):
-    """Parameters of `resize_tables.c.j2`: the attributes of the operator. taps: each result is a weighted sum of
-    several taps."""
+    """Parameters of `resize_tables.c.j2`.
+
+    mode, coordinates: ONNX's attributes `mode` and `coordinate_transformation_mode`.
+    rounding: ONNX's `nearest_mode` for mode "nearest"; otherwise "".
+    cubic_a: ONNX's `cubic_coeff_a` for mode "cubic"; otherwise 0.
+    excludes, antialias: ONNX's attributes `exclude_outside` and `antialias`.
+    taps: whether each result is a weighted sum of several taps.
+    """
 
     mode: str
     coordinates: str

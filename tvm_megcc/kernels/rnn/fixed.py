@@ -19,8 +19,8 @@ from ..site import Site
 class FixedLstmParameters(Parameters):
     """Parameters of `fixed.c.j2`.
 
-    operands, results: names of those that exist.
-    coupled, apart, cell_clip, projection_clip, zero, hidden_zero: attributes of the operator.
+    operands, results: the names of the operands and results that exist.
+    coupled, batch_major, cell_clip, projection_clip, zero, hidden_zero: attributes of the operator.
     gate_bits, cell_bits: integer bits of gates and of the cell state, in int16.
     guards: the least variances of layer-normalised gates.
     eighth, third, powers: constants of the series of exp: exp(-1/8), 1/3, exp(-2^k).

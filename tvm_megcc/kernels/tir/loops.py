@@ -13,7 +13,7 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class TirParameters(Parameters):
-    """Parameters of `function.c.j2`."""
+    """Parameters of `function.c.j2`. program: the loops, as C."""
 
     program: Program
 

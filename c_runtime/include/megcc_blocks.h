@@ -10,7 +10,7 @@
  *   mgc_dots_sum_4(c,start) mgc_dots_sum_8(c,start)    the sums as lanes of int32
  *   mgc_dots_x(p)              loads sixteen x, from -127 to 127
  *   mgc_bytes_at(p)            loads 4 * MGC_LANES bytes
- *   mgc_low_fours(w) mgc_high_fours(w)     the low and the high 4 bits of each byte
+ *   mgc_low_int4(w) mgc_high_int4(w)     the low and the high 4 bits of each byte
  *
  * A vector has four neighbouring elements of each column; a, b, d and e follow each other. With MGC_DOT_PAIRS it has
  * eight elements of each of two columns: a and b of the first two columns, d and e of the others. Then
@@ -34,13 +34,13 @@ static MGC_INLINE mgc_i mgc_bytes_at(const uint8_t *p)
 #if defined(MGC_ISA_NEON) || defined(MGC_ISA_NEON_V82) || defined(MGC_ISA_NEON_V86) || defined(MGC_ISA_NEON_ARMV7)
 typedef int8x16_t mgc_dots_of;
 static MGC_INLINE mgc_dots_of mgc_dots_x(const int8_t *p) { return vld1q_s8(p); }
-static MGC_INLINE mgc_i mgc_low_fours(mgc_i w) { return (mgc_i)vandq_u8((uint8x16_t)w, vdupq_n_u8(15)); }
-static MGC_INLINE mgc_i mgc_high_fours(mgc_i w) { return (mgc_i)vshrq_n_u8((uint8x16_t)w, 4); }
+static MGC_INLINE mgc_i mgc_low_int4(mgc_i w) { return (mgc_i)vandq_u8((uint8x16_t)w, vdupq_n_u8(15)); }
+static MGC_INLINE mgc_i mgc_high_int4(mgc_i w) { return (mgc_i)vshrq_n_u8((uint8x16_t)w, 4); }
 #else
 typedef const int8_t *mgc_dots_of;
 static MGC_INLINE mgc_dots_of mgc_dots_x(const int8_t *p) { return p; }
-static MGC_INLINE mgc_i mgc_low_fours(mgc_i w) { return w & mgc_iset1(0x0f0f0f0f); }
-static MGC_INLINE mgc_i mgc_high_fours(mgc_i w) { return (mgc_i)((mgc_u)w >> 4) & mgc_iset1(0x0f0f0f0f); }
+static MGC_INLINE mgc_i mgc_low_int4(mgc_i w) { return w & mgc_iset1(0x0f0f0f0f); }
+static MGC_INLINE mgc_i mgc_high_int4(mgc_i w) { return (mgc_i)((mgc_u)w >> 4) & mgc_iset1(0x0f0f0f0f); }
 /* Loads four elements of x into each lane. */
 static MGC_INLINE mgc_i mgc_four_x(const int8_t *p)
 {

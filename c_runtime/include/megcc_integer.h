@@ -11,11 +11,12 @@
  *   mgc_istore4_<type>(p,q,r,s,a,b,c,d)    stores four vectors to four addresses, as i8 or u8
  *   mgc_iadd mgc_isub mgc_imul     wrap
  *   mgc_imin mgc_imax
- *   mgc_real(v)                    converts to floats, rounded to the nearest
+ *   mgc_to_float(v)                converts to floats, rounded to the nearest
+ *   mgc_to_int(f)                  converts floats that are integers within int32
  *   mgc_nearest(f)                 the nearest int32, ties to even, saturated; NaN gives 0
  *   mgc_nearest_within(f)          the same for floats within int32
- *   mgc_nearest_product(x,f)       mgc_nearest_within(mgc_real(x) * f), in integers if there is no FPU
- *   mgc_nearest_fused(x,f,a)       mgc_real(x) * f + a, rounded once, minus a, for an integer a around 1.5 * 2^23.
+ *   mgc_nearest_product(x,f)       mgc_nearest_within(mgc_to_float(x) * f), in integers if there is no FPU
+ *   mgc_nearest_fused(x,f,a)       mgc_to_float(x) * f + a, rounded once, minus a, for an integer a around 1.5 * 2^23.
  *                                  With AVX2 and AVX-512, for results of less than 2^22
  *   mgc_nearest_odd(x,c,f,a)       the same for |x| + c, with the sign of x; it must be 0 for x = 0
  *   mgc_rescale_fixed(x,m,s)       x * m * 2^(s - 31) for m >= 0 and s in [-31, 30], rounded as in TFLite:
@@ -58,8 +59,8 @@ typedef int32_t mgc_i;
 static MGC_INLINE mgc_i mgc_iset1(int32_t s) { return s; }
 static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return a < b ? a : b; }
 static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return a > b ? a : b; }
-static MGC_INLINE mgc_v mgc_real(mgc_i v) { return (float)v; }
-static MGC_INLINE mgc_i mgc_iwhole(mgc_v v) { return (int32_t)v; }
+static MGC_INLINE mgc_v mgc_to_float(mgc_i v) { return (float)v; }
+static MGC_INLINE mgc_i mgc_to_int(mgc_v v) { return (int32_t)v; }
 #else
 typedef int32_t mgc_i __attribute__((vector_size(4 * MGC_LANES)));
 
@@ -79,14 +80,14 @@ static MGC_INLINE mgc_i mgc_imin(mgc_i a, mgc_i b) { return mgc_iselect((mgc_i)(
 static MGC_INLINE mgc_i mgc_imax(mgc_i a, mgc_i b) { return mgc_iselect((mgc_i)(a > b), a, b); }
 #endif
 #if MGC_HELIUM
-static MGC_INLINE mgc_v mgc_real(mgc_i v) { return vcvtq_f32_s32((int32x4_t)v); }
-static MGC_INLINE mgc_i mgc_iwhole(mgc_v v) { return (mgc_i)vcvtq_s32_f32(v); }
+static MGC_INLINE mgc_v mgc_to_float(mgc_i v) { return vcvtq_f32_s32((int32x4_t)v); }
+static MGC_INLINE mgc_i mgc_to_int(mgc_v v) { return (mgc_i)vcvtq_s32_f32(v); }
 #else
-static MGC_INLINE mgc_v mgc_real(mgc_i v) { return __builtin_convertvector(v, mgc_v); }
+static MGC_INLINE mgc_v mgc_to_float(mgc_i v) { return __builtin_convertvector(v, mgc_v); }
 #if defined(MGC_ISA_RVV)
-static MGC_INLINE mgc_i mgc_iwhole(mgc_v v) { return mgc_whole(v); }
+static MGC_INLINE mgc_i mgc_to_int(mgc_v v) { return mgc_round_to_int(v); }
 #else
-static MGC_INLINE mgc_i mgc_iwhole(mgc_v v) { return __builtin_convertvector(v, mgc_i); }
+static MGC_INLINE mgc_i mgc_to_int(mgc_v v) { return __builtin_convertvector(v, mgc_i); }
 #endif
 #endif
 #endif
@@ -109,9 +110,9 @@ static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return (mgc_i)vcvtnq_s32_f
 static MGC_INLINE mgc_i mgc_nearest(mgc_v v) { return (mgc_i)vcvtnq_s32_f32(v); }
 #else
 #if defined(MGC_ISA_RVV)
-static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return mgc_iwhole(v); }
+static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return mgc_to_int(v); }
 #else
-static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return mgc_iwhole(mgc_round(v)); }
+static MGC_INLINE mgc_i mgc_nearest_within(mgc_v v) { return mgc_to_int(mgc_round(v)); }
 #endif
 
 /* The first comparison is false for NaN; floats above 2^31 - 128 are at least 2^31. */
@@ -410,13 +411,13 @@ static MGC_INLINE mgc_i mgc_rescale_once(mgc_i x, mgc_i multiplier, mgc_i shift)
 #endif
 #endif
 #endif
-/* mgc_nearest_whole: the same in integers, for most x up to 2^24 and f from 2^-32 to 2^-1. If the product is so near to
- * a half that the rounding of the float product decides, and for all other x and f, it computes in float. */
+/* mgc_nearest_by_integers: the same in integers, for most x up to 2^24 and f from 2^-32 to 2^-1. If the product is so
+ * near to a half that the rounding of the float product decides, and for all other x and f, it computes in float. */
 #if MGC_LANES == 1
 #if MGC_GNU
 __attribute__((noinline, unused))
 #endif
-static int32_t mgc_nearest_real(int32_t x, float f) { return mgc_nearest_within(mgc_real(x) * f); }
+static int32_t mgc_nearest_by_float(int32_t x, float f) { return mgc_nearest_within(mgc_to_float(x) * f); }
 /* Returns a * m / 2^32, rounded down by less than 1, for a <= 2^24. */
 static MGC_INLINE uint32_t mgc_upper(uint32_t a, uint32_t m)
 {
@@ -428,26 +429,26 @@ static MGC_INLINE uint32_t mgc_upper(uint32_t a, uint32_t m)
     return (uint32_t)((uint64_t)a * m >> 32);
 #endif
 }
-static MGC_INLINE int32_t mgc_nearest_whole(int32_t x, float f)
+static MGC_INLINE int32_t mgc_nearest_by_integers(int32_t x, float f)
 {
     const uint32_t bits = mgc_lane_bits(f), below = 126u - (bits >> 23), a = x < 0 ? 0u - (uint32_t)x : (uint32_t)x;
     if (below - 1u >= 31u || a > 1u << 24) {
-        return mgc_nearest_real(x, f);
+        return mgc_nearest_by_float(x, f);
     }
     /* The magnitude with `below` fractional bits. It is too small by less than one unit of these; the float product's
      * rounding error, half a unit in its last place, is less than one unit, too. */
     const uint32_t sum = mgc_upper(a, bits << 8 | 0x80000000u) + (1u << (below - 1u));
     if ((sum + 1u) << (32u - below) <= 1u << (32u - below)) {
-        return mgc_nearest_real(x, f);
+        return mgc_nearest_by_float(x, f);
     }
     const int32_t whole = (int32_t)(sum >> below);
     return x < 0 ? -whole : whole;
 }
 #endif
 #if MGC_LANES == 1 && ((defined(__arm__) && !defined(__ARM_FP)) || (defined(__riscv) && !defined(__riscv_flen)))
-static MGC_INLINE mgc_i mgc_nearest_product(mgc_i x, mgc_v f) { return mgc_nearest_whole(x, f); }
+static MGC_INLINE mgc_i mgc_nearest_product(mgc_i x, mgc_v f) { return mgc_nearest_by_integers(x, f); }
 #else
-static MGC_INLINE mgc_i mgc_nearest_product(mgc_i x, mgc_v f) { return mgc_nearest_within(mgc_real(x) * f); }
+static MGC_INLINE mgc_i mgc_nearest_product(mgc_i x, mgc_v f) { return mgc_nearest_within(mgc_to_float(x) * f); }
 #endif
 
 #if defined(MGC_ISA_CORTEX_M55)

@@ -274,7 +274,7 @@ def test_rounded_products_in_integers_are_those_of_reals(isa, tmp_path):
     arguments = "const int32_t *x, const float *f, int32_t *y, int32_t n"
     source.write_text(f'#define MGC_ISA_{isa}\n#include "megcc_simd.h"\n#include "megcc_integer.h"\n'
                       f"void products({arguments});\nvoid products({arguments})\n"
-                      f"{{ for (int32_t i = 0; i < n; i++) y[i] = mgc_nearest_whole(x[i], f[i]); }}\nMGC_END\n")
+                      f"{{ for (int32_t i = 0; i < n; i++) y[i] = mgc_nearest_by_integers(x[i], f[i]); }}\nMGC_END\n")
     subprocess.run(["gcc" if shutil.which("gcc") else "cc", "-std=c99", "-O2", "-ffp-contract=off", *WARNINGS,
                     *UNDEFINED, "-shared", "-fPIC", f"-I{paths.c_runtime() / 'include'}", str(source), "-o", str(made)],
                    check=True)

@@ -20,13 +20,13 @@
  *   mgc_joined_3x2(x,w,n,s)        mgc_tile_3x2 for three such rows and joined weights, none of which is -128. Initial
  *                                  and final sums are 256 times as large
  *   mgc_joined_1x4_<type>(x,w,n,s)  the same for one row of bytes
- *   mgc_whole(t)                   t / 256 for such a sum, which is a multiple of 256
+ *   mgc_div_256(t)                 t / 256 for such a sum, which is a multiple of 256
  *   mgc_total3(x,n,s,m)            s[0] to s[2]: the sums of three rows of mgc_pack3, times m
  *   mgc_total_<type>(x,n,z)        the sum of n bytes minus z each
  *   mgc_close_fixed(x,m,k,r)       requantizes: x * m * 2^(-31 - r) rounded as mgc_rescale_fixed does, plus a zero
  *                                  point, for |x| < 2^30, r >= 1 and k = 2^(r - 1) + zero * 2^r
  *   mgc_close_once(x,m,k,r)        the same, rounded once, for r >= 2 and k = 2^(r - 2) + zero * 2^(r - 1)
- *   mgc_close_fixed_joined(t,m,k,r)  mgc_close_fixed of mgc_whole(t)
+ *   mgc_close_fixed_joined(t,m,k,r)  mgc_close_fixed of mgc_div_256(t)
  *
  * Joined weights: one int16 holds two weights, so that one instruction, not two, unpacks them. Four bytes of x are two
  * int16, X = 256 * b + a and Y = 256 * d + c, with a and c in [0, 255], b and d in [-128, 127]. mgc_join3 inverts the
@@ -66,8 +66,9 @@ static MGC_INLINE uint32_t mgc_word(const void *p)
 
 static MGC_INLINE uint32_t mgc_both(int32_t a, int32_t b) { return ((uint32_t)a & 0xffffu) | (uint32_t)b << 16; }
 
-static MGC_INLINE int32_t mgc_low(uint32_t w) { return (int32_t)((w & 0xffffu) ^ 0x8000u) - 0x8000; }
-static MGC_INLINE int32_t mgc_high(uint32_t w) { return mgc_low(w >> 16); }
+/* The lower and the upper half of a word as int16, as Arm's SMLABB and SMLATT take them. */
+static MGC_INLINE int32_t mgc_bottom16(uint32_t w) { return (int32_t)((w & 0xffffu) ^ 0x8000u) - 0x8000; }
+static MGC_INLINE int32_t mgc_top16(uint32_t w) { return mgc_bottom16(w >> 16); }
 
 #if MGC_DSP_ASSEMBLER
 #define MGC_MULTIPLY(name, instruction) \
@@ -100,7 +101,7 @@ static MGC_INLINE int32_t mgc_close_fixed_joined(int32_t t, int32_t m, int32_t k
     __asm__("smmlar %0, %1, %2, %0" : "+r"(k) : "r"(t), "r"(m));
     return (k + (t >> 31)) >> r;
 }
-static MGC_INLINE int32_t mgc_whole(int32_t t) { return t >> 8; }
+static MGC_INLINE int32_t mgc_div_256(int32_t t) { return t >> 8; }
 static MGC_INLINE int32_t mgc_close_once(int32_t x, int32_t m, int32_t k, int32_t r)
 {
     __asm__("smmla %0, %1, %2, %0" : "+r"(k) : "r"(x), "r"(m));
@@ -117,10 +118,10 @@ static MGC_INLINE int32_t mgc_within_u8(int32_t v)
     return v;
 }
 #else
-static MGC_INLINE int32_t mgc_bb(int32_t c, uint32_t a, uint32_t b) { return mgc_iadd(c, mgc_low(a) * mgc_low(b)); }
-static MGC_INLINE int32_t mgc_bt(int32_t c, uint32_t a, uint32_t b) { return mgc_iadd(c, mgc_low(a) * mgc_high(b)); }
-static MGC_INLINE int32_t mgc_tb(int32_t c, uint32_t a, uint32_t b) { return mgc_iadd(c, mgc_high(a) * mgc_low(b)); }
-static MGC_INLINE int32_t mgc_tt(int32_t c, uint32_t a, uint32_t b) { return mgc_iadd(c, mgc_high(a) * mgc_high(b)); }
+static MGC_INLINE int32_t mgc_bb(int32_t c, uint32_t a, uint32_t b) { return mgc_iadd(c, mgc_bottom16(a) * mgc_bottom16(b)); }
+static MGC_INLINE int32_t mgc_bt(int32_t c, uint32_t a, uint32_t b) { return mgc_iadd(c, mgc_bottom16(a) * mgc_top16(b)); }
+static MGC_INLINE int32_t mgc_tb(int32_t c, uint32_t a, uint32_t b) { return mgc_iadd(c, mgc_top16(a) * mgc_bottom16(b)); }
+static MGC_INLINE int32_t mgc_tt(int32_t c, uint32_t a, uint32_t b) { return mgc_iadd(c, mgc_top16(a) * mgc_top16(b)); }
 static MGC_INLINE int32_t mgc_pairs(int32_t c, uint32_t a, uint32_t b) { return mgc_tt(mgc_bb(c, a, b), a, b); }
 
 /* C does not define right shifts of negative numbers; it does define those of their complement. */
@@ -130,10 +131,10 @@ static MGC_INLINE int32_t mgc_close_fixed(int32_t x, int32_t m, int32_t k, int32
     return mgc_shifted(mgc_doubling_high_lane(x, m) + k - (x < 0), r);
 }
 static MGC_INLINE int32_t mgc_high15(int32_t a, int32_t b) { return mgc_shifted(a * b + (1 << 14), 15); }
-static MGC_INLINE int32_t mgc_whole(int32_t t) { return mgc_shifted(t, 8); }
+static MGC_INLINE int32_t mgc_div_256(int32_t t) { return mgc_shifted(t, 8); }
 static MGC_INLINE int32_t mgc_close_fixed_joined(int32_t t, int32_t m, int32_t k, int32_t r)
 {
-    return mgc_close_fixed(mgc_whole(t), m, k, r);
+    return mgc_close_fixed(mgc_div_256(t), m, k, r);
 }
 static MGC_INLINE int32_t mgc_close_once(int32_t x, int32_t m, int32_t k, int32_t r)
 {
@@ -226,7 +227,7 @@ MGC_PACK_ROWS(u8, uint8_t, "uxtab16", MGC_SIGN_BITS_U8)
     } \
     static MGC_INLINE uint32_t mgc_even_##name(uint32_t z, uint32_t w) \
     { \
-        return mgc_both(mgc_low(z) + (type)(w & 255u), mgc_high(z) + (type)(w >> 16 & 255u)); \
+        return mgc_both(mgc_bottom16(z) + (type)(w & 255u), mgc_top16(z) + (type)(w >> 16 & 255u)); \
     } \
     static MGC_INLINE uint32_t mgc_odd_##name(uint32_t z, uint32_t w) { return mgc_even_##name(z, w >> 8); }
 MGC_PACK_ROWS(i8, int8_t, MGC_SIGN_BITS_I8)
@@ -350,18 +351,18 @@ static MGC_INLINE void mgc_tile_3x2(const int16_t *x, const int8_t *w, int32_t n
     { \
         for (int32_t k = 0; k < 4 * n; k++) { \
             for (int32_t i = 0; i < 4; i++) { \
-                s[i] = mgc_iadd(s[i], (x[k] + mgc_low((uint32_t)s[4])) * w[k / 4 * 16 + i * 4 + k % 4]); \
+                s[i] = mgc_iadd(s[i], (x[k] + mgc_bottom16((uint32_t)s[4])) * w[k / 4 * 16 + i * 4 + k % 4]); \
             } \
         } \
     }
 MGC_TILE_1X4(i8, int8_t)
 MGC_TILE_1X4(u8, uint8_t)
 
-static MGC_INLINE int32_t mgc_low_byte(uint32_t w) { return (int32_t)((w & 255u) ^ 128u) - 128; }
+static MGC_INLINE int32_t mgc_bottom8(uint32_t w) { return (int32_t)((w & 255u) ^ 128u) - 128; }
 static MGC_INLINE int32_t mgc_joined(int32_t c, uint32_t x, uint32_t w)
 {
-    const int32_t low = mgc_low(x) * mgc_low_byte(w) - (int32_t)(x & 255u) * mgc_low(w);
-    const int32_t high = (int32_t)(x >> 16 & 255u) * mgc_high(w) - mgc_high(x) * mgc_low_byte(w >> 16);
+    const int32_t low = mgc_bottom16(x) * mgc_bottom8(w) - (int32_t)(x & 255u) * mgc_bottom16(w);
+    const int32_t high = (int32_t)(x >> 16 & 255u) * mgc_top16(w) - mgc_top16(x) * mgc_bottom8(w >> 16);
     return mgc_iadd(mgc_iadd(c, low), high);
 }
 static MGC_INLINE void mgc_joined_3x2(const uint32_t *x, const int8_t *w, int32_t n, int32_t *s)

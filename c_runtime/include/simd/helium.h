@@ -85,7 +85,7 @@ MGC_SHUFFLE(mgc_zip_low, "vmov.f32 s2, s1\n\tvmov.f32 s1, s4\n\tvmov.f32 s3, s5"
 MGC_SHUFFLE(mgc_zip_high, "vmov.f32 s0, s2\n\tvmov.f32 s2, s3\n\tvmov.f32 s1, s6\n\tvmov.f32 s3, s7")
 MGC_SHUFFLE(mgc_even, "vmov.f32 s1, s2\n\tvmov.f32 s2, s4\n\tvmov.f32 s3, s6")
 #undef MGC_SHUFFLE
-static MGC_INLINE mgc_i4 mgc_whole(mgc_v v) { return vcvtnq_s32_f32(v); }
+static MGC_INLINE mgc_i4 mgc_round_to_int(mgc_v v) { return vcvtnq_s32_f32(v); }
 
 /* Converts float16 in even lanes (bottom) or odd lanes (top) to float, and back. GNU as 2.40 doubles the number of a
  * register other than q0, so the instructions are given as numbers: VCVTB.F32.F16 q0, q0, VCVTT.F32.F16 q0, q0,
@@ -179,7 +179,7 @@ static MGC_INLINE float mgc_sum(mgc_v v) { return (v[0] + v[1]) + (v[2] + v[3]);
 static MGC_INLINE mgc_v mgc_zip_low(mgc_v a, mgc_v b) { return (mgc_v){ a[0], b[0], a[1], b[1] }; }
 static MGC_INLINE mgc_v mgc_zip_high(mgc_v a, mgc_v b) { return (mgc_v){ a[2], b[2], a[3], b[3] }; }
 static MGC_INLINE mgc_v mgc_even(mgc_v a, mgc_v b) { return (mgc_v){ a[0], a[2], b[0], b[2] }; }
-static MGC_INLINE mgc_i4 mgc_whole(mgc_v v) { return __builtin_convertvector(mgc_round(v), mgc_i4); }
+static MGC_INLINE mgc_i4 mgc_round_to_int(mgc_v v) { return __builtin_convertvector(mgc_round(v), mgc_i4); }
 #endif
 
 static MGC_INLINE mgc_v mgc_min(mgc_v a, mgc_v b) { return mgc_if_lt(b, a, b, a); }
@@ -193,7 +193,7 @@ static MGC_INLINE float mgc_hmax(mgc_v v)
 static MGC_INLINE mgc_v mgc_ldexp(mgc_v v, mgc_v n)
 {
     /* Multiplies by two factors, each a normal power of two; a subnormal result is flushed to zero. */
-    const mgc_u whole = (mgc_u)mgc_whole(n), half = (mgc_u)((mgc_i4)whole >> 1);
+    const mgc_u whole = (mgc_u)mgc_round_to_int(n), half = (mgc_u)((mgc_i4)whole >> 1);
     return v * mgc_float((half + 127u) << 23) * mgc_float((whole - half + 127u) << 23);
 }
 

@@ -177,7 +177,7 @@ static MGC_INLINE float mgc_hmax(mgc_v v)
 
 /* Converts to the nearest int32, ties to even: the low bits of 1.5 * 2^52 + v. clang would compile a conversion to the
  * truncating instruction, which qemu before version 8 lacks. */
-static MGC_INLINE mgc_lanes mgc_whole(mgc_v v)
+static MGC_INLINE mgc_lanes mgc_round_to_int(mgc_v v)
 {
     typedef double doubles __attribute__((vector_size(8 * MGC_LANES)));
     typedef int64_t bits __attribute__((vector_size(8 * MGC_LANES)));

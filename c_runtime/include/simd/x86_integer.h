@@ -45,7 +45,7 @@ static MGC_INLINE mgc_i mgc_nearest(mgc_v v)
 #endif
 static MGC_INLINE mgc_i mgc_nearest_fused(mgc_i x, mgc_v f, mgc_v a)
 {
-    return mgc_isub((mgc_i)MGC_SUM_OF(mgc_real(x), f, a), mgc_iset1(0x4b400000));
+    return mgc_isub((mgc_i)MGC_SUM_OF(mgc_to_float(x), f, a), mgc_iset1(0x4b400000));
 }
 static MGC_INLINE mgc_i mgc_nearest_odd(mgc_i x, mgc_i c, mgc_v f, mgc_v a)
 {
@@ -191,7 +191,7 @@ static MGC_INLINE void mgc_istore_i32_n(int32_t *p, mgc_i v, int32_t n)
 }
 #else
 /* Loads elements of 8 or 16 bits to the lower part of a vector, to be widened to int32. */
-static MGC_INLINE __m128i mgc_low_bytes(const void *p)
+static MGC_INLINE __m128i mgc_load_lower(const void *p)
 {
     int32_t four;
     memcpy(&four, p, sizeof four);
@@ -199,13 +199,13 @@ static MGC_INLINE __m128i mgc_low_bytes(const void *p)
 }
 static MGC_INLINE mgc_i mgc_iload_i8(const int8_t *p)
 {
-    const __m128i bytes = mgc_low_bytes(p), halves = _mm_unpacklo_epi8(bytes, bytes);
+    const __m128i bytes = mgc_load_lower(p), halves = _mm_unpacklo_epi8(bytes, bytes);
     return (mgc_i)_mm_srai_epi32(_mm_unpacklo_epi16(halves, halves), 24);
 }
 static MGC_INLINE mgc_i mgc_iload_u8(const uint8_t *p)
 {
     const __m128i zero = _mm_setzero_si128();
-    return (mgc_i)_mm_unpacklo_epi16(_mm_unpacklo_epi8(mgc_low_bytes(p), zero), zero);
+    return (mgc_i)_mm_unpacklo_epi16(_mm_unpacklo_epi8(mgc_load_lower(p), zero), zero);
 }
 static MGC_INLINE mgc_i mgc_iload_i16(const int16_t *p)
 {

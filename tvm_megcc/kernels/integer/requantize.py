@@ -54,7 +54,7 @@ const int32_t k = {factor}(1 << (r - {1 if self.kind == "fixed" else 2}));"""
         """Stores a sum at `to + at`, an address in y. result: its C type. joined: the sum is 256 times as large. when:
         C, whether the element exists; requantized sums may be stored without asking."""
         is_fixed = joined and self.kind == "fixed"
-        total = f"mgc_whole({total})" if joined and not is_fixed else total
+        total = f"mgc_div_256({total})" if joined and not is_fixed else total
         if not self.kind:
             place = at if to == "y" else f"({to} - y)" + f" + {at}" * (at != "0")
             statement = f"{ep.store('y', place, total, channel=channel)};"

@@ -86,7 +86,7 @@ class VectorTile:
             return
         for p, index in enumerate(indices):
             with c.block(""):
-                total = f"mgc_iwhole(a{p})"
+                total = f"mgc_to_int(a{p})"
                 c(f"const mgc_i sum{p} = {f'mgc_iadd({total}, bias)' if params.bias else total};",
                   self.scope.ep.store("y", index, f"sum{p}", channel="channel", n=n, preloaded="_0") + ";")
 

@@ -63,7 +63,7 @@ class NBitsInt8Tile(PanelTile):
         c, p = Printer(), self.p
         for v in self.vectors:
             at = v * self.lanes
-            zero = f"mgc_neg(mgc_real(mgc_iload_u8(w + {self.width * self.real + at})) * s{v})"
+            zero = f"mgc_neg(mgc_to_float(mgc_iload_u8(w + {self.width * self.real + at})) * s{v})"
             o = {"": "", "zero": zero, "real": self.number(self.width + at)}[p.offset]
             c(f"const mgc_v s{v} = {self.number(at)}{o and f', o{v} = {o}'};")
         return c.text
@@ -109,7 +109,7 @@ class NBitsInt8Tile(PanelTile):
                 for v in self.vectors:
                     scale, y, total = f"s{v}" if p.whole else f"(f * s{v})", f"y{row}_{v}", dots.total(row, v)
                     c(f"t{row}_{v} = mgc_iadd(t{row}_{v}, {total});" if self.has_totals else
-                      f"{y} = {y} + mgc_real({total}) * {scale};", *[f"{y} = {y} + t * o{v};"] * bool(p.offset))
+                      f"{y} = {y} + mgc_to_float({total}) * {scale};", *[f"{y} = {y} + t * o{v};"] * bool(p.offset))
         return c.text
 
     def elements(self, c: Printer, v: int, at: int) -> None:
@@ -123,5 +123,5 @@ class NBitsInt8Tile(PanelTile):
         offsets = (0, 16 if self.p.pairs else pitch)
         loads = ", ".join(f"w{v}_{i} = mgc_bytes_at(w + {at + offset})" for i, offset in enumerate(offsets))
         c(f"const mgc_i {loads};",
-          *(f"const mgc_i q{v}_{2 * i} = mgc_low_fours(w{v}_{i}), q{v}_{2 * i + 1} = mgc_high_fours(w{v}_{i});"
+          *(f"const mgc_i q{v}_{2 * i} = mgc_low_int4(w{v}_{i}), q{v}_{2 * i + 1} = mgc_high_int4(w{v}_{i});"
             for i in range(2)))

@@ -139,7 +139,7 @@ class StepsTile:
     def integers(self, address: str) -> str:
         """Loads a vector of 8-bit weights, as floats that are not scaled."""
         load = f"mgc_iload_{self.p.weight_short}({address})"
-        return f"mgc_real({f'mgc_isub({load}, mgc_iset1({self.p.weight_zero}))' if self.p.weight_zero else load})"
+        return f"mgc_to_float({f'mgc_isub({load}, mgc_iset1({self.p.weight_zero}))' if self.p.weight_zero else load})"
 
     def scaled(self, sums: str, row: int, unit: str) -> str:
         """Returns sums times the scale of their weights. row: index of the gate. unit: C, the first unit."""

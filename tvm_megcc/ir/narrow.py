@@ -51,7 +51,7 @@ def carrier(dtype: str) -> str:
     return DTYPES[dtype].carrier or dtype
 
 
-def is_real(dtype: str) -> bool:
+def is_float(dtype: str) -> bool:
     """Whether a dtype is a float type."""
     return carrier(dtype).startswith("float")
 

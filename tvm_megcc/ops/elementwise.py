@@ -13,7 +13,7 @@ from ..errors import MegccError, ShapeError
 from ..ir import lanes
 from ..ir.expr import Expr, X, arg, call, clip, evaluate, maximum, minimum
 from ..ir.graph import Attrs
-from ..ir.narrow import is_real
+from ..ir.narrow import is_float
 from ..ir.types import DTYPES, TensorType
 from .base import Case, OnnxNode, Operator, decomposes, f32, register
 from .rules import arange_along, axis_of, broadcast, same_dtype
@@ -370,12 +370,12 @@ def import_pow(node: OnnxNode) -> tuple[str, ...]:
             return node.emit("mul", (x, x))
         if value == 3:
             return node.emit("mul", (node.emit("mul", (x, x))[0], x))
-        if value == 0.5 and is_real(dtype):
+        if value == 0.5 and is_float(dtype):
             return node.emit("sqrt", (x,))
-        if value == -1 and is_real(dtype):
+        if value == -1 and is_float(dtype):
             return node.emit("reciprocal", (x,))
     # Powers of integers are computed in int64, which wraps; with a float exponent in float64, then truncated.
-    wide = dtype if is_real(dtype) else "float64" if is_real(node.type(1).dtype) else "int64"
+    wide = dtype if is_float(dtype) else "float64" if is_float(node.type(1).dtype) else "int64"
     (result,) = emit_broadcast(node, "pow", (*cast_to(node, x, wide), *cast_to(node, exponent, wide)))
     return cast_to(node, result, dtype)
 

@@ -16,7 +16,7 @@ from tvm_megcc.frontends.onnx import import_onnx
 from tvm_megcc.ir.dims import Symbol, substitute
 from tvm_megcc.ir.expr import evaluate
 from tvm_megcc.ir.graph import Attrs
-from tvm_megcc.ir.narrow import is_real
+from tvm_megcc.ir.narrow import is_float
 from tvm_megcc.ir.types import TensorType
 from tvm_megcc.ops import rules
 from tvm_megcc.ops.base import OPERATORS, Case
@@ -36,7 +36,7 @@ def operands(case: Case, seed: int) -> list[np.ndarray | None]:
         shape, dtype = spec
         value = case.values.get(position)
         if value is None:
-            value = generator.standard_normal(shape) if is_real(dtype) else generator.integers(0, 10, shape)
+            value = generator.standard_normal(shape) if is_float(dtype) else generator.integers(0, 10, shape)
         with np.errstate(over="ignore", invalid="ignore"):
             arrays.append(np.asarray(value).astype(np.dtype(dtype)).reshape(shape))
     return arrays

@@ -102,16 +102,17 @@ def decoder(file: File) -> Decoder:
         metadata.findings.append(f"rope.scaling.type is {quoted(scaling)}; none and linear are supported")
     if head % 2 or rotary_size % 2 or rotary_size > head:
         metadata.findings.append(f"rotary embeddings turn {rotary_size} of {head} numbers")
-    theta, real = metadata.real("rope.freq_base", 10000.0), metadata.real
+    theta, number = metadata.positive_float("rope.freq_base", 10000.0), metadata.positive_float
     found = Decoder(
         name, row, metadata.positive_integer("block_count"), width, heads,
         metadata.positive_integer("attention.head_count_kv", heads), head, rotary_size // 2,
-        metadata.positive_integer("context_length"), real("attention.layer_norm_rms_epsilon", 1e-5), theta,
+        metadata.positive_integer("context_length"), number("attention.layer_norm_rms_epsilon", 1e-5), theta,
         10000.0 if row.window_period else theta,
-        real("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0,
-        metadata.positive_integer("attention.sliding_window", 0, least=0), real("attention.scale", 1 / math.sqrt(head)),
-        real("embedding_scale", math.sqrt(width) if row.scaled_embedding else 1.0), real("residual_scale", 1.0),
-        real("logit_scale", 1.0))
+        number("rope.scaling.factor", 1.0) if scaling == "linear" else 1.0,
+        metadata.positive_integer("attention.sliding_window", 0, least=0),
+        number("attention.scale", 1 / math.sqrt(head)),
+        number("embedding_scale", math.sqrt(width) if row.scaled_embedding else 1.0), number("residual_scale", 1.0),
+        number("logit_scale", 1.0))
     if found.heads % found.groups:
         metadata.findings.append(f"{found.heads} heads of queries do not share {found.groups} of keys")
     metadata.finish()
@@ -147,7 +148,7 @@ class _Metadata:
             return 1
         return value
 
-    def real(self, key: str, default: float) -> float:
+    def positive_float(self, key: str, default: float) -> float:
         value = self._value(key, default)
         if not isinstance(value, float) or not 0 < value < math.inf:
             self.findings.append(f"{self.prefix}{key} is {quoted(value)}; a positive number is wanted")

@@ -148,14 +148,14 @@ def size(node: TvmNode) -> Values:
 
 # --- arithmetic ------------------------------------------------------------------------------------------------------
 
-def _require_real(node: TvmNode) -> None:
+def _require_float(node: TvmNode) -> None:
     if not node.types[0].dtype.startswith("float"):
         raise MegccError(f"on {node.types[0].dtype}")
 
 
 @imports("trunc")
 def trunc(node: TvmNode) -> Values:
-    _require_real(node)
+    _require_float(node)
     (x,) = node.inputs
     return (node.emit("mul", node.emit("sign", x), node.emit("floor", node.emit("abs", x))),)
 
@@ -168,7 +168,7 @@ def is_finite(node: TvmNode) -> Values:
 
 @imports("floor_divide")
 def floor_divide(node: TvmNode) -> Values:
-    _require_real(node)
+    _require_float(node)
     return node.onnx("Floor", *node.onnx("Div"))
 
 

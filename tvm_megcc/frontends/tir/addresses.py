@@ -16,7 +16,7 @@ from ...ir.types import DTYPES
 from ..tvm_versions import Analyzer, Var
 from . import helpers
 from .common import Parts
-from .values import Memory, Value, any_part, dtype_of, int_value, is_integer, is_real, nodes, reads
+from .values import Memory, Value, any_part, dtype_of, int_value, is_float, is_integer, nodes, reads
 
 
 class Addresses:
@@ -57,7 +57,7 @@ class Addresses:
 
     def simplified(self, expr):
         """Replaces the variables of blocks by their bindings, and simplifies if that makes the expression shorter."""
-        return self.analyzer.simplify(expr) if is_integer(expr) and not any_part(expr, is_real) else expr
+        return self.analyzer.simplify(expr) if is_integer(expr) and not any_part(expr, is_float) else expr
 
     def value(self, expr) -> Value:
         """Returns an expression in C."""

@@ -114,7 +114,7 @@ def nodes(expr) -> int:
     return 1 + sum(map(nodes, children(expr)))
 
 
-def is_real(expr) -> bool:
+def is_float(expr) -> bool:
     return "float" in element_type(expr)
 
 

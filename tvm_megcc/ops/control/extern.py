@@ -74,13 +74,13 @@ class Function:
         parameters = [f"{const}{DTYPES[dtype].c_type} *{name}, const int32_t *{name}_dims"
                       for operands, const in ((self.inputs, "const "), (self.outputs, ""))
                       for name, dtype in operands]
-        parameters += [f"{'float' if real(default) else 'int32_t'} {name}" for name, default in self.attributes]
+        parameters += [f"{'float' if is_float(default) else 'int32_t'} {name}" for name, default in self.attributes]
         parameters += ["int32_t begin, int32_t end"] * (self.tasks is not None)
         parameters += ["void *workspace"] * (self.workspace is not None)
         return f"int {self.symbol}({', '.join(parameters)})"
 
 
-def real(default: object) -> bool:
+def is_float(default: object) -> bool:
     """Whether an attribute with this default is a float."""
     return default is float or isinstance(default, float)
 

@@ -9,7 +9,7 @@ from ...errors import MegccError, ShapeError
 from ...ir.conditions import require_equal, require_shape
 from ...ir.dims import Dim
 from ...ir.graph import Attrs
-from ...ir.narrow import is_real
+from ...ir.narrow import is_float
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, Types, decomposes, register
 from ..rules import broadcast
@@ -79,7 +79,7 @@ def gemm(node: OnnxNode) -> tuple[str, ...]:
     alpha, beta = float(node.attr("alpha", 1.0)), float(node.attr("beta", 1.0))
     attrs = {"trans_a": node.attr("transA", 0), "trans_b": node.attr("transB", 0)}
     b = node.inputs[1]
-    if alpha != 1.0 and node.is_const(1) and is_real(node.type(1).dtype):
+    if alpha != 1.0 and node.is_const(1) and is_float(node.type(1).dtype):
         b, alpha = node.constant(_times(node.const(1), alpha)), 1.0
     columns = node.type(1).shape[0 if attrs["trans_b"] else 1]
     addend = node.inputs[2] if node.has(2) and beta != 0.0 else ""
@@ -102,14 +102,14 @@ def gemm(node: OnnxNode) -> tuple[str, ...]:
 
 def _times(array: np.ndarray, factor: float) -> np.ndarray:
     """Multiplies in the array's dtype; integers by a whole number exactly, else they are truncated once, at the end."""
-    if not is_real(array.dtype.name) and factor == int(factor):
+    if not is_float(array.dtype.name) and factor == int(factor):
         return array * np.array(int(factor)).astype(array.dtype)
     return (array * np.float64(factor)).astype(array.dtype)
 
 
 def _scaled(node: OnnxNode, value: str, factor: float) -> tuple[str, ...]:
     dtype = node.type_of(value).dtype
-    if is_real(dtype):
+    if is_float(dtype):
         return node.emit("mul", (value, node.constant(np.array(factor, np.dtype(dtype)))))
     if factor == int(factor):
         return node.emit("mul", (value, node.constant(np.array(int(factor)).astype(np.dtype(dtype)))))

@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import MegccError, ShapeError
 from ...ir.conditions import require_equal
 from ...ir.dims import product
-from ...ir.narrow import is_real
+from ...ir.narrow import is_float
 from ..base import OnnxNode
 from ..elementwise import cast_to, emit_broadcast
 from ..emit_onnx import number
@@ -244,7 +244,7 @@ def imputer(node: OnnxNode) -> tuple[str, ...]:
     """Imports Imputer: replaces a number, which may be NaN, by another."""
     x, columns = node.inputs[0], node.type(0).shape[-1]
     dtype = node.type(0).dtype
-    name, what = ("float", "floats") if is_real(dtype) else ("int64", "int64s")
+    name, what = ("float", "floats") if is_float(dtype) else ("int64", "int64s")
     old, new = node.attr(f"replaced_value_{name}", 0), np.array(node.attr(f"imputed_value_{what}") or ())
     values = node.constant(_per_feature(node, new, columns, "imputed values").astype(np.dtype(dtype)))
     if old != old:

@@ -52,20 +52,21 @@ class Ensemble:
             MegccError: for indices of nodes, features and targets that do not exist, and for cycles.
         """
         self._check(features, targets)
-        real = np.dtype(dtype).type
-        self.rows = [[0, 0, 0, real(0)] for _ in self.branches]
+        number_type = np.dtype(dtype).type
+        self.rows = [[0, 0, 0, number_type(0)] for _ in self.branches]
         for index, branch in enumerate(self.branches):
-            _LOWER.get(branch.mode, _equal)(self, index, branch, real)
+            _LOWER.get(branch.mode, _equal)(self, index, branch, number_type)
         inner = max(len(self.rows), 1)
-        rows = self.rows or [[~0, ~0, 0, real(0)]]
+        rows = self.rows or [[~0, ~0, 0, number_type(0)]]
         links = np.array([row[:3] for row in rows], np.int64)
         links[:, :2] = np.where(links[:, :2] < 0, inner + ~links[:, :2], links[:, :2])
-        bits = np.array([row[3] for row in rows], real).view(np.int32).reshape(inner, -1)
+        bits = np.array([row[3] for row in rows], number_type).view(np.int32).reshape(inner, -1)
         roots = np.array([inner + ~root if root < 0 else root for root in self.roots], np.int32)
         flat = [pair for leaf in self.leaves for pair in leaf]
         first = np.concatenate([[0], np.cumsum([len(leaf) for leaf in self.leaves])]).astype(np.int32)
         return (np.concatenate([links.astype(np.int32), bits], 1), roots, first,
-                np.array([target for target, _ in flat], np.int32), np.array([weight for _, weight in flat], real))
+                np.array([target for target, _ in flat], np.int32),
+                np.array([weight for _, weight in flat], number_type))
 
     def row(self, index: int, first: int, second: int, feature: int, threshold, nan_second: bool) -> None:
         """Writes a row of the table: it goes to `second` if the feature is greater than the threshold, else to
@@ -110,42 +111,42 @@ def _below(value):
     return np.nextafter(value, type(value)(-np.inf))
 
 
-def _at_most(e: Ensemble, index: int, b: Branch, real: Callable) -> None:
-    limit = real(b.values[0])
+def _at_most(e: Ensemble, index: int, b: Branch, number_type: Callable) -> None:
+    limit = number_type(b.values[0])
     if np.isnan(limit):
         e.row(index, b.false, b.true, b.feature, limit, b.missing)
     else:
         e.row(index, b.true, b.false, b.feature, limit, not b.missing)
 
 
-def _less_than(e: Ensemble, index: int, b: Branch, real: Callable) -> None:
-    limit = real(b.values[0])
+def _less_than(e: Ensemble, index: int, b: Branch, number_type: Callable) -> None:
+    limit = number_type(b.values[0])
     if np.isnan(limit) or limit == -np.inf:  # an empty set: no value is in it
-        e.row(index, b.false, b.true, b.feature, real(np.nan), b.missing)
+        e.row(index, b.false, b.true, b.feature, number_type(np.nan), b.missing)
     else:
         e.row(index, b.true, b.false, b.feature, _below(limit), not b.missing)
 
 
-def _at_least(e: Ensemble, index: int, b: Branch, real: Callable) -> None:
-    limit = real(b.values[0])
+def _at_least(e: Ensemble, index: int, b: Branch, number_type: Callable) -> None:
+    limit = number_type(b.values[0])
     if limit == -np.inf:  # every value is in it
-        e.row(index, b.true, b.false, b.feature, real(np.inf), not b.missing)
+        e.row(index, b.true, b.false, b.feature, number_type(np.inf), not b.missing)
     else:
         e.row(index, b.false, b.true, b.feature, _below(limit), b.missing)
 
 
-def _greater(e: Ensemble, index: int, b: Branch, real: Callable) -> None:
-    e.row(index, b.false, b.true, b.feature, real(b.values[0]), b.missing)
+def _greater(e: Ensemble, index: int, b: Branch, number_type: Callable) -> None:
+    e.row(index, b.false, b.true, b.feature, number_type(b.values[0]), b.missing)
 
 
-def _equal(e: Ensemble, index: int, b: Branch, real: Callable) -> None:
+def _equal(e: Ensemble, index: int, b: Branch, number_type: Callable) -> None:
     """Writes rows that test whether a feature equals one of some values, in ascending order: a value that is neither
     greater than one of them nor equal to it equals none."""
     yes, no = (b.false, b.true) if b.mode == "BRANCH_NEQ" else (b.true, b.false)
     missing = b.missing and b.mode != "BRANCH_NEQ"  # NaN takes the branch `yes`
-    values = sorted({real(value) for value in b.values if not np.isnan(real(value))})
+    values = sorted({number_type(value) for value in b.values if not np.isnan(number_type(value))})
     if not values:
-        e.row(index, no, yes, b.feature, real(np.nan), missing)
+        e.row(index, no, yes, b.feature, number_type(np.nan), missing)
     for position, value in enumerate(values):
         following = e.more() if position + 1 < len(values) else no
         if value == -np.inf:

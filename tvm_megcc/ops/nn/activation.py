@@ -8,7 +8,7 @@ import numpy as np
 
 from ...ir.expr import Expr, X, arg, call, clip, maximum, minimum
 from ...ir.graph import Attrs
-from ...ir.narrow import is_real
+from ...ir.narrow import is_float
 from ..base import Case, OnnxNode, decomposes, f32, register
 from ..elementwise import Elementwise, Row, cast_to, declare, emit_broadcast
 
@@ -86,7 +86,7 @@ def import_clip(node: OnnxNode) -> tuple[str, ...]:
     bounds = {1: -_largest(dtype), 2: _largest(dtype)}
     if all(not node.has(index) or node.is_const(index) for index in bounds):
         lo, hi = (float(node.const(index).reshape(())) if node.has(index) else bound for index, bound in bounds.items())
-        if is_real(dtype) or all(abs(bound) < 2**31 or abs(bound) == float("inf") for bound in (lo, hi)):
+        if is_float(dtype) or all(abs(bound) < 2**31 or abs(bound) == float("inf") for bound in (lo, hi)):
             return _emit_clip(node, node.inputs[0], lo, hi)
     value = node.inputs[0]
     for index, kind in ((1, "max"), (2, "min")):
@@ -106,7 +106,7 @@ def _emit_clip(node: OnnxNode, value: str, lo: float, hi: float) -> tuple[str, .
 
 
 def _largest(dtype: str) -> float:
-    return float(ml_dtypes.finfo(np.dtype(dtype)).max) if is_real(dtype) else float("inf")
+    return float(ml_dtypes.finfo(np.dtype(dtype)).max) if is_float(dtype) else float("inf")
 
 
 @decomposes("PRelu")
@@ -124,10 +124,10 @@ def import_prelu(node: OnnxNode) -> tuple[str, ...]:
 def import_shrink(node: OnnxNode) -> tuple[str, ...]:
     """Imports Shrink, whose attributes are floats. Results for integers are truncated, and wrap if out of range."""
     dtype = node.type(0).dtype
-    wide = dtype if is_real(dtype) else "float64"
+    wide = dtype if is_float(dtype) else "float64"
     (value,) = node.emit("shrink", cast_to(node, node.inputs[0], wide),
                          lambd=float(node.attr("lambd", 0.5)), bias=float(node.attr("bias", 0.0)))
-    if is_real(dtype):
+    if is_float(dtype):
         return (value,)
     if dtype != "uint64":
         return cast_to(node, *cast_to(node, value, "int64"), dtype)

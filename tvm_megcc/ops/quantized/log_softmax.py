@@ -79,13 +79,13 @@ class LogSoftmaxFixed(Operator):
     def compute(attrs: Attrs, x: np.ndarray, tables: np.ndarray) -> tuple[np.ndarray, ...]:
         low, high = np.iinfo(x.dtype).min, np.iinfo(x.dtype).max
         below = x.max(attrs.axis, keepdims=True, initial=low).astype(np.int64) - x
-        powers, reals = (tables[start:start + 256].astype(np.int64)[below] for start in (0, 256))
+        powers, differences = (tables[start:start + 256].astype(np.int64)[below] for start in (0, 256))
         total = np.maximum(rounding_shift(powers, SUM_BITS).sum(attrs.axis, keepdims=True), 1)
         logs = logarithm(total)
         factor = tables[FACTOR:].astype(np.int64)
         least = FUNCTIONS["rescale_fixed"].numpy((logs - 2**31).astype(np.int32), *factor)
         least = np.maximum(least, np.int64(tables[LEAST]) - 1)
-        values = np.clip(rounding_shift(reals - logs, 31 - 5 - 4) + high, low, high)
+        values = np.clip(rounding_shift(differences - logs, 31 - 5 - 4) + high, low, high)
         return (np.where(-below > least, values, low).astype(x.dtype),)
 
 
@@ -98,9 +98,9 @@ def tables(scale: float) -> np.ndarray:
     powers = softmax_int8.table(1.0, scale)
     significand, shift = _multiplier(min(scale * 2.0**26, 2**31 - 1.0))
     wide = np.clip(-np.arange(256, dtype=np.int64) << shift, -2**31, 0)
-    reals = doubling_high(wide, np.int64(significand))
+    differences = doubling_high(wide, np.int64(significand))
     back = _multiplier(2.0**(31 - shift) / significand)
-    return np.array([*powers, *reals, -floor(31 * 2**26 / 2**shift), *back], np.int64).astype(np.int32)
+    return np.array([*powers, *differences, -floor(31 * 2**26 / 2**shift), *back], np.int64).astype(np.int32)
 
 
 def _multiplier(real: float) -> tuple[int, int]:

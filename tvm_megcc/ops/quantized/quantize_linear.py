@@ -10,7 +10,7 @@ from ...errors import MegccError, ShapeError
 from ...ir.conditions import require_equal, require_shape
 from ...ir.dims import ceildiv
 from ...ir.graph import Attrs
-from ...ir.narrow import SIXTEEN_BITS, SMALL_INTEGERS, carrier, is_real, limits
+from ...ir.narrow import SIXTEEN_BITS, SMALL_INTEGERS, carrier, is_float, limits
 from ...ir.types import DTYPES, TensorType
 from ..base import Case, OnnxNode, Operator, f32, register
 from ..cast import element_type
@@ -87,8 +87,8 @@ class DequantizeLinear(_Quantisation):
         else:
             numbers = carrier(node.type(0).dtype)
             x, *zero = (cast_to(node, name, numbers)[0] for name in (node.inputs[0], *node.inputs[2:]))
-            zero = [] if is_real(numbers) else zero  # zero points of float types are 0
-            (value,) = _scaled(node, x) if is_real(numbers) else node.emit(
+            zero = [] if is_float(numbers) else zero  # zero points of float types are 0
+            (value,) = _scaled(node, x) if is_float(numbers) else node.emit(
                 cls.kind, (x, node.inputs[1], *zero), axis=_axis(node), block=node.attr("block_size", 0),
                 dtype=node.type(1).dtype)
         wanted = node.attr("output_dtype", 0)
@@ -139,9 +139,9 @@ class QuantizeLinear(_Quantisation):
             raise MegccError(f"divides in {precision}, which is not supported")
         if node.attr("block_size", 0) or DTYPES[_quantised_type(node)].carrier:
             return _decomposed_quantisation(node)
-        scale = node.inputs[1] if is_real(node.type(1).dtype) else cast_to(node, node.inputs[1], "float32")[0]
+        scale = node.inputs[1] if is_float(node.type(1).dtype) else cast_to(node, node.inputs[1], "float32")[0]
         value = node.inputs[0]
-        if not is_real(node.type(0).dtype):
+        if not is_float(node.type(0).dtype):
             (value,) = cast_to(node, value, node.type_of(scale).dtype)
         return node.emit(cls.kind, (value, scale, *node.inputs[2:]), **cls.onnx_attrs(node))
 
@@ -239,7 +239,7 @@ def _decomposed_quantisation(node: OnnxNode) -> tuple[str, ...]:
         value, scale, shape = node.inputs[0], _parameter(node, node.inputs[1]), node.type(0).shape
         zero = _parameter(node, node.inputs[2]) if node.has(2) else ""
     dtype = _quantised_type(node)
-    if not is_real(node.type_of(value).dtype):
+    if not is_float(node.type_of(value).dtype):
         (value,) = cast_to(node, value, node.type_of(scale).dtype)
     precision = _precision(node)
     if precision in SIXTEEN_BITS:
@@ -247,7 +247,7 @@ def _decomposed_quantisation(node: OnnxNode) -> tuple[str, ...]:
     (value,) = emit_broadcast(node, "div", (value, scale))
     if precision in SIXTEEN_BITS:
         value = _rounded(node, value, precision)
-    if not is_real(dtype):
+    if not is_float(dtype):
         (value,) = node.emit("round", (value,))
     if zero and not dtype.startswith("float8"):
         (value,) = emit_broadcast(node, "add", (value, *cast_to(node, zero, node.type_of(value).dtype)))

@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import MegccError, ShapeError
 from ...ir.dims import Dim, dim_min, limits
 from ...ir.graph import Attrs
-from ...ir.narrow import is_real
+from ...ir.narrow import is_float
 from ...ir.types import TensorType
 from ..base import Case, OnnxNode, Operator, f32, register
 from ..elementwise import cast_to, emit_broadcast
@@ -89,24 +89,30 @@ class Resize(Operator):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> tuple[str, ...]:
-        how, coordinates = _how(node)
-        rows = [row for row in _rows(node, coordinates) if not row.idle]
-        if all(row.repeats(how, coordinates) for row in rows) and not all(row.known for row in rows):
-            return (_repeated(node, node.inputs[0], rows),)
-        tables = [(row.axis, _tables(node, row, how, coordinates)) for row in rows]
+        interpolation, coordinates = _interpolation_of(node)
+        resized_axes = [resized for resized in _axes_of(node, coordinates) if not resized.is_unchanged]
+        if all(resized.repeats(interpolation, coordinates) for resized in resized_axes) \
+                and not all(resized.known for resized in resized_axes):
+            return (_repeated(node, node.inputs[0], resized_axes),)
+        tables = [(resized.axis, _tables(node, resized, interpolation, coordinates)) for resized in resized_axes]
         outside = None
         if coordinates == CROP:
             outside = _outside(node, [(axis, table[-1]) for axis, table in tables])
             tables = [(axis, table[:-1]) for axis, table in tables]
-        value = _in_float(node, how, lambda value: _interpolated(node, value, tables, how))
+        value = _in_float(node, interpolation, lambda value: _interpolated(node, value, tables, interpolation))
         return (_extrapolated(node, outside, value),)
 
 
 @dataclass(frozen=True)
-class _Axis:
-    """An axis to resize: its extents in operand and result, and the scale between them before rounding, which is a
-    value, float64 [1], if known at run time only. region: that of tf_crop_and_resize, as fractions of the axis; a
-    value, float64 [2], if known at run time only."""
+class _ResizedAxis:
+    """An axis to resize.
+
+    axis: its index.
+    extent, size: its extents in operand and result.
+    scale: size / extent before rounding; the name of a value, float64 [1], if it is known at run time only.
+    region: start and end of the region of tf_crop_and_resize, as fractions of the axis; the name of a value, float64
+        [2], if they are known at run time only.
+    """
 
     axis: int
     extent: Dim
@@ -115,7 +121,7 @@ class _Axis:
     region: tuple[float, float] | str = (0.0, 1.0)
 
     @property
-    def idle(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Whether the axis stays unchanged."""
         same = self.size == self.extent and (self.scale == 1.0 or self.extent == 1)
         return same and self.region == (0.0, 1.0)
@@ -126,27 +132,27 @@ class _Axis:
         return not any(isinstance(part, str) for part in (self.scale, self.region)) \
             and isinstance(self.size, int) and isinstance(self.extent, int)
 
-    def repeats(self, how: Interpolation, coordinates: str) -> bool:
+    def repeats(self, interpolation: Interpolation, coordinates: str) -> bool:
         """Whether each element is repeated equally often, whatever the extent."""
-        if how.mode != "nearest" or coordinates == CROP or isinstance(self.scale, str):
+        if interpolation.mode != "nearest" or coordinates == CROP or isinstance(self.scale, str):
             return False
         scale = int(self.scale)
         if not 1 <= scale == self.scale <= MOST_REPEATED:
             return False
         position = source_coordinates(8, 8 * scale, scale, coordinates)
-        return bool((nearest_indices(position, 8, how.rounding) == np.arange(8 * scale) // scale).all())
+        return bool((nearest_indices(position, 8, interpolation.rounding) == np.arange(8 * scale) // scale).all())
 
 
-def _how(node: OnnxNode) -> tuple[Interpolation, str]:
+def _interpolation_of(node: OnnxNode) -> tuple[Interpolation, str]:
     """Returns the interpolation of a node, and its coordinates."""
     mode = {"bilinear": "linear"}.get(node.attr("mode", "nearest"), node.attr("mode", "nearest"))
-    first = node.op_type == "Upsample" or node.opset < 11
-    coordinates = node.attr("coordinate_transformation_mode", "asymmetric" if first else "half_pixel")
-    rounding = node.attr("nearest_mode", SIMPLE if first else "round_prefer_floor")
+    is_before_11 = node.op_type == "Upsample" or node.opset < 11
+    coordinates = node.attr("coordinate_transformation_mode", "asymmetric" if is_before_11 else "half_pixel")
+    rounding = node.attr("nearest_mode", SIMPLE if is_before_11 else "round_prefer_floor")
     if coordinates == "tf_half_pixel_for_nn":
         coordinates, rounding = "half_pixel", "round_prefer_ceil"  # floor((i + 0.5) / scale)
     for name, value, supported in (("mode", mode, MODES), ("coordinates", coordinates, COORDINATES),
-                                   ("rounding", rounding, (*NEAREST, *(SIMPLE,) * first))):
+                                   ("rounding", rounding, (*NEAREST, *(SIMPLE,) * is_before_11))):
         if value not in supported:
             raise MegccError(f"{name} '{value}' is not supported; one of {', '.join(supported)}")
     antialias, excludes = (bool(node.attr(name, 0)) for name in ("antialias", "exclude_outside"))
@@ -158,46 +164,47 @@ def _how(node: OnnxNode) -> tuple[Interpolation, str]:
     return Interpolation(mode, rounding, cubic_a, excludes, antialias), coordinates
 
 
-def _in_float(node: OnnxNode, how: Interpolation, interpolate: Callable[[str], str]) -> str:
+def _in_float(node: OnnxNode, interpolation: Interpolation, interpolate: Callable[[str], str]) -> str:
     """Interpolates in float32, and rounds to integers if the operand is of integers."""
     dtype = node.type(0).dtype
-    if how.mode == "nearest" or dtype == "float32":
+    if interpolation.mode == "nearest" or dtype == "float32":
         return interpolate(node.inputs[0])
     (value,) = cast_to(node, node.inputs[0], "float32")
     value = interpolate(value)
-    if not is_real(dtype):
+    if not is_float(dtype):
         (value,) = node.emit("round", (value,))
     return cast_to(node, value, dtype)[0]
 
 
-def _tables(node: OnnxNode, row: _Axis, how: Interpolation, coordinates: str) -> tuple[str, ...]:
+def _tables(node: OnnxNode, resized: _ResizedAxis, interpolation: Interpolation, coordinates: str) -> tuple[str, ...]:
     """Returns the results of `ResizeTables` for an axis, as constants if everything is known."""
-    node.require_budget(*(() if not row.known else (row.size,) if how.by_tables else
-                        (row.size, how.reach(max(row.scale, 1e-9)))))
-    scale = row.scale if isinstance(row.scale, str) else node.constant(np.array([row.scale]))
-    operands = (scale, node.extent(row.extent))
+    node.require_budget(*(() if not resized.known else (resized.size,) if interpolation.by_tables else
+                        (resized.size, interpolation.reach(max(resized.scale, 1e-9)))))
+    scale = resized.scale if isinstance(resized.scale, str) else node.constant(np.array([resized.scale]))
+    operands = (scale, node.extent(resized.extent))
     if coordinates == CROP:
-        region = row.region if isinstance(row.region, str) else node.constant(np.array(row.region))
+        region = resized.region if isinstance(resized.region, str) else node.constant(np.array(resized.region))
         operands = (*operands, region)
-    return ResizeTables.of(node, operands, how, size=row.size, coordinates=coordinates,
-                           taps=0 if how.by_tables else _taps(row, how))
+    return ResizeTables.of(node, operands, interpolation, size=resized.size, coordinates=coordinates,
+                           taps=0 if interpolation.by_tables else _taps(resized, interpolation))
 
 
-def _taps(row: _Axis, how: Interpolation) -> Dim:
+def _taps(resized: _ResizedAxis, interpolation: Interpolation) -> Dim:
     """Returns the largest possible number of neighbours of an element on the axis."""
-    if not isinstance(row.scale, str):
-        return dim_min(how.reach(row.scale), row.extent)
-    if not how.antialias:
-        return dim_min(how.reach(1.0), row.extent)
-    if not isinstance(row.size, int) or not isinstance(row.extent, int):
-        return row.extent
-    least = (row.size - 0.5) / row.extent if row.size else 1.0  # the smallest scale that gives this size
-    return min(how.reach(least), row.extent)
+    if not isinstance(resized.scale, str):
+        return dim_min(interpolation.reach(resized.scale), resized.extent)
+    if not interpolation.antialias:
+        return dim_min(interpolation.reach(1.0), resized.extent)
+    if not isinstance(resized.size, int) or not isinstance(resized.extent, int):
+        return resized.extent
+    least = (resized.size - 0.5) / resized.extent if resized.size else 1.0  # the smallest scale that gives this size
+    return min(interpolation.reach(least), resized.extent)
 
 
-def _interpolated(node: OnnxNode, value: str, tables: list[tuple[int, tuple[str, ...]]], how: Interpolation) -> str:
+def _interpolated(node: OnnxNode, value: str, tables: list[tuple[int, tuple[str, ...]]],
+                  interpolation: Interpolation) -> str:
     """Emits the resize of axes by their tables; two neighbouring axes at a time if it is nearest or linear."""
-    if not how.by_tables:
+    if not interpolation.by_tables:
         for axis, operands in tables:
             (value,) = node.emit("resample", (value, *operands), axis=axis)
         return value
@@ -206,14 +213,14 @@ def _interpolated(node: OnnxNode, value: str, tables: list[tuple[int, tuple[str,
         pair = len(rest) > 1 and rest[1][0] == rest[0][0] + 1
         group, rest = rest[:1 + pair], rest[1 + pair:]
         (value,) = node.emit("resize", (value, *(table for _, operands in group for table in operands)),
-                             axes=tuple(axis for axis, _ in group), mode=how.mode)
+                             axes=tuple(axis for axis, _ in group), mode=interpolation.mode)
     return value
 
 
-def _outside(node: OnnxNode, rows: list[tuple[int, str]]) -> str | None:
+def _outside(node: OnnxNode, tables: list[tuple[int, str]]) -> str | None:
     """Emits which elements of the result are outside of the operand along some axis."""
     rank, outside = node.type(0).rank, None
-    for axis, value in rows:
+    for axis, value in tables:
         (size,) = node.type_of(value).shape
         (value,) = node.emit("reshape", (value,), shape=tuple(size if i == axis else 1 for i in range(rank)))
         outside = value if outside is None else emit_broadcast(node, "logical_or", (outside, value))[0]
@@ -227,10 +234,10 @@ def _extrapolated(node: OnnxNode, outside: str | None, value: str) -> str:
     return node.emit("where", (outside, node.constant(fill), value))[0]
 
 
-def _repeated(node: OnnxNode, value: str, rows: Sequence[_Axis]) -> str:
+def _repeated(node: OnnxNode, value: str, resized_axes: Sequence[_ResizedAxis]) -> str:
     """Resizes by integer scales with nearest neighbours: repeats every element."""
     spread, repeated, result = [], [], []
-    scales = {row.axis: int(row.scale) for row in rows}
+    scales = {resized.axis: int(resized.scale) for resized in resized_axes}
     for axis, extent in enumerate(node.type(0).shape):
         scale = scales.get(axis, 1)
         spread += [extent, 1]
@@ -241,24 +248,24 @@ def _repeated(node: OnnxNode, value: str, rows: Sequence[_Axis]) -> str:
     return node.emit("reshape", (value,), shape=tuple(result))[0]
 
 
-def _rows(node: OnnxNode, coordinates: str) -> list[_Axis]:
+def _axes_of(node: OnnxNode, coordinates: str) -> list[_ResizedAxis]:
     """Returns the axes to resize, each with sizes and scale, from the node's sizes or scales."""
     x = node.type(0)
     axes = [axis_of(axis, x.rank) for axis in node.attr("axes", range(x.rank))]
     extents = [x.shape[axis] for axis in axes]
-    first = node.op_type == "Upsample" or node.opset < 11
-    if not first and node.has(3) and node.type(3).size:
+    is_before_11 = node.op_type == "Upsample" or node.opset < 11
+    if not is_before_11 and node.has(3) and node.type(3).size:
         sizes, scales = _from_sizes(node, extents, axes)
     elif node.op_type == "Upsample" and node.opset < 9:
         sizes, scales = _from_scales(node, extents, axes, list(node.attr("scales")))
     else:
-        sizes, scales = _from_scales(node, extents, axes, _scales(node, 1 if first else 2, axes))
+        sizes, scales = _from_scales(node, extents, axes, _scales(node, 1 if is_before_11 else 2, axes))
     regions: Sequence = [(0.0, 1.0)] * len(axes)
     if coordinates == CROP:
         if node.type(1) is None or node.type(1).shape != (2 * len(axes),):
             raise ShapeError(f"roi is {node.type(1)} for {len(axes)} axes")
         regions = _regions(node, len(axes))
-    return [_Axis(*row) for row in zip(axes, extents, sizes, scales, regions, strict=True)]
+    return [_ResizedAxis(*row) for row in zip(axes, extents, sizes, scales, regions, strict=True)]
 
 
 def _regions(node: OnnxNode, count: int) -> list[tuple[float, float] | str]:

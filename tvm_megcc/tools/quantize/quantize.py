@@ -31,7 +31,7 @@ LAYERS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 #: The sufficient signal-to-noise ratio of the outputs in dB; the largest share of layers that may stay float for it.
 ENOUGH, SHARE = 20.0, 0.25
 #: The suffix of the quantiser's names for dequantised values.
-_REAL = "_DequantizeLinear_Output"
+_DEQUANTIZED = "_DequantizeLinear_Output"
 #: The most samples whose intermediate values are compared.
 WATCHED = 16
 
@@ -351,7 +351,7 @@ def _rows(quantiser: _Quantiser, before: _Network, after: _Network, alone: Mappi
     results = {node.name: node.output[0] if node.output[0] in outputs else activation_results.get(node.output[0], "")
                for node in nodes}
     watched = {name: value for name, value in results.items() if value in outputs}
-    there = [f"{value}{_REAL}" if f"{value}{_REAL}" in outputs else value for value in watched.values()]
+    there = [f"{value}{_DEQUANTIZED}" if f"{value}{_DEQUANTIZED}" in outputs else value for value in watched.values()]
     expected, actual = before.run(feeds, [*watched.values()]), after.run(feeds, there)
     noise = {name: _noise([[run[i]] for run in expected], [[run[i]] for run in actual])
              for i, name in enumerate(watched)}

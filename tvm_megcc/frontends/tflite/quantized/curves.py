@@ -9,7 +9,7 @@ import numpy as np
 
 from ....ir.expr import Expr, X, arg, call, clip, maximum, minimum
 from ....ops.elementwise import emit_broadcast
-from .. import elementwise as reals  # noqa: F401  (registers the importers that are taken over below)
+from .. import elementwise as float_elementwise  # noqa: F401  (registers the importers that are taken over below)
 from ..file import Quantization
 from ..node import IMPORTERS, Node, Results
 from . import fixed_point

@@ -11,7 +11,7 @@ import pytest
 from tests.kernels.kernel_harness import jobs_of
 from tests.unit.kernels.test_assembler import statements, written_early
 from tvm_megcc.codegen.c_source.render import render_kernel
-from tvm_megcc.kernels.microkernel.assembler import Assembler, moved, read, registers, written
+from tvm_megcc.kernels.microkernel.assembler import Assembler, asm_inout, asm_input, asm_output, registers
 from tvm_megcc.kernels.microkernel.panel_tile import PanelTile
 from tvm_megcc.kernels.microkernel.printer import Printer
 from tvm_megcc.kernels.microkernel.tile import Multiply, Tile, per, rest_of
@@ -33,7 +33,8 @@ def test_a_statement():
     with asm.loop_of(1, "x8", 2), asm.loop_of(2, "x9", 1):
         asm("ldr q0, [%[x]], #16")
     assert asm.instructions == ["mov x8, #2", "1:", "ldr q0, [%[x]], #16", "subs x8, x8, #1", "b.ne 1b"]
-    assert asm.statement([written("a"), moved("x")], [read("n", "2 * n")], ["cc", *registers("v", 1)])[-3:] == [
+    statement = asm.statement([asm_output("a"), asm_inout("x")], [asm_input("n", "2 * n")], ["cc", *registers("v", 1)])
+    assert statement[-3:] == [
         ': [a] "=&w"(a), [x] "+&r"(x)', ': [n] "r"(2 * n)', ': "cc", "v0");']
     with pytest.raises(ValueError, match="needs &"):
         asm.statement(['[a] "=w"(a)'], [], [])

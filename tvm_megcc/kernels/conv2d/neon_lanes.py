@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from ..microkernel.assembler import Assembler, moved, read, registers, written
+from ..microkernel.assembler import Assembler, asm_inout, asm_input, asm_output, registers
 from ..microkernel.printer import Printer
 from ..microkernel.window import Window
 
@@ -59,10 +59,10 @@ class NeonLanes(Window):
         with c.block(""):
             c(f"int64_t left = {steps // unroll if isinstance(steps, int) else times};",
               *[f"const float *from = {start};"] * bool(stride))
-            outputs = [*map(written, sums), moved("x", "xk"), moved("w"), moved("left"),
-                       *[moved("start", "from")] * bool(stride)]
-            inputs = [read("step", f"({plane} - {16 * ((P - 1) // 4)}) * 4"),
-                      *([read("apart", stride)] if stride else [read("start", start)] if start else [])]
+            outputs = [*map(asm_output, sums), asm_inout("x", "xk"), asm_inout("w"), asm_inout("left"),
+                       *[asm_inout("start", "from")] * bool(stride)]
+            inputs = [asm_input("step", f"({plane} - {16 * ((P - 1) // 4)}) * 4"),
+                      *([asm_input("apart", stride)] if stride else [asm_input("start", start)] if start else [])]
             c(*asm.statement(outputs, inputs, ["cc", "memory", *registers("v", P + sets * V)]))
         return c.text
 
@@ -82,8 +82,8 @@ class NeonLanes(Window):
         asm(*(f"fmla %[a{p}_{o}].4s, v{p}.4s, v{P + o // 4}.s[{o % 4}]" for o in range(channels) for p in range(P)))
         asm(".endr", "subs x9, x9, #1", "b.ne 1b")
         c(f"mgc_v {', '.join(sums)};",
-          *asm.statement([*map(written, sums), moved("x", "xk"), moved("w")],
-                         [read("step", "plane * 4"), *[read("start", start)] * bool(start)],
+          *asm.statement([*map(asm_output, sums), asm_inout("x", "xk"), asm_inout("w")],
+                         [asm_input("step", "plane * 4"), *[asm_input("start", start)] * bool(start)],
                          ["cc", "memory", "x9", *registers("v", P + channels // 4)]))
         return c.text
 

@@ -7,7 +7,7 @@ column is loaded once for all pixels that it reaches. Products are added tap by 
 
 from __future__ import annotations
 
-from ..microkernel.assembler import Assembler, moved, read, registers
+from ..microkernel.assembler import Assembler, asm_inout, asm_input, registers
 from ..microkernel.printer import Printer
 from ..tiling import Run
 
@@ -31,10 +31,10 @@ class RvvWindows:
         if down:
             asm(*(f"add %[x{i}], %[x{i}], %[x_row]" for i in range(self.kh)), "add %[to], %[to], %[y_row]",
                 "addi %[rows], %[rows], -1", "bnez %[rows], 2b")
-        outputs = [*(moved(f"x{i}") for i in range(self.kh)), moved("at"), moved("to"), moved("left"),
-                   *[moved("rows")] * down]
-        inputs = [read("w"), *[read("b")] * self.bias,
-                  *[read("count"), read("x_row", "x_bytes"), read("y_row", "y_bytes")] * down]
+        outputs = [*(asm_inout(f"x{i}") for i in range(self.kh)), asm_inout("at"), asm_inout("to"), asm_inout("left"),
+                   *[asm_inout("rows")] * down]
+        inputs = [asm_input("w"), *[asm_input("b")] * self.bias,
+                  *[asm_input("count"), asm_input("x_row", "x_bytes"), asm_input("y_row", "y_bytes")] * down]
         c(*asm.statement(outputs, inputs, [*registers("v", 32), "vl", "vtype", "memory"]))
         return c.text
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from itertools import product
 from typing import TYPE_CHECKING
 
-from ..microkernel.assembler import Assembler, read, registers, written
+from ..microkernel.assembler import Assembler, asm_input, asm_output, registers
 from ..microkernel.printer import Printer, offset
 
 if TYPE_CHECKING:
@@ -77,10 +77,10 @@ class ArmSums:
 
     def statement(self, c: Printer, asm: Assembler, sums: list[str], vectors: int, start: str = "") -> None:
         """Prints the declaration of the sums and the assembler. vectors: vector registers besides the sums."""
-        inputs = [read("x"), read("w"), read("how"), *[read("start", start)] * bool(start)]
+        inputs = [asm_input("x"), asm_input("w"), asm_input("how"), *[asm_input("start", start)] * bool(start)]
         clobbers = ["cc", "memory", *registers("x", 2, 9 + self.P), *["x17"] * (self.kh > 1),
                     *registers("v", vectors)]
-        c(f"mgc_i {', '.join(sums)};", *asm.statement(map(written, sums), inputs, clobbers))
+        c(f"mgc_i {', '.join(sums)};", *asm.statement(map(asm_output, sums), inputs, clobbers))
 
     def print(self, c: Printer) -> None:
         raise NotImplementedError

@@ -4,7 +4,7 @@ them declares `x`, `w` and `sums`."""
 
 from __future__ import annotations
 
-from ..microkernel.assembler import Assembler, moved, read, registers, written
+from ..microkernel.assembler import Assembler, asm_inout, asm_input, asm_output, registers
 from ..microkernel.printer import joined
 
 
@@ -39,7 +39,7 @@ def on_arm64(P: int, V: int, depth: int) -> str:
                 eight(False)
         asm(*(f"stp q{a}, q{a + 1}, [x6], #32" for a in range(sums, sums + P * V, 2)), f"mov x2, x{8 + P}")
     clobbers = ["cc", "memory", "x2", "x3", "x5", "x6", "x7", *registers("x", 9, 9 + P), *registers("v", sums + P * V)]
-    return "\n".join(asm.statement([], [read("x"), read("w"), read("sums")], clobbers))
+    return "\n".join(asm.statement([], [asm_input("x"), asm_input("w"), asm_input("sums")], clobbers))
 
 
 def on_armv7(P: int, V: int, depth: int) -> str:
@@ -63,6 +63,7 @@ def on_armv7(P: int, V: int, depth: int) -> str:
         *(f"add %[x{p}], %[others]" for p in range(P)), "subs %[positions], #1", "bne 1b")
     pointers = joined(["const int16_t *x0 = x", *(f"*x{p} = x + {p * depth}" for p in range(1, P))])
     return "\n".join([f"{pointers};", "int32_t positions = 16, k;", *asm.statement(
-        [moved("w"), moved("sums"), moved("positions"), written("k", "r"), *(moved(f"x{p}") for p in range(P))],
-        [read("more", str(depth // 8 - 1)), read("others", str(2 * (P - 1) * depth))],
+        [asm_inout("w"), asm_inout("sums"), asm_inout("positions"), asm_output("k", "r"),
+         *(asm_inout(f"x{p}") for p in range(P))],
+        [asm_input("more", str(depth // 8 - 1)), asm_input("others", str(2 * (P - 1) * depth))],
         ["cc", "memory", *registers("d", 2 * P + 2 * V), *registers("q", 8, 8 + P * V)])])

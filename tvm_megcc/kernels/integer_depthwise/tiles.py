@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from ..microkernel.assembler import Assembler, moved, read, registers, written
+from ..microkernel.assembler import Assembler, asm_inout, asm_input, asm_output, registers
 from ..microkernel.printer import Printer, offset
 from ..parameters import Scope
 
@@ -226,10 +226,11 @@ class RvvRow:
             asm(skip, "addi %[row], %[row], -1", "bnez %[row], 2b")
         asm(self.bytes(4), "vse32.v v24, (%[to])", f"addi %[from], %[from], {params.sw * B}",
             f"addi %[to], %[to], {4 * B}", "addi %[left], %[left], -1", "bnez %[left], 1b")
-        rows = [written("row", "r"), written("column", "r")] * (not self.in_registers)
+        rows = [asm_output("row", "r"), asm_output("column", "r")] * (not self.in_registers)
         return "\n".join(asm.statement(
-            [written("x", "r"), moved("w"), *rows, moved("from"), moved("to"), moved("left", "OW")],
-            [read("n", f"(ptrdiff_t){B}"), read("starts"), *[read("taps")] * (not self.in_registers), read("skip")],
+            [asm_output("x", "r"), asm_inout("w"), *rows, asm_inout("from"), asm_inout("to"), asm_inout("left", "OW")],
+            [asm_input("n", f"(ptrdiff_t){B}"), asm_input("starts"), *[asm_input("taps")] * (not self.in_registers),
+             asm_input("skip")],
             [*registers("v", 32), "vl", "vtype", "memory"]))
 
     def bytes(self, k: int) -> str:

@@ -37,8 +37,10 @@ class Assembler:
             yield
 
     def statement(self, outputs: Iterable[str], inputs: Iterable[str], clobbers: Iterable[str]) -> list[str]:
-        """Returns the C lines of the statement. outputs, inputs: from `written`, `moved` and `read`. clobbers: further
-        registers that the instructions change.
+        """Returns the C lines of the statement.
+
+        outputs: operands from `asm_output` and `asm_inout`. inputs: operands from `asm_input`.
+        clobbers: further registers that the instructions change.
 
         Raises:
             ValueError: for an output that could share a register with an input.
@@ -51,17 +53,17 @@ class Assembler:
                 ": " + ", ".join(f'"{register}"' for register in clobbers) + ");"]
 
 
-def written(name: str, kind: str = "w") -> str:
+def asm_output(name: str, kind: str = "w") -> str:
     """Returns the operand of a C variable that instructions set. kind: kind of register, w for vectors of Arm."""
     return f'[{name}] "=&{kind}"({name})'
 
 
-def moved(name: str, variable: str = "", kind: str = "r") -> str:
+def asm_inout(name: str, variable: str = "", kind: str = "r") -> str:
     """Returns the operand of a C variable that instructions read and change, such as an address."""
     return f'[{name}] "+&{kind}"({variable or name})'
 
 
-def read(name: str, expression: str = "") -> str:
+def asm_input(name: str, expression: str = "") -> str:
     """Returns the operand of a C expression that instructions read, in a general register."""
     return f'[{name}] "r"({expression or name})'
 

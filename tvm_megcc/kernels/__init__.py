@@ -40,7 +40,7 @@ from .matmul.int4 import Int4Rows
 from .matmul.nbits import NBitsInt8MatMul, NBitsMatMul, QuantizeBlocksKernel
 from .matmul.nbits_rows import NBitsRowsGather
 from .matmul.packed import DotsMatMul, PackedMatMul, PanelMatMul, ScalarMatMul
-from .move.append import AppendRows
+from .move.append import AppendRows, WidenCache
 from .move.copies import ConcatRuns, PadRows
 from .move.copy import StridedCopy
 from .move.gather import GatherAlongAxis, GatherParts, GatherPoints, GatherRuns
@@ -161,6 +161,7 @@ realise(ops.tensor.gather.Gather, GatherRuns())
 realise(ops.tensor.gather.GatherElements, GatherAlongAxis(), GatherParts())
 realise(ops.tensor.gather.GatherPointsOperator, GatherPoints())
 realise(ops.tensor.append.Append, AppendRows())
+realise(ops.tensor.append.WidenCache, WidenCache())
 realise(ops.tensor.scatter.ScatterElements, ScatterAlongAxis())
 realise(ops.tensor.scatter.ScatterPoints, ScatterRows())
 realise(ops.tensor.reverse.ReverseSequence, ReverseRuns())

@@ -91,6 +91,19 @@ class MatMulNBits(Operator):
         return outputs[0].size * inputs[0].shape[-1]
 
 
+def quantized_blocks(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Quantises float32 [..., K], a block in each row, as `QuantizeBlocks` says. Returns int8 [..., K] and the scales,
+    float32 [...]."""
+    with np.errstate(all="ignore"):
+        largest = np.abs(blocks).max(-1, initial=np.float32(0))
+        known = np.isfinite(largest)
+        is_scaled = known & (largest >= SMALLEST)
+        scale = np.where(is_scaled, largest / np.float32(127), np.where(known, np.float32(0), np.float32(np.nan)))
+        codes = np.rint(blocks * (np.float32(127) / largest)[..., None])
+        q = np.where(is_scaled[..., None], codes, 0).astype(np.int8)
+    return q, scale.astype(np.float32)
+
+
 @register
 class QuantizeBlocks(Operator):
     """Quantises activations to int8 in blocks of 32 along the last axis: q = round(x * (127 / m)), ties to even, and
@@ -114,16 +127,9 @@ class QuantizeBlocks(Operator):
     @staticmethod
     def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
         padding = [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % attrs.multiple)]
-        blocks = np.pad(x, padding).reshape(*x.shape[:-1], -1, BLOCK)
-        with np.errstate(all="ignore"):
-            largest = np.abs(blocks).max(-1)
-            known = np.isfinite(largest)
-            is_scaled = known & (largest >= SMALLEST)
-            scale = np.where(is_scaled, largest / np.float32(127), np.where(known, np.float32(0), np.float32(np.nan)))
-            codes = np.rint(blocks * (np.float32(127) / largest)[..., None])
-            q = np.where(is_scaled[..., None], codes, 0).astype(np.int8)
+        q, scale = quantized_blocks(np.pad(x, padding).reshape(*x.shape[:-1], -1, BLOCK))
         sums = q.reshape(*scale.shape[:-1], -1, attrs.part).sum(-1, dtype=np.int32)
-        return q.reshape(*scale.shape[:-1], -1), scale.astype(np.float32), sums
+        return q.reshape(*scale.shape[:-1], -1), scale, sums
 
 
 @register

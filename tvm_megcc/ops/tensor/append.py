@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Append: writes rows after the valid ones of a tensor with spare capacity, such as a KV cache."""
+"""KV caches: writing rows after the valid ones of a tensor with spare capacity, and reading what is stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...ir.dims import Dim
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, Operator, Types, f32, register
-from ..rules import same_dtype
+from ..cache_rows import CACHE_DTYPES, numbers_shape, stored_rows, stored_shape, widened_rows
 
 
 def _case(shape: tuple[int, ...], count: int, axis: int, at: int, dtype: str = "float32") -> Case:
@@ -21,21 +21,40 @@ def _case(shape: tuple[int, ...], count: int, axis: int, at: int, dtype: str = "
     return Case(((shape, dtype), (rows, dtype), ((1,), "int64")), {"axis": axis}, values={2: np.array([at])})
 
 
+def _stored_case(shape: tuple[int, ...], count: int, axis: int, at: int, dtype: str) -> Case:
+    """Rows of float32 for a cache of another dtype; one of them is zero, and one has large numbers."""
+    draw = np.random.default_rng(len(shape) + axis)
+    rows = draw.normal(size=[count if i == axis else extent for i, extent in enumerate(shape)]).astype(np.float32)
+    rows[..., 0, :] *= 0 if count > 1 else 1000
+    return Case(((stored_shape(shape, dtype), dtype), f32(*rows.shape), ((1,), "int64")), {"axis": axis},
+                values={0: stored_rows(draw.normal(size=shape).astype(np.float32), dtype), 1: rows, 2: np.array([at])})
+
+
 @register
 class Append(Operator):
-    """y = x with y[…, at + i, …] = rows[…, i, …] along `axis`; at: int64 [1]. A run whose rows do not fit fails."""
+    """y = x with y[…, at + i, …] = rows[…, i, …] along `axis`; at: int64 [1]. A run whose rows do not fit fails.
+
+    Rows of float32 are stored as a cache of float16 or int8 has them (ops/cache_rows.py), the latter along any axis but
+    the last.
+    """
 
     kind = "append"
     operands = ("x", "rows", "at")
     cases = (Case((f32(2, 3, 8, 4), f32(2, 3, 2, 4), ((1,), "int64")), {"axis": 2}, values={2: np.array([6])}),
-             _case((1, 5, 7, 3), 1, 2, 0), _case((2, 9), 4, 1, 3, "float16"), _case((6, 5), 6, 0, 0, "int8"))
+             _case((1, 5, 7, 3), 1, 2, 0), _case((2, 9), 4, 1, 3, "float16"), _case((6, 5), 6, 0, 0, "int8"),
+             _stored_case((2, 3, 8, 19), 2, 2, 5, "float16"), _stored_case((4, 9), 2, 1, 0, "float16"),
+             _stored_case((1, 3, 6, 64), 3, 2, 3, "int8"), _stored_case((2, 5, 7), 1, 1, 2, "int8"))
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType, rows: TensorType, at: TensorType) -> tuple[TensorType, ...]:
-        same_dtype(x, rows)
+        stored = x.dtype != rows.dtype
+        if stored and (rows.dtype != "float32" or x.dtype not in CACHE_DTYPES
+                       or (x.dtype == "int8" and attrs.axis == x.rank - 1)):
+            raise ShapeError(f"rows {rows} along axis {attrs.axis} of {x}")
         if at.dtype != "int64" or at.size != 1 or rows.rank != x.rank:
             raise ShapeError(f"rows {rows} at {at} of {x}")
-        for axis, (extent, count) in enumerate(zip(x.shape, rows.shape, strict=True)):
+        for axis, (extent, count) in enumerate(zip(numbers_shape(x.shape, x.dtype) if stored else x.shape, rows.shape,
+                                                    strict=True)):
             if axis == attrs.axis:
                 require_at_most(count, extent, f"rows {rows} for {x}")
             else:
@@ -47,7 +66,8 @@ class Append(Operator):
         first, result = int(at.reshape(())), x.copy()
         if not 0 <= first <= x.shape[attrs.axis] - rows.shape[attrs.axis]:
             raise ShapeError(f"{rows.shape[attrs.axis]} rows do not fit from {first} on into {x.shape[attrs.axis]}")
-        result[(slice(None),) * attrs.axis + (slice(first, first + rows.shape[attrs.axis]),)] = rows
+        result[(slice(None),) * attrs.axis + (slice(first, first + rows.shape[attrs.axis]),)] = \
+            rows if rows.dtype == x.dtype else stored_rows(rows, x.dtype.name)
         return (result,)
 
     @staticmethod
@@ -58,3 +78,27 @@ class Append(Operator):
     @staticmethod
     def overwrites(attrs: Attrs) -> bool:
         return True
+
+
+def _widen_case(shape: tuple[int, ...], dtype: str) -> Case:
+    rows = np.random.default_rng(len(shape)).normal(size=shape).astype(np.float32)
+    return Case(((stored_shape(shape, dtype), dtype),), values={0: stored_rows(rows, dtype)})
+
+
+@register
+class WidenCache(Operator):
+    """The numbers of a KV cache of float16 [..., n] or int8 [..., n + 4] (ops/cache_rows.py) as float32 [..., n]."""
+
+    kind = "widen_cache"
+    operands = ("x",)
+    cases = (_widen_case((2, 3, 5, 19), "float16"), _widen_case((2, 3, 5, 64), "int8"), _widen_case((7, 5), "int8"))
+
+    @staticmethod
+    def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:
+        if x.dtype not in ("float16", "int8") or x.rank < 1:
+            raise ShapeError(f"{x} is no cache of float16 or int8")
+        return (TensorType("float32", numbers_shape(x.shape, x.dtype)),)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: np.ndarray) -> tuple[np.ndarray, ...]:
+        return (widened_rows(x),)

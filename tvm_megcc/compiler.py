@@ -32,6 +32,7 @@ from .passes import before_layouts
 from .passes.canonicalize.check import checked
 from .passes.layout.choose import choose_layouts
 from .passes.schedule import peak_bytes, reorder
+from .passes.streaming.cache_types import store_caches
 from .target import Target
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], options: CompileOptio
             ModelError: for operators that no kernel realises, and for states that do not fit the model.
     """
     options = CompileOptions.of(options, changes, "compile_graph")
-    graph = checked(graph, buckets, options.states)
+    graph = store_caches(checked(graph, buckets, options.states), options.cache)
     if options.caller_inputs and not all(graph.types[name].is_static for name in graph.inputs):
         raise ShapeError(f"{graph.name}: inputs in memory of the caller's need known shapes; give --input-shapes, or "
                          "leave out --caller-inputs")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 OPTIMIZE = ("speed", "size")
 ACTIVATIONS = ("model", "int8", "float32")
+CACHES = ("float32", "float16", "int8")
 #: Fields that say how much memory there is.
 MEMORY = ("ram", "flash", "regions")
 
@@ -110,6 +111,8 @@ class CompileOptions:
         reproducible: floats have the same bits on every CPU, with every compiler and for any number of threads.
         activations: dtype of activations in products with block-quantised weights of 4 or 8 bits: "int8", quantised in
             blocks at run time; "float32"; or "model", the model's (docs/quantised.md).
+        cache: dtype of KV caches, which are states that grow: "float32", "float16", or "int8" with a scale for each
+            head and token (docs/language-models.md).
         half: compute and store floats as float16 where the CPU has it (docs/half.md).
 
     `states`, `constants`, `bounds`, `dims` and `output_names` are also taken as the command has them: "a=b;c=d", "a,b".
@@ -171,6 +174,10 @@ class CompileOptions:
         "dtype of activations in products with block-quantised weights of 4 or 8 bits: int8, quantised in blocks at "
         "run time; float32; or model, int8 for GGUF files and MatMulNBits with accuracy_level 4 (default: model)",
         context=True, recorded=True, region=True))
+    cache: str = field(default="float32", metadata=_row(
+        "--cache", CACHES, "",
+        "dtype of KV caches, states that grow: float32, float16, or int8 with a scale for each row (default: float32)",
+        recorded=True))
     half: bool = field(default=False, metadata=_row(
         "--half", "flag", "",
         "compute and store floats as float16 where the CPU has it: arm64-v82 and -v86, Cortex-M with Helium "
@@ -279,6 +286,7 @@ class CompileKeywords(TypedDict, total=False):
     caller_inputs: bool
     reproducible: bool
     activations: str
+    cache: str
     half: bool
     regions: str | Regions | None
     constants: str | Mapping[str, object] | None

@@ -16,7 +16,7 @@ def compile_(args: argparse.Namespace) -> int:
     from .verbs import _print, _progress
 
     with _progress(args, f"compiling {args.model}"):
-        options = CompileOptions(activations=args.activations, threads=args.threads)
+        options = CompileOptions(activations=args.activations, cache=args.cache, threads=args.threads)
         folder = compile_model(args.model, args.output or "", args.target, options, args.context, args.prompt,
                                args.force)
     _print(args, describe.folder(folder), describe.folder_text)

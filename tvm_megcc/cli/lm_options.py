@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ..options import ACTIVATIONS
+from ..options import ACTIVATIONS, CACHES
 from .parser import Verb, add_target, add_verb, count
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ def language_models(verbs: Verbs) -> None:
     verb.add_argument("--activations", choices=ACTIVATIONS, default="model",
                       help="dtype of activations in products with quantised weights: int8, float32, or model, that of "
                            "the file format: int8 (default: model)")
+    verb.add_argument("--cache", choices=CACHES, default="float32",
+                      help="dtype of the KV cache: float32, float16, or int8 with a scale for each head and token "
+                           "(default: float32)")
     verb.add_argument("--threads", type=count, default=1, metavar="N",
                       help="plan workspace for N workers (default: 1)")
     add_target(verb, "CPUs to compile for, such as native,arm64 ('megcc list targets')", "native")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -106,8 +107,9 @@ def write(path: Path, shape: Shape, tensors: dict[str, np.ndarray], **metadata) 
     return path
 
 
-def logits(shape: Shape, tensors: dict[str, np.ndarray], tokens: list[int]) -> np.ndarray:
-    """float64 [tokens, vocabulary], of a whole sequence at once."""
+def logits(shape: Shape, tensors: dict[str, np.ndarray], tokens: list[int],
+           stored: Callable[[np.ndarray], np.ndarray] = lambda rows: rows) -> np.ndarray:
+    """float64 [tokens, vocabulary], of a whole sequence at once. stored: what a cache makes of keys and values."""
     w = {name: tensor.astype(np.float64) for name, tensor in tensors.items()}
     granite = SCALES if shape.architecture == "granite" else {}
     gemma = shape.architecture == "gemma3"
@@ -116,7 +118,7 @@ def logits(shape: Shape, tensors: dict[str, np.ndarray], tokens: list[int]) -> n
     for layer in range(shape.layers):
         part = {name.split(".")[2] + "." * name.endswith("bias"): value for name, value in w.items()
                 if name.startswith(f"blk.{layer}.")}
-        y = _attention(shape, part, _norm(x, part["attn_norm"]), layer)
+        y = _attention(shape, part, _norm(x, part["attn_norm"]), layer, stored)
         x = x + residual * (_norm(y, part["post_attention_norm"]) if gemma else y)
         y = _norm(x, part["ffn_norm"])
         gate, up = (np.split(y @ part["ffn_up"].T, 2, 1) if shape.architecture == "phi3"
@@ -133,7 +135,8 @@ def _norm(x: np.ndarray, gain: np.ndarray) -> np.ndarray:
     return x / np.sqrt(np.mean(x * x, -1, keepdims=True) + EPSILON) * gain
 
 
-def _attention(shape: Shape, part: dict[str, np.ndarray], x: np.ndarray, layer: int) -> np.ndarray:
+def _attention(shape: Shape, part: dict[str, np.ndarray], x: np.ndarray, layer: int,
+               stored: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     queries, keys, steps = shape.heads * shape.head, shape.groups * shape.head, np.arange(len(x))
     if shape.architecture == "phi3":
         q, k, v = np.split(x @ part["attn_qkv"].T, [queries, queries + keys], 1)
@@ -145,6 +148,7 @@ def _attention(shape: Shape, part: dict[str, np.ndarray], x: np.ndarray, layer: 
     everything = not shape.window or (shape.architecture == "gemma3" and layer % 6 == 5)
     theta = 10000.0 if shape.architecture == "gemma3" and not everything else THETA
     q, k = (_turned(value, theta, shape.architecture in ("llama", "granite")) for value in (q, k))
+    k, v = stored(k), stored(v)
     far = steps[:, None] - steps
     seen = (far >= 0) & (everything | (far < max(shape.window, 1)))
     scale = SCALES["attention.scale"] if shape.architecture == "granite" else shape.head ** -0.5

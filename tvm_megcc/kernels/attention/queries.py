@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...foreign import digest
 from ...ir.dims import Dim, ceildiv, dim_min, likely, product
+from ...ops.cache_rows import CACHE_DTYPES, SCALE
 from ...ops.nn.fused_attention import extents_of
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
 from ..parameters import Parameters, Scope
@@ -33,6 +34,7 @@ class AttentionParameters(Parameters):
     shared: the number of query heads that share a head of keys and values.
     has_spare_rows: whether buffers of keys and values have more rows than are in use.
     blind: whether a query may see no key; its result is then zeros.
+    cache: the dtype of keys and values if it is not float32, else "".
     keys: the largest number of keys whose scores are in workspace at a time.
     rows: the number of queries in a tile.
     columns: the number of vectors of values in a tile.
@@ -54,6 +56,7 @@ class AttentionParameters(Parameters):
     shared: int
     has_spare_rows: bool
     blind: bool
+    cache: str
     keys: int
     rows: int
     columns: int
@@ -69,6 +72,7 @@ class AttentionParameters(Parameters):
         mask = f"_mask_{self.mask}{'_b' * self.mask_b}{'_n' * self.mask_n}" if self.mask else ""
         kinds = (f"_shared{self.shared}"
                  if self.shared > 1 else "") + "_spare" * self.has_spare_rows + "_blind" * self.blind
+        kinds += f"_{self.cache}" * bool(self.cache)
         return f"attention_{axes}{mask}{'_causal' * self.causal}{kinds}_x{digest(self.scale, 4)}"
 
 
@@ -95,10 +99,12 @@ class AttentionColumns(Kernel):
     """Computes a block of queries in one task, one query in each lane."""
 
     name = "columns"
-    dtypes = (FLOAT32,)
+    dtypes = (FLOAT32, CACHE_DTYPES, CACHE_DTYPES, FLOAT32)
 
     def refuse(self, site: Site):
-        axes = site.attrs.v_axes, site.attrs.y_axes
+        axes, dtypes = (site.attrs.v_axes, site.attrs.y_axes), (site.inputs[1].dtype, site.inputs[2].dtype)
+        if dtypes[0] != dtypes[1] or (dtypes[0] != "float32" and not site.attrs.k_axes.endswith("h")):
+            return f"keys of {dtypes[0]} with axes {site.attrs.k_axes}, values of {dtypes[1]}"
         return None if all(operand_axes.endswith("v") for operand_axes in axes) else "values are not neighbours"
 
     def tile(self, site: Site) -> tuple[int, int, int]:
@@ -113,8 +119,9 @@ class AttentionColumns(Kernel):
         params = ColumnsParameters(**vars(common), vectors=vectors,
                                    by_lane=site.isa.lane_fma and common.k_axes.endswith("h"))
         S, T, H = extent_symbols("S", "T", "H")
+        widened = 4 * rows * H if params.cache else 0
         width, keys = vectors * site.isa.lanes, KEYS if site.compact else dim_min(T, KEYS)
-        lowered = self.call(site, params, ceildiv(S, width), 4 * width * (H + keys), self.name)
+        lowered = self.call(site, params, ceildiv(S, width), 4 * width * (H + keys) + widened, self.name)
         # In place is safe where heads of q and y have equal extents: a task reads its queries before it writes their
         # results to the same addresses.
         alike = params.q_axes.replace("h", "v") == params.y_axes
@@ -128,7 +135,8 @@ class AttentionColumns(Kernel):
             attrs.q_axes, attrs.k_axes, attrs.v_axes, attrs.y_axes, attrs.q_at, attrs.k_at, attrs.v_at,
             f"{float(attrs.scale):.9e}f", mask_rows, bool(mask) and mask[0] != 1, bool(mask) and mask[1] != 1,
             {"rows": "S * T", "repeated": "P * T"}.get(mask_rows, "T"), attrs.causal, attrs.shared,
-            attrs.seen is not None, attrs.blind, KEYS, rows, columns)
+            attrs.seen is not None, attrs.blind, site.inputs[1].dtype * (site.inputs[1].dtype != "float32"), KEYS, rows,
+            columns)
 
     @staticmethod
     def call(site: Site, params: AttentionParameters, blocks: Dim, scratch: Dim, algorithm: str) -> Lowered:
@@ -145,7 +153,8 @@ class AttentionColumns(Kernel):
             return product(extent_symbols(*axes.upper()))
 
         def extent_of(axes: str) -> Dim:
-            return size(axes.replace("n", "m" if heads else "n").replace("t", "r" if has_spare_rows else "t"))
+            axes = axes.replace("n", "m" if heads else "n").replace("t", "r" if has_spare_rows else "t")
+            return size(axes[:-1]) * (size(axes[-1]) + SCALE) if params.cache == "int8" else size(axes)
 
         mask = "b" * params.mask_b + "n" * params.mask_n + {"rows": "s", "repeated": "p"}.get(params.mask, "") + "t"
         inputs = present(site, Operand("q", 0, size(params.q_axes)), Operand("k", 1, extent_of(params.k_axes)),

@@ -6,6 +6,8 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING
 
+from ...ir.types import DTYPES
+from ...ops.cache_rows import SCALE
 from ..microkernel.panel_tile import PanelTile
 from ..microkernel.printer import Printer
 from ..microkernel.tile import Multiply
@@ -33,6 +35,8 @@ class AttentionTiles:
         open_keys = scope.known.T is None
         #: Whether there may be more keys than have scores in workspace.
         self.several = open_keys or scope.known.T > params.keys
+        #: C type of keys and values.
+        self.unit = DTYPES[params.cache or "float32"].c_type
         #: C, the factor of the results of query r.
         self.factor = "T == 0 ? 1.0f : " * open_keys + "sum[r] == 0.0f ? 0.0f : " * params.blind + "1.0f / sum[r]"
 
@@ -46,7 +50,24 @@ class AttentionTiles:
             return "1" if axis in axes else "0"
         inner = axes.partition(axis)[2].upper()
         inner = inner.replace("N", "M") if "t" in axes and self.p.shared > 1 else inner
-        return "(ptrdiff_t)" + " * ".join(inner.replace("T", "R") if self.p.has_spare_rows else inner)
+        *outer, row = inner.replace("T", "R") if self.p.has_spare_rows else inner
+        has_scale = "t" in axes and self.p.cache == "int8"
+        return "(ptrdiff_t)" + " * ".join((*outer, f"({row} + {SCALE})" if has_scale else row))
+
+    def load(self, at: str, n: str = "") -> str:
+        """Returns C: a vector of keys or values as floats, of int8 without their scale; with n its first lanes."""
+        name, more = {"": "mgc_load", "float16": "mgc_load_f16", "int8": "mgc_iload_i8"}[self.p.cache], "_n" * bool(n)
+        value = f"{name}{more}({at}{f', {n}' * bool(n)})"
+        return f"mgc_real({value})" if self.p.cache == "int8" else value
+
+    def scaled_values(self) -> str:
+        """Prints the multiplication of scores by the scales of the values of their keys."""
+        c = Printer()
+        with c.block("for (int32_t row = 0; row < part; row++)"):
+            c("const float scale = scale_of(v_head + (key + row) * v_row, V);")
+            with c.block("for (int32_t i = 0; i < n; i++)"):
+                c(f"s[i * {self.query} + row * {self.key}] *= scale;")
+        return c.text
 
     def head(self, axes: str, at: int) -> str:
         """Returns C: the offset of a head."""
@@ -57,8 +78,8 @@ class AttentionTiles:
     def begin(self, rows: int) -> str:
         """Declares where a task's operands are, and the running maxima and sums of `rows` queries."""
         c, p = Printer(), self.p
-        c(f"const float *q_head = q{self.head(p.q_axes, p.q_at)} + first * q_row, "
-          f"*k_head = k{self.head(p.k_axes, p.k_at)}, *v_head = v{self.head(p.v_axes, p.v_at)};",
+        c(f"const float *q_head = q{self.head(p.q_axes, p.q_at)} + first * q_row;",
+          f"const {self.unit} *k_head = k{self.head(p.k_axes, p.k_at)}, *v_head = v{self.head(p.v_axes, p.v_at)};",
           f"float *y_head = y{self.head(p.y_axes, 0)} + first * y_row;",
           f"float maximum[{rows}], sum[{rows}], rescale[{rows}];", "(void)head, (void)batch;")
         if p.mask:
@@ -99,7 +120,7 @@ const int32_t part = seen - key < {keys} ? seen - key : {keys};"""
         load, store = ("mgc_load_n", "mgc_store_n") if n else ("mgc_load", "mgc_store")
         rescale_parameters = ", int first, int last, const float *rescale" * several
         c(f"/* Computes {W} vectors of the results of {P} queries{'; the first n lanes are valid' * (W == 1)}. */")
-        with c.function(f"static MGC_NOINLINE void values_{P}_{W}(const float *s, const float *v, ptrdiff_t v_row, "
+        with c.function(f"static MGC_NOINLINE void values_{P}_{W}(const float *s, const {self.unit} *v, ptrdiff_t v_row, "
                         f"int32_t keys, int32_t n{rescale_parameters}, const float *factor, float *y, "
                         "ptrdiff_t y_row)"):
             c(tile.for_each(P, "mgc_v a{p}_{v} = mgc_zero();"))
@@ -108,7 +129,7 @@ const int32_t part = seen - key < {keys} ? seen - key : {keys};"""
                     c(tile.for_each(P, f"a{{p}}_{{v}} = {load}(y + {{p}} * y_row + {{at}}{n})"
                                        " * mgc_set1(rescale[{p}]);"))
             with c.block(f"for (int32_t t = 0; t < keys; t++, s += {self.key}, v += v_row)"):
-                c(tile.for_each(1, f"const mgc_v b{{v}} = {load}(v + {{at}}{n});"))
+                c(tile.for_each(1, f"const mgc_v b{{v}} = {self.load('v + {at}', 'n' * bool(n))};"))
                 if self.scope.isa.lane_fma and self.query == 1 and P % 4 == 0:
                     c(*(f"const mgc_v x{p} = mgc_load(s + {p});" for p in range(0, P, 4)),
                       *(f"a{p}_{v} = mgc_fma_lane(a{p}_{v}, b{v}, x{p // 4 * 4}, {p % 4});"
@@ -192,22 +213,23 @@ class FewQueriesTiles(AttentionTiles):
         """Prints the function that computes the scores of P queries with U keys."""
         c, L, H, accumulators = Printer(), self.lanes, self.scope.known.H, list(product(range(P), range(U)))
         c(f"/* Computes the scores of {P} queries with {U} keys. */")
-        with c.function(f"static MGC_INLINE void products_{P}_{U}(const float *q, ptrdiff_t q_row, const float *k, "
+        with c.function(f"static MGC_INLINE void products_{P}_{U}(const float *q, ptrdiff_t q_row, const {self.unit} *k, "
                         "ptrdiff_t k_row, int32_t H, float *s)"):
             for p in range(P):
                 c(f"mgc_v {', '.join(f'a{p}_{u} = mgc_zero()' for u in range(U))};")
             c("int32_t h = 0;")
             with c.block(f"for (; h + {L} <= H; h += {L})"):
-                self.add(c, P, U, "mgc_load({} + h)")
+                self.add(c, P, U)
             if L > 1 and (H is None or H % L):
                 with c.block("if (h < H)"):
-                    self.add(c, P, U, "mgc_load_n({} + h, H - h)")
-            c(*(f"s[{p * self.query + u}] = mgc_sum(a{p}_{u});" for p, u in accumulators), "(void)q_row, (void)k_row;")
+                    self.add(c, P, U, "H - h")
+            factors = [f" * scale_of(k + {u} * k_row, H)" * (self.p.cache == "int8") for u in range(U)]
+            c(*(f"s[{p * self.query + u}] = mgc_sum(a{p}_{u}){factors[u]};" for p, u in accumulators),
+              "(void)q_row, (void)k_row;")
         return c.text
 
-    @staticmethod
-    def add(c: Printer, P: int, U: int, load: str) -> None:
-        c(*(f"const mgc_v b{u} = {load.format(f'k + {u} * k_row')};" for u in range(U)))
+    def add(self, c: Printer, P: int, U: int, n: str = "") -> None:
+        c(*(f"const mgc_v b{u} = {self.load(f'k + {u} * k_row + h', n)};" for u in range(U)))
         for p in range(P):
-            c(f"const mgc_v x{p} = {load.format(f'q + {p} * q_row')};",
+            c(f"const mgc_v x{p} = {f'mgc_load_n(q + {p} * q_row + h, {n})' if n else f'mgc_load(q + {p} * q_row + h)'};",
               *(f"a{p}_{u} = mgc_fma(x{p}, b{u}, a{p}_{u});" for u in range(U)))

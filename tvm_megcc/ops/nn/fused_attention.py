@@ -14,6 +14,7 @@ from ...ir.dims import Dim
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, Operator, Types, f32, register
+from ..cache_rows import CACHE_DTYPES, numbers_shape, stored_rows, stored_shape, widened_rows
 
 #: The logical axes of the operands and the result, a letter each.
 Q, K, V, Y = "bnsh", "bnth", "bntv", "bnsv"
@@ -32,7 +33,8 @@ class Attention(Operator):
     Attributes: `q_axes`, `k_axes`, `v_axes`, `y_axes`: the axes of operands and result in memory, a letter each, such
     as "bsnh" for the result of a matrix product; b and n may be missing. An operand may be index `q_at`, `k_at`, `v_at`
     along a further axis "c". `causal`: query s attends to keys up to s + (keys - queries). `shared`: the number of
-    query heads that share keys and values. `seen`: the number of valid keys, from the first; None for all. `blind`:
+    query heads that share keys and values. `seen`: the number of valid keys, from the first; None for all. Keys and
+    values may be those of a KV cache of float16 or int8 (ops/cache_rows.py), whose rows are the last axis. `blind`:
     queries with a mask of -inf for all keys give zeros, not NaN.
     """
 
@@ -62,6 +64,7 @@ class Attention(Operator):
     @staticmethod
     def compute(attrs: Attrs, q: np.ndarray, k: np.ndarray, v: np.ndarray,
                 mask: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
+        k, v = (array if array.dtype == np.float32 else widened_rows(array) for array in (k, v))
         q, k, v = (_in_order(array, attrs[f"{name}_axes"], axes, attrs[f"{name}_at"]).astype(np.float64)
                    for name, array, axes in (("q", q, Q), ("k", k, K), ("v", v, V)))
         k, v = (np.repeat(array[:, :, :attrs.seen], attrs.shared, 1) for array in (k, v))
@@ -99,11 +102,13 @@ def extents_of(attrs: Attrs, operands: Types) -> Mapping[str, Dim]:
         raise ShapeError(f"{attrs.shared} heads share keys")
     for name, type_, wanted in zip("qkv", operands, (Q, K, V), strict=True):
         axes, at = attrs[f"{name}_axes"], attrs[f"{name}_at"]
-        if type_.dtype != "float32" or type_.rank != len(axes) or len(set(axes)) != len(axes) \
+        if type_.dtype not in (CACHE_DTYPES if name != "q" else ("float32",)) or type_.rank != len(axes) or len(set(axes)) != len(axes) \
                 or not set(wanted[2:]) <= set(axes) <= {*wanted, "c"}:
             raise ShapeError(f"operand {name} {type_} has not the axes {axes}")
         lies = axes if name == "q" else axes.translate(_KEPT)
-        for axis, dim in zip(lies, type_.shape, strict=True):
+        if type_.dtype == "int8" and axes[-1] != wanted[-1]:
+            raise ShapeError(f"rows of operand {name} {type_} are not its last axis: {axes}")
+        for axis, dim in zip(lies, numbers_shape(type_.shape, type_.dtype), strict=True):
             require_equal(extents.setdefault(axis, dim), dim, f"operand {name} {type_} for axes {axes}")
         if "c" in axes:
             require_at_most(at + 1, extents["c"], f"place {at} of {type_}")
@@ -129,16 +134,22 @@ def _in_order(array: np.ndarray, axes: str, wanted: str, at: int) -> np.ndarray:
 def _case(s: int, t: int, h: int, v: int, axes: str = "bnsh bnth bntv bnsv", mask: tuple[int, ...] = (), b: int = 1,
           n: int = 2, scale: float = 0.25, causal: bool = False, at: tuple[int, int, int] = (0, 0, 0),
           groups: int = 1, value: np.ndarray | None = None, shared: int = 1, capacity: int = 0,
-          blind: bool = False) -> Case:
+          blind: bool = False, cache: str = "") -> Case:
     sizes = {"b": b, "n": n, "s": s, "t": capacity or t, "h": h, "v": v, "c": 3}
     *operands, y_axes = axes.split()
     attrs = {"scale": scale, "causal": causal, "groups": groups, "y_axes": y_axes, "shared": shared,
              "seen": t if capacity else None, "blind": blind}
     for name, operand, axis_order in zip("qkv", operands, at, strict=True):
         attrs |= {f"{name}_axes": operand, f"{name}_at": axis_order}
-    inputs = (*(f32(*(sizes[axis] // (shared if axis == "n" and index else 1) for axis in operand))
-                for index, operand in enumerate(operands)), f32(*mask) if mask else None)
-    return Case(inputs, attrs, values={} if value is None else {3: value})
+    shapes = [tuple(sizes[axis] // (shared if axis == "n" and index else 1) for axis in operand)
+              for index, operand in enumerate(operands)]
+    inputs = (*(f32(*shape) for shape in shapes), f32(*mask) if mask else None)
+    values = {} if value is None else {3: value}
+    if cache:
+        draw = np.random.default_rng(t)
+        inputs = (inputs[0], *((stored_shape(shape, cache), cache) for shape in shapes[1:]), inputs[3])
+        values |= {index: stored_rows(draw.normal(size=shapes[index]).astype(np.float32), cache) for index in (1, 2)}
+    return Case(inputs, attrs, values=values)
 
 
 def _blocked(*shape: int, last: float = float(np.finfo(np.float32).min)) -> np.ndarray:
@@ -169,4 +180,8 @@ Attention.cases = (
     _case(2, 2, 8, 8, mask=(1, 1, 2, 2)),
     _case(4, 530, 16, 16, mask=(1, 1, 4, 530), value=_blocked(1, 1, 4, 530, last=-np.inf), blind=True),
     _case(35, 270, 4, 20, mask=(1, 1, 35, 270), value=_blocked(1, 1, 35, 270, last=-np.inf), blind=True),
+    *(_case(1, 300, 64, 64, n=6, shared=3, capacity=310, scale=0.125, cache=cache) for cache in ("float16", "int8")),
+    *(_case(37, 41, 19, 21, b=2, n=4, shared=2, capacity=43, mask=(1, 1, 37, 41), cache=cache)
+      for cache in ("float16", "int8")),
+    *(_case(3, 20, 8, 5, "bsnh btnh btnv bsnv", causal=True, capacity=22, cache=cache) for cache in ("float16", "int8")),
 )

@@ -17,6 +17,7 @@ from ...ir.types import TensorType
 from ...kernels.choice import options
 from ...kernels.site import Site
 from ...kernels.support import realisable
+from ...ops.cache_rows import CACHE_DTYPES, numbers_shape
 from ...ops.nn.fused_attention import K, Q, V, Y
 from ...ops.rules import axis_of, slice_axes
 from ..edit import Editor
@@ -292,6 +293,8 @@ def _source(edit: Editor, op: Op, at: _Placed, last: str) -> _Placed | None:
     if op.kind == "transpose":
         order = sorted(range(len(at.axes)), key=lambda axis: op.attrs.perm[axis])
         return replace(at, value=op.inputs[0], axes="".join(at.axes[axis] for axis in order))
+    if op.kind == "widen_cache":
+        return replace(at, value=op.inputs[0])
     if op.kind in ("mul", "div") and not last and (factor := _number(edit, op)):
         return replace(at, value=factor[0], factor=at.factor * factor[1])
     found = _RESHAPED_TWICE.match(edit, at.value)
@@ -347,11 +350,12 @@ def _agree(edit: Editor, q: _Placed, k: _Placed, v: _Placed) -> bool:
     """Whether each axis has one extent for all values of symbols, so that none is broadcast."""
     extents: dict[str, Dim] = {}
     operands = (q, k, v)
+    dtypes = [edit.types[operand.value].dtype for operand in operands]
     return (k.keys, k.shared) == (v.keys, v.shared) \
+        and dtypes[0] == "float32" and dtypes[1] == dtypes[2] and dtypes[1] in CACHE_DTYPES \
         and all(extents.setdefault(axis, dim * operand.shared if axis == "n" else dim)
-                == (dim * operand.shared if axis == "n" else dim) for operand in operands
-                for axis, dim in zip(operand.axes, edit.types[operand.value].shape, strict=True)) \
-        and all(edit.types[operand.value].dtype == "float32" for operand in operands)
+                == (dim * operand.shared if axis == "n" else dim) for operand, dtype in zip(operands, dtypes, strict=True)
+                for axis, dim in zip(operand.axes, numbers_shape(edit.types[operand.value].shape, dtype), strict=True))
 
 
 def _groups(flat: Sequence[Dim], shape: Sequence[Dim]) -> int | None:

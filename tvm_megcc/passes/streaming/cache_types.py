@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gives KV caches another dtype than the model's float32. Attention reads what is stored, without a copy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...errors import MegccError, ModelError
+from ...ir.graph import Attrs, Graph, Op
+from ...ops.cache_rows import stored_rows, stored_shape
+from ...ops.rules import slice_axes
+from ..edit import Editor
+
+
+def store_caches(graph: Graph, dtype: str) -> Graph:
+    """Stores the states to which a run appends rows of float32 as float16, or as int8 with a scale for each row.
+    Readers of a cache read it widened; fuse_attention leaves that to the kernels of attention.
+
+    Args:
+        dtype: "float32" leaves them as they are.
+
+    Raises:
+        MegccError: if there is no such state.
+        ModelError: listing the caches that grow along their last axis, whose rows int8 cannot have.
+    """
+    if dtype == "float32":
+        return graph
+    states = dict(graph.states)
+    found = [op for op in graph.ops if op.kind == "append" and states.get(op.outputs[0]) == op.inputs[0]
+             and {graph.types[name].dtype for name in op.inputs[:2]} == {"float32"}]
+    if not found:
+        raise MegccError(f"--cache {dtype}: {graph.name} has no states of float32 that grow; those of decoders do with "
+                         "--state and --bound (docs/streaming.md)")
+    last = [op.inputs[0] for op in found if op.attrs.axis == graph.types[op.inputs[0]].rank - 1]
+    if dtype == "int8" and last:
+        raise ModelError(graph.name, [f"state '{name}' is {graph.types[name]} and grows along its last axis" for name in
+                                      last], "int8 has a scale for each row of the last axis: --cache float16")
+    edit = Editor(graph)
+    for op in found:
+        for name in (op.inputs[0], op.outputs[0]):
+            _widen_reads(edit, name, op, dtype)
+    values = {name: stored_rows(array, dtype) if name in {op.inputs[0] for op in found} else array
+              for name, array in graph.initial_states.items()}
+    return edit.finish().with_(initial_states=values)
+
+
+def _widen_reads(edit: Editor, name: str, append: Op, dtype: str) -> None:
+    """Gives a cache its dtype. Its readers read it widened, after slices of rows, which then copy less."""
+    type_ = edit.types[name]
+    readers = [op for op in edit.graph.ops if name in op.inputs and op is not append]
+    edit.types[name] = replace(type_, dtype=dtype, shape=stored_shape(type_.shape, dtype))
+    others = []
+    for op in readers:
+        if op.kind == "slice" and op.outputs[0] not in edit.graph.outputs and type_.rank - 1 not in slice_axes(op.attrs, type_.shape):
+            (part,) = op.outputs
+            wide = edit.value(f"{part}.wide", edit.types[part])
+            edit.redirect({part: wide})
+            edit.types[part] = replace(edit.types[part], dtype=dtype, shape=stored_shape(edit.types[part].shape, dtype))
+            edit.add_after(part, Op("widen_cache", Attrs(), (part,), (wide,), origin=append.origin))
+        else:
+            others.append(op)
+    if others:
+        wide = edit.value(f"{name}.wide", type_)
+        for original in others:
+            op = edit.producer(original.outputs[0]) or original
+            edit.replace(op, op.with_(inputs=tuple(wide if each == name else each for each in op.inputs)))
+        edit.add_after(name if name in edit.graph.producers() else "",
+                       Op("widen_cache", Attrs(), (name,), (wide,), origin=append.origin))

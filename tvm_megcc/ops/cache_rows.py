@@ -32,8 +32,8 @@ def numbers_shape(shape: Sequence[Dim], dtype: str) -> tuple[Dim, ...]:
 
 
 def stored_rows(rows: np.ndarray, dtype: str) -> np.ndarray:
-    """Returns float32 [..., n] as a cache of this dtype stores it. float16 is rounded to the nearest, ties to even; int8
-    is quantised as by `quantize_blocks`, with a block in each row."""
+    """Returns float32 [..., n] as a cache of this dtype stores it. float16 is rounded to the nearest, ties to even;
+    int8 is quantised as by `quantize_blocks`, with a block in each row."""
     if dtype != "int8":
         with np.errstate(over="ignore"):
             return rows.astype(dtype)

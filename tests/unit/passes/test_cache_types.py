@@ -20,8 +20,8 @@ from tvm_megcc.target import TARGETS
 
 @pytest.mark.parametrize("dtype, bound", [("float16", 2.0 ** -11), ("int8", 0.5 / 127)])
 def test_rows(dtype, bound):
-    """Errors are within half a step: of float16 for each number, of int8 for the largest of each row. Rows of zeros stay
-    zeros; numbers that are none stay none in their row."""
+    """Errors are at most half a step, of float16 for each number, of int8 for the largest of a row. Zeros stay zeros,
+    and a NaN stays in its row."""
     rows = np.random.default_rng(0).normal(size=(3, 5, 16)).astype(np.float32) * np.float32(100)
     rows[1, 2] = 0
     found = widened_rows(stored_rows(rows, dtype))
@@ -64,7 +64,7 @@ def test_attention_reads_what_is_stored(name, dtype):
 
 def test_what_is_refused():
     graph = imported(growing(results=("present",)))
-    with pytest.raises(MegccError, match="cache int8: .* has no states of float32 that grow"):
+    with pytest.raises(MegccError, match=r"cache int8: .* has no states of float32 that grow"):
         store_caches(store_caches(graph, "float16"), "int8")
     last = [node("Concat", "past x", "present", axis=2)]
     proto = model(last, {"past": [2, 3, "length"], "x": [2, 3, 2]}, ("present",), opset=18)

@@ -120,8 +120,8 @@ const int32_t part = seen - key < {keys} ? seen - key : {keys};"""
         load, store = ("mgc_load_n", "mgc_store_n") if n else ("mgc_load", "mgc_store")
         rescale_parameters = ", int first, int last, const float *rescale" * several
         c(f"/* Computes {W} vectors of the results of {P} queries{'; the first n lanes are valid' * (W == 1)}. */")
-        with c.function(f"static MGC_NOINLINE void values_{P}_{W}(const float *s, const {self.unit} *v, ptrdiff_t v_row, "
-                        f"int32_t keys, int32_t n{rescale_parameters}, const float *factor, float *y, "
+        with c.function(f"static MGC_NOINLINE void values_{P}_{W}(const float *s, const {self.unit} *v, "
+                        f"ptrdiff_t v_row, int32_t keys, int32_t n{rescale_parameters}, const float *factor, float *y, "
                         "ptrdiff_t y_row)"):
             c(tile.for_each(P, "mgc_v a{p}_{v} = mgc_zero();"))
             if several:
@@ -213,8 +213,8 @@ class FewQueriesTiles(AttentionTiles):
         """Prints the function that computes the scores of P queries with U keys."""
         c, L, H, accumulators = Printer(), self.lanes, self.scope.known.H, list(product(range(P), range(U)))
         c(f"/* Computes the scores of {P} queries with {U} keys. */")
-        with c.function(f"static MGC_INLINE void products_{P}_{U}(const float *q, ptrdiff_t q_row, const {self.unit} *k, "
-                        "ptrdiff_t k_row, int32_t H, float *s)"):
+        with c.function(f"static MGC_INLINE void products_{P}_{U}(const float *q, ptrdiff_t q_row, "
+                        f"const {self.unit} *k, ptrdiff_t k_row, int32_t H, float *s)"):
             for p in range(P):
                 c(f"mgc_v {', '.join(f'a{p}_{u} = mgc_zero()' for u in range(U))};")
             c("int32_t h = 0;")
@@ -230,6 +230,7 @@ class FewQueriesTiles(AttentionTiles):
 
     def add(self, c: Printer, P: int, U: int, n: str = "") -> None:
         c(*(f"const mgc_v b{u} = {self.load(f'k + {u} * k_row + h', n)};" for u in range(U)))
+        load, lanes = ("mgc_load_n", f", {n}") if n else ("mgc_load", "")
         for p in range(P):
-            c(f"const mgc_v x{p} = {f'mgc_load_n(q + {p} * q_row + h, {n})' if n else f'mgc_load(q + {p} * q_row + h)'};",
+            c(f"const mgc_v x{p} = {load}(q + {p} * q_row + h{lanes});",
               *(f"a{p}_{u} = mgc_fma(x{p}, b{u}, a{p}_{u});" for u in range(U)))

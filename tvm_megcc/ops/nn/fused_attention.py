@@ -102,7 +102,8 @@ def extents_of(attrs: Attrs, operands: Types) -> Mapping[str, Dim]:
         raise ShapeError(f"{attrs.shared} heads share keys")
     for name, type_, wanted in zip("qkv", operands, (Q, K, V), strict=True):
         axes, at = attrs[f"{name}_axes"], attrs[f"{name}_at"]
-        if type_.dtype not in (CACHE_DTYPES if name != "q" else ("float32",)) or type_.rank != len(axes) or len(set(axes)) != len(axes) \
+        dtypes = ("float32",) if name == "q" else CACHE_DTYPES
+        if type_.dtype not in dtypes or type_.rank != len(axes) or len(set(axes)) != len(axes) \
                 or not set(wanted[2:]) <= set(axes) <= {*wanted, "c"}:
             raise ShapeError(f"operand {name} {type_} has not the axes {axes}")
         lies = axes if name == "q" else axes.translate(_KEPT)
@@ -183,5 +184,6 @@ Attention.cases = (
     *(_case(1, 300, 64, 64, n=6, shared=3, capacity=310, scale=0.125, cache=cache) for cache in ("float16", "int8")),
     *(_case(37, 41, 19, 21, b=2, n=4, shared=2, capacity=43, mask=(1, 1, 37, 41), cache=cache)
       for cache in ("float16", "int8")),
-    *(_case(3, 20, 8, 5, "bsnh btnh btnv bsnv", causal=True, capacity=22, cache=cache) for cache in ("float16", "int8")),
+    *(_case(3, 20, 8, 5, "bsnh btnh btnv bsnv", causal=True, capacity=22, cache=cache)
+      for cache in ("float16", "int8")),
 )

@@ -354,7 +354,8 @@ def _agree(edit: Editor, q: _Placed, k: _Placed, v: _Placed) -> bool:
     return (k.keys, k.shared) == (v.keys, v.shared) \
         and dtypes[0] == "float32" and dtypes[1] == dtypes[2] and dtypes[1] in CACHE_DTYPES \
         and all(extents.setdefault(axis, dim * operand.shared if axis == "n" else dim)
-                == (dim * operand.shared if axis == "n" else dim) for operand, dtype in zip(operands, dtypes, strict=True)
+                == (dim * operand.shared if axis == "n" else dim)
+                for operand, dtype in zip(operands, dtypes, strict=True)
                 for axis, dim in zip(operand.axes, numbers_shape(edit.types[operand.value].shape, dtype), strict=True))
 
 

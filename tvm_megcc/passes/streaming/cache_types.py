@@ -51,7 +51,8 @@ def _widen_reads(edit: Editor, name: str, append: Op, dtype: str) -> None:
     edit.types[name] = replace(type_, dtype=dtype, shape=stored_shape(type_.shape, dtype))
     others = []
     for op in readers:
-        if op.kind == "slice" and op.outputs[0] not in edit.graph.outputs and type_.rank - 1 not in slice_axes(op.attrs, type_.shape):
+        if op.kind == "slice" and op.outputs[0] not in edit.graph.outputs \
+                and type_.rank - 1 not in slice_axes(op.attrs, type_.shape):
             (part,) = op.outputs
             wide = edit.value(f"{part}.wide", edit.types[part])
             edit.redirect({part: wide})

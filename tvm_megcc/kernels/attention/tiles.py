@@ -50,7 +50,7 @@ class AttentionTiles:
             return "1" if axis in axes else "0"
         inner = axes.partition(axis)[2].upper()
         inner = inner.replace("N", "M") if "t" in axes and self.p.shared > 1 else inner
-        *outer, row = inner.replace("T", "R") if self.p.has_spare_rows else inner
+        *outer, row = list(inner.replace("T", "R") if self.p.has_spare_rows else inner)
         has_scale = "t" in axes and self.p.cache == "int8"
         return "(ptrdiff_t)" + " * ".join((*outer, f"({row} + {SCALE})" if has_scale else row))
 

@@ -14,7 +14,7 @@ from ...ir.dims import Dim
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, Operator, Types, f32, register
-from ..cache_rows import CACHE_DTYPES, numbers_shape, stored_rows, stored_shape, widened_rows
+from ..cache_rows import CACHE_DTYPES, numbers_shape, stored_rows, widened_rows
 
 #: The logical axes of the operands and the result, a letter each.
 Q, K, V, Y = "bnsh", "bnth", "bntv", "bnsv"
@@ -148,8 +148,8 @@ def _case(s: int, t: int, h: int, v: int, axes: str = "bnsh bnth bntv bnsv", mas
     values = {} if value is None else {3: value}
     if cache:
         draw = np.random.default_rng(t)
-        inputs = (inputs[0], *((stored_shape(shape, cache), cache) for shape in shapes[1:]), inputs[3])
-        values |= {index: stored_rows(draw.normal(size=shapes[index]).astype(np.float32), cache) for index in (1, 2)}
+        k, v = (stored_rows(draw.normal(size=shape).astype(np.float32), cache) for shape in shapes[1:])
+        inputs, values = (inputs[0], (k.shape, cache), (v.shape, cache), inputs[3]), {**values, 1: k, 2: v}
     return Case(inputs, attrs, values=values)
 
 

@@ -13,7 +13,7 @@ from ...ir.dims import Dim
 from ...ir.graph import Attrs
 from ...ir.types import TensorType
 from ..base import Case, Operator, Types, f32, register
-from ..cache_rows import CACHE_DTYPES, numbers_shape, stored_rows, stored_shape, widened_rows
+from ..cache_rows import CACHE_DTYPES, numbers_shape, stored_rows, widened_rows
 
 
 def _case(shape: tuple[int, ...], count: int, axis: int, at: int, dtype: str = "float32") -> Case:
@@ -26,8 +26,9 @@ def _stored_case(shape: tuple[int, ...], count: int, axis: int, at: int, dtype: 
     draw = np.random.default_rng(len(shape) + axis)
     rows = draw.normal(size=[count if i == axis else extent for i, extent in enumerate(shape)]).astype(np.float32)
     rows[..., 0, :] *= 0 if count > 1 else 1000
-    return Case(((stored_shape(shape, dtype), dtype), f32(*rows.shape), ((1,), "int64")), {"axis": axis},
-                values={0: stored_rows(draw.normal(size=shape).astype(np.float32), dtype), 1: rows, 2: np.array([at])})
+    x = stored_rows(draw.normal(size=shape).astype(np.float32), dtype)
+    return Case(((x.shape, dtype), f32(*rows.shape), ((1,), "int64")), {"axis": axis},
+                values={0: x, 1: rows, 2: np.array([at])})
 
 
 @register
@@ -81,8 +82,8 @@ class Append(Operator):
 
 
 def _widen_case(shape: tuple[int, ...], dtype: str) -> Case:
-    rows = np.random.default_rng(len(shape)).normal(size=shape).astype(np.float32)
-    return Case(((stored_shape(shape, dtype), dtype),), values={0: stored_rows(rows, dtype)})
+    x = stored_rows(np.random.default_rng(len(shape)).normal(size=shape).astype(np.float32), dtype)
+    return Case(((x.shape, dtype),), values={0: x})
 
 
 @register

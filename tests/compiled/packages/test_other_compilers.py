@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Generated C where only the macros of IAR's or Arm's compiler are defined.
 
-Neither compiler is here. IAR's is gcc without the macros of gcc, so nothing of GNU C is compiled: it shows that the code
-is C99, and what it computes, not how fast. Arm's is clang with its macros.
+Neither compiler is here. IAR's is gcc without the macros of gcc, so nothing of GNU C is compiled: it shows that the
+code is C99, and what it computes, not how fast. Arm's is clang with its macros.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def _row(*option: Any, **others: Any) -> dict[str, Option]:
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """How a model is compiled.
+    """The options of a compilation.
 
     Attributes:
         input_shapes: shapes of inputs whose dimensions the model leaves open: a dictionary, or a string such as

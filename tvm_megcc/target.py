@@ -21,13 +21,13 @@ from .errors import MegccError
 
 @dataclass(frozen=True)
 class Pairs:
-    """How products of two pixels are computed in one word.
+    """A kind of arithmetic that computes the products of two pixels in one word.
 
-    bits: number of bits of the word.
-    columns: output channels in a tile of four pixels, as many as registers hold (MGC_COLUMNS).
-    row_columns: output channels in a tile of one pixel (MGC_ROW_COLUMNS).
-    by_channel: weights of the latter are stored channel by channel, not interleaved.
-    folded: there, a word has two weights of two channels.
+    bits: the number of bits of the word.
+    columns: the number of output channels in a tile of four pixels, as many as registers hold (MGC_COLUMNS).
+    row_columns: the number of output channels in a tile of one pixel (MGC_ROW_COLUMNS).
+    by_channel: whether the weights for a tile of one pixel are stored channel by channel, not interleaved.
+    folded: whether a word of these weights holds two weights of two channels.
     """
 
     bits: int
@@ -357,8 +357,8 @@ def parse_targets(text: str) -> tuple[Target, ...]:
 
 
 _V4 = {"avx512f", "avx512vl", "avx512bw", "avx512dq", "avx2", "fma"}
-#: What /proc/cpuinfo says of CPUs that run a target, best level first. The length of RISC-V's vectors it does not say:
-#: the runtime asks the CPU, and takes the best program of those that a container has.
+#: The flags of /proc/cpuinfo that a CPU must have to run a target, best target first. It does not state the length of
+#: RISC-V's vectors: the runtime asks the CPU, and takes the best of the programs that a container has.
 _FLAGS = {
     "x86_64": (("x86-64-v4-vnni", {*_V4, "avx512_vnni"}), ("x86-64-v4", _V4),
                ("x86-64-v3-vnni", {"avx2", "fma", "avx_vnni"}), ("x86-64-v3", {"avx2", "fma"}), ("x86-64", set())),

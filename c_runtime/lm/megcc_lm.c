@@ -118,7 +118,8 @@ static int32_t is_end(const megcc_lm_model *model, uint32_t token)
     return 0;
 }
 
-/* Where a stop string begins first, or `size`. begun: otherwise the bytes at the end that may be the beginning of one. */
+/* Returns the offset of the first stop string, or `size` if there is none. Then *begun is the number of bytes at the
+ * end that may be the beginning of one. */
 static size_t stop_in(const char *text, size_t size, const megcc_lm_options *options, size_t *begun)
 {
     size_t first = size;

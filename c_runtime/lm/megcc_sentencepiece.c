@@ -285,7 +285,7 @@ static uint32_t token_of(const encoder *e, uint32_t begin, uint32_t end)
                                                                                              : MEGCC_NO_TOKEN;
 }
 
-/* Where a symbol ends. */
+/* Returns the offset at which a symbol ends. */
 static uint32_t end_of(const encoder *e, const symbols *s, uint32_t at)
 {
     return s->next[at] < s->count ? s->begin[s->next[at]] : e->size;

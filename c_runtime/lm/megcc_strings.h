@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the tokenizers share: characters of UTF-8, their classes, and strings in order. Only their sources include it.
+ * Code that the tokenizers share: characters of UTF-8, their classes, and strings in order. Only their sources include it.
  */
 #ifndef MEGCC_STRINGS_H
 #define MEGCC_STRINGS_H

@@ -257,7 +257,7 @@ static void encode_bytes(encoder *e, const uint8_t *text, size_t size)
     merge_word(e);
 }
 
-/* Where a part ends that is one digit, or has none. */
+/* Returns the offset at which the next part ends. A part is one digit, or has no digits. */
 static size_t part_end(const megcc_tokenizer *t, const uint8_t *text, size_t at, size_t end)
 {
     size_t next = at;

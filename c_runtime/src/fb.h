@@ -134,7 +134,7 @@ FB_ONCE megcc_rows fb_vector(fb_reader *r, uint32_t slot, uint32_t row_bytes)
     return at == 0u ? none : fb_rows(r, at, row_bytes);
 }
 
-/* Where a byte of the container is in it. */
+/* Returns the offset of a byte in the container. */
 static inline uint32_t fb_place(const fb_reader *r, const uint8_t *byte)
 {
     const ptrdiff_t distance = byte - r->data;

@@ -9,9 +9,9 @@ MAX_OPERANDS = 61
 #: Axes of a tensor.
 MAX_RANK = 8
 MAX_WORKERS = 256
-#: Blocks of memory that a session has.
+#: The most blocks of memory that a session has.
 MAX_REGIONS = 4
-#: Bytes of a tensor: indices of kernels are int32_t, and may be a few vectors beyond its end.
+#: The size of the largest tensor in bytes: indices of kernels are int32_t, and may be a few vectors beyond its end.
 MAX_BYTES = 2**31 - 2**16
 
 # Limits of the narrow fields of schema/megcc.fbs.

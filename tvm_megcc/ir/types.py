@@ -50,7 +50,7 @@ ORDINARY = tuple(dtype for dtype, element in DTYPES.items() if not element.carri
 
 @dataclass(frozen=True)
 class Layout:
-    """How the logical shape (always ONNX's order) lies in memory.
+    """The order in memory of the elements of a tensor, whose logical shape is always in ONNX's order.
 
     kind: "plain" row-major; "nhwc" rank 4, channels last; "nchwc" channels (axis 1) in blocks of `block`,
         that is [N][ceil(C/block)][H][W][block] (any number of spatial axes), pad lanes unspecified.

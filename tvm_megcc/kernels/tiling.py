@@ -60,7 +60,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Tiling:
-    """How an ISA tiles a reduction.
+    """The register tiles of a reduction on an ISA.
 
     lane_fma: inputs are loaded as vectors, and weights are multiplied by their lanes.
     by_number: inputs are scalars in general registers.

@@ -13,7 +13,7 @@ from .file import File
 
 @dataclass(frozen=True)
 class Architecture:
-    """How decoders of one family differ from Llama.
+    """The differences of a family of decoders from Llama.
 
     interleaved: rotary embeddings rotate neighbouring elements, not elements half a head apart.
     gelu: the gate is GELU (tanh), not SiLU.

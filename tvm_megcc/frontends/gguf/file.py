@@ -30,7 +30,7 @@ _NUMBERS = {0: "<u1", 1: "<i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4"
 
 @dataclass(frozen=True)
 class Encoding:
-    """How a tensor's elements are stored: each block of `elements` elements takes `size` bytes."""
+    """A storage format of tensors: each block of `elements` elements takes `size` bytes."""
 
     name: str
     elements: int

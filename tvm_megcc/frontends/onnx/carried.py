@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Form:
-    """How a value is represented as tensors.
+    """The representation of a value as tensors.
 
-    parts: the number of tensors of a sequence that is passed as separate tensors, else None. element: the type of the
-    elements of a sequence that is passed as a stack; None for a value that is a tensor itself.
+    parts: the number of tensors of a sequence that is passed as separate tensors; otherwise None.
+    element: the type of the elements of a sequence that is passed as a stack; None for a value that is a tensor itself.
     """
 
     parts: int | None = None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Packed:
-    """How a value is packed.
+    """The packed form of a value.
 
     name: the value's name, from which the symbols of its extents are named.
     like: its type, in which the changing extents are ignored.

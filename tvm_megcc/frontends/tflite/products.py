@@ -61,8 +61,8 @@ def l2_normalization(node: Node) -> Results:
 
 _REDUCTIONS = {"SUM": "reduce_sum", "MEAN": "reduce_mean", "REDUCE_MAX": "reduce_max", "REDUCE_MIN": "reduce_min",
                "REDUCE_PROD": "reduce_prod", "REDUCE_ANY": "reduce_max", "REDUCE_ALL": "reduce_min"}
-#: What TFLite's reference begins with, so that no result is infinitely bad. It begins with an element where all axes of
-#: a tensor that has one are reduced.
+#: The initial value of a maximum or minimum in TFLite's reference, which bounds a result that would be infinite. If all
+#: axes of a tensor that has elements are reduced, the reference begins with an element instead.
 _WORST = {"REDUCE_MAX": (maximum, float(np.finfo(np.float32).min)),
           "REDUCE_MIN": (minimum, float(np.finfo(np.float32).max))}
 

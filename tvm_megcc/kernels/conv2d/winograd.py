@@ -153,15 +153,18 @@ class WinogradConv(Kernel):
 
 @dataclass(frozen=True)
 class Blocking:
-    """How a task is divided into tiles and channels.
+    """The division of a convolution into tasks, and of a task into tiles and channels.
 
-    vectors, pixels: vectors of output channels and tiles in a register tile of the product.
-    tiles: tiles of a task.
-    depth: input channels whose weights are transformed and multiplied at a time; all if weights are packed transformed.
-    chunks: parts of the output channels.
-    scratch: bytes.
-    l2: bytes of L2.
-    weight_bytes: bytes of the whole model's weights.
+    tiling: how the ISA tiles the products.
+    vectors, pixels: the numbers of vectors of output channels and of Winograd tiles in a register tile of the product.
+    tiles: the number of Winograd tiles in a task.
+    depth: the number of input channels whose weights are transformed and multiplied at a time; all if weights are
+        packed transformed.
+    chunks: the number of parts that output channels are divided into.
+    raw: whether weights are packed untransformed.
+    scratch: the size of the scratch in bytes.
+    l2: the size of the L2 cache in bytes.
+    weight_bytes: the size of the whole model's weights in bytes.
     """
 
     tiling: Tiling

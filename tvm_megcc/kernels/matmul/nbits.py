@@ -143,12 +143,17 @@ def pack_stream(w: np.ndarray, scale: np.ndarray, *given) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Stream:
-    """How weights lie for products of integers (`nbits_stream`).
+    """The layout of packed weights for products of integers (`nbits_stream`).
 
-    block: elements of a row that share a scale; padded: the elements of a row, a multiple of the blocks of activations.
-    width: columns of a panel; group: elements of a column that lie together.
-    float16_scales: scales and offsets are float16. offset: "real", "zero" or "" (`offset_kind`).
-    flipped: 8-bit elements have their highest bit inverted.
+    bits: the bits of a weight.
+    block: the number of elements of a row that share a scale.
+    depth: the number of elements of a row.
+    padded: the same, rounded up to a multiple of the blocks of activations.
+    width: the number of columns in a panel.
+    group: the number of elements of a column that lie together.
+    float16_scales: whether scales and offsets are stored as float16.
+    offset: "real", "zero" or "" (`offset_kind`).
+    flipped: whether 8-bit elements have their highest bit inverted.
     """
 
     bits: int

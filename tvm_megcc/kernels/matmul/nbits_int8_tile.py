@@ -49,9 +49,10 @@ class NBitsInt8Tile(PanelTile):
         p = self.p = params
         self.lanes, self.width = scope.isa.lanes, p.vectors * scope.isa.lanes
         self.heights = (p.rows, 1) if p.rows > 1 else (1,)
-        #: Bytes of a scale or a real offset; of those of a block; of sixteen elements of all columns; of a block.
-        self.real = 2 if p.float16_scales else 4
-        self.numbers = self.width * (self.real + {"": 0, "real": self.real, "zero": 1}[p.offset])
+        #: Sizes in bytes. `scale_bytes`: a scale or a float offset. `numbers`: the scales and offsets of a block of all
+        #: columns. `sixteen`: sixteen elements of all columns. `bytes`: a block of all columns.
+        self.scale_bytes = 2 if p.float16_scales else 4
+        self.numbers = self.width * (self.scale_bytes + {"": 0, "real": self.scale_bytes, "zero": 1}[p.offset])
         self.sixteen = 16 * self.width * p.bits // 8
         self.bytes = self.numbers + p.block * self.width * p.bits // 8
         #: Whether integers `t{p}_{v}` are summed over the parts of a block, and whether sums of parts of x are read.
@@ -63,14 +64,14 @@ class NBitsInt8Tile(PanelTile):
         c, p = Printer(), self.p
         for v in self.vectors:
             at = v * self.lanes
-            zero = f"mgc_neg(mgc_to_float(mgc_iload_u8(w + {self.width * self.real + at})) * s{v})"
+            zero = f"mgc_neg(mgc_to_float(mgc_iload_u8(w + {self.width * self.scale_bytes + at})) * s{v})"
             o = {"": "", "zero": zero, "real": self.number(self.width + at)}[p.offset]
             c(f"const mgc_v s{v} = {self.number(at)}{o and f', o{v} = {o}'};")
         return c.text
 
     def number(self, index: int) -> str:
         load = "mgc_load_f16((const uint16_t *)" if self.p.float16_scales else "mgc_load((const float *)"
-        return f"{load}(const void *)(w + {index * self.real}))"
+        return f"{load}(const void *)(w + {index * self.scale_bytes}))"
 
     def rows_of_part(self, P: int) -> str:
         """Declares the address, sum and scale of a part of each row."""

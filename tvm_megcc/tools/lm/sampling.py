@@ -13,7 +13,7 @@ from ...errors import MegccError
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen. With a temperature of 0 it is the most likely one.
+    """Settings of the choice of the next token. With a temperature of 0 it is the most likely one.
 
     temperature: logits are divided by it.
     top_k: the number of most likely tokens to choose from, 0 for all.

@@ -17,7 +17,8 @@ from . import normalization
 from .arrays import NO_TOKEN, array, heading
 from .tokenizer import required
 
-#: Where a U+2581 is put that the text does not have.
+#: Where U+2581 is inserted before a word that has none: nowhere, before the first word of the text, or also before the
+#: first word after each special token.
 PREFIXES = ("never", "first", "always")
 #: The difference between the log-probabilities of the least likely token and an unknown character.
 _UNKNOWN = 10.0

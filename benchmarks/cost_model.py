@@ -175,7 +175,7 @@ def main() -> None:
     parser.add_argument("--worst", type=int, default=25, help="how many layers to name")
     parser.add_argument("--json", type=Path, help="everything, for a closer look")
     args = parser.parse_args()
-    target = parse_targets(args.target)[0].at("speed")
+    target = parse_targets(args.target)[0]
     rows = []
     for path in args.models:
         layers = layers_of(path, target, args.shapes)

@@ -3,6 +3,7 @@
 what it has already. And which run together, and what they share."""
 
 import os
+import re
 import resource
 from pathlib import Path
 
@@ -85,9 +86,42 @@ LONG = {
     "unit/codegen/test_c_braces.py": tuple(f"[{name}-speed]" for name in ("arm64", "arm64-v86", "cortex-m4")),
 }
 
-#: Files whose tests share what a fixture compiled for a network, by the name of the parameter that is its name: those
-#: of one network run in one process.
-SHARED = {"models/test_compiled.py": "name", "models/test_builds.py": "name", "models/test_dynamic.py": "model"}
+#: File -> name of the unit that it belongs to. The tests of a unit run in one process, and make once what they share.
+UNITS = {
+    "compiled/programs/test_detections.py": "detections", "compiled/programs/test_features.py": "features",
+    "compiled/tools/test_audio.py": "audio", "models/test_size.py": "size",
+    "unit/kernels/test_parameters.py": "parameters",  # what all templates are told
+    "unit/project/test_architecture.py": "sources", "unit/project/test_docstrings.py": "sources",
+    "unit/project/test_vocabulary.py": "sources",  # which are parsed
+    "unit/project/test_typing.py": "mypy"}
+#: Files with a unit for each first part of the tests' parameters, such as a network's name.
+SHARED = {"compiled/packages/test_cv.py", "compiled/tokenizers/test_c_sentencepiece.py",
+          "compiled/tokenizers/test_c_tokenizer.py", "compiled/tokenizers/test_c_unigram.py",
+          "compiled/tokenizers/test_c_wordpiece.py", "compiled/tools/test_language_model.py", "kernels/test_math.py",
+          "models/test_builds.py", "models/test_compiled.py", "models/test_dynamic.py"}
+
+
+def unit(nodeid: str) -> str:
+    """Returns the name of the unit of a test."""
+    file, _, name = nodeid.removeprefix("tests/").partition("::")
+    if file in SHARED and "[" in name:
+        return f"{file} {re.split(r'-|]$', name.partition('[')[2])[0]}"
+    return UNITS.get(file, nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """With `--dist loadgroup`, distributes units. Marks cannot say them: xdist 3.8 adds a mark's name to an attribute
+    that pytest 9.2 does not have, so it ignores them silently."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Units(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return unit(nodeid)
+
+    return Units(config, log)
 
 
 def pytest_addoption(parser):
@@ -112,8 +146,6 @@ def pytest_runtest_protocol(item):
 def pytest_collection_modifyitems(items):
     for item in items:
         file = item.path.relative_to(TESTS).as_posix()
-        if file in SHARED and hasattr(item, "callspec") and SHARED[file] in item.callspec.params:
-            item.add_marker(pytest.mark.xdist_group(f"{file} {item.callspec.params[SHARED[file]]}"))
         if f"{file}::{item.name}" in SLOW:
             item.add_marker(pytest.mark.slow)
         if item.name.endswith(LONG.get(file, ())):

@@ -28,8 +28,6 @@ from tvm_megcc.ops.base import OPERATORS
 from tvm_megcc.paths import PACKAGE
 from tvm_megcc.target import TARGETS
 
-pytestmark = pytest.mark.xdist_group("parameters")  # what all templates are told is computed once
-
 #: What `codegen/c_source/render.py` tells every template.
 GIVEN = {"entry", "isa", "ep", "known", "fixed", "microkernel", "compact", "symbol", "float",
          "stored"}

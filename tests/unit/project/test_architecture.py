@@ -7,11 +7,8 @@ import re
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 from tests.unit.project.sources import PACKAGE, definitions, modules, tree
 
-pytestmark = pytest.mark.xdist_group("sources")  # one process parses them
 ROOT = PACKAGE.parent
 
 #: Lowest first. A module imports from its own row and from rows above it in this table, never from below.

@@ -13,7 +13,6 @@ import tvm_megcc.api
 from tests.unit.project.sources import PACKAGE, definitions, modules
 from tvm_megcc import dispatch
 
-pytestmark = pytest.mark.xdist_group("sources")  # one process parses them
 #: A docstring has a subject and a verb: "Returns the extents", not "Of an operand" or "What an operand has".
 REFUSED = re.compile(r"(Of|What) ")
 

@@ -12,7 +12,6 @@ import pytest
 
 import tvm_megcc
 
-pytestmark = pytest.mark.xdist_group("mypy")  # one process writes its cache
 PACKAGE = Path(tvm_megcc.__file__).parent
 EXAMPLE = Path(__file__).with_name("typed_example.py")
 UNTYPED = Path(__file__).with_name("untyped.txt")

@@ -8,11 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.unit.project.sources import PACKAGE, definitions, modules
 
-pytestmark = pytest.mark.xdist_group("sources")  # one process parses them
 GLOSSARY = PACKAGE.parent / "docs" / "glossary.md"
 _ROW = re.compile(r"^\| (?P<word>[^|]+) \| (?P<source>[^|]+) \| (?P<others>[^|]+) \| (?P<left>\d+) \|$", re.MULTILINE)
 

@@ -58,7 +58,7 @@ class AttentionTiles:
         """Returns C: a vector of keys or values as floats, of int8 without their scale; with n its first lanes."""
         name, more = {"": "mgc_load", "float16": "mgc_load_f16", "int8": "mgc_iload_i8"}[self.p.cache], "_n" * bool(n)
         value = f"{name}{more}({at}{f', {n}' * bool(n)})"
-        return f"mgc_real({value})" if self.p.cache == "int8" else value
+        return f"mgc_to_float({value})" if self.p.cache == "int8" else value
 
     def scaled_values(self) -> str:
         """Prints the multiplication of scores by the scales of the values of their keys."""

@@ -33,6 +33,11 @@ def _codes(dtype: str) -> np.ndarray:
     return np.where(np.isnan(numbers.astype(np.float32)), numbers[1], numbers)
 
 
+def rounding(dtype: str) -> tuple[Attrs, Attrs]:
+    """Returns the attributes of the two casts that round float32 numbers to a dtype of 16 bits and widen them again."""
+    return Attrs(dtype=dtype, rounds=True), Attrs(dtype="float32")
+
+
 @register
 class Cast(Elementwise):
     """Conversion to attribute `dtype`: floats to integers saturate and NaN becomes 0, integers wrap.

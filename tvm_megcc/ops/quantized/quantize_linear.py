@@ -13,7 +13,7 @@ from ...ir.graph import Attrs
 from ...ir.narrow import SIXTEEN_BITS, SMALL_INTEGERS, carrier, is_float, limits
 from ...ir.types import DTYPES, TensorType
 from ..base import Case, OnnxNode, Operator, f32, register
-from ..cast import element_type
+from ..cast import element_type, rounding
 from ..elementwise import cast_to, emit_broadcast
 from ..rules import axis_of, shape_text
 
@@ -176,9 +176,11 @@ def _precision(node: OnnxNode) -> str:
 
 
 def _rounded(node: OnnxNode, value: str, precision: str) -> str:
-    """Rounds to 16 bits, and gives the float32."""
-    (value,) = node.emit("cast", cast_to(node, value, "float32"), dtype=precision, rounds=True)
-    return cast_to(node, value, "float32")[0]
+    """Returns the float32 that a value is once it has been rounded to 16 bits."""
+    (value,) = cast_to(node, value, "float32")
+    for attrs in rounding(precision):
+        (value,) = node.emit("cast", (value,), **attrs)
+    return value
 
 
 def _axis(node: OnnxNode) -> int:

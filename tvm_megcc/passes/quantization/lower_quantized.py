@@ -22,6 +22,7 @@ from ...ir.graph import Attrs, Graph, Op
 from ...ir.lanes import KINDS
 from ...ir.types import TensorType
 from ...ops.base import operator
+from ...ops.cast import rounding
 from ...ops.quantized.conv_matmul import BYTES, quantised
 from ..edit import Editor
 from .constants import fold
@@ -161,8 +162,9 @@ def _divisions(graph: Graph, context: Context) -> Graph:
 
 def _rounded(edit: Editor, op: Op, name: str) -> str:
     """Returns the float32 that a value is once it has been rounded to the operator's precision."""
-    narrow = _before(edit, op, "cast", Attrs(dtype=op.attrs.precision, rounds=True), name)
-    return _before(edit, op, "cast", Attrs(dtype="float32"), narrow)
+    for attrs in rounding(op.attrs.precision):
+        name = _before(edit, op, "cast", attrs, name)
+    return name
 
 
 def _before(edit: Editor, op: Op, kind: str, attrs: Attrs, *inputs: str) -> str:

@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the tests of tests/relax on every supported release of TVM, each in a virtual environment of its own.
+"""Runs the tests of tests/relax on every supported release of TVM, each in a virtual environment of its own that has
+the package from its wheel.
 
     python3 scripts/test_tvm_releases.py FOLDER [RELEASE …] [-- OPTIONS OF PYTEST …]
+
+FOLDER gets the wheel, the environments and a copy of the tests: where they run there are no sources of the package.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -21,25 +26,52 @@ RELEASES = {
 TESTS = ("pytest", "pytest-xdist", "hypothesis", "onnxruntime", "tornado", "psutil", "cloudpickle")
 
 
-def environment(folder: Path, packages: tuple[str, ...]) -> Path:
-    """The Python of a virtual environment with this package and these."""
+#: What works after `import tvm` alone, because the wheel has an entry point.
+ALONE = """import sys, tvm
+assert "tvm_megcc.kernels" not in sys.modules, "import tvm loads all of tvm_megcc"
+assert str(tvm.target.Target("megcc-arm64").attrs["mtriple"]).startswith("aarch64")
+assert tvm.relax.get_pipeline("megcc") is not None
+import tvm_megcc
+assert "site-packages" in tvm_megcc.__file__, tvm_megcc.__file__"""
+
+
+def wheel(folder: Path) -> Path:
+    """Builds the wheel of the sources as they are."""
+    built = folder / "dist"
+    shutil.rmtree(built, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps",
+                    "-w", str(built), str(ROOT)], check=True)
+    (path,) = built.glob("*.whl")
+    return path
+
+
+def environment(folder: Path, packages: tuple[str, ...], package: Path) -> Path:
+    """The Python of a virtual environment with this wheel and these packages."""
     python = folder / "bin" / "python"
     if not python.exists():
         venv.create(folder, with_pip=True)
     pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    subprocess.run([*pip, *packages, *TESTS, "-e", str(ROOT)], check=True)
+    subprocess.run([*pip, *packages, *TESTS, str(package)], check=True)
+    subprocess.run([*pip, "--force-reinstall", "--no-deps", str(package)], check=True)
     return python
 
 
 def main(arguments: list[str]) -> int:
     split = arguments.index("--") if "--" in arguments else len(arguments)
-    (folder, *releases), options = arguments[:split], arguments[split + 1:]
+    (given, *releases), options = arguments[:split], arguments[split + 1:]
+    folder = Path(given).absolute()
+    package, run = wheel(folder), folder / "run"
+    shutil.rmtree(run, ignore_errors=True)
+    shutil.copytree(ROOT / "tests", run / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", run)
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     failed = []
     for release in releases or RELEASES:
-        python = environment(Path(folder).absolute() / release, RELEASES[release])
+        python = environment(folder / release, RELEASES[release], package)
         print(f"TVM {release}", flush=True)
-        command = [str(python), "-m", "pytest", "-q", "-n", "auto", "--dist", "loadgroup", "-m", "not long"]
-        if subprocess.run([*command, "tests/relax", *options], cwd=ROOT, check=False).returncode:
+        tests = [str(python), "-m", "pytest", "-q", "-n", "auto", "--dist", "loadgroup", "-m", "not long"]
+        commands = [str(python), "-c", ALONE], [*tests, "tests/relax", *options]
+        if any([subprocess.run(command, cwd=run, env=clean, check=False).returncode for command in commands]):
             failed.append(release)
     if failed:
         print(f"fails on TVM {', '.join(failed)}", file=sys.stderr)

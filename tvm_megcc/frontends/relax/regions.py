@@ -28,6 +28,7 @@ from ..tvm_versions import (
 )
 from .extents import LOWER, UPPER
 from .importer import CALL_TIR, TIR_FUNCTIONS, import_region, is_operator
+from .independent import join
 from .prepare import has_branches, is_partitioned
 
 #: The names of regions, which are their C symbols: number in the module, and a digest of the computation, so that
@@ -85,6 +86,8 @@ def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
             continue
         shield, result_type = _Shielded(), result_type_of(function)
         function, regions = _merged(composites, result, var, shield.shielded(function))
+        if not shield.casts:  # they define symbols for what follows them
+            function, regions = join(function, regions)
         bounds = {key: function.attrs[key] for key in (LOWER, UPPER) if key in (function.attrs or {})}
         names: dict[ir.GlobalVar, str] = {}
         regions = {region: _with_tir(body, mod) for region, body in regions.items()}

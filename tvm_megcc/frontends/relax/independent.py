@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Joins regions that do not depend on each other. TVM's pass merges composites only along the values between them, so
+branches of a network that have nothing in common but inputs are regions by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import tvm
+from tvm import ir, relax, tirx
+
+from ..tvm_versions import Call, RelaxTensor, RelaxTuple, Tuple, TupleGetItem, Var, key_of, name_of, type_of
+
+Regions = Mapping[ir.GlobalVar, relax.Function]
+
+
+def join(function: relax.Function, regions: Regions) -> tuple[relax.Function, dict[ir.GlobalVar, relax.Function]]:
+    """Joins the regions that each dataflow block of a function calls, where neither needs a result of the other.
+
+    Args:
+        function: a function without branches and casts.
+        regions: the regions that it calls, each once.
+
+    Returns:
+        The function, and the regions that it calls now.
+    """
+    joiner = _Joiner(regions)
+    joined = joiner.visit_expr(function)
+    if not joiner.joined:
+        return function, dict(regions)
+    # What reads results reads those of the joined calls; the tuples of them by region go away.
+    mod = relax.transform.CanonicalizeBindings()(tvm.IRModule({"main": joined}))
+    joined = relax.transform.DeadCodeElimination(["main"])(mod)["main"]
+    called = {var: region for var, region in regions.items() if var not in joiner.replaced}
+    return joined, {**called, **joiner.joined}
+
+
+@relax.expr_functor.mutator
+class _Joiner(relax.PyExprMutator):
+    """Replaces the calls of a group by one call, and moves in front of it what it needs."""
+
+    def __init__(self, regions: Regions):
+        super().__init__()
+        self.regions = regions
+        self.joined: dict[ir.GlobalVar, relax.Function] = {}
+        self.replaced: set[ir.GlobalVar] = set()
+
+    def visit_dataflow_block_(self, block):
+        groups = _groups(block.bindings, self.regions)
+        if not groups:
+            return super().visit_dataflow_block_(block)
+        self.builder_._begin_dataflow_block()
+        for bindings in _ordered(block.bindings, groups):
+            if len(bindings) == 1:
+                self.visit_binding(bindings[0])
+            else:
+                self._emit_joined(bindings)
+        return self.builder_._end_block()
+
+    def _emit_joined(self, bindings: Sequence) -> None:
+        calls = [binding.value for binding in bindings]
+        arguments = list({key_of(argument): argument for call in calls for argument in call.args}.values())
+        region = _joined(calls, arguments, self.regions)
+        var = self.builder_.add_func(region, "megcc_joined")
+        self.joined[var] = region
+        self.replaced.update(call.op for call in calls)
+        results = self.builder_.emit(Call(var, [self.visit_expr(argument) for argument in arguments]))
+        for index, binding in enumerate(bindings):
+            is_inner = isinstance(binding.var, relax.DataflowVar)
+            emit = self.builder_.emit if is_inner else self.builder_.emit_output
+            self.set_var_remap(key_of(binding.var), emit(_part(results, index, calls)))
+
+
+def _part(results: Var, index: int, calls: Sequence):
+    """Returns the result of one of the calls, out of the results of all, which stand one behind another."""
+    first = sum(map(_count, calls[:index]))
+    if not isinstance(type_of(calls[index]), RelaxTuple):
+        return TupleGetItem(results, first)
+    return Tuple([TupleGetItem(results, first + k) for k in range(_count(calls[index]))])
+
+
+def _count(call) -> int:
+    return len(type_of(call).fields) if isinstance(type_of(call), RelaxTuple) else 1
+
+
+def _joined(calls: Sequence, arguments: Sequence, regions: Regions) -> relax.Function:
+    """Returns a region that computes what all these calls do, of their arguments."""
+    params = {key_of(argument): relax.Var(name_of(argument), type_of(argument)) for argument in arguments}
+    builder = relax.BlockBuilder()
+    with builder.function("joined", list(params.values())):
+        results = []
+        for call in calls:
+            value = builder.emit(Call(call.op, [params[key_of(argument)] for argument in call.args]))
+            results += [builder.emit(TupleGetItem(value, k)) for k in range(_count(call))] \
+                if isinstance(type_of(call), RelaxTuple) else [value]
+        builder.emit_func_output(Tuple(results))
+    function = builder.get()["joined"].inline_functions({call.op: regions[call.op] for call in calls})
+    return function.with_attrs({"Codegen": "megcc", "global_symbol": "joined"})
+
+
+def _ordered(bindings: Sequence, groups: Sequence[_Group]) -> list[list]:
+    """Returns the bindings, each behind what it needs, with those of a group together."""
+    group_of = {place: group.places for group in groups for place in group.places}
+    place_of = {key_of(binding.var): place for place, binding in enumerate(bindings)}
+    reads = [[place_of[key_of(var)] for var in relax.analysis.free_vars(binding.value) if key_of(var) in place_of]
+             for binding in bindings]
+    done: set[int] = set()
+    ordered: list[list] = []
+    stack = list(reversed(range(len(bindings))))
+    while stack:
+        places = group_of.get(stack[-1], [stack[-1]])
+        missing = [read for member in places for read in reads[member] if read not in done]
+        if stack[-1] in done or not missing:
+            if stack.pop() not in done:
+                ordered.append([bindings[member] for member in places])
+                done.update(places)
+        else:
+            stack += missing
+    return ordered
+
+
+@dataclass
+class _Group:
+    """Calls of regions in a block, by their places in it, and what they have to have in common."""
+    symbols: frozenset[str]
+    places: list[int] = field(default_factory=list)
+
+
+def _groups(bindings: Sequence, regions: Regions) -> list[_Group]:
+    """Returns the groups of two or more regions that become one; a region is in the first group that it may join."""
+    if any(isinstance(binding, relax.MatchCast) for binding in bindings):
+        return []
+    before = _needs(bindings)
+    groups: list[_Group] = []
+    for place, binding in enumerate(bindings):
+        symbols = _symbols(binding.value) if _calls(binding.value, regions) else None
+        if symbols is None:
+            continue
+        for group in groups:
+            first = group.places[0]
+            if group.symbols == symbols and not (before[place] >> first | before[first] >> place) & 1:
+                group.places.append(place)
+                _contract(before, first, place)
+                break
+        else:
+            groups.append(_Group(symbols, [place]))
+    return [group for group in groups if len(group.places) > 1]
+
+
+def _needs(bindings: Sequence) -> list[int]:
+    """Returns for each binding the set of those whose results it needs, directly or not, as bits of an integer."""
+    place_of = {key_of(binding.var): place for place, binding in enumerate(bindings)}
+    before: list[int] = []
+    for binding in bindings:
+        needs = 0
+        for var in relax.analysis.free_vars(binding.value):
+            if key_of(var) in place_of:
+                needs |= 1 << place_of[key_of(var)] | before[place_of[key_of(var)]]
+        before.append(needs)
+    return before
+
+
+def _contract(before: list[int], first: int, second: int) -> None:
+    """Makes two bindings one: whatever needs either needs both, and what both need."""
+    both = 1 << first | 1 << second
+    needs = before[first] | before[second]
+    before[first] = before[second] = needs
+    for place, needed in enumerate(before):
+        if needed & both:
+            before[place] = needed | both | needs
+
+
+def _calls(value, regions: Regions) -> bool:
+    return isinstance(value, Call) and value.op in regions and all(isinstance(arg, Var) for arg in value.args)
+
+
+def _symbols(call) -> frozenset[str] | None:
+    """Returns the symbols in the types of a call's arguments and results; None if there is any other expression."""
+    found: set[str] = set()
+    types = [*map(type_of, call.args), type_of(call)]
+    while types:
+        type_ = types.pop()
+        if isinstance(type_, RelaxTuple):
+            types.extend(type_.fields)
+            continue
+        if not isinstance(type_, RelaxTensor) or not hasattr(type_.shape, "values"):
+            return None
+        for extent in type_.shape.values:
+            if not isinstance(extent, (Var, tirx.IntImm)):
+                return None
+            if isinstance(extent, Var):
+                found.add(name_of(extent))
+    return frozenset(found)

@@ -23,7 +23,7 @@ RELEASES = {
     "0.26": ("apache-tvm==0.26.0",),
     "0.27": ("apache-tvm==0.27.0.post1",),
 }
-TESTS = ("pytest", "pytest-xdist", "hypothesis", "onnxruntime", "tornado", "psutil", "cloudpickle")
+TESTS = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "onnxruntime", "tornado", "psutil", "cloudpickle")
 
 
 #: What works after `import tvm` alone, because the wheel has an entry point.

@@ -14,15 +14,22 @@ from typing import Any
 from ..target import TARGETS, Target
 
 _ANY = "1"
+#: The flag for models without loops, branches and extents that are known only when the model runs.
+NO_DYNAMIC = "-DMEGCC_NO_DYNAMIC"
 #: Flags that leave out parts of the runtime that a microcontroller does not need, if shapes are known before the model
 #: runs.
-STATIC_PROFILE = ("-DMEGCC_NO_STDIO", "-DMEGCC_NO_STRINGS", "-DMEGCC_NO_DYNAMIC", "-DMEGCC_NO_THREADS")
+STATIC_PROFILE = ("-DMEGCC_NO_STDIO", "-DMEGCC_NO_STRINGS", NO_DYNAMIC, "-DMEGCC_NO_THREADS")
 #: The flag for memory that is one block.
 ONE_REGION = "-DMEGCC_NO_REGIONS"
 
 
 #: The flag for containers that are part of the program: they are as trusted as its code.
 EMBEDDED = "-DMEGCC_TRUSTED_DATA"
+
+
+def is_dynamic(model: Mapping[str, Any]) -> bool:
+    """Whether a model, by its manifest, needs what `NO_DYNAMIC` leaves out."""
+    return bool(model.get("control") or any(model["buckets"]))
 
 
 def profile(models: Iterable[Mapping[str, Any]], embedded: bool, shared: bool = False) -> tuple[str, ...]:
@@ -34,8 +41,8 @@ def profile(models: Iterable[Mapping[str, Any]], embedded: bool, shared: bool = 
             out.
     """
     models = list(models)
-    dynamic = shared or any(model.get("control") or any(model["buckets"]) for model in models)
-    flags = tuple(flag for flag in STATIC_PROFILE if not (dynamic and flag == "-DMEGCC_NO_DYNAMIC"))
+    dynamic = shared or any(map(is_dynamic, models))
+    flags = tuple(flag for flag in STATIC_PROFILE if not (dynamic and flag == NO_DYNAMIC))
     one = all("regions" not in model["options"] for model in models)
     return (*flags, *([ONE_REGION] if one else []), *([EMBEDDED] if embedded else []))
 

@@ -18,6 +18,7 @@ from .. import paths
 from ..codegen.artifact import Artifact
 from ..codegen.bundle import sources
 from ..codegen.c_source.render import environment
+from ..codegen.machines import NO_DYNAMIC, is_dynamic
 from ..errors import ToolError
 from ..foreign import c_string, printable
 from ..ir.shapes import Bucket
@@ -56,7 +57,7 @@ def compile_regions(regions: Mapping[str, Artifact], target: Target, abi: str = 
         folder = Path(name)
         written = _write(regions, folder, abi)
         objects = Objects(folder, paths.cache("tvm") / target.name, compiler)
-        fixed = () if any(map(_ranges, regions.values())) else ("-DMEGCC_NO_DYNAMIC",)
+        fixed = () if any(is_dynamic(artifact.manifest) for artifact in regions.values()) else (NO_DYNAMIC,)
         compiled = objects.compile_all(written, (*CFLAGS, *target.cflags, "-fPIC", *fixed))
         joined = folder / "regions.o"
         run_tool([*compiler.command, *target.cflags, "-r", "-nostdlib", *map(str, compiled), "-o", str(joined)])

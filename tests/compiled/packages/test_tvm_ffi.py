@@ -17,7 +17,7 @@ import pytest
 tvm_ffi = pytest.importorskip("tvm_ffi", reason="apache-tvm-ffi is not installed")
 
 import tvm_megcc  # noqa: E402
-from tests.onnx_models import model, node  # noqa: E402
+from tests.onnx_models import graph_proto, model, node  # noqa: E402
 from tvm_megcc import paths  # noqa: E402
 from tvm_megcc.cli import main  # noqa: E402
 from tvm_megcc.errors import MegccError  # noqa: E402
@@ -162,6 +162,35 @@ def test_several_operands_and_names(tmp_path):
     a, c, n = np.ones((2, 3), np.float32), np.arange(6, dtype=np.float32).reshape(2, 3), np.arange(4, dtype=np.int32)
     network["run"](*map(tvm_ffi.from_dlpack, [a, c, n, total, count]))
     assert np.array_equal(total, a + c) and count == 6
+
+
+def branching():
+    """x + x if its sum is above 0, else x * x."""
+    branches = [graph_proto([node(kind, "x x", result)], {}, {result: [3]}, name=kind)
+                for kind, result in (("Add", "more"), ("Mul", "square"))]
+    return model([node("ReduceSum", "x", "sum", keepdims=0), node("Greater", "sum zero", "above"),
+                  node("If", "above", "y", then_branch=branches[0], else_branch=branches[1])],
+                 {"x": [3]}, {"y": [3]}, {"zero": np.float32(0)})
+
+
+def counting():
+    """The sum of the places where x is above 0: how many there are is known only then."""
+    return model([node("Greater", "x zero", "above"), node("NonZero", "above", "places"),
+                  node("ReduceSum", "places", "sum", keepdims=0), node("Cast", "sum", "y", to=1)],
+                 {"x": [3]}, {"y": []}, {"zero": np.float32(0)})
+
+
+@pytest.mark.parametrize("network, expected", [
+    (branching, lambda x: x + x if x.sum() > 0 else x * x), (counting, lambda x: np.float32(np.flatnonzero(x > 0).sum())),
+])
+def test_what_a_run_decides(tmp_path, network, expected):
+    tvm_megcc.compile(network(), "c", name="net").save(tmp_path / "out")
+    (tmp_path / "net.so").write_bytes(library.package(tmp_path / "out")["net.so"])
+    run = tvm_ffi.load_module(str(tmp_path / "net.so"))["run"]
+    for x in np.float32([[1, 2, 3], [-1, -2, -3], [-4, 0.5, 1]]):
+        result = np.full_like(expected(x), np.nan)
+        run(tvm_ffi.from_dlpack(x), tvm_ffi.from_dlpack(result))
+        np.testing.assert_array_equal(result, expected(x))
 
 
 def test_shapes_that_a_run_finds_are_refused(tmp_path):

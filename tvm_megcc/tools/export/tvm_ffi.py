@@ -14,6 +14,7 @@ import numpy as np
 
 from ...codegen.c_source.render import environment
 from ...codegen.embedding import data_source, read_container
+from ...codegen.machines import NO_DYNAMIC, is_dynamic
 from ...codegen.manifest import read_manifest
 from ...codegen.packages.base import package_name, package_version
 from ...codegen.packages.languages import ELEMENTS, Port, counted, ports
@@ -101,7 +102,7 @@ def _library(folder: Path, row: Mapping, target: Target, cc: str | None, both: t
             (Path(aside) / file).write_text(text)
         objects = Objects(folder, folder / "build" / target.name / "tvm-ffi", compiler)
         sources = [path for path in c_sources(folder) if path.name != f"{name}_data.c"]
-        flags = (*CFLAGS, *target.cflags, "-DMEGCC_NO_DYNAMIC", "-fPIC")
+        flags = (*CFLAGS, *target.cflags, *([] if is_dynamic(row) else [NO_DYNAMIC]), "-fPIC")
         compiled = objects.compile_all([*sources, *(Path(aside) / file for file in written)], flags)
         output = Path(aside) / "network.so"
         link(compiler, ("-shared", "-Wl,--gc-sections", "-s", *target.cflags, "-pthread"), compiled, output)

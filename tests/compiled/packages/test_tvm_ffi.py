@@ -181,7 +181,8 @@ def counting():
 
 
 @pytest.mark.parametrize("network, expected", [
-    (branching, lambda x: x + x if x.sum() > 0 else x * x), (counting, lambda x: np.float32(np.flatnonzero(x > 0).sum())),
+    (branching, lambda x: x + x if x.sum() > 0 else x * x),
+    (counting, lambda x: np.float32(np.flatnonzero(x > 0).sum())),
 ])
 def test_what_a_run_decides(tmp_path, network, expected):
     tvm_megcc.compile(network(), "c", name="net").save(tmp_path / "out")

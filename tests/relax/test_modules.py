@@ -437,6 +437,15 @@ def test_regions_that_would_need_each_other(check):
     assert report.theirs == {"relax.atan2": 1, "relax.bucketize": 1} and len(report.regions) == 3
 
 
+def test_equal_regions_of_which_two_are_joined(check):
+    def build(emit, x, y):
+        first, other = (emit(op.nn.relu(emit(op.exp(value)))) for value in (x, y))
+        between = emit(op.atan2(first, x))
+        return emit(Tuple([emit(op.nn.relu(emit(op.exp(between)))), other]))
+    report = check(module(build, f32(3, 5), f32(3, 5)))
+    assert report.theirs == {"relax.atan2": 1} and len(report.regions) == 2
+
+
 def test_independent_regions_with_symbols(check):
     """Those with the same symbols are joined; one of known extents stays by itself."""
     def build(emit, x, y, z):

@@ -20,7 +20,7 @@ def join(function: relax.Function, regions: Regions) -> tuple[relax.Function, di
 
     Args:
         function: a function without branches and casts.
-        regions: the regions that it calls, each once.
+        regions: the regions that it calls.
 
     Returns:
         The function, and the regions that it calls now.
@@ -29,10 +29,11 @@ def join(function: relax.Function, regions: Regions) -> tuple[relax.Function, di
     joined = joiner.visit_expr(function)
     if not joiner.joined:
         return function, dict(regions)
-    # What reads results reads those of the joined calls; the tuples of them by region go away.
+    # The joined calls have results of their own; these passes remove the tuples of each region's.
     mod = relax.transform.CanonicalizeBindings()(tvm.IRModule({"main": joined}))
     joined = relax.transform.DeadCodeElimination(["main"])(mod)["main"]
-    called = {var: region for var, region in regions.items() if var not in joiner.replaced}
+    used = set(relax.analysis.all_global_vars(joined))  # equal regions are one function, which may still have calls
+    called = {var: region for var, region in regions.items() if var in used}
     return joined, {**called, **joiner.joined}
 
 
@@ -44,7 +45,6 @@ class _Joiner(relax.PyExprMutator):
         super().__init__()
         self.regions = regions
         self.joined: dict[ir.GlobalVar, relax.Function] = {}
-        self.replaced: set[ir.GlobalVar] = set()
 
     def visit_dataflow_block_(self, block):
         groups = _groups(block.bindings, self.regions)
@@ -64,7 +64,6 @@ class _Joiner(relax.PyExprMutator):
         region = _joined(calls, arguments, self.regions)
         var = self.builder_.add_func(region, "megcc_joined")
         self.joined[var] = region
-        self.replaced.update(call.op for call in calls)
         results = self.builder_.emit(Call(var, [self.visit_expr(argument) for argument in arguments]))
         for index, binding in enumerate(bindings):
             is_inner = isinstance(binding.var, relax.DataflowVar)
@@ -101,20 +100,20 @@ def _joined(calls: Sequence, arguments: Sequence, regions: Regions) -> relax.Fun
 
 def _ordered(bindings: Sequence, groups: Sequence[_Group]) -> list[list]:
     """Returns the bindings, each behind what it needs, with those of a group together."""
-    group_of = {place: group.places for group in groups for place in group.places}
-    place_of = {key_of(binding.var): place for place, binding in enumerate(bindings)}
-    reads = [[place_of[key_of(var)] for var in relax.analysis.free_vars(binding.value) if key_of(var) in place_of]
+    group_of = {index: group.members for group in groups for index in group.members}
+    index_of = {key_of(binding.var): index for index, binding in enumerate(bindings)}
+    reads = [[index_of[key_of(var)] for var in relax.analysis.free_vars(binding.value) if key_of(var) in index_of]
              for binding in bindings]
     done: set[int] = set()
     ordered: list[list] = []
     stack = list(reversed(range(len(bindings))))
     while stack:
-        places = group_of.get(stack[-1], [stack[-1]])
-        missing = [read for member in places for read in reads[member] if read not in done]
+        members = group_of.get(stack[-1], [stack[-1]])
+        missing = [read for member in members for read in reads[member] if read not in done]
         if stack[-1] in done or not missing:
             if stack.pop() not in done:
-                ordered.append([bindings[member] for member in places])
-                done.update(places)
+                ordered.append([bindings[member] for member in members])
+                done.update(members)
         else:
             stack += missing
     return ordered
@@ -122,9 +121,9 @@ def _ordered(bindings: Sequence, groups: Sequence[_Group]) -> list[list]:
 
 @dataclass
 class _Group:
-    """Calls of regions in a block, by their places in it, and what they have to have in common."""
+    """Calls of regions in a block, by the indices of their bindings, and the symbols that they have in common."""
     symbols: frozenset[str]
-    places: list[int] = field(default_factory=list)
+    members: list[int] = field(default_factory=list)
 
 
 def _groups(bindings: Sequence, regions: Regions) -> list[_Group]:
@@ -133,30 +132,30 @@ def _groups(bindings: Sequence, regions: Regions) -> list[_Group]:
         return []
     before = _needs(bindings)
     groups: list[_Group] = []
-    for place, binding in enumerate(bindings):
+    for index, binding in enumerate(bindings):
         symbols = _symbols(binding.value) if _calls(binding.value, regions) else None
         if symbols is None:
             continue
         for group in groups:
-            first = group.places[0]
-            if group.symbols == symbols and not (before[place] >> first | before[first] >> place) & 1:
-                group.places.append(place)
-                _contract(before, first, place)
+            first = group.members[0]
+            if group.symbols == symbols and not (before[index] >> first | before[first] >> index) & 1:
+                group.members.append(index)
+                _contract(before, first, index)
                 break
         else:
-            groups.append(_Group(symbols, [place]))
-    return [group for group in groups if len(group.places) > 1]
+            groups.append(_Group(symbols, [index]))
+    return [group for group in groups if len(group.members) > 1]
 
 
 def _needs(bindings: Sequence) -> list[int]:
     """Returns for each binding the set of those whose results it needs, directly or not, as bits of an integer."""
-    place_of = {key_of(binding.var): place for place, binding in enumerate(bindings)}
+    index_of = {key_of(binding.var): index for index, binding in enumerate(bindings)}
     before: list[int] = []
     for binding in bindings:
         needs = 0
         for var in relax.analysis.free_vars(binding.value):
-            if key_of(var) in place_of:
-                needs |= 1 << place_of[key_of(var)] | before[place_of[key_of(var)]]
+            if key_of(var) in index_of:
+                needs |= 1 << index_of[key_of(var)] | before[index_of[key_of(var)]]
         before.append(needs)
     return before
 
@@ -166,9 +165,9 @@ def _contract(before: list[int], first: int, second: int) -> None:
     both = 1 << first | 1 << second
     needs = before[first] | before[second]
     before[first] = before[second] = needs
-    for place, needed in enumerate(before):
+    for index, needed in enumerate(before):
         if needed & both:
-            before[place] = needed | both | needs
+            before[index] = needed | both | needs
 
 
 def _calls(value, regions: Regions) -> bool:

@@ -66,6 +66,7 @@ from .rnn.steps import DotSteps, PackedSteps
 from .sample.deform_conv import WindowsDeformConv
 from .sample.grid import GridPixels
 from .sample.roi import RoiAlignBins, RoiPoolBins
+from .search.ctc import CtcAlignment, CtcBeamSearch, CtcGreedySearch
 from .shape.control import Inlined
 from .shape.dims import DimsKernel
 from .softmax.fixed import SoftmaxFixedRows, SoftmaxWideRows
@@ -141,6 +142,9 @@ realise(ops.quantized.log_softmax.LogSoftmaxFixed, LogSoftmaxFixedRows())
 realise(ops.tensor.sort.TopK, TopKHeap())
 realise(ops.strings.ngrams.CountGrams, GramSearch())
 realise(ops.vision.detections.Detections, DetectionsSearch())
+realise(ops.search.ctc.CtcGreedy, CtcGreedySearch())
+realise(ops.search.ctc.CtcBeam, CtcBeamSearch())
+realise(ops.search.ctc.CtcAlign, CtcAlignment())
 realise(ops.tensor.data_dependent.NonMaxSuppression, NonMaxSearch())
 realise(ops.control.loops.Loop, Inlined())
 realise(ops.control.loops.Branch, Inlined())

@@ -12,8 +12,9 @@ import pytest
 import tvm_megcc
 from tvm_megcc.cli import main
 from tvm_megcc.errors import MegccError
-from tvm_megcc.tools.program import detections, features, images, mel
-from tvm_megcc.tools.program.description import Detection, Feature, Image, Network, Operator, State, ValueType
+from tvm_megcc.tools.program import detections, features, functions, images, mel
+from tvm_megcc.tools.program.description import Detection, Feature, Image, Network, Operator, Search, State, ValueType
+from tvm_megcc.tools.program.kinds import KINDS
 from tvm_megcc.tools.program.program import SHIPPED, Program, shipped
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="this Python reads no TOML")
@@ -64,6 +65,7 @@ def test_a_file_and_python_describe_the_same(tmp_path):
     ('operator = "Add"', 'operator = 3', "step 1 has one of the keys network, operator, image, feature"),
     ('operator = "Add"', 'image = "ad"', "there is no image function 'ad'; there are resize, letterbox"),
     ('operator = "Add"', 'feature = "mfc"', "there is no feature function 'mfc'; there are log_mel"),
+    ('operator = "Add"', 'search = "ctc"', "there is no search function 'ctc'; there are ctc_greedy, ctc_beam"),
     ('outputs = ["y"]\n[in', 'outputs = ["q"]\n[in', "outputs: no step makes 'q'"),
     ('outputs = ["y"]\n[in', 'outputs = ["y", "y"]\n[in', "outputs: a value is there twice"),
     ('outputs = ["y"]\n[in', 'outputs = []\n[in', "has no 'outputs'"),
@@ -302,16 +304,37 @@ def test_settings_of_other_features_are_checked(function, settings, message):
     ("ssd", {"offsets": [9, 4]}, {"maps": 3, "anchors": []}, "'maps' has rows of 2 positive numbers"),
     ("unletterbox", {"places": [9, 3]}, {"size": [4, 4], "picture": [8, 8]}, "has pairs of x and y"),
     ("five_points", {"points": [9]}, {"size": [112, 112]}, "has five pairs of x and y, and is float32[9]"),
+    ("ctc_greedy", {"scores": [9]}, {}, "its input 'scores' is float32[frames,classes], or [batch,frames,classes]"),
+    ("ctc_greedy", {"scores": [9, 1, 5]}, {}, "an operator Transpose or Reshape makes frames the last but one"),
+    ("ctc_greedy", {"scores": [9, 5]}, {"blank": 5}, "'blank' is a number from -5 to 4"),
+    ("ctc_greedy", {"scores": [9, 5], "length": [2]}, {}, "its input 'length' is int64[1], the number of frames"),
+    ("ctc_greedy", {"scores": [9, 5]}, {"most": 10}, "'most' is a number from 1 to 9"),
+    ("ctc_beam", {"scores": [9, 5]}, {"beam": 5000}, "'beam' is a number from 1 to 4096"),
+    ("ctc_beam", {"scores": [9, 5]}, {"beam": 2, "results": 3}, "'results' is a number from 1 to 2"),
+    ("ctc_beam", {"scores": [9, 5]}, {"probabilities": 1}, "'probabilities' is true or false"),
+    ("ctc_align", {"scores": [9, 5]}, {}, "its input 'tokens' gets no value"),
+    ("ctc_align", {"scores": [2, 9, 5], "tokens": [3, 4]}, {}, "its input 'tokens' is int64[2,tokens], not int64[3,4]"),
+    ("ctc_align", {"scores": [9, 5], "tokens": [4], "count": [2]}, {}, "its input 'count' is int64[1], not int64[2]"),
 ])
-def test_detections_are_checked(function, inputs, settings, message):
-    types = {name: ValueType("float32", tuple(shape)) for name, shape in inputs.items()}
-    first = detections.FUNCTIONS[function].outputs[0]
+def test_functions_are_checked(function, inputs, settings, message):
+    step, known = next(each for each in KINDS.values() if function in each[1])
+    types = {name: ValueType("int64" if name in known[function].integers else "float32", tuple(shape))
+             for name, shape in inputs.items()}
     with pytest.raises(MegccError) as refused:
-        detections.model(Detection(function, {name: name for name in inputs}, {first: "y"}, settings), types)
+        functions.model(step(function, {name: name for name in inputs}, {known[function].outputs[0]: "y"}, settings),
+                        known, types)
     assert message in str(refused.value)
+
+
+def test_a_beam_that_needs_too_much_memory_is_refused(tmp_path):
+    program = Program("p", {"x": "float32[20000,5]"}, [Search("ctc_beam", {"scores": "x"}, {"tokens": "y"},
+                                                              {"beam": 4096})], ["y"])
+    with pytest.raises(MegccError, match=r"step 1 'ctc_beam': .*a beam of 4096 over .* needs too much memory"):
+        program.compile(tmp_path / "p", "c")
 
 
 def test_an_unknown_output_of_a_detection_is_named():
     step = Detection("nms", {"boxes": "b", "scores": "s"}, {"masks": "y"})
     with pytest.raises(MegccError, match="nms has no output 'masks'; it has boxes, scores, classes, indices, count"):
-        detections.model(step, {"boxes": ValueType("float32", (5, 4)), "scores": ValueType("float32", (5,))})
+        functions.model(step, detections.FUNCTIONS,
+                        {"boxes": ValueType("float32", (5, 4)), "scores": ValueType("float32", (5,))})

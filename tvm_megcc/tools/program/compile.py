@@ -23,8 +23,9 @@ from ...ir.types import DTYPES
 from ...options import CompileOptions
 from ...target import Target, parse_targets
 from ...version import VERSION
-from . import detections, features, images, operators
-from .description import Description, Detection, Feature, Image, Network, Operator, Step, ValueType
+from . import features, functions, images, operators
+from .description import Description, Feature, Image, NamedFunction, Network, Operator, Step, ValueType
+from .kinds import KINDS
 
 #: Options of a network that a program cannot have.
 _NO_OPTIONS = {"ram": "memory is planned for all steps", "flash": "the container is that of all networks",
@@ -111,8 +112,9 @@ def _compiled(prefix: str, name: str, where: str, step: Step, types: dict[str, V
                 {"features": step.output}
             if kept := features.states(model):
                 options = CompileOptions(states=kept)
-        elif isinstance(step, Detection):
-            model = detections.model(step, {name: types[value] for name, value in step.inputs.items()})
+        elif isinstance(step, NamedFunction):
+            model = functions.model(step, KINDS[step.kind][1], {name: types[value]
+                                                                for name, value in step.inputs.items()})
             taken, outputs = dict(step.inputs), {f"out_{name}": value for name, value in step.outputs.items()}
         elif isinstance(step, Operator):
             model = operators.model(step, types)

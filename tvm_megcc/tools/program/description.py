@@ -184,8 +184,8 @@ class Feature(Function):
 
 
 @dataclass(frozen=True)
-class Detection(Step):
-    """A function between a detector and what is done with its boxes: `detections.FUNCTIONS`.
+class NamedFunction(Step):
+    """A function with settings, its own keys, whose inputs and outputs have names.
 
     inputs, outputs: its names -> values; outputs that nobody wants are left out.
     """
@@ -195,8 +195,6 @@ class Detection(Step):
     outputs: Mapping[str, str]
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    kind: ClassVar[str] = "detection"
-
     @property
     def taken(self) -> list[str]:
         return list(self.inputs.values())
@@ -204,6 +202,20 @@ class Detection(Step):
     @property
     def produced(self) -> list[str]:
         return list(self.outputs.values())
+
+
+@dataclass(frozen=True)
+class Detection(NamedFunction):
+    """A function between a detector and what is done with its boxes: `detections.FUNCTIONS`."""
+
+    kind: ClassVar[str] = "detection"
+
+
+@dataclass(frozen=True)
+class Search(NamedFunction):
+    """A function from scores of frames to tokens: `searches.FUNCTIONS`."""
+
+    kind: ClassVar[str] = "search"
 
 
 @dataclass(frozen=True)

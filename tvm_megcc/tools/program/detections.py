@@ -7,63 +7,24 @@ Boxes are float32[count, 4]: left, top, right, bottom.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import MegccError
-from .description import Detection, ValueType
+from .description import ValueType
+from .functions import Function
 from .images import letterboxed
 from .nodes import Nodes
 from .settings import Settings
-
-if TYPE_CHECKING:
-    import onnx
 
 _MOST = 1 << 15
 #: The most boxes of a detector, and scores that suppression looks at.
 _MOST_BOXES = 1 << 20
 #: Eyes, nose and corners of the mouth in a face of 112 by 112, left to right as the picture shows them: ArcFace's.
 FACE = np.array([[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]])
-
-
-class Function(NamedTuple):
-    """A function. make(graph, settings, types): adds nodes from the inputs, which have these
-    names, to the outputs, which have them after `out_`, and returns the outputs' types."""
-
-    keys: tuple[str, ...]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    make: Callable[[Nodes, Settings, Mapping[str, ValueType]], dict[str, ValueType]]
-
-
-def model(step: Detection, given: Mapping[str, ValueType]) -> onnx.ModelProto:
-    """Returns a function as a model of ONNX, with the inputs in `FUNCTIONS`, and its outputs after `out_`.
-
-    Raises:
-        MegccError: for inputs of other shapes, and a setting that is missing, of another kind, or impossible.
-    """
-    settings = Settings(step, SETTINGS)
-    function = FUNCTIONS[step.function]
-    for direction, names, known in (("input", step.inputs, function.inputs), ("output", step.outputs,
-                                                                               function.outputs)):
-        for name in names:
-            if name not in known:
-                raise MegccError(f"{step.function} has no {direction} '{name}'; it has {', '.join(known)}")
-    graph = Nodes()
-    for name in function.inputs:
-        if name not in given:
-            raise MegccError(f"its input '{name}' gets no value")
-        if given[name].dtype != "float32":
-            raise MegccError(f"its input '{name}' is float32, not {given[name]}")
-        graph.input(name, given[name].shape)
-    results = function.make(graph, settings, given)
-    for name in step.outputs:
-        graph.output(f"out_{name}", results[name].shape, results[name].dtype)
-    return graph.model(step.function)
 
 
 def _rows(given: Mapping[str, ValueType], name: str, columns: int) -> int:
@@ -269,5 +230,3 @@ FUNCTIONS: dict[str, Function] = {
                     ("boxes", "scores", "classes", "indices", "count"), _nms),
     "unletterbox": Function(("size", "picture", "align"), ("places",), ("places",), _unletterbox),
     "five_points": Function(("size",), ("points",), ("matrix",), _five_points)}
-#: The keys of each function besides inputs and outputs.
-SETTINGS: dict[str, tuple[str, ...]] = {name: function.keys for name, function in FUNCTIONS.items()}

@@ -13,10 +13,10 @@ from typing import Any
 from ...errors import MegccError
 from ...foreign import identifier
 from ..config import OPTIONS, checked, parsed, require_key
-from .description import Detection, Feature, Image, Network, Operator, State, Step
-from .detections import SETTINGS as DETECTIONS
+from .description import Feature, Image, Network, Operator, State, Step
 from .features import SETTINGS as FEATURES
 from .images import SETTINGS as IMAGES
+from .kinds import KINDS
 
 _TABLE = "a table"
 
@@ -127,16 +127,21 @@ def _of_function(kind: type[Image | Feature], settings: Mapping[str, Any]) -> Ca
     return read_step
 
 
-def _detection(function: str, name: str, row: dict[str, Any], where: str, models: Path) -> Step:
-    if function not in DETECTIONS:
-        raise MegccError(f"{where}: there is no detection function '{function}'; there are {', '.join(DETECTIONS)}")
-    _require_keys(row, ("inputs", "outputs", *DETECTIONS[function]), where)
-    own = {key: value for key, value in row.items() if key in DETECTIONS[function]}
-    return Detection(function, _strings(row.get("inputs"), f"{where}: 'inputs'"),
-                     _strings(row.get("outputs"), f"{where}: 'outputs'"), own, name=name)
+def _of_names(kind: str) -> Callable[..., Step]:
+    step, functions = KINDS[kind]
+
+    def read_step(function: str, name: str, row: dict[str, Any], where: str, models: Path) -> Step:
+        if function not in functions:
+            raise MegccError(f"{where}: there is no {kind} function '{function}'; there are {', '.join(functions)}")
+        keys = functions[function].keys
+        _require_keys(row, ("inputs", "outputs", *keys), where)
+        own = {key: value for key, value in row.items() if key in keys}
+        return step(function, _strings(row.get("inputs"), f"{where}: 'inputs'"),
+                    _strings(row.get("outputs"), f"{where}: 'outputs'"), own, name=name)
+    return read_step
 
 
 _STEPS: dict[str, Callable[..., Step]] = {"network": _network, "operator": _operator,
                                           "image": _of_function(Image, IMAGES),
                                           "feature": _of_function(Feature, FEATURES),
-                                          "detection": _detection}
+                                          **{kind: _of_names(kind) for kind in KINDS}}

@@ -8,7 +8,7 @@ from copy import copy
 from typing import Any
 
 from ...errors import MegccError
-from .description import Detection, Function
+from .description import Function, NamedFunction
 
 #: The highest sample rate in Hz.
 MOST_RATE = 1 << 20
@@ -23,7 +23,7 @@ class Settings:
         MegccError: for a function or a key that is none; methods, for a value of another kind or range.
     """
 
-    def __init__(self, step: Function | Detection, functions: Mapping[str, tuple[str, ...]]):
+    def __init__(self, step: Function | NamedFunction, functions: Mapping[str, tuple[str, ...]]):
         """functions: each function of the step's kind with its keys."""
         known = functions.get(step.function)
         if known is None:

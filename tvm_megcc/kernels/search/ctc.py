@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels of CTC decoding. One task decodes one row of a batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ops.search.ctc import beam_bytes
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
+from ..parameters import Parameters
+from ..site import Site
+
+_INT64 = ("int64",)
+
+
+@dataclass(frozen=True)
+class CtcParameters(Parameters):
+    """Parameters of `ctc_greedy.c.j2`, `ctc_beam.c.j2` and `ctc_align.c.j2`.
+
+    blank: the class of the blank.
+    lengths: there is an operand with the frames of each row.
+    """
+
+    blank: int
+    lengths: bool
+
+    @property
+    def name(self) -> str:
+        return f"_blank_{self.blank}" + "_lengths" * self.lengths
+
+
+class CtcGreedySearch(Kernel):
+    """Takes the best class of each frame."""
+
+    name = "frames"
+    dtypes = (FLOAT32, _INT64)
+
+    def lower(self, site: Site) -> Lowered:
+        N, T, C, L = extent_symbols("N", "T", "C", "L")
+        params = CtcParameters(site.attrs.blank, site.has(1))
+        return Lowered("search/ctc_greedy", params, {**_extents(site), "L": site.attrs.most},
+                       present(site, Operand("scores", 0, N * T * C), Operand("lengths", 1, N)),
+                       (Operand("tokens", 0, N * L), Operand("frames", 1, N * L), Operand("values", 2, N * L),
+                        Operand("counts", 3, N)), site.x.shape[0], f"ctc_greedy{params.name}", self.name)
+
+    def cost(self, site: Site) -> float:
+        return 2.0 * site.likely.x.size
+
+
+class CtcBeamSearch(Kernel):
+    """Keeps the best prefixes in a tree, which has room for all that a search can make."""
+
+    name = "prefixes"
+    dtypes = (FLOAT32, _INT64)
+
+    def lower(self, site: Site) -> Lowered:
+        N, T, C, R, L = extent_symbols("N", "T", "C", "R", "L")
+        params = CtcParameters(site.attrs.blank, site.has(1))
+        beam = site.attrs.beam
+        return Lowered("search/ctc_beam", params, {**_extents(site), "R": site.attrs.sequences, "L": site.attrs.most,
+                                                   "B": beam},
+                       present(site, Operand("scores", 0, N * T * C), Operand("lengths", 1, N)),
+                       (Operand("tokens", 0, N * R * L), Operand("counts", 1, N * R), Operand("values", 2, N * R)),
+                       site.x.shape[0], f"ctc_beam{params.name}", self.name,
+                       scratch=beam_bytes(T, C, *extent_symbols("B")))
+
+    def cost(self, site: Site) -> float:
+        return 4.0 * site.likely.x.size * site.attrs.beam
+
+
+class CtcAlignment(Kernel):
+    """Finds the best way through the states of each sequence by dynamic programming."""
+
+    name = "states"
+    dtypes = (FLOAT32, _INT64)
+
+    def lower(self, site: Site) -> Lowered:
+        N, T, C, R, L = extent_symbols("N", "T", "C", "R", "L")
+        params = CtcParameters(site.attrs.blank, site.has(3))
+        states = 2 * L + 1
+        return Lowered("search/ctc_align", params, {**_extents(site), "R": site.inputs[1].shape[1],
+                                                    "L": site.inputs[1].shape[2]},
+                       present(site, Operand("scores", 0, N * T * C), Operand("tokens", 1, N * R * L),
+                               Operand("counts", 2, N * R), Operand("lengths", 3, N)),
+                       (Operand("frames", 0, N * R * L), Operand("values", 1, N * R)), site.x.shape[0],
+                       f"ctc_align{params.name}", self.name, scratch=8 * states + states * T)
+
+    def cost(self, site: Site) -> float:
+        return 8.0 * site.likely.x.shape[1] * site.likely.inputs[1].size
+
+
+def _extents(site: Site) -> dict:
+    return dict(zip(("N", "T", "C"), site.x.shape, strict=True))

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kinds of steps that are functions with named inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from . import detections, searches
+from .description import Detection, NamedFunction, Search
+from .functions import Function
+
+#: Kind -> its step and its functions.
+KINDS: dict[str, tuple[type[NamedFunction], Mapping[str, Function]]] = {
+    step.kind: (step, functions) for step, functions in (
+        (Detection, detections.FUNCTIONS), (Search, searches.FUNCTIONS))}

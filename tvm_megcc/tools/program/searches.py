@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps from what a network says of each frame to tokens: greedy CTC, prefix beam search, forced alignment. Each is a
+network of ONNX operators, of which those of the domain `megcc` search (ops/search/ctc.py).
+
+Scores are float32[frames, classes], or of a batch [batch, frames, classes]; then results have the batch in front, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+import numpy as np
+
+from ...errors import MegccError
+from ...ops.search.ctc import MOST_BEAMS
+from .description import ValueType
+from .functions import Function
+from .nodes import Nodes
+from .settings import Settings
+
+
+def _scores(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> tuple[str, list[str], tuple[int, ...]]:
+    """Returns the scores as [batch, frames, classes], the operand of lengths if there is one, and their shape."""
+    shape = given["scores"].shape
+    if len(shape) < 2 or (prod(shape[:-2]) > 1 and shape[-2] == 1):
+        raise MegccError(f"its input 'scores' is float32[frames,classes], or [batch,frames,classes], not "
+                         f"{given['scores']}: an operator Transpose or Reshape makes frames the last but one")
+    whole = prod(shape[:-2]), shape[-2], shape[-1]
+    lengths = []
+    if "length" in given:
+        if prod(given["length"].shape) != whole[0]:
+            raise MegccError(f"its input 'length' is int64[{whole[0]}], the number of frames of each row, not "
+                             f"{given['length']}")
+        lengths = [graph.add("Reshape", ["length", [whole[0]]])]
+    return graph.add("Reshape", ["scores", list(whole)]), lengths, whole
+
+
+def _logarithms(graph: Nodes, settings: Settings, scores: str) -> str:
+    """Returns logarithms of probabilities. Those of the softmax are the scores, if these are logarithms already."""
+    if settings.flag("probabilities"):
+        return graph.add("Log", [scores])
+    return graph.add("LogSoftmax", [scores], axis=-1)
+
+
+def _blank(settings: Settings, classes: int) -> int:
+    blank = settings.integer("blank", -classes, classes - 1, 0)
+    return blank + classes if blank < 0 else blank
+
+
+def _results(graph: Nodes, names: Mapping[str, str], batch: int, shapes: Mapping[str, tuple[str, tuple[int, ...]]]
+             ) -> dict[str, ValueType]:
+    """Names results, without the batch if it is 1, and returns their types."""
+    types = {}
+    for name, (dtype, shape) in shapes.items():
+        types[name] = ValueType(dtype, ((batch, *shape) if batch > 1 else shape) or (1,))
+        graph.add("Reshape", [names[name], list(types[name].shape)], f"out_{name}")
+    return types
+
+
+def _ctc_greedy(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
+    """The best class of each frame, each run once, without blanks."""
+    scores, lengths, (batch, frames, classes) = _scores(graph, settings, given)
+    most = settings.integer("most", 1, frames, frames)
+    found = graph.several("CtcGreedy", [scores, *lengths], ["tokens", "begins", "values", "counts"], domain="megcc",
+                          blank=_blank(settings, classes), most=most)
+    return _results(graph, dict(zip(("tokens", "frames", "scores", "count"), found, strict=True)), batch, {
+        "tokens": ("int64", (most,)), "count": ("int64", ()), "frames": ("int64", (most,)),
+        "scores": ("float32", (most,))})
+
+
+def _ctc_beam(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
+    """The best sequences by prefix beam search, and when their tokens begin in the likeliest alignment."""
+    scores, lengths, (batch, frames, classes) = _scores(graph, settings, given)
+    beam = settings.integer("beam", 1, MOST_BEAMS, 10)
+    results, most = settings.integer("results", 1, beam, 1), settings.integer("most", 1, frames, frames)
+    blank, likely = _blank(settings, classes), _logarithms(graph, settings, scores)
+    tokens, counts, values = graph.several(
+        "CtcBeam", [likely, *lengths], ["tokens", "counts", "values"], domain="megcc", blank=blank, beam=beam,
+        sequences=results, most=most)
+    begins, _ = graph.several("CtcAlign", [likely, tokens, counts, *lengths], ["begins", "aligned"], domain="megcc",
+                              blank=blank)
+    several = () if results == 1 else (results,)
+    return _results(graph, {"tokens": tokens, "count": counts, "scores": values, "frames": begins}, batch, {
+        "tokens": ("int64", (*several, most)), "count": ("int64", several), "scores": ("float32", several),
+        "frames": ("int64", (*several, most))})
+
+
+def _ctc_align(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
+    """When the tokens of known sequences begin: the likeliest alignment."""
+    scores, lengths, (batch, _, classes) = _scores(graph, settings, given)
+    shape = given["tokens"].shape
+    if not shape or prod(shape[:-1]) != batch:
+        raise MegccError(f"its input 'tokens' is int64[{batch},tokens], not {given['tokens']}")
+    most, counts = shape[-1], np.full((batch, 1), shape[-1])
+    if "count" in given and prod(given["count"].shape) != batch:
+        raise MegccError(f"its input 'count' is int64[{batch}], not {given['count']}")
+    tokens = graph.add("Reshape", ["tokens", [batch, 1, most]])
+    count = graph.add("Reshape", ["count", [batch, 1]]) if "count" in given else counts
+    found = graph.several("CtcAlign", [_logarithms(graph, settings, scores), tokens, count, *lengths],
+                          ["begins", "values"], domain="megcc", blank=_blank(settings, classes))
+    return _results(graph, dict(zip(("frames", "score"), found, strict=True)), batch, {
+        "frames": ("int64", (most,)), "score": ("float32", ())})
+
+
+#: The functions: their keys, inputs, outputs, and what makes them.
+FUNCTIONS = {
+    "ctc_greedy": Function(("blank", "most"), ("scores", "length"), ("tokens", "count", "frames", "scores"),
+                           _ctc_greedy, ("length",), ("length",)),
+    "ctc_beam": Function(("blank", "beam", "results", "most", "probabilities"), ("scores", "length"),
+                         ("tokens", "count", "scores", "frames"), _ctc_beam, ("length",), ("length",)),
+    "ctc_align": Function(("blank", "probabilities"), ("scores", "tokens", "count", "length"), ("frames", "score"),
+                          _ctc_align, ("tokens", "count", "length"), ("count", "length"))}

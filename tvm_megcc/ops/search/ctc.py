@@ -59,10 +59,10 @@ class CtcGreedy(Operator):
     """The likeliest class of each frame, each run of a class once, without blanks. N: batch, T: frames, C: classes, L:
     the most tokens.
 
-    Operands: scores float32 [N,T,C], of any scale; lengths int64 [N], the frames that there are, cut to [0, T]. Results:
-    tokens int64 [N,L], the first frame of each int64 [N,L], both -1 after the last one; the score there float32 [N,L],
-    0 after it; their number int64 [N]. Attributes: `blank`, a class; `most`, L. Tokens after L are left out. The first
-    of equal scores is better; NaN counts as -inf, inf as the largest float32.
+    Operands: scores float32 [N,T,C], of any scale; lengths int64 [N], the frames that there are, cut to [0, T].
+    Results: tokens int64 [N,L], the first frame of each int64 [N,L], both -1 after the last one; the score there
+    float32 [N,L], 0 after it; their number int64 [N]. Attributes: `blank`, a class; `most`, L. Tokens after L are left
+    out. The first of equal scores is better; NaN counts as -inf, inf as the largest float32.
     """
 
     kind = "ctc_greedy"
@@ -102,9 +102,9 @@ class CtcBeam(Operator):
     Operands: scores float32 [N,T,C], logarithms of probabilities; lengths int64 [N], the frames that there are, cut to
     [0, T]. Results: tokens int64 [N,R,L], -1 after the last one; their number int64 [N,R], -1 where there is no such
     sequence; the logarithm of the probability float32 [N,R], -inf there. Attributes: `blank`, a class; `beam`, the
-    sequences kept after each frame; `sequences`, R; `most`, L. Sums are of float64. Of equal sequences those that were in
-    the beam are better, then those of a better beginning, then those of a smaller class. NaN counts as -inf, inf as the
-    largest float32.
+    sequences kept after each frame; `sequences`, R; `most`, L. Sums are of float64. Of equal sequences those that were
+    in the beam are better, then those of a better beginning, then those of a smaller class. NaN counts as -inf, inf as
+    the largest float32.
     """
 
     kind = "ctc_beam"

@@ -24,7 +24,7 @@ from tvm_megcc.codegen.manifest import read_manifest
 from tvm_megcc.runtime.toolchain import find_compiler, find_emulator
 from tvm_megcc.target import TARGETS, native
 from tvm_megcc.tools.program import features, mel, operators
-from tvm_megcc.tools.program.description import ValueType
+from tvm_megcc.tools.program.description import Search, Text, ValueType
 from tvm_megcc.tools.program.detections import FACE
 from tvm_megcc.tools.program.program import Program
 
@@ -229,6 +229,74 @@ def test_faces(tmp_path, cv):
         second = program.run({"picture": again})
     assert second["count"].item() == 1
     np.testing.assert_allclose(second["points"][0, :4].reshape(2, 2), eyes, atol=12)
+
+
+def reader(tmp_path: Path) -> Path:
+    """Returns PP-OCRv4's recogniser in a folder of its own."""
+    try:
+        path = Sources().file(Row("pypi:rapidocr-onnxruntime==1.4.4",
+                                  "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx",
+                                  "48fc40f24f6d2a207a2b1091d3437eb3cc3eb6b676dc3ef9c37384005483683b"))
+    except Absent as error:
+        pytest.skip(str(error))
+    (tmp_path / path.name).write_bytes(path.read_bytes())
+    return tmp_path / path.name
+
+
+def written(text: str) -> np.ndarray:
+    """A picture of 96 by 960 with a line of text, in blocks of four pixels: half of its sides has no rounding."""
+    pillow = pytest.importorskip("PIL.Image")
+    from PIL import ImageDraw, ImageFont
+
+    picture = pillow.new("RGB", (480, 48), (250, 248, 240))
+    ImageDraw.Draw(picture).text((10, 6), text, fill=(20, 20, 60), font=ImageFont.load_default(26))
+    return np.asarray(picture).repeat(2, 0).repeat(2, 1)
+
+
+LINES = ("Invoice No. 2024-0815, total 37.50", "The quick brown fox (jumps) 42%", "")
+
+
+def test_read_line(tmp_path):
+    """Written lines, beside ONNX Runtime with what PaddleOCR does around it; the same text by a beam search."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = reader(tmp_path)
+    shipped = Program.read("read-line", tmp_path)
+    beam = [Search("ctc_beam", {"scores": "likely"}, {"tokens": "best", "count": "number"},
+                   {"probabilities": True, "beam": 5, "most": 60}),
+            Text("labels", {"tokens": "best", "count": "number"}, {"text": "again"}, shipped.steps[-1].settings)]
+    program = Program(shipped.name, shipped.inputs, [*shipped.steps, *beam], [*shipped.outputs, "again"])
+    reference = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    labels = ["", *reference.get_modelmeta().custom_metadata_map["character"].split("\n"), " "]
+    with tvm_megcc.load(program.compile(tmp_path / "reads")) as session:
+        for line in LINES:
+            picture = written(line)
+            found = session.run({"picture": picture})
+            given = (picture[::2, ::2, ::-1].transpose(2, 0, 1)[None].astype(np.float32) / 255 - 0.5) / 0.5
+            likely = reference.run(None, {"x": given})[0][0]
+            best = likely.argmax(1)
+            kept = (best != 0) & (best != np.append(-1, best)[:-1])
+            text = bytes(found["text"][:found["length"].item()]).decode()
+            assert text == "".join(labels[token] for token in best[kept])
+            # after one of the lines the network sees a space
+            assert text.strip() == line == bytes(found["again"]).rstrip(b"\0").decode().strip()
+            np.testing.assert_allclose(found["scores"][:kept.sum()], likely.max(1)[kept], atol=1e-4)
+
+
+def test_read_line_as_rapidocr(tmp_path):
+    recognisers = pytest.importorskip("rapidocr_onnxruntime.ch_ppocr_rec")
+    model = reader(tmp_path)
+    theirs = recognisers.TextRecognizer({"model_path": str(model), "rec_img_shape": [3, 48, 320], "rec_batch_num": 1,
+                                         "use_cuda": False, "use_dml": False, "intra_op_num_threads": 1,
+                                         "inter_op_num_threads": 1})
+    with tvm_megcc.load(Program.read("read-line", tmp_path).compile(tmp_path / "reads")) as session:
+        for line in LINES:
+            picture = written(line)
+            found = session.run({"picture": picture})
+            ((text, score),), _ = theirs(np.ascontiguousarray(picture[:, :, ::-1]))
+            assert bytes(found["text"][:found["length"].item()]).decode() == text
+            assert text.strip() == line
+            count = found["count"].item()
+            np.testing.assert_allclose(found["scores"][:count].mean() if count else 0, np.nan_to_num(score), atol=1e-4)
 
 
 def test_wake_word(tmp_path):

@@ -67,6 +67,7 @@ from .sample.deform_conv import WindowsDeformConv
 from .sample.grid import GridPixels
 from .sample.roi import RoiAlignBins, RoiPoolBins
 from .search.ctc import CtcAlignment, CtcBeamSearch, CtcGreedySearch
+from .search.labels import LabelsCopies
 from .shape.control import Inlined
 from .shape.dims import DimsKernel
 from .softmax.fixed import SoftmaxFixedRows, SoftmaxWideRows
@@ -145,6 +146,7 @@ realise(ops.vision.detections.Detections, DetectionsSearch())
 realise(ops.search.ctc.CtcGreedy, CtcGreedySearch())
 realise(ops.search.ctc.CtcBeam, CtcBeamSearch())
 realise(ops.search.ctc.CtcAlign, CtcAlignment())
+realise(ops.search.labels.Labels, LabelsCopies())
 realise(ops.tensor.data_dependent.NonMaxSuppression, NonMaxSearch())
 realise(ops.control.loops.Loop, Inlined())
 realise(ops.control.loops.Branch, Inlined())

@@ -41,7 +41,7 @@ class CtcGreedySearch(Kernel):
         return Lowered("search/ctc_greedy", params, {**_extents(site), "L": site.attrs.most},
                        present(site, Operand("scores", 0, N * T * C), Operand("lengths", 1, N)),
                        (Operand("tokens", 0, N * L), Operand("frames", 1, N * L), Operand("values", 2, N * L),
-                        Operand("counts", 3, N)), site.x.shape[0], f"ctc_greedy{params.name}", self.name)
+                        Operand("counts", 3, N)), N, f"ctc_greedy{params.name}", self.name)
 
     def cost(self, site: Site) -> float:
         return 2.0 * site.likely.x.size
@@ -61,7 +61,7 @@ class CtcBeamSearch(Kernel):
                                                    "B": beam},
                        present(site, Operand("scores", 0, N * T * C), Operand("lengths", 1, N)),
                        (Operand("tokens", 0, N * R * L), Operand("counts", 1, N * R), Operand("values", 2, N * R)),
-                       site.x.shape[0], f"ctc_beam{params.name}", self.name,
+                       N, f"ctc_beam{params.name}", self.name,
                        scratch=beam_bytes(T, C, *extent_symbols("B")))
 
     def cost(self, site: Site) -> float:
@@ -82,7 +82,7 @@ class CtcAlignment(Kernel):
                                                     "L": site.inputs[1].shape[2]},
                        present(site, Operand("scores", 0, N * T * C), Operand("tokens", 1, N * R * L),
                                Operand("counts", 2, N * R), Operand("lengths", 3, N)),
-                       (Operand("frames", 0, N * R * L), Operand("values", 1, N * R)), site.x.shape[0],
+                       (Operand("frames", 0, N * R * L), Operand("values", 1, N * R)), N,
                        f"ctc_align{params.name}", self.name, scratch=8 * states + states * T)
 
     def cost(self, site: Site) -> float:

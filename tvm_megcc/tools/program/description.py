@@ -219,6 +219,13 @@ class Search(NamedFunction):
 
 
 @dataclass(frozen=True)
+class Text(NamedFunction):
+    """A function from tokens to text: `texts.FUNCTIONS`."""
+
+    kind: ClassVar[str] = "text"
+
+
+@dataclass(frozen=True)
 class Description:
     """A program as values and steps.
 

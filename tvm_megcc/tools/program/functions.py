@@ -21,6 +21,7 @@ class Function(NamedTuple):
 
     integers: the inputs that are int64; all others are float32.
     optional: the inputs that may be left out.
+    paths: the keys that are paths; in a file they are relative to the folder of models.
     """
 
     keys: tuple[str, ...]
@@ -29,6 +30,7 @@ class Function(NamedTuple):
     make: Callable[[Nodes, Settings, Mapping[str, ValueType]], dict[str, ValueType]]
     integers: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
 
 
 def model(step: NamedFunction, functions: Mapping[str, Function], given: Mapping[str, ValueType]) -> onnx.ModelProto:

@@ -18,13 +18,13 @@ SHIPPED = Path(__file__).with_name("descriptions")
 class Program(Description):
     """A program of several networks, from Python as from a TOML file (docs/programs.md).
 
-    Its steps are made by `Program.Network`, `Operator`, `Image`, `Feature`, `Detection` and `Search`, its states by
-    `State`.
+    Its steps are made by `Program.Network`, `Operator`, `Image`, `Feature`, `Detection`, `Search` and `Text`, its
+    states by `State`.
     """
 
     Network, Operator = description.Network, description.Operator
     Image, Feature, Detection = description.Image, description.Feature, description.Detection
-    Search = description.Search
+    Search, Text = description.Search, description.Text
     State = description.State
 
     @classmethod

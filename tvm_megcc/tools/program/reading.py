@@ -136,6 +136,11 @@ def _of_names(kind: str) -> Callable[..., Step]:
         keys = functions[function].keys
         _require_keys(row, ("inputs", "outputs", *keys), where)
         own = {key: value for key, value in row.items() if key in keys}
+        for key in functions[function].paths:
+            if key in own:
+                if not isinstance(own[key], str):
+                    raise MegccError(f"{where}: '{key}' is a string, a path")
+                own[key] = str(models / own[key])
         return step(function, _strings(row.get("inputs"), f"{where}: 'inputs'"),
                     _strings(row.get("outputs"), f"{where}: 'outputs'"), own, name=name)
     return read_step

@@ -108,10 +108,23 @@ class Settings:
             raise MegccError(f"'{key}' is true or false")
         return value
 
+    def strings(self, key: str, default: Sequence[str] | None = None) -> tuple[str, ...]:
+        """Returns a list of strings of Unicode."""
+        found = self._values.get(key, default)
+        if not isinstance(found, Sequence) or isinstance(found, str) or not all(
+                _is_unicode(each) for each in found):
+            raise MegccError(f"'{key}' is a list of strings")
+        return tuple(found)
+
     def name(self, key: str) -> str | None:
         """Returns the name of a value, None if the key has something else."""
         value = self._values.get(key)
         return value if isinstance(value, str) else None
+
+
+def _is_unicode(value: object) -> bool:
+    """Whether UTF-8 has it: a string without parts of surrogates."""
+    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def _is_number(value: object) -> bool:

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The text of tokens: their labels one after the other, as bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...ir.conditions import require_shape
+from ...ir.dims import Dim
+from ...ir.graph import Attrs
+from ...ir.types import TensorType
+from ..base import Case, OnnxNode, Operator, Types, decomposes, register
+
+#: The most bytes of a text, and of all labels.
+MOST = 1 << 24
+
+
+@register
+class Labels(Operator):
+    """Joins the labels of tokens. N: batch, L: tokens, V: labels, B: their bytes, M: the most bytes of a text.
+
+    Operands: tokens int64 [N,L]; their numbers int64 [N], cut to [0, L]; the labels' bytes one after the other uint8
+    [B]; where each ends int32 [V]. Results: the text uint8 [N,M], 0 after it; its bytes int64 [N]. Attributes: `most`,
+    M; `strip`: a space that a text begins with is left out. Tokens that are no label are left out, and what follows the
+    first label for which there is no room.
+    """
+
+    kind = "labels"
+    operands = ("tokens", "counts", "table", "ends")
+
+    @staticmethod
+    def infer(attrs: Attrs, tokens: TensorType, counts: TensorType, table: TensorType,
+              ends: TensorType) -> tuple[TensorType, ...]:
+        if tokens.rank != 2 or table.rank != 1 or ends.rank != 1:
+            raise ShapeError(f"labels of tokens {tokens}: bytes {table}, ends {ends}")
+        require_shape(counts.shape, tokens.shape[:1], f"counts {counts} of tokens {tokens}")
+        if not 1 <= attrs.most <= MOST:
+            raise ShapeError(f"a text of {attrs.most} bytes; up to {MOST} are supported")
+        return TensorType("uint8", (tokens.shape[0], attrs.most)), TensorType("int64", tokens.shape[:1])
+
+    @staticmethod
+    def compute(attrs: Attrs, tokens: np.ndarray, counts: np.ndarray, table: np.ndarray,
+                ends: np.ndarray) -> tuple[np.ndarray, ...]:
+        texts, sizes = np.zeros((len(tokens), attrs.most), np.uint8), np.zeros(len(tokens), np.int64)
+        for row in range(len(tokens)):
+            text = b""
+            for token in tokens[row, :max(int(counts[row]), 0)].tolist():
+                if not 0 <= token < len(ends):
+                    continue
+                label = table[ends[token - 1] if token else 0:ends[token]].tobytes()
+                if attrs.strip and not text and label[:1] == b" ":
+                    label = label[1:]
+                if len(text) + len(label) > attrs.most:
+                    break
+                text += label
+            texts[row, :len(text)], sizes[row] = np.frombuffer(text, np.uint8), len(text)
+        return texts, sizes
+
+    @staticmethod
+    def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:
+        return 0
+
+
+@decomposes("megcc::Labels")
+def of_onnx(node: OnnxNode) -> tuple[str, ...]:
+    """Tokens int64 [N,L], their numbers int64 [N], the labels' bytes uint8 [B] and their ends int32 [V], two constants,
+    become text uint8 [N,M] and its bytes int64 [N]. Attributes: `most`, M; `strip`, 0."""
+    if len(node.inputs) != 4:
+        raise ShapeError("takes tokens, counts, bytes and ends")
+    table, ends = node.const(2, "bytes"), node.const(3, "ends")
+    if table.dtype != np.uint8 or ends.dtype != np.int32 or ends.ndim != 1 or len(table) > MOST \
+            or (np.diff(ends, prepend=0) < 0).any() or (len(ends) and ends[-1] > len(table)):
+        raise ShapeError("bytes are uint8, and ends int32 that rise up to their number")
+    return node.emit("labels", node.inputs, most=node.attr("most"), strip=bool(node.attr("strip", 0)))
+
+
+def table_of(labels: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the operands `table` and `ends`."""
+    return np.frombuffer(b"".join(labels), np.uint8), np.cumsum([len(label) for label in labels]).astype(np.int32)
+
+
+def _case(labels: list[bytes], batch: int, tokens: int, counts: list[int], most: int, strip: bool = False) -> Case:
+    table, ends = table_of(labels)
+    drawn = np.random.default_rng(batch + tokens).integers(-1, len(labels) + 1, (batch, tokens))
+    drawn[0, 0], drawn[-1, -1] = 0, 1 << 40
+    return Case((((batch, tokens), "int64"), ((batch,), "int64"), (table.shape, "uint8"), (ends.shape, "int32")),
+                {"most": most, "strip": strip}, (2, 3), {0: drawn, 1: np.array(counts), 2: table, 3: ends})
+
+
+Labels.cases = (
+    _case([b" a", b"", "ö".encode(), b"cd", "字".encode()], 3, 9, [9, 4, 0], 30, strip=True),
+    _case([b" ", b" b", b"xyz"], 4, 17, [99, -1, 17, 3], 16),
+    _case([b" ", b" b", b"xyz"], 2, 8, [8, 8], 5, strip=True),
+)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps from tokens to text: the labels of a list, or of a file, one after the other as UTF-8."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import MegccError, quoted
+from ...ops.search.labels import MOST, table_of
+from .description import ValueType
+from .functions import Function
+from .nodes import Nodes
+from .settings import Settings
+
+#: The most labels.
+_MOST_LABELS = 1 << 20
+
+
+def _labels(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) -> dict[str, ValueType]:
+    """The labels of tokens one after the other; bytes after the text are 0."""
+    shape = given["tokens"].shape
+    if not shape:
+        raise MegccError(f"its input 'tokens' is int64[tokens], or int64[batch,tokens], not {given['tokens']}")
+    batch, length = prod(shape[:-1]), shape[-1]
+    if "count" in given and prod(given["count"].shape) != batch:
+        raise MegccError(f"its input 'count' is int64[{batch}], not {given['count']}")
+    labels = [each.encode() for each in (*settings.strings("before", ()), *_listed(settings),
+                                         *settings.strings("after", ()))]
+    longest = max(map(len, labels), default=0)
+    most = settings.integer("most", 1, MOST, max(1, min(length * longest, MOST)))
+    table, ends = table_of(labels)
+    count = graph.add("Reshape", ["count", [batch]]) if "count" in given else np.full(batch, length)
+    found = graph.several("Labels", [graph.add("Reshape", ["tokens", [batch, length]]), count, table, ends],
+                          ["texts", "sizes"], domain="megcc", most=most, strip=int(settings.flag("strip")))
+    types = {"text": ValueType("uint8", (batch, most) if batch > 1 else (most,)),
+             "bytes": ValueType("int64", (batch,))}
+    for name, result in zip(types, found, strict=True):
+        graph.add("Reshape", [result, list(types[name].shape)], f"out_{name}")
+    return types
+
+
+def _listed(settings: Settings) -> list[str]:
+    """Returns the labels of the key `labels` or of the file.
+
+    Raises:
+        MegccError: if both are there, or none; if the file has no text, or no such property.
+    """
+    path = settings.name("file")
+    if (path is None) == ("labels" not in settings):
+        raise MegccError("it has one of the keys 'labels', a list of strings, and 'file', a path")
+    if path is None:
+        found = list(settings.strings("labels"))
+    elif (key := settings.name("property")) is not None:
+        found = _property(Path(path), key)
+    else:
+        try:
+            found = Path(path).read_text("utf-8").removesuffix("\n").split("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise MegccError(f"{path} cannot be read: {error}") from None
+    space = settings.name("space")
+    found = [each.removesuffix("\r") for each in found]
+    if found and all(each.rpartition(" ")[2] == str(index) for index, each in enumerate(found)):
+        found = [each.rpartition(" ")[0] for each in found]  # "label number", as NeMo's vocabularies are
+    found = [each.replace(space, " ") if space else each for each in found]
+    if not found or len(found) > _MOST_LABELS or sum(map(len, found)) * 4 > MOST:
+        raise MegccError(f"there are {len(found)} labels, none or too many")
+    return found
+
+
+def _property(path: Path, key: str) -> list[str]:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except (OSError, DecodeError) as error:
+        raise MegccError(f"{path} is no model of ONNX: {error}") from None
+    properties = {each.key: each.value for each in model.metadata_props}
+    if key not in properties:
+        raise MegccError(f"{path} has no property {quoted(key)}; it has {', '.join(map(quoted, properties)) or 'none'}")
+    return properties[key].removesuffix("\n").split("\n")
+
+
+#: The functions: their keys, inputs, outputs, and what makes them.
+FUNCTIONS = {"labels": Function(
+    ("labels", "file", "property", "before", "after", "space", "strip", "most"), ("tokens", "count"),
+    ("text", "bytes"), _labels, ("tokens", "count"), ("count",), ("file",))}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...ir.dims import Dim
 from ...ops.search.ctc import beam_bytes
 from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, present
 from ..parameters import Parameters
@@ -43,9 +44,6 @@ class CtcGreedySearch(Kernel):
                        (Operand("tokens", 0, N * L), Operand("frames", 1, N * L), Operand("values", 2, N * L),
                         Operand("counts", 3, N)), N, f"ctc_greedy{params.name}", self.name)
 
-    def cost(self, site: Site) -> float:
-        return 2.0 * site.likely.x.size
-
 
 class CtcBeamSearch(Kernel):
     """Keeps the best prefixes in a tree, which has room for all that a search can make."""
@@ -54,18 +52,14 @@ class CtcBeamSearch(Kernel):
     dtypes = (FLOAT32, _INT64)
 
     def lower(self, site: Site) -> Lowered:
-        N, T, C, R, L = extent_symbols("N", "T", "C", "R", "L")
+        N, T, C, R, L, B = extent_symbols("N", "T", "C", "R", "L", "B")
         params = CtcParameters(site.attrs.blank, site.has(1))
-        beam = site.attrs.beam
         return Lowered("search/ctc_beam", params, {**_extents(site), "R": site.attrs.sequences, "L": site.attrs.most,
-                                                   "B": beam},
+                                                   "B": site.attrs.beam},
                        present(site, Operand("scores", 0, N * T * C), Operand("lengths", 1, N)),
                        (Operand("tokens", 0, N * R * L), Operand("counts", 1, N * R), Operand("values", 2, N * R)),
                        N, f"ctc_beam{params.name}", self.name,
-                       scratch=beam_bytes(T, C, *extent_symbols("B")))
-
-    def cost(self, site: Site) -> float:
-        return 4.0 * site.likely.x.size * site.attrs.beam
+                       scratch=beam_bytes(T, C, B))
 
 
 class CtcAlignment(Kernel):
@@ -78,16 +72,13 @@ class CtcAlignment(Kernel):
         N, T, C, R, L = extent_symbols("N", "T", "C", "R", "L")
         params = CtcParameters(site.attrs.blank, site.has(3))
         states = 2 * L + 1
-        return Lowered("search/ctc_align", params, {**_extents(site), "R": site.inputs[1].shape[1],
-                                                    "L": site.inputs[1].shape[2]},
+        return Lowered("search/ctc_align", params, {**_extents(site), "R": site.y.shape[1],
+                                                    "L": site.y.shape[2]},
                        present(site, Operand("scores", 0, N * T * C), Operand("tokens", 1, N * R * L),
                                Operand("counts", 2, N * R), Operand("lengths", 3, N)),
                        (Operand("frames", 0, N * R * L), Operand("values", 1, N * R)), N,
                        f"ctc_align{params.name}", self.name, scratch=8 * states + states * T)
 
-    def cost(self, site: Site) -> float:
-        return 8.0 * site.likely.x.shape[1] * site.likely.inputs[1].size
 
-
-def _extents(site: Site) -> dict:
+def _extents(site: Site) -> dict[str, Dim]:
     return dict(zip(("N", "T", "C"), site.x.shape, strict=True))

@@ -26,8 +26,10 @@ class LabelsCopies(Kernel):
 
     def lower(self, site: Site) -> Lowered:
         N, L, V, B, M = extent_symbols("N", "L", "V", "B", "M")
-        extents = {"N": site.x.shape[0], "L": site.x.shape[1], "B": site.inputs[2].shape[0],
-                   "V": site.inputs[3].shape[0], "M": site.attrs.most}
+        table, ends = site.inputs[2:]
+        assert table is not None and ends is not None, "both are required"
+        extents = {"N": site.x.shape[0], "L": site.x.shape[1], "B": table.shape[0], "V": ends.shape[0],
+                   "M": site.attrs.most}
         return Lowered("search/labels", LabelsParameters(bool(site.attrs.strip)), extents,
                        (Operand("tokens", 0, N * L), Operand("counts", 1, N), Operand("table", 2, B),
                         Operand("ends", 3, V)), (Operand("texts", 0, N * M), Operand("sizes", 1, N)), N,

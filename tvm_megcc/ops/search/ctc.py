@@ -117,8 +117,9 @@ class CtcBeam(Operator):
         if not 1 <= attrs.beam <= MOST_BEAMS or not 1 <= attrs.sequences <= attrs.beam or attrs.most < 1:
             raise ShapeError(f"a beam of {attrs.beam} with {attrs.sequences} results of {attrs.most} tokens; up to "
                              f"{MOST_BEAMS} are supported")
-        if (isinstance(frames, int) and beam_bytes(frames, classes, attrs.beam) > MOST_BYTES) \
-                or attrs.beam * (classes + 1) >= 1 << 31:
+        needed = beam_bytes(frames, classes, attrs.beam)
+        if (isinstance(needed, int) and needed > MOST_BYTES) \
+                or (isinstance(classes, int) and attrs.beam * (classes + 1) >= 1 << 31):
             raise ShapeError(f"a beam of {attrs.beam} over {scores} needs too much memory")
         shape = scores.shape[0], attrs.sequences, attrs.most
         return TensorType("int64", shape), TensorType("int64", shape[:2]), TensorType("float32", shape[:2])
@@ -139,7 +140,7 @@ class CtcBeam(Operator):
         return 0
 
 
-def beam_bytes(frames: Dim, classes: Dim, beam: int) -> Dim:
+def beam_bytes(frames: Dim, classes: Dim, beam: Dim) -> Dim:
     """Returns the bytes that a beam search keeps: as in ctc_beam.c.j2."""
     return 8 * classes + 112 * beam + 24 * (beam * frames + 1)
 
@@ -225,7 +226,8 @@ def _aligned(scores: np.ndarray, tokens: np.ndarray, blank: int) -> tuple[list[i
     if any(not 0 <= token < scores.shape[1] or token == blank for token in tokens):
         return [], -inf
     labels = [blank if state % 2 == 0 else int(tokens[state // 2]) for state in range(2 * len(tokens) + 1)]
-    best, moves = [0.0] + [-inf] * (len(labels) - 1), []
+    best = [0.0] + [-inf] * (len(labels) - 1)
+    moves: list[list[int]] = []
     for index, frame in enumerate(scores.astype(np.float64)):
         row, steps = [], []
         for state, label in enumerate(labels):
@@ -276,9 +278,9 @@ def align_of_onnx(node: OnnxNode) -> tuple[str, ...]:
 
 def _most(node: OnnxNode) -> int:
     type_ = node.type(0)
-    if type_.rank != 3:
+    if type_ is None or type_.rank != 3:
         raise ShapeError(f"takes scores [batch, frames, classes], not {type_}")
-    found = node.attr("most", type_.shape[1] if isinstance(type_.shape[1], int) else None)
+    found: object = node.attr("most", type_.shape[1] if isinstance(type_.shape[1], int) else None)
     if type(found) is not int or found < 1:
         raise ShapeError("needs the attribute 'most', how many tokens there are at most")
     return found

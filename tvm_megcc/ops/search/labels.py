@@ -69,8 +69,9 @@ def of_onnx(node: OnnxNode) -> tuple[str, ...]:
     if len(node.inputs) != 4:
         raise ShapeError("takes tokens, counts, bytes and ends")
     table, ends = node.const(2, "bytes"), node.const(3, "ends")
+    assert table is not None and ends is not None, "both are inputs"
     if table.dtype != np.uint8 or ends.dtype != np.int32 or ends.ndim != 1 or len(table) > MOST \
-            or (np.diff(ends, prepend=0) < 0).any() or (len(ends) and ends[-1] > len(table)):
+            or np.any(np.diff(ends, prepend=0) < 0) or (len(ends) and ends[-1] > len(table)):
         raise ShapeError("bytes are uint8, and ends int32 that rise up to their number")
     return node.emit("labels", node.inputs, most=node.attr("most"), strip=bool(node.attr("strip", 0)))
 

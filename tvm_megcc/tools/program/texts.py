@@ -79,7 +79,7 @@ def _property(path: Path, key: str) -> list[str]:
         model = onnx.load(str(path), load_external_data=False)
     except (OSError, DecodeError) as error:
         raise MegccError(f"{path} is no model of ONNX: {error}") from None
-    properties = {each.key: each.value for each in model.metadata_props}
+    properties: dict[str, str] = {each.key: each.value for each in model.metadata_props}
     if key not in properties:
         raise MegccError(f"{path} has no property {quoted(key)}; it has {', '.join(map(quoted, properties)) or 'none'}")
     return properties[key].removesuffix("\n").split("\n")

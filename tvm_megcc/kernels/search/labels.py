@@ -32,6 +32,6 @@ class LabelsCopies(Kernel):
                    "M": site.attrs.most}
         return Lowered("search/labels", LabelsParameters(bool(site.attrs.strip)), extents,
                        (Operand("tokens", 0, N * L), Operand("counts", 1, N), Operand("table", 2, B),
-                        Operand("ends", 3, V)), (Operand("texts", 0, N * M), Operand("sizes", 1, N)), N,
+                        Operand("ends", 3, V)), (Operand("strings", 0, N * M), Operand("sizes", 1, N)), N,
                        "labels" + "_strip" * bool(site.attrs.strip), self.name)
 

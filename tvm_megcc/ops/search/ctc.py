@@ -102,9 +102,9 @@ class CtcBeam(Operator):
     Operands: scores float32 [N,T,C], logarithms of probabilities; lengths int64 [N], the frames that there are, cut to
     [0, T]. Results: tokens int64 [N,R,L], -1 after the last one; their number int64 [N,R], -1 where there is no such
     sequence; the logarithm of the probability float32 [N,R], -inf there. Attributes: `blank`, a class; `beam`, the
-    sequences kept after each frame; `sequences`, R; `most`, L. Sums are of float64. Of equal sequences those that were
-    in the beam are better, then those of a better beginning, then those of a smaller class. NaN counts as -inf, inf as
-    the largest float32.
+    sequences kept after each frame; `sequences`, R; `most`, L. Sums are of float64. If sequences are equal, those that
+    were in the beam are better, then those of a better beginning, then those of a smaller class. NaN counts as -inf,
+    inf as the largest float32.
     """
 
     kind = "ctc_beam"
@@ -188,8 +188,8 @@ class CtcAlign(Operator):
     Operands: scores float32 [N,T,C], logarithms of probabilities; tokens int64 [N,R,L]; their numbers int64 [N,R], cut
     to [0, L]; lengths int64 [N], the frames that there are, cut to [0, T]. Results: the first frame of each token int64
     [N,R,L], -1 after the last one and where there is no alignment, or a token is a blank or no class; the logarithm of
-    the alignment's probability float32 [N,R], -inf there. Attributes: `blank`, a class. Of equal alignments
-    that one is taken whose last tokens begin earliest. NaN counts as -inf, inf as the largest float32.
+    the alignment's probability float32 [N,R], -inf there. Attributes: `blank`, a class. If alignments are
+    equal, the one is taken whose last tokens begin earliest. NaN counts as -inf, inf as the largest float32.
     """
 
     kind = "ctc_align"

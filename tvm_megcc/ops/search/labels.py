@@ -42,7 +42,7 @@ class Labels(Operator):
     @staticmethod
     def compute(attrs: Attrs, tokens: np.ndarray, counts: np.ndarray, table: np.ndarray,
                 ends: np.ndarray) -> tuple[np.ndarray, ...]:
-        texts, sizes = np.zeros((len(tokens), attrs.most), np.uint8), np.zeros(len(tokens), np.int64)
+        strings, sizes = np.zeros((len(tokens), attrs.most), np.uint8), np.zeros(len(tokens), np.int64)
         for row in range(len(tokens)):
             text = b""
             for token in tokens[row, :max(int(counts[row]), 0)].tolist():
@@ -54,8 +54,8 @@ class Labels(Operator):
                 if len(text) + len(label) > attrs.most:
                     break
                 text += label
-            texts[row, :len(text)], sizes[row] = np.frombuffer(text, np.uint8), len(text)
-        return texts, sizes
+            strings[row, :len(text)], sizes[row] = np.frombuffer(text, np.uint8), len(text)
+        return strings, sizes
 
     @staticmethod
     def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:

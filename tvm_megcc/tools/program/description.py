@@ -220,7 +220,7 @@ class Search(NamedFunction):
 
 @dataclass(frozen=True)
 class Text(NamedFunction):
-    """A function from tokens to text: `texts.FUNCTIONS`."""
+    """A function from tokens to text: `labels.FUNCTIONS`."""
 
     kind: ClassVar[str] = "text"
 

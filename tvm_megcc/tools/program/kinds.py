@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import detections, searches, texts
+from . import detections, labels, searches
 from .description import Detection, NamedFunction, Search, Text
 from .functions import Function
 
 #: Kind -> its step and its functions.
 KINDS: dict[str, tuple[type[NamedFunction], Mapping[str, Function]]] = {
     step.kind: (step, functions) for step, functions in (
-        (Detection, detections.FUNCTIONS), (Search, searches.FUNCTIONS), (Text, texts.FUNCTIONS))}
+        (Detection, detections.FUNCTIONS), (Search, searches.FUNCTIONS), (Text, labels.FUNCTIONS))}

@@ -28,14 +28,14 @@ def _labels(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) ->
     batch, length = prod(shape[:-1]), shape[-1]
     if "count" in given and prod(given["count"].shape) != batch:
         raise MegccError(f"its input 'count' is int64[{batch}], not {given['count']}")
-    labels = [each.encode() for each in (*settings.strings("before", ()), *_listed(settings),
+    words = [each.encode() for each in (*settings.strings("before", ()), *_read(settings),
                                          *settings.strings("after", ()))]
-    longest = max(map(len, labels), default=0)
+    longest = max(map(len, words), default=0)
     most = settings.integer("most", 1, MOST, max(1, min(length * longest, MOST)))
-    table, ends = table_of(labels)
+    table, ends = table_of(words)
     count = graph.add("Reshape", ["count", [batch]]) if "count" in given else np.full(batch, length)
     found = graph.several("Labels", [graph.add("Reshape", ["tokens", [batch, length]]), count, table, ends],
-                          ["texts", "sizes"], domain="megcc", most=most, strip=int(settings.flag("strip")))
+                          ["strings", "sizes"], domain="megcc", most=most, strip=int(settings.flag("strip")))
     types = {"text": ValueType("uint8", (batch, most) if batch > 1 else (most,)),
              "bytes": ValueType("int64", (batch,))}
     for name, result in zip(types, found, strict=True):
@@ -43,7 +43,7 @@ def _labels(graph: Nodes, settings: Settings, given: Mapping[str, ValueType]) ->
     return types
 
 
-def _listed(settings: Settings) -> list[str]:
+def _read(settings: Settings) -> list[str]:
     """Returns the labels of the key `labels` or of the file.
 
     Raises:

@@ -42,7 +42,7 @@ class CtcGreedySearch(Kernel):
         return Lowered("search/ctc_greedy", params, {**_extents(site), "L": site.attrs.most},
                        present(site, Operand("scores", 0, N * T * C), Operand("lengths", 1, N)),
                        (Operand("tokens", 0, N * L), Operand("frames", 1, N * L), Operand("values", 2, N * L),
-                        Operand("counts", 3, N)), N, f"ctc_greedy{params.name}", self.name)
+                        Operand("numbers", 3, N)), N, f"ctc_greedy{params.name}", self.name)
 
 
 class CtcBeamSearch(Kernel):
@@ -57,7 +57,7 @@ class CtcBeamSearch(Kernel):
         return Lowered("search/ctc_beam", params, {**_extents(site), "R": site.attrs.sequences, "L": site.attrs.most,
                                                    "B": site.attrs.beam},
                        present(site, Operand("scores", 0, N * T * C), Operand("lengths", 1, N)),
-                       (Operand("tokens", 0, N * R * L), Operand("counts", 1, N * R), Operand("values", 2, N * R)),
+                       (Operand("tokens", 0, N * R * L), Operand("numbers", 1, N * R), Operand("values", 2, N * R)),
                        N, f"ctc_beam{params.name}", self.name,
                        scratch=beam_bytes(T, C, B))
 
@@ -75,7 +75,7 @@ class CtcAlignment(Kernel):
         return Lowered("search/ctc_align", params, {**_extents(site), "R": site.y.shape[1],
                                                     "L": site.y.shape[2]},
                        present(site, Operand("scores", 0, N * T * C), Operand("tokens", 1, N * R * L),
-                               Operand("counts", 2, N * R), Operand("lengths", 3, N)),
+                               Operand("numbers", 2, N * R), Operand("lengths", 3, N)),
                        (Operand("frames", 0, N * R * L), Operand("values", 1, N * R)), N,
                        f"ctc_align{params.name}", self.name, scratch=8 * states + states * T)
 

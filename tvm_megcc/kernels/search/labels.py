@@ -31,7 +31,7 @@ class LabelsCopies(Kernel):
         extents = {"N": site.x.shape[0], "L": site.x.shape[1], "B": table.shape[0], "V": ends.shape[0],
                    "M": site.attrs.most}
         return Lowered("search/labels", LabelsParameters(bool(site.attrs.strip)), extents,
-                       (Operand("tokens", 0, N * L), Operand("counts", 1, N), Operand("table", 2, B),
+                       (Operand("tokens", 0, N * L), Operand("numbers", 1, N), Operand("table", 2, B),
                         Operand("ends", 3, V)), (Operand("strings", 0, N * M), Operand("sizes", 1, N)), N,
                        "labels" + "_strip" * bool(site.attrs.strip), self.name)
 

@@ -79,15 +79,15 @@ class CtcGreedy(Operator):
     def compute(attrs: Attrs, scores: np.ndarray, lengths: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
         shape = len(scores), attrs.most
         tokens, frames = np.full(shape, -1), np.full(shape, -1)
-        values, counts = np.zeros(shape, np.float32), np.zeros(len(scores), np.int64)
+        values, numbers = np.zeros(shape, np.float32), np.zeros(len(scores), np.int64)
         for row in range(len(scores)):
             rows = _frames(scores, lengths, row)
             best = rows.argmax(1)
             begins = np.flatnonzero((best != attrs.blank) & (best != np.append(-1, best)[:-1]))[:attrs.most]
-            counts[row] = len(begins)
+            numbers[row] = len(begins)
             tokens[row, :len(begins)], frames[row, :len(begins)] = best[begins], begins
             values[row, :len(begins)] = rows[begins, best[begins]]
-        return tokens.astype(np.int64), frames.astype(np.int64), values, counts
+        return tokens.astype(np.int64), frames.astype(np.int64), values, numbers
 
     @staticmethod
     def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:
@@ -127,13 +127,13 @@ class CtcBeam(Operator):
     @staticmethod
     def compute(attrs: Attrs, scores: np.ndarray, lengths: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
         shape = len(scores), attrs.sequences, attrs.most
-        tokens, counts = np.full(shape, -1, np.int64), np.full(shape[:2], -1, np.int64)
+        tokens, numbers = np.full(shape, -1, np.int64), np.full(shape[:2], -1, np.int64)
         values = np.full(shape[:2], -inf, np.float32)
         for row in range(len(scores)):
             for rank, (prefix, score) in enumerate(_best(attrs, _frames(scores, lengths, row))):
-                tokens[row, rank, :len(prefix)], counts[row, rank] = prefix, len(prefix)
+                tokens[row, rank, :len(prefix)], numbers[row, rank] = prefix, len(prefix)
                 values[row, rank] = _single(score)
-        return tokens, counts, values
+        return tokens, numbers, values
 
     @staticmethod
     def macs(attrs: Attrs, inputs: Types, outputs: Types) -> Dim:
@@ -193,26 +193,26 @@ class CtcAlign(Operator):
     """
 
     kind = "ctc_align"
-    operands = ("scores", "tokens", "counts", "lengths?")
+    operands = ("scores", "tokens", "numbers", "lengths?")
 
     @staticmethod
-    def infer(attrs: Attrs, scores: TensorType, tokens: TensorType, counts: TensorType,
+    def infer(attrs: Attrs, scores: TensorType, tokens: TensorType, numbers: TensorType,
               lengths: TensorType | None = None) -> tuple[TensorType, ...]:
         _require(scores, lengths, attrs.blank)
         if tokens.rank != 3:
             raise ShapeError(f"tokens {tokens} are not [batch, sequences, tokens]")
         require_shape(tokens.shape[:1], scores.shape[:1], f"tokens {tokens} of scores {scores}")
-        require_shape(counts.shape, tokens.shape[:2], f"counts {counts} of tokens {tokens}")
-        return TensorType("int64", tokens.shape), TensorType("float32", counts.shape)
+        require_shape(numbers.shape, tokens.shape[:2], f"numbers {numbers} of tokens {tokens}")
+        return TensorType("int64", tokens.shape), TensorType("float32", numbers.shape)
 
     @staticmethod
-    def compute(attrs: Attrs, scores: np.ndarray, tokens: np.ndarray, counts: np.ndarray,
+    def compute(attrs: Attrs, scores: np.ndarray, tokens: np.ndarray, numbers: np.ndarray,
                 lengths: np.ndarray | None = None) -> tuple[np.ndarray, ...]:
-        frames, values = np.full(tokens.shape, -1, np.int64), np.full(counts.shape, -inf, np.float32)
+        frames, values = np.full(tokens.shape, -1, np.int64), np.full(numbers.shape, -inf, np.float32)
         for row in range(len(scores)):
             given = _frames(scores, lengths, row)
             for rank in range(tokens.shape[1]):
-                begins, score = _aligned(given, tokens[row, rank, :max(int(counts[row, rank]), 0)], attrs.blank)
+                begins, score = _aligned(given, tokens[row, rank, :max(int(numbers[row, rank]), 0)], attrs.blank)
                 frames[row, rank, :len(begins)], values[row, rank] = begins, _single(score)
         return frames, values
 
@@ -286,7 +286,7 @@ def _most(node: OnnxNode) -> int:
     return found
 
 
-def _drawn(seed: int, *shape: int, hostile: bool = False) -> np.ndarray:
+def _random_scores(seed: int, *shape: int, hostile: bool = False) -> np.ndarray:
     """Logarithms of probabilities; hostile ones have frames of equal numbers, infinities and NaN."""
     random = np.random.default_rng(seed)
     scores = random.normal(0, 2, shape)
@@ -306,19 +306,19 @@ def _case(batch: int, frames: int, classes: int, lengths: tuple[int, ...] = (), 
     shape = batch, frames, classes
     given = ((lengths and ((batch,), "int64")),) if lengths else ()
     return Case((f32(*shape), *given), {"blank": 0, "most": frames, **attrs}, (),
-                {0: _drawn(sum(shape), *shape, hostile=hostile), **({1: np.array(lengths)} if lengths else {})})
+                {0: _random_scores(sum(shape), *shape, hostile=hostile), **({1: np.array(lengths)} if lengths else {})})
 
 
 def _align_case(sequences: list[list[list[int]]], frames: int, classes: int, lengths: tuple[int, ...] = (),
-                hostile: bool = False, counts: list[list[int]] | None = None) -> Case:
+                hostile: bool = False, numbers: list[list[int]] | None = None) -> Case:
     batch, ranks = len(sequences), len(sequences[0])
     most = max(len(tokens) for row in sequences for tokens in row) + 1
     tokens = np.full((batch, ranks, most), -1)
     for row, of_row in enumerate(sequences):
         for rank, sequence in enumerate(of_row):
             tokens[row, rank, :len(sequence)] = sequence
-    numbers = np.array(counts or [[len(sequence) for sequence in row] for row in sequences])
-    scores = _drawn(frames + classes, batch, frames, classes, hostile=hostile)
+    numbers = np.array(numbers or [[len(sequence) for sequence in row] for row in sequences])
+    scores = _random_scores(frames + classes, batch, frames, classes, hostile=hostile)
     given = (((batch,), "int64"),) if lengths else ()
     return Case((f32(*scores.shape), (tokens.shape, "int64"), (numbers.shape, "int64"), *given), {"blank": 0}, (),
                 {0: scores, 1: tokens, 2: numbers, **({3: np.array(lengths)} if lengths else {})})
@@ -336,6 +336,6 @@ CtcBeam.cases = (
 CtcAlign.cases = (
     _align_case([[[1, 2, 3], [1, 1, 2], []]], 11, 4),
     _align_case([[[1, 2], [2, 2]], [[1], [1, 2, 1, 2, 1, 2, 1, 2]]], 6, 3, (2, 99)),
-    _align_case([[[1, 2], [0, 1], [1, 9], [2]]], 21, 3, hostile=True, counts=[[2, 2, 2, 99]]),
-    _align_case([[[], [1]], [[], [1]]], 4, 2, (0, -1), counts=[[0, 1], [-3, 1]]),
+    _align_case([[[1, 2], [0, 1], [1, 9], [2]]], 21, 3, hostile=True, numbers=[[2, 2, 2, 99]]),
+    _align_case([[[], [1]], [[], [1]]], 4, 2, (0, -1), numbers=[[0, 1], [-3, 1]]),
 )

@@ -27,25 +27,25 @@ class Labels(Operator):
     """
 
     kind = "labels"
-    operands = ("tokens", "counts", "table", "ends")
+    operands = ("tokens", "numbers", "table", "ends")
 
     @staticmethod
-    def infer(attrs: Attrs, tokens: TensorType, counts: TensorType, table: TensorType,
+    def infer(attrs: Attrs, tokens: TensorType, numbers: TensorType, table: TensorType,
               ends: TensorType) -> tuple[TensorType, ...]:
         if tokens.rank != 2 or table.rank != 1 or ends.rank != 1:
             raise ShapeError(f"labels of tokens {tokens}: bytes {table}, ends {ends}")
-        require_shape(counts.shape, tokens.shape[:1], f"counts {counts} of tokens {tokens}")
+        require_shape(numbers.shape, tokens.shape[:1], f"numbers {numbers} of tokens {tokens}")
         if not 1 <= attrs.most <= MOST:
             raise ShapeError(f"a text of {attrs.most} bytes; up to {MOST} are supported")
         return TensorType("uint8", (tokens.shape[0], attrs.most)), TensorType("int64", tokens.shape[:1])
 
     @staticmethod
-    def compute(attrs: Attrs, tokens: np.ndarray, counts: np.ndarray, table: np.ndarray,
+    def compute(attrs: Attrs, tokens: np.ndarray, numbers: np.ndarray, table: np.ndarray,
                 ends: np.ndarray) -> tuple[np.ndarray, ...]:
         strings, sizes = np.zeros((len(tokens), attrs.most), np.uint8), np.zeros(len(tokens), np.int64)
         for row in range(len(tokens)):
             text = b""
-            for token in tokens[row, :max(int(counts[row]), 0)].tolist():
+            for token in tokens[row, :max(int(numbers[row]), 0)].tolist():
                 if not 0 <= token < len(ends):
                     continue
                 label = table[ends[token - 1] if token else 0:ends[token]].tobytes()
@@ -67,7 +67,7 @@ def of_onnx(node: OnnxNode) -> tuple[str, ...]:
     """Tokens int64 [N,L], their numbers int64 [N], the labels' bytes uint8 [B] and their ends int32 [V], two constants,
     become text uint8 [N,M] and its bytes int64 [N]. Attributes: `most`, M; `strip`, 0."""
     if len(node.inputs) != 4:
-        raise ShapeError("takes tokens, counts, bytes and ends")
+        raise ShapeError("takes tokens, numbers, bytes and ends")
     table, ends = node.const(2, "bytes"), node.const(3, "ends")
     assert table is not None and ends is not None, "both are inputs"
     if table.dtype != np.uint8 or ends.dtype != np.int32 or ends.ndim != 1 or len(table) > MOST \
@@ -81,12 +81,12 @@ def table_of(labels: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
     return np.frombuffer(b"".join(labels), np.uint8), np.cumsum([len(label) for label in labels]).astype(np.int32)
 
 
-def _case(labels: list[bytes], batch: int, tokens: int, counts: list[int], most: int, strip: bool = False) -> Case:
+def _case(labels: list[bytes], batch: int, tokens: int, numbers: list[int], most: int, strip: bool = False) -> Case:
     table, ends = table_of(labels)
     drawn = np.random.default_rng(batch + tokens).integers(-1, len(labels) + 1, (batch, tokens))
     drawn[0, 0], drawn[-1, -1] = 0, 1 << 40
     return Case((((batch, tokens), "int64"), ((batch,), "int64"), (table.shape, "uint8"), (ends.shape, "int32")),
-                {"most": most, "strip": strip}, (2, 3), {0: drawn, 1: np.array(counts), 2: table, 3: ends})
+                {"most": most, "strip": strip}, (2, 3), {0: drawn, 1: np.array(numbers), 2: table, 3: ends})
 
 
 Labels.cases = (

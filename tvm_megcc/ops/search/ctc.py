@@ -317,11 +317,11 @@ def _align_case(sequences: list[list[list[int]]], frames: int, classes: int, len
     for row, of_row in enumerate(sequences):
         for rank, sequence in enumerate(of_row):
             tokens[row, rank, :len(sequence)] = sequence
-    numbers = np.array(numbers or [[len(sequence) for sequence in row] for row in sequences])
+    sizes = np.array(numbers or [[len(sequence) for sequence in row] for row in sequences])
     scores = _random_scores(frames + classes, batch, frames, classes, hostile=hostile)
     given = (((batch,), "int64"),) if lengths else ()
-    return Case((f32(*scores.shape), (tokens.shape, "int64"), (numbers.shape, "int64"), *given), {"blank": 0}, (),
-                {0: scores, 1: tokens, 2: numbers, **({3: np.array(lengths)} if lengths else {})})
+    return Case((f32(*scores.shape), (tokens.shape, "int64"), (sizes.shape, "int64"), *given), {"blank": 0}, (),
+                {0: scores, 1: tokens, 2: sizes, **({3: np.array(lengths)} if lengths else {})})
 
 
 CtcGreedy.cases = (

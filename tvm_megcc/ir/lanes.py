@@ -219,7 +219,9 @@ def _text(expr: Expr, names: Sequence[str], kinds: Sequence[str], kind: str) -> 
              for argument, wanted in zip(expr.args, _wanted(expr, kinds, kind), strict=True)]
     if kind == "f" and function.infix:
         return infix(strings[0], function.infix, strings[1])
-    return called(_INTEGER[expr.fn] if kind == "i" and not function.takes else f"mgc_{expr.fn}", *strings)
+    if kind == "i" and not function.takes:
+        return called(_INTEGER[expr.fn], *strings)
+    return called("mgc_to_float" if expr.fn == "real" else f"mgc_{expr.fn}", *strings)
 
 
 def _wanted(expr: Call, kinds: Sequence[str], kind: str) -> str:

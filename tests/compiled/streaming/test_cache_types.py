@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import tvm_megcc
+from tests.compiled.streaming.test_grown_states import MODELS, Grown, compiled
+from tests.compiled.streaming.test_grown_states import TOKENS as ONNX_TOKENS
 from tests.unit.gguf.files import SHAPES, logits, weights, write
 from tvm_megcc.errors import MissingTool
 from tvm_megcc.ops.cache_rows import stored_rows, widened_rows
@@ -87,6 +89,18 @@ def test_the_same_bits(dtype, tmp_path):
 def test_the_same_bits_for_two_workers(dtype, tmp_path):
     one, two = sessions("llama", tmp_path, native().name, (1, 2), cache=dtype)
     np.testing.assert_array_equal(run(one), run(two))
+
+
+@pytest.mark.parametrize("dtype, bound", [("float16", 1e-3), ("int8", 0.02)])
+def test_a_decoder_of_onnx(dtype, bound, tmp_path):
+    """Beside ONNX Runtime, whose keys and values are float32: as near as the steps of the cache are wide."""
+    proto = MODELS["llama"]
+    other, session = Grown(proto), tvm_megcc.load(compiled(proto, cache=dtype).save(tmp_path / "decoder"))
+    for count in (4, 1, 2):
+        given = other.given(ONNX_TOKENS[:, other.length:other.length + count])
+        found, wanted = session.run(given)["logits"], other.run(given)
+        assert 1e-5 < np.abs(found - wanted).max() / np.abs(wanted).max() < bound
+    assert session.states["past_key_values.0.key"].dtype == dtype
 
 
 def test_memory(tmp_path):

@@ -19,7 +19,7 @@ class CtcParameters(Parameters):
     """Parameters of `ctc_greedy.c.j2`, `ctc_beam.c.j2` and `ctc_align.c.j2`.
 
     blank: the class of the blank.
-    lengths: there is an operand with the frames of each row.
+    lengths: whether there is an operand with the frames of each row.
     """
 
     blank: int

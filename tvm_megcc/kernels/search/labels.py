@@ -12,7 +12,10 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class LabelsParameters(Parameters):
-    """Parameters of `labels.c.j2`. strip: a space that a text begins with is left out."""
+    """Parameters of `labels.c.j2`.
+
+    strip: whether a space that a text begins with is left out.
+    """
 
     strip: bool
 

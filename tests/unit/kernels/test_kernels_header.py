@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,23 @@ DIGITS = paths.examples() / "digits.onnx"
 
 def code_of(text: str) -> str:
     return re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+
+
+def test_every_name_of_the_runtime_is_there():
+    """Templates and printers write `mgc_…` names of the runtime's headers, which a renaming may miss.
+
+    Names that a template or a macro puts together are known by their beginning.
+    """
+    headers = "".join(path.read_text() for path in paths.c_runtime().rglob("*.[ch]"))
+    known = set(re.findall(r"\bmgc_\w+", headers))
+    pasted = tuple(set(re.findall(r"\b(mgc_\w+?_?)(?:##|<)", headers)))
+    package = Path(tvm_megcc.__file__).parent
+    for path in (*package.rglob("*.j2"), *package.rglob("*.py")):
+        text = path.read_text()
+        own = set(re.findall(r"\b(mgc_\w+)\((?:const |int|u?int\w+_t |mgc_\w+ |ptrdiff_t )", text))
+        used = set(re.findall(r"(?<![\w}])(mgc_\w*[^\W_])(?![\w{])", text)) - known - own
+        wrong = [name for name in used if not f"{name}_".startswith(pasted)]
+        assert not wrong, (path.name, wrong)
 
 
 @pytest.mark.parametrize("optimize", ["speed", "size"])

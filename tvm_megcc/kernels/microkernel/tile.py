@@ -27,7 +27,7 @@ def times(number: int, count: Count) -> Count:
 
 @dataclass(frozen=True)
 class Vectors:
-    """`count` neighbouring vectors that one instruction takes. suffix: of types and functions, such as `mgc_fma4`."""
+    """`count` neighbouring vectors that one instruction takes. suffix: of types and functions, as of `mgc_fma_by4`."""
 
     count: int
 

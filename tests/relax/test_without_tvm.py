@@ -21,9 +21,9 @@ sys.meta_path.insert(0, Absent())
 #: A TVM with Relax of another version than it is.
 OF_VERSION = """
 import sys, types, warnings
+from importlib.machinery import ModuleSpec
 class Pretend:
     def find_spec(self, name, path=None, target=None):
-        from importlib.machinery import ModuleSpec
         return ModuleSpec(name, self) if name == "tvm" else None
     def create_module(self, spec): return None
     def exec_module(self, module):

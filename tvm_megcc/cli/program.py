@@ -5,7 +5,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ..runtime.program import ProgramSession
+    from ..runtime.session import Array
 
 
 def compile_(args: argparse.Namespace) -> int:
@@ -40,9 +46,41 @@ def run_(args: argparse.Namespace) -> int:
         raise MegccError(f"{folder} is no program: 'megcc run' runs models")
     with _progress(args, f"building {folder}"):
         session = ProgramSession(folder, args.target or None, args.cc)
-    report = run.run(session, args.inputs, args.outputs, repeat=args.repeat, seed=args.seed, sequence=args.sequence)
+    feeds, sources, in_blocks = _files(session, args)
+    report = run.run(session, feeds or args.inputs, args.outputs, repeat=args.repeat, seed=args.seed,
+                     sequence=args.sequence or in_blocks)
+    for row in report["inputs"]:
+        row["source"] = sources.get(row["name"], row["source"])
     _print(args, report, run.text)
     return 0
+
+
+def _files(session: ProgramSession, args: argparse.Namespace) -> tuple[dict[str, Array], dict[str, str], bool]:
+    """Returns the inputs that files give with what is said of each, and whether they are blocks of a sound."""
+    from ..errors import MegccError
+    from ..tools.program import media
+    from ..tools.run import seeded
+
+    if not (args.wav or args.picture):
+        return {}, {}, False
+    if args.inputs or args.sequence:
+        raise MegccError("--wav and --picture go without --inputs and --sequence")
+    feeds, sources, count = dict[str, Any](), dict[str, str](), 1
+    for given in args.wav:
+        port, path = media.port_of(session.inputs, given, "sound")
+        samples, rate = media.sound(path, session.sample_rates.get(port.name))
+        feeds[port.name] = media.blocks(samples, port)
+        sources[port.name] = f"{path}, {len(samples) / rate:.2f} s"
+        if len(feeds) > 1 and len(feeds[port.name]) != count:
+            raise MegccError(f"sounds are equally long: '{path}' has {len(feeds[port.name])} blocks, another {count}")
+        count = len(feeds[port.name])
+    for given in args.picture:
+        port, path = media.port_of(session.inputs, given, "picture")
+        feeds[port.name], sources[port.name] = np.stack([media.picture(path, port)] * count), str(path)
+    others = seeded([port for port in session.inputs if port.name not in feeds], args.seed)
+    feeds |= {name: np.stack([array] * count) for name, array in others.items()}
+    sources |= dict.fromkeys(others, f"seed {args.seed}")
+    return feeds if count > 1 else {name: array[0] for name, array in feeds.items()}, sources, count > 1
 
 
 def list_(args: argparse.Namespace) -> int:

@@ -28,6 +28,10 @@ def programs(verbs: Verbs) -> None:
     verb = add_verb(steps, "run", program.run_, "run a program on this machine")
     verb.add_argument("path", metavar="DIR", help="a folder that 'megcc program compile' wrote")
     verb.add_argument("--inputs", metavar="NPZ", help="arrays by input name (default: seeded random numbers)")
+    verb.add_argument("--wav", action="append", default=[], metavar="[INPUT=]FILE",
+                      help="a sound for an input; one that is longer is given in blocks, one run after the other")
+    verb.add_argument("--picture", action="append", default=[], metavar="[INPUT=]FILE",
+                      help="a picture for an input, which is resized to the input's size")
     verb.add_argument("--outputs", metavar="NPZ", help="write the outputs")
     verb.add_argument("--sequence", action="store_true",
                       help="both files have an additional first axis: the runs one after the other")

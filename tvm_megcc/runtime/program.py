@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,20 @@ class ProgramSession(Session):
     @property
     def states(self) -> dict[str, Array]:
         return {}
+
+    @property
+    def sample_rates(self) -> dict[str, int]:
+        """Samples a second of those inputs that are sounds, as far as the program tells."""
+        return {row["name"]: row["sample_rate"] for row in self._facts["inputs"] if "sample_rate" in row}
+
+    def as_texts(self, results: Mapping[str, Array]) -> dict[str, Array]:
+        """Returns results with strings, [...], where a step made text, UTF-8 [..., bytes] with zeros after it."""
+        found = dict(results)
+        for name in self._facts.get("texts", ()):
+            rows = found[name].reshape(-1, found[name].shape[-1])
+            texts = [row.tobytes().rstrip(b"\0").decode("utf-8", "replace") for row in rows]
+            found[name] = np.array(texts, object).reshape(found[name].shape[:-1])
+        return found
 
     def close(self) -> None:
         with self._lock:

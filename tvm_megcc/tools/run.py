@@ -18,6 +18,7 @@ from ..errors import MegccError, ShapeError, refused_by_system, shortened
 from ..ir.dim_text import parse_dim
 from ..ir.dims import Symbol, substitute
 from ..runtime.device import DeviceSession
+from ..runtime.program import ProgramSession
 from ..runtime.session import Port
 from ..runtime.wasm.browser import WebSession
 from . import layers
@@ -30,13 +31,13 @@ _MASK = "mask"
 _REFUSED = ("a kernel refused the values of its operands", "the run found more, or less, of", "asks for the branch")
 
 
-def run(session, inputs: str | None = None, outputs: str | None = None, repeat: int = 10, seed: int = 0,
-        profile: bool = False, shapes: Mapping[str, Sequence[int]] | None = None, sequence: bool = False,
-        real: bool = False) -> dict:
+def run(session, inputs: str | Mapping[str, np.ndarray] | None = None, outputs: str | None = None, repeat: int = 10,
+        seed: int = 0, profile: bool = False, shapes: Mapping[str, Sequence[int]] | None = None,
+        sequence: bool = False, real: bool = False) -> dict:
     """Runs a session and reports.
 
     Args:
-        inputs, outputs: .npz files with arrays by tensor name.
+        inputs, outputs: .npz files with arrays by tensor name; inputs may also be the arrays.
         shapes: of seeded inputs whose shape may change.
         repeat: further runs, timed; an emulator is not timed.
         sequence: the arrays of `inputs` have the steps of a stream along a first axis of their own, and so have those
@@ -56,13 +57,15 @@ def run(session, inputs: str | None = None, outputs: str | None = None, repeat: 
         results = {port.name: port.dequantize(results[port.name]) for port in session.outputs}
     if outputs:
         write_npz(outputs, results)
+    shown = session.as_texts(results) if isinstance(session, ProgramSession) else results
+    source = f"seed {seed}" if inputs is None else inputs if isinstance(inputs, str) else "arrays"
     report = {
         "model": session.name, "target": str(session.target), "emulated": session.emulated,
         **({"where": session.where} if isinstance(session, TIMED) else {}),
         "inputs": [{"name": port.name, "dtype": port.dtype,
-                    "shape": list(feeds[port.name].shape), "source": inputs or f"seed {seed}"}
+                    "shape": list(feeds[port.name].shape), "source": source}
                    for port in session.inputs],
-        "outputs": [describe(name, value) for name, value in results.items()],
+        "outputs": [describe(name, value) for name, value in shown.items()],
     }
     if getattr(session, "stack_bytes", None) is not None:
         report["stack_bytes"] = session.stack_bytes
@@ -77,14 +80,16 @@ def run(session, inputs: str | None = None, outputs: str | None = None, repeat: 
     return report
 
 
-def split(feeds: Mapping[str, np.ndarray], path: str | None) -> list[dict[str, np.ndarray]]:
+def split(feeds: Mapping[str, np.ndarray], path: str | Mapping[str, np.ndarray] | None) -> list[dict[str, np.ndarray]]:
     """Returns the steps of a stream from arrays that have them along their first axis."""
     if path is None:
         raise MegccError("--sequence wants the steps of a stream: give them with --inputs")
     counts = {name: len(array) if array.ndim else 0 for name, array in feeds.items()}
     if len(set(counts.values())) != 1 or 0 in counts.values():
         found = ", ".join(f"'{name}' {count}" for name, count in counts.items())
-        raise MegccError(f"{path}: every array of a sequence has its steps along the first axis, but there are {found}")
+        where = path if isinstance(path, str) else "arrays"
+        raise MegccError(f"{where}: every array of a sequence has its steps along the first axis, but there are "
+                         f"{found}")
     return [{name: array[step] for name, array in feeds.items()} for step in range(min(counts.values()))]
 
 

@@ -215,6 +215,9 @@ class _Folder:
             written |= {path.replace("include/", "runtime/include/", 1): content
                         for path, content in image_library.files(self.target).items() if path.startswith("include/")}
         facts = {"name": name, "inputs": context["facts"]["inputs"], "outputs": context["facts"]["outputs"],
+                 "texts": [text for step in self.steps if isinstance(step.step, NamedFunction)
+                           and step.step.kind == "text"
+                           and (text := step.step.outputs.get("text")) in self.description.outputs],
                  "block_bytes": self.plan.arena_bytes, "lower_bound": self.plan.lower_bound,
                  "weight_bytes": self.joined.weight_bytes, "container_bytes": len(self.joined.data),
                  # as they would be if nothing were shared
@@ -229,6 +232,8 @@ class _Folder:
     def _context(self) -> dict[str, Any]:
         """Returns what the templates see."""
         description = self.description
+        rates = {step.step.input: features.sample_rate(step.step) for step in self.steps
+                 if isinstance(step.step, Feature) and step.step.input in description.inputs}
         begins = iter(self.joined.begins)
         networks = [{
             "name": step.name, "model": step.artifact.name, "macro": step.artifact.name.upper(), "begin": next(begins),
@@ -247,8 +252,8 @@ class _Folder:
             "states": [{"data": self._data(name), "next": self._data(state.next), "bytes": self.types[name].bytes}
                        for name, state in description.states.items()],
             "steps": [self._step(step) for step in self.steps],
-            "facts": {direction: [{"name": name, "dtype": self.types[name].dtype,
-                                   "shape": list(self.types[name].shape)} for name in names]
+            "facts": {direction: [{"name": name, "dtype": self.types[name].dtype, "shape": list(self.types[name].shape),
+                                   **({"sample_rate": rates[name]} if name in rates else {})} for name in names]
                       for direction, names in (("inputs", description.inputs), ("outputs", description.outputs))}}
 
     def _port(self, name: str, short: str) -> dict[str, Any]:

@@ -62,6 +62,12 @@ def model(step: Feature, given: ValueType) -> onnx.ModelProto:
     return LogMel(settings, given.shape[0], step.function == "mfcc").model()
 
 
+def sample_rate(step: Feature) -> int:
+    """Returns the samples a second of the sound that a feature takes."""
+    preset = step.settings.get("preset")
+    return int({**(PRESETS[preset] if preset else {}), **step.settings}["sample_rate"])
+
+
 def states(model: onnx.ModelProto) -> dict[str, str]:
     """Returns what a feature keeps between runs: output -> input of its model."""
     return {"after": "before"} if any(value.name == "before" for value in model.graph.input) else {}

@@ -11,7 +11,7 @@ import pytest
 from tests.onnx_models import model, node, saved
 from tvm_megcc import CompileOptions, Input, MegccError, option_values, paths
 from tvm_megcc.cli import REFUSED, USAGE, main, parsed
-from tvm_megcc.cli import options as command
+from tvm_megcc.cli import parser as command
 from tvm_megcc.context import Regions
 from tvm_megcc.dispatch import log_dispatcher
 from tvm_megcc.ir.streams import Stream
@@ -55,7 +55,7 @@ def test_sizes_that_are_none(size, capsys):
 def test_every_option_that_changes_the_code_is_listed():
     """So that none is ignored silently on a compiled folder."""
     parser = argparse.ArgumentParser()
-    command._compile_options(parser)
+    command.add_compiling(parser)
     assert command.compile_options(parser.parse_args([])) == CompileOptions()
     given = parser.parse_args(["--ram", "4K", "--dim", "n=1", "--dim", "m=2", "-O", "size"])
     assert command.compile_options(given) == CompileOptions(ram=4096, dims={"n": 1, "m": 2}, optimize="size")
@@ -93,7 +93,7 @@ def test_command_file_and_python_take_the_same_texts(name, tmp_path, capsys):
 
     for given in taken:
         parser = argparse.ArgumentParser()
-        command._compile_options(parser)
+        command.add_compiling(parser)
         typed = command.compile_options(parser.parse_args([option.flag, given]))
         assert typed != CompileOptions() or given in ("1", "speed", "model")
         assert typed == described(given) == CompileOptions(**{name: [given] if option.kind == "paths" else given})

@@ -14,7 +14,8 @@ MOST = 32
 #: What a kernel's text has at file scope besides its entry: functions, which are renamed where they are called, and
 #: tables and types, which are renamed everywhere.
 _FUNCTION = re.compile(r"^static [^(=;\[]*?(\w+)\(", re.MULTILINE)
-_OTHER = re.compile(r"^(?:static const [^(=;\[]*?(\w+)\[|typedef [^{;]*?(\w+)(?: __attribute__.*)?;$|\} (\w+);$)",
+_OTHER = re.compile(r"^(?:static const [^(=;\[]*?(\w+)\[|typedef [^{;]*?(\w+)(?: __attribute__.*)?;$|\} (\w+);$|"
+                    r"enum \{ (\w+) = [^,]*\};$)",
                     re.MULTILINE)
 _DIRECTIVE = re.compile(r"^#(?:include|define MGC_ISA_).*$", re.MULTILINE)
 

@@ -122,13 +122,13 @@ class ProgramSession(Session):
         """Samples a second of those inputs that are sounds, as far as the program tells."""
         return {row["name"]: row["sample_rate"] for row in self._facts["inputs"] if "sample_rate" in row}
 
-    def as_texts(self, results: Mapping[str, Array]) -> dict[str, Array]:
+    def with_strings(self, results: Mapping[str, Array]) -> dict[str, Array]:
         """Returns results with strings, [...], where a step made text, UTF-8 [..., bytes] with zeros after it."""
         found = dict(results)
         for name in self._facts.get("texts", ()):
             rows = found[name].reshape(-1, found[name].shape[-1])
-            texts = [row.tobytes().rstrip(b"\0").decode("utf-8", "replace") for row in rows]
-            found[name] = np.array(texts, object).reshape(found[name].shape[:-1])
+            strings = [row.tobytes().rstrip(b"\0").decode("utf-8", "replace") for row in rows]
+            found[name] = np.array(strings, object).reshape(found[name].shape[:-1])
         return found
 
     def close(self) -> None:

@@ -57,7 +57,7 @@ def run(session, inputs: str | Mapping[str, np.ndarray] | None = None, outputs: 
         results = {port.name: port.dequantize(results[port.name]) for port in session.outputs}
     if outputs:
         write_npz(outputs, results)
-    shown = session.as_texts(results) if isinstance(session, ProgramSession) else results
+    shown = session.with_strings(results) if isinstance(session, ProgramSession) else results
     source = f"seed {seed}" if inputs is None else inputs if isinstance(inputs, str) else "arrays"
     report = {
         "model": session.name, "target": str(session.target), "emulated": session.emulated,

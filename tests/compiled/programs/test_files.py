@@ -30,7 +30,7 @@ def folder(tmp_path_factory) -> Path:
              Text("labels", {"tokens": "brightest"}, {"text": "word"}, {"labels": ["red", "grün", "blau"]}),
              Feature("log_mel", "noise", "mel", {"sample_rate": 8000, "fft": 16, "mels": 4})]
     program = Program("files", {"sound": "float32[10]", "frame": "uint8[4,6,3]", "noise": "float32[64]"}, steps,
-                      ["so_far", "word", "mel"], {"total": State("float32[1]", "so_far")})
+                      ["so_far", "word", "mel"], {"total": State("float32[1]", "so_far")}, {"sound": 16000})
     return program.compile(tmp_path_factory.mktemp("files") / "files")
 
 
@@ -61,9 +61,11 @@ def test_one_block(folder: Path, tmp_path, capsys):
 
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--wav", "FILE"], "the program has 2 inputs that take a sound: sound, noise; write INPUT="),
+    (["--wav", "sound=SLOW"], "8000 samples a second, and the program takes 16000"),
     (["--wav", "noise=FILE"], "16000 samples a second, and the program takes 8000"),
     (["--wav", "sound=FILE", "--sequence"], "--wav and --picture go without --inputs and --sequence")])
 def test_what_is_refused(folder: Path, arguments: list[str], message: str, tmp_path, capsys):
-    path = str(wav(tmp_path / "a.wav", SAMPLES, 2))
-    assert main(["program", "run", str(folder), *(each.replace("FILE", path) for each in arguments)]) == 1
+    path, slow = str(wav(tmp_path / "a.wav", SAMPLES, 2)), str(wav(tmp_path / "b.wav", SAMPLES, 2, 8000))
+    given = [each.replace("FILE", path).replace("SLOW", slow) for each in arguments]
+    assert main(["program", "run", str(folder), *given]) == 1
     assert message in capsys.readouterr().err

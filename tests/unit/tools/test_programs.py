@@ -36,6 +36,8 @@ x = "float32[4]"
 [states.kept]
 type = "float32[4]"
 next = "y"
+[sample-rates]
+x = 8000
 [[step]]
 operator = "Add"
 inputs = ["x", "kept"]
@@ -51,7 +53,7 @@ def read(tmp_path, text: str) -> Program:
 
 def test_a_file_and_python_describe_the_same(tmp_path):
     expected = Program("filter", {"x": "float32[4]"}, [Operator("Add", ["x", "kept"], ["y"])], ["y"],
-                       {"kept": State("float32[4]", "y")})
+                       {"kept": State("float32[4]", "y")}, {"x": 8000})
     assert read(tmp_path, GOOD) == expected
 
 
@@ -76,6 +78,9 @@ def test_a_file_and_python_describe_the_same(tmp_path):
     ('operator = "Add"', 'image = "ad"', "there is no image function 'ad'; there are resize, letterbox"),
     ('operator = "Add"', 'feature = "mfc"', "there is no feature function 'mfc'; there are log_mel"),
     ('operator = "Add"', 'search = "ctc"', "there is no search function 'ctc'; there are ctc_greedy, ctc_beam"),
+    ("x = 8000", "kept = 8000", "sample-rates.kept: an input has a number from 1 to 1048576"),
+    ("x = 8000", "x = true", "sample-rates.x: an input has a number from 1 to 1048576"),
+    ("x = 8000", "x = 1048577", "sample-rates.x: an input has a number from 1 to 1048576"),
     ('outputs = ["y"]\n[in', 'outputs = ["q"]\n[in', "outputs: no step makes 'q'"),
     ('outputs = ["y"]\n[in', 'outputs = ["y", "y"]\n[in', "outputs: a value is there twice"),
     ('outputs = ["y"]\n[in', 'outputs = []\n[in', "has no 'outputs'"),
@@ -378,7 +383,7 @@ outputs = { text = "z" }
 file = "labels.txt"
 """
     assert read(tmp_path, text).steps[-1].settings == {"file": str(tmp_path / "labels.txt")}
-    with pytest.raises(MegccError, match=r"line 13: step 2: 'file' is a string, a path"):
+    with pytest.raises(MegccError, match=r"line 15: step 2: 'file' is a string, a path"):
         read(tmp_path, text.replace('"labels.txt"', "3"))
 
 

@@ -232,8 +232,9 @@ class _Folder:
     def _context(self) -> dict[str, Any]:
         """Returns what the templates see."""
         description = self.description
-        rates = {step.step.input: features.sample_rate(step.step) for step in self.steps
-                 if isinstance(step.step, Feature) and step.step.input in description.inputs}
+        rates = dict(description.sample_rates) | {
+            step.step.input: features.sample_rate(step.step) for step in self.steps
+            if isinstance(step.step, Feature) and step.step.input in description.inputs}
         begins = iter(self.joined.begins)
         networks = [{
             "name": step.name, "model": step.artifact.name, "macro": step.artifact.name.upper(), "begin": next(begins),

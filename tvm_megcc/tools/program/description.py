@@ -23,6 +23,8 @@ _RESERVED = frozenset(
     "short signed sizeof static struct switch template this throw try typedef typename union unsigned using virtual "
     "void volatile while bool true false and or not xor asm main error from to program status matrix value fill "
     "pixels i failed open_network memcpy memset data size memory bytes at container block models".split())
+#: The highest sample rate in Hz.
+MOST_RATE = 1 << 20
 #: How macros of inputs and outputs begin.
 _MACROS = ("in_", "out_")
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -235,9 +237,12 @@ class Description:
         steps: in the order of a run; a step takes inputs, states and values of earlier steps.
         outputs: the values of steps that a run gives.
         states: values that are kept from run to run, by name.
+        sample_rates: samples a second of those inputs that are sounds, so that a file with other ones is refused. That
+            of an input which a `feature` takes is known.
 
     Raises:
-        MegccError: for a name that is none or taken, a value that no earlier step makes, and an impossible type.
+        MegccError: for a name that is none or taken, a value that no earlier step makes, and an impossible type or
+            sample rate.
     """
 
     name: str
@@ -245,6 +250,7 @@ class Description:
     steps: Sequence[Step]
     outputs: Sequence[str]
     states: Mapping[str, State] = field(default_factory=dict)
+    sample_rates: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _require_name(self.name, "name")
@@ -261,6 +267,9 @@ class Description:
             _type_at(text, f"inputs.{name}")
         for name, where in known.items():
             _require_name(name, where)
+        for name, rate in self.sample_rates.items():
+            if name not in self.inputs or type(rate) is not int or not 1 <= rate <= MOST_RATE:
+                raise MegccError(f"sample-rates.{name}: an input has a number from 1 to {MOST_RATE}")
         produced: dict[str, str] = {}
         for where, step in zip(self.labels, self.steps, strict=True):
             for name in step.taken:

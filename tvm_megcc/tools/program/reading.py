@@ -32,7 +32,7 @@ def read(path: Path, models: Path) -> dict[str, Any]:
         MegccError: if the file cannot be read, has an unknown key or a value of another kind.
     """
     found = parsed(path)
-    keys = {"name": str, "inputs": dict, "outputs": list, "states": dict, "step": list}
+    keys = {"name": str, "inputs": dict, "outputs": list, "states": dict, "sample-rates": dict, "step": list}
     _require_keys(found, keys, str(path))
     for key, kind in keys.items():
         if key in found and not isinstance(found[key], kind):
@@ -45,7 +45,8 @@ def read(path: Path, models: Path) -> dict[str, Any]:
     steps = [replace(_step(row, f"{path}: {f'line {line}: ' if line else ''}step {index + 1}", models), line=line)
              for index, (row, line) in enumerate(zip(found["step"], lines, strict=True))]
     return {"name": found.get("name", identifier(path.stem)), "inputs": _strings(found["inputs"], f"{path}: [inputs]"),
-            "outputs": _names(found["outputs"], f"{path}: 'outputs'"), "states": states, "steps": steps}
+            "outputs": _names(found["outputs"], f"{path}: 'outputs'"), "states": states, "steps": steps,
+            "sample_rates": found.get("sample-rates", {})}
 
 
 def _lines_of_steps(path: Path, count: int) -> list[int]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import MegccError
+from .description import MOST_RATE
 from .nodes import Nodes
-from .settings import MOST_RATE, MOST_WEIGHTS, Settings
+from .settings import MOST_WEIGHTS, Settings
 
 if TYPE_CHECKING:
     import onnx

@@ -10,8 +10,6 @@ from typing import Any
 from ...errors import MegccError
 from .description import Function, NamedFunction
 
-#: The highest sample rate in Hz.
-MOST_RATE = 1 << 20
 #: The most weights of triangles, fft * mels, and of a filter that resamples.
 MOST_WEIGHTS = 1 << 25
 

@@ -15,8 +15,10 @@ MOST = 32
 #: tables and types, which are renamed everywhere.
 _FUNCTION = re.compile(r"^static [^(=;\[]*?(\w+)\(", re.MULTILINE)
 _OTHER = re.compile(r"^(?:static const [^(=;\[]*?(\w+)\[|typedef [^{;]*?(\w+)(?: __attribute__.*)?;$|\} (\w+);$|"
-                    r"enum \{ (\w+) = [^,]*\};$)",
+                    r"enum \{ (\w+) = [^,]*\};$|typedef struct \{[^{}\n]*\} (\w+);$)",
                     re.MULTILINE)
+#: A function of the caller's (`--extern`), which a file declares once.
+_FOREIGN = re.compile(r"^(?!static|typedef|\s|#)[^;{}]*\);$", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^#(?:include|define MGC_ISA_).*$", re.MULTILINE)
 
 
@@ -28,7 +30,8 @@ def joined(specs: Sequence[KernelSpec]) -> list[str]:
     groups: dict[tuple[str, ...], list[str]] = {}
     for number, spec in enumerate(specs):
         text = _renamed(render_kernel(spec), number)
-        groups.setdefault(tuple(_DIRECTIVE.findall(text)), []).append(text)
+        alone = (str(number),) if _FOREIGN.search(text) else ()
+        groups.setdefault((*_DIRECTIVE.findall(text), *alone), []).append(text)
     files = []
     for texts in groups.values():
         for first in range(0, len(texts), MOST):

@@ -89,3 +89,13 @@ def test_a_reduction_over_all_axes(axes):
     graph = import_onnx(_axes_given("ReduceSum", [3, 3, 3], 3, "y"))
     (y,) = run(graph, {"x": X, "axes": np.array(axes)}).values()
     np.testing.assert_allclose(y, X.sum(keepdims=True), rtol=1e-5)
+
+
+@pytest.mark.parametrize("axes", [(), (0, 1), (-1, 0)])
+def test_a_number_of_axes_that_a_run_decides(axes):
+    made = model([node("ReduceSum", "x axes", "y")], {"x": [3, 3], "axes": ("int64", ["n"])}, {"y": [1, 1]}, opset=18)
+    graph = import_onnx(made)
+    (y,) = run(graph, {"x": X[0], "axes": np.array(axes, np.int64)}).values()
+    np.testing.assert_allclose(y, X[0].sum(keepdims=True), rtol=1e-5)
+    with pytest.raises(MegccError):
+        run(graph, {"x": X[0], "axes": np.array([1])})

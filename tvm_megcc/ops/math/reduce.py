@@ -139,7 +139,9 @@ def _over_axes(node: OnnxNode, since: int, make: Callable[[tuple[int, ...]], tup
     if not found or not (has_axes or (
             len(found) == 1 and not (node.attr("noop_with_empty_axes", 0) and result == shape))):
         return reduced_over_run_time_axes(node, 1, keepdims, make)
-    return of_run_time_axes(node, 1, found, free, lambda axes: _as_stated(node, make(axes)))
+    empty = () if node.attr("noop_with_empty_axes", 0) else tuple(range(len(shape)))
+    return of_run_time_axes(node, 1, found, free, lambda axes: _as_stated(node, make(axes)),
+                            None if has_axes else empty)
 
 
 def _keeps_dims(shape: tuple[Dim, ...], axes: tuple[int, ...], keepdims: bool, result: tuple[int, ...]) -> bool:

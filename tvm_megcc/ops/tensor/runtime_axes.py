@@ -40,16 +40,25 @@ def of_run_time_axis(node: OnnxNode, index: int, axes: Sequence[int], make: Call
 
 
 def of_run_time_axes(node: OnnxNode, index: int, candidates: Collection[tuple[int, ...]], free: Collection[int],
-                     make: Callable[[tuple[int, ...]], tuple[str, ...]]) -> tuple[str, ...]:
-    """Applies `make` to the axes in operand `index`. The axes in `free` are ignored when they are compared. A run whose
-    axes are none of the candidates fails."""
+                     make: Callable[[tuple[int, ...]], tuple[str, ...]],
+                     empty: tuple[int, ...] | None = None) -> tuple[str, ...]:
+    """Applies `make` to the axes in operand `index`. A run whose axes are none of the candidates fails.
+
+    Args:
+        free: axes that are ignored when they are compared.
+        empty: the axes that no axis means, if a run may have none.
+    """
     named, rank = _named(node, index, node.type(0).rank), node.type(0).rank
     hits, values = [], None
     for axes in sorted(candidates):
         conditions = [named(axis) if axis in axes else node.emit("logical_not", (named(axis),))[0]
                       for axis in range(rank) if axis not in free]
         found = make(axes)
-        hits += [_joined(node, "logical_and", conditions)] if conditions else []
+        if conditions:
+            hits.append(_joined(node, "logical_and", conditions))
+        if axes == empty and conditions:
+            none = [node.emit("logical_not", (named(axis),))[0] for axis in range(rank)]
+            hits[-1] = _joined(node, "logical_or", (hits[-1], _joined(node, "logical_and", none)))
         values = found if values is None else tuple(
             node.emit("where", (hits[-1], other, value))[0] for other, value in zip(found, values, strict=True))
     assert values is not None  # there is a candidate

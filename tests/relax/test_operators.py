@@ -22,6 +22,8 @@ INDICES = relax.const(np.array([[1, 0, 2], [3, 3, 1]]), "int64")
 ROWS = relax.const(np.array([2, 0]), "int64")
 TWICE = relax.const(np.array([[2], [2]]), "int64")
 ONE = relax.const(1)
+SCALES = relax.const(np.linspace(0.01, 0.06, 6).astype(np.float32))
+ZERO = relax.const(np.array(3, np.int8))
 
 #: Expressions of x [4, 6] and of y [4, 6], of hand-written kernels only.
 HAND_WRITTEN = {
@@ -42,6 +44,8 @@ HAND_WRITTEN = {
     "index_tensor": lambda x, y: op.index_tensor(x, [ROWS]),
     "one_hot": lambda x, y: op.one_hot(op.argmax(x, 1), number(2.5), number(-1.0), 6),
     "one_hot in front": lambda x, y: op.one_hot(op.argmax(x, 1), number(1), number(0), 5, axis=0),
+    "dequantize, a zero point for all channels": lambda x, y: op.dequantize(
+        op.quantize(x, SCALES, ZERO, 1, "int8"), SCALES, ZERO, 1),
     "tril": lambda x, y: op.tril(x, 1),
     "triu": lambda x, y: op.triu(x, -1),
     "repeat": lambda x, y: op.repeat(x, 3, 1),

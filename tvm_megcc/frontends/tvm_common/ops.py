@@ -359,5 +359,8 @@ def quantize(node: TvmNode) -> Values:
         if not node.is_constant(zero_point):
             raise MegccError(f"a zero point of {node.type_of(zero_point).dtype} for {dtype}")
         (zero_point,) = cast_to(node.onnx_node(), zero_point, dtype)
+    scales = node.type_of(scale)
+    if node.type_of(zero_point).size == 1 != scales.size:  # TVM has one for all channels where ONNX has one for each
+        (zero_point,) = node.onnx("Expand", zero_point, node.extents(scales.shape))
     return node.onnx("QuantizeLinear" if forward else "DequantizeLinear", x, scale, zero_point,
                      axis=int(node.attrs.axis))

@@ -89,6 +89,8 @@ _INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 3
 DECIDED: tuple[Decided, ...] = (
     Decided(("Cast", "CastLike"), "float to fixed point: undefined if out of range", _beyond_integers,
             unspecified=True),
+    Decided(("OneHot",), "values: in the format [off_value, on_value]: ONNX's evaluator multiplies by the difference, "
+            "which is no number for infinities", _not_finite),
     Decided(("GlobalMaxPool",), "The first two dimensions of output shape are the same as the input (N x C), while the "
             "other dimensions are all 1: ONNX's evaluator adds one to three", lambda case: operands(case)[0].ndim > 4),
     Decided(("QLinearConv",), "y has the rank of x: of one dimension and groups, ONNX's evaluator joins the groups' "

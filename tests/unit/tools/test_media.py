@@ -57,6 +57,9 @@ def test_files_that_are_no_sound(tmp_path):
         media.sound(tmp_path / "c.wav")
     with pytest.raises(MegccError, match="has 0 samples"):
         media.sound(wav(tmp_path / "d.wav", np.zeros((0, 1), int), 2))
+    (tmp_path / "e.wav").write_bytes(good[:24] + bytes(4) + good[28:])
+    with pytest.raises(MegccError, match="has 0 samples a second"):
+        media.sound(tmp_path / "e.wav")
     draw = random.Random(1)
     for _ in range(500):
         data = bytearray(good)
@@ -64,10 +67,10 @@ def test_files_that_are_no_sound(tmp_path):
             data[draw.randrange(len(data))] = draw.choice((0, 1, 127, 128, 255))
         (tmp_path / "m.wav").write_bytes(data[:draw.choice((len(data), draw.randrange(len(data))))])
         try:
-            samples, _ = media.sound(tmp_path / "m.wav")
+            samples, rate = media.sound(tmp_path / "m.wav")
         except MegccError:
             continue
-        assert samples.ndim == 1 and len(samples) and np.abs(samples).max() <= 1
+        assert samples.ndim == 1 and len(samples) and rate > 0 and np.abs(samples).max() <= 1
 
 
 def test_blocks_are_filled_with_zeros():

@@ -61,6 +61,8 @@ def sound(path: Path, rate: int | None = None) -> tuple[npt.NDArray[np.float32],
         raise MegccError(f"{path} cannot be read: {error.strerror}") from None
     except (wave.Error, EOFError, ValueError, RuntimeError) as error:
         raise MegccError(f"{path} is no WAV file of PCM samples: {str(error) or 'it ends early'}") from None
+    if not found:
+        raise MegccError(f"{path} has 0 samples a second")
     if rate is not None and found != rate:
         raise MegccError(f"{path} has {found} samples a second, and the program takes {rate}: convert it, for example "
                          f"with 'ffmpeg -i {path.name} -ar {rate} converted.wav'")

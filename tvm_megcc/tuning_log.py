@@ -15,7 +15,7 @@ import os
 import statistics
 import warnings
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -30,6 +30,15 @@ FORMAT = 1
 MOST_BYTES = 1 << 28
 #: No time and no cost is longer.
 _LONGEST = 1e30
+#: Kernels that have another name now: (kind of the operator, old name) -> new name. Logs with old names stay valid.
+RENAMED_KERNELS = {
+    ("attention", "lines"): "few_queries",
+    ("cast", "half_blocks"): "float16_blocks",
+    ("dequantize_linear", "lines"): "per_axis",
+    ("dynamic_quantize", "whole"): "per_tensor",
+    ("quantize_linear", "lines"): "per_axis",
+    ("reduce_sum_integer", "lines"): "vectors",
+}
 
 
 @dataclass(frozen=True)
@@ -179,7 +188,8 @@ def _row(values: object) -> Row:
             raise MegccError(f"field '{name}' is no time or cost: {value!r}")
         if not number and not isinstance(value, str):
             raise MegccError(f"field '{name}' is no string: {value!r}")
-    return Row(**values)
+    row = Row(**values)
+    return replace(row, kernel=RENAMED_KERNELS.get((row.kind, row.kernel), row.kernel))
 
 
 class LogWriter:

@@ -97,7 +97,7 @@ MICROKERNELS = {"integer/dot": ("integer/dot_microkernel", "integer/neon_sums"),
                 "conv2d/depthwise": ("conv2d/depthwise_tile",), "conv2d/direct": ("conv2d/register_tile",),
                 "conv2d/pixels": ("conv2d/pixel_tile",), "matmul/panel": ("matmul/packed",),
                 "integer/panel": ("integer/panel",), "conv2d/winograd": ("conv2d/winograd", "conv2d/winograd_tile"),
-                "attention/columns": ("attention/tiles",), "attention/lines": ("attention/tiles",),
+                "attention/columns": ("attention/tiles",), "attention/few_queries": ("attention/tiles",),
                 "rnn/steps": ("rnn/steps_tile",), "matmul/nbits_int8": ("matmul/nbits_int8_tile",),
                 **{f"integer_depthwise/depthwise{name}": ("integer_depthwise/tiles",)
                    for name in ("", "_pairs", "_quads", "_int16", "_dot4", "_wide")}}

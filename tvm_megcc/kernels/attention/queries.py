@@ -21,7 +21,7 @@ KEYS = 256
 
 @dataclass(frozen=True)
 class AttentionParameters(Parameters):
-    """Parameters of `lines.c.j2`.
+    """Parameters of `few_queries.c.j2`.
 
     q_axes, k_axes, v_axes, y_axes: the axes of operands and result in memory, a letter each, as in
         ops/nn/fused_attention.py.
@@ -139,8 +139,10 @@ class AttentionColumns(Kernel):
             columns)
 
     @staticmethod
-    def call(site: Site, params: AttentionParameters, blocks: Dim, scratch: Dim, algorithm: str) -> Lowered:
-        """Returns the call. blocks: blocks of queries in a head. scratch: bytes of workspace for each worker."""
+    def call(site: Site, params: AttentionParameters, blocks: Dim, scratch: Dim, template: str,
+             tile: str = "") -> Lowered:
+        """Returns the call. blocks: blocks of queries in a head. scratch: bytes of workspace for each worker. template,
+        tile: the parts of the algorithm's name."""
         extents = extents_of(site.attrs, site.inputs[:3])
         given = {axis.upper(): extents[axis] for axis in "bnsthvc" if axis in extents}
         heads, has_spare_rows = params.shared > 1, params.has_spare_rows
@@ -159,9 +161,8 @@ class AttentionColumns(Kernel):
         mask = "b" * params.mask_b + "n" * params.mask_n + {"rows": "s", "repeated": "p"}.get(params.mask, "") + "t"
         inputs = present(site, Operand("q", 0, size(params.q_axes)), Operand("k", 1, extent_of(params.k_axes)),
                          Operand("v", 2, extent_of(params.v_axes)), Operand("mask", 3, size(mask)))
-        return Lowered("attention/" + algorithm.partition("_")[0], params, given, inputs,
-                       (Operand("y", 0, size(params.y_axes)),), size("bn") * blocks, params.operation, algorithm,
-                       scratch=scratch)
+        return Lowered("attention/" + template, params, given, inputs, (Operand("y", 0, size(params.y_axes)),),
+                       size("bn") * blocks, params.operation, template + tile, scratch=scratch)
 
     def cost(self, site: Site) -> float:
         """Estimates the cost of the tiles, in whole vectors of queries, the exponentials, and the loads and
@@ -178,7 +179,7 @@ class AttentionColumns(Kernel):
 class AttentionFewQueries(AttentionColumns):
     """Computes a few queries in one task, which reads the keys once: for decoders, which have one query at a time."""
 
-    name = "lines"
+    name = "few_queries"
 
     def reorders(self, site: Site) -> bool:
         return True
@@ -196,8 +197,8 @@ class AttentionFewQueries(AttentionColumns):
     def lower(self, site: Site) -> Lowered:
         rows, _, columns = self.tile(site)
         (S,) = extent_symbols("S")
-        return self.call(site, self.parameters(site, rows, columns), ceildiv(S, rows), 4 * rows * KEYS,
-                         f"{self.name}_{rows}q")
+        return self.call(site, self.parameters(site, rows, columns), ceildiv(S, rows), 4 * rows * KEYS, self.name,
+                         f"_{rows}q")
 
     def cost(self, site: Site) -> float:
         """Estimates the cost of the sums across lanes, the exponentials and the products."""

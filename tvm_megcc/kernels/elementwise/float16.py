@@ -42,7 +42,7 @@ class Float16Loops(VectorKernel):
 
 @dataclass(frozen=True)
 class Float16BlocksParameters(Parameters):
-    """Parameters of `half_blocks.c.j2`. narrow: converts to float16.
+    """Parameters of `float16_blocks.c.j2`. narrow: converts to float16.
 
     float16_lanes: channels in a block of float16.
     """
@@ -54,7 +54,7 @@ class Float16BlocksParameters(Parameters):
 class Float16Blocks(Kernel):
     """Converts between layout blocks that are vectors of float16 and those that are vectors of float32."""
 
-    name = "half_blocks"
+    name = "float16_blocks"
     dtypes = (("float32", "float16"),)
 
     def layouts(self, site: Site):
@@ -71,7 +71,7 @@ class Float16Blocks(Kernel):
         N, C, S = extent_symbols("N", "C", "S")
         sizes = N * ceildiv(C, lanes) * lanes * S, N * ceildiv(C, width) * width * S
         x, y = sizes if narrow else sizes[::-1]
-        return Lowered("elementwise/half_blocks", Float16BlocksParameters(narrow, width),
+        return Lowered("elementwise/float16_blocks", Float16BlocksParameters(narrow, width),
                        {"N": site.x.shape[0], "C": site.x.shape[1], "S": product(site.x.shape[2:])},
                        (Operand("x", 0, x),), (Operand("y", 0, y),), N * ceildiv(C, width),
                        f"cast_blocks_{site.y.layout}", self.name)

@@ -205,7 +205,7 @@ class DepthwiseBytes(OneFilterAChannel):
                                      site.y.c_type, close)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
         return replace(lowered, template="integer_depthwise/depthwise_rows", params=parameters, inputs=operands,
-                       algorithm="lines" + close.name, scratch=s.kh * columns * C,
+                       algorithm="padded_rows" + close.name, scratch=s.kh * columns * C,
                        operation=replace(s, bias=has_bias).name("depthwise_integer") + zero_name(zeros[0]))
 
     @staticmethod

@@ -106,7 +106,7 @@ class ReduceSumParameters(Parameters):
 class ReduceSumBytes(Kernel):
     """Sums [OUTER][N][INNER] along N. One task computes a vector of results; if INNER is 1, one result."""
 
-    name = "lines"
+    name = "vectors"
     dtypes = (BYTES,)
     fuses_epilogue, lanes = True, "i"
 

@@ -35,7 +35,7 @@ class QuantizeParameters(DequantizeParameters):
 class PerAxisKernel(Kernel):
     """The base class. There is one scale and zero point for the tensor, or for each index of an axis."""
 
-    name = "lines"
+    name = "per_axis"
     lanes = "i"
     integers: tuple[str, ...]
 

@@ -11,7 +11,7 @@ from ..site import Site
 class DynamicQuantizeKernel(Kernel):
     """Quantizes a tensor in one task, because the scale depends on all elements."""
 
-    name = "whole"
+    name = "per_tensor"
     dtypes = (FLOAT32,)
     lanes = "i"
 

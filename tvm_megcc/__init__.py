@@ -41,7 +41,7 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(import_module(_LAZY[name], __name__), name)
-    if name in _tvm.LAZY:
+    if name in _tvm.NEED_TVM:
         return _tvm.attribute(name)
     if not name.startswith("_") and find_spec(f"{__name__}.{name}"):
         return import_module(f"{__name__}.{name}")

@@ -58,10 +58,10 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module | object,
     """
     from .frontends.contents import is_tflite
     from .frontends.models import import_model
-    from .frontends.torch_models import of_torch
+    from .frontends.torch_models import to_onnx_if_torch
 
     options = CompileOptions.of(options, changes)
-    model = of_torch(model, example_inputs)
+    model = to_onnx_if_torch(model, example_inputs)
     graph, buckets = import_model(model, options, params=params)
     if is_tflite(model):
         _note_restarts(model, graph, options.signature)

@@ -21,7 +21,7 @@ from tvm.relax import op
 
 import tvm_megcc
 from tvm_megcc.dispatch import Dispatch, log_dispatcher, uniform_dispatcher
-from tvm_megcc.frontends.relax.dispatch import clipped, joined, segments
+from tvm_megcc.frontends.relax.dispatch import covered_ranges, intersect, segments
 from tvm_megcc.frontends.tvm_versions import Constant, name_of, number_of, result_type_of, type_of, value_of
 from tvm_megcc.ir.shapes import Bucket
 
@@ -150,14 +150,14 @@ def test_segments(buckets, cut, ranges):
     buckets = [Bucket((("n", *bounds),)) for bounds in buckets]
     found = segments(buckets, "n")
     assert [(last, [buckets.index(bucket) for bucket in inside]) for last, inside in found] == cut
-    assert joined(buckets, "n") == ranges
+    assert covered_ranges(buckets, "n") == ranges
 
 
 def test_bounds_cut_the_grid():
     mod = network({"tir_var_upper_bound": {"n": 1, "h": 12}, "tir_var_lower_bound": {"h": 5}})
     mod = Dispatch("main", {"x0": (None, 3, None, 8)}, CELLS)(mod)
     assert clones(mod) == ["main_n_1_1_h_5_8", "main_n_1_1_h_9_12"]
-    assert clipped([Bucket((("n", 1, None),))], {"n": (2, 7)}) == (Bucket((("n", 2, 7),)),)
+    assert intersect([Bucket((("n", 1, None),))], {"n": (2, 7)}) == (Bucket((("n", 2, 7),)),)
 
 
 def test_tvm_plans_the_memory_of_a_clone_for_its_largest_shape(dispatched):

@@ -14,7 +14,7 @@ from tvm_megcc.frontends.relay.expressions import post_order
 from tvm_megcc.frontends.relay.importer import import_region
 from tvm_megcc.frontends.relay.ops import IMPORTERS
 from tvm_megcc.frontends.relay.terms import matched_calls, relay_names
-from tvm_megcc.frontends.tvm_common.questions import unsupported
+from tvm_megcc.frontends.tvm_common.support import why_unsupported
 from tvm_megcc.ops.base import OPERATORS
 from tvm_megcc.target import TARGETS
 
@@ -99,7 +99,7 @@ def test_row_is_found(row, instance):
 @pytest.mark.parametrize(("row", "instance"), INSTANCES)
 def test_row_becomes_the_graph_it_describes(row, instance):
     graph = import_region(stand_in.Function(None, params=instance.inputs, body=instance.root), "row")
-    assert unsupported(graph, TARGETS["c"]) is None
+    assert why_unsupported(graph, TARGETS["c"]) is None
     kinds = [op.kind for op in graph.ops]
     assert kinds.count("conv2d") + kinds.count("matmul") == 1
     if "transpose" not in kinds:  # of a weight that has an axis of batches

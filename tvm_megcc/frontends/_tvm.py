@@ -25,19 +25,21 @@ if TYPE_CHECKING:
     from tvm import IRModule as Module  # noqa: F401  (a model that `tvm_megcc.compile` accepts)
 
 #: The functions of `tvm_megcc` that need TVM. Importing the front end that defines one registers with TVM.
-LAZY = ("partition_for_megcc", "tune_megcc_kernels", "build_megcc_kernels", "build")
+NEED_TVM = ("partition_for_megcc", "tune_megcc_kernels", "build_megcc_kernels", "build")
 #: Kinds of files that TVM's importers read -> their name in messages, and the package to install.
-FILES = {"tflite": ("TFLite files", "'tvm_megcc[tflite]'"),
-         "program": ("programs of torch.export", "'tvm_megcc[tvm]' torch")}
-#: The oldest and the newest release of TVM with Relax that is tested, and their text in messages.
-RELAX = ((0, 26), (0, 27))
+_IMPORTED_BY_TVM = {"tflite": ("TFLite files", "'tvm_megcc[tflite]'"),
+                    "program": ("programs of torch.export", "'tvm_megcc[tvm]' torch")}
+#: The oldest and the newest release of TVM with Relax that are tested.
+_OLDEST_RELAX, _NEWEST_RELAX = (0, 26), (0, 27)
+#: The tested releases in messages: those with Relax, and those with Relay.
 SUPPORTED = "0.26 to 0.27, or 0.9 to 0.19"
-#: TVM 0.25 and older give wrong results: they merge fused functions that differ only in constants.
-OLDER = "it is older"
+#: The reason in messages. TVM 0.25 and older give wrong results: they merge fused functions that differ only in
+#: constants.
+TOO_OLD = "it is older"
 #: The TVM module that registration was tried with, successfully or not; empty before.
 _REGISTERED: list = []
 #: Where the command `tvmc` of the older TVM looks for code generators.
-TVMC = "tvm.driver.tvmc.composite_target"
+_TVMC_MODULE = "tvm.driver.tvmc.composite_target"
 
 
 def front_end() -> str:
@@ -54,15 +56,15 @@ def is_module(model) -> bool:
     return "tvm" in sys.modules and isinstance(model, getattr(sys.modules["tvm"], "IRModule", ()))
 
 
-def is_for_importers(model) -> bool:
+def needs_tvm_importer(model) -> bool:
     """Whether a model is imported only through TVM's importers: a program of torch.export."""
     if isinstance(model, (str, Path)):
         return kind_of(model) == "program"
     return any(part.__module__.startswith("torch.export") for part in type(model).__mro__)
 
 
-def loaded(model):
-    """Converts a model of `is_for_importers` to a module of TVM.
+def to_module(model):
+    """Converts a model of `needs_tvm_importer` to a module of TVM.
 
     Raises:
         MegccError: if a package is missing, or TVM's importer does not support the model.
@@ -70,14 +72,14 @@ def loaded(model):
     try:
         load = attribute("load", "files")
     except ImportError as error:
-        what = FILES[kind_of(model) or "program"]
-        raise MegccError(f"{model if isinstance(model, (str, Path)) else 'the program'}: {what[0]} come in through "
-                         f"TVM's importers: pip install {what[1]}") from error
+        format_name, package = _IMPORTED_BY_TVM[kind_of(model) or "program"]
+        raise MegccError(f"{model if isinstance(model, (str, Path)) else 'the program'}: {format_name} come in through "
+                         f"TVM's importers: pip install {package}") from error
     return load(model)
 
 
 def attribute(name: str, module: str = ""):
-    """Returns one of `LAZY`, or an attribute of another module of the front end.
+    """Returns one of `NEED_TVM`, or an attribute of another module of the front end.
 
     Args:
         name: name of the attribute.
@@ -107,13 +109,13 @@ def register_when_imported() -> None:
     if "tvm" in sys.modules:
         register()
     elif not _calls_entry_points():
-        _after("tvm", register)
+        _call_after_import("tvm", register)
     else:
         return
-    if TVMC in sys.modules:
+    if _TVMC_MODULE in sys.modules:
         _register_with_tvmc()
     elif "tvm" not in sys.modules or hasattr(sys.modules["tvm"], "relay"):
-        _after(TVMC, _register_with_tvmc)
+        _call_after_import(_TVMC_MODULE, _register_with_tvmc)
 
 
 def _calls_entry_points() -> bool:
@@ -126,9 +128,10 @@ def _calls_entry_points() -> bool:
     return any((Path(folder) / "backend" / "_autoload_backends.py").is_file() for folder in folders)
 
 
-def _after(name: str, then: Callable[[], None]) -> None:
-    if not any(isinstance(finder, _After) and finder.name == name for finder in sys.meta_path):
-        sys.meta_path.insert(0, _After(name, then))
+def _call_after_import(name: str, then: Callable[[], None]) -> None:
+    """Installs an import hook that calls `then` after the module of this name has been loaded."""
+    if not any(isinstance(finder, _ImportHook) and finder.name == name for finder in sys.meta_path):
+        sys.meta_path.insert(0, _ImportHook(name, then))
 
 
 def register() -> None:
@@ -143,9 +146,9 @@ def register() -> None:
         if hasattr(tvm, "relay"):
             importlib.import_module(f"{__package__}.relay.backend")
         elif hasattr(tvm, "relax"):
-            age = known(version)
+            age = compare_release(version)
             if age < 0:
-                raise MegccError(OLDER)
+                raise MegccError(TOO_OLD)
             importlib.import_module(f"{__package__}.tvm_backends").register()
             if age > 0:
                 warnings.warn(f"tvm_megcc was tested with TVM {SUPPORTED}, not with {version}, which is newer",
@@ -155,17 +158,17 @@ def register() -> None:
         warnings.warn(f"tvm_megcc does not work with TVM {version} (it wants {SUPPORTED}): {reason}", stacklevel=2)
 
 
-def known(version: str) -> int:
+def compare_release(version: str) -> int:
     """Returns -1 for a TVM with Relax that is too old, 1 for one newer than the tested ones, else 0."""
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
-    return -1 if numbers < RELAX[0] else int(numbers > RELAX[1])
+    return -1 if numbers < _OLDEST_RELAX else int(numbers > _NEWEST_RELAX)
 
 
 def _register_with_tvmc() -> None:
     importlib.import_module(f"{__package__}.relay.tvmc").register()
 
 
-class _After(MetaPathFinder):
+class _ImportHook(MetaPathFinder):
     """An import hook that calls a function after a module has been loaded. Other finders find the module."""
 
     def __init__(self, name: str, then: Callable[[], None]):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses the front end for a file, by its contents if they tell, else by its suffix. Imports little, since no front
-end is imported before one is chosen."""
+"""Recognises the format of a model file: by its magic bytes if it has any, else by its suffix. `models.py` chooses the
+front end by it. This module imports little, since no front end is imported before one is chosen."""
 
 from __future__ import annotations
 
@@ -9,42 +9,44 @@ from pathlib import Path
 from typing import Any
 
 #: The number of leading bytes of a file that are examined.
-HEAD = 64
-#: Kinds of files that are not ONNX, by suffix.
-NAMES = {".tflite": "tflite", ".gguf": "gguf", ".pt2": "program"}
-#: The same by magic bytes: (offset, bytes, kind).
-_MARKS = ((4, b"TFL3", "tflite"), (0, b"GGUF", "gguf"))
+MAGIC_SIZE = 64
+#: Suffix -> kind, for files that are not ONNX.
+_KIND_BY_SUFFIX = {".tflite": "tflite", ".gguf": "gguf", ".pt2": "program"}
+#: Files with magic bytes: (offset of the bytes in the file, magic bytes, kind).
+_KIND_BY_MAGIC = ((4, b"TFL3", "tflite"), (0, b"GGUF", "gguf"))
 #: The magic bytes of a ZIP archive, such as a program of torch.export. No ONNX file begins with them.
-_ARCHIVE = b"PK"
+_ZIP_MAGIC = b"PK"
 
 
-def head_of(path: Path) -> bytes:
+def leading_bytes(path: Path) -> bytes:
     """Returns the first bytes of a file; b"" for one that cannot be read, and for a pipe, which can be read only
     once."""
     try:
         if not os.path.isfile(path):
             return b""
         with path.open("rb") as file:
-            return file.read(HEAD)
+            return file.read(MAGIC_SIZE)
     except OSError:
         return b""
 
 
-def marked(head: bytes) -> str:
+def kind_by_magic(head: bytes) -> str:
     """Returns the kind of a file by its magic bytes: "tflite", "gguf" or ""."""
-    return next((kind for where, mark, kind in _MARKS if head[where:].startswith(mark)), "")
+    return next((kind for offset, magic, kind in _KIND_BY_MAGIC if head[offset:].startswith(magic)), "")
 
 
 def kind_of(model: Any) -> str:
     """Returns "tflite", "gguf" or "program" (of torch.export) for the path of such a file; "" for ONNX, or if `model`
-    is not a path."""
+    is not a path. An ONNX file with a suffix of another format is ONNX."""
     if not isinstance(model, (str, Path)):
         return ""
     path = Path(model)
-    head, named = head_of(path), NAMES.get(path.suffix.lower(), "")
-    if found := marked(head):
-        return found
-    return "" if named and head and not head.startswith(_ARCHIVE) and is_onnx(path) else named
+    head = leading_bytes(path)
+    if kind := kind_by_magic(head):
+        return kind
+    kind = _KIND_BY_SUFFIX.get(path.suffix.lower(), "")
+    may_be_onnx = kind and head and not head.startswith(_ZIP_MAGIC)
+    return "" if may_be_onnx and is_onnx(path) else kind
 
 
 def is_tflite(model: Any) -> bool:

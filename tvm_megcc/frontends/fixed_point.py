@@ -12,10 +12,10 @@ from ..errors import ShapeError
 
 
 class Range(NamedTuple):
-    """The integers from low to high, both included."""
+    """The integers from minimum to maximum, both included."""
 
-    low: int
-    high: int
+    minimum: int
+    maximum: int
 
 
 class Multiplier(NamedTuple):
@@ -40,6 +40,7 @@ def multiplier(factor: float) -> Multiplier:
     return Multiplier(0, 0) if shift < -31 or not significand else Multiplier(significand, shift)
 
 
-def limits(dtype: str) -> Range:
-    numbers = np.iinfo(dtype)
-    return Range(int(numbers.min), int(numbers.max))
+def integer_range(dtype: str) -> Range:
+    """Returns all values of an integer type."""
+    limits = np.iinfo(dtype)
+    return Range(int(limits.min), int(limits.max))

@@ -14,19 +14,24 @@ from pathlib import Path
 import onnx
 
 from ..errors import MegccError, ModelError, shortened
-from .contents import HEAD, head_of, is_onnx, kind_of, marked
+from .contents import MAGIC_SIZE, is_onnx, kind_by_magic, kind_of, leading_bytes
 
 
 @dataclass(frozen=True)
 class Format:
-    """A model format. what: its name in messages. how: the command that converts it to ONNX, in which {path}, {folder}
-    and {stem} are quoted for a shell, {file} for Python."""
+    """A model format.
 
-    what: str
-    how: str
+    name: its name in messages, such as "a Keras model".
+    conversion: the command that converts it to ONNX. Its fields {path}, {folder} and {stem} are quoted for a shell,
+        {file} for Python.
+    """
+
+    name: str
+    conversion: str
 
 
-def _exported(load: str) -> str:
+def _export_script(load: str) -> str:
+    """Returns a Python script that exports a PyTorch module. load: the expression that gives the module."""
     return f"""\
       import torch
       model = {load}
@@ -35,26 +40,26 @@ def _exported(load: str) -> str:
 
 
 _TENSORFLOW = "'pip install tf2onnx tensorflow', then\n"
-_MADE = "Make the module in Python and export it:\n"
+_MAKE = "ake the module in Python and export it:\n"
 _WEB_PAGE = Format("a web page", "Download the file itself; the link was that of a page about it")
 
-TORCH = Format("a file of PyTorch: weights or a pickled object, which is no network without its Python class",
-               _MADE + _exported("YourNetwork(); model.load_state_dict(torch.load({file}))")
+TORCH_FILE = Format("a file of PyTorch: weights or a pickled object, which is no network without its Python class",
+               "M" + _MAKE + _export_script("YourNetwork(); model.load_state_dict(torch.load({file}))")
                + "\n  A YOLO file of Ultralytics: yolo export model={path} format=onnx")
-SCRIPT = Format("a TorchScript file", "Export it in Python:\n" + _exported("torch.jit.load({file})"))
-MODULE = Format("a module of PyTorch",
-                "Export it:\n" + _exported("…  # this module")
+TORCHSCRIPT = Format("a TorchScript file", "Export it in Python:\n" + _export_script("torch.jit.load({file})"))
+TORCH_MODULE = Format("a module of PyTorch",
+                "Export it:\n" + _export_script("…  # this module")
                 + "\n  or let tvm_megcc.compile(model, example_inputs=(example,)) do that: pip install onnxscript\n"
                   "  or compile torch.export.export(model.eval(), (example,)): that comes in through TVM, "
                   "pip install 'tvm_megcc[tvm]' torch")
 LIGHTNING = Format("a checkpoint of PyTorch",
                    'With Lightning: YourModule.load_from_checkpoint({file}).to_onnx("model.onnx", example)\n  else m'
-                   + _MADE[1:] + _exported("YourNetwork(); model.load_state_dict(torch.load({file})['state_dict'])"))
+                   + _MAKE + _export_script("YourNetwork(); model.load_state_dict(torch.load({file})['state_dict'])"))
 WEIGHTS = Format("a file of weights, without the network",
                  "A model of Hugging Face: 'pip install optimum[onnx]', then\n"
                  "      optimum-cli export onnx --model {folder} onnx\n"
-                 "  Another: m" + _MADE[1:]
-                 + _exported("YourNetwork(); model.load_state_dict(safetensors.torch.load_file({file}))"))
+                 "  Another: m" + _MAKE
+                 + _export_script("YourNetwork(); model.load_state_dict(safetensors.torch.load_file({file}))"))
 TRANSFORMER = Format("a model of Hugging Face",
                      "'pip install optimum[onnx]', then\n      optimum-cli export onnx --model {path} onnx")
 KERAS = Format("a Keras model",
@@ -66,7 +71,7 @@ KERAS_OBJECT = Format("a Keras model",
                       "      python -m tf2onnx.convert --saved-model saved --output model.onnx")
 SAVED_MODEL = Format("a SavedModel of TensorFlow",
                      _TENSORFLOW + "      python -m tf2onnx.convert --saved-model {path} --output model.onnx")
-FROZEN = Format("no ONNX model; so named are frozen graphs of TensorFlow",
+FROZEN_GRAPH = Format("no ONNX model; so named are frozen graphs of TensorFlow",
                 _TENSORFLOW + "      python -m tf2onnx.convert --graphdef {path} --inputs INPUT:0 --outputs OUTPUT:0 "
                 "--output model.onnx\n  with the names of its inputs and outputs, separated by commas.\n"
                 "  A saved_model.pb is a SavedModel: --saved-model {folder} takes the place of the first three options")
@@ -84,31 +89,32 @@ PICKLE = Format("a pickle of Python", "Load it where it was made, and export it:
                                       "PyTorch, skl2onnx.to_onnx for one of scikit-learn")
 ARCHIVE = Format("an archive", "Unpack it, and give the model that is in it")
 EMPTY = Format("an empty file", "Export or download it again")
-#: Formats that are supported only as files.
-FILES = {"tflite": Format("a TFLite file", "Write them into a file, and give its path"),
+#: Formats that are supported as files and not as bytes, by the kinds of `contents.py`.
+FILES_ONLY = {"tflite": Format("a TFLite file", "Write them into a file, and give its path"),
          "gguf": Format("a GGUF file", "Write them into a file, and give its path")}
-_ENGINES = "Nothing turns that into ONNX: export the model that it was made from"
+_NO_CONVERTER = "Nothing turns that into ONNX: export the model that it was made from"
 
 #: Formats by suffix.
-SUFFIXES = {
-    ".pt": TORCH, ".pth": TORCH, ".ckpt": LIGHTNING, ".safetensors": WEIGHTS, ".bin": WEIGHTS, ".h5": KERAS,
-    ".hdf5": KERAS, ".keras": KERAS, ".pb": FROZEN, ".mlmodel": CORE_ML, ".mlpackage": CORE_ML, ".pdmodel": PADDLE,
-    ".pkl": PICKLE, ".pickle": PICKLE, ".joblib": PICKLE,
+FORMATS_BY_SUFFIX = {
+    ".pt": TORCH_FILE, ".pth": TORCH_FILE, ".ckpt": LIGHTNING, ".safetensors": WEIGHTS, ".bin": WEIGHTS,
+    ".h5": KERAS, ".hdf5": KERAS, ".keras": KERAS, ".pb": FROZEN_GRAPH, ".mlmodel": CORE_ML, ".mlpackage": CORE_ML,
+    ".pdmodel": PADDLE, ".pkl": PICKLE, ".pickle": PICKLE, ".joblib": PICKLE,
     **dict.fromkeys((".zip", ".gz", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z"), ARCHIVE),
-    **{suffix: Format(f"a file for {engine}", _ENGINES) for suffix, engine in (
+    **{suffix: Format(f"a file for {engine}", _NO_CONVERTER) for suffix, engine in (
         (".mnn", "MNN"), (".param", "ncnn"), (".xml", "OpenVINO"), (".engine", "TensorRT"), (".plan", "TensorRT"),
         (".trt", "TensorRT"), (".ort", "ONNX Runtime alone"), (".rknn", "RKNN"), (".hef", "Hailo"), (".dlc", "SNPE"))},
 }
-#: Formats by magic bytes, whatever the name: (offset, bytes, format).
-HEADS = (
+#: Formats recognised by magic bytes, whatever the suffix: (offset of the bytes in the file, magic bytes, format).
+FORMATS_BY_MAGIC = (
     (0, b"version https://git-lfs", Format("a pointer of Git LFS, not the file itself", "Fetch it: git lfs pull")),
-    (0, b"\x89HDF\r\n", KERAS), (4, b"ORTM", SUFFIXES[".ort"]), (0, b"\x1f\x8b", ARCHIVE),
+    (0, b"\x89HDF\r\n", KERAS), (4, b"ORTM", FORMATS_BY_SUFFIX[".ort"]), (0, b"\x1f\x8b", ARCHIVE),
     (0, b"\x80\x02", PICKLE), (0, b"PK\x03\x04", ARCHIVE),
 )
-#: The beginnings of web pages, in lower case and without leading spaces.
-_PAGES = (b"<!doctype html", b"<html", b"<head", b"<!--")
-#: Python objects by the module of their class or of one of its base classes.
-OBJECTS = (("torch.nn", MODULE), ("torch.jit", MODULE), ("keras", KERAS_OBJECT), ("tensorflow", KERAS_OBJECT))
+#: The first bytes of web pages, in lower case and without leading spaces.
+_WEB_PAGE_STARTS = (b"<!doctype html", b"<html", b"<head", b"<!--")
+#: Python objects of frameworks: (module of their class or of one of its base classes, format).
+FORMATS_BY_CLASS = (("torch.nn", TORCH_MODULE), ("torch.jit", TORCH_MODULE), ("keras", KERAS_OBJECT),
+                    ("tensorflow", KERAS_OBJECT))
 
 
 def refuse_unreadable(model) -> None:
@@ -119,15 +125,15 @@ def refuse_unreadable(model) -> None:
     if isinstance(model, (str, Path)):
         path = Path(model)
         _require_readable(path)
-        _refuse(path, _folder(path) if path.is_dir() else _file(path) if path.is_file() else None)
+        _refuse(path, _folder_format(path) if path.is_dir() else _file_format(path) if path.is_file() else None)
     elif isinstance(model, (bytes, bytearray)):
-        head = bytes(model[:HEAD])
-        found = FILES.get(marked(head)) or _by_head(head)
+        head = bytes(model[:MAGIC_SIZE])
+        found = FILES_ONLY.get(kind_by_magic(head)) or _format_by_magic(head)
         if found is not None:
-            raise ModelError("the bytes", [f"are {found.what}"], found.how.format(
+            raise ModelError("the bytes", [f"are {found.name}"], found.conversion.format(
                 path="MODEL", folder=".", stem="model", file="'MODEL'"))
     elif not isinstance(model, onnx.ModelProto):
-        raise _no_model(model)
+        raise _not_a_model(model)
 
 
 def refuse_misnamed(model) -> None:
@@ -138,10 +144,15 @@ def refuse_misnamed(model) -> None:
     if kind_of(model):
         path = Path(model)
         _require_readable(path)
-        head = head_of(path)
-        found = _folder(path) if path.is_dir() else EMPTY if path.is_file() and not path.stat().st_size else \
-            None if marked(head) else _by_head(head) or _text(head)
-        if kind_of(model) != "program" or found not in (ARCHIVE, PICKLE):
+        head = leading_bytes(path)
+        found: Format | None = None
+        if path.is_dir():
+            found = _folder_format(path)
+        elif path.is_file() and not path.stat().st_size:
+            found = EMPTY
+        elif not kind_by_magic(head):
+            found = _format_by_magic(head) or _text_format(head)
+        if kind_of(model) != "program" or found not in (ARCHIVE, PICKLE):  # a program of torch.export is an archive
             _refuse(path, found)
 
 
@@ -160,15 +171,16 @@ def _require_readable(path: Path) -> None:
 
 
 def _refuse(path: Path, found: Format | None) -> None:
+    """Raises ModelError with the command that converts the file, if its format is one that is not supported."""
     if found is not None:
-        raise ModelError(str(path), [f"is {found.what}"], found.how.format(
+        raise ModelError(str(path), [f"is {found.name}"], found.conversion.format(
             path=shlex.quote(str(path)), folder=shlex.quote(str(path.parent)), stem=shlex.quote(path.stem),
             file=repr(str(path))))
 
 
-def _folder(path: Path) -> Format:
-    if path.suffix in SUFFIXES:
-        return SUFFIXES[path.suffix]
+def _folder_format(path: Path) -> Format:
+    if path.suffix in FORMATS_BY_SUFFIX:
+        return FORMATS_BY_SUFFIX[path.suffix]
     if (path / "saved_model.pb").exists():
         return SAVED_MODEL
     if (path / "config.json").exists():
@@ -181,18 +193,18 @@ def _folder(path: Path) -> Format:
                   "Give the file of a model, such as model.onnx; no model and no folder of 'megcc compile' is here")
 
 
-def _file(path: Path) -> Format | None:
-    """Returns the format of a file that is not ONNX, by its contents or else by its suffix."""
-    head = head_of(path)
-    named, found = SUFFIXES.get(path.suffix.lower()), _by_head(head)
+def _file_format(path: Path) -> Format | None:
+    """Returns the format of a file by its contents or else by its suffix; None for an ONNX file and an unknown one."""
+    head = leading_bytes(path)
+    named, found = FORMATS_BY_SUFFIX.get(path.suffix.lower()), _format_by_magic(head)
     if not path.stat().st_size:
         return EMPTY
     if named is None and found is None:
-        return None if (text := _text(head)) is None or is_onnx(path) else text
+        return None if (text := _text_format(head)) is None or is_onnx(path) else text
     if found in (PICKLE, ARCHIVE) and zipfile.is_zipfile(path):
         names = zipfile.ZipFile(path).namelist()
         if any(name.endswith("/data.pkl") for name in names):
-            return SCRIPT if any("/code/" in name for name in names) else named or TORCH
+            return TORCHSCRIPT if any("/code/" in name for name in names) else named or TORCH_FILE
         if "model.weights.h5" in names:
             return KERAS
     if found not in (None, PICKLE, ARCHIVE):
@@ -200,25 +212,28 @@ def _file(path: Path) -> Format | None:
     return None if found is None and is_onnx(path) else named or found
 
 
-def _by_head(head: bytes) -> Format | None:
-    if head.removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(_PAGES):
+def _format_by_magic(head: bytes) -> Format | None:
+    if head.removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(_WEB_PAGE_STARTS):
         return _WEB_PAGE
-    return next((found for where, text, found in HEADS if head[where:].startswith(text)), None)
+    return next((found for offset, magic, found in FORMATS_BY_MAGIC if head[offset:].startswith(magic)), None)
 
 
-def _text(head: bytes) -> Format | None:
-    """Recognises text, such as the web page that a server sends instead of a missing file."""
+def _text_format(head: bytes) -> Format | None:
+    """Returns the format of a file that begins with text, such as the error page that a server sends instead of a
+    missing file; None for any other."""
     if not head.isascii() or not (words := head.decode("ascii").split()) or not "".join(words).isprintable():
         return None
     return Format(f"a text that begins with '{shortened(' '.join(words), 40)}'", "Download or export the model itself")
 
 
-def _no_model(model) -> MegccError:
+def _not_a_model(model) -> MegccError:
+    """Returns the error for a Python object that no front end takes."""
     modules = [f"{part.__module__}." for part in type(model).__mro__]
-    found = next((found for name, found in OBJECTS if any(module.startswith(f"{name}.") for module in modules)), None)
+    found = next((found for name, found in FORMATS_BY_CLASS
+                  if any(module.startswith(f"{name}.") for module in modules)), None)
     kind = f"{type(model).__module__}.{type(model).__qualname__}".removeprefix("builtins.")
     if found is None:
         return MegccError(f"{'None' if model is None else kind} is no model that can be compiled: give the path of an "
                           "ONNX or TFLite file, the bytes of an ONNX file, an onnx.ModelProto, a "
                           "torch.export.ExportedProgram or a module of TVM")
-    return ModelError(kind, [f"is {found.what}"], found.how.format(path="", folder="", stem="", file=""))
+    return ModelError(kind, [f"is {found.name}"], found.conversion.format(path="", folder="", stem="", file=""))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ..options import CompileKeywords
+    from .tflite import UnsupportedModel
 
 logger = logging.getLogger(__name__)
 
@@ -43,56 +44,60 @@ def import_model(model, options: CompileOptions | None = None, *, params: Mappin
     Raises:
         MegccError: saying what cannot be imported, where in the model, and what to do.
     """
-    options, model = CompileOptions.of(options, changes, "import_model"), torch_models.of_torch(model)
+    options, model = CompileOptions.of(options, changes, "import_model"), torch_models.to_onnx_if_torch(model)
     if options.stream is not None and options.dispatch:
         raise MegccError("a stream has blocks of one size: leave out --dispatch, or --stream")
     if options.signature and not is_tflite(model):
         raise MegccError("signature is for TFLite files, which may have several")
-    graph, buckets = _import_all(model, options, params)
+    graph, buckets = _import_unstreamed(model, options, params)
     if options.stream is None:
         return graph, buckets
     return streamed(graph, options.stream,
                     {*options.states.values(), *(target for _, target in graph.states)}), buckets
 
 
-def _import_all(model, options: CompileOptions, params: Mapping[str, object] | None
-                  ) -> tuple[Graph, tuple[Bucket, ...]]:
-    """Imports a model without converting it to streaming."""
+def _import_unstreamed(model, options: CompileOptions, params: Mapping[str, object] | None
+                       ) -> tuple[Graph, tuple[Bucket, ...]]:
+    """Imports a model as `import_model` does, without the rewriting into a stream of blocks."""
     name = Path(model).stem if isinstance(model, (str, Path)) else "model"
     formats.refuse_misnamed(model)
     if is_tflite(model):
         if params or options.constants or options.bounds:
             raise MegccError("params, --constant and --bound are not for TFLite files")
-        return _of_tflite(model, options)
+        return _import_tflite_file(model, options)
     if is_gguf(model):
-        return _of_gguf(model, options, params)
-    if _tvm.is_for_importers(model):
-        model = _loaded(model)
+        return _import_gguf_file(model, options, params)
+    if _tvm.needs_tvm_importer(model):
+        model = _from_exported_program(model)
     if _tvm.is_module(model):
         if options.constants or options.output_names or options.extern or options.bounds:
             raise MegccError("--constant, --bound, --output-names and --extern are for ONNX files; bind constants of a "
                              "module with params")
-        return _of_module(model, options, params, name)
+        return _import_tvm_module(model, options, params, name)
     if params:
         raise MegccError("params are the weights of a module of TVM; an ONNX file has its own, and constants= binds "
                          "inputs")
     formats.refuse_unreadable(model)
+    return _import_onnx_file(model, options)
+
+
+def _import_onnx_file(model, options: CompileOptions) -> tuple[Graph, tuple[Bucket, ...]]:
+    """Imports an ONNX model with its states. A bound of a state that grows by Concat is the capacity of that state."""
     from .onnx import import_onnx, input_dims
 
     dims = input_dims(model)
     shapes, buckets = _shapes_of(dims, options)
-    pairs = expanded(options.states, dims)
-    rooms = capacities_of(dims, pairs, options.bounds)
-    if rooms.keys() != options.bounds.keys():  # first, since these states may use bounds that are refused otherwise
-        for source, target in pairs.items():
+    states = expanded(options.states, dims)
+    capacities = capacities_of(dims, states, options.bounds)
+    other_bounds = {name: bound for name, bound in options.bounds.items() if name not in capacities}
+    if other_bounds:  # a misspelt state would leave its bound here, and the importer would refuse the bound instead
+        for source, target in states.items():
             if target not in dims:
                 raise MegccError(f"state '{source}={target}': the model has no input '{target}'; its inputs are "
                                  f"{', '.join(dims)}")
     graph = import_onnx(model, input_shapes=shapes, output_names=options.output_names, constants=options.constants,
-                        extern=options.extern,
-                        bounds={name: most for name, most in options.bounds.items() if name not in rooms},
-                        empty=possibly_empty(buckets))
-    return grow_states(graph, pairs, rooms), buckets
+                        extern=options.extern, bounds=other_bounds, empty=possibly_empty(buckets))
+    return grow_states(graph, states, capacities), buckets
 
 
 def _shapes_of(inputs: Mapping[str, Shape], options: CompileOptions) -> tuple[Shapes, tuple[Bucket, ...]]:
@@ -101,7 +106,8 @@ def _shapes_of(inputs: Mapping[str, Shape], options: CompileOptions) -> tuple[Sh
     return buckets_of(inputs, *with_dims(inputs, shape_sets(options.input_shapes), rules, options.dims))
 
 
-def _of_gguf(model, options: CompileOptions, params: Mapping[str, object] | None) -> tuple[Graph, tuple[Bucket, ...]]:
+def _import_gguf_file(model, options: CompileOptions, params: Mapping[str, object] | None
+                      ) -> tuple[Graph, tuple[Bucket, ...]]:
     """Imports a language model, whose KV cache is a state without the user naming it."""
     from .gguf import import_gguf, input_dims
 
@@ -113,21 +119,22 @@ def _of_gguf(model, options: CompileOptions, params: Mapping[str, object] | None
     return import_gguf(model, shapes, options.bounds), buckets
 
 
-def _of_module(module, options: CompileOptions, params: Mapping[str, object] | None, name: str
-               ) -> tuple[Graph, tuple[Bucket, ...]]:
+def _import_tvm_module(module, options: CompileOptions, params: Mapping[str, object] | None, name: str
+                       ) -> tuple[Graph, tuple[Bucket, ...]]:
+    """Imports a module of Relax or Relay. params: weights by the names of its parameters; name: that of the graph."""
     shapes, buckets = _shapes_of(_tvm.attribute("input_dims", "module")(module), options)
     return _tvm.attribute("import_module", "module")(module, params, shapes, name), buckets
 
 
-def _loaded(model):
+def _from_exported_program(model):
     """Converts a program of torch.export to a module of TVM or, if TVM does not support it, to an ONNX model."""
     try:
-        return _tvm.loaded(model)
+        return _tvm.to_module(model)
     except MegccError as error:
-        return torch_models.through_onnx(model, error)
+        return torch_models.exported_program_to_onnx(model, error)
 
 
-def _of_tflite(model, options: CompileOptions) -> tuple[Graph, tuple[Bucket, ...]]:
+def _import_tflite_file(model, options: CompileOptions) -> tuple[Graph, tuple[Bucket, ...]]:
     """Imports a TFLite file. If it has operators that we do not support, TVM's importer is tried, if installed.
 
     Raises:
@@ -140,29 +147,39 @@ def _of_tflite(model, options: CompileOptions) -> tuple[Graph, tuple[Bucket, ...
         return import_tflite(model, shapes, options.output_names, options.states, options.extern,
                              options.signature, possibly_empty(buckets)), buckets
     except UnsupportedModel as error:
-        advice = ["Bind custom operators to C functions of yours with --extern (docs/extern.md)"] * error.custom
-        advice += ["Leave what is quantised there in float32 when the model is converted"] * error.quantised
-        if error.custom or options.extern or options.signature or options.output_names:  # TVM does not support these
-            raise ModelError(str(model), error.findings, ". ".join(advice)) from None
-        if importlib.util.find_spec("tvm") is None:
-            advice.append("TVM's importer reads some more: pip install 'tvm_megcc[tflite]'")
-            raise ModelError(str(model), error.findings, ". ".join(advice)) from None
-        logger.info("%s comes in through TVM's importer: %s", model, error.findings[0])
-        reads = False
-        try:
-            module = _tvm.loaded(model)
-            reads = True
-            return _of_module(module, options, None, Path(model).stem)
-        except ShapeError:
-            raise
-        except MegccError as other:
-            logger.info("TVM's importer: %s", other)
-            advice.append("TVM's importer does not take it either (-v shows why)" if not reads else
-                          f"TVM reads it, and there are no kernels for what it makes of it: {_first(other)}")
-            raise ModelError(str(model), error.findings, ". ".join(advice)) from None
+        return _import_tflite_with_tvm(model, options, error)
 
 
-def _first(error: MegccError) -> str:
+def _import_tflite_with_tvm(model, options: CompileOptions, error: UnsupportedModel
+                            ) -> tuple[Graph, tuple[Bucket, ...]]:
+    """Imports a TFLite file through TVM's importer. error: that of our own importer.
+
+    Raises:
+        ModelError: `error` with advice, if TVM is not installed or does not import the file either.
+    """
+    advice = ["Bind custom operators to C functions of yours with --extern (docs/extern.md)"] * error.custom
+    advice += ["Leave what is quantised there in float32 when the model is converted"] * error.quantised
+    if error.custom or options.extern or options.signature or options.output_names:  # TVM does not support these
+        raise ModelError(str(model), error.findings, ". ".join(advice)) from None
+    if importlib.util.find_spec("tvm") is None:
+        advice.append("TVM's importer reads some more: pip install 'tvm_megcc[tflite]'")
+        raise ModelError(str(model), error.findings, ". ".join(advice)) from None
+    logger.info("%s comes in through TVM's importer: %s", model, error.findings[0])
+    tvm_reads_it = False
+    try:
+        module = _tvm.to_module(model)
+        tvm_reads_it = True
+        return _import_tvm_module(module, options, None, Path(model).stem)
+    except ShapeError:
+        raise
+    except MegccError as tvm_error:
+        logger.info("TVM's importer: %s", tvm_error)
+        advice.append("TVM's importer does not take it either (-v shows why)" if not tvm_reads_it else
+                      f"TVM reads it, and there are no kernels for what it makes of it: {_first_finding(tvm_error)}")
+        raise ModelError(str(model), error.findings, ". ".join(advice)) from None
+
+
+def _first_finding(error: MegccError) -> str:
     return error.findings[0] if isinstance(error, ModelError) else str(error)
 
 
@@ -181,8 +198,8 @@ def input_names(model, signature: str = "") -> list[str]:
         from .gguf import input_dims as gguf_dims
 
         return list(gguf_dims(model))
-    if _tvm.is_for_importers(model):
-        model = _loaded(model)
+    if _tvm.needs_tvm_importer(model):
+        model = _from_exported_program(model)
     if _tvm.is_module(model):
         return list(_tvm.attribute("input_dims", "module")(model))
     formats.refuse_unreadable(model)
@@ -192,19 +209,26 @@ def input_names(model, signature: str = "") -> list[str]:
 
 
 def shape_sets(input_shapes: str | Shapes | Sequence[Shapes] | None) -> list[Shapes]:
-    """Returns the sets of input shapes as a list, from any of the accepted forms."""
+    """Returns the sets of input shapes as a list of one shape by the name of its input.
+
+    Args:
+        input_shapes: the option --input-shapes as text, one set, several sets, or None.
+
+    Raises:
+        MegccError: for a set that is not a mapping.
+    """
     if isinstance(input_shapes, str):
         return parse_shape_sets(input_shapes)
     if input_shapes is None or isinstance(input_shapes, Mapping):
-        return [_of_ints(input_shapes or {})]
+        return [_with_python_ints(input_shapes or {})]
     sets = list(input_shapes)
     if not all(isinstance(shapes, Mapping) for shapes in sets):
         raise MegccError(f"--input-shapes: {input_shapes!r} names no input; give shapes by the names of inputs, such "
                          'as {"data": (1, 3, 224, 224)} or "data=(1,3,224,224)"')
-    return [_of_ints(shapes) for shapes in sets]
+    return [_with_python_ints(shapes) for shapes in sets]
 
 
-def _of_ints(shapes: Shapes) -> Shapes:
+def _with_python_ints(shapes: Shapes) -> Shapes:
     """Returns the shapes with integers of Python in place of numpy's, which are extents of another kind."""
     return {name: tuple(int(dim) if isinstance(dim, np.integer) else dim for dim in shape)
             if isinstance(shape, (tuple, list, np.ndarray)) else shape for name, shape in shapes.items()}

@@ -28,7 +28,7 @@ def is_module(model: Any) -> bool:
     return "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module)
 
 
-def of_torch(model: Any, example_inputs: Any = None) -> Any:
+def to_onnx_if_torch(model: Any, example_inputs: Any = None) -> Any:
     """Converts an ONNXProgram, or a module with an example input, to an ONNX model; returns any other model unchanged.
 
     Args:
@@ -65,7 +65,7 @@ def of_torch(model: Any, example_inputs: Any = None) -> Any:
             part.training = True
 
 
-def through_onnx(model: Any, reason: MegccError) -> Any:
+def exported_program_to_onnx(model: Any, reason: MegccError) -> Any:
     """Converts a program of torch.export to an ONNX model. reason: the error of TVM's importer.
 
     Raises:

@@ -24,9 +24,9 @@ _BACKEND = f"{__package__}.relax.backend"
 PREFIX = "megcc."
 
 
-def theirs(name: str):
-    """Returns the object of TVM that ours of this name replaced."""
-    return _THEIRS[name]
+def original(name: str):
+    """Returns the object of TVM that ours of this name replaced: one of the keys of `_ORIGINALS`."""
+    return _ORIGINALS[name]
 
 
 def _backend():
@@ -41,44 +41,46 @@ def pipeline(target=None):
 
 def default_pipeline(**options):
     """Returns TVM's default pipeline; "megcc" if the target of the context or of regions in the module is ours."""
-    default = theirs("default")(**options)
-    return tvm.transform.module_pass(lambda mod, _context: (_backend().lowered if _concerns_us(mod) else default)(mod),
+    default = original("default")(**options)
+    return tvm.transform.module_pass(lambda mod, _context: (_backend().lowered if _is_for_us(mod) else default)(mod),
                                      opt_level=0, name="default")
 
 
-def _concerns_us(mod: tvm.IRModule) -> bool:
+def _is_for_us(mod: tvm.IRModule) -> bool:
+    """Whether the default pipeline compiles a module with us: for our target, or because it has regions of ours."""
     return tvm_target.is_ours(tvm.target.Target.current(allow_none=True)) or any(map(is_region, mod.functions.values()))
 
 
 def _default_pipeline_of_cpu(target):
     """Returns TVM's default pipeline for a CPU; "megcc" for one of our targets."""
-    return pipeline(target) if tvm_target.is_ours(target) else theirs("get_default_pipeline")(target)
+    return pipeline(target) if tvm_target.is_ours(target) else original("get_default_pipeline")(target)
 
 
 def _build(*arguments, **keywords):
     """Replaces `relax.build`, which `tvm.compile` calls. If a pipeline left our regions uncompiled, the error says
     which pipeline to use."""
-    given = inspect.signature(theirs("build")).bind(*arguments, **keywords)
-    given.apply_defaults()
-    mod, used = given.arguments["mod"], given.arguments["relax_pipeline"]
+    call = inspect.signature(original("build")).bind(*arguments, **keywords)
+    call.apply_defaults()
+    mod, pipeline_given = call.arguments["mod"], call.arguments["relax_pipeline"]
     regions = sorted(var.name_hint for var, function in mod.functions.items() if is_region(function))
     advice = ("leave relax_pipeline out, or give 'megcc'. Before any other pipeline, compile the regions: "
               "tvm_megcc.build_megcc_kernels(mod)")
-    target = given.arguments["target"]
+    target = call.arguments["target"]
     if isinstance(target, str) and target.startswith(tvm_target.PREFIX):
         tvm_target.our_target(target)  # raises, listing our targets, for an unknown one
-    if isinstance(used, str) and used not in _OURS and not regions and "external_mods" not in (mod.attrs or {}) \
+    is_compiled = "external_mods" in (mod.attrs or {})
+    if isinstance(pipeline_given, str) and pipeline_given not in _OUR_PIPELINES and not regions and not is_compiled \
             and tvm_target.is_ours(tvm.target.Target(target) if isinstance(target, (str, dict)) else target):
-        warnings.warn(f"the pipeline '{used}' leaves the whole module to TVM; for kernels of megcc {advice}",
+        warnings.warn(f"the pipeline '{pipeline_given}' leaves the whole module to TVM; for kernels of megcc {advice}",
                       stacklevel=3)
     try:
-        return theirs("build")(*arguments, **keywords)
+        return original("build")(*arguments, **keywords)
     except MegccError:
         raise
     except Exception as error:
-        if not regions or used in _OURS:
+        if not regions or pipeline_given in _OUR_PIPELINES:
             raise
-        named = f"'{used}'" if isinstance(used, str) else "that was given"
+        named = f"'{pipeline_given}'" if isinstance(pipeline_given, str) else "that was given"
         raise MegccError(f"the pipeline {named} does not compile the regions of megcc in this module "
                          f"({', '.join(regions[:3])}{', …' * (len(regions) > 3)}); {advice}") from error
 
@@ -96,13 +98,13 @@ def _get_patterns_with_prefix(prefix: str):
     """Replaces TVM's function of this name; creates our patterns on the first request for them."""
     if prefix.startswith(PREFIX) or PREFIX.startswith(prefix):
         _backend()
-    return _THEIRS["get_patterns_with_prefix"](prefix)
+    return _ORIGINALS["get_patterns_with_prefix"](prefix)
 
 
 def _get_pattern(name: str):
     if name.startswith(PREFIX):
         _backend()
-    return _THEIRS["get_pattern"](name)
+    return _ORIGINALS["get_pattern"](name)
 
 
 def _export_library(self, file_name, *, fcompile=None, **keywords):
@@ -111,13 +113,13 @@ def _export_library(self, file_name, *, fcompile=None, **keywords):
     if fcompile is None and not str(file_name).endswith(".tar"):
         parts = self.mod._collect_from_import_tree(lambda module: module.kind == "static_library")
         fcompile = linker_of(targets_of(parts, lambda part, name: part.implements_function(name)))
-    return _THEIRS["export_library"](self, file_name, fcompile=fcompile, **keywords)
+    return _ORIGINALS["export_library"](self, file_name, fcompile=fcompile, **keywords)
 
 
 #: Names of pipelines that compile our regions.
-_OURS = ("default", "megcc")
+_OUR_PIPELINES = ("default", "megcc")
 #: TVM's own objects that ours replace.
-_THEIRS = {"default": relax.pipeline.PIPELINE_MAP["default"], "build": relax.build,
+_ORIGINALS = {"default": relax.pipeline.PIPELINE_MAP["default"], "build": relax.build,
            "get_default_pipeline": relax.backend.cpu_generic.get_default_pipeline,
            "get_patterns_with_prefix": pattern_registry.get_patterns_with_prefix,
            "get_pattern": pattern_registry.get_pattern, "export_library": relax.VMExecutable.export_library}
@@ -128,11 +130,11 @@ def register() -> None:
     tvm_target.register()
     tvm_ffi.register_global_func("relax.ext.megcc", _codegen, override=True)
     tvm_ffi.register_error("MegccError", MegccError)  # otherwise it becomes a RuntimeError when a pass raises it
-    relax.VMExecutable.export_library = functools.wraps(_THEIRS["export_library"])(_export_library)
+    relax.VMExecutable.export_library = functools.wraps(_ORIGINALS["export_library"])(_export_library)
     relax.pipeline.PIPELINE_MAP.update(megcc=pipeline, default=default_pipeline)
-    relax.build = functools.wraps(theirs("build"))(_build)
+    relax.build = functools.wraps(original("build"))(_build)
     relax.backend.cpu_generic.get_default_pipeline = \
-        functools.wraps(theirs("get_default_pipeline"))(_default_pipeline_of_cpu)
+        functools.wraps(original("get_default_pipeline"))(_default_pipeline_of_cpu)
     for name, ours in (("get_patterns_with_prefix", _get_patterns_with_prefix), ("get_pattern", _get_pattern)):
         for module in (pattern_registry, relax.backend):
-            setattr(module, name, functools.wraps(_THEIRS[name])(ours))
+            setattr(module, name, functools.wraps(_ORIGINALS[name])(ours))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of TVM with Relax that differ between releases. Only this module depends on the release; `_tvm.py` has the
-supported ones.
+"""Classes and attributes of TVM with Relax whose names differ between releases. The front end takes them from here, so
+only this module depends on the release; `_tvm.py` has the supported releases.
 
 Since 0.26 expressions of Relax and TIR share base classes. Before, each had its own classes, types were called "struct
 info", and numeric arguments of operators were wrapped in PrimValue.
@@ -13,10 +13,10 @@ from collections.abc import Sequence
 import tvm
 from tvm import ir, relax, tirx
 
-from ._tvm import OLDER, SUPPORTED, known
+from ._tvm import SUPPORTED, TOO_OLD, compare_release
 
-if known(tvm.__version__) < 0:
-    raise ImportError(f"tvm_megcc does not work with TVM {tvm.__version__} (it wants {SUPPORTED}): {OLDER}")
+if compare_release(tvm.__version__) < 0:
+    raise ImportError(f"tvm_megcc does not work with TVM {tvm.__version__} (it wants {SUPPORTED}): {TOO_OLD}")
 
 
 def _first(*candidates: tuple[object, str]):
@@ -33,40 +33,41 @@ def _first(*candidates: tuple[object, str]):
 
 
 #: Whether Relax has classes of its own for types and numbers (before 0.26).
-_APART = hasattr(relax, "TensorStructInfo")
+_SEPARATE_CLASSES = hasattr(relax, "TensorStructInfo")
 
 Analyzer = _first((getattr(tvm, "sym", None), "Analyzer"), (getattr(tvm, "arith", None), "Analyzer"))
 Call = _first((ir, "Call"), (relax, "Call"))
 Constant = _first((ir, "GenericConst"), (relax, "Constant"))
-Expr = tirx.PrimExpr if _APART else ir.Expr
+Expr = tirx.PrimExpr if _SEPARATE_CLASSES else ir.Expr
 StringImm = _first((ir, "StringImm"), (tirx, "StringImm"))
 Tuple = _first((ir, "Tuple"), (relax, "Tuple"))
 TupleGetItem = _first((ir, "TupleGetItem"), (relax, "TupleGetItem"))
 #: The class of variables of Relax and of TIR (symbolic extents, loop variables).
-Var = relax.Var | tirx.Var if _APART else ir.Var
+Var = relax.Var | tirx.Var if _SEPARATE_CLASSES else ir.Var
 RelaxShape = _first((relax, "ShapeStructInfo"), (relax, "ShapeType"))
 RelaxTensor = _first((relax, "TensorStructInfo"), (relax, "TensorType"))
 RelaxTuple = _first((relax, "TupleStructInfo"), (ir, "TupleType"))
 #: Whether TVM merges composites across a TupleGetItem of a composite's results.
-MERGES_SELECTIONS = not _APART
+MERGES_SELECTIONS = not _SEPARATE_CLASSES
 #: The class name of TIR's tensor reads.
-LOAD = type(tirx.BufferLoad(tirx.decl_buffer((1,), "float32"), [0])).__name__
+TENSOR_READ = type(tirx.BufferLoad(tirx.decl_buffer((1,), "float32"), [0])).__name__
 
 
 # --- Relax ---------------------------------------------------------------------------------------------------------
 
 def type_of(expr):
     """Returns the type of an expression of Relax, of a parameter for example."""
-    return expr.struct_info if _APART else expr.ty
+    return expr.struct_info if _SEPARATE_CLASSES else expr.ty
 
 
 def result_type_of(function: relax.Function):
-    return function.ret_struct_info if _APART else function.ret_ty
+    """Returns the type of a function's result."""
+    return function.ret_struct_info if _SEPARATE_CLASSES else function.ret_ty
 
 
 def name_of(var) -> str:
     """Returns the name of a variable of Relax or TIR."""
-    return var.name_hint if isinstance(var, relax.Var) and _APART else var.name
+    return var.name_hint if isinstance(var, relax.Var) and _SEPARATE_CLASSES else var.name
 
 
 def value_of(constant):
@@ -76,41 +77,42 @@ def value_of(constant):
 
 def with_arguments(call, arguments: Sequence):
     """Returns the call of the same operator with other arguments."""
-    return Call(call.op, arguments, call.attrs, call.sinfo_args if _APART else call.ty_args)
+    return Call(call.op, arguments, call.attrs, call.sinfo_args if _SEPARATE_CLASSES else call.ty_args)
 
 
 def cast_type_of(binding):
     """Returns the type that a MatchCast gives its value."""
-    return binding.struct_info if _APART else binding.ty
+    return binding.struct_info if _SEPARATE_CLASSES else binding.ty
 
 
 def key_of(var):
     """Returns the key of a variable in the mutators' table of replaced variables."""
-    return var.vid if _APART else var
+    return var.vid if _SEPARATE_CLASSES else var
 
 
 def number_of(expr):
     """Returns the value of a numeric argument as a TIR expression; None for other arguments."""
-    if _APART:
+    if _SEPARATE_CLASSES:
         expr = expr.value if isinstance(expr, relax.PrimValue) else expr
         return expr if isinstance(expr, tirx.PrimExpr) else None
     return expr if ir.is_prim_expr(expr) else None
 
 
 def is_number(expr) -> bool:
+    """Whether an argument of an operator is numeric."""
     return number_of(expr) is not None
 
 
 def as_argument(number):
     """Returns an expression of TIR as an argument of an operator."""
-    return relax.PrimValue(number) if _APART else number
+    return relax.PrimValue(number) if _SEPARATE_CLASSES else number
 
 
 # --- TIR -----------------------------------------------------------------------------------------------------------
 
 def element_type(expr) -> str:
     """Returns the dtype of a TIR expression; for one without a dtype, the name of its kind."""
-    if _APART:
+    if _SEPARATE_CLASSES:
         return str(expr.dtype)
     return str(expr.ty.dtype) if hasattr(expr.ty, "dtype") else str(expr.ty)
 
@@ -122,10 +124,11 @@ def parameters_of(function: tirx.PrimFunc) -> list:
 
 
 def is_buffer(parameter) -> bool:
+    """Whether a parameter of a function is a tensor; else it is a scalar."""
     return hasattr(parameter, "shape")
 
 
-def source_of(load):
+def buffer_of(load):
     """Returns the buffer that an expression reads."""
     return load.buffer if hasattr(load, "buffer") else load.source
 

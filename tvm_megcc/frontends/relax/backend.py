@@ -23,7 +23,7 @@ from ...runtime import tvm_module
 from ...tuning_log import TuningLog
 from .. import tvm_backends
 from ..tvm_common import target as tvm_target
-from ..tvm_common.link import MARK
+from ..tvm_common.link import TARGET_SYMBOL
 from ..tvm_common.options import from_attributes, region_options, to_attributes
 from ..tvm_common.target import our_target
 from . import patterns as relax_patterns
@@ -161,7 +161,7 @@ def codegen(functions, options, _constant_names) -> list[tvm.runtime.Module]:
                                  buckets=tuple(dict.fromkeys(map(region_bucket, same))))
         regions.update({str(function.attrs["global_symbol"]): artifact for function in same})
     with tvm_module.compile_regions(regions, target) as (path, symbols):
-        return [tvm.runtime.load_static_library(str(path), [*symbols, MARK + target.name])]
+        return [tvm.runtime.load_static_library(str(path), [*symbols, TARGET_SYMBOL + target.name])]
 
 
 def lowered(mod: tvm.IRModule, target=None) -> tvm.IRModule:
@@ -170,7 +170,7 @@ def lowered(mod: tvm.IRModule, target=None) -> tvm.IRModule:
     cpu = our_target(target)
     if not went_through(mod):
         mod = partition_for_megcc(mod, target=cpu)
-    return tvm_backends.theirs("default")()(build_megcc_kernels(mod, cpu))
+    return tvm_backends.original("default")()(build_megcc_kernels(mod, cpu))
 
 
 def _entries(mod: tvm.IRModule) -> list[str]:

@@ -16,7 +16,16 @@ from tvm import ir, relax, tirx
 from ...dispatch import Dispatcher, Intervals, buckets_of
 from ...errors import MegccError
 from ...ir.shapes import Bucket
-from ..tvm_common.dispatch import balanced, clipped, described, joined, outside_text, segments, suffix, word
+from ..tvm_common.dispatch import (
+    buckets_message,
+    clone_suffix,
+    covered_ranges,
+    decision_tree,
+    identifier_part,
+    intersect,
+    no_bucket_error,
+    segments,
+)
 from ..tvm_versions import Call, RelaxTensor, Tuple, Var, as_argument, assertion, name_of, result_type_of, type_of
 from .extents import LOWER, OUTSIDE, UPPER, bounds_of
 
@@ -62,13 +71,13 @@ def dispatched(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequ
         raise MegccError(f"Dispatch: there is no function '{func_name}'; the module has {', '.join(names)}")
     function = _with_known_extents(mod[var], func_name, input_shape)
     inputs = {name: _named(type_of(_parameter(function, func_name, name)).shape.values) for name in input_shape}
-    buckets = clipped(buckets_of(inputs, [], dispatch_func, constants=False)[1], bounds_of(function))
+    buckets = intersect(buckets_of(inputs, [], dispatch_func, constants=False)[1], bounds_of(function))
     if not buckets:
         raise MegccError(f"Dispatch: no bucket of {func_name} is within {LOWER} and {UPPER} of the function")
     functions = dict(mod.functions.items())
     functions[var] = function
     mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
-    text = described(func_name, buckets)
+    text = buckets_message(func_name, buckets)
     logger.info("dispatch: %s", text)
     mod = _Writer(mod, var, inputs, buckets).written() if buckets[0].bounds else mod
     return mod.with_attr(DISPATCHED, [*(mod.attrs or {}).get(DISPATCHED, ()), text])
@@ -142,7 +151,7 @@ class _Writer:
 
     def written(self) -> tvm.IRModule:
         for bucket in self.buckets:
-            self.targets[bucket] = self.builder.add_func(self._clone(bucket), f"{self.name}{suffix(bucket)}")
+            self.targets[bucket] = self.builder.add_func(self._clone(bucket), f"{self.name}{clone_suffix(bucket)}")
         for symbol in self.symbols:
             if not all(buckets for _, buckets in segments(self.buckets, symbol)):
                 self.targets[symbol] = self._outside(symbol)
@@ -202,12 +211,12 @@ class _Writer:
             leaf = self._tree(matching, depth + 1, parameters, extents) if matching \
                 else Call(self.targets[symbol], parameters)
             leaves.append((last, leaf))
-        return balanced(leaves, lambda last, up_to, beyond: relax.If(
+        return decision_tree(leaves, lambda last, up_to, beyond: relax.If(
             as_argument(extents[symbol] <= last), up_to, beyond))
 
     def _outside(self, symbol: str) -> ir.GlobalVar:
         """Adds the function that fails because the value of `symbol` is in no bucket."""
-        checked = self.builder.add_func(self._check(symbol), f"{self.name}_check_{word(symbol)}")
+        checked = self.builder.add_func(self._check(symbol), f"{self.name}_check_{identifier_part(symbol)}")
         otherwise = self.targets[self.buckets[0]]
 
         def body(parameters, extents):
@@ -215,12 +224,12 @@ class _Writer:
                                                          RelaxTensor((), "bool")))
             return relax.If(inside, Call(otherwise, parameters), Call(otherwise, parameters))
 
-        return self._function(f"{self.name}_outside_{word(symbol)}", body, private=True, **{OUTSIDE: symbol})
+        return self._function(f"{self.name}_outside_{identifier_part(symbol)}", body, private=True, **{OUTSIDE: symbol})
 
     def _check(self, symbol: str) -> tirx.PrimFunc:
         """Returns a TIR function that gives true for a value in the ranges, and raises an error listing them otherwise.
         A TIR assertion raises it, since that works in every runtime of TVM."""
-        ranges = joined(self.buckets, symbol)
+        ranges = covered_ranges(self.buckets, symbol)
         extent = tirx.Var(symbol, "int64")
         is_allowed = tirx.const(False, "bool")
         for low, high in ranges:
@@ -228,7 +237,7 @@ class _Writer:
             is_allowed = tirx.any(is_allowed, within_range)
         name, axis = next((name, axis) for name, shape in self.inputs.items() for axis, dim in enumerate(shape)
                           if dim == symbol)
-        message = outside_text(self.name, name, axis, symbol, ranges)
+        message = no_bucket_error(self.name, name, axis, symbol, ranges)
         result = tirx.decl_buffer((), "bool", "inside")
         failing = assertion(is_allowed, "ValueError", message)
         store = tirx.BufferStore(result, tirx.const(True, "bool"), [])

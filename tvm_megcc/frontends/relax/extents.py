@@ -30,7 +30,7 @@ from ...ir.dims import (
     symbols,
 )
 from ...ir.shapes import Bucket
-from ..tvm_common.node import MARK
+from ..tvm_common.node import UNKNOWN
 from ..tvm_versions import RelaxTensor, RelaxTuple, Var, name_of
 
 #: TVM's function attributes with the bounds of symbolic extents, by name. TVM's memory planner reads them.
@@ -72,7 +72,7 @@ class Extents:
         for dim in _axes([type_]):
             raw = self.raw(dim)
             if not self.is_known(raw):
-                self._declare(raw, repr(raw).replace(MARK, ""))
+                self._declare(raw, repr(raw).replace(UNKNOWN, ""))
         return self.shape(type_)
 
     def _declare(self, raw: Dim, name: str) -> None:
@@ -93,7 +93,7 @@ class Extents:
             self.bind(raw.terms[0][0][0], ours - raw.constant)
 
     def is_known(self, raw: Dim) -> bool:
-        return not any(name.startswith(MARK) for name in symbols(self.ours(raw)))
+        return not any(name.startswith(UNKNOWN) for name in symbols(self.ours(raw)))
 
     def raw(self, expr) -> Dim:
         """Converts an integer expression of TVM. Its variables become symbols that are marked as TVM's.
@@ -106,7 +106,7 @@ class Extents:
         if isinstance(expr, Var):
             if expr not in self._names:
                 taken = set(self._names.values())
-                name = MARK + name_of(expr)
+                name = UNKNOWN + name_of(expr)
                 while name in taken:
                     name += "_"
                 self._names[expr] = name
@@ -141,7 +141,7 @@ class Extents:
         follow from the inputs of a function inside a region, since the check of the match has compared them."""
         lhs, rhs = substitute(lhs, self.declared), substitute(rhs, self.declared)
         names = sorted(symbols(lhs) | symbols(rhs))
-        if lhs == rhs or len({name.startswith(MARK) for name in names}) > 1:
+        if lhs == rhs or len({name.startswith(UNKNOWN) for name in names}) > 1:
             return True
         generator = random.Random(0)
         points = ({name: generator.randint(_LEAST, _MOST) for name in names} for _ in range(_POINTS))
@@ -151,7 +151,7 @@ class Extents:
         """Returns the bounds of the graph's symbols. limits: the bounds of TVM's variables, by name."""
         bounds = []
         for name, raw in self.declared.items():
-            low, high = interval(raw, {variable: limits.get(variable.removeprefix(MARK), (0, None))
+            low, high = interval(raw, {variable: limits.get(variable.removeprefix(UNKNOWN), (0, None))
                                        for variable in symbols(raw)})
             bounds.append((name, max(low or 0, 0), high))
         return Bucket(tuple(bounds))

@@ -10,7 +10,7 @@ import numpy as np
 from tvm import relax, tirx
 
 from ..tir.values import is_deep
-from ..tvm_versions import LOAD, Call, is_buffer, parameters_of, source_of
+from ..tvm_versions import TENSOR_READ, Call, buffer_of, is_buffer, parameters_of
 
 #: Binary TIR expressions -> the Relax operator of each.
 _BINARY = {"Add": relax.op.add, "Sub": relax.op.subtract, "Mul": relax.op.multiply, "Div": relax.op.divide,
@@ -64,15 +64,15 @@ def _only_store(function, arguments: Sequence) -> _Store | None:
 
 
 def _argument(store: _Store, load):
-    return next((value for buffer, value in store.operands.items() if buffer.same_as(source_of(load))), None)
+    return next((value for buffer, value in store.operands.items() if buffer.same_as(buffer_of(load))), None)
 
 
 def _as_elementwise(store: _Store):
     """Recognises arithmetic whose operands are read at the indices of the store, or are scalars."""
     value = store.value
     kind = type(value).__name__
-    if kind == LOAD:
-        extents = tuple(source_of(value).shape)
+    if kind == TENSOR_READ:
+        extents = tuple(buffer_of(value).shape)
         same = len(value.indices) == len(store.axes) and all(
             index.same_as(axis) and int(extent) == size
             for index, axis, extent, size in zip(value.indices, store.axes, extents, store.shape, strict=True))
@@ -90,10 +90,10 @@ def _as_pad(store: _Store):
     if not getattr(getattr(value, "op", None), "name", "").endswith(".if_then_else"):
         return None
     condition, load, fill = value.args
-    if type(load).__name__ != LOAD or not isinstance(fill, (tirx.FloatImm, tirx.IntImm)):
+    if type(load).__name__ != TENSOR_READ or not isinstance(fill, (tirx.FloatImm, tirx.IntImm)):
         return None
     before, after = [], []
-    for index, axis, size, extent in zip(load.indices, store.axes, store.shape, source_of(load).shape, strict=True):
+    for index, axis, size, extent in zip(load.indices, store.axes, store.shape, buffer_of(load).shape, strict=True):
         offset = _offset(index, axis)
         if offset is None or not isinstance(extent, tirx.IntImm):
             return None
@@ -119,9 +119,9 @@ _MODES = {"replicate": "edge", "reflect": "reflect"}
 def _as_moved(store: _Store):
     """Recognises a pad that repeats or mirrors the operand, and a tile, by the indices that each axis is read at."""
     load = store.value
-    if type(load).__name__ != LOAD or len(load.indices) != len(store.axes):
+    if type(load).__name__ != TENSOR_READ or len(load.indices) != len(store.axes):
         return None
-    extents = [int(extent) if isinstance(extent, tirx.IntImm) else 0 for extent in source_of(load).shape]
+    extents = [int(extent) if isinstance(extent, tirx.IntImm) else 0 for extent in buffer_of(load).shape]
     indices = [_indices(*row) for row in zip(load.indices, store.axes, store.shape, strict=True)]
     if 0 in extents or any(found is None for found in indices):
         return None

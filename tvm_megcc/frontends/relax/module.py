@@ -13,7 +13,7 @@ from tvm import relax, tirx
 from ...errors import MegccError, MegccWarning
 from ...ir.graph import Graph
 from ...target import TARGETS
-from ..tvm_common.questions import unsupported
+from ..tvm_common.support import why_unsupported
 from ..tvm_versions import RelaxTensor, Var, name_of, type_of
 from .importer import Importer, import_function
 from .patterns import tir_functions
@@ -61,7 +61,7 @@ def import_module(mod: tvm.IRModule, params: Mapping | None = None,
     importer = Importer()
     importer.tir = tir_functions(mod)
     # The portable target "c" tells for all: an operator with a portable kernel has a kernel on every CPU.
-    importer.refuses = lambda graph: unsupported(graph, TARGETS["c"])
+    importer.refuses = lambda graph: why_unsupported(graph, TARGETS["c"])
     return import_function(mod["main"], name, importer, outputs)
 
 

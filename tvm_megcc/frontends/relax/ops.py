@@ -16,14 +16,14 @@ from ...ops.base import OPERATORS
 from ...ops.elementwise import cast_to
 from ...ops.rules import axis_of
 from ..tvm_common import ops as tvm_ops
-from ..tvm_common.node import Importer, TvmNode, Values, importer_of, into, ints
+from ..tvm_common.node import Importer, TvmNode, Values, importer_of, ints, registers_in
 from ..tvm_common.ops import reduced
 from . import select
 
 PREFIX = "relax."
 IMPORTERS: dict[str, Importer] = {
     PREFIX + name: function for name, function in {**tvm_ops.IMPORTERS, **select.IMPORTERS}.items()}
-imports = into(IMPORTERS, PREFIX)
+imports = registers_in(IMPORTERS, PREFIX)
 
 
 def importer(name: str) -> Importer | None:

@@ -17,8 +17,8 @@ from ...errors import MegccError
 from ...ops.base import OPERATORS
 from ...target import Target, native
 from ..tir.legalize import has_loops
-from ..tvm_common.fold import Fold
-from ..tvm_common.questions import unsupported
+from ..tvm_common.pattern_converter import PatternConverter
+from ..tvm_common.support import why_unsupported
 from .importer import CALL_TIR, TIR_PREFIX, import_match, is_operator
 from .ops import importable
 
@@ -57,7 +57,7 @@ def refusal(expr, bindings=None, target: Target | None = None, loops: bool = Fal
         graph = import_match(expr, bindings, loops, functions)
     except MegccError as error:
         return str(error)
-    return unsupported(graph, target or (checked.target if checked is not None else native()))
+    return why_unsupported(graph, target or (checked.target if checked is not None else native()))
 
 
 def check(context: PatternCheckContext) -> bool:
@@ -72,7 +72,7 @@ def check_loops(context: PatternCheckContext) -> bool:
     return refusal(context.matched_expr, dict(context.matched_bindings.items()), loops=True) is None
 
 
-class _Fold(Fold):
+class _Converter(PatternConverter):
     """Builds Relax patterns from the rows of `patterns.py`."""
 
     dialect = "Relax"
@@ -97,7 +97,7 @@ class _Fold(Fold):
 
 def pattern_table() -> list[FusionPattern]:
     """Returns all patterns, most specific first: the composites, then every operator by itself."""
-    composites = [FusionPattern(row.name, _Fold().pattern(row.term), {}, check) for row in patterns.COMPOSITES]
+    composites = [FusionPattern(row.name, _Converter().pattern(row.term), {}, check) for row in patterns.COMPOSITES]
     singles = [FusionPattern(PREFIX + name.removeprefix("relax."), _any_call(name), {}, check)
                for name in importable()]
     return composites + singles

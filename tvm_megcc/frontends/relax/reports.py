@@ -12,8 +12,8 @@ from tvm import ir, relax, tirx
 from ...errors import MegccError
 from ...ir.dims import evaluate, symbols
 from ...target import Target
-from ..tvm_common.questions import macs
-from ..tvm_common.reports import SYMBOLIC, Report, box_diagram
+from ..tvm_common.reports import EXTENT_OF_SYMBOLS, Report, box_diagram
+from ..tvm_common.support import macs
 from ..tvm_common.target import our_target
 from ..tvm_versions import Call, Var
 from .dispatch import DISPATCHED
@@ -113,7 +113,7 @@ def _macs(call, loops: bool, functions: Mapping[str, tirx.PrimFunc]) -> int | No
     """Returns the multiply-accumulates of a call, None if it cannot be imported."""
     try:
         count = macs(import_match(call, None, loops, functions))
-        return int(evaluate(count, dict.fromkeys(symbols(count), SYMBOLIC)))
+        return int(evaluate(count, dict.fromkeys(symbols(count), EXTENT_OF_SYMBOLS)))
     except MegccError:
         return None
 

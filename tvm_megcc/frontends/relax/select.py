@@ -12,11 +12,11 @@ from ...errors import MegccError
 from ...ir.dims import Dim
 from ...ops.elementwise import cast_to
 from ...ops.rules import axis_of
-from ..tvm_common.node import Importer, TvmNode, Values, into
+from ..tvm_common.node import Importer, TvmNode, Values, registers_in
 
 #: Importers by the operators' names without "relax.".
 IMPORTERS: dict[str, Importer] = {}
-imports = into(IMPORTERS)
+imports = registers_in(IMPORTERS)
 
 
 # --- order -----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,16 @@ from tvm import relay, tir
 from ...dispatch import Dispatcher, Intervals, buckets_of
 from ...errors import MegccError
 from ...ir.shapes import Bucket
-from ..tvm_common.dispatch import balanced, clipped, described, joined, outside_text, segments, suffix, word
+from ..tvm_common.dispatch import (
+    buckets_message,
+    clone_suffix,
+    covered_ranges,
+    decision_tree,
+    identifier_part,
+    intersect,
+    no_bucket_error,
+    segments,
+)
 from .expressions import kind_of
 from .regions import BOUNDS, DISPATCH, OUTSIDE, attr
 
@@ -59,11 +68,11 @@ def dispatched(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequ
     function = _with_known_extents(mod[func_name], func_name, input_shape)
     inputs = {name: extents_of(_parameter(function, func_name, name)) for name in input_shape}
     limits = json.loads(str(attr(function, BOUNDS, "{}")))
-    buckets = clipped(buckets_of(inputs, [], dispatch_func, constants=False)[1], limits)
+    buckets = intersect(buckets_of(inputs, [], dispatch_func, constants=False)[1], limits)
     if not buckets:
         raise MegccError(f"Dispatch: no bucket of {func_name} is within the function's bounds {limits}")
     mod[func_name] = function
-    logger.info("dispatch: %s", described(func_name, buckets))
+    logger.info("dispatch: %s", buckets_message(func_name, buckets))
     if buckets[0].bounds:
         _Writer(mod, func_name, function, inputs, buckets).write()
     return relay.transform.InferType()(mod)
@@ -150,10 +159,10 @@ class _Writer:
         #: A bucket -> its clone; a symbol -> the function that fails because its value is in no bucket.
         self.targets: dict[Bucket | str, relay.GlobalVar] = {}
         for bucket in self.buckets:
-            self.targets[bucket] = self._add(self.name + suffix(bucket), self._clone(bucket))
+            self.targets[bucket] = self._add(self.name + clone_suffix(bucket), self._clone(bucket))
         for symbol in self.symbols:
             if not all(inside for _, inside in segments(self.buckets, symbol)):
-                name = f"{self.name}_outside_{word(symbol)}"
+                name = f"{self.name}_outside_{identifier_part(symbol)}"
                 self.targets[symbol] = self._add(name, self._outside(symbol, name))
         parameters = _parameters(self.function, {})
         tree = relay.Function(parameters, self._tree(self.buckets, 0, parameters), self._result())
@@ -192,7 +201,7 @@ class _Writer:
         for last, inside in segments(buckets, symbol):
             leaf = self._tree(inside, depth + 1, parameters) if inside else self._failing(symbol, extent, parameters)
             leaves.append((last, leaf))
-        return balanced(leaves, lambda last, up_to, beyond: relay.If(
+        return decision_tree(leaves, lambda last, up_to, beyond: relay.If(
             relay.less_equal(extent, relay.const(last, "int64")), up_to, beyond))
 
     def _extent(self, symbol: str, parameters):
@@ -207,10 +216,10 @@ class _Writer:
 
     def _outside(self, symbol: str, name: str) -> relay.Function:
         """Returns a function for our code generator that fails, since Relay has no assertions."""
-        ranges = joined(self.buckets, symbol)
+        ranges = covered_ranges(self.buckets, symbol)
         extent = relay.Var("extent", relay.TensorType((), "int64"))
         body = relay.less_equal(extent, relay.const(0, "int64"))
         input_, axis = self.axes[symbol]
         return relay.Function([extent], body, relay.TensorType((), "bool")).with_attr({
             "Compiler": "megcc", "Primitive": tir.IntImm("int32", 1), "Inline": tir.IntImm("int32", 1),
-            "global_symbol": name, OUTSIDE: outside_text(self.name, input_, axis, "", ranges)})
+            "global_symbol": name, OUTSIDE: no_bucket_error(self.name, input_, axis, "", ranges)})

@@ -15,7 +15,7 @@ from ...ir.dims import Dim, Symbol
 from ...ir.graph import Graph
 from ...ir.types import TensorType
 from ..onnx.builder import Builder
-from ..tvm_common.node import MARK, TvmNode, check_types, dtype_name, require_known
+from ..tvm_common.node import UNKNOWN, TvmNode, check_types, dtype_name, require_known
 from .expressions import children, everything, is_operator, kind_of, operator_calls, type_of
 from .ops import importer, refused
 
@@ -155,7 +155,7 @@ class Importer:
 
     def _unknown_extent(self, _axis: int) -> Dim:
         self._unknown += 1
-        return Symbol(f"{MARK}{self._unknown}")
+        return Symbol(f"{UNKNOWN}{self._unknown}")
 
 
 def _may_be_same(actual: Dim, expected: Dim) -> bool:

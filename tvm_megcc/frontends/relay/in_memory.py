@@ -16,7 +16,7 @@ from ...errors import MegccError, MissingTool
 from ...runtime import tvm_module
 from ...runtime.toolchain import runs_here
 from ...target import Target, native
-from ..tvm_common.link import MARK, targets_of
+from ..tvm_common.link import TARGET_SYMBOL, targets_of
 from .regions import names_ours
 
 Module = tvm.runtime.Module
@@ -31,7 +31,7 @@ def loaded(path: Path, symbols: Iterable[str], cpu: Target) -> Module:
         symbols: the functions that it exports.
         cpu: the target that it was compiled for. On another machine, calls in memory raise an error.
     """
-    part = tvm.runtime.load_static_library(str(path), [*symbols, MARK + cpu.name])
+    part = tvm.runtime.load_static_library(str(path), [*symbols, TARGET_SYMBOL + cpu.name])
     if not hasattr(Module, "clear_imports"):  # then the import could not be removed for export
         return part
     if runs_here(cpu):

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from ...errors import MegccError
 from ...ops.elementwise import cast_to
 from ...ops.rules import axis_of
-from ..tvm_common.node import Importer, TvmNode, Values, into, ints, is_known
+from ..tvm_common.node import Importer, TvmNode, Values, ints, is_known, registers_in
 
 #: Importers by the names of operators.
 IMPORTERS: dict[str, Importer] = {}
-imports = into(IMPORTERS)
+imports = registers_in(IMPORTERS)
 
 
 @imports("reshape")

@@ -13,12 +13,12 @@ from ...errors import MegccError
 from ...ops.elementwise import cast_to
 from ...ops.rules import axis_of
 from ..tvm_common import ops as tvm_ops
-from ..tvm_common.node import Importer, TvmNode, Values, importer_of, into, ints
+from ..tvm_common.node import Importer, TvmNode, Values, importer_of, ints, registers_in
 from ..tvm_common.ops import SPATIAL, extreme_index, reduced
 from . import move, qnn, qnn_functions  # noqa: F401  (the last registers importers)
 
 IMPORTERS: dict[str, Importer] = {**tvm_ops.IMPORTERS, **move.IMPORTERS, **qnn.IMPORTERS}
-imports = into(IMPORTERS)
+imports = registers_in(IMPORTERS)
 
 #: Operators of our patterns -> further Relay operators that they match.
 ALSO = {"add": ("nn.bias_add",), "matmul": ("nn.matmul",)}

@@ -14,8 +14,8 @@ from ... import patterns
 from ...errors import MegccError
 from ...ops.base import OPERATORS
 from ...target import Target, native
-from ..tvm_common.fold import Fold
-from ..tvm_common.questions import unsupported
+from ..tvm_common.pattern_converter import PatternConverter
+from ..tvm_common.support import why_unsupported
 from .importer import import_call
 from .ops import IMPORTERS
 from .terms import matched_calls, relay_names
@@ -45,7 +45,7 @@ def refusal(call, target: Target | None = None) -> str | None:
         graph = import_call(call)
     except MegccError as error:
         return str(error)
-    return unsupported(graph, target or (_TARGET[-1] if _TARGET else native()))
+    return why_unsupported(graph, target or (_TARGET[-1] if _TARGET else native()))
 
 
 def check_of(row: patterns.Composite) -> Callable[[object], bool]:
@@ -64,7 +64,7 @@ def importable() -> list[str]:
     return [name for name in dict.fromkeys((*IMPORTERS, *declared)) if name in known]
 
 
-class _Fold(Fold):
+class _Converter(PatternConverter):
     """Builds Relay patterns from the rows of `patterns.py`. Further operands of a call may be anything."""
 
     dialect = "Relay"
@@ -89,7 +89,7 @@ class _Fold(Fold):
 
 def pattern_table() -> list[tuple]:
     """Returns (name, pattern, check) for each pattern, most specific first."""
-    return [(row.name, _Fold().pattern(row.term), check_of(row)) for row in patterns.COMPOSITES]
+    return [(row.name, _Converter().pattern(row.term), check_of(row)) for row in patterns.COMPOSITES]
 
 
 def registered() -> list[tuple]:

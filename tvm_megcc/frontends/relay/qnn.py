@@ -13,13 +13,13 @@ from ...errors import MegccError
 from ...ir.expr import Arg, Expr, X, arg, call, clip
 from ...ops.elementwise import emit_broadcast
 from ...ops.rules import axis_of
-from ..fixed_point import limits, multiplier
-from ..tvm_common.node import Importer, TvmNode, Values, into, ints
+from ..fixed_point import integer_range, multiplier
+from ..tvm_common.node import Importer, TvmNode, Values, ints, registers_in
 from ..tvm_common.ops import pads_of
 
 BYTES = ("int8", "uint8")
 IMPORTERS: dict[str, Importer] = {}
-imports = into(IMPORTERS, "qnn.")
+imports = registers_in(IMPORTERS, "qnn.")
 
 
 def number(node: TvmNode, index: int) -> np.ndarray:
@@ -53,7 +53,7 @@ def typed(node: TvmNode, expr: Expr, *names: str, dtype: str = "") -> str:
 
 
 def saturated(expr: Expr, dtype: str) -> Expr:
-    return expr if dtype == "int32" else clip(expr, *limits(dtype))
+    return expr if dtype == "int32" else clip(expr, *integer_range(dtype))
 
 
 class ChannelOperands:
@@ -114,7 +114,7 @@ def quantize(node: TvmNode) -> Values:
         raise MegccError("scales for each channel, or results of int32")
     if not 0 < scale[0] < float("inf"):
         raise MegccError(f"its scale is {scale[0]}")
-    low, high = limits(dtype)
+    low, high = integer_range(dtype)
     # Clipped before the conversion, so that large numbers do not overflow the integer type.
     real = clip(X / float(scale[0]), low - int(zero[0]) - 1, high - int(zero[0]) + 1)
     # Rounds by adding the largest float below 1/2: 0.5 plus it rounds up to 1, a smaller number does not.

@@ -13,7 +13,7 @@ from ...errors import MegccError
 from ...ir.expr import X, arg, call
 from ...ops.elementwise import emit_broadcast
 from ...ops.rules import axis_of
-from ..fixed_point import limits, multiplier
+from ..fixed_point import integer_range, multiplier
 from ..tvm_common.node import TvmNode, Values
 from .qnn import BYTES, ChannelOperands, imports, requantized, saturated, single, typed
 
@@ -78,7 +78,7 @@ def _parameters(node: TvmNode) -> tuple[str, int, int, list[np.float32], list[in
     scale, zero = ([single(node, index) for index in operands] for operands in ((1, 3), (2, 4)))
     if not all(0 < channel_scale < float("inf") for channel_scale in scale):
         raise MegccError(f"its scales are {scale[0]} and {scale[1]}")
-    return dtype, *limits(dtype), [np.float32(value) for value in scale], [int(value) for value in zero]
+    return dtype, *integer_range(dtype), [np.float32(value) for value in scale], [int(value) for value in zero]
 
 
 #: Fractional bits of the reciprocals of sums, and of the result before it is requantized.

@@ -10,8 +10,8 @@ from tvm import relay
 
 from ...errors import MegccError
 from ...ir.dims import evaluate, symbols
-from ..tvm_common.questions import macs
-from ..tvm_common.reports import SYMBOLIC, Report, box_diagram
+from ..tvm_common.reports import EXTENT_OF_SYMBOLS, Report, box_diagram
+from ..tvm_common.support import macs
 from ..tvm_common.target import our_target
 from .expressions import everything, kind_of, operator_calls
 from .functions import idle
@@ -62,7 +62,7 @@ def _macs(call) -> int | None:
     """Returns the multiply-accumulates of a call, None if it cannot be imported."""
     try:
         count = macs(import_call(call))
-        return int(evaluate(count, dict.fromkeys(symbols(count), SYMBOLIC)))
+        return int(evaluate(count, dict.fromkeys(symbols(count), EXTENT_OF_SYMBOLS)))
     except MegccError:
         return None
 

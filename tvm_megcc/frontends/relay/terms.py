@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ... import patterns
 from ...ops.base import OPERATORS
-from ..tvm_common.fold import orders
+from ..tvm_common.pattern_converter import operand_orders
 from .expressions import is_operator, kind_of
 from .ops import ALSO, BIASES
 
@@ -45,7 +45,7 @@ def _matched(term: patterns.Term, expr, found: Mapping) -> dict | None:
     if is_operator(expr):
         operands = _operands(term)
         for kind in term.kinds:
-            for order in orders(kind, operands) if expr.op.name in relay_names(kind, operands) else ():
+            for order in operand_orders(kind, operands) if expr.op.name in relay_names(kind, operands) else ():
                 bound = _all_matched(order, list(expr.args), found)
                 if bound is not None:
                     return {**bound, term: expr}

@@ -82,10 +82,10 @@ def quantised_svdf(node: Node) -> Results:
                      b_zero=0)
     first = fixed_point.multiplier(float(x.scale[0] * feature.scale[0] / state.scale[0]))
     (features,) = emit_broadcast(node.onnx_node(), "elementwise", (sums,), dtype=state_dtype,
-                                 expr=clip(requantize(X, first) + zero(state), *fixed_point.limits(state_dtype)))
+                                 expr=clip(requantize(X, first) + zero(state), *fixed_point.integer_range(state_dtype)))
     remembered, rank = _remembered(node, features)
     (weighted,) = emit_broadcast(node.onnx_node(), "elementwise", (remembered, node.plain(_TIMES)),
                                  expr=(X - zero(state)) * arg(1), dtype="int32")
     last = fixed_point.multiplier(float(state.scale[0] * time.scale[0] / y.scale[0]))
-    expr = clip(requantize(X, last) + zero(y), *fixed_point.limits("int8"))
+    expr = clip(requantize(X, last) + zero(y), *fixed_point.integer_range("int8"))
     return [typed(node, expr, _of_units(node, weighted, rank))]

@@ -10,7 +10,7 @@ from ...errors import MegccError
 from ...ir.c_text import AND, ATOM, CHOICE, EQUAL, LESS, OR, PRODUCT, SUM, UNARY
 from ...ir.expr import c_double, c_float
 from ...ir.types import DTYPES
-from ..tvm_versions import LOAD, source_of
+from ..tvm_versions import TENSOR_READ, buffer_of
 from . import helpers
 from .calls import BITWISE, SHIFTS, Calls
 from .values import Value, dtype_of
@@ -49,7 +49,7 @@ class Expressions(Calls):
         kind = type(expr).__name__
         if kind == "Call":
             return self._call(expr)
-        if kind == LOAD:
+        if kind == TENSOR_READ:
             return self._load(expr)
         printer = getattr(self, f"_{kind}", None)
         if kind in _INFIX:
@@ -93,10 +93,10 @@ class Expressions(Calls):
         return self._value(known)
 
     def _load(self, expr) -> Value:
-        memory = self.memory(source_of(expr))
-        offset = self.offset(source_of(expr), expr.indices)
+        memory = self.memory(buffer_of(expr))
+        offset = self.offset(buffer_of(expr), expr.indices)
         for source, other, value in self.in_variables:
-            if source.same_as(source_of(expr)) and other == (self.parts.plain(offset) if self.parts else offset):
+            if source.same_as(buffer_of(expr)) and other == (self.parts.plain(offset) if self.parts else offset):
                 return value
         text = memory.name if memory.single else f"{memory.name}[{offset}]"
         if self.parts is not None and not memory.single:

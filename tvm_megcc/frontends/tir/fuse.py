@@ -10,7 +10,7 @@ from typing import Union
 
 from tvm import ir, tirx
 
-from ..tvm_versions import LOAD, Analyzer, Expr, Var, source_of
+from ..tvm_versions import TENSOR_READ, Analyzer, Expr, Var, buffer_of
 from .values import any_part, int_value
 
 
@@ -137,8 +137,8 @@ def _loads(expr) -> list[tuple]:
     found: list[tuple] = []
 
     def visit(part) -> bool:
-        if type(part).__name__ == LOAD:
-            found.append((source_of(part), part.indices, False))
+        if type(part).__name__ == TENSOR_READ:
+            found.append((buffer_of(part), part.indices, False))
         return False
 
     if isinstance(expr, Expr) and not isinstance(expr, tirx.IntImm):

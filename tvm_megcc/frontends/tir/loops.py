@@ -13,7 +13,7 @@ from ...errors import MegccError
 from ...ir.c_text import AND, ATOM, LESS, UNARY
 from ...ir.dims import Dim, product
 from ...ir.types import DTYPES
-from ..tvm_versions import LOAD, Analyzer, Var, source_of
+from ..tvm_versions import TENSOR_READ, Analyzer, Var, buffer_of
 from . import helpers
 from .common import Parts
 from .fuse import Fused
@@ -335,7 +335,7 @@ class Loops(Text):
             return None
         offset = self.offset(store.buffer, store.indices)
         if offset != self.offset(init.buffer, init.indices) or any(
-                source_of(part).same_as(store.buffer) and any(
+                buffer_of(part).same_as(store.buffer) and any(
                     _among(variable, reduced) for index in part.indices for variable in _variables(index))
                 for part in _loads(store.value)):
             return None
@@ -367,7 +367,7 @@ def _variables(expr) -> list:
 
 def _loads(expr) -> list:
     found: list = []
-    any_part(expr, lambda part: type(part).__name__ == LOAD and found.append(part))
+    any_part(expr, lambda part: type(part).__name__ == TENSOR_READ and found.append(part))
     return found
 
 

@@ -11,7 +11,7 @@ from tvm import tirx
 from ...errors import MegccError
 from ...ir.c_text import CHOICE
 from ...ir.types import DTYPES
-from ..tvm_versions import LOAD, Expr, element_type
+from ..tvm_versions import TENSOR_READ, Expr, element_type
 
 #: The precedence of bit operations, so low that they always get parentheses, for the reader.
 BITS = CHOICE
@@ -119,4 +119,4 @@ def is_float(expr) -> bool:
 
 
 def reads(expr) -> bool:
-    return any_part(expr, lambda part: type(part).__name__ == LOAD)
+    return any_part(expr, lambda part: type(part).__name__ == TENSOR_READ)

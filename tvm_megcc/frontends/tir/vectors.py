@@ -7,7 +7,7 @@ from tvm import ir
 
 from ...ir.c_text import ATOM, PRODUCT, SUM
 from ...ir.expr import c_float
-from ..tvm_versions import LOAD, Var, element_type, source_of
+from ..tvm_versions import TENSOR_READ, Var, buffer_of, element_type
 from .expr import Expressions
 from .values import Value, any_part, int_value
 
@@ -39,7 +39,7 @@ class Vectors(Expressions):
         store cannot be printed so."""
         memory = self.memory(store.buffer)
         if memory.dtype != "float32" or memory.single or not any_part(store.value, _is_slow) \
-                or any_part(store.value, lambda part: _is_load(part) and source_of(part).same_as(store.buffer)):
+                or any_part(store.value, lambda part: _is_load(part) and buffer_of(part).same_as(store.buffer)):
             return None
         self.moving, self.loaded = tuple(moving), {}
         try:
@@ -75,9 +75,9 @@ class Vectors(Expressions):
             return _called("mgc_set1", c_float(float(expr.value)))
         if not self._moves(expr):
             return _called("mgc_set1", self.text(expr))
-        if kind == LOAD:
-            name = self.memory(source_of(expr)).name
-            load = f"mgc_load_n({name} + {self._start(source_of(expr), expr.indices)}, lanes)"
+        if kind == TENSOR_READ:
+            name = self.memory(buffer_of(expr)).name
+            load = f"mgc_load_n({name} + {self._start(buffer_of(expr), expr.indices)}, lanes)"
             if load not in self.loaded:
                 self.loaded[load] = self.name(f"{name}_lanes")
             return Value(self.loaded[load], ATOM, "float32")
@@ -125,7 +125,7 @@ def _called(name: str, *arguments: str) -> Value:
 
 
 def _is_load(expr) -> bool:
-    return type(expr).__name__ == LOAD
+    return type(expr).__name__ == TENSOR_READ
 
 
 def _is_slow(expr) -> bool:

@@ -11,16 +11,20 @@ from ...dispatch import Interval
 from ...ir.shapes import Bucket
 
 
-def clipped(buckets: Sequence[Bucket], limits: Mapping[str, Interval]) -> tuple[Bucket, ...]:
-    """Intersects buckets with limits (both ends included) and returns the parts that are left, in order."""
+def intersect(buckets: Sequence[Bucket], limits: Mapping[str, Interval]) -> tuple[Bucket, ...]:
+    """Intersects buckets with limits of their symbols and returns the buckets that are not empty, in order, each once.
+
+    Args:
+        limits: symbol -> (smallest, largest value), both included; None for no largest value.
+    """
     found: dict[Bucket, None] = {}
     for bucket in buckets:
         bounds = []
-        for name, low, high in bucket.bounds:
-            least, most = limits.get(name, (0, None))
-            low, high = max(low, least), most if high is None else high if most is None else min(high, most)
-            bounds.append((name, low, high))
-        if all(high is None or low <= high for _, low, high in bounds):
+        for name, lower, upper in bucket.bounds:
+            minimum, maximum = limits.get(name, (0, None))
+            uppers = [end for end in (upper, maximum) if end is not None]
+            bounds.append((name, max(lower, minimum), min(uppers) if uppers else None))
+        if all(upper is None or lower <= upper for _, lower, upper in bounds):
             found[Bucket(tuple(bounds))] = None
     return tuple(found)
 
@@ -30,24 +34,27 @@ def segments(buckets: Sequence[Bucket], symbol: str) -> list[tuple[int | None, t
     contain the segment), ascending; the last value of the last segment is None. Values begin at 0 if a bucket does,
     else at 1: the regions themselves refuse 0 then."""
     ranges = [bucket.limits[symbol] for bucket in buckets]
-    least = _least(buckets, symbol)
-    ends = sorted({end for low, high in ranges for end in (low - 1, high) if end is not None and end >= least})
+    smallest = _smallest_value(buckets, symbol)
+    ends = sorted({end for lower, upper in ranges for end in (lower - 1, upper)
+                   if end is not None and end >= smallest})
     found = []
-    for first, last in zip([least, *(end + 1 for end in ends)], [*ends, None], strict=True):
-        inside = tuple(bucket for bucket, (low, high) in zip(buckets, ranges, strict=True)
-                       if low <= first and (high is None or (last is not None and last <= high)))
+    for first, last in zip([smallest, *(end + 1 for end in ends)], [*ends, None], strict=True):
+        inside = tuple(bucket for bucket, (lower, upper) in zip(buckets, ranges, strict=True)
+                       if lower <= first and (upper is None or (last is not None and last <= upper)))
         found.append((last, inside))
     return found
 
 
-def _least(buckets: Sequence[Bucket], symbol: str) -> int:
+def _smallest_value(buckets: Sequence[Bucket], symbol: str) -> int:
+    """Returns the first value of the first segment: 0 or 1."""
     return min(1, *(bucket.limits[symbol][0] for bucket in buckets))
 
 
-def joined(buckets: Sequence[Bucket], symbol: str) -> tuple[Interval, ...]:
-    """Returns the ranges of a symbol's values that are in some bucket, joining neighbouring segments."""
+def covered_ranges(buckets: Sequence[Bucket], symbol: str) -> tuple[Interval, ...]:
+    """Returns the ranges of a symbol's values that are in some bucket, ascending. Neighbouring segments are joined.
+    Both ends are included; the last end is None if there is no largest value."""
     ranges: list[Interval] = []
-    first = _least(buckets, symbol)
+    first = _smallest_value(buckets, symbol)
     for last, inside in segments(buckets, symbol):
         if inside and ranges and ranges[-1][1] == first - 1:
             ranges[-1] = (ranges[-1][0], last)
@@ -57,49 +64,51 @@ def joined(buckets: Sequence[Bucket], symbol: str) -> tuple[Interval, ...]:
     return tuple(ranges)
 
 
-def balanced(leaves: Sequence[tuple], branch: Callable):
-    """Returns a balanced binary decision tree over a value.
+def decision_tree(leaves: Sequence[tuple], branch: Callable):
+    """Returns an expression that selects among others by a value, as a balanced binary decision tree.
 
     Args:
         leaves: (last value, the expression for values up to it), ascending.
-        branch: from (last value, expression for values up to it, expression for others) to the deciding expression.
+        branch: `branch(last, up_to, beyond)` returns the expression that is `up_to` for values up to `last`, and
+            `beyond` for others.
     """
     if len(leaves) == 1:
         return leaves[0][1]
     middle = len(leaves) // 2
-    return branch(leaves[middle - 1][0], balanced(leaves[:middle], branch), balanced(leaves[middle:], branch))
+    return branch(leaves[middle - 1][0], decision_tree(leaves[:middle], branch), decision_tree(leaves[middle:], branch))
 
 
-def outside_text(function: str, name: str, axis: int, symbol: str, ranges: Sequence[Interval]) -> str:
+def no_bucket_error(function: str, name: str, axis: int, symbol: str, ranges: Sequence[Interval]) -> str:
     """Returns the error text for an extent that is in no bucket. symbol: "" if the extent has no name."""
-    strings = [f"{low}" if low == high else f"{low} or more" if high is None else f"{low} to {high}"
-             for low, high in ranges]
+    strings = [f"{lower}" if lower == upper else f"{lower} or more" if upper is None else f"{lower} to {upper}"
+               for lower, upper in ranges]
     which = f" ({symbol})" if symbol else ""
     return (f"{function}: input '{name}' has an extent on axis {axis}{which} that no bucket holds; it may be "
             f"{', '.join(strings)}")
 
 
 #: The most buckets that a log message lists.
-_MOST_LISTED = 8
+_MAX_LISTED = 8
 
 
-def described(function: str, buckets: Sequence[Bucket]) -> str:
+def buckets_message(function: str, buckets: Sequence[Bucket]) -> str:
     """Returns a log message with the buckets of a function, and what happens for a shape in none of them."""
     symbols = [symbol for symbol, _, _ in buckets[0].bounds]
     if not symbols:
         return f"{function}: all extents are known, so there is one version"
-    more = f"; … {len(buckets) - _MOST_LISTED} more" if len(buckets) > _MOST_LISTED else ""
+    more = f"; … {len(buckets) - _MAX_LISTED} more" if len(buckets) > _MAX_LISTED else ""
     missed = [symbol for symbol in symbols if not all(inside for _, inside in segments(buckets, symbol))]
     others = f"another {' or '.join(missed)} is a ValueError" if missed else "every shape is in one"
     return (f"{function}: {len(buckets)} buckets over {', '.join(symbols)} "
-            f"({'; '.join(map(str, buckets[:_MOST_LISTED]))}{more}); {others}")
+            f"({'; '.join(map(str, buckets[:_MAX_LISTED]))}{more}); {others}")
 
 
-def suffix(bucket: Bucket) -> str:
-    """Returns the suffix of the clone's name for a bucket."""
-    return "".join(f"_{word(name)}_{low}_{'up' if high is None else high}" for name, low, high in bucket.bounds)
+def clone_suffix(bucket: Bucket) -> str:
+    """Returns the suffix of the clone's name for a bucket, such as "_n_1_128" or "_n_129_up"."""
+    return "".join(f"_{identifier_part(name)}_{lower}_{'up' if upper is None else upper}"
+                   for name, lower, upper in bucket.bounds)
 
 
-def word(text: str) -> str:
+def identifier_part(text: str) -> str:
     """Converts a text to a part of an identifier."""
     return re.sub(r"\W", "_", text)

@@ -13,8 +13,8 @@ from ...runtime.toolchain import find_compiler, is_local
 from ...target import TARGETS, Target
 from . import target as tvm_target
 
-#: The prefix of a name in our object's list of functions, without a function, which tells the CPU it was compiled for.
-MARK = "megcc.target."
+#: The prefix of a name in an object's list of functions. No function has it; it tells which CPU the object is for.
+TARGET_SYMBOL = "megcc.target."
 
 
 def linker(target):
@@ -40,12 +40,15 @@ def _exists(name: str) -> bool:
 
 
 def targets_of(parts: Iterable, implements: Callable[[object, str], bool]) -> list[Target]:
-    """Returns the CPUs that the regions among the parts of a library were compiled for.
+    """Returns the CPUs that the regions in a library were compiled for.
 
-    implements: returns whether a part has a function of this name.
+    Args:
+        parts: the modules that TVM links into the library.
+        implements: returns whether a part has a function of this name.
     """
     parts = list(parts)
-    return [target for target in TARGETS.values() if any(implements(part, MARK + target.name) for part in parts)]
+    return [target for target in TARGETS.values()
+            if any(implements(part, TARGET_SYMBOL + target.name) for part in parts)]
 
 
 def linker_of(targets: Iterable[Target]):

@@ -21,15 +21,19 @@ from ..onnx.synthetic_node import SyntheticNode, onnx_importer
 
 Values = tuple[str, ...]
 
-#: The prefix of the names of extents that are not known to follow from the shapes of the graph's inputs.
-MARK = "?"
+#: The prefix of the names of symbols that are not known to follow from the shapes of the graph's inputs.
+UNKNOWN = "?"
 
 
 class TvmNode:
     """A call of an operator of Relax or Relay, whose operands have been imported.
 
-    op: its name, without Relax's prefix. inputs: values of its tensor operands, with tuples flattened. args: TVM's
-    arguments. types: the types of its results.
+    builder: the graph that is made.
+    op: the operator's name, without Relax's prefix.
+    name: the name of the call in the graph, from which the names of its values are made.
+    inputs: the graph's values of the tensor operands, with tuples flattened.
+    args, attrs: TVM's arguments and attributes of the call.
+    types: the types of its results.
     """
 
     def __init__(self, builder: Builder, call, name: str, inputs: Sequence[str], types: Sequence[TensorType]):
@@ -38,7 +42,14 @@ class TvmNode:
         self.args, self.attrs = call.args, call.attrs
 
     def onnx(self, op_type: str, *inputs: str, outputs: int = 1, **attrs) -> Values:
-        """Imports the call as an ONNX operator. inputs: by default those of the call."""
+        """Imports the call as an ONNX operator and returns its results.
+
+        Args:
+            op_type: the ONNX operator, of its newest version.
+            inputs: values of the graph; by default those of the call.
+            outputs: the number of results.
+            attrs: ONNX's attributes.
+        """
         return onnx_importer(op_type)(self.onnx_node(op_type, inputs or self.inputs, attrs, outputs))
 
     def onnx_node(self, op_type: str = "", inputs: Sequence[str] = (), attrs=None, outputs: int = 1) -> SyntheticNode:
@@ -51,10 +62,11 @@ class TvmNode:
         return self.onnx_node().emit(kind, inputs, **attrs)[0]
 
     def constant(self, value, dtype: str) -> str:
+        """Adds a constant to the graph and returns its name. value: a number or array."""
         return self.onnx_node().constant(np.array(value, np.dtype(dtype)))
 
     def extents(self, dims: Sequence[Dim]) -> str:
-        """Returns a shape as a value."""
+        """Returns a shape as a value of int64[rank]."""
         return self.builder.shape_constant(dims, f"{self.name}.shape")
 
     def type_of(self, value: str) -> TensorType:
@@ -63,7 +75,7 @@ class TvmNode:
     def is_constant(self, value: str) -> bool:
         return value in self.builder.constants
 
-    def widened(self) -> Values:
+    def widened_inputs(self) -> Values:
         """Returns the operands; 16-bit floats are cast to float32 if the operator's result is float32 (`out_dtype`)."""
         if self.types[0].dtype != "float32":
             return self.inputs
@@ -71,6 +83,7 @@ class TvmNode:
                      else cast_to(self.onnx_node(), value, "float32")[0] for value in self.inputs)
 
     def reshaped(self, value: str, shape: Sequence[Dim]) -> str:
+        """Returns the value with another shape, in which one extent may be -1."""
         return value if self.type_of(value).shape == tuple(shape) else self.emit("reshape", value, shape=tuple(shape))
 
     def transposed(self, value: str, layout: str, wanted: str) -> str:
@@ -89,8 +102,13 @@ class TvmNode:
 Importer = Callable[[TvmNode], Values]
 
 
-def into(table: dict[str, Importer], prefix: str = "") -> Callable[..., Callable[[Importer], Importer]]:
-    """Returns a decorator that registers a function as the importer of operators, by their names without `prefix`."""
+def registers_in(table: dict[str, Importer], prefix: str = "") -> Callable[..., Callable[[Importer], Importer]]:
+    """Returns a decorator `imports(*names)` that puts a function into a table as the importer of these operators.
+
+    Args:
+        table: operator -> importer.
+        prefix: what stands before each of the names in the table's keys.
+    """
     def imports(*names: str) -> Callable[[Importer], Importer]:
         def add(function: Importer) -> Importer:
             table.update((prefix + name, function) for name in names)
@@ -133,16 +151,16 @@ def dtype_name(dtype, known: Sequence[str] = ORDINARY) -> str:
 
 def is_known(dims: Iterable[Dim]) -> bool:
     """Whether extents are numbers or follow from the shapes of the graph's inputs."""
-    return not any(name.startswith(MARK) for dim in dims for name in symbols(dim))
+    return not any(name.startswith(UNKNOWN) for dim in dims for name in symbols(dim))
 
 
 def require_known(dims: Iterable[Dim]) -> None:
     """Raises MegccError for an extent that does not follow from the shapes of the graph's inputs."""
     for dim in dims:
-        unknown = sorted(name.removeprefix(MARK) for name in symbols(dim) if name.startswith(MARK))
+        unknown = sorted(name.removeprefix(UNKNOWN) for name in symbols(dim) if name.startswith(UNKNOWN))
         if unknown:
-            raise MegccError(f"extent {repr(dim).replace(MARK, '')} is symbolic, and {', '.join(unknown)} is not the "
-                             "extent of an operand")
+            extent = repr(dim).replace(UNKNOWN, "")
+            raise MegccError(f"extent {extent} is symbolic, and {', '.join(unknown)} is not the extent of an operand")
 
 
 def check_types(node: TvmNode, values: Values, same: Callable[[Dim, Dim], bool]) -> None:

@@ -12,29 +12,30 @@ from ...errors import MegccError
 from ...ops.elementwise import cast_to
 from ...ops.rules import axis_of
 from ...ops.vision.resample import adaptive_means
-from .node import Importer, TvmNode, Values, into, ints
+from .node import Importer, TvmNode, Values, ints, registers_in
 
 #: Importers by the operators' names, without the prefix "relax." of Relax.
 IMPORTERS: dict[str, Importer] = {}
-imports = into(IMPORTERS)
+imports = registers_in(IMPORTERS)
 
 
 # --- the same operator under another name ----------------------------------------------------------------------------
 
-_SAME = {"power": "Pow", "isnan": "IsNaN", "isinf": "IsInf", "where": "Where", "nn.gelu": "Gelu"}
+#: TVM's name -> the ONNX operator with the same operands and results.
+_RENAMED = {"power": "Pow", "isnan": "IsNaN", "isinf": "IsInf", "where": "Where", "nn.gelu": "Gelu"}
 
 
-def _same(op_type: str) -> Importer:
+def _as_onnx(op_type: str) -> Importer:
     return lambda node: node.onnx(op_type)
 
 
-for _name, _op_type in _SAME.items():
-    imports(_name)(_same(_op_type))
+for _name, _op_type in _RENAMED.items():
+    imports(_name)(_as_onnx(_op_type))
 
 
 @imports("matmul")
 def matmul(node: TvmNode) -> Values:
-    return node.onnx("MatMul", *node.widened())
+    return node.onnx("MatMul", *node.widened_inputs())
 
 
 @imports("nn.leakyrelu")
@@ -72,12 +73,17 @@ def square(node: TvmNode) -> Values:
 
 # --- windows ---------------------------------------------------------------------------------------------------------
 
-#: The number of spatial axes -> their letters in layouts.
+#: Number of spatial axes -> their letters in TVM's layouts.
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
 
 def pads_of(padding, axes: int) -> tuple[int, ...]:
-    """Returns ONNX pads, all begins and then all ends. TVM has the same, one number for both ends, or one for all."""
+    """Returns ONNX pads, all begins and then all ends.
+
+    Args:
+        padding: TVM's pads: all begins and ends, one number for both ends of an axis, or one number for all axes.
+        axes: the number of spatial axes.
+    """
     pads = ints(padding)
     return {1: pads * 2 * axes, axes: pads * 2}.get(len(pads), pads)
 
@@ -86,7 +92,7 @@ def pads_of(padding, axes: int) -> tuple[int, ...]:
 def conv(node: TvmNode) -> Values:
     a = node.attrs
     transposed, spatial = node.op.endswith("_transpose"), SPATIAL[len(a.strides)]
-    x, w = node.widened()
+    x, w = node.widened_inputs()
     x = node.transposed(x, a.data_layout, f"NC{spatial}")
     w = node.transposed(w, a.kernel_layout, ("IO" if transposed else "OI") + spatial)
     output_padding = {"output_padding": ints(a.output_padding)} if transposed else {}
@@ -118,7 +124,7 @@ def adaptive_average_pool(node: TvmNode) -> Values:
     extents = node.type_of(x).shape[2:]
     wanted = ints(a.output_size) if a.output_size is not None else extents
     if set(wanted) == {1}:
-        (y,) = node.onnx("GlobalAveragePool", x)
+        (y,) = node.onnx("GlobalAveragePool", x)  # it takes symbolic extents as well
     elif all(extent % size == 0 for extent, size in zip(extents, wanted, strict=True)):
         kernel = [extent // size for extent, size in zip(extents, wanted, strict=True)]
         (y,) = node.onnx("AveragePool", x, kernel_shape=kernel, strides=kernel)
@@ -169,18 +175,19 @@ def grid_sample(node: TvmNode) -> Values:
     return (node.transposed(y, logical, a.layout),)
 
 
-def _regions(node: TvmNode) -> tuple[str, str]:
-    """Splits TVM's regions [image, x1, y1, x2, y2] into image indices and corners."""
-    cut = node.onnx_node()
-    image, corners = (cut.emit("slice", node.inputs[1:2], axes=(1,), starts=(start,), ends=(end,), steps=(1,))[0]
+def _split_regions(node: TvmNode) -> tuple[str, str]:
+    """Splits TVM's regions of interest, rows [image, x1, y1, x2, y2], into int64 image indices [n] and corners [n, 4].
+    """
+    onnx_node = node.onnx_node()
+    image, corners = (onnx_node.emit("slice", node.inputs[1:2], axes=(1,), starts=(start,), ends=(end,), steps=(1,))[0]
                       for start, end in ((0, 1), (1, 5)))
-    return node.reshaped(cast_to(cut, image, "int64")[0], node.type_of(image).shape[:1]), corners
+    return node.reshaped(cast_to(onnx_node, image, "int64")[0], node.type_of(image).shape[:1]), corners
 
 
 @imports("vision.roi_align")
 def roi_align(node: TvmNode) -> Values:
     a = node.attrs
-    image, corners = _regions(node)
+    image, corners = _split_regions(node)
     if a.mode != "avg":
         raise MegccError("TVM's maxima are of samples, ours of their weighted neighbours")
     aligned = getattr(a, "aligned", False)  # only Relax has it
@@ -239,6 +246,7 @@ def reduction_axes(node: TvmNode) -> tuple[int, ...] | None:
 
 
 def reduced(node: TvmNode, op_type: str, value: str, keepdims: bool) -> str:
+    """Returns a value reduced over the axes of the call. op_type: ONNX's reduction, such as ReduceSum."""
     axes = reduction_axes(node)
     operands = (value,) if axes is None else (value, node.constant(axes, "int64"))
     return node.onnx(op_type, *operands, keepdims=int(keepdims))[0]
@@ -253,20 +261,14 @@ for _name, _op_type in {"sum": "ReduceSum", "mean": "ReduceMean", "max": "Reduce
     imports(_name)(_reduction(_op_type))
 
 
-@imports("cumsum")
-def cumulative_sum(node: TvmNode) -> Values:
+@imports("cumsum", "cumprod")
+def cumulative(node: TvmNode) -> Values:
+    """Imports the sums or products of the elements so far, over all elements in row-major order without an axis."""
     axis = node.attrs.axis
     x = node.reshaped(node.inputs[0], (-1,)) if axis is None else node.inputs[0]
-    position = node.constant(0 if axis is None else int(axis), "int64")
-    return node.onnx("CumSum", x, position, exclusive=int(node.attrs.exclusive or 0))
-
-
-@imports("cumprod")
-def cumulative_product(node: TvmNode) -> Values:
-    axis = node.attrs.axis
-    x = node.reshaped(node.inputs[0], (-1,)) if axis is None else node.inputs[0]
-    position = node.constant(0 if axis is None else int(axis), "int64")
-    return node.onnx("CumProd", x, position, exclusive=int(node.attrs.exclusive or 0))
+    onnx_axis = node.constant(0 if axis is None else int(axis), "int64")
+    op_type = {"cumsum": "CumSum", "cumprod": "CumProd"}[node.op]
+    return node.onnx(op_type, x, onnx_axis, exclusive=int(node.attrs.exclusive or 0))
 
 
 @imports("argmax", "argmin")
@@ -351,10 +353,10 @@ def reverse_sequence(node: TvmNode) -> Values:
 # --- quantisation ----------------------------------------------------------------------------------------------------
 
 @imports("quantize", "dequantize", "qnn.dequantize")
-def quantize(node: TvmNode) -> Values:
-    forward = node.op == "quantize"
+def quantize_or_dequantize(node: TvmNode) -> Values:
+    quantizes = node.op == "quantize"
     x, scale, zero_point = node.inputs
-    dtype = node.types[0].dtype if forward else node.type_of(x).dtype
+    dtype = node.types[0].dtype if quantizes else node.type_of(x).dtype
     if node.type_of(zero_point).dtype != dtype:
         if not node.is_constant(zero_point):
             raise MegccError(f"a zero point of {node.type_of(zero_point).dtype} for {dtype}")
@@ -362,5 +364,5 @@ def quantize(node: TvmNode) -> Values:
     scales = node.type_of(scale)
     if node.type_of(zero_point).size == 1 != scales.size:  # TVM has one for all channels where ONNX has one for each
         (zero_point,) = node.onnx("Expand", zero_point, node.extents(scales.shape))
-    return node.onnx("QuantizeLinear" if forward else "DequantizeLinear", x, scale, zero_point,
+    return node.onnx("QuantizeLinear" if quantizes else "DequantizeLinear", x, scale, zero_point,
                      axis=int(node.attrs.axis))

@@ -10,19 +10,21 @@ from dataclasses import dataclass, field
 from ... import notebook
 from ...foreign import printable
 
-_REASONS = 3
+#: The most reasons that are shown for an operator.
+_MAX_REASONS = 3
 #: The value of symbolic extents when multiply-accumulates are counted.
-SYMBOLIC = 64
+EXTENT_OF_SYMBOLS = 64
 
 
 @dataclass
 class Report:
     """The report on a module.
 
-    regions: name → number of operators.
-    ours, theirs: operator → number of calls.
-    reasons: why calls stayed with TVM.
-    our_macs, their_macs: multiply-accumulates, with symbolic extents at `SYMBOLIC`; None if shapes are not known.
+    regions: name of a region → number of its operators.
+    ours, theirs: operator → number of its calls in regions, and of those that stayed with TVM.
+    reasons: operator → why its calls stayed with TVM, with the number of calls for each reason.
+    our_macs, their_macs: multiply-accumulates, with symbolic extents at `EXTENT_OF_SYMBOLS`; None if shapes are not
+        known.
     tir, tir_macs: those of ours whose kernels are printed from TVM's loops.
     dispatched: a text for each function with clones for ranges of shapes.
     """
@@ -47,7 +49,7 @@ class Report:
 
     def _repr_html_(self) -> str:
         rows = [*((name, count, "", "") for name, count in sorted(self.ours.items())),
-                *((name, "", count, "; ".join(reason for reason, _ in self.reasons[name].most_common(_REASONS)))
+                *((name, "", count, "; ".join(reason for reason, _ in self.reasons[name].most_common(_MAX_REASONS)))
                   for name, count in sorted(self.theirs.items()))]
         return notebook.page(str(self).partition("\n")[0],
                              notebook.table(("operator", "ours", "TVM's", "why"), rows),
@@ -69,12 +71,13 @@ class Report:
             lines.append("  with TVM:")
         for name, count in sorted(self.theirs.items()):
             lines.append(f"    {count} x {name}")
-            lines += [f"        {reason}" for reason, _ in self.reasons[name].most_common(_REASONS)]
+            lines += [f"        {reason}" for reason, _ in self.reasons[name].most_common(_MAX_REASONS)]
         return "\n".join(lines)
 
 
-_ROW, _WIDTH, _PAD = 18, 420, 10
-_OURS, _THEIRS = "#bfe0c4", "#d5d5d5"
+#: Sizes in pixels and colours of the diagram.
+_ROW_HEIGHT, _WIDTH, _PAD = 18, 420, 10
+_OUR_COLOR, _TVM_COLOR = "#bfe0c4", "#d5d5d5"
 
 
 def box_diagram(boxes: Sequence[tuple[str, Sequence[str]]]) -> str:
@@ -82,12 +85,12 @@ def box_diagram(boxes: Sequence[tuple[str, Sequence[str]]]) -> str:
     lines, y = [], _PAD
     for title, operators in boxes:
         strings = [title, *operators] if title else operators
-        height = _ROW * len(strings) + _PAD
+        height = _ROW_HEIGHT * len(strings) + _PAD
         lines.append(f'<rect x="{_PAD}" y="{y}" width="{_WIDTH - 2 * _PAD}" height="{height}" rx="4" '
-                     f'fill="{_OURS if title else _THEIRS}"/>')
+                     f'fill="{_OUR_COLOR if title else _TVM_COLOR}"/>')
         for row, text in enumerate(strings):
             weight = ' font-weight="bold"' if title and row == 0 else ""
-            lines.append(f'<text x="{2 * _PAD}" y="{y + _ROW * (row + 1) - 2}"{weight}>{printable(text)}</text>')
+            lines.append(f'<text x="{2 * _PAD}" y="{y + _ROW_HEIGHT * (row + 1) - 2}"{weight}>{printable(text)}</text>')
         y += height + _PAD
     return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{y}" font-family="monospace" '
             f'font-size="13">\n' + "\n".join(lines) + "\n</svg>\n")

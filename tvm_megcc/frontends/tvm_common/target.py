@@ -39,14 +39,14 @@ def config(target: Target) -> dict:
     return {**found, **_ABI.get(target.machine, {})}
 
 
-def offered() -> dict[str, Target]:
+def tvm_tags() -> dict[str, Target]:
     """Returns tag → target, for every CPU with an operating system, and "megcc-native" for this machine."""
     rows = {PREFIX + target.name: target for target in TARGETS.values() if not target.bare_metal}
     return {**rows, PREFIX + "native": native()}
 
 
 def register() -> None:
-    for tag, target in offered().items():
+    for tag, target in tvm_tags().items():
         tvm.target.tag.register_tag(tag, config(target), override=True)
 
 
@@ -60,19 +60,22 @@ def our_target(given=None) -> Target:
 
     Args:
         given: one of ours, its name, a TVM target or tag; None is the TVM target of the context, else this machine.
-            The CPU for a target that is none, such as "cuda", is its host.
+            A target that is not a CPU, such as "cuda", stands for its host.
+
+    Raises:
+        MegccError: for an unknown target, for one without a CPU, and for a CPU without an operating system.
     """
     if isinstance(given, Target):
         return given
     if isinstance(given, str) and not given.startswith("{"):
         name = given.removeprefix(PREFIX)
         if name == "native" or name in TARGETS:
-            return _hosted(parse_targets(name)[0])
+            return _require_operating_system(parse_targets(name)[0])
         if given.startswith(PREFIX):
-            raise MegccError(f"unknown target '{given}'{_similar(given)} Ours in TVM are {', '.join(offered())}")
-        given = _theirs(given)
+            raise MegccError(f"unknown target '{given}'{_similar(given)} Ours in TVM are {', '.join(tvm_tags())}")
+        given = _parsed_by_tvm(given)
     elif isinstance(given, (str, dict)):
-        given = _theirs(given)
+        given = _parsed_by_tvm(given)
     elif given is not None and not isinstance(given, tvm.target.Target):
         raise MegccError(f"a target is a name such as '{PREFIX}arm64', a tvm.target.Target or a tvm_megcc.Target, not "
                          f"{type(given).__name__}")
@@ -82,38 +85,45 @@ def our_target(given=None) -> Target:
     if given.kind.name not in ("llvm", "c"):
         if given.host is None:
             raise MegccError(f"the target '{given.kind.name}' is no CPU, which megcc compiles for; ours are "
-                             f"{', '.join(offered())}")
+                             f"{', '.join(tvm_tags())}")
         given = given.host
     attrs = dict(given.attrs)
     if is_ours(given) and attrs.get("model") in TARGETS:
         return TARGETS[attrs["model"]]
-    return _closest(str(attrs.get("mtriple", "")), str(attrs.get("mcpu", "")))
+    return _closest_to_llvm(str(attrs.get("mtriple", "")), str(attrs.get("mcpu", "")))
 
 
-def _theirs(given: str | dict):
+def _parsed_by_tvm(given: str | dict):
+    """Returns TVM's target for its text or dictionary; MegccError if TVM does not know it."""
     try:
         return tvm.target.Target(given)
     except Exception as error:
-        raise MegccError(f"the target {given} is neither one of ours ({', '.join(offered())}) nor "
+        raise MegccError(f"the target {given} is neither one of ours ({', '.join(tvm_tags())}) nor "
                          f"one of TVM's{_similar(str(given))} {str(error).strip().splitlines()[-1]}") from error
 
 
 def _similar(given: str) -> str:
     """Returns a hint with our targets of similar names."""
     name = given.lower().removeprefix(PREFIX)
-    similar = difflib.get_close_matches(name, [known.removeprefix(PREFIX) for known in offered()], 1)
+    similar = difflib.get_close_matches(name, [known.removeprefix(PREFIX) for known in tvm_tags()], 1)
     return f", did you mean '{PREFIX}{similar[0]}'?" if similar else ";"
 
 
-def _hosted(target: Target) -> Target:
+def _require_operating_system(target: Target) -> Target:
+    """Returns the target; MegccError for a microcontroller, which has no operating system to run TVM."""
     if target.bare_metal:
         raise MegccError(f"TVM does not run on {target}, which has no operating system; use 'megcc compile'")
     return target
 
 
-def _closest(triple: str, cpu: str) -> Target:
-    """Returns our target for a plain LLVM target. For this machine it is the host's level unless the target names a
-    CPU; for another machine the oldest level."""
+def _closest_to_llvm(triple: str, cpu: str) -> Target:
+    """Returns our target for one of LLVM's. If `cpu` is none of ours, it is this machine's for the same architecture,
+    the oldest instruction set level for another, and portable C for an architecture that we do not know.
+
+    Args:
+        triple: LLVM's target triple, such as "aarch64-linux-gnu", or "".
+        cpu: LLVM's name of a CPU, or "".
+    """
     arch = triple.split("-")[0]
     machine = {"arm64": "aarch64", "amd64": "x86_64", "armv7": "arm", "armv7a": "arm", "armv7l": "arm"}.get(arch, arch)
     if cpu in TARGETS:

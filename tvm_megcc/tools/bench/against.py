@@ -29,7 +29,7 @@ from ...codegen.bundle import read_manifest
 from ...errors import MegccError
 from ...frontends.contents import kind_of
 from ...frontends.models import import_model
-from ...frontends.tvm_common.questions import macs
+from ...frontends.tvm_common.support import macs
 from ...options import option_of
 from ...runtime.build import Build, build
 from ...runtime.session import Port

@@ -96,7 +96,7 @@ def root(node: Node) -> Results:
     """Computes the root in float32 and rounds towards zero. LiteRT aborts on a negative number; here the result is
     0."""
     dtype, x, y = same_types(node, WIDTHS), operand(node, 0), result(node)
-    low, high = fixed_point.limits(dtype)
+    low, high = fixed_point.integer_range(dtype)
     if dtype == "int16":
         real = call("sqrt", maximum(call("real", X), 0) * float(x.scale[0])) / float(y.scale[0])
         return [elementwise(node, call("nearest", minimum(call("floor", real), high)))]

@@ -79,7 +79,7 @@ def _gelu(x: np.ndarray, approximate: bool) -> np.ndarray:
 def _log(x: np.ndarray, node: Node) -> np.ndarray:
     """Computes the logarithm; numbers ≤ 0 give the smallest result."""
     y = result(node)
-    least = np.float32(fixed_point.limits(node.results[0].dtype).low - zero(y)) * y.scale[0]
+    least = np.float32(fixed_point.integer_range(node.results[0].dtype).minimum - zero(y)) * y.scale[0]
     return np.where(x > 0, np.log(np.maximum(x, np.float32(1e-45))), least)
 
 
@@ -116,7 +116,7 @@ def prelu(node: Node) -> Results:
     below = fixed_point.multiplier(float(x.scale[0] * alpha.scale[0] / y.scale[0]))
     centred = X - zero(x)
     expr = requantize(maximum(centred, 0), above) + requantize(minimum(centred, 0) * (arg(1) - zero(alpha)), below)
-    return [elementwise(node, clip(expr + zero(y), *fixed_point.limits(node.results[0].dtype)))]
+    return [elementwise(node, clip(expr + zero(y), *fixed_point.integer_range(node.results[0].dtype)))]
 
 
 @quantised("SQUARED_DIFFERENCE")
@@ -237,10 +237,10 @@ def relu(node: Node) -> Results:
 def quantize(node: Node) -> Results:
     """Imports QUANTIZE of floats, or of integers of another scale. int16 may have any zero point, also from and to
     int32."""
-    y, within = of_tensor(node.results[0], (*WIDTHS, "int32"), True), fixed_point.limits(node.results[0].dtype)
+    y, within = of_tensor(node.results[0], (*WIDTHS, "int32"), True), fixed_point.integer_range(node.results[0].dtype)
     if node.type(0).dtype == "float32":
         # Rounds by adding the largest float below 1/2: 0.5 plus it rounds up to 1, a smaller number does not.
-        real = clip(X / float(y.scale[0]), within.low - zero(y), within.high - zero(y))
+        real = clip(X / float(y.scale[0]), within.minimum - zero(y), within.maximum - zero(y))
         size = call("floor", call("abs", real) + 0.49999997)
         return [elementwise(node, call("nearest", call("if_lt", real, 0, -size, size)) + zero(y))]
     x = of_tensor(node.tensors[0], (*WIDTHS, "int32"), any_zero=True)

@@ -9,7 +9,7 @@ import numpy as np
 import tflite
 
 from ....ir.expr import FUNCTIONS
-from ...fixed_point import Multiplier, Range, limits, multiplier
+from ...fixed_point import Multiplier, Range, integer_range, multiplier
 from ..file import Quantization
 
 
@@ -32,10 +32,10 @@ def activation_range(function: int, dtype: str, result: Quantization) -> Range |
 
 def between(least: float | None, most: float | None, dtype: str, result: Quantization) -> Range:
     """Returns the range of the integers that represent floats from `least` to `most`; None for no bound."""
-    ends = limits(dtype)
+    ends = integer_range(dtype)
     low, high = (end if bound is None else int(rounded(np.float32(bound) / result.scale)[0]) + int(result.zero_point[0])
                  for bound, end in zip((least, most), ends, strict=True))
-    return Range(max(low, ends.low), min(high, ends.high))
+    return Range(max(low, ends.minimum), min(high, ends.maximum))
 
 
 def scale(quantization: Quantization) -> float:
@@ -59,7 +59,7 @@ def rescale(values: np.ndarray, factor: Multiplier) -> np.ndarray:
 
 def codes(dtype: str) -> np.ndarray:
     """Returns all values of an 8-bit type, in the order of a lookup table."""
-    low, high = limits(dtype)
+    low, high = integer_range(dtype)
     return np.arange(low, high + 1, dtype=np.int32)
 
 
@@ -73,7 +73,7 @@ def table(function: Callable[[np.ndarray], np.ndarray], x: Quantization, dtype: 
 
 
 def _saturated(values: np.ndarray, dtype: str) -> np.ndarray:
-    return np.clip(values, *limits(dtype)).astype(dtype)
+    return np.clip(values, *integer_range(dtype)).astype(dtype)
 
 
 def requantize_table(x: Quantization, dtype: str, result: Quantization, result_dtype: str) -> np.ndarray:

@@ -9,11 +9,11 @@ import numpy as np
 from ....ops.quantized.rsqrt import inverse_root
 from ....ops.quantized.softmax_int8 import doubling_high, rounding_shift
 from ..file import Quantization
-from .fixed_point import Multiplier, codes, limits, multiplier, rescale
+from .fixed_point import Multiplier, codes, integer_range, multiplier, rescale
 
 
 def _saturated(values: np.ndarray, dtype: str) -> np.ndarray:
-    return np.clip(values, *limits(dtype)).astype(dtype)
+    return np.clip(values, *integer_range(dtype)).astype(dtype)
 
 
 def sizes(x: Quantization, dtype: str) -> np.ndarray:
@@ -37,7 +37,7 @@ def absolute(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
 def reciprocal_root(x: Quantization, dtype: str, result: Quantization) -> np.ndarray:
     """Returns the table of 1 / sqrt(x); numbers ≤ 0 give the largest result. Between its two multiplications the root
     has 20 fractional bits."""
-    fraction_bits, (low, high) = 20, limits(dtype)
+    fraction_bits, (low, high) = 20, integer_range(dtype)
     factor = multiplier(1.0 / float(np.sqrt(x.scale[0]) * result.scale[0]))
     table = []
     for value in _centred(x, dtype).tolist():

@@ -61,7 +61,7 @@ def of_tensor(tensor: Tensor | None, dtypes: Sequence[str] = WIDTHS, any_zero: b
                           "ones is not supported")
     if len(tensor.quantization.scale) != 1 or not tensor.quantization.scale[0] > 0:
         raise Unsupported(f"{tensor.dtype} with {len(tensor.quantization.scale)} scales is not supported here")
-    low, high = fixed_point.limits(tensor.dtype)
+    low, high = fixed_point.integer_range(tensor.dtype)
     if not low <= tensor.quantization.zero_point[0] <= high:
         raise ShapeError(f"its zero point {tensor.quantization.zero_point[0]} is no {tensor.dtype}")
     if tensor.dtype == "int16" and tensor.quantization.zero_point[0] and not any_zero:

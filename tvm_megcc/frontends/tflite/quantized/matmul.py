@@ -40,7 +40,7 @@ def batch_matmul(node: Node) -> Results:
     if bits < 1 or (bits <= 20 and depth > 128):
         raise Unsupported(f"its scales differ by a factor of 2^{15 - bits}")
     assert total is not None
-    clipped = clip(_shifted(significand, bits, depth), *map(float, fixed_point.limits("int16")))
+    clipped = clip(_shifted(significand, bits, depth), *map(float, fixed_point.integer_range("int16")))
     return [node.emit("cast", node.compute(clipped, total), dtype="int16")]
 
 

@@ -81,7 +81,7 @@ def softmax(node: Node) -> Results:
     dtype, value, result = node.type(0).dtype, node.value(0), node.results[0]
     y, steps = result.quantization, 2**16 if result.dtype == "int16" else 2**8
     if result.dtype not in (dtype, "int16") or y is None or abs(y.scale[0] * steps - 1) > (1e-3 if steps > 256 else 0) \
-            or zero(y) != fixed_point.limits(result.dtype).low:
+            or zero(y) != fixed_point.integer_range(result.dtype).minimum:
         raise Unsupported("its result is not in steps of 1 / 256, or 1 / 65536 of int16, from the least number on")
     axis, wide = value.order.index(len(value.order) - 1), result.dtype == "int16"
     powers = softmax_int8.significant(softmax_int8.table(float(np.float32(node.option("Beta"))),
@@ -107,7 +107,7 @@ def l2_normalization(node: Node) -> Results:
 def log_softmax(node: Node) -> Results:
     """Imports LOG_SOFTMAX along the last axis. The scale of the result is 1 / 16."""
     y, value = result(node), node.value(0)
-    if y.scale[0] != np.float32(1 / 16) or zero(y) != fixed_point.limits(same_types(node)).high:
+    if y.scale[0] != np.float32(1 / 16) or zero(y) != fixed_point.integer_range(same_types(node)).maximum:
         raise Unsupported("its result is not in steps of 1 / 16 below the largest number")
     tables = log_softmax_fixed.tables(fixed_point.scale(operand(node, 0)))
     axis = value.order.index(len(value.order) - 1)

@@ -21,7 +21,7 @@ def max_pool(node: Node) -> Results:
     attrs = {**windows(node), "kernel_shape": [node.option("FilterHeight"), node.option("FilterWidth")]}
     (y,) = node.onnx("MaxPool", channels(node), **attrs)
     within = activation(node)
-    if within != fixed_point.limits(node.results[0].dtype):
+    if within != fixed_point.integer_range(node.results[0].dtype):
         y = typed(node, clip(X, *within), y)
     return [node.as_value(y, IMAGES[4])]
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells of an imported graph whether there are kernels for it, and its number of multiply-accumulates."""
+"""Whether there are kernels for an imported graph, and its number of multiply-accumulates. Checks of patterns and
+reports ask for both."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from ...passes.precision.storage_types import widen_stored
 from ...target import Target
 
 
-def unsupported(graph: Graph, target: Target) -> str | None:
+def why_unsupported(graph: Graph, target: Target) -> str | None:
     """Returns why some operator of a graph has no kernel; None if every one has."""
     try:
         context = Context(target)

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.onnx_models import fed, graph_proto, model, node
 from tvm_megcc.errors import ModelError, ShapeError
 from tvm_megcc.frontends.onnx import import_onnx, importer
+from tvm_megcc.frontends.onnx.importer import Importer
 from tvm_megcc.ops.ranges import input_ranges
 from tvm_megcc.runtime.reference import run
 
@@ -132,6 +133,25 @@ def test_turns_that_are_counted_have_no_condition(condition):
     for turns, go in ((0, True), (3, True), (9, True), (9, False)):
         compare(proto, {"v0": np.array([9, 5, 2], np.float32), "n": np.array(turns), "go": np.array(go)})
     assert not {"less", "cast"} & set(body_of(counting(None, limit=300)))
+
+
+@pytest.mark.parametrize("going", [{"go": True}, {}])
+def test_a_condition_that_stays_true_is_asked_for_once(going: dict, monkeypatch):
+    """Whether it follows from its own last value or from carried values that stay as they are: asking until the limit
+    of an import took five seconds."""
+    asked = []
+    evaluate = Importer.inlined
+    monkeypatch.setattr(Importer, "inlined", lambda self, part, *rest: asked.append(part) or evaluate(self, part, *rest))
+    body = graph_proto([node("Tanh", "v", "o"), node("Identity", "m", "m1"),
+                        node("Identity", "g", "k") if going else node("Less", "m most", "k")],
+                       {"i": ("int64", []), "g": ("bool", []), "v": [3], "m": ("int64", [])},
+                       {"k": ("bool", []), "o": [3], "m1": ("int64", [])}, {"most": np.int64(4)})
+    made = helper.make_node("Loop", ["n", *(going or [""]), "v0", "m0"], ["last", "end"], body=body)
+    proto = model([made], {"v0": [3], "n": ("int64", [])}, ["last"], {"m0": np.int64(3), "go": np.array(True)})
+    import_onnx(proto)
+    assert len(asked) < 9
+    for iterations in (0, 5):
+        compare(proto, {"v0": np.array([9, 5, 2], np.float32), "n": np.array(iterations)})
 
 
 def test_loops_that_have_no_end(monkeypatch):

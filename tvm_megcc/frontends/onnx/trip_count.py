@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 
-from .builder import Node
+from .builder import Builder, Node
 
 if TYPE_CHECKING:
     from .importer import Importer, Scope
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def known_trip_count(importer: Importer, node: Node, body: onnx.GraphProto, scope: Scope,
                   opsets: Mapping[str, int]) -> int | None:
     """Returns the trip count that follows from the condition of a Loop, None if the condition depends on run-time
-    values, or if finding it would take more than a quarter of the nodes that an import may expand to.
+    values or never becomes false, or if finding the count would take more than a quarter of the nodes that an import
+    may expand to.
 
     The operators that the condition depends on are imported, and thereby folded, once for each iteration, and dropped.
     """
@@ -32,6 +33,7 @@ def known_trip_count(importer: Importer, node: Node, body: onnx.GraphProto, scop
     values = [node.inputs[2 + index] for index in going_round]
     names = [body.input[0].name, body.input[1].name, *(body.input[2 + index].name for index in going_round)]
     going, iterations = not node.has(1) or bool(node.const(1).reshape(-1)[0]), 0
+    numbered = any(body.input[0].name in proto.input for proto in part.node)  # reads the number of the iteration
     try:
         while going:
             if importer.imported + len(part.node) > importer.most_expanded:
@@ -42,11 +44,20 @@ def known_trip_count(importer: Importer, node: Node, body: onnx.GraphProto, scop
             if condition is None or not all(value in builder.constants for value in (condition, *values)):
                 return None
             going, iterations = bool(builder.constants[condition].reshape(-1)[0]), iterations + 1
+            if going and not numbered and _same_bits(builder, start[2:], values):
+                return None  # every further iteration is as this one: only the operand M ends the loop
         return iterations
     finally:
         builder.back_to(mark)
         importer.expanded = expanded
         del importer.findings[findings:]
+
+
+def _same_bits(builder: Builder, before: Sequence[str], after: Sequence[str]) -> bool:
+    """Says whether an iteration left all loop-carried constants as they were."""
+    pairs = [(builder.constants[one], builder.constants[two]) for one, two in zip(before, after, strict=True)]
+    return all(one.dtype == two.dtype and one.shape == two.shape and one.tobytes() == two.tobytes()
+               for one, two in pairs)
 
 
 def _condition(body: onnx.GraphProto, carried: int) -> tuple[onnx.GraphProto | None, list[int]]:

@@ -74,7 +74,7 @@ LONG = {
     "models/test_collection.py": ("test_verdicts_of_a_comparison",),
     "models/test_dynamic.py": (
         "test_sanitizers_find_nothing[resnet8_cifar10_f32]", *(f"find_nothing[{name}]" for name in (
-            "minilm_l1_f32", "yunet_n_dynamic", "silero_vad_op18_ifless")),
+            "minilm_l1_f32", "vespa_tiny_transformer", "yunet_n_dynamic", "silero_vad_op18_ifless")),
         "test_emulated[yunet_n_dynamic]", "test_emulated[minilm_l1_f32]", "test_random_shapes[yunet_n_dynamic-5]"),
     "models/test_reference.py": tuple(f"[light_{name}]" for name in (
         "vgg19", "zfnet512", "densenet121", "inception_v2", "bvlc_alexnet")),

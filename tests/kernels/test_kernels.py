@@ -105,9 +105,9 @@ THIRD_OF = {("x86-64-v3", "open"): 0, ("x86-64-v4", "speed"): 1, ("arm64", "spee
             ("x86-64-v4-vnni", "speed"): 0, ("x86-64-v4-vnni", "size"): 1, ("x86-64-v3-vnni", "speed"): 2}
 
 #: Operators with so many kernels that a test has every nth case only; all tests but the first are slow.
-PARTS = {"conv2d": 18, "conv2d_integer": 12, "attention": 4, "conv2d_transpose": 4, "matmul": 6, "lstm": 6, "gru": 6, "rnn": 6,
-         "matmul_integer": 6, "relayout": 6, "elementwise": 6, "transpose": 6, "resize": 6, "max_pool": 6, "cast": 6,
-         "lstm_fixed": 6, "trees": 6, "avg_pool": 6, "pad": 4, "reduce_max": 6, "recurrent_steps": 6}
+PARTS = {"conv2d": 18, "conv2d_integer": 12, "attention": 4, "conv2d_transpose": 4, "matmul": 6, "lstm": 6, "gru": 6,
+         "rnn": 6, "matmul_integer": 6, "relayout": 6, "elementwise": 6, "transpose": 6, "resize": 6, "max_pool": 6,
+         "cast": 6, "lstm_fixed": 6, "trees": 6, "avg_pool": 6, "pad": 4, "reduce_max": 6, "recurrent_steps": 6}
 
 
 def is_quick(kind: str, part: int) -> bool:

@@ -23,8 +23,8 @@ __all__ = ["Artifact", "CompileOptions", "Input", "MegccError", "Program", "Repo
            "bench", "build", "build_megcc_kernels", "compare", "compile", "explain", "inspect", "load",
            "partition_for_megcc", "quantize", "tune_megcc_kernels"]
 
-#: Where things are. They are imported on first use, as is what needs TVM: `import tvm` imports this package, and the
-#: command is there at once, to end without a trace when it is interrupted.
+#: Public name -> its module. A module is imported on first use of a name: so `import tvm`, which imports this package,
+#: and the start of the command stay fast. Names that need TVM are in `_tvm.LAZY`.
 _LAZY = {**dict.fromkeys(("compile", "load"), ".api"), "Artifact": ".codegen.artifact", "CompileOptions": ".options",
          "Input": ".passes.canonicalize.preprocess",
          **dict.fromkeys(("Report", "bench", "compare", "explain", "inspect", "quantize"), ".reports"),
@@ -34,7 +34,7 @@ _tvm.register_when_imported()
 
 
 def __dir__() -> list[str]:
-    """Returns the names that completion shows: also what is not imported yet."""
+    """Returns the names that completion shows, also those that are not imported yet."""
     return sorted({*globals(), *__all__})
 
 

@@ -37,9 +37,9 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module | object,
     """Compiles a model ahead of time.
 
     Args:
-        model: path of an ONNX file, its bytes, a `ModelProto`, path of a TFLite file (.tflite), or a module of TVM, of
-            Relax or Relay. Through TVM's importer, or as ONNX where that does not take it: path of a saved program of
-            torch.export (.pt2), or the program. Also the result of torch.onnx.export(…, dynamo=True), or a module of
+        model: the path of an ONNX file, its bytes, or a `ModelProto`; the path of a TFLite file (.tflite); a Relax or
+            Relay module of TVM; a program of torch.export, or the path of a saved one (.pt2), which TVM's importer
+            reads, or which is converted to ONNX; the result of torch.onnx.export(…, dynamo=True); or a module of
             PyTorch with `example_inputs`.
         target: names as `megcc list targets` shows them, separated by commas ("native,arm64"), or a list of them.
         options: how it is compiled; by default as `CompileOptions()` says.
@@ -54,7 +54,7 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module | object,
         The artifact; `.save(folder)` writes the generated folder.
 
     Raises:
-        MegccError: saying what of the model cannot be compiled, where, and what to do.
+        MegccError: for a model that cannot be compiled; the message names its operators and says what to do.
     """
     from .frontends.contents import is_tflite
     from .frontends.models import import_model
@@ -67,16 +67,20 @@ def compile(model: str | Path | bytes | onnx.ModelProto | Module | object,
         _note_restarts(model, graph, options.signature)
     graph = convert_inputs(graph, options.inputs)
     path = Path(model) if isinstance(model, (str, Path)) else None
-    asked = (target,) if isinstance(target, (str, Target)) else tuple(target)
-    targets = tuple(item for item in asked if isinstance(item, Target))
-    if len(targets) < len(asked):
-        targets = parse_targets(",".join(map(str, asked)))
+    targets = _targets((target,) if isinstance(target, (str, Target)) else tuple(target))
     if options.half and not any(item.isa.float16_isa for item in targets):
         warnings.warn(f"--half changes nothing: {', '.join(item.name for item in targets)} has no vectors of half "
                       "precision (docs/half.md)", MegccWarning, stacklevel=2)
     return compile_graph(graph, targets, options, name=name or (path.stem if path else graph.name), buckets=buckets,
                          model={**(_model_facts(path) if path else {}), **_input_facts(options.inputs)},
                          **({"dump": dump_into(dump)} if dump else {}))
+
+
+def _targets(given: Sequence[str | Target]) -> tuple[Target, ...]:
+    """Returns targets; if some are given by name, all are parsed, which sorts them."""
+    if all(isinstance(target, Target) for target in given):
+        return tuple(given)
+    return parse_targets(",".join(map(str, given)))
 
 
 def _input_facts(inputs: Mapping[str, Input]) -> dict[str, object]:
@@ -109,12 +113,12 @@ def load(path: str | Path | Artifact, target: str | None = None, model: str | No
         path: the folder that `Artifact.save` or `megcc compile` wrote, or the .megcc file in it; or the artifact, which
             is saved in the cache; or the folder of a program (`Program.compile`).
         target: one of the folder's; by default one that this machine runs, else the first, in an emulator.
-        model: which one, of a folder with several.
-        threads: workers of a run, at most as many as it was compiled for; by default so many.
+        model: name of the model, if the folder has several.
+        threads: workers of a run, at most as many as the model was compiled for; by default that number.
 
     Raises:
         MegccError: for a path that is no such folder, and for another target, model or more threads than it has;
-            `ToolError` if a compiler or emulator is missing.
+            ToolError: if a compiler or emulator is missing.
     """
     from .runtime.load import load as load_session
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -53,16 +53,17 @@ def compile_graph(graph: Graph, targets: Sequence[Target], options: CompileOptio
 
     Args:
         graph: from a front end.
-        targets: distinct, the best ISA level of a machine first, as `target.parse_targets` gives them.
-        options, changes: those of `CompileOptions` that do not concern how a model is imported.
-        name: prefix of everything that is generated; default is the graph's.
-        model: what was compiled (file name, digest), for the manifest.
-        buckets: ranges of input shapes, with bounds for every symbol of the graph; at run time the first that holds
-            the inputs is taken.
+        targets: distinct, the best ISA level of a machine first, as `target.parse_targets` returns them.
+        options, changes: options of compilation; those that concern the import of a model have no effect.
+        name: prefix of the generated names; default is the graph's name.
+        model: facts about the source file (name, digest), for the manifest.
+        buckets: ranges of input shapes, with bounds for every symbol of the graph; at run time the first bucket that
+            contains the shapes is used.
+        dump: receives the text of every stage.
 
     Raises:
-        MegccError: for what does not fit into the memory there is; ShapeError: for shapes that are not known;
-            ModelError: for operators that no kernel realises, and for states that do not fit the model.
+        MegccError: for a model that does not fit into the memory; ShapeError: for shapes that are not known;
+        ModelError: for operators that no kernel realises, and for states that do not fit the model.
     """
     options = CompileOptions.of(options, changes, "compile_graph")
     graph = store_caches(checked(graph, buckets, options.states), options.cache)
@@ -77,41 +78,72 @@ def compile_graph(graph: Graph, targets: Sequence[Target], options: CompileOptio
     logger.info("compiling %s for %s", name, ", ".join(target.name for target in targets))
     dump("00_import", graph_text(graph))
     buckets = [bucket.ordered(graph_symbols(graph)) for bucket in buckets]
-    plans: list[tuple[KernelPlan, list[PlannedMemory]]] = []
-    strings: list[str] = []
-    rows: list[tuple[Rows, ...]] = []
     memories_of = partial(plan_memories, keep_inputs=options.keep_inputs, buckets=buckets)
     unique: dict[tuple[bytes, np.dtype], np.ndarray] = {}
+    programs: list[_Program] = []
     for context in contexts:
-        numbers = count(1)
-        # Results for graphs are not cached: each may have its own weights.
-        lowering = lower(graph, context, options.threads, memories_of, lambda stage, value: dump(
-            f"{next(numbers):02}_{stage}.{context.target}", graph_text(value)))  # noqa: B023  (called within)
-        plan, stage = replace(lowering.plan, weights=_deduplicated(lowering.plan.weights, unique)), next(numbers)
-        ranges = plan.buckets(buckets)
-        if context.target.bare_metal and plan.unbounded(ranges):
-            raise ShapeError(f"{name}: {context.target} has no memory to ask for, and nothing limits "
-                             f"{', '.join(limitless(ranges))}; give bounds with --bound NAME=1000, or ranges of inputs "
-                             "that end")
-        memories = memories_of(plan)
-        plans.append((plan, memories))
-        rows.append(lowering.rows)
-        strings.append(plans_text(plan, memories, lowering.peak) + rows_text(rows[-1])
-                     + (graph.stream.text() if graph.stream else ""))
-        dump(f"{stage:02}_plan.{context.target}", plan_text(plan, memories[-1]))
-        dump(f"{stage + 1:02}_memory.{context.target}", strings[-1])
-    codes = [Code.of(plan, plan.buckets(buckets)) for plan, _ in plans]
+        stages = count(1)  # for each target, dumps are numbered from 01 on
+
+        def dump_stage(stage: str, text: str, target: Target = context.target, stages: Iterator[int] = stages) -> None:
+            dump(f"{next(stages):02}_{stage}.{target}", text)
+
+        programs.append(_program(name, graph, context, options, buckets, memories_of, unique, dump_stage))
+    plans = [(program.plan, program.memories) for program in programs]
+    tables = [Code.of(plan, plan.buckets(buckets)) for plan, _ in plans]
     quantised = quantised_ports(graph)
-    image = assemble(name, plans, codes, quantised)
+    image = assemble(name, plans, tables, quantised)
     require_memory(name, image, targets, options.ram, options.flash)
-    dump(f"{stage + 2:02}_container", container_text(image))
+    dump(f"{next(stages):02}_container", container_text(image))
     picture = plan_picture(name, plans[0][0], plans[0][1][-1])
     dump("memory.svg", picture)
     return Artifact(
         name=name, targets=tuple(targets), image=image,
-        sources=render_sources(name, [plan for plan, _ in plans], codes),
-        manifest=manifest(graph, plans, model or {}, options, quantised, rows),
-        report="\n".join(strings), memory=picture)
+        sources=render_sources(name, [plan for plan, _ in plans], tables),
+        manifest=manifest(graph, plans, model or {}, options, quantised, [program.rows for program in programs]),
+        report="\n".join(program.memory_report for program in programs), memory=picture)
+
+
+@dataclass(frozen=True)
+class _Program:
+    """The kernel calls of a model for one target.
+
+    memories: the memory plan of each bucket.
+    rows: the operators that are computed in strips of rows.
+    memory_report: the text of the memory plans.
+    """
+
+    plan: KernelPlan
+    memories: list[PlannedMemory]
+    rows: tuple[Rows, ...]
+    memory_report: str
+
+
+def _program(name: str, graph: Graph, context: Context, options: CompileOptions, buckets: Sequence[Bucket],
+             memories_of: Memories, unique: dict[tuple[bytes, np.dtype], np.ndarray], dump: Dump) -> _Program:
+    """Compiles a checked graph for one target.
+
+    Args:
+        memories_of: plans the memory of a kernel plan for every bucket.
+        unique: the weights of the targets before, by digest and dtype; new ones are added.
+
+    Raises:
+        ShapeError: for a microcontroller and an extent without a bound.
+    """
+    # Results for graphs are not cached: each may have its own weights.
+    lowering = lower(graph, context, options.threads, memories_of,
+                     lambda stage, lowered: dump(stage, graph_text(lowered)))
+    plan = replace(lowering.plan, weights=_deduplicated(lowering.plan.weights, unique))
+    ranges = plan.buckets(buckets)
+    if context.target.bare_metal and plan.unbounded(ranges):
+        raise ShapeError(f"{name}: {context.target} has no memory to ask for, and nothing limits "
+                         f"{', '.join(limitless(ranges))}; give bounds with --bound NAME=1000, or ranges of inputs "
+                         "that end")
+    memories = memories_of(plan)
+    memory_report = plans_text(plan, memories, lowering.peak) + rows_text(lowering.rows) \
+        + (graph.stream.text() if graph.stream else "")
+    dump("plan", plan_text(plan, memories[-1]))
+    dump("memory", memory_report)
+    return _Program(plan, memories, lowering.rows, memory_report)
 
 
 def _deduplicated(weights: Mapping[str, Weight], unique: dict[tuple[bytes, np.dtype], np.ndarray]) -> dict[str, Weight]:
@@ -133,8 +165,11 @@ def _require_regions(graph: Graph, targets: Sequence[Target], options: CompileOp
 
 @dataclass(frozen=True)
 class Lowering:
-    """A graph as kernel calls. rows: the operators that are computed by rows. peak: most bytes that are alive at once,
-    in the order of the model."""
+    """A graph lowered to kernel calls.
+
+    rows: the operators that are computed in strips of rows.
+    peak: the largest number of live bytes in the order of the model, before operators are scheduled.
+    """
 
     plan: KernelPlan
     rows: tuple[Rows, ...]
@@ -142,33 +177,35 @@ class Lowering:
 
 
 def lower(graph: Graph, context: Context, workers: int = 1, memories: Memories = plan_memories,
-          passed: Callable[[str, Graph], None] = lambda name, graph: None) -> Lowering:
-    """Brings a graph that `checked` gave to kernels; the graph is verified after every pass.
+          on_pass: Callable[[str, Graph], None] = lambda name, graph: None) -> Lowering:
+    """Lowers a graph to kernel calls; the graph is verified after every pass.
 
     Args:
-        memories: where the values of a plan lie, by bucket, for the context's limit of RAM.
-        passed: receives the graph after each pass, with the pass's name.
+        graph: a graph that `checked` returned.
+        workers: the number of threads that workspace is planned for.
+        memories: plans the memory of a kernel plan for every bucket; it is used where the context limits the RAM.
+        on_pass: receives the name of each pass and the graph after it.
 
     Raises:
-        ModelError: naming the operators that no kernel realises; MegccError: if it does not fit into the RAM there is.
+        ModelError: naming the operators that no kernel realises; MegccError: if the plan does not fit into the RAM.
     """
-    def seen(name: str, graph: Graph) -> None:
+    def verified(name: str, graph: Graph) -> None:
         verify(graph)
-        passed(name, graph)
+        on_pass(name, graph)
 
     verify(graph)
-    graph = before_layouts(graph, context, seen)
+    graph = before_layouts(graph, context, verified)
     placed = choose_layouts(graph, context)
-    seen("choose_layouts", placed.graph)
+    verified("choose_layouts", placed.graph)
     peak = peak_bytes(placed.graph)
     placed = replace(placed, graph=reorder(placed.graph))
-    seen("schedule", placed.graph)
+    verified("schedule", placed.graph)
     bodies = {op.outputs[0]: [lower(body.graph, replace(context, ram=None, regions=None), workers).plan
                                for body in bodies_of(op)]
               for op in graph.ops if bodies_of(op)}
     fitted = fit(placed, context, workers, memories, bodies)
     if fitted.rows:
-        seen("compute_by_rows", fitted.placed.graph)
+        verified("compute_by_rows", fitted.placed.graph)
     return Lowering(fitted.plan, fitted.rows, peak)
 
 

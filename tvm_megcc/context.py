@@ -29,7 +29,7 @@ class Regions:
 
     ram: name and size of each region that can be written; the session's own block is in the first.
     hot: the number of leading regions that are faster than flash: constants are copied there while they fit.
-    flash: the most bytes that the model's data may have; None: no limit.
+    flash: the largest number of bytes of the model's data; None: no limit.
     """
 
     ram: tuple[tuple[str, int], ...]
@@ -38,6 +38,7 @@ class Regions:
 
     @property
     def bytes(self) -> int:
+        """The size of all regions that can be written."""
         return sum(size for _, size in self.ram)
 
     def __str__(self) -> str:
@@ -53,24 +54,24 @@ class Regions:
             MegccError: for an invalid name or number of bytes, for a name that occurs twice, and for no region or too
                 many.
         """
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for part in text.split(","):
             name, _, size = (word.strip() for word in part.partition("="))
             count = bytes_of(size)
             if not re.fullmatch(r"[a-z][a-z0-9_]{0,23}", name, re.ASCII) or count is None:
                 raise MegccError(f"region {quoted(part)}: it is NAME=SIZE, the name small letters, digits and _, the "
                                  "size bytes, such as dtcm=64K,sram=256K,flash=1M")
-            if name in found:
+            if name in sizes:
                 raise MegccError(f"region {name} is there twice")
-            found[name] = count
-            if not 0 < found[name] < 1 << 31:
-                raise MegccError(f"region {name} has {found[name]:,} bytes: it has at least one, and fewer than 2 GB")
-        names = list(found)
-        hot = names.index(FLASH) if FLASH in found else len(names)
-        flash = found.pop(FLASH, None)
-        if not 1 <= len(found) <= MAX_REGIONS:
-            raise MegccError(f"regions: {len(found)} besides {FLASH}, there are 1 to {MAX_REGIONS}")
-        return cls(tuple(found.items()), hot, flash)
+            sizes[name] = count
+            if not 0 < sizes[name] < 1 << 31:
+                raise MegccError(f"region {name} has {sizes[name]:,} bytes: it has at least one, and fewer than 2 GB")
+        names = list(sizes)
+        hot = names.index(FLASH) if FLASH in sizes else len(names)
+        flash = sizes.pop(FLASH, None)
+        if not 1 <= len(sizes) <= MAX_REGIONS:
+            raise MegccError(f"regions: {len(sizes)} besides {FLASH}, there are 1 to {MAX_REGIONS}")
+        return cls(tuple(sizes.items()), hot, flash)
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Context:
         bytes than the model's.
     weight_bytes: bytes of the whole model's weights; 0 if they are not known.
     times: measured times of kernels on this CPU, from a tuning log; None: the cost model decides.
-    ram: the most bytes that a session may need; None: no limit.
+    ram: the largest number of bytes that a session may need; None: no limit.
     caller_inputs: inputs are in the caller's memory, not in the arena.
     regions: the memory regions that a session may use, instead of `ram`; None: a single one.
     activations: dtype of activations in products with block-quantised weights of 4 or 8 bits: "int8", quantised at run
@@ -107,5 +108,5 @@ class Context:
 
     @property
     def compact(self) -> bool:
-        """Whether code is optimised for size rather than speed."""
+        """Returns whether code is optimised for size rather than speed."""
         return self.optimize == "size"

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Public names that were renamed. Each old name works for one release, with a DeprecationWarning that says the new
-one."""
+"""Public names that were renamed: an old name works for one release, with a DeprecationWarning that has the new."""
 
 from __future__ import annotations
 

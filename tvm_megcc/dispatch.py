@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graph dispatch: the ranges of input shapes that a model is compiled for, and the choice of one for a call. After
-TVM's RFC #4118.
+"""Graph dispatch, after TVM's RFC #4118: the ranges of input shapes that a model is compiled for.
 
 A *dispatcher* is a function from the shapes of the inputs, with None for axes that may change, to intervals of these
-    axes: `{input: {axis: [(lo, hi), …]}}`, half open, hi None for no limit. Every combination of intervals is a bucket:
-    compiled once, for all shapes in it.
+axes: `{input: {axis: [(lo, hi), …]}}`. Intervals are half open; hi is None where there is no limit. Every combination
+of intervals is a bucket, which has one memory plan for all shapes in it.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ Interval = tuple[int, Union[int, None]]
 Intervals = Mapping[str, Mapping[int, Sequence[Interval]]]
 Dispatcher = Callable[[Mapping[str, Shape]], Intervals]
 
-#: The limit of the container's format.
-MOST_BUCKETS = 4096
+#: The largest number of buckets in the container's format.
+MAX_BUCKETS = 4096
 #: The number of intervals of a dispatcher without an upper limit; the last is open.
 OPEN_INTERVALS = 9
 
@@ -39,7 +38,7 @@ def uniform_dispatcher(step: int, lo: int = 1, hi: int | None = None) -> Dispatc
     """
     if step < 1:
         raise MegccError(f"a uniform dispatcher has a step of at least 1, not {step}")
-    return _on_open_axes(_cut(lo, hi, lambda low: low + step))
+    return _on_open_axes(_cut(lo, hi, lambda start: start + step))
 
 
 def log_dispatcher(base: int = 2, lo: int = 1, hi: int | None = None) -> Dispatcher:
@@ -53,32 +52,37 @@ def log_dispatcher(base: int = 2, lo: int = 1, hi: int | None = None) -> Dispatc
     if base < 2 or lo < 1:
         raise MegccError(f"a logarithmic dispatcher has a base of at least 2, not {base}" if base < 2 else
                          f"a logarithmic dispatcher begins at 1 or more, not {lo}; give a range of 0 by itself: 0,1..8")
-    return _on_open_axes(_cut(lo, hi, lambda low: low * base))
+    return _on_open_axes(_cut(lo, hi, lambda start: start * base))
 
 
-def _cut(lo: int, hi: int | None, following: Callable[[int], int]) -> list[Interval]:
+def _cut(lo: int, hi: int | None, next_start: Callable[[int], int]) -> list[Interval]:
+    """Divides [lo, hi) into intervals; `next_start` returns the start of the interval after the one that starts at its
+    argument."""
     if lo < 0 or (hi is not None and hi <= lo):
         raise MegccError(f"extents are 0 or more and a range must not be empty: {lo} to {hi}")
-    found: list[Interval] = []
-    while (hi is None and len(found) < OPEN_INTERVALS - 1) or (hi is not None and lo < hi):
-        end = following(lo)
-        found.append((lo, end if hi is None else min(end, hi)))
+    intervals: list[Interval] = []
+    while (hi is None and len(intervals) < OPEN_INTERVALS - 1) or (hi is not None and lo < hi):
+        end = next_start(lo)
+        intervals.append((lo, end if hi is None else min(end, hi)))
         lo = end
-        if len(found) > MOST_BUCKETS:
-            raise MegccError(f"a range gives more than {MOST_BUCKETS} intervals; use a larger step or base")
-    return found if hi is not None else [*found, (lo, None)]
+        if len(intervals) > MAX_BUCKETS:
+            raise MegccError(f"a range gives more than {MAX_BUCKETS} intervals; use a larger step or base")
+    return intervals if hi is not None else [*intervals, (lo, None)]
 
 
 def _on_open_axes(intervals: Sequence[Interval]) -> Dispatcher:
+    """Returns a dispatcher that gives every axis without a fixed extent these intervals."""
     def dispatcher(shapes: Mapping[str, Shape]) -> Intervals:
         return {name: {axis: list(intervals) for axis, dim in enumerate(shape) if not isinstance(dim, int)}
                 for name, shape in shapes.items()}
     return dispatcher
 
 
+#: A part of `--dispatch`, such as "data[2,3]=uniform(64,64,512)"; its rule is a call or ranges.
 _AXES = re.compile(r"\s*(?P<name>.+?)\s*\[(?P<axes>[\d\s,]+)\]\s*=\s*(?P<rule>.+?)\s*")
 _CALL = re.compile(r"(?P<name>log|uniform)\s*\((?P<numbers>[\d\s,]*)\)")
 _RANGE = re.compile(r"(?P<lo>\d+)(?:\s*\.\.\s*(?P<hi>\d+|\*))?")
+#: The grammar of a rule, for messages.
 RULES = "log(1,64), log(BASE,1,64), uniform(STEP,64,512) or 1..8,9..64,65..* ; ends are included, * is no limit"
 
 
@@ -99,7 +103,8 @@ def parse_dispatch(text: str) -> dict[str, dict[int, list[Interval]]]:
 
 
 def parse_rule(rule: str) -> list[Interval] | None:
-    """Returns the ranges as half-open intervals; None if the text is not a rule."""
+    """Returns the ranges of a rule such as "log(1,64)" or "1..8,9..64" as half-open intervals; None if the text is
+    not a rule."""
     call = _CALL.fullmatch(rule)
     if call:
         numbers = [int(n) for n in filter(None, (n.strip() for n in call["numbers"].split(",")))]
@@ -107,9 +112,9 @@ def parse_rule(rule: str) -> list[Interval] | None:
             numbers = [2, *numbers]
         if len(numbers) != 3:
             return None
-        step, low, high = numbers
-        make = log_dispatcher if call["name"] == "log" else uniform_dispatcher
-        return list(make(step, low, high + 1)({"": (None,)})[""][0])
+        step, first, last = numbers
+        dispatcher = log_dispatcher if call["name"] == "log" else uniform_dispatcher
+        return list(dispatcher(step, first, last + 1)({"": (None,)})[""][0])
     items = rule.split(",")
     ranges = [found for item in items if (found := _RANGE.fullmatch(item.strip()))]
     if len(ranges) != len(items):
@@ -135,6 +140,7 @@ def parse_shape_sets(text: str) -> list[dict[str, tuple[int | None, ...]]]:
 
 
 def _parse_shapes(text: str) -> dict[str, tuple[int | None, ...]]:
+    """Parses one set of input shapes; "?" becomes None."""
     shapes: dict[str, tuple[int | None, ...]] = {}
     for part in filter(None, (p.strip() for p in text.split(";"))):
         match = _SHAPE.fullmatch(part)
@@ -171,11 +177,15 @@ def parse_run_shapes(text: str) -> dict[str, tuple[int, ...] | int]:
 
 def shapes_by_model(sets: Sequence[Mapping[str, Shape]], inputs: Mapping[str, Collection[str]]) \
         -> dict[str, list[dict[str, Shape]]]:
-    """Returns sets of shapes for each of several models, from sets for all: a name is that of an input in every model
-    that has it, or, with "MODEL:" before it, in that model.
+    """Distributes sets of input shapes to several models.
 
     Args:
+        sets: shapes by name. The name of an input gives the shape to every model that has such an input;
+            "MODEL:NAME" gives it to one model.
         inputs: model -> names of its inputs.
+
+    Returns:
+        model -> its sets of shapes, without duplicates.
 
     Raises:
         MegccError: for a name that no model has.
@@ -230,7 +240,7 @@ def possibly_empty(buckets: Sequence[Bucket]) -> frozenset[str]:
     Args:
         buckets: the ranges that a model is compiled for.
     """
-    return frozenset(name for bucket in buckets for name, low, _ in bucket.bounds if low == 0)
+    return frozenset(name for bucket in buckets for name, lower, _ in bucket.bounds if lower == 0)
 
 
 def axis_name(inputs: Mapping[str, Shape], name: str, axis: int) -> str:
@@ -244,6 +254,7 @@ def axis_name(inputs: Mapping[str, Shape], name: str, axis: int) -> str:
 
 def _exact_buckets(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]]
                    ) -> tuple[dict[str, Shape], tuple[Bucket, ...]]:
+    """Returns the result of `buckets_of` for several sets of shapes: a bucket for each set."""
     names = list(sets[0])
     for number, shapes in enumerate(sets):
         if set(shapes) != set(names) or any(len(shapes[name]) != len(sets[0][name]) for name in names):
@@ -256,16 +267,16 @@ def _exact_buckets(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shap
     bounds: list[dict[str, int]] = [{} for _ in sets]
     for name in names:
         shape: list[int | str | None] = []
-        for axis, given in enumerate(zip(*(shapes[name] for shapes in sets), strict=True)):
-            own = inputs[name][axis] if axis < len(inputs[name]) else None
-            extents = {own if extent is None else extent for extent in given}
+        for axis, set_extents in enumerate(zip(*(shapes[name] for shapes in sets), strict=True)):
+            model_extent = inputs[name][axis] if axis < len(inputs[name]) else None
+            extents = {model_extent if extent is None else extent for extent in set_extents}
             if len(extents) == 1:
-                shape.append(given[0])
+                shape.append(set_extents[0])
                 continue
             symbol = axis_name(inputs, name, axis) if axis < len(inputs[name]) else f"{name}_{axis}"
             shape.append(symbol)
-            for bound, asked in zip(bounds, given, strict=True):
-                extent = own if asked is None else asked
+            for bound, set_extent in zip(bounds, set_extents, strict=True):
+                extent = model_extent if set_extent is None else set_extent
                 if not isinstance(extent, int):
                     raise MegccError(f"axis {axis} of input '{name}' is open in one set of input shapes, and a number "
                                      "in another; give a number in each, or --dispatch")
@@ -279,11 +290,12 @@ def _exact_buckets(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shap
 
 def _grid(inputs: Mapping[str, Shape], shapes: dict[str, Shape], dispatch: Dispatcher | Intervals, constants: bool
           ) -> tuple[dict[str, Shape], tuple[Bucket, ...]]:
-    known = {name: shapes.get(name, shape) for name, shape in inputs.items()}
-    intervals = dispatch(known) if callable(dispatch) else dispatch
+    """Returns the result of `buckets_of` for a dispatch: a bucket for each combination of the intervals of its axes."""
+    known_shapes = {name: shapes.get(name, shape) for name, shape in inputs.items()}
+    intervals_by_axis = dispatch(known_shapes) if callable(dispatch) else dispatch
     imported = {name: list(shape) for name, shape in shapes.items()}
     axes: dict[str, tuple[Interval, ...]] = {}
-    for name, rules in intervals.items():
+    for name, rules in intervals_by_axis.items():
         if name not in inputs:
             raise MegccError(f"--dispatch names '{name}', but the inputs are: {', '.join(inputs)}")
         for axis, ranges in rules.items():
@@ -293,13 +305,9 @@ def _grid(inputs: Mapping[str, Shape], shapes: dict[str, Shape], dispatch: Dispa
                 raise MegccError(f"axis {axis} of input '{name}' is fixed by --input-shapes or --dim, and named by "
                                  "--dispatch")
             symbol = axis_name(inputs, name, axis)
-            cells = tuple((low, high) for low, high in ranges)
-            if not cells or any(low < 0 or (high is not None and high <= low) for low, high in cells):
-                wrong = " and ".join(f"{low}..{'*' if high is None else high - 1}" for low, high in cells
-                                     if low < 0 or (high is not None and high <= low)) or "nothing"
-                raise MegccError(f"axis {axis} of input '{name}': {wrong} is no range of sizes; the first is at "
-                                 "least 0, and the last no smaller")
-            if axes.setdefault(symbol, cells) != cells:
+            intervals = tuple((start, stop) for start, stop in ranges)
+            _require_ranges(intervals, f"axis {axis} of input '{name}'")
+            if axes.setdefault(symbol, intervals) != intervals:
                 raise MegccError(f"axis {axis} of input '{name}' is '{symbol}', for which --dispatch gives other "
                                  "intervals elsewhere")
             imported.setdefault(name, [None] * len(inputs[name]))[axis] = symbol
@@ -308,14 +316,22 @@ def _grid(inputs: Mapping[str, Shape], shapes: dict[str, Shape], dispatch: Dispa
               if constants and ranges == ((ranges[0][0], ranges[0][0] + 1),)}
     axes = {symbol: ranges for symbol, ranges in axes.items() if symbol not in single}
     count = math.prod(map(len, axes.values()))
-    if count > MOST_BUCKETS:
-        raise MegccError(f"--dispatch makes {count:,} buckets, and a container holds at most {MOST_BUCKETS}")
+    if count > MAX_BUCKETS:
+        raise MegccError(f"--dispatch makes {count:,} buckets, and a container holds at most {MAX_BUCKETS}")
     buckets = tuple(
-        Bucket(tuple((symbol, low, None if high is None else high - 1) for symbol, (low, high) in
-                     zip(axes, cell, strict=True)))
+        Bucket(tuple((symbol, start, None if stop is None else stop - 1)
+                     for symbol, (start, stop) in zip(axes, cell, strict=True)))
         for cell in itertools.product(*axes.values()))
     return {name: tuple(single.get(dim, dim) if isinstance(dim, str) else dim for dim in shape)
             for name, shape in imported.items()}, buckets
+
+
+def _require_ranges(intervals: Sequence[Interval], subject: str) -> None:
+    """Raises MegccError, naming the subject, if there is no interval, or one is empty or has a negative start."""
+    invalid = [(start, stop) for start, stop in intervals if start < 0 or (stop is not None and stop <= start)]
+    if invalid or not intervals:
+        shown = " and ".join(f"{start}..{'*' if stop is None else stop - 1}" for start, stop in invalid) or "nothing"
+        raise MegccError(f"{subject}: {shown} is no range of sizes; the first is at least 0, and the last no smaller")
 
 
 def __getattr__(name: str) -> Any:

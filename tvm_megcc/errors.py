@@ -9,34 +9,36 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-#: The most findings of a model that a message lists.
-MOST_FINDINGS = 50
-#: The most characters of a name, and of a line, that a message shows.
-_NAME, _LINE = 120, 2000
+#: The largest number of findings about a model that a message lists.
+MAX_FINDINGS = 50
+#: The largest number of characters of a name, and of a line, that a message shows.
+_MAX_NAME, _MAX_LINE = 120, 2000
 #: Characters that a terminal would interpret (controls, text direction), surrogates, and line ends.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-#: The most characters of an extent in a shape, and of a shape, that a message shows.
-_EXTENT = 40
+#: The largest number of characters of an extent that is an expression.
+_MAX_EXTENT = 40
+#: A shape after a dtype or a space, such as the "[1,n + 1]" of float32[1,n + 1].
 _SHAPE = re.compile(r"(?<=[a-z0-9 ])\[([^\[\]'\"]+)\]")
-_QUOTED = re.compile(f"'([^'\n]{{{_NAME},}})'")
+#: A quoted name that is too long.
+_QUOTED = re.compile(f"'([^'\n]{{{_MAX_NAME},}})'")
 
 
 def shortened(text: str, longest: int = 80) -> str:
-    """Returns the text with its middle left out where it is long."""
-    length = longest - 3
+    """Returns the text; if it has more than `longest` characters, "..." replaces its middle."""
+    length = longest - len("...")
     return text if len(text) <= longest else f"{text[:length - length // 3]}...{text[len(text) - length // 3:]}"
 
 
 def quoted(name: object) -> str:
     """Returns a name of the model as messages show it."""
-    return f"'{shortened(_CONTROL.sub('_', str(name)).replace(chr(10), '_'), _NAME)}'"
+    return f"'{shortened(_CONTROL.sub('_', str(name)).replace(chr(10), '_'), _MAX_NAME)}'"
 
 
 def readable(message: str) -> str:
-    """Returns a message without control characters and overlong parts, which its names may have."""
+    """Returns a message without the control characters and overlong parts that names of a model may bring into it."""
     message = _QUOTED.sub(lambda found: quoted(found[1]), _CONTROL.sub("_", message))
     message = _SHAPE.sub(_short_extents, message)
-    return "\n".join(shortened(line, _LINE) for line in message.split("\n"))
+    return "\n".join(shortened(line, _MAX_LINE) for line in message.split("\n"))
 
 
 def _short_extents(shape: re.Match[str]) -> str:
@@ -48,11 +50,11 @@ def _short_extents(shape: re.Match[str]) -> str:
             extents.append("")
         else:
             extents[-1] += character
-    return f"[{','.join('?' if len(extent) > _EXTENT and '(' in extent else extent for extent in extents)}]"
+    return f"[{','.join('?' if len(extent) > _MAX_EXTENT and '(' in extent else extent for extent in extents)}]"
 
 
 def one_line(report: Any) -> Any:
-    """Returns a report whose strings have no control characters and no line ends, which names of a model may have."""
+    """Returns a report in which "_" replaces the control characters and line ends that names of a model may have."""
     if isinstance(report, str):
         return _CONTROL.sub("_", report).replace("\n", "_")
     if isinstance(report, dict):
@@ -61,11 +63,11 @@ def one_line(report: Any) -> Any:
 
 
 def report_text(report: dict[str, Any], text: Callable[[dict[str, Any]], str]) -> str:
-    """Returns a report as `text` writes it, for a terminal."""
+    """Returns the text of a report for a terminal. text: formats the report."""
     return readable(text(one_line(report)))
 
 
-#: Options of the command -> their names in Python, for messages that name them; both take the same strings.
+#: Option of the command -> argument in Python, for messages that name it. `options.py` adds those of compilation.
 ARGUMENTS = {
     "--input-shapes": "input_shapes", "--dispatch": "dispatch", "--dim": "dims", "--input": "inputs",
     "--output-names": "output_names", "--constant": "constants", "--bound": "bounds", "--state": "states",
@@ -79,19 +81,21 @@ _OPTION = re.compile(r"""(--[a-z]+(?:-[a-z]+)*)(?![=\w-])"""
                      r"""(?: ("[^"]*"|'[^'\n]*'|[A-Z]{2}[\w.=,…]*[\w…]|[\w.*/]+=[^\s"';,)]*[^\s"';,.)]))?""")
 #: Text to type in a shell: a line that is indented, one of our commands in quotes.
 _COMMAND_LINE = re.compile(r"(^ {6}[^\n]*|'megcc [^'\n]*')", re.MULTILINE)
+#: The same argument twice in a row: the values can be joined by ";".
 _TWICE = re.compile(r'(\w+)="([^"]*)" \1="([^"]*)"')
-_command = [False]
+#: Whether messages name options of the command (one element, which `for_the_command` sets).
+_for_command = [False]
 
 
 @contextmanager
 def for_the_command() -> Iterator[None]:
     """Within the block, messages name options of the command; elsewhere, arguments of Python."""
-    before = _command[0]
-    _command[0] = True
+    before = _for_command[0]
+    _for_command[0] = True
     try:
         yield
     finally:
-        _command[0] = before
+        _for_command[0] = before
 
 
 def _in_python(message: str) -> str:
@@ -101,6 +105,7 @@ def _in_python(message: str) -> str:
 
 
 def _with_arguments(message: str) -> str:
+    """Returns the text with `--dim n=1` as `dims="n=1"`, and so on for all `ARGUMENTS`."""
     def argument(found: re.Match[str]) -> str:
         name = ARGUMENTS.get(found[1])
         if name is None:
@@ -114,10 +119,10 @@ def _with_arguments(message: str) -> str:
 
 
 class MegccError(Exception):
-    """Something the user can fix: the message says how. The command exits with 1."""
+    """An error that the user can fix; the message says how. The command exits with 1."""
 
     def __init__(self, message: str = ""):
-        message = readable(message if _command[0] else _in_python(message))
+        message = readable(message if _for_command[0] else _in_python(message))
         # Lines after the first are indented, so that a line end in a name cannot fake a message.
         super().__init__(re.sub(r"\n(?! )", "\n  ", message))
 
@@ -126,24 +131,24 @@ class MegccWarning(UserWarning):
     """A warning that something is done differently than the user may expect."""
 
     def __init__(self, message: str = ""):
-        super().__init__(readable(message if _command[0] else _in_python(message)))
+        super().__init__(readable(message if _for_command[0] else _in_python(message)))
 
 
 class ModelError(MegccError):
-    """The model cannot be compiled; lists every offending operator at once.
+    """A model cannot be compiled. The message lists the problems of all its operators.
 
     Args:
         subject: the model's name or path.
-        findings: one line an offence, each naming the source operator.
-        advice: what to do about it.
+        findings: a line for each problem, which names the operator of the source model.
+        advice: the remedy.
     """
 
     def __init__(self, subject: str, findings: Sequence[str], advice: str = ""):
         self.findings = tuple(findings)
         lines = [f"{subject}: {len(self.findings)} problem{'s' * (len(self.findings) != 1)}"]
-        lines += [f"  - {finding}" for finding in self.findings[:MOST_FINDINGS]]
-        if len(self.findings) > MOST_FINDINGS:
-            lines.append(f"  - and {len(self.findings) - MOST_FINDINGS} more")
+        lines += [f"  - {finding}" for finding in self.findings[:MAX_FINDINGS]]
+        if len(self.findings) > MAX_FINDINGS:
+            lines.append(f"  - and {len(self.findings) - MAX_FINDINGS} more")
         if advice:
             lines.append(f"  {advice}")
         super().__init__("\n".join(lines))
@@ -154,19 +159,19 @@ class ShapeError(MegccError):
 
 
 class ToolError(MegccError):
-    """A program we need (compiler, emulator) is missing or failed."""
+    """A program that is needed (compiler, emulator) is missing or failed."""
 
 
 class MissingTool(ToolError):
-    """A program that is not installed. A caller that does not need it goes on; a program that fails ends the
-    command."""
+    """A program is not installed. A caller that can do without it catches this error; a program that fails is a
+    `ToolError`, which ends the command."""
 
 
 class InternalError(MegccError):
-    """A bug of ours. The command exits with 70 and asks for the stage dumps."""
+    """A bug of the compiler. The command exits with 70 and asks for the stage dumps."""
 
 
-#: Advice where the system refuses something.
+#: errno of an error of the operating system -> advice.
 _ADVICE = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room there, or write elsewhere"),
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR),
@@ -179,7 +184,8 @@ _ADVICE = {
 
 
 def refused_by_system(error: OSError, what: str = "") -> MegccError:
-    """Turns an error of the operating system into a message."""
+    """Returns a MegccError with the reason of an error of the operating system, and advice. what: subject of the
+    message; default: the file that the error names."""
     what = what or (str(error.filename) if error.filename is not None else "input or output")
     reason = error.strerror or (str(error.args[0]) if error.args else "it failed")
     advice = _ADVICE.get(error.errno or 0)

@@ -26,29 +26,30 @@ from .ops.control.extern import Function
 
 __all__ = ["Operator", "load"]
 
-#: Names that the generated call uses itself.
-_TAKEN = {"begin", "end", "scratch", "call", "workspace"}
+#: Names that the generated call of the C function uses for other parameters.
+_RESERVED = {"begin", "end", "scratch", "call", "workspace"}
 
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator of your own. Its C function gets, in this order, a pointer and the extents of each input and output
-    (`const float *x, const int32_t *x_dims`), the attributes, `int32_t begin, int32_t end` if there are `tasks`, and
-    `void *workspace` if there is some; it returns 0, or anything else to end the run with an error.
+    """An operator of your own. Its C function has these parameters, in this order: for each input and output a pointer
+    and the extents (`const float *x, const int32_t *x_dims`); the attributes; `int32_t begin, int32_t end` if there are
+    `tasks`; and `void *workspace` if there is a workspace. It returns 0; any other value ends the run with an error.
 
     Args:
-        domain, name: of the ONNX nodes. Several operators may have the same: the first whose element types fit is
-            taken.
-        source: C file with the function, beside the file that declares the operator; compiled beside the kernels.
+        domain, name: domain and op_type of the ONNX nodes. Several operators may have the same domain and name: a node
+            gets the first one with its element types.
+        source: C file with the function, relative to the file that declares the operator; compiled with the kernels.
         inputs, outputs: name -> element type of each operand.
-        shapes: rule that gives the shapes of the outputs: `shapes(attrs, *shapes_of_inputs)`. Extents are numbers or
-            expressions of symbols; both can be added, multiplied and divided (//). Default: that of the first input.
+        shapes: rule that returns the shapes of the outputs: `shapes(attrs, *shapes_of_inputs)`. Extents are numbers or
+            expressions of symbols; both can be added, multiplied and divided (//). Default: the shape of the first
+            input.
         function: name of the C function; default: the name of the source without its suffix.
         attributes: name -> default, a float or an int; the type itself where the node has to have it.
-        tasks: rule that gives into how many parts the work may be split among threads: the function computes parts
-            [begin, end). Default: it computes everything at once.
-        workspace: rule that gives bytes of memory that each thread has for itself during a call.
-        compute: the meaning in numpy, `compute(attrs, *arrays)` giving a list of arrays: `megcc compare` uses it.
+        tasks: rule that returns the number of parts of the work, which threads share: the function computes parts
+            [begin, end). Default: one call computes everything.
+        workspace: rule that returns the bytes of memory that each thread has for itself during a call.
+        compute: the operator in numpy: `compute(attrs, *arrays)` returns a list of arrays; `megcc compare` uses it.
         headers: files that the source includes.
     """
 
@@ -71,9 +72,9 @@ class Operator:
             raise MegccError(f"{label}: it needs a name and a domain of its own; nodes of ONNX's own domain are not "
                              "replaced")
         for name in (*self.inputs, *self.outputs, *self.attributes):
-            if not re.fullmatch(r"[A-Za-z][A-Za-z0-9]*", name) or name in _TAKEN:
+            if not re.fullmatch(r"[A-Za-z][A-Za-z0-9]*", name) or name in _RESERVED:
                 raise MegccError(f"{label}: '{name}' is no name for an operand or attribute: letters and digits, and "
-                                 f"none of {', '.join(sorted(_TAKEN))}")
+                                 f"none of {', '.join(sorted(_RESERVED))}")
         for name, dtype in (*self.inputs.items(), *self.outputs.items()):
             if dtype not in ORDINARY:
                 raise MegccError(f"{label}: '{name}' has element type {dtype}; one of {', '.join(ORDINARY)}")
@@ -88,6 +89,7 @@ class Operator:
 
     @property
     def symbol(self) -> str:
+        """The name of the C function."""
         return self.function or Path(self.source).stem
 
 
@@ -95,17 +97,17 @@ Externs = Union[str, Path, Operator, Iterable[Union[str, Path, Operator]]]
 
 
 def load(externs: Externs | None) -> dict[tuple[str, str], list[Function]]:
-    """Returns the operators and files that declare some, by domain and name.
+    """Returns the C functions of operators, by domain and name. externs: operators, and files that declare some.
 
     Raises:
-        MegccError: for a file that cannot be run or declares none, and C files that are not there.
+        MegccError: for a file that cannot be run or declares no operator, and for a C file that cannot be read.
     """
     if externs is None:
         return {}
     given = [externs] if isinstance(externs, (str, Path, Operator)) else list(externs)
-    found = [pair for item in given
+    operators = [pair for item in given
              for pair in ([(item, Path())] if isinstance(item, Operator) else _declared(Path(item)))]
-    functions = [(operator, _function(operator, folder)) for operator, folder in found]
+    functions = [(operator, _function(operator, folder)) for operator, folder in operators]
     # A C file with several functions is compiled once, with the prototypes of all of them first.
     prototypes: dict[str, list[str]] = {}
     for _, function in functions:
@@ -132,13 +134,14 @@ def _declared(path: Path) -> list[tuple[Operator, Path]]:
     except Exception as error:
         raise MegccError(f"{path}: it raised {type(error).__name__}: {error}") from error
     values = (item for value in names.values() for item in (value if isinstance(value, (list, tuple)) else [value]))
-    found = list({id(value): value for value in values if isinstance(value, Operator)}.values())
-    if not found:
+    operators = list({id(value): value for value in values if isinstance(value, Operator)}.values())
+    if not operators:
         raise MegccError(f"{path}: it declares no tvm_megcc.extern.Operator (docs/extern.md)")
-    return [(operator, path.parent) for operator in found]
+    return [(operator, path.parent) for operator in operators]
 
 
 def _function(operator: Operator, folder: Path) -> Function:
+    """Returns an operator with the text of its C files. folder: the folder that their paths are relative to."""
     def read(name: str | Path) -> tuple[str, str]:
         path = folder / name
         if f"kernels/{path.name}" == HEADER:
@@ -158,10 +161,14 @@ def _function(operator: Operator, folder: Path) -> Function:
 
 
 def attribute(function: Function, name: str, default: Any, value: Any) -> float | int:
-    """Returns the value of an attribute, None where the node has none.
+    """Returns the value of an attribute of a node for the C function.
+
+    Args:
+        default: the value that the operator declares, or the type of an attribute that a node must have.
+        value: the node's value; None if it has none.
 
     Raises:
-        MegccError: for one that is missing, of another type, or no number that C can have.
+        MegccError: for an attribute that is missing, of another type, not finite, or no int of 32 bits.
     """
     kind = default if isinstance(default, type) else type(default)
     if value is None and isinstance(default, type):

@@ -2,7 +2,9 @@
 """Locks and atomic replacement of folders that several processes read and write.
 
 A lock is `flock` on the folder itself: there is no lock file to clean up, and the system releases it when its process
-ends. If folders cannot be locked (NFS, Windows), everything is still written aside and renamed.
+ends. If folders cannot be locked (NFS, Windows), new contents are still written to a staging folder and renamed.
+
+The compiler writes generated folders with `replace`; the caches of the runtime use `locked` and `scratch`.
 """
 
 from __future__ import annotations
@@ -27,16 +29,16 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-#: Flags of renameat2(2).
+#: Arguments of renameat2(2).
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
-#: Bytes of a file that are compared at once.
-_PART = 1 << 22
-#: Names in the temporary folder: the new folder, and the one that it replaces.
+#: The number of bytes that are read or compared at a time.
+_CHUNK_BYTES = 1 << 22
+#: Names in the staging folder: the new folder, and the one that it replaces.
 _NEW, _OLD = "new", "old"
 #: The prefix of the names of folders that `scratch` makes.
 _SCRATCH = ".megcc-"
-#: The most bytes that are read of a file, and of a device, which may be endless.
-MOST, MOST_OF_DEVICE = (1 << 31) - 1, 1 << 20
+#: The largest number of bytes that are read from a file, and from a device, which may be endless.
+MAX_FILE_BYTES, MAX_DEVICE_BYTES = (1 << 31) - 1, 1 << 20
 
 
 Bytes = bytes | bytearray | memoryview
@@ -61,7 +63,7 @@ def locked(folder: Path) -> Iterator[None]:
         lock = None
         try:
             lock = _lock(folder)
-            if lock is None or _is_at(lock, folder):
+            if lock is None or _is_same_folder(lock, folder):
                 yield
                 return
         finally:
@@ -69,17 +71,17 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def replace(folder: Path, files: Mapping[str, bytes | Contents], keep: str) -> None:
-    """Replaces the folder by one of these files in one step. A reader always sees the old or the new one, also after a
-    failure.
+    """Replaces a folder in one step by a new folder with these files. A reader always sees the old folder or the new
+    one, also after a failure.
 
-    A folder of just these files is left alone. Leftovers of killed processes beside the folder are removed.
+    A folder that already has exactly these files is not touched. Staging folders of killed processes are removed.
 
     Args:
         files: name below the folder -> contents, large ones in pieces.
-        keep: a folder below it that the new one gets from the old one.
+        keep: the name of a subfolder that moves from the old folder to the new one (the build folder).
 
     Raises:
-        OSError: if it cannot be written; the old one is still there then.
+        OSError: if the new folder cannot be written; the old one is unchanged then.
     """
     folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -87,44 +89,45 @@ def replace(folder: Path, files: Mapping[str, bytes | Contents], keep: str) -> N
         _remove_leftovers(folder, keep)
     if _consists_of(folder, files, keep):
         return
-    with _aside(folder, keep) as aside:
-        new, lock = aside / _NEW, None
+    with _staging(folder, keep) as staging:
+        new, lock = staging / _NEW, None
         new.mkdir()
         try:
-            lock = _lock(new)  # it is the folder from the exchange on: nobody builds in it before it has `keep`
+            # After the exchange this is the folder: the lock stops others from building in it before it has `keep`.
+            lock = _lock(new)
             for name, data in files.items():
                 path = new / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 _write(path, data)
             with _one_writer(folder):
                 if not _consists_of(folder, files, keep):  # another process may have written the same
-                    _put(new, folder, keep)
+                    _install(new, folder, keep)
         finally:
             _unlock(lock)
 
 
 def refuse_precious(folder: Path, needed: Iterable[str | Path] = ()) -> None:
-    """Raises MegccError for a folder that nobody means to replace as a whole: a file, a repository of git, the folder
-    that this process runs in or one around it, and one with a file or folder that is `needed`."""
-    there = folder.resolve()
+    """Raises MegccError for a path whose replacement would lose something: a file, a repository of git, the working
+    folder or a parent of it, and a folder that contains one of the `needed` files."""
+    resolved = folder.resolve()
     if folder.exists() and not folder.is_dir():
         raise MegccError(f"{folder} is a file: name a folder to write")
     with suppress(FileNotFoundError):
-        if there in (Path.cwd(), *Path.cwd().parents):
+        if resolved in (Path.cwd(), *Path.cwd().parents):
             raise MegccError(f"{folder} would be replaced as a whole, and this process runs in it: name a new folder, "
                              f"such as {folder / 'network'}")
     if (folder / ".git").exists():
         raise MegccError(f"{folder} would be replaced as a whole, and is a repository of git: name a new folder, such "
                          f"as {folder / 'network'}")
     for path in map(Path, needed):
-        if there in (path.resolve(), *path.resolve().parents):
+        if resolved in (path.resolve(), *path.resolve().parents):
             raise MegccError(f"{folder} would be replaced as a whole, with {path}: name another folder")
 
 
 @contextmanager
 def _one_writer(folder: Path) -> Iterator[None]:
-    """Excludes other writers of this path. It locks the parent, because without an exchange the folder itself is absent
-    for moments."""
+    """Excludes other writers of this path. It locks the parent: without an atomic exchange, the folder itself does not
+    exist for a moment."""
     lock = None
     try:
         lock = _lock(folder.parent)
@@ -133,12 +136,12 @@ def _one_writer(folder: Path) -> Iterator[None]:
         _unlock(lock)
 
 
-def _put(new: Path, folder: Path, keep: str) -> None:
+def _install(new: Path, folder: Path, keep: str) -> None:
     """Moves the new folder to the path of the old one."""
     if folder.is_dir():
         with locked(folder):
             _swap(new, folder)
-            _settle(new.parent, folder, keep)
+            _recover(new.parent, folder, keep)
     elif folder.exists():
         _swap(new, folder)
     else:
@@ -146,7 +149,8 @@ def _put(new: Path, folder: Path, keep: str) -> None:
 
 
 def _swap(new: Path, folder: Path) -> None:
-    """Exchanges the folder and the new one, or moves the folder into the temporary one."""
+    """Exchanges the folder and the new one. Where that is not possible, renames the folder to `_OLD` in the staging
+    folder, and then the new one."""
     if not _exchange(new, folder):
         old = new.with_name(_OLD)
         try:
@@ -158,47 +162,48 @@ def _swap(new: Path, folder: Path) -> None:
             raise
 
 
-def _exchange(one: Path, other: Path) -> bool:
+def _exchange(first: Path, second: Path) -> bool:
     """Exchanges two paths in one step; False where the system or the file system has no such step."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError, TypeError):
         return False
     renameat2.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
-    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+    if renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE) == 0:
         return True
     number = ctypes.get_errno()
     if number in (errno.ENOSYS, errno.EINVAL):
         return False
-    raise OSError(number, os.strerror(number), str(other))
+    raise OSError(number, os.strerror(number), str(second))
 
 
 @contextmanager
-def _aside(folder: Path, keep: str) -> Iterator[Path]:
-    """Yields a temporary folder next to it, locked while this process uses it, and removes it at the end."""
+def _staging(folder: Path, keep: str) -> Iterator[Path]:
+    """Yields a staging folder next to the folder, locked while this process uses it, and removes it at the end."""
     while True:
-        aside, lock = Path(tempfile.mkdtemp(prefix=_prefix(folder), dir=folder.parent)), None
+        staging, lock = Path(tempfile.mkdtemp(prefix=_prefix(folder), dir=folder.parent)), None
         try:
             with suppress(FileNotFoundError):
-                lock = _lock(aside)
-            if aside.exists():  # else another process took it for a leftover
-                yield aside
+                lock = _lock(staging)
+            if staging.exists():  # else another process took it for a leftover
+                yield staging
                 return
         finally:
-            _settle(aside, folder, keep)
+            _recover(staging, folder, keep)
             _unlock(lock)
 
 
-def _settle(aside: Path, folder: Path, keep: str) -> None:
-    """Removes a temporary folder, wherever replacing ended; if the folder is missing, moves it back first."""
-    if (aside / _OLD).exists() and not folder.exists():
-        (aside / _OLD).rename(folder)
-    for part in (_OLD, _NEW):  # what we wrote has no `keep`, only a folder that was replaced can
-        _keep_from(aside / part, folder, keep)
-    shutil.rmtree(aside, ignore_errors=True)
+def _recover(staging: Path, folder: Path, keep: str) -> None:
+    """Removes a staging folder, after a complete or an interrupted replacement; restores the old folder if the new one
+    is not in place."""
+    if (staging / _OLD).exists() and not folder.exists():
+        (staging / _OLD).rename(folder)
+    for name in (_OLD, _NEW):  # after an exchange, the old folder has the name of the new one
+        _move_kept(staging / name, folder, keep)
+    shutil.rmtree(staging, ignore_errors=True)
 
 
-def _keep_from(old: Path, folder: Path, keep: str) -> None:
+def _move_kept(old: Path, folder: Path, keep: str) -> None:
     if (old / keep).is_dir() and folder.is_dir() and not (folder / keep).exists():
         (old / keep).rename(folder / keep)
 
@@ -231,14 +236,14 @@ def sweep(parent: Path) -> None:
 
 
 def _remove_leftovers(folder: Path, keep: str) -> None:
-    """Settles temporary folders of killed processes: nobody has them locked."""
-    for aside in folder.parent.glob(f"{glob.escape(_prefix(folder))}*"):
+    """Recovers from the staging folders of killed processes, which nobody has locked."""
+    for staging in folder.parent.glob(f"{glob.escape(_prefix(folder))}*"):
         lock = None
         with suppress(OSError):
             try:
-                lock = _lock(aside, wait=False)
-                if lock is not None and {entry.name for entry in aside.iterdir()} <= {_OLD, _NEW}:
-                    _settle(aside, folder, keep)
+                lock = _lock(staging, wait=False)
+                if lock is not None and {entry.name for entry in staging.iterdir()} <= {_OLD, _NEW}:
+                    _recover(staging, folder, keep)
             finally:
                 _unlock(lock)
 
@@ -247,32 +252,32 @@ def _prefix(folder: Path) -> str:
     return f".{folder.name}.megcc-"
 
 
-def read(path: str | Path, most: int = MOST) -> bytes:
+def read(path: str | Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     """Returns the bytes of a file or pipe.
 
     Raises:
-        OSError: if it cannot be read; MegccError: if there are more than `most` bytes.
+        OSError: if it cannot be read; MegccError: if there are more than `max_bytes`.
     """
-    parts, size = [], 0
+    chunks, size = [], 0
     with open(path, "rb") as file:
         mode = os.fstat(file.fileno()).st_mode
-        if stat.S_ISREG(mode) and os.fstat(file.fileno()).st_size <= most:
+        if stat.S_ISREG(mode) and os.fstat(file.fileno()).st_size <= max_bytes:
             return file.read()
-        most = most if stat.S_ISREG(mode) or stat.S_ISFIFO(mode) else min(most, MOST_OF_DEVICE)
-        while size <= most and (part := file.read(min(_PART, most + 1))):
-            parts.append(part)
-            size += len(part)
-    if size > most:
-        raise MegccError(f"{path} has more than {most:,} bytes, which is more than such a file can have")
-    return b"".join(parts)
+        max_bytes = max_bytes if stat.S_ISREG(mode) or stat.S_ISFIFO(mode) else min(max_bytes, MAX_DEVICE_BYTES)
+        while size <= max_bytes and (chunk := file.read(min(_CHUNK_BYTES, max_bytes + 1))):
+            chunks.append(chunk)
+            size += len(chunk)
+    if size > max_bytes:
+        raise MegccError(f"{path} has more than {max_bytes:,} bytes, which is more than such a file can have")
+    return b"".join(chunks)
 
 
 def sha256(path: Path) -> str:
-    """Returns the digest of a file, which may be larger than memory."""
+    """Returns the digest of a file, as hexadecimal digits; the file may be larger than memory."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
-        while part := file.read(_PART):
-            digest.update(part)
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
     return digest.hexdigest()
 
 
@@ -286,32 +291,32 @@ def _write(path: Path, data: bytes | Contents) -> None:
         file.writelines(pieces(data))
 
 
-def _holds(path: Path, data: bytes | Contents) -> bool:
+def _has_contents(path: Path, data: bytes | Contents) -> bool:
     if path.stat().st_size != len(data):
         return False
     with path.open("rb") as file:
-        return all(file.read(len(part)) == part for piece in pieces(data)
-                   for part in _parts(memoryview(piece)))
+        return all(file.read(len(chunk)) == chunk for piece in pieces(data)
+                   for chunk in _chunks(memoryview(piece)))
 
 
-def _parts(piece: memoryview) -> Iterator[memoryview]:
-    """Splits a piece into a few megabytes at a time."""
-    return (piece[begin:begin + _PART] for begin in range(0, len(piece), _PART))
+def _chunks(piece: memoryview) -> Iterator[memoryview]:
+    """Splits a piece into chunks of a few megabytes."""
+    return (piece[begin:begin + _CHUNK_BYTES] for begin in range(0, len(piece), _CHUNK_BYTES))
 
 
 def _consists_of(folder: Path, files: Mapping[str, bytes | Contents], keep: str) -> bool:
-    """Whether the folder has these files and no others, but for those in `keep`."""
+    """Returns whether the folder has these files and no others, except those in `keep`."""
     try:
         present = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
         present = {name: path for name, path in present.items() if not name.startswith(keep + "/")}
-        return present.keys() == files.keys() and all(_holds(present[name], files[name]) for name in files)
+        return present.keys() == files.keys() and all(_has_contents(present[name], files[name]) for name in files)
     except OSError:  # it is being replaced
         return False
 
 
 def _lock(folder: Path, wait: bool = True) -> int | None:
-    """Returns the folder, open and locked; None if it cannot be locked, or, without waiting, if another process has it
-    locked."""
+    """Opens and locks a folder. Returns the file descriptor; None if the folder cannot be locked, or, if `wait` is
+    False, if another process has it locked."""
     if fcntl is None:
         return None
     lock = os.open(folder, os.O_RDONLY)
@@ -331,8 +336,8 @@ def _unlock(lock: int | None) -> None:
         os.close(lock)
 
 
-def _is_at(lock: int, path: Path) -> bool:
-    """Whether this path still leads to the open folder."""
+def _is_same_folder(lock: int, path: Path) -> bool:
+    """Returns whether this path still leads to the locked folder. lock: its file descriptor."""
     try:
         return os.path.samestat(os.fstat(lock), os.stat(path))
     except FileNotFoundError:
@@ -340,7 +345,7 @@ def _is_at(lock: int, path: Path) -> bool:
 
 
 def require_other_file(output: str | Path, *read: str | Path) -> None:
-    """Raises MegccError for an output that is one of the files that are read: it would be lost."""
+    """Raises MegccError for an output that is one of the files `read`, which would be lost."""
     for source in map(Path, read):
         if source.is_file() and Path(output).is_file() and source.samefile(output):
             raise MegccError(f"{output} is read for this, and would be lost: choose another name to write")

@@ -12,8 +12,8 @@ from .errors import MegccError
 
 #: The value of a dimension: a size, ranges as a string or as half-open intervals, or a range.
 Size = Union[int, str, range, Sequence[Interval]]
-#: The most names that a message lists.
-_MOST = 20
+#: The largest number of names that a message lists.
+_MAX_NAMES = 20
 
 
 def parse_dims(given: str | Sequence[str] | Mapping[str, Size]) -> dict[str, int | list[Interval]]:
@@ -39,6 +39,11 @@ def parse_dims(given: str | Sequence[str] | Mapping[str, Size]) -> dict[str, int
 
 
 def _size(name: str, size: Size) -> int | list[Interval]:
+    """Returns the value of the dimension `name` as a size or as half-open intervals.
+
+    Raises:
+        MegccError: for a value that is neither.
+    """
     if isinstance(size, str) and size.strip().isdecimal():
         size = int(size)
     elif isinstance(size, Integral) and not isinstance(size, bool):     # numpy's as well
@@ -63,16 +68,21 @@ def _size(name: str, size: Size) -> int | list[Interval]:
     if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[0], Integral)
                and isinstance(pair[1], (Integral, type(None))) for pair in pairs):
         raise MegccError(f"dimension '{name}': {size!r} is no list of half-open ranges (low, high)")
-    return [(int(low), None if high is None else int(high)) for low, high in pairs]
+    return [(int(start), None if stop is None else int(stop)) for start, stop in pairs]
 
 
 def with_dims(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]],
               dispatch: Dispatcher | Intervals | None, dims: Mapping[str, int | list[Interval]]
               ) -> tuple[Sequence[Mapping[str, Shape]], Dispatcher | Intervals | None]:
-    """Returns sets of shapes and a dispatch for axes of inputs, from `dims`, which has them by name.
+    """Adds sizes and ranges of named dimensions to sets of input shapes and to a dispatch.
 
     Args:
         inputs: shapes of the model's inputs: an extent, the name of a dimension, or None for an axis without a name.
+        sets, dispatch: as `dispatch.buckets_of` takes them.
+        dims: sizes or half-open intervals by the name of a dimension, as `parse_dims` returns them.
+
+    Returns:
+        Sets and a dispatch that also have the sizes and intervals of `dims`, by input and axis.
 
     Raises:
         MegccError: for a name that no axis has, listing the names, and for an axis that is given two extents.
@@ -108,11 +118,11 @@ def with_dims(inputs: Mapping[str, Shape], sets: Sequence[Mapping[str, Shape]],
 
 
 def axes_of(inputs: Mapping[str, Shape]) -> dict[str, list[tuple[str, int]]]:
-    """Returns the open dimensions by name, and their axes."""
+    """Returns the open dimensions: name -> (input, axis) of each axis that has it."""
     found: dict[str, list[tuple[str, int]]] = {}
     for input_, shape in inputs.items():
         for axis, dim in enumerate(shape):
-            if dim is None or isinstance(dim, str):  # else it follows from others
+            if dim is None or isinstance(dim, str):  # other dimensions are numbers
                 found.setdefault(axis_name(inputs, input_, axis), []).append((input_, axis))
     return found
 
@@ -120,5 +130,5 @@ def axes_of(inputs: Mapping[str, Shape]) -> dict[str, list[tuple[str, int]]]:
 def _joined(names: Sequence[str] | Mapping[str, object]) -> str:
     if not names:
         return "all its inputs have fixed shapes"
-    others = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    return f"there are {', '.join(list(names)[:_MOST])}{others}"
+    others = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"there are {', '.join(list(names)[:_MAX_NAMES])}{others}"

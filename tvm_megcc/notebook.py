@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Views of values in a notebook: small pieces of HTML, without scripts. All text is escaped; a picture is an image of
-its own, in which no script runs."""
+"""Views of reports and compiled models in a notebook: HTML without scripts. All text is escaped; a picture is embedded
+as an image, in which no script runs."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 
 from .errors import shortened
 
-#: The most rows of a table of kernel calls, and the most characters of a cell.
-MOST_ROWS, LONGEST = 200, 160
+#: The largest number of rows of a table, and of characters of a cell.
+MAX_ROWS, MAX_CELL = 200, 160
 
 
 def page(title: str, *parts: str) -> str:
-    """Returns pieces of HTML under a heading."""
+    """Returns parts, each a piece of HTML, under a heading."""
     return "\n".join((f"<div><h4>{escaped(title)}</h4>", *parts, "</div>"))
 
 
 def escaped(value: object) -> str:
-    return html.escape(shortened(str(value), LONGEST))
+    return html.escape(shortened(str(value), MAX_CELL))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Returns a table; numbers are right-aligned, with commas, fractions with four digits."""
+    """Returns a table. Numbers are right-aligned; integers have commas, fractions four significant digits."""
     def cell(value: object) -> str:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             shown = f"{value:,}" if isinstance(value, int) or value.is_integer() else f"{value:,.4g}"
@@ -38,6 +38,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def picture(svg: str, about: str) -> str:
+    """Returns an image. svg: its text. about: its alternative text."""
     data = base64.b64encode(svg.encode()).decode()
     return f'<img alt="{escaped(about)}" style="max-width:100%" src="data:image/svg+xml;base64,{data}"/>'
 
@@ -50,12 +51,12 @@ def folded(summary: str, *parts: str) -> str:
 def report(facts: Mapping[str, Any], text: str) -> str:
     """Returns the view of a report of the command: its facts as tables, and its text, which opens on a click."""
     first, *rest = text.split("\n")
-    whole = [folded("as the command prints it", f"<pre>{html.escape(text)}</pre>")] if rest else []
-    return page(first, *_facts(facts), *whole)
+    full_text = [folded("as the command prints it", f"<pre>{html.escape(text)}</pre>")] if rest else []
+    return page(first, *_facts(facts), *full_text)
 
 
 def _facts(facts: Mapping[str, Any]) -> list[str]:
-    """Returns a table of the single facts, and one of each list of rows, which are mappings."""
+    """Returns a table of the facts that are single values, and a table for each fact that is a list of mappings."""
     single: list[tuple[str, object]] = []
     for name, value in facts.items():
         if isinstance(value, Mapping):
@@ -71,7 +72,7 @@ def _facts(facts: Mapping[str, Any]) -> list[str]:
 
 def _rows(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns a table of rows; rows inside them have tables of their own, which open on a click."""
-    shown = rows[:MOST_ROWS]
+    shown = rows[:MAX_ROWS]
     columns = list(dict.fromkeys(name for row in shown for name, value in row.items() if not _is_rows(value)))
     parts = [table(columns, ([_cell(row.get(name)) for name in columns] for row in shown))] if columns else []
     if len(rows) > len(shown):
@@ -101,7 +102,10 @@ def model(title: str, facts: Mapping[str, Any], memory: str, target: str) -> str
     """Returns the view of a compiled model.
 
     Args:
-        facts: those of the manifest. memory: picture of the arena, an SVG, or "". target: whose kernels are listed.
+        title: heading of the view.
+        facts: the contents of the manifest.
+        memory: picture of the arena, an SVG, or "".
+        target: the target whose kernel calls are listed.
     """
     ports = [(kind, port["name"], f"{port['dtype']}[{','.join(map(str, port['shape']))}]")
              for kind in ("inputs", "outputs") for port in facts[kind]]
@@ -110,7 +114,7 @@ def model(title: str, facts: Mapping[str, Any], memory: str, target: str) -> str
               program["weight_bytes"], program["arena_bytes"], program["lower_bound"]) for program in facts["programs"]]
     calls = next(program["calls"] for program in facts["programs"] if program["target"] == target)
     plan = folded("memory: time to the right, addresses upwards", picture(memory, "memory plan")) if memory else ""
-    left_out = [f"<p>… and {len(calls) - MOST_ROWS:,} more</p>"] if len(calls) > MOST_ROWS else []
+    left_out = [f"<p>… and {len(calls) - MAX_ROWS:,} more</p>"] if len(calls) > MAX_ROWS else []
     return page(
         title,
         table(("", "name", "type"), ((kind[:-1], *port) for kind, *port in ports)),
@@ -120,4 +124,4 @@ def model(title: str, facts: Mapping[str, Any], memory: str, target: str) -> str
         folded(f"{len(calls):,} kernel calls for {target}", table(
             ("", "operator", "origin", "kernel", "result", "multiply-adds"),
             ((index, call["kind"], call["origin"] or call["output"], call["kernel"], call["type"], call["macs"])
-             for index, call in enumerate(calls[:MOST_ROWS]))), *left_out))
+             for index, call in enumerate(calls[:MAX_ROWS]))), *left_out))

@@ -4,8 +4,8 @@
     rep = onnx_backend.prepare(model)
     (y,) = rep.run([x])
 
-Each model is compiled for this CPU, built by one call of the C compiler in a temporary folder, loaded, and the folder
-is gone again. Only the objects of the C runtime, which are the same for every model, stay in the cache.
+Each model is compiled for this CPU and built by one call of the C compiler in a temporary folder, which is removed
+when the library is loaded. Only the objects of the C runtime, which are the same for every model, stay in the cache.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from .runtime.precompiled import intrinsics
 from .runtime.toolchain import Compiler, find_compiler
 from .target import Target, native
 
-#: As the ordinary build, but for speed of compiling: these models run once.
+#: The flags of the ordinary build, with -O1 instead of -O2: these models run once, so compiling is to be fast.
 _FLAGS = tuple("-O1" if flag == "-O2" else flag for flag in builds.CFLAGS) + ("-fPIC", "-DMEGCC_MODULE=model_module")
 
 
-#: A tensor, a sequence, or an optional without a value.
+#: A value of ONNX: a tensor, a sequence of tensors (list), or an optional without a value (None).
 Value = np.ndarray | list[np.ndarray] | None
 
 
 class UnsupportedModel(NotImplementedError):
-    """The compiler refuses the model; the message lists what it does not support, by name."""
+    """The compiler refuses the model; the message names the operators, types or shapes that it does not support."""
 
 
 class MegccBackend(Backend):
-    """ONNX's interface to whoever runs models."""
+    """The compiler as a backend of ONNX: `prepare`, `run_model`, `run_node`."""
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> MegccRep:
-        """Compiles and builds a model whose shapes are known; others when `run` knows them.
+        """Compiles and builds a model. A model with open input shapes is compiled by each call of `run`.
 
         Args:
             target: a `Target` that this CPU runs; default is this CPU.
@@ -86,17 +86,18 @@ class MegccBackend(Backend):
         return device.split(":")[0] == "CPU"
 
 
-#: Kinds of inputs; others are maps and sparse tensors.
-_TAKEN = ("tensor_type", "sequence_type", "optional_type")
+#: The supported kinds of inputs, as fields of `onnx.TypeProto`; the others are maps and sparse tensors.
+_SUPPORTED_INPUTS = ("tensor_type", "sequence_type", "optional_type")
 
 
 class MegccRep(BackendRep):
-    """A model that `MegccBackend.prepare` took."""
+    """A model that `MegccBackend.prepare` compiled, or, if its input shapes are open, accepted."""
 
     def __init__(self, model: onnx.ModelProto, target: Target):
-        other = [value.name for value in _inputs(model) if value.type.WhichOneof("value") not in _TAKEN]
-        if other:
-            raise UnsupportedModel(f"inputs {', '.join(other)} are neither tensors nor sequences or optionals of them")
+        names = [value.name for value in _inputs(model)
+                 if value.type.WhichOneof("value") not in _SUPPORTED_INPUTS]
+        if names:
+            raise UnsupportedModel(f"inputs {', '.join(names)} are neither tensors nor sequences or optionals of them")
         self._model, self._target = _with_empty_inputs_known(model), target
         self._inputs = [value.name for value in _inputs(model)]
         open_shapes = any(not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape")
@@ -111,19 +112,21 @@ class MegccRep(BackendRep):
         arrays: dict[str, np.ndarray] = {}
         empty: dict[str, None] = {}
         for value in _inputs(self._model):
-            given = inputs[value.name]
-            if given is None or (isinstance(given, list) and not given):
+            argument = inputs[value.name]
+            if argument is None or (isinstance(argument, list) and not argument):
                 empty[value.name] = None
-            elif isinstance(given, list):
-                arrays.update((f"{value.name}.{index}", np.asarray(element)) for index, element in enumerate(given))
+            elif isinstance(argument, list):
+                arrays.update((f"{value.name}.{index}", np.asarray(element)) for index, element in enumerate(argument))
             else:
-                arrays[value.name] = np.asarray(given)
+                arrays[value.name] = np.asarray(argument)
         session = self._session or self._compiled({name: array.shape for name, array in arrays.items()}, empty)
         results = session.run(arrays)
         return tuple(_value(results, output) for output in self._model.graph.output)
 
     def _compiled(self, shapes: Mapping[str, Sequence[int]] | None = None,
                   empty: Mapping[str, None] | None = None) -> NativeSession:
+        """Compiles the model for these input shapes. empty: inputs that are optionals without a value or empty
+        sequences."""
         try:
             artifact = api.compile(self._model, self._target, input_shapes=shapes, constants=empty, name="model")
         except (InternalError, ToolError):
@@ -137,9 +140,9 @@ class MegccRep(BackendRep):
 
 
 def _inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    """Returns the inputs of a run."""
-    known = {tensor.name for tensor in model.graph.initializer}
-    return [value for value in model.graph.input if value.name not in known]
+    """Returns the inputs of the graph that are not initializers."""
+    initializers = {tensor.name for tensor in model.graph.initializer}
+    return [value for value in model.graph.input if value.name not in initializers]
 
 
 def _value(results: Mapping[str, np.ndarray], output: onnx.ValueInfoProto) -> Value:
@@ -151,7 +154,7 @@ def _value(results: Mapping[str, np.ndarray], output: onnx.ValueInfoProto) -> Va
 
 
 def _with_empty_inputs_known(model: onnx.ModelProto) -> onnx.ModelProto:
-    """An input without elements is the same in every run: it becomes an initializer."""
+    """Returns the model with initializers for inputs without elements, which have one possible value."""
     result = onnx.ModelProto()
     result.CopyFrom(model)
     for value in _inputs(model):
@@ -164,7 +167,8 @@ def _with_empty_inputs_known(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _load(artifact: Artifact, target: Target) -> NativeSession:
-    """Returns a session on a library that lives in memory only."""
+    """Builds the library in a temporary folder and returns a session on it; the folder is removed, the loaded library
+    stays in memory."""
     compiler = find_compiler(target)
     with tempfile.TemporaryDirectory(prefix="megcc-") as scratch:
         folder = artifact.save(Path(scratch) / "model")
@@ -191,12 +195,12 @@ def _runtime_objects(compiler: Compiler, target: Target) -> list[Path]:
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folders.scratch(folder.parent) as scratch:
-            aside = scratch / "objects"
-            aside.mkdir()
+            staging = scratch / "objects"
+            staging.mkdir()
             for source in sources:
-                run_tool([*compiler.command, *flags, "-c", str(source), "-o", str(aside / f"{source.stem}.o")])
+                run_tool([*compiler.command, *flags, "-c", str(source), "-o", str(staging / f"{source.stem}.o")])
             try:
-                aside.rename(folder)
+                staging.rename(folder)
             except OSError:  # another process was faster
                 if not folder.exists():
                     raise

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of compile options as the command writes them, and as Python does: each is read here, and nowhere else."""
+"""The parsers of the values of compile options, as the command has them (strings) and as Python has them (objects).
+
+`options.py` refers to the functions of this module by name: `takes_…` returns whether Python may give a value that is
+no string; `parse_…` returns the value of the option.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ __all__ = ["Inputs", "Shapes", "parse_bounds", "parse_constants", "parse_dims", 
 
 
 def takes_strings(value: object) -> bool:
-    """A list of strings."""
+    """Returns whether the value is a list of strings."""
     return isinstance(value, (list, tuple)) and all(isinstance(text, str) for text in value)
 
 
@@ -40,38 +44,41 @@ def _is_named(value: object) -> bool:
 
 
 def takes_named(value: object) -> bool:
-    """A dictionary by names, or a list of strings; what the dictionary holds, the parser says."""
+    """Returns whether the value is a dictionary by names or a list of strings. The parser checks the dictionary's
+    values."""
     return _is_named(value) or takes_strings(value)
 
 
-def _names(value: object, *kinds: type) -> bool:
+def _is_named_values(value: object, *kinds: type) -> bool:
+    """Returns whether the value is a dictionary from names to values of these types."""
     return isinstance(value, Mapping) and _is_named(value) and all(isinstance(item, kinds) for item in value.values())
 
 
 def takes_inputs(value: object) -> bool:
-    return _names(value, str, Input) or takes_strings(value)
+    return _is_named_values(value, str, Input) or takes_strings(value)
 
 
 def takes_states(value: object) -> bool:
-    return _names(value, str) or takes_strings(value)
+    return _is_named_values(value, str) or takes_strings(value)
 
 
 def takes_shapes(value: object) -> bool:
-    """A dictionary of shapes, or a list of such. `frontends.models` says of a list without names how names are
-    given."""
+    """Returns whether the value is a dictionary of shapes by input, or a list. For a list of shapes without names,
+    `frontends.models` raises an error that says how names are given."""
     if isinstance(value, (list, tuple)):
-        return all(_names(shapes, Iterable) for shapes in value if isinstance(shapes, Mapping))
-    return _names(value, Iterable)
+        return all(_is_named_values(shapes, Iterable) for shapes in value if isinstance(shapes, Mapping))
+    return _is_named_values(value, Iterable)
 
 
 def takes_externs(value: object) -> bool:
-    """A path, an `Operator` of `extern`, which stands above this module, or several."""
-    parts = value if isinstance(value, Iterable) and not isinstance(value, (Mapping, bytes)) else [value]
-    return all(isinstance(part, (str, Path)) or hasattr(part, "domain") for part in parts)
+    """Returns whether the value is a path, an `extern.Operator`, or several. (This module may not import `extern`, so
+    it looks for the attribute `domain`.)"""
+    externs = value if isinstance(value, Iterable) and not isinstance(value, (Mapping, bytes)) else [value]
+    return all(isinstance(extern, (str, Path)) or hasattr(extern, "domain") for extern in externs)
 
 
 def takes_dispatch(value: object) -> bool:
-    """A dispatcher, or intervals by input."""
+    """Returns whether the value is a dispatcher, or intervals by input."""
     return callable(value) or _is_named(value)
 
 
@@ -96,7 +103,7 @@ def parse_threads(given: int | str) -> int:
 
 
 def parse_bytes(name: str, given: int | str) -> int:
-    """`"64K"`, or a number, as a number of bytes.
+    """Returns a number of bytes, given as a number or as a string such as "64K".
 
     Raises:
         MegccError: naming the option, for anything else.
@@ -108,24 +115,25 @@ def parse_bytes(name: str, given: int | str) -> int:
 
 
 def parse_regions(given: str | Regions | None) -> Regions | None:
-    """Raises MegccError as `Regions.parse`."""
+    """Returns memory regions; a string is parsed. Raises MegccError as `Regions.parse`."""
     return Regions.parse(given) if isinstance(given, str) else given
 
 
 def parse_stream(given: str | Stream | None) -> Stream | None:
-    """Raises MegccError as `Stream.parse`."""
+    """Returns a stream; a string is parsed. Raises MegccError as `Stream.parse`."""
     return Stream.parse(given) if isinstance(given, str) else given
 
 
 def _pairs(strings: str | Sequence[str]) -> Iterator[str]:
-    """Yields the pairs of strings, which ";" may separate; a name may have one too, as those of TFLite files do."""
+    """Yields the pairs "NAME=VALUE" in strings; ";" separates pairs. A string is not split if a part of it has no "=":
+    names in TFLite files may contain ";"."""
     for text in [strings] if isinstance(strings, str) else strings:
         parts = [part for part in text.split(";") if part.strip()]
         yield from parts if parts and all("=" in part for part in parts) else [text]
 
 
 def parse_states(strings: str | Sequence[str] | Mapping[str, str]) -> dict[str, str]:
-    """`["h_out=h_in"]` as a dictionary; a dictionary is copied.
+    """Parses `["h_out=h_in"]` as a dictionary; a dictionary is copied.
 
     Raises:
         MegccError: for a string that is not such a pair, and for an output in two of them.
@@ -144,7 +152,7 @@ def parse_states(strings: str | Sequence[str] | Mapping[str, str]) -> dict[str, 
 
 
 def parse_constants(strings: str | Sequence[str] | Mapping[str, object]) -> dict[str, object]:
-    """`["sr=16000", "scales=1,0.5"]` as a dictionary of numbers and lists of them; a dictionary is returned as it is.
+    """Parses `["sr=16000", "scales=1,0.5"]` as a dictionary of numbers and lists of numbers; a dictionary is copied.
 
     Raises:
         MegccError: for a string that is not such a pair.
@@ -163,16 +171,16 @@ def parse_constants(strings: str | Sequence[str] | Mapping[str, object]) -> dict
 
 
 def parse_bounds(strings: str | Sequence[str] | Mapping[str, int]) -> dict[str, int]:
-    """`["boxes=1000"]` as a dictionary; a dictionary is checked.
+    """Parses `["boxes=1000"]` as a dictionary; a dictionary is checked.
 
     Raises:
         MegccError: for a string that is not such a pair, and for a bound that is not an extent.
     """
     if isinstance(strings, Mapping):
-        for name, most in strings.items():
-            if isinstance(most, bool) or not isinstance(most, (int, np.integer)) or not 0 <= most < 2**31:
-                raise MegccError(f"bound of '{name}': {most!r} is no number from 0 to 2^31 - 1")
-        return {name: int(most) for name, most in strings.items()}
+        for name, bound in strings.items():
+            if isinstance(bound, bool) or not isinstance(bound, (int, np.integer)) or not 0 <= bound < 2**31:
+                raise MegccError(f"bound of '{name}': {bound!r} is no number from 0 to 2^31 - 1")
+        return {name: int(bound) for name, bound in strings.items()}
     bounds: dict[str, int] = {}
     for text in _pairs(strings):
         name, _, value = (part.strip() for part in text.rpartition("="))
@@ -194,14 +202,14 @@ def _number(text: str) -> float | int | bool:
 INPUT_GRAMMAR = (f"expected INPUT=WORD,… of: an element type ({', '.join(ORDINARY)}); NHWC or NCHW; BGR; mean=M, "
                  "std=S or scale=S with one number or one a channel (1:2:3); network=NHWC or NCHW; for example "
                  "data=uint8,NHWC,mean=123.7:116.3:103.5,std=58.4:57.1:57.4")
-#: Words that say by themselves which attribute of an `Input` they are.
+#: Words without "=" -> the attribute of `Input` that they set, and the attributes that are set by KEY=VALUE.
 _INPUT_WORDS = {**dict.fromkeys(ORDINARY, "dtype"), **dict.fromkeys(LAYOUTS, "layout"), "BGR": "order"}
 _INPUT_KEYS = ("mean", "std", "scale", "network")
 
 
 def parse_inputs(strings: str | Sequence[str] | Inputs) -> dict[str, Input]:
-    """`["data=uint8,NHWC,mean=127.5;mask=uint8"]` as a dictionary; ";" separates inputs of one text. A dictionary
-    may have inputs, or the strings after the "=", as values.
+    """Parses `["data=uint8,NHWC,mean=127.5;mask=uint8"]` as a dictionary; ";" separates inputs in one string. The
+    values of a given dictionary may be `Input` objects, or the strings after the "=".
 
     Raises:
         MegccError: for a string that does not follow the grammar, and for an input in two of them.
@@ -223,35 +231,39 @@ def parse_inputs(strings: str | Sequence[str] | Inputs) -> dict[str, Input]:
 
 
 def parse_input(words: str, text: str = "") -> Input:
-    """`"uint8,NHWC,mean=127.5"` as an `Input`; `text` is what messages show."""
-    found: dict[str, Any] = {}   # fields of `Input`, by name
+    """Parses `"uint8,NHWC,mean=127.5"` as an `Input`. text: the whole string, for messages."""
+    attributes: dict[str, Any] = {}   # fields of `Input`, by name
     for word in (word.strip() for word in words.split(",")):
         key, equals, value = (part.strip() for part in word.partition("="))
         attribute = key if equals else _INPUT_WORDS.get(word)
         if attribute is None or (equals and key not in _INPUT_KEYS):
             raise MegccError(f"input '{text or words}': '{word}' is not understood; {INPUT_GRAMMAR}")
-        if attribute in found:
+        if attribute in attributes:
             raise MegccError(f"input '{text or words}': '{word}' is a second {attribute}; {INPUT_GRAMMAR}")
         try:
-            found[attribute] = word if not equals else value if key == "network" else \
-                tuple(float(number) for number in value.split(":"))
+            if not equals:
+                attributes[attribute] = word
+            elif key == "network":
+                attributes[attribute] = value
+            else:
+                attributes[attribute] = tuple(float(number) for number in value.split(":"))
         except ValueError:
             raise MegccError(f"input '{text or words}': '{word}' is no number, or several with ':' between them; "
                              f"{INPUT_GRAMMAR}") from None
     try:
-        return Input(**found)
+        return Input(**attributes)
     except MegccError as error:
         raise MegccError(f"input '{text or words}': {error}") from None
 
 
 def parse_output_names(strings: str | Sequence[str]) -> list[str]:
-    """`["a,b", "c"]` as a list, each name once."""
+    """Parses `["a,b", "c"]` as a list of names without duplicates."""
     names = (name.strip() for text in ([strings] if isinstance(strings, str) else strings) for name in text.split(","))
     return list(dict.fromkeys(filter(None, names)))
 
 
 def parse_shapes(text: str | Mapping[str, Sequence[int] | int]) -> dict[str, tuple[int, ...] | int]:
-    """`"data=(1,3,224,224);ids:[1,128];past=3"` as a dictionary of shapes and, by name, sizes of dimensions. A
+    """Parses `"data=(1,3,224,224);ids:[1,128];past=3"` as a dictionary: shapes by input, and sizes by dimension. A
     dictionary is copied.
 
     Raises:

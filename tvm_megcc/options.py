@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a model is compiled, as one value. The keywords of `compile`, the options of the command, the keys of a
-configuration file and the facts in the manifest are views of the table of fields below: a new option is one field.
+"""The options of compilation, as one frozen value. The keywords of `compile`, the options of the command, the keys of a
+configuration file and the facts in the manifest follow from the table of fields below: a new option is one field.
 
-This module is imported to print the help of the command: it imports what it needs when a value is read.
+The command imports this module to print its help, which has to be fast: modules that only parse values are imported
+when a value is given.
 """
 
 from __future__ import annotations
@@ -34,17 +35,20 @@ MEMORY = ("ram", "flash", "regions")
 
 
 class Option(NamedTuple):
-    """A field of `CompileOptions` as the command and a configuration file have it.
+    """How the command and a configuration file present a field of `CompileOptions`.
 
-    flag: of the command.
+    flag: the option of the command.
     kind: "string"; "path"; "strings" and "paths", which may be given several times; "flag"; "count", a number of at
-        least 1; "bytes", a number or a string such as 64K; or the words that it may be.
-    metavar, help: of the command.
-    context: kernels are chosen for it: a field of `Context`.
-    recorded: the manifest has the value where it is not the default.
-    region: regions inside TVM have it too: a keyword of `partition_for_megcc` and an option of the code generator.
-    parse: the function of `option_values` that makes the field's value of what is given.
-    takes: the function of `option_values` that says whether Python takes a value that is no string; "": it takes none.
+        least 1; "bytes", a number or a string such as 64K; or a tuple of the allowed words.
+    metavar, help: texts in the help of the command.
+    context: kernels are chosen for the option: it is a field of `Context` too.
+    recorded: the manifest has the value if it is not the default.
+    region: regions inside TVM have the option too: it is a keyword of `partition_for_megcc` and an option of the code
+        generator.
+    own_key: the key of a configuration file, if it differs from the flag.
+    parse: the function of `option_values` that returns the field's value for a given one; "": the value as given.
+    takes: the function of `option_values` that returns whether Python takes a value that is no string; "": it takes
+        strings only.
     """
 
     flag: str
@@ -60,7 +64,7 @@ class Option(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The key of a configuration file: the flag without its dashes, where it is a word."""
+        """The key of a configuration file: `own_key`, or the flag without its dashes."""
         return self.own_key or self.flag.removeprefix("--")
 
 
@@ -103,9 +107,9 @@ class CompileOptions:
         keep_inputs: inputs in the arena keep their values during a run.
         caller_inputs: inputs are not part of the session's memory: they are bound to buffers of the caller before a
             run.
-        ram: most bytes of memory that a session may need, as a number or a string such as "64K"; layers are
-            computed in strips of rows if necessary.
-        flash: most bytes of the model's data, likewise.
+        ram: the largest number of bytes of memory that a session may need, as a number or a string such as "64K";
+            layers are computed in strips of rows if necessary.
+        flash: the largest number of bytes of the model's data, as a number or a string.
         regions: memory regions of a microcontroller, in order of preference, instead of `ram` and `flash`:
             "dtcm=64K,sram=256K,flash=1M" (docs/microcontrollers.md).
         reproducible: floats have the same bits on every CPU, with every compiler and for any number of threads.
@@ -115,11 +119,11 @@ class CompileOptions:
             head and token (docs/language-models.md).
         half: compute and store floats as float16 where the CPU has it (docs/half.md).
 
-    `states`, `constants`, `bounds`, `dims` and `output_names` are also taken as the command has them: "a=b;c=d", "a,b".
-    A number of bytes, or of threads, is taken as a string too.
+    `states`, `constants`, `bounds`, `dims` and `output_names` may also be strings as in the command: "a=b;c=d", "a,b".
+    A number of bytes, or of threads, may be a string too.
 
     Raises:
-        MegccError: for another value; TypeError: for a name that is not an option.
+        MegccError: for an invalid value; TypeError: for a name that is not an option.
     """
 
     optimize: str = field(default="speed", metadata=_row(
@@ -226,33 +230,38 @@ class CompileOptions:
     @classmethod
     def of(cls, options: CompileOptions | None = None, changes: Mapping[str, Any] | None = None,
            caller: str = "compile") -> CompileOptions:
-        """Returns the options with some changed; None stands for the default, of an option and of all.
+        """Returns the options with some of them changed.
+
+        Args:
+            options: None: the defaults.
+            changes: new values by name; None stands for the option's default.
+            caller: the function that messages name.
 
         Raises:
-            TypeError: for a name that is not an option, as Python has it for `caller`, and for options of another type.
+            TypeError: for a name that is not an option, and for `options` of another type.
         """
         if options is not None and not isinstance(options, cls):
             raise TypeError(f"tvm_megcc.{caller}(): options are a CompileOptions, not {type(options).__name__}; "
                             "one option is given by name, such as optimize=\"size\"")
-        known = {row.name: row for row in fields(cls)}
+        rows = {row.name: row for row in fields(cls)}
         for name in changes or {}:
-            if name not in known:
-                similar = difflib.get_close_matches(name, known, 1)
+            if name not in rows:
+                similar = difflib.get_close_matches(name, rows, 1)
                 raise TypeError(f"tvm_megcc.{caller}() got an unexpected keyword argument '{name}'"
                                 + (f", did you mean '{similar[0]}'?" if similar else ""))
-        own = {} if options is None else {name: getattr(options, name) for name in known}
-        given = {name: default_of(known[name]) if value is None else value for name, value in (changes or {}).items()}
-        return cls(**{**own, **given})
+        values = {} if options is None else {name: getattr(options, name) for name in rows}
+        changed = {name: default_of(rows[name]) if value is None else value for name, value in (changes or {}).items()}
+        return cls(**{**values, **changed})
 
     def for_context(self) -> dict[str, Any]:
         """Returns the options that kernels are chosen for: fields of `Context`."""
         return {row.name: getattr(self, row.name) for row in fields(self) if option_of(row).context}
 
     def tuning_log(self) -> TuningLog | None:
-        """Returns the times in the log, of a path as the file has them now.
+        """Returns the tuning log; if the option is a path, the file is read by each call.
 
         Raises:
-            MegccError: the file cannot be read, or is no log.
+            MegccError: for a file that cannot be read or is no log.
         """
         from .tuning_log import TuningLog
 
@@ -297,17 +306,17 @@ class CompileKeywords(TypedDict, total=False):
 
 
 def _require_kind(name: str, value: Any, kind: str | tuple[str, ...], takes: Callable[[object], bool] | None) -> None:
-    """Raises MegccError for a value that is not of the kind that Python takes for it. takes: says whether
-    it takes one that is no string."""
+    """Raises MegccError for a value that is not of the option's kind. takes: returns whether Python takes a value that
+    is no string."""
     if isinstance(kind, tuple):
         if not (isinstance(value, str) and value in kind):
             raise errors.MegccError(f"{name} is one of {', '.join(kind)}, not {reprlib.repr(value)}")
     elif kind == "flag":
         try:
-            known = value in (False, True)
-        except ValueError:  # an array
-            known = False
-        if not known:
+            is_flag = value in (False, True)
+        except ValueError:  # an array has no truth value
+            is_flag = False
+        if not is_flag:
             raise errors.MegccError(f"{name} is True or False, not {reprlib.repr(value)}")
     elif kind in ("string", "strings", "path", "paths") and not (isinstance(value, str) or (takes and takes(value))):
         raise errors.MegccError(f"{name} is a string, or what help(tvm_megcc.CompileOptions) says of it, not "
@@ -325,9 +334,9 @@ def default_of(row: Field[Any]) -> Any:
     return row.default
 
 
-def each_option() -> Iterator[tuple[str, Option]]:
+def all_options() -> Iterator[tuple[str, Option]]:
     """Yields the name and option of every field, in order."""
     return ((row.name, option_of(row)) for row in fields(CompileOptions))
 
 
-errors.ARGUMENTS.update({option.flag: name for name, option in each_option() if option.flag.startswith("--")})
+errors.ARGUMENTS.update({option.flag: name for name, option in all_options() if option.flag.startswith("--")})

@@ -14,22 +14,22 @@ PACKAGE = Path(__file__).resolve().parent
 
 
 def c_runtime() -> Path:
-    """Folder of the C runtime: include/, src/, tools/, ports/."""
+    """Returns the folder of the C runtime, with include/, src/, tools/ and ports/."""
     return _data("c_runtime")
 
 
 def schema() -> Path:
-    """Returns the container's schema."""
+    """Returns the path of the container's FlatBuffers schema."""
     return _data("schema") / "megcc.fbs"
 
 
 def examples() -> Path:
-    """Folder of the network that ships with the package: digits.onnx, digits.npz."""
+    """Returns the folder of the example network: digits.onnx, digits.npz."""
     return PACKAGE / "examples"
 
 
 def templates() -> tuple[Path, ...]:
-    """Folders of the code generator's templates, in the order of the search: those of $MEGCC_TEMPLATES, then ours."""
+    """Returns the folders of templates in search order: those of $MEGCC_TEMPLATES, then the package's."""
     folders = filter(None, os.environ.get("MEGCC_TEMPLATES", "").split(os.pathsep))
     return (*map(Path, folders), PACKAGE / "codegen" / "templates", PACKAGE / "kernels")
 
@@ -39,7 +39,8 @@ class NoHome(MegccError):
 
 
 def cache(*parts: str) -> Path:
-    """Returns the cache folder ($MEGCC_CACHE, else the user's), or one below it. Everything in it can be made again.
+    """Returns the cache folder ($MEGCC_CACHE, else the user's) or a folder below it, and creates it. Nothing in it is
+    needed: it can be deleted at any time.
 
     Files in it are loaded and run, so each folder on the path must belong to the user, and be writable for nobody else.
 
@@ -67,34 +68,35 @@ def _cache() -> Path:
 
 def _require_own(folder: Path) -> None:
     """Makes the folder if it does not exist. Raises MegccError if others could have put something into it."""
-    with suppress(OSError):  # who writes there says what is wrong
+    with suppress(OSError):  # the first write to the folder reports the error
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        found = folder.stat()
+        status = folder.stat()
     except OSError:
         return
     if not hasattr(os, "geteuid"):  # Windows
         return
     what = "megcc loads and runs what lies in its cache, and the folder"
-    if found.st_uid not in (os.geteuid(), 0):
+    if status.st_uid not in (os.geteuid(), 0):
         raise MegccError(f"{what} {folder} belongs to another user: set MEGCC_CACHE to a folder of yours")
-    if found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid)):
+    if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid)):
         raise MegccError(f"{what} {folder} can be written to by others: look at what is in it and 'chmod go-w' it, or "
                          "set MEGCC_CACHE to a folder of yours")
 
 
 def _is_private(group: int) -> bool:
-    """Whether it is the user private group that some systems make for each user."""
+    """Returns whether a group is the user private group: named like the user, with no other member."""
     import grp
     import pwd
 
     try:
-        user, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+        user, entry = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
     except KeyError:
         return False
-    return (found.gr_name, found.gr_gid) == (user.pw_name, user.pw_gid) and {*found.gr_mem} <= {user.pw_name}
+    return (entry.gr_name, entry.gr_gid) == (user.pw_name, user.pw_gid) and {*entry.gr_mem} <= {user.pw_name}
 
 
 def _data(name: str) -> Path:
+    """Returns a folder of the project: inside the installed package, or next to it in a checkout."""
     installed = PACKAGE / "_data" / name
     return installed if installed.is_dir() else PACKAGE.parent / name

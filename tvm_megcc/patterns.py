@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sequences of operators that become one kernel, as a table; most specific first.
 
-Patterns are neutral: front ends translate them to their own pattern language, `match` finds them in our operator graph,
-    and the tests compile one instance of every row and check that it becomes a single call.
+Patterns do not depend on a front end: the front ends for TVM translate them to the pattern languages of Relax and
+Relay, and `match` finds them in our graph. The tests compile an instance of every row and check that it becomes a
+single kernel call.
 """
 
 from __future__ import annotations
@@ -16,21 +17,22 @@ from .ir.graph import Graph, Op
 
 @dataclass(frozen=True)
 class Any:
-    """Any value. The same term twice in a pattern means the same value."""
+    """A pattern that matches any value. A term that occurs twice in a pattern matches the same value twice."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Const:
-    """A value known to the compiler."""
+    """A pattern that matches a constant."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Call:
-    """One of some operators applied to terms; commutative operators match either way."""
+    """A pattern that matches an operator of one of these kinds, with operands that match `args`. The operands of
+    commutative operators may be in either order."""
 
     kinds: tuple[str, ...]
     args: tuple[Term, ...]
@@ -38,7 +40,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Opt:
-    """`arg`, or one of some operators applied to it (and to `more`)."""
+    """A pattern that matches `arg`, or an operator of one of these kinds with the operands `arg` and `more`."""
 
     kinds: tuple[str, ...]
     arg: Term
@@ -79,54 +81,58 @@ COMPOSITES = tuple(
     ))
 
 
-def match(term: Term, graph: Graph, value: str, found: Mapping[Term, str] | None = None) -> dict[Term, str] | None:
-    """Matches a pattern at the operator that computes `value`.
+def match(term: Term, graph: Graph, value: str, bindings: Mapping[Term, str] | None = None) -> dict[Term, str] | None:
+    """Matches a pattern to the operator that computes `value`.
+
+    Args:
+        bindings: terms that already have a value.
 
     Returns:
-        Each term with its value, or None if the pattern does not fit.
+        The value of each term, or None if the pattern does not match.
     """
-    found = dict(found or {})
-    if term in found:
-        return found if found[term] == value else None
+    bindings = dict(bindings or {})
+    if term in bindings:
+        return bindings if bindings[term] == value else None
     producers = graph.producers()
-    return _match(term, graph, producers, value, found)
+    return _match(term, graph, producers, value, bindings)
 
 
-def _match(term: Term, graph: Graph, producers: Mapping[str, Op], value: str, found: dict[Term, str]
+def _match(term: Term, graph: Graph, producers: Mapping[str, Op], value: str, bindings: dict[Term, str]
            ) -> dict[Term, str] | None:
-    if term in found:
-        return found if found[term] == value else None
+    if term in bindings:
+        return bindings if bindings[term] == value else None
     if isinstance(term, Const) and value not in graph.constants:
         return None
     if isinstance(term, (Any, Const)):
-        return {**found, term: value}
+        return {**bindings, term: value}
     op = producers.get(value)
     if op is not None and op.kind in term.kinds:
         args = term.args if isinstance(term, Call) else (term.arg, *term.more)
         for order in _orders(op):
-            bound = _match_all(args, graph, producers, order, found)
+            bound = _match_all(args, graph, producers, order, bindings)
             if bound is not None:
                 return {**bound, term: value}
     if isinstance(term, Opt):
-        bound = _match(term.arg, graph, producers, value, found)
+        bound = _match(term.arg, graph, producers, value, bindings)
         return None if bound is None else {**bound, term: value}
     return None
 
 
 def _orders(op: Op) -> Iterator[tuple[str, ...]]:
+    """Yields the orders of operands in which the operator may match."""
     yield op.inputs
     if op.kind in COMMUTATIVE:
         yield op.inputs[::-1]
 
 
 def _match_all(args: Sequence[Term], graph: Graph, producers: Mapping[str, Op], operands: Sequence[str],
-               found: dict[Term, str]) -> dict[Term, str] | None:
-    """Matches operands. Optional ones after the pattern's own (a bias) may be present or not."""
+               bindings: dict[Term, str]) -> dict[Term, str] | None:
+    """Matches the first operands to `args`; further operands (a bias) are not compared."""
     if len(operands) < len(args):
         return None
     for term, operand in zip(args, operands, strict=False):
-        bound = _match(term, graph, producers, operand, found)
+        bound = _match(term, graph, producers, operand, bindings)
         if bound is None:
             return None
-        found = bound
-    return found
+        bindings = bound
+    return bindings

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reports of the command, as functions: `tvm_megcc.compare`, `explain`, `bench`, `inspect` and `quantize`.
 
-Each returns the facts that `--json` prints as a `Report`, a dictionary that prints as the command does:
+Each returns a `Report`: a dictionary with the facts that the command prints with `--json`, whose text is that of the
+command:
 
     report = tvm_megcc.compare("model.onnx", layers=True)
     print(report)
@@ -40,7 +41,12 @@ Model = Union[str, Path]
 
 
 class Report(dict[str, Any]):
-    """A report of the command: the facts, and the text it prints."""
+    """A report of the command: a dictionary of facts; `str` gives the text that the command prints.
+
+    Args:
+        facts: the facts that `--json` prints.
+        text: formats the facts.
+    """
 
     def __init__(self, facts: Mapping[str, Any], text: Callable[[dict[str, Any]], str]):
         super().__init__(facts)
@@ -56,7 +62,8 @@ class Report(dict[str, Any]):
         return notebook.report(self, str(self))
 
 
-_OR_FOLDER = dict.fromkeys(("bench", "inspect"), " or of a generated folder")
+#: Functions that take other paths than that of a model, for messages.
+_OTHER_PATHS = dict.fromkeys(("bench", "inspect"), " or of a generated folder")
 
 
 def _require_feeds(verb: str, arrays: object) -> None:
@@ -68,7 +75,12 @@ def _require_feeds(verb: str, arrays: object) -> None:
 
 def _arguments(verb: str, models: Model | Sequence[Model], target: str, changes: Mapping[str, Any],
                **others: Any) -> Namespace:
-    """Parses the command line of a verb, with these values in place of its defaults.
+    """Returns the arguments of a verb of the command: its defaults, with the given values.
+
+    Args:
+        verb: the name of a function of this module, which is a verb of the command.
+        changes: options of compilation.
+        others: other arguments of the verb.
 
     Raises:
         TypeError: for a model that is not a path, and for an option that does not exist.
@@ -77,7 +89,7 @@ def _arguments(verb: str, models: Model | Sequence[Model], target: str, changes:
 
     for model in models if isinstance(models, (list, tuple)) else [models]:
         if not isinstance(model, (str, Path)):
-            raise TypeError(f"tvm_megcc.{verb}() takes the path of a model{_OR_FOLDER.get(verb, '')}, "
+            raise TypeError(f"tvm_megcc.{verb}() takes the path of a model{_OTHER_PATHS.get(verb, '')}, "
                             f"not {type(model).__name__}")
     parameters = signature(globals()[verb]).parameters
     for name in changes:
@@ -115,7 +127,8 @@ def compare(model: Model, target: str = "native", *, arrays: Feeds = None,
             None: 1e-4, or 2^-10 of float16, 2^-5 with `half`.
 
     Returns:
-        {model, target, reference, tolerance, equal, outputs: a row each; layers, first_difference}.
+        {model, target, reference, tolerance, equal, outputs, layers, first_difference}; `outputs` has a row for each
+        output.
 
     Raises:
         MegccError: as `tvm_megcc.compile`; a difference is no error.
@@ -135,8 +148,8 @@ def explain(model: Model, target: str = "native", **changes: Unpack[CompileKeywo
     """Shows which kernel computes each operator, why, and why others were refused: `megcc explain`.
 
     Returns:
-        {model, target, measured, supported, findings, calls: a row each, views}. A model that cannot be compiled is no
-        error: `supported` is False then, and `findings` has every reason.
+        {model, target, measured, supported, findings, calls, views}; `calls` has a row for each kernel call. A model
+        that cannot be compiled is no error: `supported` is False then, and `findings` lists all reasons.
     """
     from .tools.report import explain as tool
 
@@ -148,7 +161,7 @@ def bench(model: Model | Sequence[Model], target: str = "native", *, arrays: Fee
           shapes: str | Mapping[str, Sequence[int] | int] | None = None, seed: int = 0, against: str = "",
           rounds: int = 9, cc: str | None = None,
           **changes: Unpack[CompileKeywords]) -> Report:
-    """Times a model or a generated folder on this machine, in all and by operator: `megcc bench`.
+    """Times a model or a generated folder on this machine, in total and by operator: `megcc bench`.
 
     Args:
         model: the path of a model, or of a generated folder; of a folder with several models, the .megcc file of one.
@@ -158,9 +171,9 @@ def bench(model: Model | Sequence[Model], target: str = "native", *, arrays: Fee
         arrays: inputs by name, or a .npz file of them; by default seeded random numbers.
         shapes: as `compare` takes them.
         repeat: timed runs; by default what takes about a second.
-        against: engines to run beside, such as "onnxruntime,openvino"; with them several models may be given, as ONNX
-            files, `arrays` only as a file, and the report is that of `megcc bench --against`.
-        rounds: bursts of each engine.
+        against: engines to compare with, such as "onnxruntime,openvino". Then several models may be given, which are
+            ONNX files; `arrays` may only be a file; and the report is that of `megcc bench --against`.
+        rounds: number of bursts of runs of each engine.
 
     Raises:
         MegccError: as `tvm_megcc.compile`, and for engines that are not installed.
@@ -186,13 +199,13 @@ def bench(model: Model | Sequence[Model], target: str = "native", *, arrays: Fee
 
 def inspect(path: Model, target: str = "native", *, size: bool = False, cc: str | None = None,
             **changes: Unpack[CompileKeywords]) -> Report:
-    """Describes the contents of a generated folder, or of that of a model: `megcc inspect`.
+    """Describes the contents of a generated folder, or of the folder that a model is compiled to: `megcc inspect`.
 
     Args:
         path: a generated folder, its .megcc file, or a model to compile.
         target: the CPU to compile a model for, as `tvm_megcc.compile` takes it.
         cc: the C compiler that measures sizes; by default the one that the target names.
-        size: bytes of code and constants instead, built for size for the target.
+        size: reports bytes of code and constants instead, for a build for size.
     """
     from .tools import source
     from .tools.report import describe
@@ -215,26 +228,26 @@ def quantize(model: Model, samples: Feeds | Model, output: Model, *, method: str
         samples: arrays by input name, a .npz file of them, or a folder of images; `labels` among them are classes.
         method: "minmax", "percentile", "entropy", or "auto": the one with the least noise on the samples.
         keep_float: nodes, or op_types, that stay float.
-        min_snr: dB of signal to noise of the outputs; below it the layers with the largest error stay float, a quarter
-            at most.
-        inputs: formats of the samples, as `tvm_megcc.compile` takes it.
+        min_snr: least signal-to-noise ratio of the outputs in dB; below it, the layers with the largest error stay
+            float, at most a quarter of the layers.
+        inputs: formats of the samples, as `tvm_megcc.compile` takes them.
         evaluate: other samples, for the accuracy.
-        max_samples: samples that are used.
-        target: CPU that both models are compiled for.
-        time: whether they are timed.
+        max_samples: largest number of samples that are used.
+        target: CPU that the float and the int8 model are compiled for.
+        time: whether both models are timed.
         dims: sizes of dimensions that the model leaves open, as `tvm_megcc.compile` takes them.
 
     Returns:
         {model, output, samples, method, methods, signal_to_noise, enough, kept_float, bytes, accuracy, times, layers}.
 
     Raises:
-        MegccError: where ONNX Runtime is not installed, or the model or samples are not right.
+        MegccError: if ONNX Runtime is not installed, or for an invalid model or sample.
         TypeError: for samples or names of layers of another type.
     """
     from .tools.quantize import quantize as tool
 
-    for given in (samples, evaluate):
-        _require_feeds("quantize", given)
+    for feeds in (samples, evaluate):
+        _require_feeds("quantize", feeds)
     if samples is None:
         raise TypeError("tvm_megcc.quantize(): samples are a dictionary from names of inputs to arrays, or a path")
     keep_float = [keep_float] if isinstance(keep_float, str) else keep_float

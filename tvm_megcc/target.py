@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CPUs we generate code for: one row an ISA level.
+"""The CPUs that code is generated for: a table of ISA levels, and a table of targets (CPUs as users name them).
 
-To support an ISA, add a row here and `c_runtime/include/simd/<isa>.h`. A kernel template without an override
-`<algorithm>.<isa>.c.j2` is rendered for the ISA from the portable template; `fallback` says which override of a
-lower level still applies.
+To support an ISA, add a row to `ISAS` and the header `c_runtime/include/simd/<isa>.h`. A kernel has a portable
+template, and may have overrides `<algorithm>.<isa>.c.j2`. An ISA without an override gets that of its `fallback`, or
+of the fallback's fallback, else the portable template.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .errors import MegccError
 
 @dataclass(frozen=True)
 class Pairs:
-    """A kind of arithmetic that computes the products of two pixels in one word.
+    """SIMD within a register: one scalar multiplication computes the products of two pixels with a weight.
 
     bits: the number of bits of the word.
     columns: the number of output channels in a tile of four pixels, as many as registers hold (MGC_COLUMNS).
@@ -46,18 +46,18 @@ class Isa:
     lanes: float32 lanes of a vector; 1 is scalar code.
     registers: vector registers that a kernel may keep live.
     alignment: alignment of weights and arena, in bytes.
-    guard: preprocessor condition under which a kernel file is compiled at all; it asks for the machine only, because
-        the file raises its ISA by itself (megcc_simd.h).
-    compiler: preprocessor condition for compilers that support the level, if not all of the machine do, and
-        compiler_name, in words; others leave the level out.
+    guard: preprocessor condition under which a kernel file is compiled; it tests the machine only, because the file
+        enables its ISA by itself (megcc_simd.h).
+    compiler, compiler_name: preprocessor condition for compilers that support the level, and their name; "": all
+        compilers for the machine do. Other compilers leave the level out.
     fallback: the ISA whose template overrides apply if this one has none.
     lane_fma: multiply-add takes one lane of a vector as an operand (NEON), so activations are loaded as vectors.
     interleaves: loads and stores transpose four vectors (ld4, st4).
     assembler: the loop over input channels of a tile is in assembler (`conv2d/neon_lanes.py`).
-    int16_step: products of int16 that one instruction adds to a lane (megcc_integer.h).
+    int16_step: the number of int16 products that one instruction adds to a lane (megcc_integer.h).
     dot_dtype: element type of packed activations for products with int8 weights; "" if the ISA has no 8-bit products,
         and operands become int16.
-    dot_step: products that one instruction adds to a lane, and the multiple that runs are padded to.
+    dot_step: the number of 8-bit products that one instruction adds to a lane; the summed axis is padded to a multiple.
     requantizing_stores: 8-bit stores take two or four vectors of int32, their limits and zero point
         (mgc_requantize_store4 in megcc_integer.h).
     dot_product: the instruction that sums 8-bit products in tiles of integer/dot, in assembler (a class of
@@ -68,13 +68,13 @@ class Isa:
     pairs: how one multiplication computes products of two pixels, on CPUs without vectors (simd/pairs_integer.h).
     helium: vectors of Helium: multiply-add takes a number from a general register as an operand (simd/helium.h), and
         instructions sum 8-bit products over a vector (simd/helium_integer.h).
-    wide: vectors may be several registers; one instruction adds 8-bit products to int16 (RISC-V).
+    wide: a vector may be a group of registers, and one instruction adds 8-bit products to int16 (RISC-V).
     float16_isa: the row of the same CPU whose vectors are of float16, for operators that are computed in float16
         (megcc_float16_math.h).
-    header: megcc_simd.h's name of the level, if it differs.
-    hoists_loads: an engine compiles kernels once more, and moves all loads of a stretch of code without jumps to its
-        start (V8): a tile needs registers for every operand of a step, and steps must not be unrolled.
-    saturates: instructions add pairs of 8-bit products in int16, and saturate (kernels/integer/pmaddubsw.py).
+    header: the name of the level in megcc_simd.h, if it differs.
+    hoists_loads: an engine compiles the kernels again (V8) and moves all loads of a basic block to its start: a tile
+        needs registers for every operand of a step, and steps must not be unrolled.
+    saturates: an instruction adds pairs of 8-bit products as saturated int16 (kernels/integer/pmaddubsw.py).
     fused_rounding: rounding by a fused multiply-add of floats takes fewer instructions than by 64-bit products.
     """
 
@@ -108,34 +108,35 @@ class Isa:
 
     @property
     def is_half(self) -> bool:
-        """Whether its vectors are of float16."""
+        """Returns whether the vectors of the level are of float16."""
         return any(isa.float16_isa == self.name for isa in ISAS.values())
 
     @property
-    def built(self) -> str:
-        """The preprocessor condition under which there is code for the level."""
+    def condition(self) -> str:
+        """The preprocessor condition under which there is code for the level: its guard and its compiler."""
         return f"{self.guard} && {self.compiler}" if self.compiler else self.guard
 
     @property
-    def only(self) -> int:
-        """Returns the macros that make the runtime assume this level: for portable C a CPU that has none, for 0 would
-        be the CPU that it runs on."""
+    def forced_level(self) -> int:
+        """The argument that makes the runtime run kernels of this level and no other. 0 stands for the levels of the
+        CPU, so portable C, whose code is 0, has 1: a level that no CPU has."""
         return self.code or 1
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """Returns the rank of a level. Among levels of one machine, a CPU takes the one of the highest rank that it
-        supports."""
+        """The rank among the levels of one machine: the runtime uses the kernels of the highest rank that the CPU
+        supports. It is made of the bytes of `code`: machine, level, and variant of the level."""
         return self.code >> 16, self.code & 0xff, self.code >> 8 & 0xff
 
 
 _RV64 = "defined(__riscv) && __riscv_xlen == 64"
-#: The same condition as in megcc_simd.h.
+#: The condition on the compiler is that of megcc_simd.h.
 _rvv = partial(Isa, compiler="defined(__clang__) && __clang_major__ >= 18",
              compiler_name="clang 18 or newer", wide=True)
 _avx = partial(Isa, int16_step=2, prefetch_bytes=256 << 10, fused_rounding=True)
 _arm64 = partial(Isa, requantizing_stores=True, lane_fma=True, interleaves=True, assembler=True)
 
+#: The ISA levels by name. Columns: name, code, lanes, registers, alignment, guard.
 ISAS = {isa.name: isa for isa in (
     Isa("c", 0x00000000, 1, 16, 16, "1"),
     Isa("sse2", 0x00010001, 4, 16, 64, "defined(__x86_64__)", fallback="c", int16_step=2),
@@ -182,14 +183,16 @@ ISAS = {isa.name: isa for isa in (
 class Target:
     """A CPU as the user names it.
 
-    machine: what the operating system calls it; levels of one machine share a compiler.
-    triples: prefixes of cross compilers, first found is used; empty: the host's own compiler.
-    zig, zig_cpu: target and CPU for `zig cc`; cflags: flags every file of the build gets.
-    qemu: the emulator; empty where it does not know the level's instructions, as AVX-512.
-    cpu: the oldest CPU it knows of this level, so that it runs no more than the level has.
-    features: what LLVM has to be told about the level, for TVM's part of a module.
-    clang: clang's own target, where it compiles for this one if its library is installed.
-    l1, l2: data cache bytes that blocking is chosen for.
+    machine: the operating system's name of the machine; the levels of one machine share a compiler.
+    triples: prefixes of cross compilers; the first that is installed is used; empty: the host's compiler.
+    zig, zig_cpu: target and CPU for `zig cc`.
+    cflags: flags for every file of the build.
+    qemu: the emulator; "" if it does not have the level's instructions, such as AVX-512.
+    cpu: the CPU that the emulator is told to be: the oldest one of this level, so that newer instructions fail.
+    features: LLVM's names of the level's features, for TVM's part of a module.
+    clang: clang's name of the target; clang compiles for it if the target's C library is installed.
+    bare_metal: a microcontroller without an operating system.
+    l1, l2: sizes of the data caches in bytes, for which kernels choose blocks; 0: no cache.
     """
 
     name: str
@@ -218,19 +221,20 @@ class Target:
 
     @property
     def pointer_bytes(self) -> int:
-        """Bytes of an address; for an unknown CPU, of the larger ones."""
+        """The bytes of a pointer; 8 for an unknown CPU."""
         return 4 if self.machine in ("thumb", "arm", "riscv32", "wasm32") else 8
 
 
 def _cortex_m(name: str, isa: str, description: str, cpu: str, fpu: str = "") -> Target:
-    """cpu, fpu: flags of the compiler; none of an FPU where there is none."""
+    """Returns a target of a Cortex-M core. cpu, fpu: flags of the compiler; fpu is "" for a core without FPU."""
     flags = (f"-mfloat-abi={'hard' if fpu else 'soft'}", *([fpu] if fpu else []))
     return Target(name, ISAS[isa], "thumb", f"{description}, bare metal", ("arm-none-eabi-",),
                   cflags=("-mthumb", cpu, *flags), qemu="qemu-system-arm", bare_metal=True, l1=0, l2=0)
 
 
 def _wasm(name: str, isa: str, description: str, *vectors: str) -> Target:
-    """vectors: features that the engine has to have. The others all have had since 2021; threads are left out."""
+    """Returns a target of WebAssembly, without threads. vectors: features that the engine must have, besides those that
+    all engines have had since 2021."""
     features = ("bulk-memory", "nontrapping-fptoint", "sign-ext", *vectors)
     return Target(name, ISAS[isa], "wasm32", description, ("wasm32-wasi-", "wasm32-wasip1-"), "wasm32-wasi",
                   (*(f"-m{feature}" for feature in features), "-DMEGCC_NO_THREADS"), qemu="node",
@@ -239,7 +243,7 @@ def _wasm(name: str, isa: str, description: str, *vectors: str) -> Target:
 
 
 def _riscv64_v(name: str, isa: str, bits: int) -> Target:
-    """bits: the shortest vector registers that a CPU of the level has."""
+    """Returns a target of RISC-V with vectors. bits: the shortest vector register of a CPU of the level."""
     return Target(name, ISAS[isa], "riscv64", f"64-bit RISC-V with vectors (V 1.0, RVA23) of {bits} bits or more",
                   ("riscv64-linux-gnu-", "riscv64-linux-musl-"), "riscv64-linux-musl", qemu="qemu-riscv64",
                   cpu=f"rv64,v=true,vext_spec=v1.0,vlen={bits}", features=("+m", "+a", "+f", "+d", "+c", "+v"),
@@ -247,6 +251,7 @@ def _riscv64_v(name: str, isa: str, bits: int) -> Target:
 
 
 def _riscv32(name: str, extensions: str, abi: str) -> Target:
+    """Returns a target of a RISC-V microcontroller. extensions: those of -march, such as "imc"."""
     description = f"32-bit RISC-V microcontrollers (RV32{extensions.upper()}), bare metal"
     return Target(name, ISAS["rv32"], "riscv32", description,
                   ("riscv64-unknown-elf-", "riscv32-unknown-elf-", "riscv-none-elf-"),
@@ -256,6 +261,7 @@ def _riscv32(name: str, extensions: str, abi: str) -> Target:
 
 _ARM64 = ("aarch64-linux-gnu-", "aarch64-linux-musl-")
 
+#: The targets by name. Columns: name, ISA, machine, description, triples, zig, cflags, qemu, cpu, features.
 TARGETS = {target.name: target for target in (
     Target("c", ISAS["c"], "any", "portable C99, no SIMD; any CPU"),
     Target("x86-64", ISAS["sse2"], "x86_64", "any 64-bit x86 (SSE2)",
@@ -313,7 +319,7 @@ TARGETS = {target.name: target for target in (
 
 
 #: Common names of CPUs -> names of targets. Cores without kernels of their own run portable C.
-_CALLED = tuple((re.compile(pattern), name) for pattern, name in (
+_ALIASES = tuple((re.compile(pattern), name) for pattern, name in (
     (r"amd64|x64|x86|x86_64|i[3-6]86|sse\d?.*", "x86-64"), (r"avx2|haswell|zen\d?", "x86-64-v3"),
     (r"avx512.*|skylake.*", "x86-64-v4"), (r"aarch64|armv8.*|neon|cortex-?a\d+|apple.*|rpi[345]|raspberry.*", "arm64"),
     (r"armv7.*|armhf|arm", "armv7"), (r"riscv|rv64.*", "riscv64"), (r"rvv.*", "riscv64-v"),
@@ -327,40 +333,41 @@ _CALLED = tuple((re.compile(pattern), name) for pattern, name in (
     (r"esp32.*|esp8266|avr.*|(cortex-?)?m\d+|portable|generic|any", "c")))
 
 
-def meant_by(name: str) -> str:
-    """Returns the target that an unknown name probably means, or ""."""
+def closest_target(name: str) -> str:
+    """Returns the target that an unknown name probably means: by `_ALIASES`, else by spelling; "" if there is none."""
     small = name.lower()
-    called = next((target for pattern, target in _CALLED if pattern.fullmatch(small)), "")
-    return called or next(iter(difflib.get_close_matches(small, ["native", *TARGETS], 1, 0.7)), "")
+    alias_of = next((target for pattern, target in _ALIASES if pattern.fullmatch(small)), "")
+    return alias_of or next(iter(difflib.get_close_matches(small, ["native", *TARGETS], 1, 0.7)), "")
 
 
 def parse_targets(text: str) -> tuple[Target, ...]:
-    """Parses `"native,arm64"` as targets, best ISA level of a machine first.
+    """Parses `"native,arm64"` as targets, the best ISA level of a machine first.
 
     Raises:
         MegccError: for a name that is not in the table.
     """
-    found = []
+    targets = []
     for name in filter(None, (part.strip() for part in text.split(","))):
         name = name.removeprefix("megcc-")
         target = native() if name == "native" else TARGETS.get(name)
         if target is None:
-            similar = meant_by(name)
+            similar = closest_target(name)
             raise MegccError(f"unknown target '{name}'{f', did you mean {similar}?' if similar else ';'} one of: "
                              f"native, {', '.join(TARGETS)}. For CPUs that have none of their own there is portable "
                              "C: c")
-        if target not in found:
-            found.append(target)
-    if not found:
+        if target not in targets:
+            targets.append(target)
+    if not targets:
         raise MegccError("no target given; 'megcc list targets' shows them")
-    return tuple(sorted(found, key=lambda target: target.isa.rank, reverse=True))
+    return tuple(sorted(targets, key=lambda target: target.isa.rank, reverse=True))
 
 
-_V4 = {"avx512f", "avx512vl", "avx512bw", "avx512dq", "avx2", "fma"}
-#: The flags of /proc/cpuinfo that a CPU must have to run a target, best target first. It does not state the length of
-#: RISC-V's vectors: the runtime asks the CPU, and takes the best of the programs that a container has.
-_FLAGS = {
-    "x86_64": (("x86-64-v4-vnni", {*_V4, "avx512_vnni"}), ("x86-64-v4", _V4),
+#: Flags of x86-64-v4.
+_AVX512 = {"avx512f", "avx512vl", "avx512bw", "avx512dq", "avx2", "fma"}
+#: Machine -> (target, flags of /proc/cpuinfo that a CPU must have to run it), best target first. The file does not have
+#: the length of RISC-V's vectors: the runtime asks the CPU, and runs the best program in the container.
+_REQUIRED_FLAGS = {
+    "x86_64": (("x86-64-v4-vnni", {*_AVX512, "avx512_vnni"}), ("x86-64-v4", _AVX512),
                ("x86-64-v3-vnni", {"avx2", "fma", "avx_vnni"}), ("x86-64-v3", {"avx2", "fma"}), ("x86-64", set())),
     "aarch64": (("arm64-v86", {"asimdhp", "asimddp", "i8mm", "bf16"}), ("arm64-v82", {"asimdhp", "asimddp"}),
                 ("arm64", set())),
@@ -370,24 +377,25 @@ _FLAGS = {
 
 
 def machine() -> str:
-    """Returns the machine that we run on, by the name that `Target.machine` has."""
-    found = platform.machine().lower()
-    return {"amd64": "x86_64", "arm64": "aarch64", "armv7l": "arm", "armv8l": "arm"}.get(found, found)
+    """Returns the machine of this process, with the names of `Target.machine`."""
+    name = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64", "armv7l": "arm", "armv8l": "arm"}.get(name, name)
 
 
 def native() -> Target:
-    """Returns the best target for the machine that we run on."""
+    """Returns the best target that the CPU of this process runs."""
     flags = _cpu_flags()
-    return next((TARGETS[name] for name, needed in _FLAGS.get(machine(), ()) if needed <= flags), TARGETS["c"])
+    return next((TARGETS[name] for name, needed in _REQUIRED_FLAGS.get(machine(), ()) if needed <= flags), TARGETS["c"])
 
 
 def runs(target: Target) -> bool:
-    """Whether the CPU that we run on has the features of the target."""
+    """Returns whether the CPU of this process has the features of the target."""
     flags = _cpu_flags()
-    return any(name == target.name and needed <= flags for name, needed in _FLAGS.get(machine(), ()))
+    return any(name == target.name and needed <= flags for name, needed in _REQUIRED_FLAGS.get(machine(), ()))
 
 
 def _cpu_flags() -> set[str]:
+    """Returns the features of the CPU as /proc/cpuinfo names them; on RISC-V the names of extensions."""
     cpuinfo = Path("/proc/cpuinfo")
     if not cpuinfo.exists():
         return set()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measured times of kernel candidates: the log that `megcc tune` writes, and what selection makes of it.
+"""Measured times of kernel candidates: the log that `megcc tune` writes and kernel selection reads.
 
-A line of the log is one JSON object, one candidate of one call on one target. A *call* is an operator with its
-attributes, the types of its operands, which of them are constant, and its epilogue, whatever the layouts; a
-*candidate* is a kernel, a tile and the layouts it works on. Where two lines speak of the same, the later one counts.
+A line of the log is a JSON object: the time of one candidate of one call on one target. A *call* is an operator with
+its attributes, the types of its operands without layouts, which of them are constant, and its epilogue. A *candidate*
+is a kernel, a tile and the layouts of the operands. If two lines have the same key, the later one counts.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .ir.types import PLAIN, TensorType
 
 #: The format of a log.
 FORMAT = 1
-#: A longer file is not read.
-MOST_BYTES = 1 << 28
-#: No time and no cost is longer.
-_LONGEST = 1e30
-#: Kernels that have another name now: (kind of the operator, old name) -> new name. Logs with old names stay valid.
+#: The largest size of a log, in bytes.
+MAX_LOG_BYTES = 1 << 28
+#: The upper limit of a time in nanoseconds, and of a cost.
+_MAX_NUMBER = 1e30
+#: Kernels that were renamed: (kind of the operator, old name) -> new name. Logs with old names stay valid.
 RENAMED_KERNELS = {
     ("attention", "lines"): "few_queries",
     ("cast", "half_blocks"): "float16_blocks",
@@ -43,16 +43,16 @@ RENAMED_KERNELS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One candidate, measured.
+    """A measured candidate: a line of the log.
 
-    call, layouts: as `call_text` and `layouts_text` give them.
-    tile: empty for the one that the kernel takes itself.
-    ns: nanoseconds of the fastest of several repeats, one thread; None where `error` says why there is no time.
-    cost: what the cost model had guessed.
+    call, layouts: the texts that `call_text` and `layouts_text` return.
+    tile: the tile of the candidate; "": the tile that the kernel chooses.
+    ns: nanoseconds of the fastest of several repeats, on one thread; None if the candidate failed with `error`.
+    cost: the estimate of the cost model.
     code: digest of the kernel's C.
-    device: where it was measured.
-    network_bytes: of the weights that were read from one call to the next; None in logs from before they were, where
-        the weights lay in the caches.
+    device: the CPU that ran it.
+    network_bytes: bytes of weights that were read between two timed calls, so that the caches hold what they would
+        hold inside the network; None in logs of old versions, which measured with the weights in the caches.
     """
 
     target: str
@@ -85,7 +85,12 @@ class Row:
 
 def call_text(op: Op, inputs: Iterable[TensorType | None], outputs: Iterable[TensorType],
               constants: Container[int] = ()) -> str:
-    """`conv2d(float32[1,3,8,8], const float32[16,3,3,3]) -> float32[1,16,8,8] {…} then max(x, 0)`"""
+    """Returns the text of a call, such as
+    `conv2d(float32[1,3,8,8], const float32[16,3,3,3]) -> float32[1,16,8,8] {…} then max(x, 0)`.
+
+    Args:
+        constants: the positions of constant operands.
+    """
     def text(position: int, type_: TensorType | None) -> str:
         return "-" if type_ is None else ("const " if position in constants else "") + str(type_.with_layout(PLAIN))
 
@@ -96,12 +101,12 @@ def call_text(op: Op, inputs: Iterable[TensorType | None], outputs: Iterable[Ten
 
 
 def layouts_text(inputs: Iterable[TensorType | None], outputs: Iterable[TensorType]) -> str:
-    """`nchw16c plain -> nchw16c`"""
+    """Returns the layouts of operands and results, such as `nchw16c plain -> nchw16c`."""
     return " -> ".join(" ".join("-" if t is None else str(t.layout) for t in types) for types in (inputs, outputs))
 
 
 class TuningLog:
-    """Measurements by key."""
+    """The rows of a log, by key; of rows with one key, the last."""
 
     def __init__(self, rows: Iterable[Row] = ()):
         self.rows: dict[tuple[str, ...], Row] = {}
@@ -111,10 +116,10 @@ class TuningLog:
 
     @staticmethod
     def parse(text: str, source: str) -> TuningLog:
-        """Returns the log in a text. A last line that was cut short is left out, with a warning.
+        """Parses the text of a log. A last line that was cut short is ignored, with a warning.
 
         Raises:
-            MegccError: naming source and line of anything else that is not a row.
+            MegccError: for any other line that is not a row; the message names `source` and the line.
         """
         rows, lines = [], text.split("\n")
         for number, line in enumerate(lines, start=1):
@@ -138,16 +143,16 @@ class TuningLog:
         """Returns the log in a file.
 
         Raises:
-            MegccError: if it cannot be read; or naming file and line of what is no row.
+            MegccError: for a file that cannot be read, and for a line that is not a row.
         """
         try:
-            data = folders.read(path, MOST_BYTES)
+            data = folders.read(path, MAX_LOG_BYTES)
         except OSError as error:
             raise refused_by_system(error, f"cannot read the tuning log {path}") from None
         return TuningLog.parse(data.decode("utf-8", errors="replace"), str(path))
 
     def times(self, target: str, optimize: str) -> Measured | None:
-        """Returns the times that were measured on a target; None where there are none."""
+        """Returns the times that were measured on a target with this value of `optimize`; None if there are none."""
         rows = [row for row in self.rows.values() if (row.target, row.optimize) == (target, optimize)]
         return Measured(rows) if rows else None
 
@@ -165,6 +170,7 @@ def _corrupt(source: str, number: int, why: str) -> MegccError:
 
 
 def _row(values: object) -> Row:
+    """Returns the row of a decoded line. Raises MegccError for a missing, unknown or invalid field."""
     if not isinstance(values, dict):
         raise MegccError("not a JSON object")
     if values.pop("format", None) != FORMAT:
@@ -182,25 +188,25 @@ def _row(values: object) -> Row:
             if type(value) is not int or value < 0:
                 raise MegccError(f"field '{name}' is no number of bytes: {value!r}")
             continue
-        number = name in ("ns", "cost")
-        if number and not (isinstance(value, (int, float)) and 0 <= value < _LONGEST) \
+        is_number = name in ("ns", "cost")
+        if is_number and not (isinstance(value, (int, float)) and 0 <= value < _MAX_NUMBER) \
                 and not (name == "ns" and value is None and values.get("error")):
             raise MegccError(f"field '{name}' is no time or cost: {value!r}")
-        if not number and not isinstance(value, str):
+        if not is_number and not isinstance(value, str):
             raise MegccError(f"field '{name}' is no string: {value!r}")
     row = Row(**values)
     return replace(row, kernel=RENAMED_KERNELS.get((row.kind, row.kernel), row.kernel))
 
 
 class LogWriter:
-    """Appends rows to a log; what a killed process left half written at its end is cut off first."""
+    """Appends rows to a log. It first removes an incomplete last line, which a killed process may have left."""
 
     def __init__(self, path: str | Path):
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         except OSError as error:
             raise refused_by_system(error, f"cannot write the tuning log {path}") from None
-        data = folders.read(path, MOST_BYTES)
+        data = folders.read(path, MAX_LOG_BYTES)
         tail = data[data.rfind(b"\n") + 1:]
         if tail:
             try:
@@ -210,7 +216,7 @@ class LogWriter:
                 os.ftruncate(self._file, len(data) - len(tail))
 
     def write(self, row: Row) -> None:
-        """One line, in one write: processes may append to the same log."""
+        """Appends a row, in one write, because several processes may append to the same log."""
         os.write(self._file, row.line().encode())
 
     def close(self) -> None:
@@ -218,8 +224,11 @@ class LogWriter:
 
 
 class Measured:
-    """The times on one target, and costs in the same unit for what has no time: the guess, scaled to what was measured
-    of the same call, else of the same kind of operator, else of anything."""
+    """The measured times on one target.
+
+    For a candidate without a time, `scaled` converts the estimate of the cost model to nanoseconds: by the ratio of
+    time to cost of other candidates of the same call, else of the same kind of operator, else of all rows.
+    """
 
     def __init__(self, rows: Iterable[Row]):
         self.rows = tuple(rows)
@@ -231,16 +240,16 @@ class Measured:
             self._best[row.call, row.layouts] = min(time, self._best.get((row.call, row.layouts), math.inf))
 
     def time(self, call: str, kernel: str, tile: str, layouts: str) -> float | None:
-        """Nanoseconds; infinite for a candidate that failed; None if it was not measured."""
+        """Returns nanoseconds; infinity for a candidate that failed; None for one that was not measured."""
         return self._times.get((call, kernel, tile, layouts))
 
     def best(self, call: str, layouts: str) -> float | None:
-        """Nanoseconds of the fastest candidate of a call in these layouts."""
+        """Returns the nanoseconds of the fastest candidate of a call in these layouts; None if none was measured."""
         return self._best.get((call, layouts))
 
-    def scaled(self, call: str, guess: float) -> float:
-        """Returns a guess of the cost model in nanoseconds."""
-        return guess * self._scales.get(call, self._scales.get(call.partition("(")[0], self._scales.get("", 1.0)))
+    def scaled(self, call: str, cost: float) -> float:
+        """Returns an estimate of the cost model, converted to nanoseconds."""
+        return cost * self._scales.get(call, self._scales.get(call.partition("(")[0], self._scales.get("", 1.0)))
 
     @property
     def digest(self) -> str:
@@ -249,7 +258,7 @@ class Measured:
 
     @cached_property
     def _scales(self) -> Mapping[str, float]:
-        """Nanoseconds in a unit of the cost model: by call, by kind of operator, and "" for all together."""
+        """The median ratio of nanoseconds to cost: by call, by kind of operator, and "" for all rows."""
         ratios: dict[str, list[float]] = {}
         for row in self.rows:
             if row.ns is not None and row.cost > 0:

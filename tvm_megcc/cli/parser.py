@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..deprecated import FLAGS
-from ..options import MEMORY, CompileOptions, each_option
+from ..options import MEMORY, CompileOptions, all_options
 
 if TYPE_CHECKING:
     Verbs = argparse._SubParsersAction["Verb"]
@@ -116,7 +116,7 @@ def add_compiling(verb: argparse.ArgumentParser, limits: bool = True) -> None:
     memory."""
     verb.set_defaults(compiles=True)
     group = verb.add_argument_group("compiling")
-    for name, option in each_option():
+    for name, option in all_options():
         if limits or name not in MEMORY:
             known: dict[str, Any] = {"choices": option.kind} if isinstance(option.kind, tuple) else _KINDS[option.kind]
             shown: dict[str, Any] = {"metavar": option.metavar} if option.metavar else {}
@@ -130,5 +130,5 @@ def compile_options(args: argparse.Namespace) -> CompileOptions:
     Raises:
         MegccError: for an invalid value.
     """
-    given = {name: vars(args)[key] for name, _ in each_option() if (key := _COMPILING.format(name)) in args}
+    given = {name: vars(args)[key] for name, _ in all_options() if (key := _COMPILING.format(name)) in args}
     return CompileOptions(**given)

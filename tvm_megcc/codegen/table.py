@@ -153,7 +153,8 @@ def render_table(name: str, codes: Sequence[Code]) -> str:
         lines += [f"/* {', '.join(other_code.target.name for other_code in (code, *others))} */", *code.text[0]]
     lines += [f"static const megcc_code {name}_codes[] = {{"]
     for code, *_ in groups:
-        lines += [f"#if {code.target.isa.built}", f"    {{ UINT64_C(0x{code.id:016x}), {code.text[1]} }},", "#endif"]
+        lines += [f"#if {code.target.isa.condition}", f"    {{ UINT64_C(0x{code.id:016x}), {code.text[1]} }},",
+                  "#endif"]
     lines += ["    { 0, 0xffffffffu, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL } /* end */", "};", "",
               f"extern const megcc_module {name}_module;",
               f"const megcc_module {name}_module = {{",
@@ -230,7 +231,7 @@ def _port_rows(code: Code) -> list[str]:
 
 
 def _target_section(code: Code) -> list[str]:
-    lines = [f"#if {code.target.isa.built}", ""]
+    lines = [f"#if {code.target.isa.condition}", ""]
     for index, spec in enumerate(code.specs):
         if spec in code.calls:
             lines += _need_function(_name(f"need_{index}", code), spec, code.calls[spec])

@@ -43,7 +43,7 @@ class Condition:
         return symbols(self.lhs) | symbols(self.rhs)
 
     def holds(self, bounds: Mapping[str, tuple[int, int | None]]) -> bool | None:
-        """Whether it holds for all symbols within bounds (True), for none (False), or depends (None)."""
+        """Returns whether it holds for all symbols within bounds (True), for none (False), or depends (None)."""
         low, high = interval(self.rhs - self.lhs, bounds)
         if self.relation == "<=":
             return True if low is not None and low >= 0 else False if high is not None and high < 0 else None

@@ -17,7 +17,7 @@ from ..errors import ShapeError
 
 #: The most leaves of an expression, and its deepest nesting. Real networks have up to some tens; a malicious model
 #: could have any number, by multiplying extents with themselves or nesting `min` and `+`.
-MOST_LEAVES, DEEPEST = 1000, 60
+MAX_LEAVES, MAX_DEPTH = 1000, 60
 _TOO_LARGE = "an extent depends on the input shapes in too long a formula; give fixed input shapes"
 
 
@@ -33,7 +33,7 @@ class SymbolicDim:
         for part in parts:
             if isinstance(part, SymbolicDim):
                 leaves, depth = leaves + part.leaves, max(depth, part.depth)
-        if leaves > MOST_LEAVES or depth >= DEEPEST:
+        if leaves > MAX_LEAVES or depth >= MAX_DEPTH:
             raise ShapeError(_TOO_LARGE)
         object.__setattr__(self, "leaves", leaves)
         object.__setattr__(self, "depth", depth + 1)
@@ -173,7 +173,7 @@ def _add(lhs: Dim, rhs: Dim) -> Dim:
 def _mul(lhs: Dim, rhs: Dim) -> Dim:
     (lhs_terms, lhs_constant), (rhs_terms, rhs_constant) = _terms(lhs), _terms(rhs)
     terms: Terms = {}
-    if len(lhs_terms) * len(rhs_terms) > MOST_LEAVES:
+    if len(lhs_terms) * len(rhs_terms) > MAX_LEAVES:
         raise ShapeError(_TOO_LARGE)
     for lf, lc in [*lhs_terms.items(), ((), lhs_constant)]:
         for rf, rc in [*rhs_terms.items(), ((), rhs_constant)]:
@@ -353,7 +353,7 @@ def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
 
 
 def differ(a: Dim, b: Dim) -> bool:
-    """Whether two extents differ for some sample values of their symbols.
+    """Returns whether two extents differ for some sample values of their symbols.
 
     Equal expressions mostly, but not always, have the same normal form. The samples have many divisors, since some
     expressions are equal only for valid inputs, such as multiples of 32. Extents with unbacked symbols never count as
@@ -367,7 +367,7 @@ def differ(a: Dim, b: Dim) -> bool:
 
 
 def counted(*dims: Dim) -> bool:
-    """Whether one of the extents depends on an unbacked symbol, which may be 0."""
+    """Returns whether one of the extents depends on an unbacked symbol, which may be 0."""
     return any(symbol.least == 0 for dim in dims for symbol in _symbols(dim))
 
 
@@ -393,7 +393,7 @@ def limits(dim: Dim) -> tuple[int | None, int | None]:
 
 
 def never_above(dim: Dim, high: Dim) -> bool:
-    """Whether dim <= high whatever their symbols are."""
+    """Returns whether dim <= high whatever their symbols are."""
     difference, _ = limits(high - dim)
     return difference is not None and difference >= 0
 

@@ -66,7 +66,7 @@ Operand = Union[_Operators, float]
 X = Arg(0)
 #: The most calls of an expression that passes create. A value that is used twice is duplicated, so without a limit n
 #: additions could give 2^n calls; and C99 only guarantees 63 nested parentheses.
-MOST_CALLS = 60
+MAX_EXPRESSION_CALLS = 60
 
 
 def arg(index: int) -> Arg:

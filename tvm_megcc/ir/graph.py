@@ -223,7 +223,7 @@ def _symbols_of(op: Op, types: Mapping[str, TensorType]) -> frozenset[str]:
 
 
 def is_open(attrs: Attrs) -> bool:
-    """Whether attributes depend on symbols, so that their values are not known when the model is compiled."""
+    """Returns whether attributes depend on symbols, so that their values are not known when the model is compiled."""
     return any(map(_symbols_in, attrs.values()))
 
 

@@ -52,7 +52,7 @@ def carrier(dtype: str) -> str:
 
 
 def is_float(dtype: str) -> bool:
-    """Whether a dtype is a float type."""
+    """Returns whether a dtype is a float type."""
     return carrier(dtype).startswith("float")
 
 

@@ -25,47 +25,53 @@ from .quantization import (
 
 Pass = Callable[[Graph, Context], Graph]
 
-#: (name in dumps, pass, reason for its position)
+#: The passes in order. Columns: name in dumps, function, reason for the position.
 PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("widen_stored", storage_types.widen_stored, "first: all other passes then see float32"),
-    ("pack_int4", int4.pack_int4, "before what is dequantised becomes constants"),
+    ("pack_int4", int4.pack_int4, "before dequantised weights are folded to constants of floats"),
     ("quantize_activations", activations.quantize_activations,
-     "after pack_int4, which makes such products, and before anything asks for a kernel"),
-    ("fuse_norms", norms.fuse_norms, "before lower_quantised, which makes norms of integers of them"),
+     "after pack_int4, which creates products with block-quantised weights; before passes ask for kernels"),
+    ("fuse_norms", norms.fuse_norms, "before lower_quantised, which lowers norms to integers"),
     ("lower_quantised", lower_quantized.lower_quantised,
-     "before weights are folded and scaled: those of integers stay as they are"),
-    ("canonicalize_means", means.canonicalize_means, "after norms and integers, which look for means of either form"),
-    ("copy_reshaped", constant_views.copy_reshaped, "before anything asks for a kernel: a view has none"),
-    ("make_trees", variadic.make_trees, "before anything asks for a kernel: none has so many operands"),
-    ("absorb_pads", absorb.absorb_pads, "before scales: a pad between two convolutions would hide them"),
-    ("absorb_transposes", transposes.absorb_transposes, "anywhere: they touch nothing else"),
+     "before passes that fold or scale float weights, which leave integer weights alone"),
+    ("canonicalize_means", means.canonicalize_means,
+     "after fuse_norms and lower_quantised, which match both forms of a mean"),
+    ("copy_reshaped", constant_views.copy_reshaped, "before passes ask for kernels: a view has none"),
+    ("make_trees", variadic.make_trees, "before passes ask for kernels: no kernel has so many operands"),
+    ("absorb_pads", absorb.absorb_pads,
+     "before absorb_scales: a pad between two convolutions would hide one from the other"),
+    ("absorb_transposes", transposes.absorb_transposes, "anywhere: no other pass depends on it"),
     ("fuse_attention", attention.fuse_attention,
-     "after lower_quantised, which takes products and softmax of integers; while masks and factors are operators"),
+     "after lower_quantised, which lowers integer products and softmax; before masks and scales are fused"),
     ("split_elementwise", split_elementwise.split_elementwise,
-     "before scales and epilogues, which then find the convolutions after a concat"),
-    ("absorb_scales", absorb.absorb_scales, "while mul and add are still operators of their own"),
+     "before absorb_scales and fuse_epilogues, which then find the convolutions before a concat"),
+    ("absorb_scales", absorb.absorb_scales, "before mul and add are fused into elementwise expressions"),
     ("drop_dead_channels", dead_channels.drop_dead_channels,
-     "when scales have gone into filters, and while each operator is one of its own"),
-    ("sum_in_float32", fixed_point_sums.sum_in_float32, "while a sum is an operator on numbers of 8 bits"),
-    ("fuse_elementwise", elementwise.fuse_elementwise, "chains first, so that x*sigmoid(x) has one operand"),
-    ("tabulate", lookup_tables.tabulate, "when chains are whole, and before what is left becomes an epilogue"),
-    ("fuse_epilogues", epilogue.fuse_epilogues, "what is left of a chain after a producer is its epilogue"),
-    ("use_ranges", value_ranges.use_ranges, "on whole expressions: the next of a chain may have needed a limit"),
-    ("settle_known_sums", constant_channels.settle_known_sums,
-     "on final epilogues, and before their numbers are stored"),
+     "after absorb_scales, and before operators are fused"),
+    ("sum_in_float32", fixed_point_sums.sum_in_float32, "before sums of 8-bit integers are fused"),
+    ("fuse_elementwise", elementwise.fuse_elementwise,
+     "before fuse_epilogues, so that x*sigmoid(x) is one expression of one operand"),
+    ("tabulate", lookup_tables.tabulate,
+     "after fuse_elementwise, on complete chains; before chains become epilogues"),
+    ("fuse_epilogues", epilogue.fuse_epilogues,
+     "after tabulate: the remaining chain after a producer is its epilogue"),
+    ("use_ranges", value_ranges.use_ranges,
+     "on complete expressions: an operator later in a chain may need a limit that an earlier one sets"),
+    ("settle_known_sums", constant_channels.settle_known_sums, "on final epilogues, before narrow_numbers"),
     ("rescale_in_float32", rescale_real.rescale_in_float32,
-     "on final epilogues, whose limits are what matters of a sum"),
-    ("narrow_numbers", narrow.narrow_numbers, "on final epilogues: passes before it know numbers of int32"),
-    ("absorb_shuffles", channel_shuffle.absorb_shuffles, "when all that is elementwise is of one kind"),
-    ("compute_in_float16", float16.compute_in_float16, "last: every other pass looks for float32"),
+     "on final epilogues, whose limits bound the sums that matter"),
+    ("narrow_numbers", narrow.narrow_numbers, "on final epilogues: the passes before expect int32 constants"),
+    ("absorb_shuffles", channel_shuffle.absorb_shuffles,
+     "after fuse_elementwise, when all elementwise operators are of one kind"),
+    ("compute_in_float16", float16.compute_in_float16, "last: the other passes look for float32"),
 )
 
 
-def before_layouts(graph: Graph, context: Context, seen: Callable[[str, Graph], None] = lambda name, graph: None) \
+def before_layouts(graph: Graph, context: Context, on_pass: Callable[[str, Graph], None] = lambda name, graph: None) \
         -> Graph:
-    """Returns the graph after all passes that precede the choice of layouts. `seen` is called with the graph after each
-    pass."""
+    """Returns the graph after all passes that precede the choice of layouts. on_pass: receives the name of each pass
+    and the graph after it."""
     for name, run, _reason in PIPELINE:
         graph = run(graph, context)
-        seen(name, graph)
+        on_pass(name, graph)
     return graph

@@ -90,7 +90,7 @@ class DeviceSession(Session):
         self._shapes: tuple = ()
         self._output_shapes = tuple(port.shape for port in self._all_outputs)
         taken = np.zeros(1, np.uint32)
-        self._call("open", [self._container, np.array([built.target.isa.only], np.uint32)], [taken])
+        self._call("open", [self._container, np.array([built.target.isa.forced_level], np.uint32)], [taken])
         self.target = next(TARGETS[p["target"]] for p in self.programs if TARGETS[p["target"]].isa.code == taken[0])
 
     def close(self) -> None:

@@ -46,7 +46,7 @@ class _Port(ctypes.Structure):
         return tuple(self.dims[:self.rank])
 
     def is_of(self, port: Port) -> bool:
-        """Whether the runtime's port equals the manifest's. Before shapes are set, extents that change are -1."""
+        """Returns whether the runtime's port equals the manifest's. Until shapes are set, dynamic extents are -1."""
         return (self.name.decode(errors="replace") in ("", port.name) and self.rank == len(port.shape)
                 and container.DType(self.dtype).name == port.dtype
                 and all(dim == (-1 if isinstance(said, str) else said)
@@ -139,7 +139,7 @@ class NativeSession(Session):
         except OSError as error:
             raise ToolError(f"{built.library} cannot be loaded: {error}") from None
         self._text = ctypes.create_string_buffer(_TEXT_BYTES)
-        self._handle = self._c_open(self._container.ctypes.data, self._container.size, built.target.isa.only,
+        self._handle = self._c_open(self._container.ctypes.data, self._container.size, built.target.isa.forced_level,
                                     threads or 0, self._text, _TEXT_BYTES)
         if not self._handle:
             raise MegccError(f"{self.name}: {self._text.value.decode(errors='replace')}")

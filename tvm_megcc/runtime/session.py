@@ -73,13 +73,13 @@ class Port:
         return f"tensor({'string' if self.strings else _ONNX_NAMES.get(self.dtype, self.dtype)})"
 
     def takes(self, array: Array) -> bool:
-        """Whether the array has a dtype and shape that this input accepts, without regard to other inputs."""
+        """Returns whether the array has a dtype and shape that this input accepts, without regard to other inputs."""
         return (array.dtype == np.dtype(self.dtype) and array.ndim == len(self.shape)
                 and all(isinstance(dim, str) or dim == extent
                         for dim, extent in zip(self.shape, array.shape, strict=True)))
 
     def takes_part(self, array: Array) -> bool:
-        """Whether the array may be the first elements of this input, which grows with a state."""
+        """Returns whether the array may be the first elements of this input, which grows with a state."""
         assert self.cache_input is not None
         part = [*self.shape]
         part[self.cache_input.axis] = ""
@@ -429,7 +429,7 @@ class Session:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether shapes change from call to call."""
+        """Returns whether shapes change from call to call."""
         return any(isinstance(dim, str) for port in self.inputs for dim in port.shape)
 
     def _shape_error(self, arrays: Sequence[Array], reason: str) -> ShapeError:

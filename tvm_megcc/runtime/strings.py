@@ -22,7 +22,7 @@ class StringTable:
 
     @staticmethod
     def are(value: object) -> bool:
-        """Whether a value consists of strings, not of codes."""
+        """Returns whether a value consists of strings, not of codes."""
         array = value if isinstance(value, np.ndarray) else np.asarray(value)
         return array.dtype.kind in "OUST"
 

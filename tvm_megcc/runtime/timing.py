@@ -41,7 +41,7 @@ REPEATS, LEAST_US, MOST_US, WARM_US = 7, 1000, 200_000, 30_000
 #: Seconds after which a measurement is given up.
 PATIENCE = 60
 #: The most bytes of the copies of a call's weights; last-level caches are smaller.
-MOST_COPIED = 128 << 20
+MAX_WEIGHT_COPY_BYTES = 128 << 20
 #: The alignment of each copy in bytes, as in measure.c.
 ALIGNMENT = 64
 #: Largest difference from the numpy reference, relative to the result's largest magnitude.
@@ -66,7 +66,7 @@ class Sample:
 
 def copies(weight_bytes: int, network_bytes: int) -> int:
     """Returns the number of copies of a call's weights that are as large as the network's weights; at least 1."""
-    return -(-min(network_bytes, MOST_COPIED) // weight_bytes) if 0 < weight_bytes < network_bytes else 1
+    return -(-min(network_bytes, MAX_WEIGHT_COPY_BYTES) // weight_bytes) if 0 < weight_bytes < network_bytes else 1
 
 
 @dataclass(frozen=True)

@@ -47,12 +47,12 @@ class Compiler:
 
 
 def is_local(target: Target) -> bool:
-    """Whether this machine's own compiler generates code for the target."""
+    """Returns whether this machine's own compiler generates code for the target."""
     return not target.bare_metal and target.machine in (machine(), "any")
 
 
 def runs_here(target: Target) -> bool:
-    """Whether this CPU executes the target's code."""
+    """Returns whether this CPU executes the target's code."""
     return is_local(target) and (runs(target) or target.isa.code == 0)
 
 
@@ -158,7 +158,7 @@ int main(void) { return 0; }
 
 @cache
 def _links(command: tuple[str, ...]) -> bool:
-    """Whether the compiler has a linker and a C library for its target."""
+    """Returns whether the compiler has a linker and a C library for its target."""
     with tempfile.TemporaryDirectory() as folder:
         linked = subprocess.run([*command, "-x", "c", "-", "-o", str(Path(folder) / "a")], capture_output=True,
                                 text=True,

@@ -34,7 +34,7 @@ ABIS = {"ffi": "__tvm_ffi_", "packed": ""}
 #: The suffix of the function that runs a region and returns the times of its kernels as JSON.
 PROFILE = "_profile"
 #: Characters of the ranges of shapes in an error message.
-MOST_TEXT = 240
+MAX_BOUNDS_TEXT = 240
 
 
 @contextmanager
@@ -131,7 +131,7 @@ def _ranges(artifact: Artifact) -> str:
     """Returns the values of symbolic extents that a model is compiled for; "" if it has none."""
     buckets = artifact.manifest["buckets"]
     strings = [str(Bucket(tuple((name, low, high) for name, (low, high) in bounds.items()))) for bounds in buckets]
-    return printable("; ".join(strings), MOST_TEXT) if any(buckets) else ""
+    return printable("; ".join(strings), MAX_BOUNDS_TEXT) if any(buckets) else ""
 
 
 def find_objcopy(compiler: Compiler) -> tuple[str, ...]:

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 from .. import folders
 from ..errors import MegccError
 from ..foreign import printable
-from ..options import CompileOptions, each_option
+from ..options import CompileOptions, all_options
 
 #: Key -> (name, kind of value (`options.Option`)), for keys of a model or of all models.
 OPTIONS: dict[str, tuple[str, str | tuple[str, ...]]] = {
-    option.key: (name, option.kind) for name, option in each_option()}
+    option.key: (name, option.kind) for name, option in all_options()}
 #: Further keys of a table in `models`.
 OF_MODEL: dict[str, tuple[str, str | tuple[str, ...]]] = {"path": ("path", "path"), "name": ("name", "string")}
 #: Further keys of the file.

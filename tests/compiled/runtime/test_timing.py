@@ -20,7 +20,7 @@ from tvm_megcc.ops.base import OPERATORS
 from tvm_megcc.runtime import timing
 from tvm_megcc.runtime.build import CFLAGS
 from tvm_megcc.runtime.candidates import Call, candidates_of
-from tvm_megcc.runtime.timing import ALIGNMENT, MOST_COPIED, copies
+from tvm_megcc.runtime.timing import ALIGNMENT, MAX_WEIGHT_COPY_BYTES, copies
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import native
 from tvm_megcc.tools.bench.candidates import network_around
@@ -56,7 +56,7 @@ static const megcc_kernel_fn kernels[] = { probe };
 
 @pytest.mark.parametrize("weight_bytes, of_network, number", [
     (0, 10, 1), (10, 0, 1), (10, 10, 1), (10, 20, 2), (10, 21, 3), (30, 20, 1),
-    (1 << 20, 1 << 40, MOST_COPIED >> 20), (MOST_COPIED + 1, 1 << 40, 1)])
+    (1 << 20, 1 << 40, MAX_WEIGHT_COPY_BYTES >> 20), (MAX_WEIGHT_COPY_BYTES + 1, 1 << 40, 1)])
 def test_copies(weight_bytes, of_network, number):
     assert copies(weight_bytes, of_network) == number
 
@@ -131,4 +131,4 @@ def test_the_network_around_an_operator():
     graph = _product()
     assert network_around(graph, native()) == network_bytes(graph)
     large = np.zeros((native().l2, 1), np.float32)
-    assert network_around(graph.with_(constants={**graph.constants, "w": large}), native()) == MOST_COPIED
+    assert network_around(graph.with_(constants={**graph.constants, "w": large}), native()) == MAX_WEIGHT_COPY_BYTES

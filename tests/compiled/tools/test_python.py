@@ -18,7 +18,7 @@ from tvm_megcc import paths
 from tvm_megcc.cli import main
 from tvm_megcc.errors import ARGUMENTS, MegccError, MegccWarning, MissingTool, ShapeError, for_the_command
 from tvm_megcc.frontends import torch_models
-from tvm_megcc.options import CompileKeywords, CompileOptions, each_option
+from tvm_megcc.options import CompileKeywords, CompileOptions, all_options
 from tvm_megcc.runtime.toolchain import find_compiler
 from tvm_megcc.target import TARGETS, native
 
@@ -147,7 +147,7 @@ def test_every_option_has_its_argument():
     """By one table: fields of the options, their keywords for type checkers, and what messages name."""
     names = {row.name: row.type for row in dataclasses.fields(CompileOptions)}
     assert set(CompileKeywords.__annotations__) == set(names)
-    for name, option in each_option():
+    for name, option in all_options():
         assert option.flag == "-O" or ARGUMENTS[option.flag] == name
         assert re.search(rf"^        {name}: ", CompileOptions.__doc__, re.MULTILINE), name
 

@@ -85,12 +85,12 @@ def lowered(graph: Graph, buckets: Sequence[Bucket], context: Context) -> Iterat
     try:
         ready = checked(graph, buckets)
         stages: dict[str, Graph] = {}
-        plan = lower(ready, context, passed=lambda name, after: stages.update({name: after})).plan
+        plan = lower(ready, context, on_pass=lambda name, after: stages.update({name: after})).plan
         yield list(stages.values())[-1]
         planned = memories(plan)
         arena = max(each.plan.arena_bytes for each in planned)
         less = replace(context, ram=memory_bytes(plan, planned) - arena // 4)
-        lower(ready, less, memories=memories, passed=lambda name, after: stages.update({name: after}))
+        lower(ready, less, memories=memories, on_pass=lambda name, after: stages.update({name: after}))
     except InternalError:
         raise
     except MegccError:

@@ -11,7 +11,7 @@ import pytest
 from tests.foreign_texts import TEXTS, code_of
 from tvm_megcc.codegen.c_source.render import environment
 from tvm_megcc.errors import InternalError, shortened
-from tvm_megcc.foreign import LONGEST, LONGEST_IDENTIFIER, c_name, c_string, checked, identifier, printable
+from tvm_megcc.foreign import MAX_IDENTIFIER, MAX_PRINTED, c_name, c_string, checked, identifier, printable
 
 ALPHABET = "*/\\?\n\r\t \"'#<>&|`$%{}[]()=-_+~^!@;:,.aZ09\0\x1b\x7f\x85\u2028\u202eé名\U0001f600\udcff"
 
@@ -26,7 +26,7 @@ def strings(count: int = 2000):
 def test_a_comment_holds_it():
     for text in strings():
         shown = printable(text)
-        assert re.fullmatch(r"[ -~]+", shown) and len(shown) <= LONGEST
+        assert re.fullmatch(r"[ -~]+", shown) and len(shown) <= MAX_PRINTED
         assert not set(shown) & set("\\?\"'`<>&|$[]{}"), shown
         assert code_of(f"/* {shown} */").strip() == "", shown
         assert "/*" not in shown and "*/" not in shown
@@ -47,7 +47,7 @@ def test_a_literal_keeps_it():
 def test_an_identifier_is_one():
     for text in strings():
         assert re.fullmatch(r"[a-z][a-z0-9_]*", identifier(text))
-        assert len(identifier(text)) <= LONGEST_IDENTIFIER + 2
+        assert len(identifier(text)) <= MAX_IDENTIFIER + 2
     assert identifier("MobileNet-v1 (0.25)") == "mobilenet_v1_0_25"
     assert identifier("x" * 1000 + "a") != identifier("x" * 1000 + "b")
 

@@ -42,7 +42,7 @@ def agrees(nodes, x=1e-9, **more) -> None:
     lowered = lower(graph, Context(TARGETS["c"])).plan.graph
     fused = [op.attrs.expr for op in lowered.ops if op.kind == "elementwise"]
     fused += [op.epilogue for op in lowered.ops if op.epilogue is not None]
-    assert fused and all(expr.size(expression) <= expr.MOST_CALLS for expression in fused)
+    assert fused and all(expr.size(expression) <= expr.MAX_EXPRESSION_CALLS for expression in fused)
     assert len(lowered.ops) < len(graph.ops)
     feeds = {name: np.full(graph.types[name].shape, x, np.float32) for name in graph.inputs}
     for wanted, given in zip(run(graph, feeds).values(), run(lowered, feeds).values(), strict=True):

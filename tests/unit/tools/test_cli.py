@@ -298,7 +298,7 @@ def test_targets_that_may_have_been_meant(name, near, capsys):
 
 
 def test_what_is_meant_by_a_name_is_a_target():
-    assert {meant for _, meant in target._CALLED} <= set(TARGETS)
+    assert {meant for _, meant in target._ALIASES} <= set(TARGETS)
 
 
 @pytest.mark.parametrize(("argv", "said"), [

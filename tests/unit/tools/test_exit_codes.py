@@ -20,7 +20,7 @@ import tvm_megcc
 from tests import onnx_models
 from tvm_megcc import folders, paths
 from tvm_megcc.cli import BUG, REFUSED, main
-from tvm_megcc.errors import MOST_FINDINGS, MegccError, ModelError, readable
+from tvm_megcc.errors import MAX_FINDINGS, MegccError, ModelError, readable
 from tvm_megcc.tools import run
 from tvm_megcc.tuning_log import TuningLog
 
@@ -121,7 +121,7 @@ def test_long_names_are_shortened(capsys):
 
 def test_many_findings_are_counted():
     error = ModelError("model", [f"finding {index}" for index in range(1000)])
-    assert len(error.findings) == 1000 and f"and {1000 - MOST_FINDINGS} more" in str(error)
+    assert len(error.findings) == 1000 and f"and {1000 - MAX_FINDINGS} more" in str(error)
     assert readable(f"a\0b '{'x' * 1000}' 'short'\n" + "y" * 10_000).count("...") == 2
 
 

@@ -15,7 +15,7 @@ from tvm_megcc.cli import parser as command
 from tvm_megcc.context import Regions
 from tvm_megcc.dispatch import log_dispatcher
 from tvm_megcc.ir.streams import Stream
-from tvm_megcc.options import each_option
+from tvm_megcc.options import all_options
 from tvm_megcc.tools import source
 from tvm_megcc.tuning_log import TuningLog
 
@@ -80,9 +80,9 @@ TEXTS = {
     **dict.fromkeys(("keep_inputs", "caller_inputs", "reproducible", "half"), ((), ()))}
 
 
-@pytest.mark.parametrize("name", [name for name, _ in each_option()])
+@pytest.mark.parametrize("name", [name for name, _ in all_options()])
 def test_command_file_and_python_take_the_same_texts(name, tmp_path, capsys):
-    option, (taken, refused) = dict(each_option())[name], TEXTS[name]
+    option, (taken, refused) = dict(all_options())[name], TEXTS[name]
     assert taken or option.kind == "flag"
     file = tmp_path / "models.json"
 
@@ -130,7 +130,7 @@ def test_options_of_another_kind(options):
 
 
 def test_none_is_the_default_of_every_option():
-    assert CompileOptions(**{name: None for name, _ in each_option()}) == CompileOptions()
+    assert CompileOptions(**{name: None for name, _ in all_options()}) == CompileOptions()
 
 
 @pytest.mark.parametrize(("strings", "constants"), [

@@ -163,7 +163,7 @@ def with_network(graph: Graph, name: str, given: Input) -> Input:
 
 
 def _begins_transposed(graph: Graph, name: str) -> bool:
-    """Whether the only reader of an input is a transpose from channels last to channels first."""
+    """Returns whether the only reader of an input is a transpose from channels last to channels first."""
     readers = graph.consumers().get(name, [])
     return bool(readers) and all(op.kind == "transpose" and op.attrs.perm == _TO_CHANNELS_FIRST for op in readers)
 
@@ -219,7 +219,7 @@ def _constant(edit: Editor, name: str, array: np.ndarray) -> str:
 
 
 def _folds(graph: Graph, readers: Sequence[Op], read: Container[str], type_: TensorType, given: Input) -> bool:
-    """Whether the arithmetic can go into the weights of the convolutions that read the network's input.
+    """Returns whether the arithmetic can go into the weights of the convolutions that read the network's input.
 
     It is not folded for other dtypes than the network's: their conversion is a pass over the elements anyway, in which
     arithmetic costs nearly nothing, and which keeps the numbers near 0. A mean is not folded into a convolution with

@@ -67,7 +67,7 @@ def _gains(edit: Editor, concat: Op, parts: Container[str]) -> bool:
 
 
 def _can_cut(edit: Editor, name: str, output: TensorType, axis: int) -> bool:
-    """Whether the slices of an operand along the axis are constants, the whole operand, or views."""
+    """Returns whether the slices of an operand along the axis are constants, the whole operand, or views."""
     type_ = edit.types[name]
     operand_axis = axis - (output.rank - type_.rank)
     if name in edit.constants or operand_axis < 0 or type_.shape[operand_axis] == 1:

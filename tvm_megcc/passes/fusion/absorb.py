@@ -69,7 +69,8 @@ def _absorb_into_producer(edit: Editor, op: Op) -> None:
 
 
 def _is_per_channel(factor: TensorType, output: TensorType, axis: int) -> bool:
-    """Whether a constant has one number for all channels or one for each. If the result has one element per channel, a
+    """Returns whether a constant has one number for all channels or one for each. If the result has one element per
+    channel, a
     constant of its shape counts too."""
     kind = operand_class(factor, output, axis)
     return kind in ("channel", "scalar") or (kind == "full" and output.size == output.shape[axis % output.rank])

@@ -175,7 +175,7 @@ def _reader(edit: Editor, readers: dict[str, list[Op]], op: Op, kind: str) -> li
 
 
 def _is_unmoved(edit: Editor, softmax: Op, choice: Op) -> bool:
-    """Whether a where with a constant condition always gives the softmax."""
+    """Returns whether a where with a constant condition always gives the softmax."""
     (name,), array = softmax.outputs, edit.constants.get(choice.inputs[0])
     if array is None or edit.types[choice.outputs[0]] != edit.types[name]:
         return False
@@ -183,7 +183,8 @@ def _is_unmoved(edit: Editor, softmax: Op, choice: Op) -> bool:
 
 
 def _is_for_the_blind(edit: Editor, softmax: Op, choice: Op, masks: Sequence[_Added]) -> bool:
-    """Whether a where gives 0 if the only mask hides all keys, else the softmax: ONNX's function from opset 23 on,
+    """Returns whether a where gives 0 if the only mask hides all keys, else the softmax: ONNX's function from opset 23
+    on,
     where(equal(reduce_max(mask, last), -inf), 0, softmax)."""
     found = _BLIND.match(edit, choice.outputs[0])
     if found is None or found[_SOFTMAX] != softmax.outputs[0]:
@@ -347,7 +348,7 @@ def _part(at: _Placed, value: str, axis: int, index: Dim) -> _Placed | None:
 
 
 def _agree(edit: Editor, q: _Placed, k: _Placed, v: _Placed) -> bool:
-    """Whether each axis has one extent for all values of symbols, so that none is broadcast."""
+    """Returns whether each axis has one extent for all values of symbols, so that none is broadcast."""
     extents: dict[str, Dim] = {}
     operands = (q, k, v)
     dtypes = [edit.types[operand.value].dtype for operand in operands]

@@ -88,7 +88,7 @@ def _is_depthwise(graph: Graph, op: Op) -> bool:
 
 
 def _agrees(graph: Graph, op: Op, summed: bool, permuted: set[str]) -> bool:
-    """Whether the operator's other operands can be permuted, or do not depend on channels."""
+    """Returns whether the operator's other operands can be permuted, or do not depend on channels."""
     if op.kind == "conv2d" and any(name and name not in graph.constants for name in op.own_inputs[1:]):
         return False
     if summed:
@@ -103,7 +103,7 @@ def _agrees(graph: Graph, op: Op, summed: bool, permuted: set[str]) -> bool:
 
 
 def _same_channels(operand: TensorType, output: TensorType) -> bool:
-    """Whether an elementwise operand has a channel axis that is not broadcast."""
+    """Returns whether an elementwise operand has a channel axis that is not broadcast."""
     axis = 1 - (output.rank - operand.rank)
     return axis >= 0 and operand.shape[axis] != 1
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...context import Context
 from ...ir import expr as expressions
-from ...ir.expr import MOST_CALLS, Arg, Const, Expr, clip
+from ...ir.expr import MAX_EXPRESSION_CALLS, Arg, Const, Expr, clip
 from ...ir.graph import Attrs, Graph, Op
 from ...ir.intervals import INT32, SATURATED, interval
 from ...ir.lanes import KINDS
@@ -42,7 +42,7 @@ def _joined(edit: Editor, op: Op) -> Op:
         seen.add(source.outputs)
         within = _saturated(graph, source)
         merged = simplify(graph, inline(op, source.outputs[0], within, graph.types[op.outputs[0]].dtype))
-        if len(merged.inputs) <= MAX_OPERANDS and expressions.size(merged.attrs.expr) <= MOST_CALLS:
+        if len(merged.inputs) <= MAX_OPERANDS and expressions.size(merged.attrs.expr) <= MAX_EXPRESSION_CALLS:
             op = merged
 
 
@@ -74,7 +74,7 @@ def _inlines(edit: Editor, source: Op, op: Op) -> bool:
 
 
 def is_float_elementwise(graph: Graph, op: Op) -> bool:
-    """Whether the operator is an elementwise expression over float32 that is not all constants."""
+    """Returns whether the operator is an elementwise expression over float32 that is not all constants."""
     types = [*graph.input_types(op), *graph.output_types(op)]
     return (operator(op.kind).expression(op.attrs) is not None
             and all(t is not None and t.dtype == "float32" for t in types)
@@ -82,7 +82,7 @@ def is_float_elementwise(graph: Graph, op: Op) -> bool:
 
 
 def is_lanes(op: Op) -> bool:
-    """Whether the operator is an expression between integers and floats."""
+    """Returns whether the operator is an expression between integers and floats."""
     return op.kind == "elementwise" and "dtype" in op.attrs
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ...context import Context
 from ...ir import expr as expressions
-from ...ir.expr import MOST_CALLS, Arg, Expr
+from ...ir.expr import MAX_EXPRESSION_CALLS, Arg, Expr
 from ...ir.graph import Graph, Op
 from ...kernels.site import Site
 from ...kernels.support import MAX_EPILOGUE_OPERANDS, fuses_epilogue, operand_class, realisable
@@ -56,7 +56,7 @@ def _fused(edit: Editor, producer: Op, op: Op, context: Context) -> Op | None:
     if len(present) > MAX_EPILOGUE_OPERANDS:
         return None
     epilogue = expressions.substitute(op.attrs.expr, replacement)
-    if expressions.size(epilogue) > MOST_CALLS:
+    if expressions.size(epilogue) > MAX_EXPRESSION_CALLS:
         return None
     producer_inputs = producer.own_inputs
     origin = f"{producer.origin}+{op.origin}" if producer.origin and op.origin else producer.origin or op.origin

@@ -55,7 +55,7 @@ class Reads:
 
 
 def has_rows(graph: Graph, op: Op) -> bool:
-    """Whether strips of the operator's one result can be computed from strips of its operands."""
+    """Returns whether strips of the operator's one result can be computed from strips of its operands."""
     types = [graph.type_of(name) for name in (*op.inputs, *op.outputs)]
     if len(op.outputs) != 1 or any(t is not None and not t.is_static for t in types):
         return False

@@ -62,7 +62,7 @@ class Part:
 
 
 def is_region(graph: Graph, first: int, last: int, readers: Mapping[str, Sequence[Op]]) -> bool:
-    """Whether these operators can be computed by strips: no other operator reads their results, except the last
+    """Returns whether these operators can be computed by strips: no other operator reads their results, except the last
     one's."""
     ops = graph.ops[first:last + 1]
     inner_values = {op.outputs[0] for op in ops[:-1]}

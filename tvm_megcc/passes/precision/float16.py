@@ -71,7 +71,7 @@ class _Float16:
                     tuple(map(_as_half, site.outputs)), self._context, site.constants)
 
     def _gains(self, op: Op, site: Site) -> bool:
-        """Whether the operator is computed in float16."""
+        """Returns whether the operator is computed in float16."""
         data = [name for name in self._floats(op.inputs) if name not in self._edit.constants]
         begins = op.kind in BEGIN and len(self._floats(op.outputs)) == 1
         if not data or not (begins or all(name in self.half for name in data)):

@@ -67,7 +67,7 @@ class _Widening:
         return bool(name) and bool(DTYPES[self._graph.types[name].dtype].carrier)
 
     def _stays(self, op: Op) -> bool:
-        """Whether a kernel accepts the operator unchanged, and its operands were not computed in float32 anyway."""
+        """Returns whether a kernel accepts the operator unchanged and none of its operands was computed in float32."""
         return op.kind == "bitcast" or ((op.kind in OF_BITS or self.computed.isdisjoint(op.inputs))
                                         and realisable(Site.of(self._graph, op, self._context)))
 

@@ -118,7 +118,7 @@ def _data(op: Op) -> tuple[str, ...]:
 
 
 def _is_computed_now(edit: Editor, op: Op, integers: Sequence[str]) -> bool:
-    """Whether the operator is folded because its operands are constants."""
+    """Returns whether the operator is folded because its operands are constants."""
     return op.kind in PARTS and edit.types[op.outputs[0]].is_static and not is_open(op.attrs) \
         and all(name in edit.constants for name in integers)
 

@@ -65,7 +65,7 @@ def _bias(graph: Graph, op: Op, channels: int) -> np.ndarray:
 
 
 def _is_depthwise(op: Op, w: np.ndarray) -> bool:
-    """Whether each filter reads only the channel of the same index."""
+    """Returns whether each filter reads only the channel of the same index."""
     return op.attrs.groups == w.shape[0] and w.shape[1] == 1
 
 
@@ -117,7 +117,7 @@ def _known(graph: Graph, op: Op, known: dict[str, _Channels]) -> _Channels | Non
 
 
 def _is_flattened(graph: Graph, op: Op) -> bool:
-    """Whether the operator reshapes [N, C, 1, 1] to [N, C]."""
+    """Returns whether the operator reshapes [N, C, 1, 1] to [N, C]."""
     if op.kind != "reshape":
         return False
     x, y = graph.types[op.inputs[0]], graph.types[op.outputs[0]]
@@ -135,7 +135,7 @@ def _summed(op: Op, x: TensorType, found: _Channels) -> _Channels | None:
 
 
 def _product(graph: Graph, op: Op) -> bool:
-    """Whether the operator is a product with a constant matrix and, if any, a constant bias."""
+    """Returns whether the operator is a product with a constant matrix and, if any, a constant bias."""
     return op.kind == "matmul_integer" and op.epilogue is None and not op.attrs.trans_a \
         and all(not name or name in graph.constants for name in op.inputs[1:]) \
         and graph.types[op.inputs[1]].rank == graph.types[op.inputs[0]].rank == 2

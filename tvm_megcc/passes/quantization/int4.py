@@ -37,7 +37,7 @@ def pack_int4(graph: Graph, context: Context) -> Graph:
 
 
 def _is_product_of_bytes(edit: Editor, op: Op) -> bool:
-    """Whether the product is lowered to 8-bit integers instead (lower_quantized.py)."""
+    """Returns whether the product is lowered to 8-bit integers instead (lower_quantized.py)."""
     a, b = (edit.producer(name) for name in op.inputs[:2])
     return Parameters.of(edit, a, DEQUANTIZE) is not None and b is not None and not b.attrs.get("block")
 
@@ -84,7 +84,7 @@ class _Weights:
         return _Weights(rows, scale, zero, block, transposed != (axis == 0))
 
     def along_rows(self, transposed: bool) -> bool:
-        """Whether blocks are along the summed axis of a product with this right operand, transposed or not."""
+        """Returns whether blocks are along the summed axis of a product with this right operand, transposed or not."""
         return self.is_transposed != transposed
 
     def product(self, edit: Editor, op: Op) -> Op:

@@ -36,7 +36,7 @@ def tabulate(graph: Graph, context: Context) -> Graph:
 
 
 def is_of_bytes(op: Op, types: Mapping[str, TensorType]) -> bool:
-    """Whether an elementwise operator has one operand, of 8 bits."""
+    """Returns whether an elementwise operator has one operand, of 8 bits."""
     return (op.kind == "elementwise" and "dtype" in op.attrs and len(op.inputs) == 1
             and types[op.inputs[0]].dtype in BYTES)
 

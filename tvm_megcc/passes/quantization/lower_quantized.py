@@ -223,6 +223,7 @@ def _expression(edit: Editor, op: Op, parameters: Parameters) -> tuple[Expr, tup
 
 
 def dequantises(op: Op, types) -> bool:
-    """Whether an elementwise operator converts one 8-bit operand to floats, which is as cheap to repeat as to store."""
+    """Returns whether an elementwise operator converts one 8-bit operand to floats: repeating it costs no more than
+    storing its result."""
     return (op.kind == "elementwise" and op.attrs.get("dtype") == "float32"
             and [types[name].itemsize for name in op.inputs] == [1])

@@ -32,7 +32,8 @@ def narrow_numbers(graph: Graph, context: Context) -> Graph:
 
 
 def _fits(graph: Graph, name: str) -> bool:
-    """Whether a value is an int32 constant that fits in int8 and has several elements; one takes no less space."""
+    """Returns whether a value is an int32 constant of several elements that fits in int8. (For a single element, int8
+    saves no space.)"""
     values = graph.constants.get(name)
     limits = np.iinfo(np.int8)
     return values is not None and values.dtype == np.int32 and values.size > 1 \

@@ -48,7 +48,7 @@ class Parameters:
 
     @property
     def is_single(self) -> bool:
-        """Whether one scale and zero point are those of all elements."""
+        """Returns whether one scale and zero point are those of all elements."""
         return self.scale.size == self.zero.size == 1
 
     def equals(self, other: Parameters | None) -> bool:

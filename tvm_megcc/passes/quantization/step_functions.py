@@ -62,7 +62,7 @@ class Steps(NamedTuple):
         return Steps(np.where(self.levels > 0, self.levels, 1 - self.levels), reached, below)
 
     def are_of(self, function: Callable[[np.ndarray], np.ndarray]) -> bool:
-        """Whether a monotone function has these steps."""
+        """Returns whether a monotone function has these steps."""
         reached, below = (function(np.where(np.isfinite(inputs), inputs, 0).astype(np.int32)) for inputs in self[1:])
         return bool((np.isinf(self.reached) | (reached >= self.levels)).all()
                     and (np.isinf(self.below) | (below < self.levels)).all())

@@ -75,7 +75,8 @@ def _combined(s: Streamer, op: Op, flows: dict[str, Flow], delay: int, axis: int
 
 
 def _is_tall(s: Streamer, flows: dict[str, Flow]) -> bool:
-    """Whether some operands come from 1-D convolutions, which gave them an axis of extent 1 before the last. Operators
+    """Returns whether some operands come from 1-D convolutions, which gave them an axis of extent 1 before the last.
+    Operators
     between two such convolutions keep that axis."""
     return any(name in s.with_height for name in flows) \
         and all(s.types[flow.name].rank == 3 and flow.axis == 2 for flow in flows.values())

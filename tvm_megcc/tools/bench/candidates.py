@@ -23,7 +23,7 @@ from ...kernels.support import placements, refusal
 from ...ops.base import OPERATORS, Operator
 from ...runtime.candidates import Call, Candidate, candidates_of
 from ...runtime.emulator import elf
-from ...runtime.timing import MOST_COPIED, LocalRunner, compiled_kernels, library
+from ...runtime.timing import MAX_WEIGHT_COPY_BYTES, LocalRunner, compiled_kernels, library
 from ...target import parse_targets
 from ..columns import aligned
 
@@ -194,7 +194,7 @@ def network_around(graph: Graph, target) -> int:
     """Returns the bytes of weights to assume for a network with this operator. If its weights exceed the L2 cache, a
     large network is assumed, so that they come from memory; smaller weights stay in the caches."""
     bytes_of_graph = network_bytes(graph)
-    return MOST_COPIED if bytes_of_graph > target.l2 else bytes_of_graph
+    return MAX_WEIGHT_COPY_BYTES if bytes_of_graph > target.l2 else bytes_of_graph
 
 
 def _times(graph: Graph, op: Op, found: Sequence[Candidate], target, cc: str | None,

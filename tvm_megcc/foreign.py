@@ -17,7 +17,7 @@ from .errors import InternalError, shortened
 
 Printed = TypeVar("Printed")
 
-#: A character that "_" replaces in printed strings. What remains is ASCII without quotes, brackets and signs that C,
+#: A character that "_" replaces in printed strings. All others are ASCII, without quotes, brackets and signs that C,
 #: Make, CMake, Markdown, XML or a terminal interpret, and without backslash and question mark, which form trigraphs
 #: and line splices.
 _FOREIGN = re.compile(r"[^A-Za-z0-9 _.,:;+\-=()/#@%!~^*]")

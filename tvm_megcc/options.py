@@ -40,7 +40,7 @@ class Option(NamedTuple):
     flag: the option of the command.
     kind: "string"; "path"; "strings" and "paths", which may be given several times; "flag"; "count", a number of at
         least 1; "bytes", a number or a string such as 64K; or a tuple of the allowed words.
-    metavar, help: texts in the help of the command.
+    metavar, help: strings in the help of the command.
     context: kernels are chosen for the option: it is a field of `Context` too.
     recorded: the manifest has the value if it is not the default.
     region: regions inside TVM have the option too: it is a keyword of `partition_for_megcc` and an option of the code

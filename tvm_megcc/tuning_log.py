@@ -45,7 +45,7 @@ RENAMED_KERNELS = {
 class Row:
     """A measured candidate: a line of the log.
 
-    call, layouts: the texts that `call_text` and `layouts_text` return.
+    call, layouts: the results of `call_text` and `layouts_text`.
     tile: the tile of the candidate; "": the tile that the kernel chooses.
     ns: nanoseconds of the fastest of several repeats, on one thread; None if the candidate failed with `error`.
     cost: the estimate of the cost model.
@@ -106,7 +106,7 @@ def layouts_text(inputs: Iterable[TensorType | None], outputs: Iterable[TensorTy
 
 
 class TuningLog:
-    """The rows of a log, by key; of rows with one key, the last."""
+    """The rows of a log, by key; the last of rows with one key."""
 
     def __init__(self, rows: Iterable[Row] = ()):
         self.rows: dict[tuple[str, ...], Row] = {}

@@ -81,7 +81,7 @@ def function(name: str, callees, attribute: str = "") -> onnx.FunctionProto:
 
 
 def test_functions_that_double(monkeypatch):
-    monkeypatch.setattr("tvm_megcc.frontends.onnx.importer.MOST_EXPANDED", 1000)
+    monkeypatch.setattr("tvm_megcc.frontends.onnx.importer.NODE_BUDGET", 1000)
     functions = [function(f"F{index}", [f"F{index + 1}"] * 2) for index in range(25)] + [function("F25", ["Abs"])]
     with pytest.raises(ModelError, match=r"become more than [\d,]+ nodes"):
         import_onnx(model([node("F0", ["x"], ["y"], domain="my")], functions=functions))
@@ -136,7 +136,7 @@ def test_what_grows_is_computed_by_the_model(nodes, constants):
     """Where there is a kernel for it, no constant of a hundred megabytes is made."""
     graph = import_onnx(model([*nodes, node("ReduceSum", ["c"], ["r"], keepdims=0), node("Add", ["x", "r"], ["y"])],
                               constants={"o": np.ones((1, 1, 1), np.float32), **constants}))
-    assert sum(array.nbytes for array in graph.constants.values()) < folding.RESULT
+    assert sum(array.nbytes for array in graph.constants.values()) < folding.MAX_RESULT_BYTES
 
 
 #: Nodes that ask for tables by attributes and extents, as (inputs of the model, constants, node): each is refused, or
@@ -175,7 +175,7 @@ def test_tables_are_bounded(name):
     except ModelError as error:
         assert "contradict" not in str(error)
     else:
-        assert sum(array.nbytes for array in graph.constants.values()) < folding.NEEDED
+        assert sum(array.nbytes for array in graph.constants.values()) < folding.MAX_REQUIRED_BYTES
 
 
 def test_many_tables_are_bounded():
@@ -192,13 +192,13 @@ def test_weights_are_folded_whatever_their_size():
 
 
 def test_folding_stops_when_enough_was_computed():
-    work = folding.Folding()
+    work = folding.FoldingBudget()
     operands = [np.broadcast_to(np.float32(1), (1 << 22,))] * 2
     types = [import_onnx(model([node("Abs", ["x"], ["y"])], [("x", [1 << 22])])).types["x"]] * 2
-    taken = [work.takes("add", Attrs(), operands, types, types[:1]) for _ in range(100)]
-    assert taken.count(True) == folding.WORK // (3 << 24) and sorted(taken, reverse=True) == taken
+    taken = [work.charge("add", Attrs(), operands, types, types[:1]) for _ in range(100)]
+    assert taken.count(True) == folding.WORK_BUDGET // (3 << 24) and sorted(taken, reverse=True) == taken
     small = [np.zeros(4, np.float32)] * 2
-    assert work.takes("add", Attrs(), small, [TensorType("float32", (4,))] * 2, [TensorType("float32", (4,))])
+    assert work.charge("add", Attrs(), small, [TensorType("float32", (4,))] * 2, [TensorType("float32", (4,))])
 
 
 def test_extents_stay_formulas_that_can_be_used():
@@ -261,8 +261,8 @@ def test_a_small_file_of_large_weights_is_compiled_within_4_gb(tmp_path):
     nodes = [node("ConstantOfShape", ["s"], ["w"]), node("ConstantOfShape", ["t"], ["v"]),
              node("MatMul", ["x", "w"], ["a"]), node("MatMul", ["a", "v"], ["y"])]
     depth = 16384
-    width = folding.NEEDED // 4 // depth - 1
-    rest = (folding.WORK - folding.NEEDED) // 4 // width - 1
+    width = folding.MAX_REQUIRED_BYTES // 4 // depth - 1
+    rest = (folding.WORK_BUDGET - folding.MAX_REQUIRED_BYTES) // 4 // width - 1
     constants = {"s": np.array([depth, width], np.int64), "t": np.array([width, rest], np.int64)}
     (tmp_path / "model.onnx").write_bytes(model(nodes, [("x", [1, depth])], constants=constants.items()))
     program = ("import resource, tvm_megcc; tvm_megcc.compile('model.onnx', 'c').save('made');"
@@ -274,7 +274,7 @@ def test_a_small_file_of_large_weights_is_compiled_within_4_gb(tmp_path):
 
 def test_loops_deep_within_each_other(monkeypatch):
     """Each is imported more than once: to find out what goes round in it, and for good."""
-    monkeypatch.setattr(importer, "MOST_EXPANDED", 100)
+    monkeypatch.setattr(importer, "NODE_BUDGET", 100)
 
     def body(depth: int) -> onnx.GraphProto:
         names = [f"{name}{depth}" for name in ("turn", "going", "v", "on", "w")]

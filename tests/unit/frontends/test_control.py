@@ -155,7 +155,7 @@ def test_a_condition_that_stays_true_is_asked_for_once(going: dict, monkeypatch)
 
 
 def test_loops_that_have_no_end(monkeypatch):
-    monkeypatch.setattr(importer, "MOST_EXPANDED", 500)
+    monkeypatch.setattr(importer, "NODE_BUDGET", 500)
     with pytest.raises(ModelError, match="has no number of iterations"):
         import_onnx(counting(None, step=0))
 
@@ -262,7 +262,7 @@ def test_scans(axis: int, backward: int, stacked: int, behind: int):
 
 def test_loops_within_loops_are_bounded(monkeypatch):
     """Five of them, of 20 turns each, are a file of a kilobyte."""
-    monkeypatch.setattr(importer, "MOST_EXPANDED", 500)
+    monkeypatch.setattr(importer, "NODE_BUDGET", 500)
     inner = [node("Neg", "v0", "w0")]
     for depth in range(5):
         body = graph_proto(inner, {f"i{depth}": ("int64", []), f"g{depth}": ("bool", []), f"v{depth}": [3]},

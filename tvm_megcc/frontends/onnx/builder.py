@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -19,7 +20,7 @@ from ...ir.narrow import widened
 from ...ir.types import TensorType
 from ...ops.base import OnnxNode, operator
 from ...ops.rules import computed, require_accepted
-from .folding import Folding
+from .folding import FoldingBudget
 from .load import tensor_array
 from .seeds import Seeds
 from .shapes import shape_value
@@ -27,13 +28,16 @@ from .strings import StringTable
 from .unbacked import UnbackedSymbols
 
 #: The most elements of an integer constant that is treated as a shape, or that parts of a shape are read from.
-LARGEST_SHAPE = 4096
+MAX_SHAPE_ELEMENTS = 4096
 
 
 @dataclass(frozen=True)
-class Mark:
-    """A state of a builder to return to: the numbers of its operators and conditions, its constants and symbols, and
-    the bytes that folded constants hold."""
+class Checkpoint:
+    """A state of a builder that can be restored.
+
+    ops, conditions: their numbers. constants: their names. taken: the names of the symbols. constant_bytes: the size of
+    the model's own constants.
+    """
 
     ops: int
     conditions: int
@@ -43,26 +47,30 @@ class Mark:
 
 
 class Builder:
-    """Collects operators over named values.
+    """Collects operators over named values. All front ends construct their graphs with it.
 
-    types: the type of every value. constants: the arrays of values that are known. shapes: the integer values that
-    depend on shape symbols, as arrays of `Dim`; their element type is in `types`. conditions: constraints that
-    operators put on the symbols.
+    types: the type of every value.
+    constants: the arrays of values that are known at compile time.
+    shapes: the integer values that depend on shape symbols, as arrays of `Dim`; their element type is in `types`.
+    producers: the operator that computes a value, by the value's name.
+    conditions: constraints that operators put on the symbols.
+    unbacked: the symbols of extents that a run computes.
+    strings: the strings of the model, which values contain as integer codes.
     """
 
     def __init__(self, bounds: Mapping[str, int] | None = None):
-        self.counts = UnbackedSymbols(self, bounds)
+        self.unbacked = UnbackedSymbols(self, bounds)
         self.ops: list[Op] = []
         self.types: dict[str, TensorType] = {}
         self.constants: dict[str, np.ndarray] = {}
         self.shapes: dict[str, np.ndarray] = {}
         self.producers: dict[str, Op] = {}
         self.conditions: list[Condition] = []
-        self.folding = Folding()
+        self.folding = FoldingBudget()
         self.seeds = Seeds(self)
         self.strings = StringTable()
         self._counters: dict[str, int] = {}
-        self._given: set[str] = set()
+        self._used_names: set[str] = set()
 
     @contextmanager
     def importing(self, origin: str) -> Iterator[None]:
@@ -73,44 +81,45 @@ class Builder:
         self.conditions += conditions
 
     def unique(self, hint: str) -> str:
-        """Returns a name that no value has, and that no other call returns."""
+        """Returns a name that no value has, and that no other call returns: the hint itself or `hint.1`, `hint.2`, …"""
         name = hint or "value"
-        while name in self.types or name in self._given:
+        while name in self.types or name in self._used_names:
             self._counters[hint] = self._counters.get(hint, 0) + 1
             name = f"{hint}.{self._counters[hint]}"
-        self._given.add(name)
+        self._used_names.add(name)
         return name
 
     def add_input(self, name: str, type_: TensorType) -> None:
         self.types[name] = type_
-        self.counts.taken.update(*map(symbols, type_.shape))
+        self.unbacked.taken.update(*map(symbols, type_.shape))
 
-    def mark(self) -> Mark:
-        """Returns the current state, for `back_to`."""
-        return Mark(len(self.ops), len(self.conditions), frozenset(self.constants), frozenset(self.counts.taken),
-                    self.folding.constant_bytes)
+    def checkpoint(self) -> Checkpoint:
+        """Returns the current state, for `restore`."""
+        return Checkpoint(len(self.ops), len(self.conditions), frozenset(self.constants),
+                          frozenset(self.unbacked.taken), self.folding.constant_bytes)
 
-    def back_to(self, mark: Mark) -> None:
+    def restore(self, checkpoint: Checkpoint) -> None:
         """Restores a state: drops the operators and constants added since, with their constraints and symbols."""
-        produced = [name for op in self.ops[mark.ops:] for name in op.outputs]
-        for name in (*produced, *(self.constants.keys() - mark.constants)):
-            for table in (self.producers, self.shapes, self.constants, self.types, self.strings.values):
+        produced = [name for op in self.ops[checkpoint.ops:] for name in op.outputs]
+        for name in (*produced, *(self.constants.keys() - checkpoint.constants)):
+            for table in (self.producers, self.shapes, self.constants, self.types, self.strings.tensors):
                 table.pop(name, None)
-            self._given.discard(name)
-        self.counts.forget({op.attrs.symbol.name for op in self.ops[mark.ops:] if op.kind == EXTENT})
-        self.counts.taken &= mark.taken
-        self.folding.constant_bytes = mark.constant_bytes
-        del self.ops[mark.ops:], self.conditions[mark.conditions:]
+            self._used_names.discard(name)
+        self.unbacked.forget({op.attrs.symbol.name for op in self.ops[checkpoint.ops:] if op.kind == EXTENT})
+        self.unbacked.taken &= checkpoint.taken
+        self.folding.constant_bytes = checkpoint.constant_bytes
+        del self.ops[checkpoint.ops:], self.conditions[checkpoint.conditions:]
 
     def weight(self, array: np.ndarray, hint: str = "constant", is_string: bool = False) -> str:
         """Adds a constant that the model itself contains, and returns its name."""
         name = self.constant(array, hint)
         if is_string:
-            self.strings.values[name] = True
+            self.strings.tensors[name] = True
         self.folding.constant_bytes += self.constants[name].nbytes
         return name
 
     def constant(self, array: np.ndarray, hint: str = "constant") -> str:
+        """Adds a constant that the import computes, and returns its name."""
         name = self.unique(hint)
         array = np.asarray(array)
         self.types[name] = TensorType(array.dtype.name, tuple(array.shape))
@@ -154,12 +163,12 @@ class Builder:
             if (size := type_.static_bytes) is not None and size > MAX_BYTES:
                 raise ShapeError(f"its result {type_} has {size:,} bytes, and no tensor may reach 2 GB; "
                                  "use a smaller input shape")
-        static = all(type_.is_static for type_ in results)
-        if all(type_.size == 0 for type_ in results) and (static or kind != "expand"):
-            return tuple(self._nothing(type_, origin, hint) for type_ in results)
-        if static and not is_open(attrs) and all(not name or name in self.constants for name in inputs) \
-                and declaration.evaluates(attrs) and (declaration.folds or results[0].size == 1) \
-                and self._folds(kind, attrs, inputs, results):
+        is_static = all(type_.is_static for type_ in results)
+        if all(type_.size == 0 for type_ in results) and (is_static or kind != "expand"):
+            return tuple(self._empty_tensor(type_, origin, hint) for type_ in results)
+        is_constant = is_static and not is_open(attrs) and all(not name or name in self.constants for name in inputs)
+        can_fold = is_constant and declaration.evaluates(attrs) and (declaration.folds or results[0].size == 1)
+        if can_fold and self._charge_folding(kind, attrs, inputs, results):
             arrays = computed(declaration, attrs, [self.constants.get(name) for name in inputs],
                               [type_.dtype for type_ in results])
             return tuple(self.constant(array, hint) for array in arrays)
@@ -175,17 +184,22 @@ class Builder:
             self.producers.update(dict.fromkeys(names, self.ops[-1]))
         return tuple(names)
 
-    def _nothing(self, type_: TensorType, origin: str, hint: str) -> str:
+    def _empty_tensor(self, type_: TensorType, origin: str, hint: str) -> str:
         """Returns a tensor without elements. Some of its extents may be symbolic; only one kernel handles these."""
         if type_.is_static:
             return self.constant(np.zeros(type_.shape, np.dtype(type_.dtype)), hint)
         zero = self.constant(np.zeros([1] * type_.rank, np.dtype(type_.dtype)), hint)
         return self.emit("expand", (zero,), Attrs(shape=type_.shape), origin, hint)[0]
 
-    def _folds(self, kind: str, attrs: Attrs, inputs: Sequence[str], results: Sequence[TensorType]) -> bool:
-        """Whether an operator on constants is computed at compile time. If not, it is computed in every run."""
+    def _charge_folding(self, kind: str, attrs: Attrs, inputs: Sequence[str], results: Sequence[TensorType]) -> bool:
+        """Whether the budget allows to compute an operator on constants at compile time. If not, it is computed in
+        every run.
+
+        Raises:
+            ShapeError: if the budget does not allow it and no kernel can compute the operator.
+        """
         arrays = [self.constants.get(name) for name in inputs]
-        if self.folding.takes(kind, attrs, arrays, [self.types[name] if name else None for name in inputs], results):
+        if self.folding.charge(kind, attrs, arrays, [self.types[name] if name else None for name in inputs], results):
             return True
         if operator(kind).kernels:
             return False
@@ -197,11 +211,12 @@ class Builder:
         if name in self.shapes:
             return self.shapes[name]
         array = self.constants.get(name)
-        if array is None or array.dtype.kind not in "iub" or array.size > LARGEST_SHAPE:
+        if array is None or array.dtype.kind not in "iub" or array.size > MAX_SHAPE_ELEMENTS:
             return None
         return array.astype(object)
 
     def _add_shape(self, name: str, value: np.ndarray) -> None:
+        """Adds a value whose elements are extents: as a constant if all are numbers, else as a shape."""
         if all(isinstance(item, (int, np.integer)) for item in value.flat):
             self.constants[name] = value.astype(np.dtype(self.types[name].dtype))
         else:
@@ -211,8 +226,8 @@ class Builder:
         """Copies a value to another name, which must be unused, and returns that name. An output needs a copy if it is
         a constant, an input or another output."""
         self.types[name] = self.types[value]
-        if value in self.strings.values:
-            self.strings.values[name] = True
+        if value in self.strings.tensors:
+            self.strings.tensors[name] = True
         self.ops.append(Op("copy", Attrs(), (value,), (name,), origin=name))
         return name
 
@@ -223,21 +238,24 @@ class Builder:
         Returns:
             Old names -> new names, of all renamed values.
         """
-        now = dict(names)
+        new_names = dict(names)
         for new in names.values():
-            if new in self.types and new not in now:
-                now[new] = self.unique(new)
-        for table in (self.types, self.constants, self.shapes, self.producers, self.strings.values):
-            table.update([(new, table.pop(old)) for old, new in now.items() if old in table])
-        if now:
-            swap = lambda values: tuple(now.get(name, name) for name in values)  # noqa: E731
-            self.ops[first_op:] = [op.with_(inputs=swap(op.inputs), outputs=swap(op.outputs))
+            if new in self.types and new not in new_names:
+                new_names[new] = self.unique(new)
+        for table in (self.types, self.constants, self.shapes, self.producers, self.strings.tensors):
+            table.update([(new, table.pop(old)) for old, new in new_names.items() if old in table])
+        if new_names:
+            def renamed(values: Sequence[str]) -> tuple[str, ...]:
+                return tuple(new_names.get(name, name) for name in values)
+
+            self.ops[first_op:] = [op.with_(inputs=renamed(op.inputs), outputs=renamed(op.outputs))
                                    for op in self.ops[first_op:]]
             self.producers.update((name, op) for op in self.ops[first_op:] for name in op.outputs)
-        return now
+        return new_names
 
-    def part(self, first_op: int) -> Graph:
-        """Returns the operators from `first_op` on as a graph."""
+    def subgraph(self, first_op: int) -> Graph:
+        """Returns the operators from `first_op` on as a graph of their own, whose inputs are the values that they read
+        and whose outputs are all their results."""
         ops = self.ops[first_op:]
         produced = [name for op in ops for name in op.outputs]
         read = dict.fromkeys(name for op in ops for name in op.inputs if name and name not in self.constants)
@@ -254,10 +272,10 @@ class Builder:
             produced = {name for op in self.ops[first_op:] for name in op.outputs}
             if value not in produced or value in results[:index]:
                 results[index] = self.copy(value, self.unique(f"{value}.result"))
-        ops = self._with_shapes(self.ops[first_op:])
+        ops = self._replace_shape_arithmetic(self.ops[first_op:])
         del self.ops[first_op:]
         produced = {name for op in ops for name in op.outputs}
-        self.counts.forget({op.attrs.symbol.name for op in ops if op.kind == EXTENT})
+        self.unbacked.forget({op.attrs.symbol.name for op in ops if op.kind == EXTENT})
         for name in produced:
             self.producers.pop(name, None)
         read = dict.fromkeys(name for op in ops for name in op.inputs if name)
@@ -268,7 +286,11 @@ class Builder:
         return Body(prune(graph)), captured
 
     def outputs(self, results: Sequence[str], inputs: Sequence[str], names: Sequence[str] = ()) -> list[str]:
-        """Gives each result a name of its own, copying where necessary: from `names`, then output0, output1, …"""
+        """Gives each result a name of its own, from `names`, then output0, output1, … Copies results that cannot be
+        renamed: inputs, constants and results that occur twice. Returns the names.
+
+        inputs: the names of the graph's inputs.
+        """
         outputs: list[str] = []
         for index in range(len(results)):
             value = results[index]
@@ -283,14 +305,15 @@ class Builder:
 
     def graph(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
         """Returns the finished graph, without operators and constants that no output depends on."""
-        self.ops = list(self._with_shapes(self.ops))
+        self.ops = list(self._replace_shape_arithmetic(self.ops))
         graph = Graph(name, tuple(inputs), tuple(outputs), tuple(self.ops), self.types, self.constants,
                       conditions=distinct(self.conditions))
         return prune(graph)
 
-    def _with_shapes(self, ops: Sequence[Op]) -> tuple[Op, ...]:
-        """Computes each shape value that operators read as data by one `dims` operator, instead of by arithmetic, which
-        stays where a data-dependent dimension may make the value negative: `dims` takes no such extent."""
+    def _replace_shape_arithmetic(self, ops: Sequence[Op]) -> tuple[Op, ...]:
+        """Replaces the arithmetic that computes a shape value by one operator `dims`, if operators read the value as
+        data. The arithmetic stays where a data-dependent extent may make the value negative, which `dims` does not
+        accept."""
         with_shapes = []
         for op in ops:
             if len(op.outputs) == 1 and op.outputs[0] in self.shapes and not any(
@@ -303,15 +326,20 @@ class Builder:
 
 
 def _may_be_negative(dim: Dim) -> bool:
-    least = limits(dim)[0] if counted(dim) else 0
-    return least is None or least < 0
+    minimum = limits(dim)[0] if counted(dim) else 0
+    return minimum is None or minimum < 0
 
 
 class Node(OnnxNode):
-    """A node of the ONNX file with its operands resolved to values of the builder. `Operator.from_onnx` reads it."""
+    """A node of the ONNX file with its operands resolved to values of the builder. `Operator.from_onnx` reads it.
 
-    def __init__(self, builder: Builder, proto: onnx.NodeProto, inputs: Sequence[str], opset: int, folder,
+    The base class documents the methods.
+    """
+
+    def __init__(self, builder: Builder, proto: onnx.NodeProto, inputs: Sequence[str], opset: int, folder: Path | None,
                  declared: Sequence[tuple[int, ...] | None] = ()):
+        """opset: operator set of the node's domain. folder: where external data lies. declared: the shapes that the
+        file declares for the outputs."""
         self.op_type = proto.op_type
         self.name = proto.name or (proto.output[0] if proto.output else proto.op_type)
         self.opset = opset
@@ -346,10 +374,10 @@ class Node(OnnxNode):
         return None
 
     def is_string(self, index: int) -> bool:
-        return self.has(index) and self.inputs[index] in self._builder.strings.values
+        return self.has(index) and self.inputs[index] in self._builder.strings.tensors
 
     def as_strings(self, value: str) -> str:
-        self._builder.strings.values[value] = True
+        self._builder.strings.tensors[value] = True
         return value
 
     def code(self, text: str) -> int:
@@ -379,7 +407,7 @@ class Node(OnnxNode):
         return self.is_const(index) or (self.has(index) and self.inputs[index] in self._builder.shapes)
 
     def follows(self, index: int) -> bool:
-        return not self.has(index) or self._builder.counts.known(self.inputs[index])
+        return not self.has(index) or self._builder.unbacked.known(self.inputs[index])
 
     def declared(self, output: int = 0) -> tuple[int, ...] | None:
         return self._declared[output] if output < len(self._declared) else None
@@ -399,20 +427,20 @@ class Node(OnnxNode):
         value = self._builder.shapes.get(self.inputs[index])
         if value is None and not self.is_const(index):
             try:
-                value = self._builder.counts.extents(self.inputs[index], most, self.name)
+                value = self._builder.unbacked.extents(self.inputs[index], most, self.name)
             except MegccError as error:
                 raise MegccError(f"its operand {what or index} is computed at run time: {error}") from None
         elif value is None:
             value = self.const(index, what)
             if value.dtype.kind not in "iu":
                 raise ShapeError(f"its operand {what or index} is {value.dtype}, and integers are wanted")
-            if value.size > LARGEST_SHAPE:
+            if value.size > MAX_SHAPE_ELEMENTS:
                 raise ShapeError(f"its operand {what or index} has {value.size:,} numbers, too many for extents")
             value = value.astype(object)
         return tuple(item if not isinstance(item, np.integer) else int(item) for item in value.reshape(-1))
 
     def bound(self, most: Dim | None) -> Dim | None:
-        return self._builder.counts.bound(self._hint(), most)
+        return self._builder.unbacked.bound(self._hint(), most)
 
     def extent(self, dim: Dim) -> str:
         if isinstance(dim, int):
@@ -426,14 +454,14 @@ class Node(OnnxNode):
     def extents(self, value: str) -> tuple[Dim, ...]:
         """Returns the elements of an integer value as extents; those computed at run time become symbols."""
         return tuple(int(dim) if isinstance(dim, np.integer) else dim
-                     for dim in self._builder.counts.extents(value, None, self.name).reshape(-1))
+                     for dim in self._builder.unbacked.extents(value, None, self.name).reshape(-1))
 
     def resolved(self, value: str, most: Dim | None, resolve: Callable[[Collection[int]], str]) -> tuple[Dim, ...]:
-        found = self._builder.counts.resolved(value, most, self.name, resolve)
-        return tuple(int(dim) if isinstance(dim, np.integer) else dim for dim in found)
+        extents = self._builder.unbacked.resolved(value, most, self.name, resolve)
+        return tuple(int(dim) if isinstance(dim, np.integer) else dim for dim in extents)
 
     def count(self, value: str, most: Dim | None, element: int = 0, name: str = "") -> Dim:
-        return self._builder.counts.count(value, element, most, self.name, name or self._hint())
+        return self._builder.unbacked.extent(value, element, most, self.name, name or self._hint())
 
     def key(self) -> tuple[str, int]:
         return self._builder.seeds.key(self.name), self._builder.seeds.number()

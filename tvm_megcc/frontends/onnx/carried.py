@@ -13,7 +13,7 @@ from ...errors import MegccError
 from ...ir.dims import symbols
 from ...ir.types import TensorType
 from .builder import Node
-from .loops import loop_input
+from .loops import add_loop_input
 from .sequences import Sequences
 from .stacked import stack_of
 
@@ -34,16 +34,19 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Found:
-    """The types of an imported value. types: the type of a tensor, or the types of a sequence's elements. stack: the
-    type of a stack, None for others."""
+class ValueTypes:
+    """The types of an imported value.
+
+    types: the type of a tensor, or the types of a sequence's elements.
+    stack: the type of the stack of a sequence whose length is found at run time; None for others.
+    """
 
     types: tuple[TensorType, ...]
     is_sequence: bool = False
     stack: TensorType | None = None
 
 
-def found(sequences: Sequences, node: Node, value: str) -> Found:
+def types_of(sequences: Sequences, node: Node, value: str) -> ValueTypes:
     """Returns the types of a value.
 
     Raises:
@@ -53,13 +56,13 @@ def found(sequences: Sequences, node: Node, value: str) -> Found:
         raise MegccError("gives, or carries, an optional without a value, which is not supported")
     if value in sequences.stacked:
         stack = node.type_of(sequences.stacked[value])
-        return Found((stack.with_shape(stack.shape[1:]),), True, stack)
+        return ValueTypes((stack.with_shape(stack.shape[1:]),), True, stack)
     parts = sequences.elements.get(value)
-    return Found((node.type_of(value),)) if parts is None else Found(tuple(map(node.type_of, parts)), True)
+    return ValueTypes((node.type_of(value),)) if parts is None else ValueTypes(tuple(map(node.type_of, parts)), True)
 
 
-def form_of(alternatives: Sequence[Found]) -> Form:
-    """Returns a form that can hold each of the alternatives.
+def form_of(alternatives: Sequence[ValueTypes]) -> Form:
+    """Returns a form that can hold each of the alternatives, such as the values that the branches of an If give.
 
     Raises:
         MegccError: if only some are sequences, or if sequences of different lengths have elements of several types.
@@ -78,15 +81,19 @@ def form_of(alternatives: Sequence[Found]) -> Form:
     return Form(element=next(iter(types.values())))
 
 
-def types_in(value: Found, form: Form) -> tuple[TensorType, ...]:
-    """Returns the types of the tensors that represent a value."""
+def tensor_types(value: ValueTypes, form: Form) -> tuple[TensorType, ...]:
+    """Returns the types of the tensors that represent a value in a form."""
     if form.element is None:
         return value.types
     return (value.stack or form.element.with_shape((len(value.types), *form.element.shape)),)
 
 
-def flattened(sequences: Sequences, node: Node, value: str, form: Form) -> list[str]:
-    """Returns the tensors that represent a value."""
+def to_tensors(sequences: Sequences, node: Node, value: str, form: Form) -> list[str]:
+    """Returns the tensors that represent a value in a form.
+
+    Raises:
+        MegccError: if the form cannot hold the value.
+    """
     if (form != Form()) != (value in sequences):
         raise MegccError("gives a sequence in one case and a tensor in another")
     if form.element is None:
@@ -100,67 +107,86 @@ def flattened(sequences: Sequences, node: Node, value: str, form: Form) -> list[
     return [sequences.stacked[value]]
 
 
-def restored(sequences: Sequences, tensors: Sequence[str], form: Form) -> str:
-    """Returns the value that tensors represent."""
+def from_tensors(sequences: Sequences, tensors: Sequence[str], form: Form) -> str:
+    """Returns the value that tensors represent in a form."""
     if form.element is not None:
         return sequences.of_stack(tensors[0])
     return tensors[0] if form.parts is None else sequences.of(tensors)
 
 
-def carried_forms(importer: Importer, node: Node, starts: Sequence[str], given: Sequence[str],
-                  iteration: Callable[[dict[str, str]], list[str | None]], positions: Sequence[int]) -> list[Form]:
+#: Imports a loop body. It takes the body's inputs by name. It returns the condition, the loop-carried values and the
+#: scan outputs; None for a value that could not be imported.
+ImportBody = Callable[[dict[str, str]], "list[str | None]"]
+
+
+def carried_forms(importer: Importer, node: Node, initial_values: Sequence[str], body_inputs: Sequence[str],
+                  import_body: ImportBody, positions: Sequence[int]) -> list[Form]:
     """Returns the forms of the loop-carried values. Sequences are stacked. The element type of a sequence that is empty
     at first is found by importing one iteration.
 
-    given: the names in the body of the iteration number, of the condition and of the carried values. positions: the
-    positions of the carried values among the results of `iteration`, not counting the condition.
+    body_inputs: the names in the body of the iteration number, of the condition and of the carried values. positions:
+    the positions of the carried values among the results of `import_body`, not counting the condition.
 
     Raises:
         MegccError: if the element type is not found, or a sequence has elements of several types.
     """
-    sequences, builder = importer.sequences, importer.builder
-    first = [found(sequences, node, value) for value in starts]
-    elements = [start.types for start in first]
-    if any(start.is_sequence and not start.types for start in first):
-        mark, findings, expanded = builder.mark(), len(importer.findings), importer.expanded
-        inputs = [loop_input(builder, name, TensorType(dtype, ())) for name, dtype in zip(given, ("int64", "bool"),
-                                                                                       strict=False)]
-        results = iteration(dict(zip(given, [*inputs, *starts], strict=True)))
-        why = "; ".join(importer.findings[findings:])
-        found_types = [] if None in results else [found(sequences, node, str(results[1 + position])).types
-                                                  for position in positions]
-        outside = mark.taken
-        builder.back_to(mark)
-        importer.expanded = expanded
-        del importer.findings[findings:]
-        if not found_types:
-            raise MegccError(f"carries a sequence that is empty at first, and an iteration does not tell its type: "
-                             f"{why}")
-        elements = [start.types or types for start, types in zip(first, found_types, strict=True)]
+    initial = [types_of(importer.sequences, node, value) for value in initial_values]
+    elements = [value.types for value in initial]
+    if any(value.is_sequence and not value.types for value in initial):
+        found = _types_after_iteration(importer, node, initial_values, body_inputs, import_body, positions)
+        elements = [value.types or types for value, types in zip(initial, found, strict=True)]
+        outer_symbols = importer.builder.unbacked.taken
         if inner := {name for types in elements for type_ in types for dim in type_.shape for name in symbols(dim)} - \
-                outside:
+                outer_symbols:
             raise MegccError(f"carries a sequence of tensors of {', '.join(sorted(inner))} elements, which "
                              "differ from iteration to iteration; not supported")
     forms = []
-    for start, types in zip(first, elements, strict=True):
-        if start.is_sequence and len({str(type_) for type_ in types}) != 1:
+    for value, types in zip(initial, elements, strict=True):
+        if value.is_sequence and len({str(type_) for type_ in types}) != 1:
             raise MegccError("carries a sequence of tensors that are " + (" and ".join(sorted(
                 {str(type_) for type_ in types})) or "not known") + "; those of one type are supported")
-        forms.append(Form(element=types[0]) if start.is_sequence else Form())
+        forms.append(Form(element=types[0]) if value.is_sequence else Form())
     return forms
 
 
-def is_appended(body: onnx.GraphProto, given: str, result: str) -> bool:
-    """Whether a loop body only appends tensors to a sequence. Then the sequence is a scan output of the loop."""
+def _types_after_iteration(importer: Importer, node: Node, initial_values: Sequence[str], body_inputs: Sequence[str],
+                           import_body: ImportBody, positions: Sequence[int]) -> list[tuple[TensorType, ...]]:
+    """Imports one iteration, drops its operators, and returns the types of the carried values after it. Parameters as
+    for `carried_forms`.
+
+    Raises:
+        MegccError: if the iteration cannot be imported.
+    """
+    sequences, builder = importer.sequences, importer.builder
+    checkpoint, findings, expanded = builder.checkpoint(), len(importer.findings), importer.expanded_nodes
+    inputs = [add_loop_input(builder, name, TensorType(dtype, ()))
+              for name, dtype in zip(body_inputs, ("int64", "bool"), strict=False)]
+    results = import_body(dict(zip(body_inputs, [*inputs, *initial_values], strict=True)))
+    reasons = "; ".join(importer.findings[findings:])
+    types = [] if None in results else [types_of(sequences, node, str(results[1 + position])).types
+                                        for position in positions]
+    builder.restore(checkpoint)
+    importer.expanded_nodes = expanded
+    del importer.findings[findings:]
+    if not types:
+        raise MegccError(f"carries a sequence that is empty at first, and an iteration does not tell its type: "
+                         f"{reasons}")
+    return types
+
+
+def only_appends(body: onnx.GraphProto, body_input: str, result: str) -> bool:
+    """Whether a loop body only appends tensors to the sequence `body_input`, which gives `result`. Then the sequence is
+    a scan output of the loop."""
     producer = next((proto for proto in body.node if result in proto.output), None)
     return producer is not None and producer.op_type == "SequenceInsert" and not producer.domain \
-        and producer.input[0] == given and not any(producer.input[2:]) and _reads(body, given) == 1 \
-        and _reads(body, result) == 1
+        and producer.input[0] == body_input and not any(producer.input[2:]) and _count_reads(body, body_input) == 1 \
+        and _count_reads(body, result) == 1
 
 
-def _reads(graph: onnx.GraphProto, name: str) -> int:
+def _count_reads(graph: onnx.GraphProto, name: str) -> int:
     """Returns how often a graph and its subgraphs read a value. An output counts as a read."""
-    as_output = sum(value.name == name for value in graph.output)
-    return as_output + sum(list(proto.input).count(name) + sum(_reads(attribute.g, name)
-                                                               for attribute in proto.attribute
-                                                               if attribute.HasField("g")) for proto in graph.node)
+    reads = sum(value.name == name for value in graph.output)
+    for proto in graph.node:
+        reads += list(proto.input).count(name)
+        reads += sum(_count_reads(attribute.g, name) for attribute in proto.attribute if attribute.HasField("g"))
+    return reads

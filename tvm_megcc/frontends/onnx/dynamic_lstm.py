@@ -33,72 +33,89 @@ def dynamic_lstm(importer: Importer, node: Node, proto: onnx.NodeProto, scope: S
         raise MegccError(f"has direction {direction}; forward, reverse or bidirectional are supported")
     if node.has(4) or node.attr("input_forget", 0):
         raise MegccError("has lengths of its sequences, or forget gates that are coupled, which is not supported")
-    backwards = {"forward": [0], "reverse": [1], "bidirectional": [0, 1]}[direction]
+    backward_flags = {"forward": [0], "reverse": [1], "bidirectional": [0, 1]}[direction]
+    directions = range(len(backward_flags))
     hidden, clip = int(node.attr("hidden_size")), float(node.attr("clip", 0))
-    names = [_activation(name) for name in node.attr("activations") or ["Sigmoid", "Tanh", "Tanh"] * len(backwards)]
-    if len(names) != 3 * len(backwards):
-        raise MegccError(f"has {len(names)} activations for {len(backwards)} directions; three each are supported")
+    names = [_activation(name) for name in node.attr("activations") or ["Sigmoid", "Tanh", "Tanh"] * len(directions)]
+    if len(names) != 3 * len(directions):
+        raise MegccError(f"has {len(names)} activations for {len(directions)} directions; three each are supported")
     given = {name: node.inputs[index] for index, name in enumerate(_OPERANDS) if node.has(index)}
-    parts = [_one(given, index, backward, names[3 * index:3 * index + 3], hidden, clip)
-             for index, backward in enumerate(backwards)]
-    joined = "\n".join(f"{y} = Concat <axis = {axis}> ({', '.join(f'{y}{index}' for index in range(len(parts)))})"
-                       for y, axis in (("Y", 1), ("Y_h", 0), ("Y_c", 0)))
-    graph = onnx.parser.parse_graph(f"lstm ({', '.join(given)}) => (Y, Y_h, Y_c) {{{''.join(parts)}{joined}}}")
-    return importer.inlined(graph, type(scope)(), _OPSETS, given)[:len(proto.output)]
+    nodes = "".join(_direction_nodes(given, index, backward_flags[index], names[3 * index:3 * index + 3], hidden, clip)
+                    for index in directions)
+    joined = "\n".join(f"{output} = Concat <axis = {axis}> ({', '.join(f'{output}{index}' for index in directions)})"
+                       for output, axis in (("Y", 1), ("Y_h", 0), ("Y_c", 0)))
+    graph = onnx.parser.parse_graph(f"lstm ({', '.join(given)}) => (Y, Y_h, Y_c) {{{nodes}{joined}}}")
+    return importer.inline(graph, type(scope)(), _OPSETS, given)[:len(proto.output)]
 
 
 def _activation(name: str) -> str:
+    """Returns the ONNX operator of an activation."""
     if name.lower() not in _ACTIVATIONS:
         raise MegccError(f"has activation {name}, which is not supported here")
     return _ACTIVATIONS[name.lower()]
 
 
-def _one(given: Mapping[str, str], index: int, backward: int, activations: list[str], hidden: int,
-         clip: float) -> str:
-    """Returns the ONNX nodes of one direction. Weights hold the gates in the order input, output, forget, cell."""
+def _direction_nodes(given: Mapping[str, str], index: int, backward: int, activations: list[str], hidden: int,
+                     clip: float) -> str:
+    """Returns the nodes of one direction in ONNX's text format, with the outputs Y, Y_h and Y_c of that direction.
+
+    Weights hold the gates in the order input, output, forget, cell. One step computes, as ONNX's LSTM does (i, o, f, g:
+    the gates; P: peephole weights):
+
+        i, o, f, g = split(x W + h R + Wb + Rb)
+        c' = f(f + Pf c) * c + f(i + Pi c) * g(g)
+        h' = f(o + Po c') * h(c')
+
+    index: the direction's index in the operands; names of its values end in it. backward: 1 if it reads the sequence
+    from the end. activations: f, g and h. hidden: the number of hidden units. clip: bound of the gates' sums; 0 for
+    none.
+    """
     f, g, h = activations
-    of = {name: f"{name}{index}" for name in given if name != "X"}
-    chosen = "\n".join(f"{name} = Gather <axis = 0> ({operand}, at{index})" for operand, name in of.items())
-    sums = f"s0 = com.microsoft.DynamicQuantizeMatMul (h, {of['R']}, {of['R_scale']}, {of.get('R_zero', '')})\n" \
-           "s = Add (x, s0)"
-    if "B" in of:
-        chosen += f"\nhalf{index} = Reshape ({of['B']}, two{index})\n" \
-                  f"bias{index} = ReduceSum <keepdims = 0> (half{index}, zeros{index})"
-        sums += f"\nt = Add (s, bias{index})"
+    operands = {name: f"{name}{index}" for name in given if name != "X"}
+    setup = "\n".join(f"{name} = Gather <axis = 0> ({operand}, direction{index})" for operand, name in operands.items())
+    sums = f"hR = com.microsoft.DynamicQuantizeMatMul (h, {operands['R']}, {operands['R_scale']}, " \
+           f"{operands.get('R_zero', '')})\nxW_hR = Add (x, hR)"
+    if "B" in operands:
+        setup += f"\nWb_Rb{index} = Reshape ({operands['B']}, bias_shape{index})\n" \
+                 f"bias{index} = ReduceSum <keepdims = 0> (Wb_Rb{index}, zeros{index})"
+        sums += f"\nsums = Add (xW_hR, bias{index})"
     else:
-        sums += "\nt = Identity (s)"
-    if "P" in of:
-        chosen += f"\npi{index}, po{index}, pf{index} = Split <axis = 0, num_outputs = 3> ({of['P']})"
+        sums += "\nsums = Identity (xW_hR)"
+    has_peepholes = "P" in operands
+    if has_peepholes:
+        setup += f"\npi{index}, po{index}, pf{index} = Split <axis = 0, num_outputs = 3> ({operands['P']})"
     states = "\n".join(
-        f"first_{state}{index} = Identity ({of[f'{state}0']})" if f"{state}0" in of else
-        f"first_{state}{index} = Expand (zero{index}, size{index})" for state in "hc")
-    bound = f"Clip ({{0}}, least{index}, most{index})" if clip else "Identity ({0})"
-    gates = "\n".join(_gate(gate, kind, peephole, cell, index, "P" in of, bound) for gate, kind, peephole, cell in (
-        ("i", f, "pi", "c"), ("f", f, "pf", "c"), ("g", g, "", "")))
+        f"first_{state}{index} = Identity ({operands[f'{state}0']})" if f"{state}0" in operands else
+        f"first_{state}{index} = Expand (zero{index}, state_shape{index})" for state in "hc")
+    clipped = f"Clip ({{0}}, min{index}, max{index})" if clip else "Identity ({0})"
+    gates = "\n".join(_gate_nodes(gate, activation, f"{peephole}{index}" if has_peepholes and peephole else "", "c",
+                                  clipped) for gate, activation, peephole in (("i", f, "pi"), ("f", f, "pf"),
+                                                                              ("g", g, "")))
+    output_gate = _gate_nodes("o", f, f"po{index}" if has_peepholes else "", "c1", clipped)
     return f"""
-at{index} = Constant <value_int = {index}> ()
+direction{index} = Constant <value_int = {index}> ()
 zeros{index} = Constant <value_ints = [0]> ()
-two{index} = Constant <value_ints = [2, -1]> ()
+bias_shape{index} = Constant <value_ints = [2, -1]> ()
 zero{index} = Constant <value_float = 0.0> ()
-least{index} = Constant <value_float = {-clip:.9g}> ()
-most{index} = Constant <value_float = {clip:.9g}> ()
+min{index} = Constant <value_float = {-clip:.9g}> ()
+max{index} = Constant <value_float = {clip:.9g}> ()
 batch{index} = Shape <start = 1, end = 2> (X)
-wide{index} = Constant <value_ints = [{hidden}]> ()
-size{index} = Concat <axis = 0> (batch{index}, wide{index})
-{chosen}
+hidden{index} = Constant <value_ints = [{hidden}]> ()
+state_shape{index} = Concat <axis = 0> (batch{index}, hidden{index})
+{setup}
 {states}
-x{index} = com.microsoft.DynamicQuantizeMatMul (X, {of['W']}, {of['W_scale']}, {of.get('W_zero', '')})
+x{index} = com.microsoft.DynamicQuantizeMatMul (X, {operands['W']}, {operands['W_scale']}, {operands.get('W_zero', '')})
 last_h{index}, last_c{index}, all{index} = Scan <num_scan_inputs = 1, scan_input_directions = [{backward}],
-    scan_output_directions = [{backward}], body = turn (float h, float c, float x) => (float h1, float c1, float y) {{
+    scan_output_directions = [{backward}], body = step (float h, float c, float x) => (float h1, float c1, float y) {{
         {sums}
-        i0, o0, f0, g0 = Split <axis = -1, num_outputs = 4> (t)
+        i0, o0, f0, g0 = Split <axis = -1, num_outputs = 4> (sums)
         {gates}
         fc = Mul (f, c)
         ig = Mul (i, g)
         c1 = Add (fc, ig)
-        {_gate("o", f, "po", "c1", index, "P" in of, bound)}
-        c2 = {h} (c1)
-        h1 = Mul (o, c2)
+        {output_gate}
+        activated_c = {h} (c1)
+        h1 = Mul (o, activated_c)
         y = Identity (h1)
     }}> (first_h{index}, first_c{index}, x{index})
 one{index} = Constant <value_ints = [1]> ()
@@ -108,9 +125,13 @@ Y_c{index} = Unsqueeze (last_c{index}, zeros{index})
 """
 
 
-def _gate(gate: str, activation: str, peephole: str, cell: str, index: int, peeps: bool, bound: str) -> str:
-    """Returns the nodes of one gate of a step, from its sum `i0` to its value `i`."""
-    if not peeps or not peephole:
-        return f"{gate}1 = {bound.format(f'{gate}0')}\n{gate} = {activation} ({gate}1)"
-    return f"{gate}2 = Mul ({peephole}{index}, {cell})\n{gate}3 = Add ({gate}0, {gate}2)\n" \
-           f"{gate}1 = {bound.format(f'{gate}3')}\n{gate} = {activation} ({gate}1)"
+def _gate_nodes(gate: str, activation: str, peephole: str, cell: str, clipped: str) -> str:
+    """Returns the nodes that compute a gate, such as `i`, from its sum, `i0`.
+
+    peephole: the name of its peephole weights, "" for none. cell: the name of the cell state that they read. clipped: a
+    format string of the node that clips a sum.
+    """
+    if not peephole:
+        return f"{gate}1 = {clipped.format(f'{gate}0')}\n{gate} = {activation} ({gate}1)"
+    return f"{gate}2 = Mul ({peephole}, {cell})\n{gate}3 = Add ({gate}0, {gate}2)\n" \
+           f"{gate}1 = {clipped.format(f'{gate}3')}\n{gate} = {activation} ({gate}1)"

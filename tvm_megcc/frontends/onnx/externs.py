@@ -14,21 +14,25 @@ from .builder import Node
 
 def importers(externs: Mapping[tuple[str, str], Sequence[Function]]) -> dict[str, Callable[[Node], tuple[str, ...]]]:
     """Returns "domain::operator" -> importer of its nodes."""
-    return {f"{domain}::{name}": lambda node, functions=tuple(functions): imported(node, functions)
+    return {f"{domain}::{name}": lambda node, functions=tuple(functions): import_call(node, functions)
             for (domain, name), functions in externs.items()}
 
 
-def imported(node: Node, functions: Sequence[Function]) -> tuple[str, ...]:
-    """Imports a node as a call of the first function that accepts its element types."""
+def import_call(node: Node, functions: Sequence[Function]) -> tuple[str, ...]:
+    """Imports a node as a call of the first function that accepts its element types, and returns its results.
+
+    Raises:
+        MegccError: if no function accepts them, or the functions do not declare an attribute of the node.
+    """
     types = [node.type(index) for index in range(len(node.inputs))]
     dtypes = tuple(type_ and type_.dtype for type_ in types)
-    fitting = [function for function in functions if tuple(dtype for _, dtype in function.inputs) == dtypes
-               and node.num_outputs <= len(function.outputs)]
-    if not fitting:
+    matching = [function for function in functions if tuple(dtype for _, dtype in function.inputs) == dtypes
+                and node.num_outputs <= len(function.outputs)]
+    if not matching:
         wanted = " or ".join(f"({', '.join(dtype for _, dtype in function.inputs)})" for function in functions)
         raise MegccError(f"has operands ({', '.join(map(str, dtypes))}) and {node.num_outputs} outputs; the extern "
                          f"{functions[0].label} takes {wanted} and gives {len(functions[0].outputs)}")
-    function = fitting[0]
+    function = matching[0]
     known = dict(function.attributes)
     unknown = [name for name in node.attributes if name not in known]
     if unknown:

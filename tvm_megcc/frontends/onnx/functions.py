@@ -18,7 +18,8 @@ _ELEMENT_TYPES = {dtype: element_type for element_type, dtype in DTYPES.items()}
 class Function:
     """A body that replaces a node.
 
-    opsets: operator set of each domain in the body. attributes: the attributes of the node, with defaults filled in.
+    inputs, outputs: the names of the body's parameters and results. opsets: operator set of each domain in the body.
+    attributes: the attributes of the node, with defaults filled in. name: the node's name, for messages.
     """
 
     inputs: tuple[str, ...]
@@ -31,7 +32,8 @@ class Function:
     def resolve(self, node: onnx.NodeProto, known: Mapping[str, str | None]) -> onnx.NodeProto:
         """Returns a node of the body with references to the function's attributes replaced by their values.
 
-        An operand that the caller left out is left out in the body too.
+        An operand that the caller left out is left out in the body too. known: the values of names in the body; "" for
+        an operand that the caller left out.
         """
         result = onnx.NodeProto()
         result.CopyFrom(node)
@@ -53,7 +55,11 @@ class Function:
 
 def function_of(model: onnx.ModelProto, node: onnx.NodeProto, domain: str, opset: int,
                 types: Sequence[TensorType | None] | None) -> Function | None:
-    """Returns the function body of a node's operator, None if it has none. types: of the operands; None if unknown."""
+    """Returns the function body of a node's operator: of the model's own functions, else of ONNX's schema. Returns None
+    if there is none.
+
+    domain, opset: of the operator. types: of the operands, which some bodies depend on; None if they are unknown.
+    """
     name = node.name or next(filter(None, node.output), node.op_type)
     for local in model.functions:
         if (local.domain, local.name) == (node.domain, node.op_type):
@@ -63,19 +69,20 @@ def function_of(model: onnx.ModelProto, node: onnx.NodeProto, domain: str, opset
     except onnx.defs.SchemaError:
         return None
     if schema.has_function:
-        body = _parse(schema.get_function_with_opset_version(_version(schema.function_opset_versions, opset)))
+        version = _function_version(schema.function_opset_versions, opset)
+        body = _function_proto(schema.get_function_with_opset_version(version))
     elif schema.has_context_dependent_function and types is not None:
-        version = _version(schema.context_dependent_function_opset_versions, opset)
-        body = _parse(schema.get_context_dependent_function_with_opset_version(
+        version = _function_version(schema.context_dependent_function_opset_versions, opset)
+        body = _function_proto(schema.get_context_dependent_function_with_opset_version(
             version, node.SerializeToString(), [_type_bytes(type_) for type_ in types]))
     else:
         return None
     function = _from_proto(body, node, name, schema)
-    return _with_int64(function, _TAKES_INT64[node.op_type]) if node.op_type in _TAKES_INT64 else function
+    return _with_int64(function, _INT64_OPERANDS[node.op_type]) if node.op_type in _INT64_OPERANDS else function
 
 
-#: Operators whose schema lets an operand be int32 though their body computes with int64 -> the operand's index.
-_TAKES_INT64 = {"CenterCropPad": 1}
+#: Operators whose schema allows an int32 operand although their body computes with int64 -> the operand's index.
+_INT64_OPERANDS = {"CenterCropPad": 1}
 
 
 def _with_int64(function: Function, index: int) -> Function:
@@ -91,7 +98,7 @@ def _with_int64(function: Function, index: int) -> Function:
     return replace(function, nodes=(cast, *nodes))
 
 
-def is_function(node: onnx.NodeProto, domain: str, opset: int) -> bool:
+def has_function_body(node: onnx.NodeProto, domain: str, opset: int) -> bool:
     """Whether ONNX's schema of the operator has a function body."""
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, domain)
@@ -100,11 +107,12 @@ def is_function(node: onnx.NodeProto, domain: str, opset: int) -> bool:
     return schema.has_function or schema.has_context_dependent_function
 
 
-def _version(versions: Sequence[int], opset: int) -> int:
+def _function_version(versions: Sequence[int], opset: int) -> int:
+    """Returns the version of a function body for an operator set: the newest that is not newer than it."""
     return max((version for version in versions if version <= opset), default=min(versions))
 
 
-def _parse(data: bytes | onnx.FunctionProto) -> onnx.FunctionProto:
+def _function_proto(data: bytes | onnx.FunctionProto) -> onnx.FunctionProto:
     if isinstance(data, onnx.FunctionProto):
         return data
     proto = onnx.FunctionProto()
@@ -113,13 +121,16 @@ def _parse(data: bytes | onnx.FunctionProto) -> onnx.FunctionProto:
 
 
 def _type_bytes(type_: TensorType | None) -> bytes:
+    """Returns a type as a serialised TypeProto, which is empty for an absent operand."""
     if type_ is None:
         return onnx.TypeProto().SerializeToString()
     shape = [dim if isinstance(dim, int) else None for dim in type_.shape]
     return onnx.helper.make_tensor_type_proto(_ELEMENT_TYPES[type_.dtype], shape).SerializeToString()
 
 
-def _from_proto(body: onnx.FunctionProto, node: onnx.NodeProto, name: str, schema=None) -> Function:
+def _from_proto(body: onnx.FunctionProto, node: onnx.NodeProto, name: str,
+                schema: onnx.defs.OpSchema | None = None) -> Function:
+    """Returns a function with the attributes of a node; those that it lacks get the defaults of the body and schema."""
     attributes = {attribute.name: attribute for attribute in body.attribute_proto}
     if schema is not None:
         attributes.update((key, value.default_value) for key, value in schema.attributes.items()

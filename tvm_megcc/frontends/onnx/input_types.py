@@ -40,13 +40,13 @@ def _named(dim: onnx.TensorShapeProto.Dimension, names: Container[str]) -> int |
     return dim.dim_value if dim.dim_value > 0 else None
 
 
-#: The string that exporters write for an unknown extent. It is no name: two such extents need not be equal.
-_NAMELESS = frozenset({"?", "*", "-1", "None"})
+#: The strings that exporters write for an unknown extent. They are no names: two such extents need not be equal.
+_UNNAMED_EXTENTS = frozenset({"?", "*", "-1", "None"})
 
 
 def _symbol_of(dim: onnx.TensorShapeProto.Dimension) -> str:
     """Returns the name of a symbolic extent, "" if it has none."""
-    return "" if dim.dim_param in _NAMELESS else dim.dim_param
+    return "" if dim.dim_param in _UNNAMED_EXTENTS else dim.dim_param
 
 
 class InputTypes:
@@ -64,39 +64,40 @@ class InputTypes:
         self.bound: dict[str, int] = {}
 
     def bind(self, values: Sequence[onnx.ValueInfoProto]) -> list[str]:
-        """Takes the extents that the user gave to symbols of the model; returns the contradictions."""
-        found = []
+        """Records the extents that the user gave to symbols of the model, and returns the contradictions among them as
+        findings."""
+        findings = []
         for value in values:
-            wanted = self.input_shapes.get(value.name, ())
-            for axis, (dim, extent) in enumerate(zip(value.type.tensor_type.shape.dim, wanted, strict=False)):
+            shape_given = self.input_shapes.get(value.name, ())
+            for axis, (dim, extent) in enumerate(zip(value.type.tensor_type.shape.dim, shape_given, strict=False)):
                 symbol = _named(dim, self.names)
                 if isinstance(symbol, str) and isinstance(extent, int) \
                         and self.bound.setdefault(symbol, extent) != extent:
-                    found.append(f"input {quoted(value.name)}: axis {axis} is {quoted(symbol)}, which "
-                                 f"--input-shapes gives as {self.bound[symbol]} and as {extent}")
-        return found
+                    findings.append(f"input {quoted(value.name)}: axis {axis} is {quoted(symbol)}, which "
+                                    f"--input-shapes gives as {self.bound[symbol]} and as {extent}")
+        return findings
 
     def of(self, value: onnx.ValueInfoProto) -> TensorType:
         """Returns the type of an input.
 
         Raises:
-            ShapeError: for what is no tensor of an element type and a size that are supported, and for extents that do
-                not fit it.
+            ShapeError: if the input is no tensor, if its element type or size is not supported, or if the extents that
+                the user gave do not fit it.
         """
         if not value.type.HasField("tensor_type"):
             raise ShapeError("is no tensor; sequences, maps and optionals are not supported")
         tensor = value.type.tensor_type
         if tensor.elem_type not in DTYPES and tensor.elem_type != onnx.TensorProto.STRING:
             raise ShapeError(f"has element type {type_name(tensor.elem_type)}, which is not supported")
-        wanted = self.input_shapes.get(value.name)
-        if not tensor.HasField("shape") and wanted is None:
+        shape_given = self.input_shapes.get(value.name)
+        if not tensor.HasField("shape") and shape_given is None:
             raise ShapeError("has no shape, not even a rank; give one in --input-shapes")
-        rank = len(tensor.shape.dim) if tensor.HasField("shape") else len(wanted or ())
-        if wanted is not None and len(wanted) != rank:
-            raise ShapeError(f"has {rank} axes, --input-shapes gives {len(wanted)}")
+        rank = len(tensor.shape.dim) if tensor.HasField("shape") else len(shape_given or ())
+        if shape_given is not None and len(shape_given) != rank:
+            raise ShapeError(f"has {rank} axes, --input-shapes gives {len(shape_given)}")
         shape: list[Dim] = []
         for axis in range(rank):
-            extent = wanted[axis] if wanted is not None else None
+            extent = shape_given[axis] if shape_given is not None else None
             dim = tensor.shape.dim[axis] if tensor.HasField("shape") else onnx.TensorShapeProto.Dimension()
             if isinstance(extent, (int, np.integer)) and extent < 0:
                 raise ShapeError(f"--input-shapes gives axis {axis} the extent {extent}; extents are 0 or more")
@@ -108,6 +109,8 @@ class InputTypes:
         return type_
 
     def _model_dim(self, name: str, axis: int, dim: onnx.TensorShapeProto.Dimension) -> Dim:
+        """Returns the extent that the file declares for an axis of the input `name`: a symbol of its own if it declares
+        none."""
         found = _named(dim, self.names)
         if found is None:
             return self._symbol(f"{name}_{axis}")

@@ -23,7 +23,8 @@ from ...ir.limits import MAX_BYTES
 from ...ir.narrow import bits_of
 from .strings import StringTable
 
-_NAMES = {
+#: ONNX's names of element types -> names of numpy's and ml_dtypes' dtypes.
+_DTYPE_NAMES = {
     "FLOAT": "float32", "FLOAT16": "float16", "DOUBLE": "float64", "INT8": "int8", "UINT8": "uint8", "INT16": "int16",
     "UINT16": "uint16", "INT32": "int32", "UINT32": "uint32", "INT64": "int64", "UINT64": "uint64", "BOOL": "bool",
     "BFLOAT16": "bfloat16", "FLOAT8E4M3FN": "float8_e4m3fn", "FLOAT8E4M3FNUZ": "float8_e4m3fnuz",
@@ -31,14 +32,14 @@ _NAMES = {
     "FLOAT4E2M1": "float4_e2m1fn", "INT4": "int4", "UINT4": "uint4", "INT2": "int2", "UINT2": "uint2",
 }
 #: ONNX's numbers of element types -> our dtypes. The installed onnx package may be too old to have all of them.
-DTYPES = {onnx.TensorProto.DataType.Value(name): dtype for name, dtype in _NAMES.items()
+DTYPES = {onnx.TensorProto.DataType.Value(name): dtype for name, dtype in _DTYPE_NAMES.items()
           if name in onnx.TensorProto.DataType.keys()}
 
-#: Element types that `raw_data` stores as numpy arrays do.
-_AS_THEY_ARE = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
+#: Element types whose `raw_data` has the bytes of a numpy array on a little-endian machine.
+_RAW_NUMPY_DTYPES = {"float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
                 "uint64"}
 
-#: In a model of an older operator set, only operators are accepted that did not change up to this one.
+#: A model of an older operator set is accepted if its operators did not change up to this one.
 OLDEST_OPSET = 6
 
 
@@ -72,7 +73,7 @@ def load(model: str | Path | bytes | onnx.ModelProto) -> LoadedModel:
             except OSError as error:
                 raise ModelError(str(path), [f"cannot be read: {error.strerror}"]) from None
         proto = _parse(data, subject)
-    if not is_string(proto):
+    if not has_valid_strings(proto):
         raise ModelError(subject, ["a name in it is not valid UTF-8: the file is damaged, or was not written by an "
                                    "ONNX library"], "export the model again")
     name = (Path(model).stem if isinstance(model, (str, Path)) else "") or proto.graph.name or "model"
@@ -102,25 +103,33 @@ def _fields_of(message_type) -> tuple[tuple[str, ...], tuple[tuple[str, bool], .
                   for field in fields if field.type == FieldDescriptor.TYPE_MESSAGE))
 
 
-def is_string(message: Message) -> bool:
+def has_valid_strings(message: Message) -> bool:
     """Whether all strings of a message are valid UTF-8. The parser returns others as bytes."""
     strings, messages = _fields_of(type(message))
     for name in strings:
         value = getattr(message, name)
         if isinstance(value, bytes) or (not isinstance(value, str) and any(isinstance(v, bytes) for v in value)):
             return False
-    return all(all(map(is_string, getattr(message, name))) if several else
-               not message.HasField(name) or is_string(getattr(message, name)) for name, several in messages)
+    for name, is_repeated in messages:
+        if is_repeated:
+            children = getattr(message, name)
+        else:
+            children = [getattr(message, name)] if message.HasField(name) else []
+        if not all(map(has_valid_strings, children)):
+            return False
+    return True
 
 
 def _check_model(proto: onnx.ModelProto, subject: str, opsets: dict[str, int]) -> None:
+    """Raises ModelError for a model without a graph or without an operator set that can be imported. subject: the file
+    name for messages."""
     findings = []
     if not proto.graph.output and not proto.graph.node:
         findings.append("the model has no graph with outputs: the file is empty, truncated or no ONNX model")
     elif opsets.get("ai.onnx", 1) < 1:
         findings.append(f"it states operator set {opsets['ai.onnx']}, and the first one is 1; export the model again")
     elif not {"ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training"} & set(opsets):
-        findings.append(_without_operator_set(opsets))
+        findings.append(_missing_opset_error(opsets))
     elif opsets.get("ai.onnx", 1) > onnx.defs.onnx_opset_version():
         findings.append(f"operator set {opsets['ai.onnx']} is newer than {onnx.defs.onnx_opset_version()}, the newest "
                         "that the installed onnx package knows; update the package")
@@ -128,7 +137,7 @@ def _check_model(proto: onnx.ModelProto, subject: str, opsets: dict[str, int]) -
         raise ModelError(subject, findings)
 
 
-def _without_operator_set(opsets: dict[str, int]) -> str:
+def _missing_opset_error(opsets: dict[str, int]) -> str:
     """Returns the error text for a model that imports no operator set of ONNX's own domain."""
     if opsets:
         return f"the model has operators of {', '.join(sorted(opsets))} only, and none of these is supported"
@@ -158,16 +167,16 @@ def tensor_array(tensor: onnx.TensorProto, folder: Path | None, strings: StringT
     if tensor.data_type not in DTYPES:
         raise TensorError(f"has element type {type_name(tensor.data_type)}, which is not supported")
     dtype = DTYPES[tensor.data_type]
-    wanted = -(-math.prod(tensor.dims) * bits_of(dtype) // 8)
-    if wanted > MAX_BYTES:
-        raise TensorError(f"has {wanted:,} bytes, and no tensor may reach 2 GB; split it, or store it in int8")
+    needed = -(-math.prod(tensor.dims) * bits_of(dtype) // 8)
+    if needed > MAX_BYTES:
+        raise TensorError(f"has {needed:,} bytes, and no tensor may reach 2 GB; split it, or store it in int8")
     raw = tensor.raw_data if tensor.HasField("raw_data") else None
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        raw = _external_data(tensor, folder, wanted)
-    if raw is not None and len(raw) != wanted:
-        raise TensorError(f"has {len(raw):,} bytes of data where {wanted:,} are needed; weights are missing")
+        raw = _external_data(tensor, folder, needed)
+    if raw is not None and len(raw) != needed:
+        raise TensorError(f"has {len(raw):,} bytes of data where {needed:,} are needed; weights are missing")
     try:
-        if raw is not None and dtype in _AS_THEY_ARE and sys.byteorder == "little":
+        if raw is not None and dtype in _RAW_NUMPY_DTYPES and sys.byteorder == "little":
             return np.frombuffer(raw, dtype).reshape(tuple(tensor.dims))    # not copied: it may have gigabytes
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             tensor = onnx.TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=raw)
@@ -179,14 +188,14 @@ def tensor_array(tensor: onnx.TensorProto, folder: Path | None, strings: StringT
     return array.astype(np.dtype(dtype), copy=False)
 
 
-def _external_data(tensor: onnx.TensorProto, folder: Path | None, wanted: int) -> bytes:
+def _external_data(tensor: onnx.TensorProto, folder: Path | None, needed: int) -> bytes:
     """Reads the bytes of a tensor from an external file, which must be in the model's folder or a subfolder."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if folder is None:
         raise TensorError(f"has its data in the file {quoted(location)}; give the path of the model, not its bytes")
     try:
-        data = _read_part(folder, location, entries.get("offset", ""), entries.get("length", ""), wanted)
+        data = _read_range(folder, location, entries.get("offset", ""), entries.get("length", ""), needed)
     except OSError as error:
         data, reason = None, (error.strerror or "it cannot be read").lower()
     except ValueError as error:
@@ -197,26 +206,34 @@ def _external_data(tensor: onnx.TensorProto, folder: Path | None, wanted: int) -
     return data
 
 
-def _read_part(folder: Path, location: str, offset: str, length: str, wanted: int) -> bytes:
-    """Reads a part of an external file. Raises OSError, or ValueError with the reason."""
+def _read_range(folder: Path, location: str, offset: str, length: str, needed: int) -> bytes:
+    """Returns `needed` bytes of an external file.
+
+    location: path of the file, relative to `folder`. offset, length: decimal numbers of bytes as in the model, or "".
+
+    Raises:
+        OSError: if the file cannot be read.
+        ValueError: with the reason, if the location is not allowed or the file does not have these bytes.
+    """
     relative = PurePosixPath(location)
     if not location or "\0" in location or relative.is_absolute() or ".." in relative.parts:
         raise ValueError("the path leads out of the folder of the model")
     if not all(re.fullmatch(r"\d{0,18}", number, re.ASCII) for number in (offset, length)):
         raise ValueError("offset and length are no numbers of bytes")
-    if length and int(length) != wanted:
-        raise ValueError(f"the model says {int(length):,} bytes of it, and {wanted:,} are needed")
+    if length and int(length) != needed:
+        raise ValueError(f"the model says {int(length):,} bytes of it, and {needed:,} are needed")
     path = folder / relative
     if not path.is_file():
         raise ValueError("there is no such file")
-    if int(offset or 0) + wanted > path.stat().st_size:
+    if int(offset or 0) + needed > path.stat().st_size:
         raise ValueError("it is too short")
     with path.open("rb") as file:
         file.seek(int(offset or 0))
-        return file.read(wanted)
+        return file.read(needed)
 
 
 def type_name(data_type: int) -> str:
+    """Returns the name of one of ONNX's element types for messages."""
     try:
         return onnx.TensorProto.DataType.Name(data_type).lower()
     except ValueError:
@@ -224,6 +241,7 @@ def type_name(data_type: int) -> str:
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Yields the graphs among a node's attributes."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ...ir.graph import Op
 from ...ir.types import TensorType
 from ...ops.tensor.move import emit_slice
 from .builder import Builder, Node
-from .packed import Packed, bounds_of, capacity_of, changing, largest
+from .packed import Packed, common_capacity, unbacked_bounds, upper_bound, varying_axes
 
 if TYPE_CHECKING:
     from .importer import Importer
@@ -28,81 +28,85 @@ ENDLESS = 2**63 - 1
 
 
 @dataclass(frozen=True)
-class Looped:
+class LoopSpec:
     """A loop that is being imported, as ONNX's Loop.
 
     names: names of the iteration number, of the condition, and of the results for the loop-carried values.
-    inside: names of the loop-carried values in the body.
-    carried: their initial values.
-    most, going: the operands M (greatest trip count) and cond.
+    body_names: names of the loop-carried values in the body.
+    initial_values: the values of the loop-carried values before the first iteration.
+    max_trip_count, condition: the operands M and cond, int64 [] and bool [].
     capacity: of the stacked scan outputs in iterations; None if there are none, or without a limit.
-    exact: whether the trip count equals `capacity`.
+    is_exact: whether the trip count equals `capacity`.
     """
 
     names: Sequence[str]
-    inside: Sequence[str]
-    carried: Sequence[str]
-    most: str
-    going: str
+    body_names: Sequence[str]
+    initial_values: Sequence[str]
+    max_trip_count: str
+    condition: str
     capacity: Dim | None
-    exact: bool = False
+    is_exact: bool = False
 
 
 #: Emits one iteration. It takes the iteration number, the condition and the loop-carried values. It returns the
 #: condition, the loop-carried values and a row of each scan output; None for a value that could not be imported.
-Body = Callable[[Sequence[str]], "list[str | None]"]
+Iteration = Callable[[Sequence[str]], "list[str | None]"]
 
 
-def loop_of(importer: Importer, node: Node, loop: Looped, iteration: Body) -> list[str | None]:
-    """Returns the loop's results: loop-carried values, then stacked scan outputs; an empty list if an iteration cannot
-    be imported."""
+def emit_loop(importer: Importer, node: Node, loop: LoopSpec, iteration: Iteration) -> list[str | None]:
+    """Emits an operator `loop` and returns its results: loop-carried values, then stacked scan outputs; an empty list
+    if an iteration cannot be imported."""
     builder = importer.builder
-    plans = _plans(importer, node, loop, iteration)
+    plans = _plan_carried_values(importer, node, loop, iteration)
     if plans is None:
         return []
     with builder.importing(node.name):
-        starts = [part for value, plan in zip(loop.carried, plans, strict=True)
-                  for part in _packed(node, plan, _filling(node, plan, value))]
-    first, outside = len(builder.ops), set(builder.counts.taken)
-    given = [loop_input(builder, loop.names[0], TensorType("int64", ())),
-             loop_input(builder, loop.names[1], TensorType("bool", ()))]
-    parts = [[loop_input(builder, name, type_) for type_ in (plan.types if isinstance(plan, Packed) else (plan,))]
-             for name, plan in zip(loop.inside, plans, strict=False)]
+        starts = [tensor for value, plan in zip(loop.initial_values, plans, strict=True)
+                  for tensor in _carried_tensors(node, plan, _initial_value(node, plan, value))]
+    first_op, outer_symbols = len(builder.ops), set(builder.unbacked.taken)
+    given = [add_loop_input(builder, loop.names[0], TensorType("int64", ())),
+             add_loop_input(builder, loop.names[1], TensorType("bool", ()))]
+    body_tensors = [[add_loop_input(builder, name, type_)
+                     for type_ in (plan.types if isinstance(plan, Packed) else (plan,))]
+                    for name, plan in zip(loop.body_names, plans, strict=False)]
     with builder.importing(node.name):
-        inside = [plan.unpack(node, builder.counts, values, name) if isinstance(plan, Packed) else values[0]
-                  for name, plan, values in zip(loop.inside, plans, parts, strict=False)]
-    with builder.seeds.within(given[0]):
-        results = iteration([*given, *inside])
+        body_values = [plan.unpack(node, builder.unbacked, tensors, name) if isinstance(plan, Packed) else tensors[0]
+                       for name, plan, tensors in zip(loop.body_names, plans, body_tensors, strict=False)]
+    with builder.seeds.in_loop(given[0]):
+        results = iteration([*given, *body_values])
     if None in results:
         return []
-    going, *values = map(str, results)
-    counted = going == given[1] or (node.is_constant(going) and bool(np.all(node.constant_of(going))))
+    condition, *values = map(str, results)
+    ends_by_count = condition == given[1] \
+        or (node.is_constant(condition) and bool(np.all(node.constant_of(condition))))
     with builder.importing(node.name):
-        goes = [] if counted else node.emit("reshape", (going,), shape=())
-        packed = [part for value, plan in zip(values, plans, strict=False) for part in _packed(node, plan, value)]
-    stacked = values[len(plans):]
-    rows = [node.type_of(name) for name in stacked]
-    for row in rows:
-        if inner := sorted(set().union(*map(symbols, row.shape)) - outside):
+        conditions = [] if ends_by_count else node.emit("reshape", (condition,), shape=())
+        carried = [tensor for value, plan in zip(values, plans, strict=False)
+                   for tensor in _carried_tensors(node, plan, value)]
+    rows = values[len(plans):]
+    row_types = [node.type_of(row) for row in rows]
+    for type_ in row_types:
+        if inner := sorted(set().union(*map(symbols, type_.shape)) - outer_symbols):
             raise MegccError(f"stacks rows of {', '.join(inner)} elements, which differ "
                              "from iteration to iteration; not supported")
-    inputs = [*given, *(part for values in parts for part in values)]
-    body, captured = builder.body(first, inputs, [*goes, *packed, *stacked])
+    inputs = [*given, *(tensor for tensors in body_tensors for tensor in tensors)]
+    body, captured = builder.body(first_op, inputs, [*conditions, *carried, *rows])
     types = (TensorType("int64", ()), TensorType("bool", ()), *map(node.type_of, starts),
-             *(row.with_shape((loop.capacity, *row.shape)) for row in rows))
-    trip_count, _, *ends = node.emit("loop", (loop.most, loop.going, *starts, *captured), carried=len(starts),
-                                     body=body, counted=counted, types=types)
-    left = iter(ends)
+             *(type_.with_shape((loop.capacity, *type_.shape)) for type_ in row_types))
+    trip_count, _, *emitted = node.emit("loop", (loop.max_trip_count, loop.condition, *starts, *captured),
+                                        carried=len(starts), body=body, counted=ends_by_count, types=types)
+    remaining = iter(emitted)
     with builder.importing(node.name):
-        final = [plan.unpack(node, builder.counts, [next(left) for _ in plan.types]) if isinstance(plan, Packed)
-                 else next(left) for plan in plans]
-    if loop.capacity is None or loop.exact:
-        return [*final, *left]
-    count = node.count(trip_count, loop.capacity)
-    return [*final, *(emit_slice(node, value, 0, 0, count) for value in left)]
+        final = [plan.unpack(node, builder.unbacked, [next(remaining) for _ in plan.types])
+                 if isinstance(plan, Packed) else next(remaining) for plan in plans]
+    stacked = list(remaining)
+    if loop.capacity is None or loop.is_exact:
+        return [*final, *stacked]
+    length = node.count(trip_count, loop.capacity)
+    return [*final, *(emit_slice(node, value, 0, 0, length) for value in stacked)]
 
 
-def _filling(node: Node, plan: TensorType | Packed, value: str) -> str:
+def _initial_value(node: Node, plan: TensorType | Packed, value: str) -> str:
     """Returns the initial value that the loop carries. A single number is broadcast if the first iteration turns it
     into a larger tensor."""
     type_ = node.type_of(value)
@@ -112,14 +116,17 @@ def _filling(node: Node, plan: TensorType | Packed, value: str) -> str:
     return node.emit("expand", (value,), shape=plan.shape)[0] if plan.size != 1 else value
 
 
-def _may_fill(start: TensorType, type_: TensorType, name: str, ops: Sequence[Op]) -> bool:
-    """Whether a single-number initial value may be broadcast to the type of later iterations. It may if the body does
-    not read it, or if the later values have one element too."""
+def _may_broadcast(start: TensorType, type_: TensorType, name: str, ops: Sequence[Op]) -> bool:
+    """Whether an initial value of one element may be broadcast to the type of later iterations. It may if the body does
+    not read it, or if the later values have one element too.
+
+    name: the value in the body. ops: the body's operators.
+    """
     return type_.dtype == start.dtype and start.size == 1 and type_.is_static \
         and (type_.size == 1 or not any(name in op.inputs for op in ops))
 
 
-def _packed(node: Node, plan: TensorType | Packed, value: str) -> list[str]:
+def _carried_tensors(node: Node, plan: TensorType | Packed, value: str) -> list[str]:
     """Returns the tensors that represent a loop-carried value. If extents are not known, the run checks that its shape
     is the plan's."""
     if isinstance(plan, Packed):
@@ -127,129 +134,197 @@ def _packed(node: Node, plan: TensorType | Packed, value: str) -> list[str]:
     type_ = node.type_of(value)
     if type_ == plan:
         return [value]
-    require_shape(type_.shape, plan.shape, _differs(plan, type_))
+    require_shape(type_.shape, plan.shape, _type_mismatch(plan, type_))
     return list(node.emit("reshape", (value,), shape=plan.shape))
 
 
-def _differs(start: TensorType, type_: TensorType) -> str:
+def _type_mismatch(start: TensorType, type_: TensorType) -> str:
+    """Returns the error text for a carried value that is of one type at first and of another after an iteration."""
     return f"has a value that is {start} at first and then {type_}, which is not supported"
 
 
-def _plans(importer: Importer, node: Node, loop: Looped, iteration: Body) -> list[TensorType | Packed] | None:
+class ChangingExtent(NamedTuple):
+    """An extent of a loop-carried value that changes between iterations.
+
+    value, axis: the index of the value among the carried ones, and the axis.
+    initial: the extent before the first iteration.
+    final: the extent after an iteration, over `symbol`, which stands for the extent before that iteration.
+    """
+
+    value: int
+    axis: int
+    initial: Dim
+    final: Dim
+    symbol: Dim
+
+
+@dataclass
+class _Trial:
+    """The import of one iteration, which finds the types after it.
+
+    types: of the carried values after the iteration. body_inputs: the names of the values before it. symbols: of each
+    value, its changing axes -> the symbols of their extents before the iteration. ops: all operators of the builder
+    after the import; those from `first_op` on are the iteration's. outer_symbols: those of the values around the loop.
+    """
+
+    types: list[TensorType]
+    body_inputs: list[str]
+    symbols: list[dict[int, Dim]]
+    ops: tuple[Op, ...]
+    first_op: int
+    outer_symbols: set[str]
+
+
+def _try_iteration(importer: Importer, node: Node, loop: LoopSpec, iteration: Iteration, starts: Sequence[TensorType],
+                   axes: Sequence[set[int]]) -> _Trial | None:
+    """Imports one iteration, and drops its operators again unless it cannot be imported, when it returns None.
+
+    starts: the types of the carried values before the iteration. axes: their axes whose extents change, which become
+    symbols.
+    """
+    builder, expanded = importer.builder, importer.expanded_nodes
+    checkpoint, findings = builder.checkpoint(), len(importer.findings)
+    outer_symbols = set(builder.unbacked.taken)
+    given = [add_loop_input(builder, name, TensorType(dtype, ()))
+             for name, dtype in (("turn", "int64"), ("going", "bool"))]
+    body_inputs, symbols_of = [], []
+    for name, type_, changing in zip(loop.body_names, starts, axes, strict=False):
+        shape = list(type_.shape)
+        for axis in changing:
+            extent = add_loop_input(builder, f"{name}.extent", TensorType("int64", ()))
+            shape[axis] = builder.unbacked.extent(extent, 0, None, node.name, f"{name}.extent{axis}")
+        body_inputs.append(add_loop_input(builder, name, type_.with_shape(tuple(shape))))
+        symbols_of.append({axis: shape[axis] for axis in changing})
+    with builder.seeds.in_loop(given[0]):
+        results = iteration([*given, *body_inputs])
+    if None in results:
+        return None
+    types = [node.type_of(str(value)) for value in results[1:1 + len(starts)]]
+    trial = _Trial(types, body_inputs, symbols_of, tuple(builder.ops), checkpoint.ops, outer_symbols)
+    builder.restore(checkpoint)
+    importer.expanded_nodes = expanded
+    del importer.findings[findings:]
+    return trial
+
+
+def _plan_carried_values(importer: Importer, node: Node, loop: LoopSpec,
+                         iteration: Iteration) -> list[TensorType | Packed] | None:
     """Decides how the loop carries each value: as it is, or packed with the capacity of the largest. Returns None if an
     iteration cannot be imported.
 
     Iterates to a fixed point: an iteration is imported repeatedly until no more extents are found to change. The last
     import gives their largest values.
     """
-    builder, expanded = importer.builder, importer.expanded
-    starts = [node.type_of(value) for value in loop.carried]
+    starts = [node.type_of(value) for value in loop.initial_values]
     axes: list[set[int]] = [set() for _ in starts]
     while True:
-        mark, outside, findings = builder.mark(), set(builder.counts.taken), len(importer.findings)
-        given = [loop_input(builder, name, TensorType(dtype, ()))
-                 for name, dtype in (("turn", "int64"), ("going", "bool"))]
-        body_inputs, symbols_of = [], []
-        for name, type_, changed in zip(loop.inside, starts, axes, strict=False):
-            shape = list(type_.shape)
-            for axis in changed:
-                extent = loop_input(builder, f"{name}.extent", TensorType("int64", ()))
-                shape[axis] = builder.counts.count(extent, 0, None, node.name, f"{name}.extent{axis}")
-            body_inputs.append(loop_input(builder, name, type_.with_shape(tuple(shape))))
-            symbols_of.append({axis: shape[axis] for axis in changed})
-        with builder.seeds.within(given[0]):
-            results = iteration([*given, *body_inputs])
-        if None in results:
+        trial = _try_iteration(importer, node, loop, iteration, starts, axes)
+        if trial is None:
             return None
-        types = [node.type_of(str(value)) for value in results[1:1 + len(starts)]]
-        ops = tuple(builder.ops)
-        body = ops[mark.ops:]
-        builder.back_to(mark)
-        importer.expanded = expanded
-        del importer.findings[findings:]
         has_changed = False
-        for index, (start, type_, changed) in enumerate(zip(starts, types, axes, strict=True)):
-            if start.rank != type_.rank and not changed and _may_fill(start, type_, body_inputs[index], body):
+        for index, (start, type_, changing) in enumerate(zip(starts, trial.types, axes, strict=True)):
+            if start.rank != type_.rank and not changing \
+                    and _may_broadcast(start, type_, trial.body_inputs[index], trial.ops[trial.first_op:]):
                 starts[index], has_changed = type_, True
                 continue
             if type_.dtype != start.dtype or type_.rank != start.rank:
-                raise MegccError(_differs(start, type_))
-            found = {axis for axis in changing((start, type_), outside)} - changed
-            changed |= found
+                raise MegccError(_type_mismatch(start, type_))
+            found = set(varying_axes((start, type_), trial.outer_symbols)) - changing
+            changing |= found
             has_changed = has_changed or bool(found)
         if not has_changed:
             break
-    extents = [(index, axis, starts[index].shape[axis], types[index].shape[axis], symbols_of[index][axis])
-               for index, changed in enumerate(axes) for axis in sorted(changed)]
-    settled, known = _fixed_extents(extents, ops)
+    return _plans_of(importer.builder, node, loop, starts, axes, trial)
+
+
+def _plans_of(builder: Builder, node: Node, loop: LoopSpec, starts: Sequence[TensorType], axes: Sequence[set[int]],
+              trial: _Trial) -> list[TensorType | Packed]:
+    """Returns how each value is carried. starts: the types before the first iteration. axes: those that change.
+
+    Raises:
+        MegccError: if nothing limits an extent that grows.
+    """
+    extents = {(index, axis): ChangingExtent(index, axis, starts[index].shape[axis], trial.types[index].shape[axis],
+                                             trial.symbols[index][axis])
+               for index, changing in enumerate(axes) for axis in sorted(changing)}
+    not_growing, symbol_bounds = _find_not_growing(list(extents.values()), trial.ops)
+    trip_count = _max_trip_count(node, builder, loop) if extents else None
     plans: list[TensorType | Packed] = []
-    trip_count = _trip_count(node, builder, loop) if any(axes) else None
-    for index, (start, type_, changed) in enumerate(zip(starts, types, axes, strict=True)):
+    for index, (start, changing) in enumerate(zip(starts, axes, strict=True)):
         name = loop.names[2 + index]
-        capacity = {axis: builder.counts.bound(name, start.shape[axis] if (index, axis) in settled else _largest(
-            trip_count, start.shape[axis], type_.shape[axis], symbols_of[index][axis], known, outside))
-            for axis in sorted(changed)}
-        if None in capacity.values() and all(_may_stay(start.shape[axis], type_.shape[axis], symbols_of[index][axis])
-                                             for axis in changed):
-            capacity = {}  # checked at run time
-        if None in capacity.values():
+        capacities: dict[int, Dim | None] = {}
+        for axis in sorted(changing):
+            largest = start.shape[axis] if (index, axis) in not_growing else \
+                _largest_extent(trip_count, extents[index, axis], symbol_bounds, trial.outer_symbols)
+            capacities[axis] = builder.unbacked.bound(name, largest)
+        if None in capacities.values() and all(_is_independent(extents[index, axis]) for axis in changing):
+            capacities = {}  # checked at run time
+        if None in capacities.values():
             raise MegccError(f"has a value that is {start} at first and grows, and nothing limits how far; state a "
                              f"bound of its extents: --bound {name}=1000")
-        plans.append(Packed(name, start, capacity) if capacity else start)
+        plans.append(Packed(name, start, capacities) if capacities else start)
     return plans
 
 
-def _fixed_extents(extents: Sequence[tuple[int, int, Dim, Dim, Dim]],
-                 ops: Sequence[Op]) -> tuple[set[tuple[int, int]], dict[str, int | None]]:
+def _find_not_growing(extents: Sequence[ChangingExtent],
+                      ops: Sequence[Op]) -> tuple[set[tuple[int, int]], dict[str, int | None]]:
     """Finds extents that never exceed their initial value, by assuming it for all and dropping those that may grow.
 
-    extents: (value, axis, initial extent, extent after an iteration, symbol inside the iteration). Returns the
-    (value, axis) that do not grow, and the limits of the symbols of an iteration.
+    Returns the (value, axis) that do not grow, and the upper bounds of the symbols of an iteration. ops: the operators
+    before the loop and of one iteration.
     """
-    outer = bounds_of(ops)
-    left = {(index, axis): (top, then, str(body_extent)) for index, axis, first, then, body_extent in extents
-            if (top := interval(first, {name: (0, outer.get(name)) for name in symbols(first)})[1]) is not None}
+    outer_bounds = unbacked_bounds(ops)
+    limits: dict[tuple[int, int], int] = {}
+    for extent in extents:
+        known = {name: (0, outer_bounds.get(name)) for name in symbols(extent.initial)}
+        if (limit := interval(extent.initial, known)[1]) is not None:
+            limits[extent.value, extent.axis] = limit
     while True:
-        known = bounds_of(ops, {body_extent: top for top, _, body_extent in left.values()})
-        grow = [key for key, (top, then, _) in left.items()
-                if (most := largest(then, known, ())) is None or not isinstance(most, int) or most > top]
-        if not grow:
-            return set(left), known
-        for key in grow:
-            del left[key]
+        kept = [extent for extent in extents if (extent.value, extent.axis) in limits]
+        bounds = unbacked_bounds(ops, {str(extent.symbol): limits[extent.value, extent.axis] for extent in kept})
+        growing = []
+        for extent in kept:
+            largest = upper_bound(extent.final, bounds, ())
+            if not isinstance(largest, int) or largest > limits[extent.value, extent.axis]:
+                growing.append(extent)
+        if not growing:
+            return set(limits), bounds
+        for extent in growing:
+            del limits[extent.value, extent.axis]
 
 
-def _trip_count(node: Node, builder: Builder, loop: Looped) -> Dim | None:
+def _max_trip_count(node: Node, builder: Builder, loop: LoopSpec) -> Dim | None:
     """Returns the largest possible trip count; None for no limit."""
     if loop.capacity is not None:
         return loop.capacity
-    if builder.counts.known(loop.most):
-        return node.extents(loop.most)[0] if node.extents(loop.most) != (ENDLESS,) else None
-    if node.inputs[0] in builder.counts.bounds:
-        return builder.counts.count(loop.most, 0, None, node.name, node.inputs[0])
+    if builder.unbacked.known(loop.max_trip_count):
+        extents = node.extents(loop.max_trip_count)
+        return extents[0] if extents != (ENDLESS,) else None
+    if node.inputs[0] in builder.unbacked.bounds:
+        return builder.unbacked.extent(loop.max_trip_count, 0, None, node.name, node.inputs[0])
     return None
 
 
-def _may_stay(start: Dim, then: Dim, body_extent: Dim) -> bool:
+def _is_independent(extent: ChangingExtent) -> bool:
     """Whether an extent after an iteration does not depend on the one before it."""
-    return not symbols(then) & symbols(body_extent)
+    return not symbols(extent.final) & symbols(extent.symbol)
 
 
-def _largest(trip_count: Dim | None, start: Dim, then: Dim, body_extent: Dim, known: dict,
-             outside: set[str]) -> Dim | None:
-    """Returns the largest extent of a value that is `start` at first, and after an iteration is `then`, an expression
-    over `body_extent`, the extent before the iteration."""
-    first = largest(start, known, outside)
-    growth = largest(then - body_extent, known, outside)
+def _largest_extent(trip_count: Dim | None, extent: ChangingExtent, bounds: dict[str, int | None],
+                    outer_symbols: set[str]) -> Dim | None:
+    """Returns the largest value of a changing extent over `outer_symbols`; None for no limit. bounds: the upper bounds
+    of the symbols of an iteration."""
+    initial = upper_bound(extent.initial, bounds, outer_symbols)
+    growth = upper_bound(extent.final - extent.symbol, bounds, outer_symbols)
     if isinstance(growth, int) and growth <= 0:
-        return first
-    if growth is not None and trip_count is not None and not symbols(growth) & symbols(body_extent):
+        return initial
+    if growth is not None and trip_count is not None and not symbols(growth) & symbols(extent.symbol):
         growth = growth if isinstance(growth, int) else dim_max(growth, 0)
-        return None if first is None else first + trip_count * growth
-    return capacity_of([first, largest(then, known, outside)])
+        return None if initial is None else initial + trip_count * growth
+    return common_capacity([initial, upper_bound(extent.final, bounds, outer_symbols)])
 
 
-def loop_input(builder: Builder, name: str, type_: TensorType) -> str:
+def add_loop_input(builder: Builder, name: str, type_: TensorType) -> str:
     """Adds an input of a loop body, which gets a value in each iteration, and returns its name."""
     name = builder.unique(name or "unused")
     builder.add_input(name, type_)

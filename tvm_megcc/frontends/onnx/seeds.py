@@ -27,17 +27,17 @@ class Seeds:
     def __init__(self, builder: Builder):
         self.builder = builder
         self.name, self.value, self.used = "", None, False
-        self._drawn = 0
+        self._num_operators = 0
         self._iterations: list[str] = []
 
-    def named(self, name: str, value: np.ndarray | None) -> None:
-        """Sets and reserves the name of the seed, an input or, with a value, a constant."""
+    def set_input(self, name: str, value: np.ndarray | None) -> None:
+        """Sets and reserves the name of the seed. With a value it is a constant, otherwise an input."""
         self.name, self.value = self.builder.unique(name), value
 
     @contextmanager
-    def within(self, iteration: str) -> Iterator[None]:
+    def in_loop(self, iteration: str) -> Iterator[None]:
         """Imports a loop's body within the block. Keys then depend on the iteration number, so that each iteration gets
-        other random numbers."""
+        other random numbers. iteration: the value of the iteration number, int64 []."""
         self._iterations.append(iteration)
         try:
             yield
@@ -45,7 +45,8 @@ class Seeds:
             self._iterations.pop()
 
     def key(self, origin: str) -> str:
-        """Returns the seed mixed with the iteration numbers of the enclosing loops, int64 [].
+        """Returns the seed mixed with the iteration numbers of the enclosing loops, int64 []. origin: the random
+        operator, for messages.
 
         Raises:
             MegccError: if the front end adds no seed input.
@@ -63,11 +64,11 @@ class Seeds:
         key = self.name
         for iteration in self._iterations:
             attrs = Attrs(shape=(), number=self.number(), law="bits", dtype="int64", precision=64)
-            (mixed,) = builder.emit("draw", (key,), attrs, origin, f"{self.name}.mixed")
-            (key,) = builder.emit("add", (mixed, iteration), Attrs(), origin, f"{self.name}.turn")
+            (random_bits,) = builder.emit("draw", (key,), attrs, origin, f"{self.name}.mixed")
+            (key,) = builder.emit("add", (random_bits, iteration), Attrs(), origin, f"{self.name}.turn")
         return key
 
     def number(self) -> int:
         """Returns the index of the next random operator, which makes its stream differ from the others'."""
-        self._drawn += 1
-        return self._drawn - 1
+        self._num_operators += 1
+        return self._num_operators - 1

@@ -17,13 +17,13 @@ from ...ops.rules import axis_of
 from ...ops.tensor.move import emit_slice
 from .builder import Node
 from .stacked import IMPORTERS as STACKED
-from .stacked import split, unstacked
+from .stacked import split, unstack
 
 if TYPE_CHECKING:
     from .importer import Importer, Scope
 
 #: The most elements of a sequence.
-LONGEST = 1024
+MAX_ELEMENTS = 1024
 
 
 class Sequences:
@@ -43,27 +43,34 @@ class Sequences:
     def __contains__(self, name: str | None) -> bool:
         return name in self.elements or name in self.stacked or name in self.absent
 
-    def of(self, parts: Sequence[str], hint: str = "sequence") -> str:
-        if len(parts) > LONGEST:
-            raise MegccError(f"is a sequence of {len(parts)} tensors; {LONGEST} are supported")
+    def of(self, elements: Sequence[str], hint: str = "sequence") -> str:
+        """Adds a sequence of these tensors, and returns its name."""
+        if len(elements) > MAX_ELEMENTS:
+            raise MegccError(f"is a sequence of {len(elements)} tensors; {MAX_ELEMENTS} are supported")
         name = self._unique(hint)
-        self.elements[name] = tuple(parts)
+        self.elements[name] = tuple(elements)
         return name
 
     def of_stack(self, value: str, hint: str = "sequence") -> str:
+        """Adds a sequence of the rows of a tensor, along its first axis, and returns its name."""
         name = self._unique(hint)
         self.stacked[name] = value
         return name
 
     def none(self) -> str:
+        """Adds an optional without a value, and returns its name."""
         name = self._unique("optional")
         self.absent.add(name)
         return name
 
-    def parts(self, node: Node, index: int = 0) -> tuple[str, ...]:
-        """Returns the values of an operand, which must be a sequence."""
+    def elements_of(self, node: Node, index: int = 0) -> tuple[str, ...]:
+        """Returns the tensors of a sequence operand.
+
+        Raises:
+            MegccError: if the operand is no sequence, or one whose length is only known at run time.
+        """
         if node.has(index) and node.inputs[index] in self.stacked:
-            return unstacked(node, self.stacked[node.inputs[index]])
+            return unstack(node, self.stacked[node.inputs[index]])
         if not node.has(index) or node.inputs[index] not in self.elements:
             raise MegccError(f"its operand {index} is no sequence")
         return self.elements[node.inputs[index]]
@@ -76,12 +83,12 @@ def input_tensors(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence]) ->
     Raises:
         ShapeError: if no shapes tell the length of a sequence.
     """
-    kind = value.type.optional_type.elem_type if value.type.HasField("optional_type") else value.type
-    if kind.HasField("tensor_type"):
-        return [onnx.ValueInfoProto(name=value.name, type=kind)]
-    if not kind.HasField("sequence_type") or not kind.sequence_type.elem_type.HasField("tensor_type"):
+    type_ = _without_optional(value.type)
+    if type_.HasField("tensor_type"):
+        return [onnx.ValueInfoProto(name=value.name, type=type_)]
+    if not type_.HasField("sequence_type") or not type_.sequence_type.elem_type.HasField("tensor_type"):
         raise ShapeError("is neither a tensor nor a sequence of tensors nor an optional of one")
-    element = kind.sequence_type.elem_type.tensor_type.elem_type
+    element = type_.sequence_type.elem_type.tensor_type.elem_type
     names = takewhile(lambda name: name in shapes, (f"{value.name}.{index}" for index in count()))
     tensors = [onnx.helper.make_tensor_value_info(name, element, tuple(shapes[name])) for name in names]
     if not tensors:
@@ -90,25 +97,30 @@ def input_tensors(value: onnx.ValueInfoProto, shapes: Mapping[str, Sequence]) ->
     return tensors
 
 
-def is_sequence(kind: onnx.TypeProto) -> bool:
+def _without_optional(type_: onnx.TypeProto) -> onnx.TypeProto:
+    """Returns the type of the value that an optional may have; other types unchanged."""
+    return type_.optional_type.elem_type if type_.HasField("optional_type") else type_
+
+
+def is_sequence(type_: onnx.TypeProto) -> bool:
     """Whether an input or output is a sequence, also an optional one."""
-    return (kind.optional_type.elem_type if kind.HasField("optional_type") else kind).HasField("sequence_type")
+    return _without_optional(type_).HasField("sequence_type")
 
 
 def given_tensors(importer: Importer, scope: Scope) -> list[onnx.ValueInfoProto]:
-    """Returns the input tensors of the graph. Sequences and optionals among the inputs are put into the scope."""
+    """Returns the input tensors of the graph. Adds sequences and optionals among the inputs to the scope."""
     given: list[onnx.ValueInfoProto] = []
     for value in importer.graph.input:
         if value.name in scope.values:
             continue
-        empty = value.name in importer.fixed and importer.fixed[value.name] is None
+        is_none = value.name in importer.constant_inputs and importer.constant_inputs[value.name] is None
         try:
-            tensors = [] if empty else input_tensors(value, importer.input_shapes)
+            tensors = [] if is_none else input_tensors(value, importer.input_shapes)
         except ShapeError as error:
             importer.findings.append(f"input {quoted(value.name)}: {error}")
             scope.values[value.name] = None
             continue
-        if empty and (value.type.HasField("optional_type") or not is_sequence(value.type)):
+        if is_none and (value.type.HasField("optional_type") or not is_sequence(value.type)):
             scope.values[value.name] = importer.sequences.none()
         elif is_sequence(value.type):
             scope.values[value.name] = importer.sequences.of([tensor.name for tensor in tensors], value.name)
@@ -122,164 +134,182 @@ def output_tensors(importer: Importer, name: str, scope: Scope) -> list[str]:
     value = scope[name] if name in scope else name
     if value not in importer.sequences:
         return [name]
-    found = importer.sequences.elements.get(str(value), ())
+    tensors = importer.sequences.elements.get(str(value), ())
     if value in importer.sequences.stacked:
         node = Node(importer.builder, onnx.NodeProto(name=name, output=[name]), [], 0, None)
         try:
-            found = unstacked(node, importer.sequences.stacked[str(value)])
+            tensors = unstack(node, importer.sequences.stacked[str(value)])
         except MegccError:
             importer.findings.append(f"output {quoted(name)}: is a sequence whose length a run finds; join its tensors "
                                      "to one (ConcatFromSequence)")
             return []
-    parts = {f"{name}.{index}": part for index, part in enumerate(found)}
-    taken = [part for part in parts if part in scope]
+    named_tensors = {f"{name}.{index}": tensor for index, tensor in enumerate(tensors)}
+    taken = [tensor_name for tensor_name in named_tensors if tensor_name in scope]
     if taken:
         importer.findings.append(f"output {quoted(name)}: its tensor {quoted(taken[0])} has the name of another value; "
                                  "rename it")
-    scope.values.update(parts)
-    return list(parts)
+    scope.values.update(named_tensors)
+    return list(named_tensors)
 
 
-def _constructed(sequences: Sequences, node: Node) -> list[str]:
+def _sequence_construct(sequences: Sequences, node: Node) -> list[str]:
     return [sequences.of(node.inputs)]
 
 
-def _empty(sequences: Sequences, node: Node) -> list[str]:
+def _sequence_empty(sequences: Sequences, node: Node) -> list[str]:
     return [sequences.of(())]
 
 
-def _length(sequences: Sequences, node: Node) -> list[str]:
-    return [node.constant(np.array(len(sequences.parts(node)), np.int64))]
+def _sequence_length(sequences: Sequences, node: Node) -> list[str]:
+    return [node.constant(np.array(len(sequences.elements_of(node)), np.int64))]
 
 
-def _constant_position(node: Node, index: int, length: int, beyond: int = 0) -> int:
-    """Returns a constant position operand, counted from the front. Positions up to `length + beyond` are allowed: an
-    insertion may be at the end."""
-    at = int(node.const(index, "position").reshape(-1)[0])
-    if not -length <= at < length + beyond:
-        raise ShapeError(f"position {at} of a sequence of {length}")
-    return at % length if at < 0 else at
+def _constant_position(node: Node, index: int, length: int, may_be_end: bool = False) -> int:
+    """Returns the constant position in operand `index`, counted from the front of a sequence of `length` tensors.
+
+    may_be_end: whether the position may be `length`, as that of an insertion.
+    """
+    position = int(node.const(index, "position").reshape(-1)[0])
+    if not -length <= position < length + may_be_end:
+        raise ShapeError(f"position {position} of a sequence of {length}")
+    return position % length if position < 0 else position
 
 
-def _picked(node: Node, parts: Sequence[str], index: int, positions_of: Callable[[str], str], wanted: int) -> list[str]:
-    """Selects `wanted` of the tensors at run time. positions_of: gives their indices, computed from the position in
-    operand `index`, counted from the front."""
-    types = {str(node.type_of(part)) for part in parts}
+def _gather_at_run_time(node: Node, elements: Sequence[str], index: int, positions_of: Callable[[str], str],
+                        num_elements: int) -> list[str]:
+    """Returns `num_elements` of the tensors, which are selected at run time: stacks all tensors, which must have one
+    type, and gathers rows of the stack.
+
+    positions_of: emits the indices of the selected tensors, int64 [num_elements], from the position in operand `index`,
+    int64 [1].
+    """
+    types = {str(node.type_of(element)) for element in elements}
     if len(types) != 1:
         raise MegccError(f"its position is computed at run time, and its tensors are {', '.join(sorted(types))}; those "
                          "of one type are supported")
-    shape = node.type_of(parts[0]).shape
-    rows = [node.emit("reshape", (part,), shape=(1, *shape))[0] for part in parts]
+    shape = node.type_of(elements[0]).shape
+    rows = [node.emit("reshape", (element,), shape=(1, *shape))[0] for element in elements]
     stack = node.emit("concat", rows, axis=0)[0] if len(rows) > 1 else rows[0]
-    (at,) = node.emit("cast", node.emit("reshape", (node.inputs[index],), shape=(1,)), dtype="int64")
-    (picked,) = node.emit("gather", (stack, positions_of(at)), axis=0)
-    return [node.emit("reshape", (emit_slice(node, picked, 0, row, row + 1),), shape=shape)[0] for row in range(wanted)]
+    (position,) = node.emit("cast", node.emit("reshape", (node.inputs[index],), shape=(1,)), dtype="int64")
+    (selected,) = node.emit("gather", (stack, positions_of(position)), axis=0)
+    return [node.emit("reshape", (emit_slice(node, selected, 0, row, row + 1),), shape=shape)[0]
+            for row in range(num_elements)]
 
 
-def _from_front(node: Node, at: str, length: int) -> str:
+def _from_front(node: Node, position: str, length: int) -> str:
+    """Returns a position, counted from the end if negative, as one counted from the front; int64 [1]."""
     zero, extent = (node.constant(np.array([number], np.int64)) for number in (0, length))
-    (below,) = node.emit("less", (at, zero))
-    return node.emit("where", (below, *node.emit("add", (at, extent)), at))[0]
+    (is_negative,) = node.emit("less", (position, zero))
+    return node.emit("where", (is_negative, *node.emit("add", (position, extent)), position))[0]
 
 
-def _at(sequences: Sequences, node: Node) -> list[str]:
-    parts = sequences.parts(node)
+def _sequence_at(sequences: Sequences, node: Node) -> list[str]:
+    elements = sequences.elements_of(node)
     if node.is_const(1):
-        return [parts[_constant_position(node, 1, len(parts))]]
-    return _picked(node, parts, 1, lambda at: at, 1)
+        return [elements[_constant_position(node, 1, len(elements))]]
+    return _gather_at_run_time(node, elements, 1, lambda position: position, 1)
 
 
-def _erased(sequences: Sequences, node: Node) -> list[str]:
-    parts = sequences.parts(node)
-    left = len(parts) - 1
-    if not parts:
+def _sequence_erase(sequences: Sequences, node: Node) -> list[str]:
+    elements = sequences.elements_of(node)
+    remaining = len(elements) - 1
+    if not elements:
         raise ShapeError("takes a tensor out of an empty sequence")
     if not node.has(1) or node.is_const(1):
-        at = _constant_position(node, 1, len(parts)) if node.has(1) else left
-        return [sequences.of(parts[:at] + parts[at + 1:])]
+        position = _constant_position(node, 1, len(elements)) if node.has(1) else remaining
+        return [sequences.of(elements[:position] + elements[position + 1:])]
 
-    def positions_of(at: str) -> str:
-        rows = node.constant(np.arange(left))
-        (is_after,) = node.emit("greater_equal", (rows, _from_front(node, at, len(parts))))
+    def positions_of(position: str) -> str:
+        rows = node.constant(np.arange(remaining))
+        (is_after,) = node.emit("greater_equal", (rows, _from_front(node, position, len(elements))))
         return node.emit("add", (rows, *node.emit("cast", (is_after,), dtype="int64")))[0]
-    return [sequences.of(_picked(node, parts, 1, positions_of, left) if left else ())]
+    return [sequences.of(_gather_at_run_time(node, elements, 1, positions_of, remaining) if remaining else ())]
 
 
-def _inserted(sequences: Sequences, node: Node) -> list[str]:
-    parts, value = sequences.parts(node), node.inputs[1]
-    length = len(parts)
+def _sequence_insert(sequences: Sequences, node: Node) -> list[str]:
+    elements, value = sequences.elements_of(node), node.inputs[1]
+    length = len(elements)
     if not node.has(2) or node.is_const(2):
-        at = _constant_position(node, 2, length, 1) if node.has(2) else length
-        return [sequences.of((*parts[:at], value, *parts[at:]))]
+        position = _constant_position(node, 2, length, True) if node.has(2) else length
+        return [sequences.of((*elements[:position], value, *elements[position:]))]
 
-    def positions_of(at: str) -> str:
-        first = _from_front(node, at, length)
+    def positions_of(position: str) -> str:
+        first = _from_front(node, position, length)
         rows, before, new = (node.constant(array) for array in (
             np.arange(length + 1), np.arange(-1, length), np.array([length])))
         (is_before,), (equal,) = node.emit("less", (rows, first)), node.emit("equal", (rows, first))
         return node.emit("where", (is_before, rows, *node.emit("where", (equal, new, before))))[0]
-    return [sequences.of(_picked(node, (*parts, value), 2, positions_of, length + 1))]
+    return [sequences.of(_gather_at_run_time(node, (*elements, value), 2, positions_of, length + 1))]
 
 
-def _split(sequences: Sequences, node: Node) -> list[str]:
+def _split_to_sequence(sequences: Sequences, node: Node) -> list[str]:
     type_ = node.type(0)
     axis = axis_of(node.attr("axis", 0), type_.rank)
     extent = type_.shape[axis]
-    single = not node.has(1)
-    if not single and node.type(1).rank == 1:
+    has_sizes = node.has(1)
+    if has_sizes and node.type(1).rank == 1:
         sizes = node.dims(1, "split", most=extent)
     else:
-        size = 1 if single else int(node.const(1, "split").reshape(()))
+        size = 1 if not has_sizes else int(node.const(1, "split").reshape(()))
         if size == 1 and not isinstance(extent, int):
-            return [sequences.of_stack(split(node, axis, not single or bool(node.attr("keepdims", 1))))]
+            return [sequences.of_stack(split(node, axis, has_sizes or bool(node.attr("keepdims", 1))))]
         if not isinstance(extent, int) or size < 1:
             raise MegccError(f"cuts an axis of {extent} into parts of {size}, whose number is not known")
         sizes = tuple(min(size, extent - start) for start in range(0, extent, size))
-    parts, start = [], 0
+    elements, start = [], 0
     for size in sizes:
-        part = emit_slice(node, node.inputs[0], axis, start, start + size)
-        if single and not node.attr("keepdims", 1):
-            (part,) = node.emit("reshape", (part,), shape=type_.shape[:axis] + type_.shape[axis + 1:])
-        parts.append(part)
+        element = emit_slice(node, node.inputs[0], axis, start, start + size)
+        if not has_sizes and not node.attr("keepdims", 1):
+            (element,) = node.emit("reshape", (element,), shape=type_.shape[:axis] + type_.shape[axis + 1:])
+        elements.append(element)
         start = start + size
-    return [sequences.of(parts)]
+    return [sequences.of(elements)]
 
 
-def _joined(sequences: Sequences, node: Node) -> list[str]:
-    parts = sequences.parts(node)
-    if not parts:
+def _concat_from_sequence(sequences: Sequences, node: Node) -> list[str]:
+    elements = sequences.elements_of(node)
+    if not elements:
         raise ShapeError("joins the tensors of an empty sequence")
-    rank = node.type_of(parts[0]).rank
+    rank = node.type_of(elements[0]).rank
     axis = axis_of(node.attr("axis"), rank + bool(node.attr("new_axis", 0)))
     if node.attr("new_axis", 0):
-        shapes = [node.type_of(part).shape for part in parts]
-        parts = tuple(node.emit("reshape", (part,), shape=(*shape[:axis], 1, *shape[axis:]))[0]
-                      for part, shape in zip(parts, shapes, strict=True))
-    return list(node.emit("concat", parts, axis=axis)) if len(parts) > 1 else [parts[0]]
+        shapes = [node.type_of(element).shape for element in elements]
+        elements = tuple(node.emit("reshape", (element,), shape=(*shape[:axis], 1, *shape[axis:]))[0]
+                         for element, shape in zip(elements, shapes, strict=True))
+    return list(node.emit("concat", elements, axis=axis)) if len(elements) > 1 else [elements[0]]
 
 
-def _optional(sequences: Sequences, node: Node) -> list[str]:
+def _optional_of(sequences: Sequences, node: Node) -> list[str]:
     return [node.inputs[0] if node.has(0) else sequences.none()]
 
 
-def _element(sequences: Sequences, node: Node) -> list[str]:
+def _optional_get_element(sequences: Sequences, node: Node) -> list[str]:
     if node.inputs[0] in sequences.absent:
         raise ShapeError("takes the value of an optional that has none")
     return [node.inputs[0]]
 
 
-def _has_element(sequences: Sequences, node: Node) -> list[str]:
+def _optional_has_element(sequences: Sequences, node: Node) -> list[str]:
     return [node.constant(np.array(node.has(0) and node.inputs[0] not in sequences.absent))]
 
 
+#: Importers of ONNX's operators on sequences and optionals, by operator.
 IMPORTERS: Mapping[str, Callable[[Sequences, Node], list[str]]] = {
-    "SequenceConstruct": _constructed, "SequenceEmpty": _empty, "SequenceLength": _length, "SequenceAt": _at,
-    "SequenceErase": _erased, "SequenceInsert": _inserted, "SplitToSequence": _split, "ConcatFromSequence": _joined,
-    "Optional": _optional, "OptionalGetElement": _element, "OptionalHasElement": _has_element,
+    "SequenceConstruct": _sequence_construct,
+    "SequenceEmpty": _sequence_empty,
+    "SequenceLength": _sequence_length,
+    "SequenceAt": _sequence_at,
+    "SequenceErase": _sequence_erase,
+    "SequenceInsert": _sequence_insert,
+    "SplitToSequence": _split_to_sequence,
+    "ConcatFromSequence": _concat_from_sequence,
+    "Optional": _optional_of,
+    "OptionalGetElement": _optional_get_element,
+    "OptionalHasElement": _optional_has_element,
 }
 
 
-def imported(sequences: Sequences, kind: str, node: Node) -> list[str]:
+def import_operator(sequences: Sequences, kind: str, node: Node) -> list[str]:
     """Returns the outputs of an operator on sequences or optionals."""
     stack = sequences.stacked.get(node.inputs[0]) if node.inputs else None
     if stack is not None and kind in STACKED:
@@ -287,17 +317,17 @@ def imported(sequences: Sequences, kind: str, node: Node) -> list[str]:
     return IMPORTERS[kind](sequences, node)
 
 
-def mapped(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope,
+def import_map(importer: Importer, node: Node, proto: onnx.NodeProto, scope: Scope,
            opsets: Mapping[str, int]) -> list[str | None]:
     """Returns the outputs of a SequenceMap, whose body is imported once for each element of the first sequence."""
     sequences = importer.sequences
-    body = next(each.g for each in proto.attribute if each.name == "body")
+    body = next(attribute.g for attribute in proto.attribute if attribute.name == "body")
     rows = []
-    for item in range(len(sequences.parts(node))):
-        given = [sequences.parts(node, index)[item] if name in sequences else name
+    for item in range(len(sequences.elements_of(node))):
+        given = [sequences.elements_of(node, index)[item] if name in sequences else name
                  for index, name in enumerate(node.inputs)]
         names = [value.name for value in body.input]
-        rows.append(importer.inlined(body, scope, opsets, dict(zip(names, given, strict=True))))
+        rows.append(importer.inline(body, scope, opsets, dict(zip(names, given, strict=True))))
     if any(None in row for row in rows):
         return []
     return [sequences.of([str(row[output]) for row in rows]) for output in range(len(body.output))]

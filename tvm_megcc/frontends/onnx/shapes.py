@@ -17,10 +17,15 @@ from ...ir.graph import Attrs, is_open
 from ...ir.types import TensorType
 from ...ops.base import operator
 
-#: The most elements of a value that is evaluated as a shape.
-_LARGEST = 64
+#: The most elements of a value that is evaluated as a shape, so that larger integer tensors cost no time.
+_MAX_ELEMENTS = 64
 #: Results from this magnitude on are dropped: int64 would overflow, and Python's integers would grow without limit.
-_TOO_LARGE = 2**63
+_INT64_LIMIT = 2**63
+
+
+#: Computes the result of an operator from its kind, its attributes and the values of its operands, which are arrays of
+#: `Dim`. It returns None if the result is unknown.
+Evaluator = Callable[[str, Attrs, Sequence[np.ndarray]], "np.ndarray | None"]
 
 
 def shape_value(kind: str, attrs: Attrs, values: Sequence[np.ndarray | None], types: Sequence[TensorType | None],
@@ -32,47 +37,52 @@ def shape_value(kind: str, attrs: Attrs, values: Sequence[np.ndarray | None], ty
         return dims
     if kind == "size":
         return _scalar(types[0].size)
-    follow = _FOLLOWED.get(kind)
+    evaluate = _EVALUATORS.get(kind)
     size = result.static_size
-    if follow is None or size is None or size > _LARGEST or np.dtype(result.dtype).kind not in "iub":
+    if evaluate is None or size is None or size > _MAX_ELEMENTS or np.dtype(result.dtype).kind not in "iub":
         return None
     if any(value is None for value, type_ in zip(values, types, strict=True) if type_ is not None):
         return None
-    computed = follow(kind, attrs, values)
-    if computed is None or any(isinstance(item, int) and abs(item) >= _TOO_LARGE for item in computed.flat):
+    computed = evaluate(kind, attrs, values)
+    if computed is None or any(isinstance(item, int) and abs(item) >= _INT64_LIMIT for item in computed.flat):
         return None
     return computed.reshape(result.shape)
 
 
-def follows(kind: str) -> bool:
+def can_evaluate(kind: str) -> bool:
     """Whether `shape_value` can evaluate the operator."""
-    return kind in _FOLLOWED
+    return kind in _EVALUATORS
 
 
 def _scalar(value: Dim) -> np.ndarray:
+    """Returns an array of shape [] that contains the extent."""
     array = np.empty((), object)
     array[()] = value
     return array
 
 
-def _moved(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray | None:
-    """Calls the operator's own numpy implementation. It works on `Dim` objects too, since it only moves elements."""
+def _computed_by_numpy(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray | None:
+    """Calls the operator's own numpy implementation. It works on `Dim` objects too, since these operators only move
+    elements."""
     return None if is_open(attrs) else np.asarray(operator(kind).compute(attrs, *values)[0], object)
 
 
-def _pairwise(function: Callable[[Dim, Dim], Dim]) -> Callable:
-    def follow(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray | None:
+def _elementwise(function: Callable[[Dim, Dim], Dim | None]) -> Evaluator:
+    """Returns an evaluator that applies a function to pairs of elements, with numpy's broadcasting. The result is
+    unknown if the function returns None for a pair."""
+    def evaluate(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray | None:
         lhs, rhs = np.broadcast_arrays(*values)
-        items = [function(_plain(a), _plain(b)) for a, b in zip(lhs.flat, rhs.flat, strict=True)]
+        items = [function(_as_dim(a), _as_dim(b)) for a, b in zip(lhs.flat, rhs.flat, strict=True)]
         if any(item is None for item in items):
             return None
         result = np.empty(len(items), object)
         result[:] = items
         return result.reshape(lhs.shape)
-    return follow
+    return evaluate
 
 
-def _plain(item) -> Dim:
+def _as_dim(item: object) -> Dim:
+    """Returns an element of an object array as an extent: numpy's integers become Python's."""
     return item if isinstance(item, SymbolicDim) else int(item)
 
 
@@ -88,37 +98,39 @@ def _equal(a: Dim, b: Dim) -> int | None:
     an input's extent is neither, since it is at least 1 unless its range begins at 0."""
     if a == b:
         return 1
-    low, high = limits(a - b)
-    return 0 if (low is not None and low > 0) or (high is not None and high < 0) else None
+    lower, upper = limits(a - b)
+    return 0 if (lower is not None and lower > 0) or (upper is not None and upper < 0) else None
 
 
-def _chosen(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray | None:
+def _select(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray | None:
     condition, lhs, rhs = np.broadcast_arrays(*values)
     return np.where(condition.astype(bool), lhs, rhs)
 
 
-def _reduced(function: Callable[[Dim, Dim], Dim], *first: Dim) -> Callable:
-    """Returns an evaluator that reduces a vector to one number. first: the result for an empty vector."""
-    def follow(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray | None:
-        if values[0].ndim != 1 or not (values[0].size or first):
+def _reduction(function: Callable[[Dim, Dim], Dim], *initial: Dim) -> Evaluator:
+    """Returns an evaluator that reduces a vector to one number. initial: the result for an empty vector, which is
+    unknown without it."""
+    def evaluate(kind: str, attrs: Attrs, values: Sequence[np.ndarray]) -> np.ndarray | None:
+        if values[0].ndim != 1 or not (values[0].size or initial):
             return None
-        return _scalar(reduce(function, map(_plain, values[0].flat), *first))
-    return follow
+        return _scalar(reduce(function, map(_as_dim, values[0].flat), *initial))
+    return evaluate
 
 
-_FOLLOWED = {
-    **dict.fromkeys(("gather", "concat", "slice", "reshape", "transpose", "expand", "tile"), _moved),
+#: Operator -> its evaluator. Evaluators handle any shape, and assume that all operands are known.
+_EVALUATORS: dict[str, Evaluator] = {
+    **dict.fromkeys(("gather", "concat", "slice", "reshape", "transpose", "expand", "tile"), _computed_by_numpy),
     "cast": lambda kind, attrs, values: values[0],
-    "add": _pairwise(lambda a, b: a + b),
-    "sub": _pairwise(lambda a, b: a - b),
-    "mul": _pairwise(lambda a, b: a * b),
-    "div": _pairwise(_quotient),
-    "min": _pairwise(dim_min),
-    "max": _pairwise(dim_max),
-    "equal": _pairwise(_equal),
-    "where": _chosen,
-    "reduce_prod": _reduced(lambda a, b: a * b, 1),
-    "reduce_sum": _reduced(lambda a, b: a + b, 0),
-    "reduce_min": _reduced(dim_min),
-    "reduce_max": _reduced(dim_max),
+    "add": _elementwise(lambda a, b: a + b),
+    "sub": _elementwise(lambda a, b: a - b),
+    "mul": _elementwise(lambda a, b: a * b),
+    "div": _elementwise(_quotient),
+    "min": _elementwise(dim_min),
+    "max": _elementwise(dim_max),
+    "equal": _elementwise(_equal),
+    "where": _select,
+    "reduce_prod": _reduction(lambda a, b: a * b, 1),
+    "reduce_sum": _reduction(lambda a, b: a + b, 0),
+    "reduce_min": _reduction(dim_min),
+    "reduce_max": _reduction(dim_max),
 }

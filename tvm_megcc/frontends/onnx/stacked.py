@@ -39,96 +39,102 @@ def stack_of(node: Node, parts: Sequence[str], type_: TensorType) -> str:
 
 
 def _row(node: Node, value: str) -> str:
+    """Returns a tensor with a new first axis of extent 1."""
     return node.emit("reshape", (value,), shape=(1, *node.type_of(value).shape))[0]
 
 
-def _element(node: Node, stack: str) -> TensorType:
+def _element_type(node: Node, stack: str) -> TensorType:
     """Returns the type of the tensors in a stack."""
     type_ = node.type_of(stack)
     return type_.with_shape(type_.shape[1:])
 
 
 def _scalar(node: Node, value: str) -> str:
-    (wide,) = node.emit("cast", (value,), dtype="int64") if node.type_of(value).dtype != "int64" else (value,)
-    return node.emit("reshape", (wide,), shape=())[0]
+    """Returns an integer tensor of one element as int64 []."""
+    (int64_value,) = node.emit("cast", (value,), dtype="int64") if node.type_of(value).dtype != "int64" else (value,)
+    return node.emit("reshape", (int64_value,), shape=())[0]
 
 
 def _from_front(node: Node, stack: str, index: int) -> str:
     """Returns the position in operand `index`, int64 [], counted from the front."""
-    at = _scalar(node, node.inputs[index])
-    (below,) = node.emit("less", (at, node.constant(np.array(0))))
-    return node.emit("where", (below, *node.emit("add", (at, _length(node, stack))), at))[0]
+    position = _scalar(node, node.inputs[index])
+    (is_negative,) = node.emit("less", (position, node.constant(np.array(0))))
+    return node.emit("where", (is_negative, *node.emit("add", (position, _length_of(node, stack))), position))[0]
 
 
-def _length(node: Node, stack: str) -> str:
+def _length_of(node: Node, stack: str) -> str:
     return node.extent(node.type_of(stack).shape[0])
 
 
-def _gathered(node: Node, stack: str, indices: str) -> str:
+def _gather(node: Node, stack: str, indices: str) -> str:
     return node.emit("gather", (stack, indices), axis=0)[0]
 
 
-def _on_axis(node: Node, rows: str, at: str, most: Dim) -> str:
-    """Returns the positions to gather. If `at` is not from 0 to `most` they are out of bounds, so that the run
-    fails."""
-    (is_negative,) = node.emit("less", (at, node.constant(np.array(0))))
-    (is_too_large,) = node.emit("greater", (at, node.extent(most)))
+def _require_in_range(node: Node, rows: str, position: str, last: Dim) -> str:
+    """Returns `rows`, the indices to gather, if `position` is from 0 to `last`; else indices that are out of bounds, so
+    that the run fails."""
+    (is_negative,) = node.emit("less", (position, node.constant(np.array(0))))
+    (is_too_large,) = node.emit("greater", (position, node.extent(last)))
     (is_outside,) = node.emit("logical_or", (is_negative, is_too_large))
     return node.emit("where", (is_outside, node.constant(np.array(FAR)), rows))[0]
 
 
-def _counted(sequences: Sequences, node: Node, stack: str) -> list[str]:
-    return [_length(node, stack)]
+def _sequence_length(sequences: Sequences, node: Node, stack: str) -> list[str]:
+    return [_length_of(node, stack)]
 
 
-def _at(sequences: Sequences, node: Node, stack: str) -> list[str]:
-    return [_gathered(node, stack, _from_front(node, stack, 1))]
+def _sequence_at(sequences: Sequences, node: Node, stack: str) -> list[str]:
+    return [_gather(node, stack, _from_front(node, stack, 1))]
 
 
-def _erased(sequences: Sequences, node: Node, stack: str) -> list[str]:
-    left = node.type_of(stack).shape[0] - 1
+def _sequence_erase(sequences: Sequences, node: Node, stack: str) -> list[str]:
+    remaining = node.type_of(stack).shape[0] - 1
     if not node.has(1):
-        return [sequences.of_stack(emit_slice(node, stack, 0, 0, left))]
-    rows = arange_along(node, left, 0, 1)
-    at = _from_front(node, stack, 1)
-    (is_after,) = node.emit("cast", node.emit("greater_equal", (rows, at)), dtype="int64")
+        return [sequences.of_stack(emit_slice(node, stack, 0, 0, remaining))]
+    rows = arange_along(node, remaining, 0, 1)
+    position = _from_front(node, stack, 1)
+    (is_after,) = node.emit("cast", node.emit("greater_equal", (rows, position)), dtype="int64")
     (rows,) = node.emit("add", (rows, is_after))
-    return [sequences.of_stack(_gathered(node, stack, _on_axis(node, rows, at, left)))]
+    return [sequences.of_stack(_gather(node, stack, _require_in_range(node, rows, position, remaining)))]
 
 
-def _inserted(sequences: Sequences, node: Node, stack: str) -> list[str]:
+def _sequence_insert(sequences: Sequences, node: Node, stack: str) -> list[str]:
     value, length = node.inputs[1], node.type_of(stack).shape[0]
-    if str(node.type_of(value)) != str(_element(node, stack)):
+    if str(node.type_of(value)) != str(_element_type(node, stack)):
         raise MegccError(f"puts {node.type_of(value)} into a sequence whose length a run finds, of tensors that are "
-                         f"{_element(node, stack)}; those of one type are supported")
+                         f"{_element_type(node, stack)}; those of one type are supported")
     if length == 0:
         return [sequences.of_stack(_row(node, value))]
     (longer,) = node.emit("concat", (stack, _row(node, value)), axis=0)
     if not node.has(2):
         return [sequences.of_stack(longer)]
-    at, rows = _from_front(node, stack, 2), arange_along(node, length + 1, 0, 1)
-    (equal,), (is_before,) = node.emit("equal", (rows, at)), node.emit("less", (rows, at))
+    position, rows = _from_front(node, stack, 2), arange_along(node, length + 1, 0, 1)
+    (equal,), (is_before,) = node.emit("equal", (rows, position)), node.emit("less", (rows, position))
     (before,) = node.emit("sub", (rows, node.constant(np.array(1))))
-    (rows,) = node.emit("where", (is_before, rows, *node.emit("where", (equal, _length(node, stack), before))))
-    return [sequences.of_stack(_gathered(node, longer, _on_axis(node, rows, at, length)))]
+    (rows,) = node.emit("where", (is_before, rows, *node.emit("where", (equal, _length_of(node, stack), before))))
+    return [sequences.of_stack(_gather(node, longer, _require_in_range(node, rows, position, length)))]
 
 
-def _joined(sequences: Sequences, node: Node, stack: str) -> list[str]:
+def _concat_from_sequence(sequences: Sequences, node: Node, stack: str) -> list[str]:
     length, *shape = node.type_of(stack).shape
-    new = bool(node.attr("new_axis", 0))
-    axis = axis_of(node.attr("axis"), len(shape) + new)
+    has_new_axis = bool(node.attr("new_axis", 0))
+    axis = axis_of(node.attr("axis"), len(shape) + has_new_axis)
     if axis:  # the stack's first axis is moved there
         (stack,) = node.emit("transpose", (stack,), perm=(*range(1, axis + 1), 0, *range(axis + 1, len(shape) + 1)))
-    if not new:
+    if not has_new_axis:
         shape[axis] = length * shape[axis]
         (stack,) = node.emit("reshape", (stack,), shape=tuple(shape))
     return [stack]
 
 
-#: Importers of ONNX's sequence operators for a sequence that is a stack, by operator.
+#: Importers of ONNX's sequence operators for a sequence that is a stack, by operator. They take the stack as the last
+#: argument and return the values of the outputs.
 IMPORTERS: Mapping[str, Callable[[Sequences, Node, str], list[str]]] = {
-    "SequenceLength": _counted, "SequenceAt": _at, "SequenceErase": _erased, "SequenceInsert": _inserted,
-    "ConcatFromSequence": _joined,
+    "SequenceLength": _sequence_length,
+    "SequenceAt": _sequence_at,
+    "SequenceErase": _sequence_erase,
+    "SequenceInsert": _sequence_insert,
+    "ConcatFromSequence": _concat_from_sequence,
 }
 
 
@@ -143,7 +149,7 @@ def split(node: Node, axis: int, keepdims: bool) -> str:
     return node.emit("reshape", (stack,), shape=(type_.shape[axis], *shape))[0]
 
 
-def unstacked(node: Node, stack: str) -> tuple[str, ...]:
+def unstack(node: Node, stack: str) -> tuple[str, ...]:
     """Returns the tensors of a stack.
 
     Raises:

@@ -26,14 +26,14 @@ class SyntheticNode(Node):
                  num_outputs: int = 1):
         self.op_type, self.name, self.opset = op_type, name, OPSET
         self.inputs, self.num_outputs, self.outputs = tuple(inputs), num_outputs, (name,)
-        self._builder, self._given, self._declared = builder, dict(attrs), ()
+        self._builder, self._attrs, self._declared = builder, dict(attrs), ()
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        return tuple(self._given)
+        return tuple(self._attrs)
 
     def attr(self, name: str, default=None):
-        return self._given.get(name, default)
+        return self._attrs.get(name, default)
 
 
 def onnx_importer(op_type: str) -> Callable[[OnnxNode], tuple[str, ...]]:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unbacked symbols: extents that are computed at run time, such as the number of nonzero elements, or the elements of a
-shape operand."""
+shape operand. The name is from PyTorch's torch.export."""
 
 from __future__ import annotations
 
@@ -13,21 +13,24 @@ import numpy as np
 from ...errors import MegccError, ShapeError
 from ...ir.dims import Dim, Symbol, SymbolicDim, dim_min, symbols
 from ...ir.graph import EXTENT, Attrs, Op
-from .shapes import follows, shape_value
+from .shapes import can_evaluate, shape_value
 
 if TYPE_CHECKING:
     from .builder import Builder
 
 #: The most elements of a tensor that is used as a shape.
-LARGEST = 64
+MAX_SHAPE_ELEMENTS = 64
 #: The longest chain of operators through which the elements of a shape are traced.
-DEEPEST = 100
+MAX_TRACE_DEPTH = 100
 
 
 class UnbackedSymbols:
     """The unbacked symbols of a model.
 
-    bounds: the user's upper bounds, by the name of a symbol, or of a value, for all of its elements.
+    bounds: the user's upper bounds, by the name of a symbol, or of a value, for all of its elements. used: the names in
+    `bounds` that were applied. taken: the names of all symbols.
+
+    An extent is computed by an operator `extent`, which reads one element of an int64 tensor and defines a symbol.
     """
 
     def __init__(self, builder: Builder, bounds: Mapping[str, int] | None = None):
@@ -35,6 +38,7 @@ class UnbackedSymbols:
         self.bounds = dict(bounds or {})
         self.used: set[str] = set()
         self.taken: set[str] = set()
+        #: (value, index of an element) -> the symbol that stands for the element.
         self._symbols: dict[tuple[str, int], Symbol] = {}
 
     def extents(self, value: str, most: Dim | None, origin: str) -> np.ndarray:
@@ -44,42 +48,48 @@ class UnbackedSymbols:
         Raises:
             MegccError: if the tensor cannot be a shape.
         """
-        found = self._followed(value, most, origin, 0)
-        if found is None:
+        extents = self._evaluate(value, most, origin, 0)
+        if extents is None:
             raise MegccError(f"'{value}' is {self.builder.types[value]}, and a few integers are wanted")
-        return found
+        return extents
 
     def resolved(self, value: str, most: Dim | None, origin: str,
                  resolve: Callable[[Collection[int]], str]) -> np.ndarray:
-        """Returns the elements as `extents` does, flat, for a tensor of numbers that need not be extents, such as -1 in
-        a shape or a negative pad.
+        """Returns the elements of a tensor as extents, in one dimension. Unlike in `extents`, numbers may stand for
+        extents, such as -1 in a shape or a negative pad.
 
-        resolve: emits the extents that the elements at these positions stand for, as an int64 tensor of the same size.
+        resolve: takes the positions of the elements that are only known at run time. It emits the extents that all
+            elements stand for, as an int64 tensor of the same size, and returns its name.
 
         Raises:
             MegccError: if the tensor cannot be a shape.
         """
         builder = self.builder
-        first = len(builder.ops)
-        found = self.extents(value, most, origin).reshape(-1)
-        read = {op.attrs.symbol: op for op in builder.ops[first:] if op.kind == EXTENT}
-        positions = [index for index, dim in enumerate(found) if isinstance(dim, Symbol) and dim in read]
+        first_op = len(builder.ops)
+        extents = self.extents(value, most, origin).reshape(-1)
+        definitions = {op.attrs.symbol: op for op in builder.ops[first_op:] if op.kind == EXTENT}
+        positions = [index for index, dim in enumerate(extents) if isinstance(dim, Symbol) and dim in definitions]
         if not positions:
-            return found
-        other_symbols = set().union(*(symbols(dim) for index, dim in enumerate(found) if index not in positions))
-        self._unread({op.outputs[0]: op for symbol, op in read.items() if symbol.name not in other_symbols}, first)
-        meant = resolve(positions)
+            return extents
+        # The symbols of the numbers themselves are replaced by symbols of the resolved extents.
+        other_symbols = set().union(*(symbols(dim) for index, dim in enumerate(extents) if index not in positions))
+        self._remove_definitions({op.outputs[0]: op for symbol, op in definitions.items()
+                                  if symbol.name not in other_symbols}, first_op)
+        resolved = resolve(positions)
         for index in positions:
-            symbol, bound = found[index], read[found[index]].attrs.bound
-            found[index] = self.count(meant, index, bound if most is None else most if bound is None
-                                      else dim_min(bound, most), origin, symbol.name)
-        return found
+            symbol, bound = extents[index], definitions[extents[index]].attrs.bound
+            if bound is None or most is None:
+                bound = most if bound is None else bound
+            else:
+                bound = dim_min(bound, most)
+            extents[index] = self.extent(resolved, index, bound, origin, symbol.name)
+        return extents
 
-    def _unread(self, ops: Mapping[str, Op], first: int) -> None:
+    def _remove_definitions(self, ops: Mapping[str, Op], first_op: int) -> None:
         """Removes operators that define unbacked symbols, and frees the symbols' names. ops: the operators by their
-        results; they are among those from `first` on."""
+        results; they are among those from `first_op` on."""
         builder, names = self.builder, {op.attrs.symbol.name for op in ops.values()}
-        builder.ops[first:] = [op for op in builder.ops[first:] if op.outputs[0] not in ops]
+        builder.ops[first_op:] = [op for op in builder.ops[first_op:] if op.outputs[0] not in ops]
         for result in ops:
             builder.types.pop(result)
             builder.producers.pop(result)
@@ -88,31 +98,45 @@ class UnbackedSymbols:
 
     def known(self, value: str) -> bool:
         """Whether the elements of an integer tensor follow from extents, without unbacked symbols being created."""
-        return self._followed(value, None, "", 0, asks=False) is not None
+        return self._evaluate(value, None, "", 0, may_create=False) is not None
 
-    def _followed(self, value: str, most: Dim | None, origin: str, depth: int, asks: bool = True) -> np.ndarray | None:
+    def _evaluate(self, value: str, most: Dim | None, origin: str, depth: int,
+                  may_create: bool = True) -> np.ndarray | None:
+        """Returns the elements of an integer tensor as extents, through the operators that compute it; None if they are
+        not known.
+
+        depth: the number of operators traced so far. may_create: whether unknown elements become new symbols.
+        """
         builder = self.builder
         known, type_ = builder.integers(value), builder.types[value]
-        if known is not None or (size := type_.static_size) is None or size > LARGEST:
+        if known is not None or (size := type_.static_size) is None or size > MAX_SHAPE_ELEMENTS:
             return known
-        op = builder.producers.get(value)
-        if op is not None and follows(op.kind) and type_.dtype.startswith(("int", "bool")) and depth < DEEPEST \
-                and all(not name or builder.types[name].dtype[0] in "iub" for name in op.inputs):
-            parts = [self._followed(name, None, origin, depth + 1, asks) if name else None for name in op.inputs]
-            found = None
-            if not any(part is None for part, name in zip(parts, op.inputs, strict=True) if name):
-                found = shape_value(op.kind, op.attrs, parts, [builder.types[name] if name else None
-                                                               for name in op.inputs], type_)
-            if found is not None:
-                return found
-        if not type_.dtype.startswith(("int", "uint")) \
-                or not (asks or all((value, element) in self._symbols for element in range(type_.size))):
+        extents = self._evaluate_producer(value, origin, depth, may_create)
+        if extents is not None:
+            return extents
+        has_symbols = all((value, element) in self._symbols for element in range(type_.size))
+        if not type_.dtype.startswith(("int", "uint")) or not (may_create or has_symbols):
             return None
-        read = np.empty(type_.size, object)
-        read[:] = [self.count(value, element, most, origin) for element in range(type_.size)]
-        return read.reshape(type_.shape)
+        extents = np.empty(type_.size, object)
+        extents[:] = [self.extent(value, element, most, origin) for element in range(type_.size)]
+        return extents.reshape(type_.shape)
 
-    def count(self, value: str, element: int, most: Dim | None, origin: str, name: str = "") -> Dim:
+    def _evaluate_producer(self, value: str, origin: str, depth: int, may_create: bool) -> np.ndarray | None:
+        """Returns the elements of an integer tensor as its operator computes them from those of its operands; None if
+        the operator cannot be evaluated."""
+        builder = self.builder
+        op, type_ = builder.producers.get(value), builder.types[value]
+        if op is None or not can_evaluate(op.kind) or depth >= MAX_TRACE_DEPTH \
+                or not type_.dtype.startswith(("int", "bool")) \
+                or any(name and builder.types[name].dtype[0] not in "iub" for name in op.inputs):
+            return None
+        operands = [self._evaluate(name, None, origin, depth + 1, may_create) if name else None for name in op.inputs]
+        if any(operand is None for operand, name in zip(operands, op.inputs, strict=True) if name):
+            return None
+        types = [builder.types[name] if name else None for name in op.inputs]
+        return shape_value(op.kind, op.attrs, operands, types, type_)
+
+    def extent(self, value: str, element: int, most: Dim | None, origin: str, name: str = "") -> Dim:
         """Returns an element of an integer tensor as an extent: its number if known, else an unbacked symbol called
         `name`, or named after its tensor."""
         builder = self.builder
@@ -124,14 +148,14 @@ class UnbackedSymbols:
             raise ShapeError(f"'{name or value}' is {found}, and no extent is negative")
         if (value, element) not in self._symbols:
             if builder.types[value].dtype != "int64":
-                (wide,) = builder.emit("cast", (value,), Attrs(dtype="int64"), origin, f"{value}.int64")
+                (int64_value,) = builder.emit("cast", (value,), Attrs(dtype="int64"), origin, f"{value}.int64")
             else:
-                wide = value
+                int64_value = value
             name = self._name(name or (value if builder.types[value].size == 1 else f"{value}[{element}]"))
             bound = self.bound(name, most, value)
             self._symbols[value, element] = Symbol(name, least=0)
-            builder.emit(EXTENT, (wide,), Attrs(symbol=self._symbols[value, element], element=element, bound=bound),
-                         origin, f"{name}.extent")
+            attrs = Attrs(symbol=self._symbols[value, element], element=element, bound=bound)
+            builder.emit(EXTENT, (int64_value,), attrs, origin, f"{name}.extent")
         return self._symbols[value, element]
 
     def require_zero(self, value: str, name: str, origin: str) -> None:

@@ -172,7 +172,7 @@ class Importer:
         first, conditions = len(self.builder.ops), len(self.builder.conditions)
         try:
             value = self._imported(call, name)
-            reason = self.refuses(self.builder.part(first))
+            reason = self.refuses(self.builder.subgraph(first))
             if reason is None:
                 return value
         except REFUSALS as error:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import ShapeError, quoted
 from ...ir.types import TensorType
-from ..onnx.loops import ENDLESS, loop_input
+from ..onnx.loops import ENDLESS, add_loop_input
 from ..onnx.synthetic_node import SyntheticNode
 from .file import Operator
 from .node import Unsupported
@@ -58,7 +58,7 @@ def looped(importer: _Importer, operator: Operator, name: str) -> Sequence[Value
     if None in operands:
         return [None] * len(operator.outputs)
     while True:
-        mark, inlined = builder.mark(), first.inlined
+        mark, inlined = builder.checkpoint(), first.inlined
         found = len(importer.findings), len(importer.unsupported)
         first.items.clear()
         # New `Value` objects, since transposed forms that are dropped must not be found again.
@@ -69,7 +69,7 @@ def looped(importer: _Importer, operator: Operator, name: str) -> Sequence[Value
                  if body_list in lists and _is_one_number(operands[lists[body_list]])}
         if not wider:
             return results
-        builder.back_to(mark)
+        builder.restore(mark)
         first.inlined = inlined
         del importer.findings[found[0]:], importer.unsupported[found[1]:]
         for index, shape in wider.items():
@@ -108,13 +108,13 @@ def _carried(importer: _Importer, operator: Operator, name: str, operands: list[
     starts = [operands[index].in_order(plain(len(operands[index].order)), name) for index in moving]
     types = [builder.types[start] for start in starts]
     going, first = holds(operands), len(builder.ops)
-    turn, again, *carried_values = (loop_input(builder, f"{name}.turn", type_) for type_ in
+    turn, again, *carried_values = (add_loop_input(builder, f"{name}.turn", type_) for type_ in
                             (TensorType("int64", ()), TensorType("bool", ()), *types))
     values = list(operands)
     for index, given in zip(moving, carried_values, strict=True):
         values[index] = Value(builder, given)
         lists[given] = index
-    with builder.seeds.within(turn):
+    with builder.seeds.in_loop(turn):
         outputs = importer.inline(body, values, f"WHILE {quoted(name)}")
         goes = None if outputs is None else holds(outputs)
     if going is None or outputs is None or goes is None:

@@ -20,7 +20,7 @@ from ...ir.limits import MAX_BYTES
 from ...ir.types import ORDINARY, TensorType
 from ...ops.control.extern import Function
 from ..onnx.builder import Builder
-from ..onnx.externs import imported
+from ..onnx.externs import import_call
 from . import (  # noqa: F401  (they register importers)
     circular,
     detection,
@@ -104,7 +104,7 @@ def _extern(node: Node, functions: Sequence[Function]) -> Results:
     options = flexible(node.operator.custom) if node.operator.custom and wants else {}
     attrs = {name: int(value) if isinstance(value, bool) else value for name, value in options.items()}
     inputs = [node.plain(index) if node.has(index) else "" for index in range(len(node.operator.inputs))]
-    return imported(node.onnx_node(node.kind, inputs, attrs, len(node.results)), functions)
+    return import_call(node.onnx_node(node.kind, inputs, attrs, len(node.results)), functions)
 
 
 class _Importer:
@@ -173,7 +173,8 @@ class _Importer:
         """Names the additional input that seeds random numbers, which is no tensor of the file."""
         taken = {tensor.name for tensor in self.file.tensors}
         numbered = (f"seed_{number}" for number in itertools.count(2))
-        self.builder.seeds.named(next(name for name in itertools.chain(("seed",), numbered) if name not in taken), None)
+        name = next(name for name in itertools.chain(("seed",), numbered) if name not in taken)
+        self.builder.seeds.set_input(name, None)
 
     def _open_extents(self) -> str:
         """Returns the error text for dynamic extents that the user gives no value."""

@@ -13,7 +13,7 @@ import onnx
 from ...context import Context
 from ...errors import MegccError
 from ...frontends.onnx.decided import DECIDED
-from ...frontends.onnx.functions import is_function
+from ...frontends.onnx.functions import has_function_body
 from ...frontends.onnx.importer import CONTROL
 from ...frontends.onnx.load import OLDEST_OPSET
 from ...frontends.onnx.refused import REFUSED
@@ -88,7 +88,7 @@ def _functions(imported: set[str]) -> list[str]:
     names = sorted({schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == ""})
     newest = onnx.defs.onnx_opset_version()
     return [name for name in names if name not in imported and name not in REFUSED
-            and is_function(onnx.NodeProto(op_type=name), "", newest)]
+            and has_function_body(onnx.NodeProto(op_type=name), "", newest)]
 
 
 def _dtypes(declaration: type[Operator], target: Target) -> str:

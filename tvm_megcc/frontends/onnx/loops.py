@@ -247,14 +247,14 @@ def _plans_of(builder: Builder, node: Node, loop: LoopSpec, starts: Sequence[Ten
     extents = {(index, axis): ChangingExtent(index, axis, starts[index].shape[axis], trial.types[index].shape[axis],
                                              trial.symbols[index][axis])
                for index, changing in enumerate(axes) for axis in sorted(changing)}
-    not_growing, symbol_bounds = _find_not_growing(list(extents.values()), trial.ops)
+    bounded, symbol_bounds = _find_bounded_extents(list(extents.values()), trial.ops)
     trip_count = _max_trip_count(node, builder, loop) if extents else None
     plans: list[TensorType | Packed] = []
     for index, (start, changing) in enumerate(zip(starts, axes, strict=True)):
         name = loop.names[2 + index]
         capacities: dict[int, Dim | None] = {}
         for axis in sorted(changing):
-            largest = start.shape[axis] if (index, axis) in not_growing else \
+            largest = start.shape[axis] if (index, axis) in bounded else \
                 _largest_extent(trip_count, extents[index, axis], symbol_bounds, trial.outer_symbols)
             capacities[axis] = builder.unbacked.bound(name, largest)
         if None in capacities.values() and all(_is_independent(extents[index, axis]) for axis in changing):
@@ -266,7 +266,7 @@ def _plans_of(builder: Builder, node: Node, loop: LoopSpec, starts: Sequence[Ten
     return plans
 
 
-def _find_not_growing(extents: Sequence[ChangingExtent],
+def _find_bounded_extents(extents: Sequence[ChangingExtent],
                       ops: Sequence[Op]) -> tuple[set[tuple[int, int]], dict[str, int | None]]:
     """Finds extents that never exceed their initial value, by assuming it for all and dropping those that may grow.
 
@@ -282,14 +282,14 @@ def _find_not_growing(extents: Sequence[ChangingExtent],
     while True:
         kept = [extent for extent in extents if (extent.value, extent.axis) in limits]
         bounds = unbacked_bounds(ops, {str(extent.symbol): limits[extent.value, extent.axis] for extent in kept})
-        growing = []
+        unbounded = []
         for extent in kept:
             largest = upper_bound(extent.final, bounds, ())
             if not isinstance(largest, int) or largest > limits[extent.value, extent.axis]:
-                growing.append(extent)
-        if not growing:
+                unbounded.append(extent)
+        if not unbounded:
             return set(limits), bounds
-        for extent in growing:
+        for extent in unbounded:
             del limits[extent.value, extent.axis]
 
 

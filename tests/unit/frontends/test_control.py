@@ -140,8 +140,8 @@ def test_a_condition_that_stays_true_is_asked_for_once(going: dict, monkeypatch)
     """Whether it follows from its own last value or from carried values that stay as they are: asking until the limit
     of an import took five seconds."""
     asked = []
-    evaluate = Importer.inlined
-    monkeypatch.setattr(Importer, "inlined", lambda *values: asked.append(values) or evaluate(*values))
+    evaluate = Importer.inline
+    monkeypatch.setattr(Importer, "inline", lambda *values: asked.append(values) or evaluate(*values))
     body = graph_proto([node("Tanh", "v", "o"), node("Identity", "m", "m1"),
                         node("Identity", "g", "k") if going else node("Less", "m most", "k")],
                        {"i": ("int64", []), "g": ("bool", []), "v": [3], "m": ("int64", [])},

@@ -258,7 +258,7 @@ def _layout_jobs(op, kernel, types, output_types, arrays, extra, classes, expect
     for site in placements(Site(op, (*types, *tail), tuple(output_types), context, frozenset(constant), known), kernel):
         if refusal(site, kernel) is not None:
             continue
-        tiled = kernel.tiled(site) if first and optimize == "speed" else ()
+        tiled = kernel.other_tiles(site) if first and optimize == "speed" else ()
         first = False
         layouts = ",".join(str(t.layout) if t else "plain" for t in (*site.inputs, *site.outputs))
         for variant in (kernel, *tiled):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of a kernel candidate, and the call that results."""
+"""The interface of a kernel candidate (`Kernel`), and the call that it lowers an operator to (`Lowered`)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Operand:
     """An operand of a kernel, as its C code sees it.
 
     name: the identifier of the pointer in the C code.
-    index: of the operator's inputs or outputs.
-    size: elements the kernel may touch, over the symbols of the kernel's extents.
-    pack: for a constant: name and arguments of the function in kernels/packing.py that packs the logical array as the
-        kernel reads it; empty: the bytes of the array in its type's layout.
+    index: its position among the operator's inputs or outputs.
+    size: elements that the kernel may read or write, over the symbols of the kernel's extents.
+    pack: for a constant: name and arguments of the packer (kernels/packing.py) that brings the logical array into the
+        order in which the kernel reads it; empty: the array in its type's layout.
     dtype: element type in memory; "": that of the value.
-    also: positions of further constants of the operator that the packer needs, after the first.
+    also: positions of the other constant operands that the packer gets, after the one at `index`.
     """
 
     name: str
@@ -41,18 +41,19 @@ class Lowered:
     """An operator as a call of one kernel.
 
     template: "<family>/<algorithm>" below kernels/.
-    params: constants of the kernel's code (tile, strides, flags), part of its identity and symbol.
+    params: the template's parameters (tile, strides, flags), part of the kernel's identity and symbol.
     extents: name -> value of each extent. At `-O speed` known extents are constants in the code, at `-O size` they are
         arguments of the call. Sizes, tasks and workspace are expressions over `Symbol(name)` of these.
-    tasks: number of tasks; workers compute any ranges of them.
-    shared, scratch: bytes of workspace, common and per worker.
+    inputs, outputs: the operands of the C function, in order.
+    tasks: number of tasks; a worker computes any range of them.
+    shared, scratch: bytes of workspace, common to all workers and of each worker.
     in_place: (output, input) operand positions that may be the same memory.
     takes_over: (output, input) positions where the output may begin at the input's address, whichever is larger.
     no_takeover: takes_over is not allowed in this call, though it is in others that share the kernel.
     epilogue_in_place: a full operand of the epilogue may be the same memory as output 0; False if partial results are
         stored to the output before the epilogue.
-    channels: least elements of a per-channel operand of the epilogue, over the extents; None: the channels of the
-        output as an extent of their own, which the kernel's own extents do not bound.
+    channels: the minimum of elements in a per-channel operand of the epilogue, over the extents; None: the output's
+        channels, as an extent of its own that the kernel's other extents do not bound.
     operation: left part of the symbol, such as "conv2d_3x3_s2"; algorithm: right part, such as "packed_4v".
     """
 
@@ -79,17 +80,17 @@ def extent_symbols(*names: str) -> tuple[Symbol, ...]:
 
 
 def present(site: Site, *operands: Operand) -> tuple[Operand, ...]:
-    """Returns the operands that the operator has: optional ones, such as a bias, may be missing."""
+    """Returns those of the operands that the operator has. Optional ones, such as a bias, may be missing."""
     return tuple(operand for operand in operands if site.has(operand.index))
 
 
-def around(site: Site, x: Layout, y: Layout | None = None) -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
-    """Returns an entry of `Kernel.layouts`: the first operand in layout x, the result in y (default: x), other operands
-    plain."""
+def layout_pair(site: Site, x: Layout, y: Layout | None = None) -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
+    """Returns (input layouts, output layouts) as `Kernel.layouts` yields them: x for the first operand, plain for the
+    others, y for the result. y: default x."""
     return (x, *(PLAIN,) * (len(site.inputs) - 1)), (y or x,)
 
 
-#: Entries of `Kernel.dtypes`.
+#: Entries of `Kernel.dtypes`: the element types that an operand may have; empty: any.
 ANY: tuple[str, ...] = ()
 FLOAT32 = ("float32",)
 INTEGERS = tuple(dtype for dtype in ORDINARY if dtype.startswith(("int", "uint")))
@@ -98,18 +99,20 @@ NUMBERS = (*INTEGERS, "float32", "float64")
 
 
 class Kernel:
-    """A candidate: one algorithm that can realise an operator. Immutable; operators list one instance of a subclass.
+    """A candidate: one algorithm that can realise an operator. Immutable; an operator lists instances of subclasses.
 
+    name: the algorithm, in tuning logs and in kernel names.
     tile: name of the register tile, where it is not the algorithm's default.
-    dtypes: element types that each operand may have, by position; the last entry holds for all operands after it,
-        and an empty entry allows any. For an operator without operands, the element type of the result.
+    dtypes: element types that each operand may have, by position. The last entry holds for all operands after it, too.
+        For an operator without operands: element types of the result.
     uniform: all operands and results have the element type of the first.
     static: positions of the operands whose extents have to be known.
     fuses_epilogue: the template applies `op.epilogue` to each result before it stores it.
-    float16: computes in float16 too: where it takes float32 it takes float16, if `Site.is_half`.
-    lanes: vectors that its epilogue works on: "f" of float32, "i" of int32 (ir/lanes.py).
+    float16: where it takes float32, it takes float16 as well, if `Site.is_half`.
+    lanes: the vectors that its epilogue works on: "f" of float32, "i" of int32 (ir/lanes.py).
     constants: positions of the operands that must be constants (packed weights).
-    by_place: a result's rounding depends on its position in the tensor: parts of a tensor cannot be computed alone.
+    position_dependent: a result's rounding depends on its position in the tensor, so a part of the tensor cannot be
+        computed alone.
     """
 
     name: ClassVar[str]
@@ -121,7 +124,7 @@ class Kernel:
     float16: ClassVar[bool] = False
     lanes: ClassVar[str] = "f"
     constants: ClassVar[tuple[int, ...]] = ()
-    by_place: ClassVar[bool] = False
+    position_dependent: ClassVar[bool] = False
 
     @property
     def label(self) -> str:
@@ -136,8 +139,8 @@ class Kernel:
         """Returns the reason why this kernel cannot realise the operator in these layouts; None if it can."""
         return None
 
-    def reorders(self, site: Site) -> bool:
-        """Returns whether it sums floats in another order than kernels for other CPUs do."""
+    def reorders_sums(self, site: Site) -> bool:
+        """Returns whether the kernel sums floats in another order than kernels for other CPUs do."""
         return False
 
     def lower(self, site: Site) -> Lowered:
@@ -148,13 +151,14 @@ class Kernel:
         """Estimates cycles on one core of the target. Unknown extents have their likely values."""
         return sum(t.bytes for t in (*site.inputs, *site.outputs) if t is not None) / 8
 
-    def tiled(self, site: Site) -> Iterable[Kernel]:
-        """Returns the same algorithm with other tiles, which only tuning tries. Called if `refuse` returned None."""
+    def other_tiles(self, site: Site) -> Iterable[Kernel]:
+        """Returns the same algorithm with each other tile that tuning should time. It is called only if `refuse`
+        returned None."""
         return ()
 
 
 class Tiled(Kernel):
-    """A candidate with tiles of several widths. vectors: vectors of output channels in the main tile; 0: chosen for the
+    """A candidate with tiles of several widths. vectors: of output channels in the main tile; 0: chosen for the
     shape."""
 
     def __init__(self, vectors: int = 0):
@@ -176,7 +180,7 @@ class View(Kernel):
             for result in possible_layouts(y, site.target):
                 types = (x.with_layout(source), *site.inputs[1:])
                 if isinstance(declaration.view_offset(site.attrs, types, (y.with_layout(result),)), int):
-                    yield around(site, source, result)
+                    yield layout_pair(site, source, result)
 
     def cost(self, site: Site) -> float:
         return 0.0

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cache blocking of a 1x1 convolution in register tiles.
+"""Cache blocking of 1x1 convolutions and matrix products in register tiles.
 
-Each row of pixels is multiplied by the weights of all output channels of a task. Neither fits in L1, so the order of
-the tiles determines the cache misses. The best order keeps a group of weights in half of L1 while the pixels of a row
-pass. Cache lines of 16 floats missed per multiply-add:
+A task multiplies a row of pixels by the weights of all its output channels. Neither fits in L1, so the order of the
+tiles determines the cache misses. The best order keeps a block of the weights, `channels` output channels by `depth`
+input channels, in half of L1 while all pixels of the row are multiplied by it. Misses of cache lines (16 floats) per
+multiply-add are then:
 
-    1 / (16 * channels kept)  inputs: read again for each group of output channels
-    1 / (16 * depth kept)     sums: stored and reloaded for each group of input channels
-    1 / (16 * pixels)         weights: read again for each row
+    inputs   1 / (16 * channels)  read again for each block of output channels
+    sums     1 / (16 * depth)     stored and reloaded for each block of input channels
+    weights  1 / (16 * pixels)    read again for each row
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from dataclasses import dataclass
 from ..target import Target
 from .tiling import BLOCK
 
-WIDE = 2 * BLOCK
-"""Output channels whose weights are kept where those of one block over all input channels are too many."""
+SPLIT_CHANNELS = 2 * BLOCK
+"""Output channels of a block of weights that does not span all input channels."""
 
-STEPS = 8
-"""Input channels that a round of the loop in assembler takes: there is no loop over fewer."""
+ASSEMBLER_STEPS = 8
+"""Input channels of one iteration of the loop in assembler, and the minimum that it works on."""
 
 
 @dataclass(frozen=True)
 class CacheBlock:
-    """A block of weights that stays in L1. channels: output channels. depth: input channels."""
+    """A block of weights that stays in L1. channels: its output channels. depth: its input channels."""
 
     channels: int
     depth: int
@@ -34,37 +35,37 @@ class CacheBlock:
     def __str__(self) -> str:
         return f"{self.channels}x{self.depth}"
 
-    def sums(self, depth: int, pixels: int) -> int:
-        """Returns the bytes of a row's partial sums that are stored between groups of input channels."""
+    def partial_sum_bytes(self, depth: int, pixels: int) -> int:
+        """Returns the bytes of a row's partial sums between blocks of input channels. depth: all input channels."""
         return 4 * self.channels * pixels if self.depth < depth else 0
 
     @staticmethod
     def of(depth: int, step: int, pixels: int, target: Target) -> CacheBlock | None:
-        """Returns the weights to keep in L1; None if tiles of pixels should stay there instead.
+        """Returns the weights to keep in L1; None if the partial sums of a row would not fit in L2.
 
         Args:
             depth: input channels. step: output channels of a tile. pixels: pixels of a row.
         """
-        budget, step = target.l1 // 8, -(-step // BLOCK) * BLOCK
+        budget, step = target.l1 // 8, -(-step // BLOCK) * BLOCK  # the floats of half of L1
         if depth * step <= budget:
             return CacheBlock(budget // depth // step * step, depth)
-        channels = -(-WIDE // step) * step
-        parts = -(-depth // max(STEPS, budget // channels // STEPS * STEPS))
-        part = -(-depth // parts // STEPS) * STEPS
-        while 0 < depth % part < STEPS:
-            part -= STEPS
-        block = CacheBlock(channels, part)
-        return block if 4 * block.sums(depth, pixels) <= target.l2 else None
+        channels = -(-SPLIT_CHANNELS // step) * step
+        parts = -(-depth // max(ASSEMBLER_STEPS, budget // channels // ASSEMBLER_STEPS * ASSEMBLER_STEPS))
+        part_depth = -(-depth // parts // ASSEMBLER_STEPS) * ASSEMBLER_STEPS
+        while 0 < depth % part_depth < ASSEMBLER_STEPS:
+            part_depth -= ASSEMBLER_STEPS
+        block = CacheBlock(channels, part_depth)
+        return block if 4 * block.partial_sum_bytes(depth, pixels) <= target.l2 else None
 
 
 def chunks_first(inputs: int, weights: int, rows: int, chunks: int, target: Target) -> bool:
-    """Returns whether all chunks of weights should pass for each row of pixels, not all rows for each chunk. It
-    compares the bytes that either order reads from beyond L2.
+    """Returns whether the loop over chunks of weights should be inside the loop over rows of pixels, not around it.
+    The better order reads fewer bytes from outside L2.
 
     Args:
-        inputs, weights: bytes. rows, chunks: number of parts that they are divided into.
+        inputs, weights: bytes of all pixels and of all weights. rows, chunks: the parts that they are divided into.
     """
     budget = target.l2 * 3 // 4
-    by_rows = inputs + weights * (1 if weights + inputs // rows <= budget else rows)
-    by_chunks = weights + inputs * (1 if inputs + weights // chunks <= budget else chunks)
-    return by_rows < by_chunks
+    bytes_chunks_inside = inputs + weights * (1 if weights + inputs // rows <= budget else rows)
+    bytes_rows_inside = weights + inputs * (1 if inputs + weights // chunks <= budget else chunks)
+    return bytes_chunks_inside < bytes_rows_inside

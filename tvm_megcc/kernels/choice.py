@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses the candidate that realises an operator. The pass that chooses layouts uses it."""
+"""Chooses the kernel candidate that realises an operator: of those that accept it, the cheapest. The pass that chooses
+layouts (passes/layout/choose.py) compares candidates in all layouts."""
 
 from __future__ import annotations
 
@@ -48,10 +49,10 @@ class Option:
 
     def among(self, accepted: Sequence[Option], refused: Refused) -> Choice:
         """Returns this option as the choice, with the reasons why other candidates do not work in its layouts."""
-        able = {option.kernel.name for option in accepted if option.site.layouts == self.site.layouts}
-        why = {kernel.name: refused.get(kernel.name, {}).get(self.site.layouts, OTHER_LAYOUTS)
-               for kernel in candidates(self.site.kind) if kernel.name not in able}
-        return Choice(self.kernel, self.cost, why)
+        accepting = {option.kernel.name for option in accepted if option.site.layouts == self.site.layouts}
+        reason_of = {kernel.name: refused.get(kernel.name, {}).get(self.site.layouts, OTHER_LAYOUTS)
+                     for kernel in candidates(self.site.kind) if kernel.name not in accepting}
+        return Choice(self.kernel, self.cost, reason_of)
 
 
 Refused = Mapping[str, Mapping[tuple, str]]
@@ -59,8 +60,8 @@ Refused = Mapping[str, Mapping[tuple, str]]
 
 
 def options(site: Site, here: bool = False) -> tuple[list[Option], Refused]:
-    """Returns the candidates that can realise the operator, and the refusals of the others. here: only in the present
-    layouts; else in any."""
+    """Returns the candidates that can realise the operator, and the refusals of the others. here: only in the layouts
+    that the operands have now; else in all that candidates support."""
     found: list[Option] = []
     refused: dict[str, dict[tuple, str]] = {}
     for kernel in candidates(site.kind):
@@ -69,13 +70,13 @@ def options(site: Site, here: bool = False) -> tuple[list[Option], Refused]:
             if reason is not None:
                 refused.setdefault(kernel.name, {})[placed.layouts] = reason
                 continue
-            variant, cost = min(priced(placed, kernel), key=lambda option: option[1])
+            variant, cost = min(variant_costs(placed, kernel), key=lambda option: option[1])
             found.append(Option(placed, variant, cost))
     return found, refused
 
 
 def reasons(refused: Refused) -> dict[str, str]:
-    """Returns one reason per candidate: that for the last layouts that were tried."""
+    """Returns one reason for each candidate: that for the last layouts that were tried."""
     return {name: list(by_layouts.values())[-1] for name, by_layouts in refused.items()}
 
 
@@ -92,12 +93,11 @@ def choose(site: Site) -> Choice:
     return min(found, key=lambda option: option.cost).among(found, refused)
 
 
-def priced(site: Site, kernel: Kernel) -> Iterator[tuple[Kernel, float]]:
-    """Yields the candidate with its cost: measured on the target if there is a time, else estimated. Then yields its
-    other tiles that were measured.
+def variant_costs(site: Site, kernel: Kernel) -> Iterator[tuple[Kernel, float]]:
+    """Yields the candidate with its cost, then each of its other tiles that was measured, with its cost.
 
-    The candidate must realise the operator with these types. Costs compare only within one context. Unknown extents
-    have their likely values.
+    A cost is the time that was measured on the target, in nanoseconds, else the estimate of the cost model. Costs
+    compare only within one context. Unknown extents have their likely values. The candidate must accept the operator.
     """
     site, times = site.likely, site.context.times
     guess = kernel.cost(site)
@@ -107,18 +107,19 @@ def priced(site: Site, kernel: Kernel) -> Iterator[tuple[Kernel, float]]:
     call, layouts = call_text(site.op, site.types, site.outputs, site.constants), layouts_text(site.types, site.outputs)
     time = times.time(call, kernel.name, kernel.tile, layouts)
     yield kernel, times.scaled(call, guess) if time is None else time
-    for other in kernel.tiled(site):
+    for other in kernel.other_tiles(site):
         time = times.time(call, other.name, other.tile, layouts)
         if time is not None:
             yield other, time
 
 
-#: A stand-in for the relayouts that `choose_layouts` inserts, to price them.
+#: A relayout as `choose_layouts` inserts it, to look up its time in a tuning log.
 RELAYOUT = Op("relayout", Attrs(), ("x",), ("y",), origin="relayout")
 
 
-def priced_relayout(type_: TensorType, source: Layout, wanted: Layout, context: Context, guess: float) -> float:
-    """Returns the cost of copying a tensor into another layout. guess: the cost model's estimate."""
+def measured_relayout_cost(type_: TensorType, source: Layout, wanted: Layout, context: Context, guess: float) -> float:
+    """Returns the cost of copying a tensor into another layout: the shortest measured time, else `guess`, the estimate
+    of the cost model."""
     if context.times is None:
         return guess
     x, y = type_.with_layout(source), type_.with_layout(wanted)

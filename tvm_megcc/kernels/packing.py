@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packs constants as kernels read them. `Operand.pack = (name, *arguments)` names a packer.
+"""Packs constants in the order in which kernels read them, when a model is compiled.
 
-Each packer is a pure function from logical arrays (ONNX order) to a flat array. Blocks have 16 output channels, so that
-vectors of 4, 8 and 16 lanes read the same bytes. Only the last block is narrower: its channels are rounded up to lanes.
+`Operand.pack = (name, *arguments)` names a packer.
+
+Each packer is a pure function of arrays in the logical order of ONNX. `lanes`: elements of a vector. Blocks have 16
+output channels, so that vectors of 4, 8 and 16 lanes read the same bytes. Only the last block is narrower: its channels
+are rounded up to whole vectors. `[O/16][K][16]` in a docstring is the order of axes: blocks of 16 output channels, in
+each the K weights, of each weight the 16 channels.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ def packer(name: str) -> Callable[[Packer], Packer]:
 
 
 def pack(packing: tuple[Any, ...], *arrays: np.ndarray) -> np.ndarray:
-    """Returns the packed array, flat.
+    """Returns the packed array, flat, of the element type that the packer chooses.
 
     packing: (name of the packer, *arguments), as in `Operand.pack`.
     arrays: the constant of the operand, then the constants that `Operand.also` names.
@@ -58,40 +62,35 @@ def _pack_group(array: np.ndarray, lanes: int, block: int = BLOCK, step: int = B
     return pack_columns(np.concatenate(blocks, axis=1).T, lanes, False, block, step)
 
 
-@packer("conv_taps")
+@packer("taps")
 def pack_taps(array: np.ndarray, lanes: int) -> np.ndarray:
-    """Packs [O, I, KH, KW] as [O/16][I][KH, KW][16]."""
+    """Packs [O, I, KH, KW] as [O/16][I, KH, KW][16]. I is 1 in a depthwise convolution."""
     return pack_columns(array.reshape(array.shape[0], -1).T, lanes)
 
 
 @packer("conv_iohw")
 def pack_conv_transpose(array: np.ndarray, lanes: int, groups: int = 1) -> np.ndarray:
-    """Packs [I, O, KH, KW] (O of one group) as `conv_oihw` does."""
+    """Packs [I, O, KH, KW], O of one group, as `conv_oihw` packs [O, I, KH, KW]."""
     return np.concatenate([_pack_group(part.swapaxes(0, 1), lanes) for part in np.split(array, groups)])
-
-
-@packer("depthwise")
-def pack_depthwise(array: np.ndarray, lanes: int) -> np.ndarray:
-    """Packs [C, 1, KH, KW] as [C/16][KH, KW][16]."""
-    return pack_columns(array.reshape(array.shape[0], -1).T, lanes)
 
 
 @packer("columns")
 def pack_columns(array: np.ndarray, lanes: int, transposed: bool = False, block: int = BLOCK,
                  step: int = BLOCK) -> np.ndarray:
-    """Packs [K, N], or [N, K] if transposed, as [N/block][K][block].
+    """Packs a matrix [K, N], or [N, K] if transposed, as [N/block][K][block].
 
-    N is padded with zeros to a multiple of `lanes`. The columns after the last multiple of `step` form one block of
-    their own, which is as wide as there are columns.
+    N is padded with zeros to a multiple of `lanes`. step: columns of a tile; the columns after its last multiple are
+    one block, as wide as there are columns.
     """
     if transposed:
         array = array.T
     array = _padded(array, 1, lanes)
-    multiple = array.shape[1] // step * step
-    packed, offset = np.empty(array.size, array.dtype), 0
     columns = array.shape[1]
-    for begin, end in [*((n, min(n + block, columns)) for n in range(0, multiple, block)), (multiple, columns)]:
-        part = array[:, begin:end]
+    tail = columns // step * step
+    blocks = [(start, min(start + block, columns)) for start in range(0, tail, block)]
+    packed, offset = np.empty(array.size, array.dtype), 0
+    for start, stop in [*blocks, (tail, columns)]:
+        part = array[:, start:stop]
         packed[offset:offset + part.size].reshape(part.shape)[...] = part
         offset += part.size
     return packed
@@ -99,9 +98,10 @@ def pack_columns(array: np.ndarray, lanes: int, transposed: bool = False, block:
 
 @packer("recurrent")
 def pack_recurrent(array: np.ndarray, lanes: int, products: tuple[int, ...]) -> np.ndarray:
-    """Packs [D, G*H, K], for each direction and product as [H/16][K][gates][16].
+    """Packs the weights of a recurrent layer, [D, G*H, K], for each direction and product as [H/16][K][gates][16].
 
-    products: the number of gates that each product computes, in the order of the rows. D directions, G gates, H units.
+    D: directions. G: gates. H: units. K: inputs of a unit. products: the number of gates that each matrix product
+    computes, in the order of the rows.
     """
     units = array.shape[1] // sum(products)
     parts = []

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters of templates. Each template has a dataclass, whose fields are its variables. The head of the generated
-file lists them, except for those declared with `repr=False`: C code that is in the file anyway."""
+"""The parameters of templates. The fields of a kernel's dataclass are the variables of its template. A comment at the
+head of the generated file lists them, except for fields with `repr=False`, whose C code is in the file anyway."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from ..target import Isa
 
 @dataclass(frozen=True)
 class Scope:
-    """The variables of every template beside its parameters (codegen/c_source/render.py).
+    """The variables of every template besides its parameters (codegen/c_source/render.py).
 
-    ep: prints the epilogue. known, fixed: extents by name, None for those that the code does not unroll for, or that
-    are arguments. compact: the kernel is for `-O size`. float: C type of real elements.
+    isa: the instruction set. ep: prints the epilogue (`Epilogue` there).
+    known: extents by name; None for one that the code must not unroll for.
+    fixed: extents by name; None for one that is an argument of the call.
+    compact: the kernel is for `-O size`. float: C type of the elements that a vector holds, float or that of float16.
     """
 
     isa: Isa
@@ -30,7 +32,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Base of the frozen dataclasses. They are part of a kernel's identity, so their values are hashable.
+    """Base of the frozen dataclasses. Two calls with equal parameters share a kernel, so values must be hashable.
 
     Raises:
         TypeError: if a value is not of its field's type.
@@ -83,14 +85,14 @@ def _shown_fields(values) -> list[tuple[str, typing.Any]]:
 
 
 def _text(value) -> str:
-    """Prints a value: of a tuple its items, of flags digits, of a dataclass without `__str__` its fields."""
+    """Prints a value: a tuple as its items, flags as digits, a dataclass without `__str__` as its fields."""
     if is_dataclass(value) and type(value).__str__ is object.__str__:
         return " ".join(name if part is True else f"{name} {_text(part)}" for name, part in _shown_fields(value))
     if not isinstance(value, tuple):
         return str(int(value) if isinstance(value, bool) else value)
-    items = [f"({_text(item)})" if isinstance(item, tuple) and not _flags(item) else _text(item) for item in value]
-    return ("" if _flags(value) else " ").join(items)
+    items = [f"({_text(item)})" if isinstance(item, tuple) and not _are_flags(item) else _text(item) for item in value]
+    return ("" if _are_flags(value) else " ").join(items)
 
 
-def _flags(value: tuple) -> bool:
+def _are_flags(value: tuple) -> bool:
     return all(isinstance(item, bool) for item in value)

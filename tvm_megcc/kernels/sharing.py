@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Divides a layer in register tiles into tasks: rows of pixels × chunks of output channels.
+"""Divides a convolution or matrix product into tasks: rows of pixels × chunks of output channels.
 
-Each worker has an equal share of the tasks, in order, and steals from others when it is done (c_runtime/src/pool.c).
-Results do not depend on the number of workers, because the division does not.
+A worker starts with an equal share of the tasks, in order, and steals from others when it is done
+(c_runtime/src/pool.c). Results do not depend on the number of workers, because the division does not.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ from itertools import pairwise
 from ..context import Context
 from ..ir.dims import Dim
 from ..target import Target
-from .tiling import Tiling
+from .tiling import BLOCK, Tiling
 
-TASKS, LEAST_MACS = 8, 1 << 17
-"""Tasks that an instruction should give, for threads to share; multiply-adds that make a task worth that."""
-READING = 10
-"""Pixels more that a row could have in the time in which a worker reads weights that the other one has worked with:
-45 GB/s where AVX-512 does 28 multiply-adds a weight."""
+MIN_TASKS = 8
+"""Tasks that a large kernel call is divided into, for threads to share."""
+MIN_TASK_MACS = 1 << 17
+"""Multiply-adds that make a task worth its overhead."""
+WEIGHT_READ_PIXELS = 10
+"""The cost of reading weights that lie in another worker's cache, in pixels of a row: the reads take as long as the
+multiply-adds of this many pixels. Assumes 45 GB/s, where AVX-512 does 28 multiply-adds a weight."""
 
 
 @dataclass(frozen=True)
 class TaskGrid:
-    """`rows` of `pixels` of an image, by tiles of `tiling.best(pixels, …)` vectors, and `chunks` of its channels."""
+    """The division of an image: `rows` rows of `pixels` pixels, and `chunks` parts of its output channels. Tiles have
+    `tiling.best_vectors(pixels, …)` vectors."""
 
     rows: Dim
     pixels: Dim
@@ -40,53 +43,67 @@ class TaskGrid:
         """Returns the grid of least cost.
 
         Args:
-            depth: weights of an output channel. channels: channels of one group. images: images times groups.
+            depth: weights of an output channel. channels: output channels of one group. images: images times groups.
+            rows, pixels: of an image of the output.
             any_rows: the shape of the image does not matter, so its rows may have any length.
         """
         target = context.target
         if not isinstance(rows, int) or not isinstance(pixels, int):
             rows, pixels = (1, rows * pixels) if any_rows else (rows, pixels)
-            row = pixels if isinstance(pixels, int) else None
-            step = tiling.best(row, channels) * tiling.lanes
-            return TaskGrid(rows, pixels, tiling, chunks_of(depth, channels, step, images * rows, pixels, target))
+            known_pixels = pixels if isinstance(pixels, int) else None
+            step = tiling.best_vectors(known_pixels, channels) * tiling.lanes
+            return TaskGrid(rows, pixels, tiling, chunk_count(depth, channels, step, images * rows, pixels, target))
         # At -O size there is one tile for all layers. In assembler, tiles differ by more than load imbalance costs.
-        shared = isinstance(images, int) and not context.compact and not tiling.assembler and target.l2 > 0
-        return _least(tiling, depth, channels, images, rows, pixels, any_rows, shared, target)
+        threads_matter = isinstance(images, int) and not context.compact and not tiling.assembler and target.l2 > 0
+        return _cheapest_grid(tiling, depth, channels, images, rows, pixels, any_rows, threads_matter, target)
+
+    def packed_block(self, channels: int, compact: bool) -> tuple[int, tuple[int, ...]]:
+        """Returns (output channels in a block of packed weights, arguments `block` and `step` of the packer). There are
+        no arguments for the packer's default block, which kernels at `-O size` (compact) share.
+
+        channels: output channels of one group.
+        """
+        known_pixels = self.pixels if isinstance(self.pixels, int) else None
+        vectors = self.tiling.best_vectors(known_pixels, channels)
+        block = BLOCK if compact else self.tiling.block(known_pixels, vectors)
+        return block, (block, vectors * self.tiling.lanes) if block > BLOCK else ()
 
 
 @lru_cache(maxsize=1024)
-def _least(tiling: Tiling, depth: int, channels: int, images: Dim, rows: int, pixels: int, any_rows: bool,
-           shared: bool, target: Target) -> TaskGrid:
-    options = []
-    for height, width in _equal_rows(rows, pixels) if any_rows else [(rows, pixels)]:
-        best = tiling.best(width, channels)
-        for vectors in tiling.widths(width) if shared and not tiling.vectors else (best,):
+def _cheapest_grid(tiling: Tiling, depth: int, channels: int, images: Dim, rows: int, pixels: int, any_rows: bool,
+                   threads_matter: bool, target: Target) -> TaskGrid:
+    """Returns the grid of least cost. threads_matter: the cost counts load imbalance. Others: as in `TaskGrid.of`."""
+    options: list[tuple[tuple[float, int, int], TaskGrid]] = []
+    for height, width in _row_splits(rows, pixels) if any_rows else [(rows, pixels)]:
+        best = tiling.best_vectors(width, channels)
+        for vectors in tiling.widths(width) if threads_matter and not tiling.vectors else (best,):
             step = vectors * tiling.lanes
-            chunks = chunks_of(depth, channels, step, images * height, width, target)
-            cost = height * tiling.total(width, channels, vectors)
-            if shared and is_large(images * rows * pixels * depth * channels):
+            chunks = chunk_count(depth, channels, step, images * height, width, target)
+            cost = height * tiling.total_cost(width, channels, vectors)
+            if threads_matter and is_large(images * rows * pixels * depth * channels):
                 cost *= load_imbalance(channels, step, chunks, images * height, width)
             # Among equal costs, short rows share out best; but if weights stay in L1 (`blocking`), long ones do.
-            options.append((round(cost, 3), -width if tiling.hoists_loads else width, -vectors, height, chunks, best))
-    _, width, vectors, height, chunks, best = min(options)
-    width = abs(width)
-    return TaskGrid(height, width, tiling if best == -vectors else replace(tiling, vectors=-vectors), chunks)
+            rank = round(cost, 3), -width if tiling.hoists_loads else width, -vectors
+            tiles = tiling if vectors == best else replace(tiling, vectors=vectors)
+            options.append((rank, TaskGrid(height, width, tiles, chunks)))
+    return min(options, key=lambda option: option[0])[1]
 
 
 def is_large(macs: Dim) -> bool:
     """Returns whether this many multiply-adds are worth sharing among threads; False if the number is unknown."""
-    return isinstance(macs, int) and macs >= TASKS * LEAST_MACS
+    return isinstance(macs, int) and macs >= MIN_TASKS * MIN_TASK_MACS
 
 
-def _equal_rows(height: int, width: int) -> list[tuple[int, int]]:
-    """Returns (rows, pixels of a row) for an image whose shape does not matter: if possible, 256 pixels or fewer."""
+def _row_splits(height: int, width: int) -> list[tuple[int, int]]:
+    """Returns each (rows, pixels of a row) for an image whose shape does not matter: those with at most 256 pixels a
+    row; without any, the one with the shortest rows."""
     options = [(rows, height // rows * width) for rows in range(1, height + 1) if height % rows == 0]
     return [option for option in options if option[1] <= 256] or options[-1:]
 
 
-def chunks_of(depth: int, channels: int, step: int, rows: Dim, pixels: Dim, target: Target) -> int:
-    """Returns the number of chunks, of whole steps, for the output channels. The weights of a chunk fit in half of L2,
-    and there are enough tasks for threads if a few rows have much work.
+def chunk_count(depth: int, channels: int, step: int, rows: Dim, pixels: Dim, target: Target) -> int:
+    """Returns the number of chunks that the output channels are divided into. A chunk consists of whole steps, its
+    weights fit in half of L2, and there are enough tasks for threads if a few rows have much work.
 
     Args:
         depth: weights of an output channel. step: output channels of a tile. rows: tasks for one chunk.
@@ -97,30 +114,30 @@ def chunks_of(depth: int, channels: int, step: int, rows: Dim, pixels: Dim, targ
     fitting = max(1, (target.l2 // 2) // (4 * depth * step))
     chunks = -(-channels // (fitting * step))
     if is_large(rows * pixels * depth * channels):
-        chunks = max(chunks, min(-(-TASKS // rows), -(-channels // step)))
+        chunks = max(chunks, min(-(-MIN_TASKS // rows), -(-channels // step)))
     return chunks
 
 
 def load_imbalance(channels: int, step: int, chunks: int, rows: int, pixels: float = math.inf) -> float:
-    """Returns the factor on the cost, 1 to 1.25, for one of two workers that waits for the other.
+    """Returns the factor on the cost, 1 to 1.25, for the time that one of two workers waits for the other.
 
-    The cost with one worker counts 0.75. The cost with two counts 0.5 times the larger share: with equal shares, that
-    is 0.25, and the factor is 1.
+    The cost with one worker counts 0.75 times. The cost with two workers counts 0.5 times, and it is that of the larger
+    share. Equal shares give 0.75 + 0.5 / 2 = 1.
 
     Args:
         step: output channels of a tile. chunks: parts of whole steps, as equal as possible. rows: tasks of a part.
         pixels: pixels of a row; by default, stealing a task costs nothing.
     """
-    if rows * chunks > 8 * TASKS:
+    if rows * chunks > 8 * MIN_TASKS:
         return 1.0
     steps = -(-channels // step)
     ends = [min(channels, chunk * steps // chunks * step) for chunk in range(chunks + 1)]
     tasks = [(start, end - start) for start, end in pairwise(ends) for _ in range(rows)]
     shares = deque(tasks[:len(tasks) // 2]), deque(tasks[len(tasks) // 2:])
-    done, known = [0.0, 0.0], [{start for start, _ in share} for share in shares]
+    done, read_chunks = [0.0, 0.0], [{start for start, _ in share} for share in shares]
     while shares[0] or shares[1]:
         worker = done[1] < done[0]
         start, size = (shares[worker] or shares[not worker]).popleft()
-        done[worker] += size if start in known[worker] else size * (1 + READING / pixels)
-        known[worker].add(start)
+        done[worker] += size if start in read_chunks[worker] else size * (1 + WEIGHT_READ_PIXELS / pixels)
+        read_chunks[worker].add(start)
     return 0.75 + 0.5 * min(1, max(done) / (channels * rows))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An operator in its graph, as kernel candidates see it."""
+"""A site: an operator in its graph, with all that a kernel candidate needs to accept it, price it and lower it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ class Site:
     """An operator with the types, including layouts, of its operands and results.
 
     types: types of all operands, including those of its epilogue; None for absent ones.
+    outputs: types of the results.
+    context: the CPU, the options and the measured times that kernels are chosen for.
     constants: positions of the operands that are constants.
-    values: the values of those whose values matter, by position.
+    values: values of constant operands, by position; a site that was not made of a graph may lack them.
     """
 
     op: Op
@@ -44,7 +46,7 @@ class Site:
 
     @cached_property
     def inputs(self) -> tuple[TensorType | None, ...]:
-        """Returns the types of the operator's own operands."""
+        """The types of the operator's own operands, without those of its epilogue."""
         return self.types[:len(self.op.own_inputs)]
 
     def has(self, index: int) -> bool:
@@ -67,7 +69,7 @@ class Site:
 
     @property
     def layouts(self) -> tuple:
-        """Returns the layouts of all operands and results; None for absent ones."""
+        """The layouts of all operands, then of all results; None for absent ones."""
         return tuple(t and t.layout for t in (*self.types, *self.outputs))
 
     @property
@@ -76,12 +78,13 @@ class Site:
 
     @cached_property
     def is_half(self) -> bool:
-        """Returns whether the operator computes in float16: all its floats are float16, and option `half` is set."""
+        """Whether the operator computes in float16: all its floats are float16, and the option `half` is set."""
         floats = {t.dtype for t in (*self.types, *self.outputs) if t is not None and t.dtype.startswith("float")}
         return self.context.half and self.context.target.float16_target is not None and floats == {"float16"}
 
     @cached_property
     def target(self) -> Target:
+        """The target, with vectors of float16 if the operator computes in it."""
         return (self.is_half and self.context.target.float16_target) or self.context.target
 
     @property
@@ -94,8 +97,8 @@ class Site:
 
     @cached_property
     def likely(self) -> Site:
-        """Returns the site with likely values, at least 1, for unknown extents. Costs are estimated with them, and
-        divide by them."""
+        """The site with likely values for unknown extents, for estimates of cost. The values are at least 1, because
+        costs divide by them."""
         if all(t is None or t.is_static for t in (*self.types, *self.outputs)):
             return self
         return self.with_types(likely_types(self.types, 1), likely_types(self.outputs, 1))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Defines which operators are *supported*: those that some kernel accepts, with given types.
+"""Says which operators are supported: those that some kernel accepts, with given types.
 
-Passes ask before they fuse operators or choose layouts, the code generator when it picks a kernel, and the pattern
-checks when they decide which operators to take from TVM.
+Three ask: passes, before they fuse operators or choose layouts; the code generator, when it chooses a kernel; and the
+checks of patterns, which decide which operators to take from TVM.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from .base import ANY, Kernel, View
 from .site import Site
 
 _VIEW = View()
-#: Most operands of an epilogue besides the sum: each takes a pointer and, in the tile, a register.
+#: The maximum of operands of an epilogue, without the sum. Each takes a pointer and, in a tile, a register.
 MAX_EPILOGUE_OPERANDS = 4
+#: Reasons of refusals: the kernel does not work on the layouts; the option `reproducible` excludes the kernel.
 OTHER_LAYOUTS = "does not work on these layouts"
 OTHER_ORDER = "adds up in an order of its own, and other CPUs' kernels in another"
 
@@ -40,8 +41,8 @@ def limit_exceeded(op: Op, inputs, outputs) -> str | None:
 
 
 def operand_class(operand: TensorType, output: TensorType, channel_axis: int | None) -> str | None:
-    """Returns how an elementwise operand relates to the output: "full", "channel", "scalar", or None: another
-    broadcast, or another layout."""
+    """Returns how an elementwise operand is broadcast to the output: "full" (same shape and layout), "channel" (one
+    value for each index of `channel_axis`), "scalar", or None for anything else."""
     if operand.shape == output.shape and operand.layout == output.layout:
         return "full"
     if operand.size == 1:
@@ -72,22 +73,22 @@ def refusal(site: Site, kernel: Kernel) -> str | None:
     limit = limit_exceeded(site.op, site.types, site.outputs)
     if limit is not None:
         return limit
-    wanted = [t.layout for t in site.inputs if t is not None]
-    offered = [[layout for layout, t in zip(ins, site.inputs, strict=True) if t is not None] + list(outs)
-               for ins, outs in kernel.layouts(site)]
-    if wanted + [t.layout for t in site.outputs] not in offered:
+    layouts = [t.layout for t in (*site.inputs, *site.outputs) if t is not None]
+    supported = [[layout for layout, t in zip(ins, site.inputs, strict=True) if t is not None] + list(outs)
+                 for ins, outs in kernel.layouts(site)]
+    if layouts not in supported:
         return OTHER_LAYOUTS
     variable = [i for i in kernel.constants if i < len(site.inputs) and site.op.inputs[i] and i not in site.constants]
     if variable:
         return f"operand {variable[0]} is not constant"
-    refused = types_refusal(site, kernel) or kernel.refuse(site) or epilogue_refusal(site, kernel)
-    if refused is None and site.context.reproducible and kernel.reorders(site):
+    reason = types_refusal(site, kernel) or kernel.refuse(site) or epilogue_refusal(site, kernel)
+    if reason is None and site.context.reproducible and kernel.reorders_sums(site):
         return OTHER_ORDER
-    return refused
+    return reason
 
 
 def types_refusal(site: Site, kernel: Kernel) -> str | None:
-    """Returns why the kernel does not accept these element types or unknown extents; None if it does."""
+    """Returns why the kernel does not accept these element types or unknown extents; None if it accepts them."""
     given = [t for t in site.inputs if t is not None] or list(site.outputs)
     for index, type_ in enumerate(site.inputs or site.outputs):
         dtypes = kernel.dtypes[min(index, len(kernel.dtypes) - 1)] if kernel.dtypes else ANY
@@ -104,13 +105,14 @@ def types_refusal(site: Site, kernel: Kernel) -> str | None:
 
 
 def _name_of(site: Site, index: int) -> str:
-    """Returns the operator's name of an operand; if it has no operands, of the result."""
+    """Returns the name that the operator's declaration gives an operand; "y" if the operator has no operands."""
     names = operator(site.kind).operands if site.inputs else ("y",)
     return names[min(index, len(names) - 1)].rstrip("?*")
 
 
 def placements(site: Site, kernel: Kernel) -> Iterator[Site]:
-    """Yields the site in each combination of layouts that the candidate supports, whatever layouts it has now."""
+    """Yields the site in each combination of layouts that the candidate supports, whatever its layouts are now.
+    Operands of the epilogue get the output's layout if they have its shape, else the plain one."""
     for ins, outs in kernel.layouts(site):
         outputs = [t.with_layout(layout) for t, layout in zip(site.outputs, outs, strict=True)]
         types = [t and t.with_layout(layout) for t, layout in zip(site.inputs, ins, strict=True)]

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Register tiles of convolutions and products: pixels by vectors of output channels.
+"""Register tiles of convolutions and matrix products: which tiles a kernel unrolls for an ISA and a shape.
 
-A tile keeps pixels x vectors accumulators in registers. Each step of the reduction loads `vectors` weights and `pixels`
-inputs, so large, square tiles load least per product. The best tile also covers the shape at hand with little waste.
+A tile keeps pixels x vectors accumulators in registers, where a vector holds neighbouring output channels. Each step of
+the reduction loads `vectors` weights and `pixels` inputs, so large, square tiles load least per product. The best tile
+also covers the shape at hand with little waste. The layout is nchw<c>c or nhwc; tiles for the plain layout, whose
+vectors hold pixels, are those of the methods `pixel_…`.
 """
 
 from __future__ import annotations
@@ -14,19 +16,19 @@ from ..target import Isa
 from .packing import BLOCK
 
 ANY_ROW = 64
-"""Pixels that tiles are chosen for where the length of a row is known at run time only."""
+"""Pixels of a row that tiles are chosen for if its length is known at run time only."""
 ANY_PIXELS = 1024
-"""The same for rows in plain layout."""
+"""Pixels of a row in plain layout that tiles are chosen for if its length is known at run time only."""
 
 
 @dataclass(frozen=True)
-class Group:
-    """Neighbouring output channels that tiles of one width cover.
+class ChannelRange:
+    """Output channels [start, end) that tiles of one width cover.
 
-    vectors: vectors of a tile.
-    start, end: range of channels; tiles begin every `vectors * lanes`.
-    width: channels in a block of weights.
-    tiles: (pixels, how many in a row), in order; 0: decided at run time, when the row's length is known.
+    vectors: vectors of channels in a tile; tiles begin every `vectors * lanes` channels.
+    width: channels in a block of packed weights.
+    tiles: (pixels of a tile, number of such tiles) along a row, in order. The number is 0 if the row's length is known
+        at run time only.
     """
 
     vectors: int
@@ -36,14 +38,14 @@ class Group:
     tiles: tuple[tuple[int, int], ...]
 
     @property
-    def least_even(self) -> int:
-        """Least pixels of a tile when a row that is longer than the tallest tile is split evenly."""
+    def min_even_pixels(self) -> int:
+        """The minimum of pixels in a tile if a row longer than the tallest tile is split into equal tiles."""
         return (self.tiles[0][0] + 1) // 2
 
     @property
     def short_tiles(self) -> tuple[int, ...]:
-        """Pixels of the tiles for shorter rows, powers of two."""
-        return tuple(p for p, _ in self.tiles if p < self.least_even)
+        """Pixels of the tiles for shorter rows: powers of two."""
+        return tuple(p for p, _ in self.tiles if p < self.min_even_pixels)
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,14 @@ class Run:
 class Tiling:
     """The register tiles of a reduction on an ISA.
 
-    lane_fma: inputs are loaded as vectors, and weights are multiplied by their lanes.
-    by_number: inputs are scalars in general registers.
-    vectors: of channels in the main tile; 0: chosen for the shape.
+    lanes: float32 values of a vector. registers: vectors that a kernel may keep in registers.
+    lane_fma: an instruction multiplies a vector by one lane of another (NEON), so inputs are loaded as vectors.
+    fused: a multiply-add is one instruction.
+    vectors: vectors of channels in the main tile; 0: chosen for the shape.
     assembler: the loop over input channels is in assembler, which uses every register.
+    scalar_inputs: an instruction multiplies a vector by a general register (Helium), so inputs need no vectors.
     hoists_loads: the compiler loads all operands of a step before the first product (`Isa.hoists_loads`).
-    joined: vectors of neighbouring channels, in four registers, that one instruction takes (RISC-V); 0: none.
+    lmul_vectors: vectors that one instruction takes at most, as a register group of RISC-V (LMUL); 0: no groups.
     """
 
     lanes: int
@@ -76,57 +80,65 @@ class Tiling:
     fused: bool
     vectors: int = 0
     assembler: bool = False
-    by_number: bool = False
+    scalar_inputs: bool = False
     hoists_loads: bool = False
-    joined: int = 0
+    lmul_vectors: int = 0
 
     def __str__(self) -> str:
         return f"{self.lanes}x{self.registers}" + (f"v{self.vectors}" if self.vectors else "")
 
     @staticmethod
     def of(isa: Isa, lane_fma: bool = False, vectors: int = 0, assembler: bool = False) -> Tiling:
+        """Returns the tiling of an ISA. The arguments are as the fields; `assembler` counts only if the ISA has it."""
         return Tiling(isa.lanes, isa.registers, lane_fma, isa.name not in ("c", "sse2", "wasm32", "simd128"), vectors,
                       assembler and isa.assembler, isa.helium, isa.hoists_loads, isa.registers // 8 if isa.wide else 0)
 
     def widths(self, pixels: int = 0) -> tuple[int, ...]:
-        """Returns the vectors that a tile may have: it covers whole blocks or divides one. One pixel wants many."""
-        most = 8 if pixels == 1 and self.lanes > 1 else {16: 4, 8: 2}.get(self.lanes, 4)
-        most = min(most, self.registers - 2)
-        if self.joined:
-            # For one pixel, weights in two groups of registers are loaded ahead, else in one.
-            return tuple(v for v in (1, 2, 4, 8) if v <= min(most, self.joined * (4 if pixels == 1 else 1)))
-        return tuple(v for v in range(1, most + 1) if (v * self.lanes) % BLOCK == 0 or BLOCK % (v * self.lanes) == 0)
+        """Returns the numbers of vectors that a tile may have. A tile covers whole blocks of channels or divides one.
 
-    def most_pixels(self, vectors: int) -> int:
-        """Returns the most pixels of a tile that does not spill; compilers load some inputs early."""
+        pixels: of a row; 0: any. A single pixel has wider tiles, because nothing else fills the registers.
+        """
+        widest = 8 if pixels == 1 and self.lanes > 1 else {16: 4, 8: 2}.get(self.lanes, 4)
+        widest = min(widest, self.registers - 2)
+        if self.lmul_vectors:
+            # For one pixel, the weights of two register groups are loaded ahead, else of one.
+            return tuple(v for v in (1, 2, 4, 8) if v <= min(widest, self.lmul_vectors * (4 if pixels == 1 else 1)))
+        return tuple(v for v in range(1, widest + 1) if (v * self.lanes) % BLOCK == 0 or BLOCK % (v * self.lanes) == 0)
+
+    def max_pixels(self, vectors: int) -> int:
+        """Returns the maximum of pixels in a tile that does not spill. Compilers load some inputs early, so a tile in C
+        leaves more registers free than it needs."""
         if self.lane_fma:
             return {1: 12, 2: 10 if self.assembler else 9, 4: 5}.get(vectors, 1)
         if self.hoists_loads:
             # Sums and the operands of a step: V8 manages one more than `registers` without spilling.
             return max(1, (self.registers - vectors + 1) // (vectors + 1))
-        if self.joined:
-            return min(28, (self.registers - min(vectors, self.joined)) // vectors)
-        spare = 0 if self.by_number else 1 if self.fused else 2
-        most = 28 if self.lanes == 16 else self.registers - 8 if self.registers > 16 else self.registers
-        return max(1, min((self.registers - vectors - spare) // vectors, most // vectors))
+        if self.lmul_vectors:
+            return min(28, (self.registers - min(vectors, self.lmul_vectors)) // vectors)
+        input_registers = 0 if self.scalar_inputs else 1 if self.fused else 2
+        max_sums = 28 if self.lanes == 16 else self.registers - 8 if self.registers > 16 else self.registers
+        return max(1, min((self.registers - vectors - input_registers) // vectors, max_sums // vectors))
 
-    def rows(self, pixels: int | None, vectors: int) -> tuple[tuple[int, int], ...]:
-        """Returns the tiles, (pixels, count), of a row, as equal as possible; None: those for rows of any length."""
-        most = self.most_pixels(vectors)
+    def row_tiles(self, pixels: int | None, vectors: int) -> tuple[tuple[int, int], ...]:
+        """Returns (pixels of a tile, number of such tiles) for a row, as equal as possible. pixels: of the row; None:
+        any, and numbers are 0."""
+        tallest = self.max_pixels(vectors)
         if pixels is None:
             # Taller tiles of one vector are bound by loads as well, so they are not worth their code.
-            most = min(most, max(8, self.lanes)) if vectors == 1 else most
-            return tuple((p, 0) for p in range(most, 0, -1) if 2 * p >= most or p & (p - 1) == 0)
-        return _even(pixels, most)
+            tallest = min(tallest, max(8, self.lanes)) if vectors == 1 else tallest
+            return tuple((p, 0) for p in range(tallest, 0, -1) if 2 * p >= tallest or p & (p - 1) == 0)
+        return equal_parts(pixels, tallest)
 
     def cost(self, pixels: int, vectors: int) -> float:
         """Estimates the cycles of a row of pixels for one step of the reduction."""
         if self.assembler:
-            return sum(n * self.assembler_step(p, vectors) for p, n in self.rows(pixels, vectors))
+            return sum(n * self.assembler_step(p, vectors) for p, n in self.row_tiles(pixels, vectors))
         load = 0.5 if self.lanes > 1 else 1.0
-        inputs = 0.25 if self.lanes == 16 or self.lane_fma else 1.0
-        taken = -(-vectors // self.joined) if self.joined else vectors
-        return sum(n * (p * taken + load * (taken + inputs * p) + 0.5) for p, n in self.rows(pixels, vectors))
+        # AVX-512 broadcasts inputs within the multiply-add, and NEON loads four at once.
+        input_loads = 0.25 if self.lanes == 16 or self.lane_fma else 1.0
+        products = -(-vectors // self.lmul_vectors) if self.lmul_vectors else vectors
+        return sum(n * (p * products + load * (products + input_loads * p) + 0.5)
+                   for p, n in self.row_tiles(pixels, vectors))
 
     @staticmethod
     def assembler_step(pixels: int, vectors: int) -> float:
@@ -134,57 +146,65 @@ class Tiling:
         up to four pixels are another, and eight steps share a decrement and a branch."""
         return pixels * vectors + 1 + (pixels + 3) // 4 / 4 + 0.25
 
-    def total(self, pixels: int, channels: int, vectors: int) -> float:
-        return sum((g.end - g.start + g.vectors * self.lanes - 1) // (g.vectors * self.lanes)
-                   * self.cost(pixels, g.vectors) for g in self.plan(pixels, channels, vectors))
+    def total_cost(self, pixels: int, channels: int, vectors: int) -> float:
+        """Estimates the cycles of a row of pixels for one step of the reduction and all channels."""
+        return sum((part.end - part.start + part.vectors * self.lanes - 1) // (part.vectors * self.lanes)
+                   * self.cost(pixels, part.vectors) for part in self.channel_ranges(pixels, channels, vectors))
 
-    def best(self, pixels: int | None, channels: int) -> int:
-        """Returns the vectors of the main tile for this shape. pixels: None for long rows."""
+    def best_vectors(self, pixels: int | None, channels: int) -> int:
+        """Returns the number of vectors in the main tile of least cost. pixels: of a row; None: unknown."""
         if self.vectors:
             return self.vectors
         pixels = ANY_ROW if pixels is None else pixels
-        return min(self.widths(pixels), key=lambda v: (self.total(pixels, channels, v), -v))
+        return min(self.widths(pixels), key=lambda v: (self.total_cost(pixels, channels, v), -v))
 
-    def others(self, pixels: int, channels: int) -> tuple[int, ...]:
-        """Returns the other widths, in vectors, whose tiles cover this shape differently from the best one's."""
-        covers = [self.plan(pixels, channels, self.best(pixels, channels))]
+    def other_widths(self, pixels: int, channels: int) -> tuple[int, ...]:
+        """Returns the other numbers of vectors whose tiles differ from the best one's, for tuning to try."""
+        known = [self.channel_ranges(pixels, channels, self.best_vectors(pixels, channels))]
         found = []
         for vectors in self.widths(pixels):
-            if (cover := self.plan(pixels, channels, vectors)) not in covers:
-                covers.append(cover)
+            if (ranges := self.channel_ranges(pixels, channels, vectors)) not in known:
+                known.append(ranges)
                 found.append(vectors)
         return tuple(found)
 
     def block(self, pixels: int | None, vectors: int) -> int:
-        """Returns the output channels in a block of weights for rows of this length. A single pixel uses each weight
-        once and waits for memory. Its tiles take two blocks, because CPUs prefetch two long streams better than many
-        short ones, or than one twice as fast. Joined vectors lie in one block."""
-        if self.joined:
-            return max(BLOCK, min(vectors, self.joined) * self.lanes)
+        """Returns the number of output channels in a block of packed weights. pixels: of a row; None: unknown.
+
+        A single pixel uses each weight once and waits for memory. Its tiles take two blocks, because CPUs prefetch two
+        long streams better than many short ones, or than one twice as fast. A register group lies in one block.
+        """
+        if self.lmul_vectors:
+            return max(BLOCK, min(vectors, self.lmul_vectors) * self.lanes)
         block = vectors // 2 * self.lanes
         return block if pixels == 1 and vectors % 2 == 0 and block > BLOCK else BLOCK
 
-    def plan(self, pixels: int | None, channels: int, vectors: int, block: int = BLOCK) -> tuple[Group, ...]:
-        """Returns the tiles that cover `channels` output channels: the main ones, then the tail, which is one block and
-        one tile if blocks are larger than `BLOCK`."""
-        return _plan(self, pixels, channels, vectors, block)
+    def channel_ranges(self, pixels: int | None, channels: int, vectors: int,
+                       block: int = BLOCK) -> tuple[ChannelRange, ...]:
+        """Returns the ranges of tiles that cover `channels` output channels: the main tiles, then the tail. If blocks
+        of weights have more than `BLOCK` channels, the tail is one block and one tile.
+
+        pixels: of a row; None: unknown. vectors: of the main tile. block: channels in a block of weights.
+        """
+        return _channel_ranges(self, pixels, channels, vectors, block)
 
     def parts(self, vectors: int, width: int) -> tuple[tuple[int, int], ...]:
-        """Returns (first, count) of the vectors of a tile that one instruction takes, for blocks of weights of `width`
-        channels."""
-        found, done, block = [], 0, max(1, width // self.lanes)
-        while done < vectors:
-            registers = min(max(1, self.joined), vectors - done, block - done % block)
-            found.append((done, 1 << registers.bit_length() - 1))
-            done += found[-1][1]
-        return tuple(found)
+        """Returns the register groups of a tile as (first vector, number of vectors): powers of two that do not cross a
+        block of weights of `width` channels. Without register groups, each is one vector."""
+        groups, first, block = [], 0, max(1, width // self.lanes)
+        while first < vectors:
+            count = min(max(1, self.lmul_vectors), vectors - first, block - first % block)
+            groups.append((first, 1 << count.bit_length() - 1))
+            first += groups[-1][1]
+        return tuple(groups)
 
     def runs(self, pixels: int, extent: int, pad: int, stride: int, kernel: int, dilation: int,
-             most: int) -> tuple[Run, ...]:
-        """Returns a row of windows over `extent` columns as tiles of at most `most` pixels, with edges apart."""
+             max_pixels: int) -> tuple[Run, ...]:
+        """Returns a row of `pixels` windows over `extent` input columns as tiles of at most `max_pixels`. Tiles whose
+        windows reach into the padding are runs of their own."""
         runs: list[Run] = []
         first = 0
-        for p, count in _even(pixels, most):
+        for p, count in equal_parts(pixels, max_pixels):
             width = (p - 1) * stride + (kernel - 1) * dilation + 1
             for _ in range(count):
                 start = first * stride - pad
@@ -197,31 +217,32 @@ class Tiling:
         return tuple(runs)
 
     @staticmethod
-    def any_runs(most: int) -> tuple[Run, ...]:
-        """Returns the tiles, without counts, for the inside of a row of any length: the widest, then powers of two."""
-        return tuple(Run(p, 0, ()) for p in range(most, 0, -1) if p == most or p & (p - 1) == 0)
+    def any_length_runs(max_pixels: int) -> tuple[Run, ...]:
+        """Returns the tiles, with counts of 0, for the windows inside a row of any length."""
+        return tuple(Run(p, count, ()) for p, count in _tiles_of_any_row(max_pixels))
 
-    def holds(self, taps: int) -> bool:
-        """Returns whether the weights of a depthwise window stay in registers besides the sums of a few pixels. Only
-        vectors that take several registers would spill: other CPUs multiply by operands in memory."""
-        return not self.joined or taps + 6 <= self.registers
+    def keeps_weights(self, taps: int) -> bool:
+        """Returns whether the weights of a depthwise window stay in registers beside the sums of a few pixels. Only
+        register groups (RISC-V) would spill: other CPUs multiply by operands in memory."""
+        return not self.lmul_vectors or taps + 6 <= self.registers
 
-    def most_windows(self, taps: int, columns: int = 0) -> int:
-        """Returns the pixels of a depthwise tile whose `taps` weights stay in registers; if they do not fit, of one
-        that keeps those of one row, `columns`."""
-        if not self.holds(taps):
+    def max_window_pixels(self, taps: int, columns: int = 0) -> int:
+        """Returns the maximum of pixels in a depthwise tile that keeps the weights of `taps` taps in registers. If they
+        do not fit, the tile keeps those of one row of the window, which are `columns`."""
+        if not self.keeps_weights(taps):
             return max(1, min(8, self.registers - columns - 1))
         return min(8, max(4, self.registers - taps - 2))
 
     def pixel_tile(self, pixels: int | None, channels: int) -> tuple[int, int]:
-        """Returns (vectors of pixels, output channels) of the best tile for a row of pixels in plain layout. pixels:
-        None for long rows."""
+        """Returns (vectors of pixels, output channels) of the tile of least cost for a row of pixels in plain layout.
+        pixels: None if unknown."""
         return _pixel_tile(self, ANY_PIXELS if pixels is None else pixels, channels)
 
-    def pixel_cost(self, pixels: int, channels: int, vectors: int, most: int) -> float:
-        """Estimates the cycles of a row of pixels for one step of the reduction in such tiles."""
-        sizes = [size for width, sizes in self.pixel_blocks(channels, most)
-                 for size, _ in sizes for _ in range(channels // BLOCK if width == BLOCK else 1)]
+    def pixel_cost(self, pixels: int, channels: int, vectors: int, max_channels: int) -> float:
+        """Estimates the cycles of a row of pixels in plain layout for one step of the reduction, in tiles of at most
+        `vectors` of pixels and `max_channels`."""
+        sizes = [size for width, tiles in self.pixel_blocks(channels, max_channels)
+                 for size, _ in tiles for _ in range(channels // BLOCK if width == BLOCK else 1)]
         if self.assembler:
             # The pixels are one load and the weights another; in C, each weight is a load.
             return sum(count * (p * o + (2.25 if o % 4 == 0 else o + 3))
@@ -229,83 +250,90 @@ class Tiling:
         return sum(count * (p * o + 0.5 * (p + o) + 1) for p, count in self.pixel_runs(pixels, vectors) for o in sizes)
 
     def pixel_runs(self, pixels: int, vectors: int) -> tuple[tuple[int, int], ...]:
-        """Returns (vectors, count) of the tiles along a row; the last vector may pass its end."""
-        return _even(-(-pixels // self.lanes), vectors)
+        """Returns (vectors of a tile, number of such tiles) along a row. The last vector may pass the row's end."""
+        return equal_parts(-(-pixels // self.lanes), vectors)
 
     @staticmethod
-    def any_pixel_runs(vectors: int) -> tuple[tuple[int, int], ...]:
-        """Returns (vectors, 0) of the tiles for a row of any length: the widest, then powers of two."""
-        return tuple((p, 0) for p in range(vectors, 0, -1) if p == vectors or p & (p - 1) == 0)
+    def any_length_pixel_runs(vectors: int) -> tuple[tuple[int, int], ...]:
+        """Returns (vectors of a tile, 0) for a row of any length in plain layout."""
+        return _tiles_of_any_row(vectors)
 
-    def pixel_blocks(self, channels: int, most: int) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
-        """Returns (channels, tiles) of full blocks of weights and of the last one; a tile: (channels, first
-        channel)."""
+    def pixel_blocks(self, channels: int, max_channels: int) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
+        """Returns (channels, tiles) of a full block of weights, if there is one, and of the last, if it is not full. A
+        tile is (channels, first channel in the block)."""
         widths = [BLOCK] * (channels >= BLOCK) + [channels % BLOCK] * (channels % BLOCK > 0)
         found = []
         for width in widths:
-            sizes = [size for size, count in _even(width, most) for _ in range(count)]
+            sizes = [size for size, count in equal_parts(width, max_channels) for _ in range(count)]
             found.append((width, tuple((size, sum(sizes[:i])) for i, size in enumerate(sizes))))
         return tuple(found)
 
-    def small_pixels(self) -> tuple[int, int]:
+    def compact_pixel_tile(self) -> tuple[int, int]:
         """Returns (vectors of pixels, output channels) of the only large tile in plain layout at `-O size`."""
         return 3 if self.registers > 16 else 2, 4
 
-    def small(self, pixels: int | None = None, channels: int | None = None) -> tuple[int, int]:
+    def compact_tile(self, pixels: int | None = None, channels: int | None = None) -> tuple[int, int]:
         """Returns (pixels, vectors) of the only large tile at `-O size`, which lies within a block of channels.
 
         pixels, channels: of a row, if known. A tile that divides the row is preferred if it is at least half as tall,
         because then no pixels are left over.
         """
         vectors = {16: 1, 8: 2}.get(self.lanes, 4)
-        most = min(self.most_pixels(vectors), 8)
+        tallest = min(self.max_pixels(vectors), 8)
         if channels is not None:
             vectors = min(vectors, -(-channels // self.lanes))
         if pixels is not None:
-            even = [p for p in range(1, most + 1) if pixels % p == 0 and (2 * p >= most or p == pixels)]
-            most = max(even, default=min(most, pixels))
-        return most, vectors
+            divisors = [p for p in range(1, tallest + 1) if pixels % p == 0 and (2 * p >= tallest or p == pixels)]
+            tallest = max(divisors, default=min(tallest, pixels))
+        return tallest, vectors
 
 
-def _even(pixels: int, most: int) -> tuple[tuple[int, int], ...]:
-    """Returns (size, count) of as few and as equal parts as possible, none larger than `most`."""
-    count = -(-pixels // most)
-    small = pixels // count
-    tall = pixels - small * count
-    return tuple((p, n) for p, n in ((small + 1, tall), (small, count - tall)) if n)
+def equal_parts(total: int, max_size: int) -> tuple[tuple[int, int], ...]:
+    """Returns (size, number of such parts) of as few and as equal parts as possible, none larger than `max_size`."""
+    parts = -(-total // max_size)
+    small = total // parts
+    larger_parts = total - small * parts
+    return tuple((size, count) for size, count in ((small + 1, larger_parts), (small, parts - larger_parts)) if count)
+
+
+def _tiles_of_any_row(max_size: int) -> tuple[tuple[int, int], ...]:
+    """Returns (size, 0) of the tiles for a row of unknown length: the largest, then powers of two."""
+    return tuple((size, 0) for size in range(max_size, 0, -1) if size == max_size or size & (size - 1) == 0)
 
 
 @lru_cache(maxsize=4096)
 def _pixel_tile(tiling: Tiling, pixels: int, channels: int) -> tuple[int, int]:
-    options = [(vectors, most) for most in range(1, 9) for vectors in range(1, 9)
-               if vectors * (most + 1) + (most - 1 if tiling.hoists_loads else 2) <= tiling.registers]
+    # The sums, a vector of each pixel and the weights have to fit in registers.
+    options = [(vectors, outputs) for outputs in range(1, 9) for vectors in range(1, 9)
+               if vectors * (outputs + 1) + (outputs - 1 if tiling.hoists_loads else 2) <= tiling.registers]
     if tiling.assembler:
-        options = [(3, 8), (2, 8), (4, 4)]
+        options = [(3, 8), (2, 8), (4, 4)]  # those of `NeonLanes.pixel_sums`
     return min(options, key=lambda tile: (tiling.pixel_cost(pixels, channels, *tile), tile))
 
 
 @lru_cache(maxsize=4096)
-def _plan(tiling: Tiling, pixels: int | None, channels: int, vectors: int, block: int) -> tuple[Group, ...]:
+def _channel_ranges(tiling: Tiling, pixels: int | None, channels: int, vectors: int,
+                    block: int) -> tuple[ChannelRange, ...]:
     lanes, step = tiling.lanes, vectors * tiling.lanes
-    full = -(-channels // lanes) * lanes // BLOCK * BLOCK if lanes < BLOCK else -(-channels // BLOCK) * BLOCK
-    groups: list[Group] = []
+    in_full_blocks = -(-channels // lanes) * lanes // BLOCK * BLOCK if lanes < BLOCK else -(-channels // BLOCK) * BLOCK
+    ranges: list[ChannelRange] = []
 
     def add(vectors: int, start: int, end: int, width: int) -> int:
         if end > start:
-            groups.append(Group(vectors, start, end, width, tiling.rows(pixels, vectors)))
+            ranges.append(ChannelRange(vectors, start, end, width, tiling.row_tiles(pixels, vectors)))
         return end
 
-    done = add(vectors, 0, full // step * step, block)
+    done = add(vectors, 0, in_full_blocks // step * step, block)
     if block > BLOCK:
         rest = -(-(channels - done) // lanes)
         add(rest, done, done + rest * lanes, rest * lanes)
-        return tuple(groups)
-    if full > done:
-        done = add((full - done) // lanes, done, full, BLOCK)
+        return tuple(ranges)
+    if in_full_blocks > done:
+        done = add((in_full_blocks - done) // lanes, done, in_full_blocks, BLOCK)
     rest = -(-(channels - done) // lanes)
     width = rest * lanes
     while rest > 0:
         part = max(v for v in tiling.widths() if v <= min(rest, vectors))
         done = add(part, done, done + part * lanes, width)
         rest -= part
-    return tuple(groups)
+    return tuple(ranges)

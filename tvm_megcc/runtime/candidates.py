@@ -108,7 +108,7 @@ def candidates_of(site: Site) -> Iterator[Candidate]:
         for placed in placements(site, kernel):
             if refusal(placed, kernel) is None:
                 # At -O size extents are arguments, and tiles do not depend on them.
-                for variant in (kernel, *(() if site.compact else kernel.tiled(placed))):
+                for variant in (kernel, *(() if site.compact else kernel.other_tiles(placed))):
                     yield _candidate(placed, variant)
 
 

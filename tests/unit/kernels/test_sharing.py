@@ -8,7 +8,7 @@ import pytest
 from tvm_megcc.context import Context
 from tvm_megcc.kernels.conv2d.geometry import Geometry
 from tvm_megcc.kernels.conv2d.winograd import Blocking
-from tvm_megcc.kernels.sharing import TaskGrid, chunks_of, is_large, load_imbalance
+from tvm_megcc.kernels.sharing import TaskGrid, chunk_count, is_large, load_imbalance
 from tvm_megcc.kernels.tiling import Tiling
 from tvm_megcc.target import TARGETS
 
@@ -40,9 +40,9 @@ def test_rows_are_cut_where_channels_are_too_few():
 
 def test_a_tile_may_be_narrower_for_equal_shares():
     tiling = Tiling.of(CPU.isa)
-    best = tiling.best(49, 512)
+    best = tiling.best_vectors(49, 512)
     grid = TaskGrid.of(tiling, 2048, 512, 1, 7, 7, True, Context(CPU))
-    step = grid.tiling.best(grid.pixels, 512) * tiling.lanes
+    step = grid.tiling.best_vectors(grid.pixels, 512) * tiling.lanes
     imbalance = load_imbalance(512, step, grid.chunks, grid.rows)
     assert imbalance <= load_imbalance(512, best * tiling.lanes, grid.chunks, grid.rows)
     assert imbalance < 1.01
@@ -56,8 +56,8 @@ def test_one_tile_for_all_layers_at_size():
 
 def test_chunks_fit_the_second_cache():
     """Weights of 32 channels, 590 KB, are more than half of it already; a CPU without one has one chunk."""
-    assert chunks_of(4608, 512, 32, 7, 7, CPU) == 16
-    assert chunks_of(4608, 512, 32, 7, 7, TARGETS["cortex-m4"]) == 1
+    assert chunk_count(4608, 512, 32, 7, 7, CPU) == 16
+    assert chunk_count(4608, 512, 32, 7, 7, TARGETS["cortex-m4"]) == 1
 
 
 def _square(ic: int, oc: int, extent: int) -> Geometry:

@@ -24,7 +24,7 @@ def check_tiles(isa, pixels: int, channels: int) -> None:
         block = tiling.block(pixels, vectors)
         packed = pack(("columns", isa.lanes, False, block, vectors * isa.lanes if block > BLOCK else BLOCK), weights)
         seen = []
-        for group in tiling.plan(pixels, channels, vectors, block):
+        for group in tiling.channel_ranges(pixels, channels, vectors, block):
             for oc in range(group.start, group.end, group.vectors * isa.lanes):
                 tile = packed[oc // block * block * depth + oc % block:]
                 for channel in range(group.vectors * isa.lanes):
@@ -39,15 +39,15 @@ def check_tiles(isa, pixels: int, channels: int) -> None:
 @pytest.mark.parametrize(("isa", "block"), [("avx512", 64), ("avx2", 32), ("neon", 16), ("sse2", 16), ("c", 16)])
 def test_a_single_pixel_reads_two_streams(isa: str, block: int):
     tiling = Tiling.of(ISAS[isa])
-    assert tiling.block(1, tiling.best(1, 640)) == block
-    assert tiling.block(2, tiling.best(2, 640)) == tiling.block(None, tiling.best(None, 640)) == BLOCK
+    assert tiling.block(1, tiling.best_vectors(1, 640)) == block
+    assert tiling.block(2, tiling.best_vectors(2, 640)) == tiling.block(None, tiling.best_vectors(None, 640)) == BLOCK
 
 
 @pytest.mark.parametrize("isa", ["simd128", "relaxed_simd"])
 def test_an_engine_has_registers_for_a_whole_step(isa: str):
     """Sums and operands of a tile of WebAssembly are 14 at most, of x86's 16, and one pixel more would be too many."""
     tiling = Tiling.of(ISAS[isa])
-    tiles = {vectors: tiling.most_pixels(vectors) for vectors in tiling.widths()}
+    tiles = {vectors: tiling.max_pixels(vectors) for vectors in tiling.widths()}
     assert tiles == {1: 6, 2: 4, 4: 2}
     assert all(p * v + p + v <= 14 < (p + 1) * v + p + 1 + v for v, p in tiles.items())
 
@@ -57,7 +57,7 @@ def test_tiles_of_risc_v_take_four_registers_at_once(isa: str, tile: tuple[int, 
     """Seven pixels and their weights are all 32 registers, and the weights of a tile are one block."""
     tiling = Tiling.of(ISAS[isa])
     pixels, vectors = tile
-    assert (tiling.best(14, 64), tiling.most_pixels(vectors)) == (vectors, pixels)
+    assert (tiling.best_vectors(14, 64), tiling.max_pixels(vectors)) == (vectors, pixels)
     assert tiling.parts(vectors, tiling.block(14, vectors)) == ((0, vectors),)
 
 
@@ -69,4 +69,5 @@ def test_parts_of_a_tile_are_neighbours_in_a_block(isa: str):
         for vectors in range(1, 9):
             parts = tiling.parts(vectors, width)
             assert [v for first, n in parts for v in range(first, first + n)] == list(range(vectors))
-            assert all(first // block == (first + n - 1) // block and n <= max(1, tiling.joined) for first, n in parts)
+            assert all(first // block == (first + n - 1) // block and n <= max(1, tiling.lmul_vectors)
+                       for first, n in parts)

@@ -110,7 +110,7 @@ class AttentionColumns(Kernel):
     def tile(self, site: Site) -> tuple[int, int, int]:
         """Returns (rows, vectors, columns): queries, vectors of queries and vectors of values of a tile."""
         vectors = 2 if site.isa.lanes >= 8 or site.isa.helium else 4
-        rows = 4 if site.isa.lane_fma else min(Tiling.of(site.isa).most_pixels(vectors), 8)
+        rows = 4 if site.isa.lane_fma else min(Tiling.of(site.isa).max_pixels(vectors), 8)
         return rows, vectors, vectors
 
     def lower(self, site: Site) -> Lowered:
@@ -181,7 +181,7 @@ class AttentionFewQueries(AttentionColumns):
 
     name = "few_queries"
 
-    def reorders(self, site: Site) -> bool:
+    def reorders_sums(self, site: Site) -> bool:
         return True
 
     def refuse(self, site: Site):

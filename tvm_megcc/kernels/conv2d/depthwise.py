@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dims import ceildiv
-from ..base import FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, present
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, layout_pair, present
 from ..parameters import Scope
 from ..tiling import Tiling
 from .depthwise_tile import DepthwiseTile
@@ -35,7 +35,7 @@ class DepthwiseConv(Kernel):
     constants = (1, 2)
 
     def layouts(self, site):
-        yield around(site, blocked(site.target))
+        yield layout_pair(site, blocked(site.target))
 
     def refuse(self, site):
         outputs_, per_group = site.inputs[1].shape[:2]
@@ -50,7 +50,7 @@ class DepthwiseConv(Kernel):
         extents = {"N": s.n, "C": s.g, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
                    "PL": s.pads[1]}
         operands = present(site, Operand("x", 0, N * blocks * lanes * s.area(IH, IW, OH, OW)),
-                           Operand("w", 1, blocks * lanes * s.taps, ("depthwise", lanes)),
+                           Operand("w", 1, blocks * lanes * s.taps, ("taps", lanes)),
                            Operand("b", 2, blocks * lanes, ("channel", lanes)))
         return Lowered(
             "conv2d/depthwise", DepthwiseParameters(*s.window, s.bias, s.vpad, s.hpad, Tiling.of(site.isa)),

@@ -9,6 +9,13 @@ from ..parameters import Scope
 from ..tiling import Run
 from .rvv_windows import RvvWindows
 
+#: The maximum of taps in a window that the code unrolls: 5x5.
+MAX_UNROLLED_TAPS = 25
+#: The maximum of rows in a window whose addresses fit in the general registers of a statement in assembler.
+MAX_ASSEMBLER_ROWS = 9
+#: Bytes of an input that stays in a small L1 cache.
+L1_BYTES = 16384
+
 
 class DepthwiseTile(RvvWindows):
     """The functions of the tiles, and their calls for a row of the output."""
@@ -17,24 +24,33 @@ class DepthwiseTile(RvvWindows):
         self.params, self.scope, self.bias, self.lanes = params, scope, params.bias, scope.isa.lanes
         self.rows, self.columns, self.kh, self.kw = params.taps.rows, params.taps.columns, params.kh, params.kw
         known, tiling, self.taps = scope.known, params.tiling, self.kh * self.kw
-        #: Whether all weights of a tile stay in registers; how many do; registers of a vector.
-        self.holds_weights, self.group = tiling.holds(self.taps), 32 // scope.isa.registers
-        self.weight_registers = self.taps if self.holds_weights else self.kw
+        #: Whether all weights of a tile stay in registers, not only those of one row of the window.
+        self.keeps_weights = tiling.keeps_weights(self.taps)
+        self.weight_registers = self.taps if self.keeps_weights else self.kw
+        #: Registers of a register group (LMUL).
+        self.group = 32 // scope.isa.registers
         #: Whether the rows of the window are unrolled, and sums and weights lie in registers.
-        self.in_registers = self.taps <= 25 and known.C is not None
+        self.in_registers = self.taps <= MAX_UNROLLED_TAPS and known.C is not None
+        #: Whether the length of a row is known at run time only.
         self.any_row = self.in_registers and None in (known.OW, known.IW)
         # After the assembler, the epilogue updates the sums in place: no full operand of it may lie in that memory.
-        self.in_assembler = self.in_registers and scope.isa.wide and self.kh <= 9 \
-            and (self.holds_weights or self.kw + 2 <= tiling.registers) and all(p.kind != "full"
-                                                                                for p in scope.ep.operands)
-        most = tiling.most_windows(self.taps, self.kw)
-        self.runs: tuple[Run, ...] = () if not self.in_registers else tiling.any_runs(most) if self.any_row else \
-            tiling.runs(known.OW, known.IW, known.PL, params.sw, self.kw, params.dw, most)
-        #: Whether a tile goes down the rows whose windows lie inside x, so that it loads its weights once.
+        row_fits_registers = self.keeps_weights or self.kw + 2 <= tiling.registers
+        epilogue_in_place = all(operand.kind != "full" for operand in scope.ep.operands)
+        #: Whether the tiles are in assembler for RISC-V. Each row of the window needs an address in a general register.
+        self.in_assembler = self.in_registers and scope.isa.wide and self.kh <= MAX_ASSEMBLER_ROWS \
+            and row_fits_registers and epilogue_in_place
+        max_pixels = tiling.max_window_pixels(self.taps, self.kw)
+        #: The tiles along a row.
+        self.runs: tuple[Run, ...] = ()
+        if self.in_registers:
+            self.runs = tiling.any_length_runs(max_pixels) if self.any_row else \
+                tiling.runs(known.OW, known.IW, known.PL, params.sw, self.kw, params.dw, max_pixels)
+        #: Whether a tile goes down the rows whose windows lie inside x, so that it loads its weights once. With several
+        #: tiles in a row, it does so only if a channel block of the input stays in L1.
         self.down = self.in_assembler and not self.any_row and (len(self.runs) == 1 or (
-            known.IH is not None and 4 * self.lanes * known.IH * known.IW <= 16384))
-        #: Most pixels of a tile that loops over the rows of the window.
-        self.most = min(tiling.most_windows(self.kw), 4)
+            known.IH is not None and 4 * self.lanes * known.IH * known.IW <= L1_BYTES))
+        #: The maximum of pixels in a tile that loops over the rows of the window.
+        self.max_row_pixels = min(tiling.max_window_pixels(self.kw), 4)
 
     def name(self, run: Run) -> str:
         return "_".join(map(str, ("tile", run.pixels, *run.missing)))
@@ -42,7 +58,7 @@ class DepthwiseTile(RvvWindows):
     def functions(self) -> list[str]:
         """Prints the functions of all tiles."""
         if not self.in_registers:
-            return [self.rows_tile(pixels) for pixels in dict.fromkeys((self.most, 1))]
+            return [self.rows_tile(pixels) for pixels in dict.fromkeys((self.max_row_pixels, 1))]
         return [self.tile(run) for run in {self.name(run): run for run in self.runs}.values()]
 
     def call(self, run: Run, at: str, count: str) -> str:
@@ -79,7 +95,7 @@ class DepthwiseTile(RvvWindows):
                         f"{float_} *y, ptrdiff_t at, int32_t c, int32_t count{ep.params})"):
             used_columns = self.columns.used(run.pixels, run.missing)
             c(*(f"const mgc_v w{tap} = mgc_load(w + {tap} * width);"
-                for tap in range(self.taps * self.holds_weights) if tap % self.kw in used_columns))
+                for tap in range(self.taps * self.keeps_weights) if tap % self.kw in used_columns))
             with c.block("for (int32_t i = 0; i < count; i++)"):
                 self.begin(c, run.pixels)
                 for i in range(self.kh):
@@ -121,7 +137,7 @@ class DepthwiseTile(RvvWindows):
             c(f"const mgc_v v{i}{column} = mgc_load(x{i[:-1]} + {column * self.lanes});")
             for p, j in uses:
                 tap = (row or 0) * self.kw + j
-                weight = f"w{tap}" if self.holds_weights or row is None else f"mgc_load(w + {tap} * width)"
+                weight = f"w{tap}" if self.keeps_weights or row is None else f"mgc_load(w + {tap} * width)"
                 c(f"a{p} = mgc_fma({weight}, v{i}{column}, a{p});")
 
     def store(self, c: Printer, P: int) -> None:

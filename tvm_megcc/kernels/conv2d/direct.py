@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from ...ir.dims import Dim, dim_max, round_up
 from ...ir.types import NHWC, PLAIN
-from ..base import FLOAT32, Lowered, Operand, Tiled, around, extent_symbols, present
+from ..base import FLOAT32, Lowered, Operand, Tiled, extent_symbols, layout_pair, present
 from ..blocking import CacheBlock, chunks_first
 from ..parameters import Scope
 from ..sharing import TaskGrid
 from ..site import Site
-from ..tiling import BLOCK, Tiling
+from ..tiling import Tiling
 from .geometry import ConvParameters, Geometry, blocked, stored
 from .register_tile import DirectTile
 
@@ -56,7 +56,7 @@ class DirectConv(Tiled):
     def layouts(self, site):
         for x in dict.fromkeys((blocked(site.target), PLAIN, NHWC)):
             for y in (blocked(site.target), NHWC):
-                yield around(site, x, y)
+                yield layout_pair(site, x, y)
 
     def refuse(self, site):
         groups, lanes = site.attrs.groups, site.isa.lanes
@@ -80,10 +80,9 @@ class DirectConv(Tiled):
         grid = self._task_grid(site)
         tiling, oh, ow, chunks = grid.tiling, grid.rows, grid.pixels, grid.chunks
         row = ow if isinstance(ow, int) else None
-        vectors = tiling.best(row, s.oc)
-        block = BLOCK if site.compact else tiling.block(row, vectors)
-        packed = (block, vectors * lanes) if block > BLOCK else ()
-        pixels = max(p for group in tiling.plan(row, s.oc, vectors, block) for p, _ in group.tiles)
+        vectors = tiling.best_vectors(row, s.oc)
+        block, packer_block = grid.packed_block(s.oc, site.compact)
+        pixels = max(p for part in tiling.channel_ranges(row, s.oc, vectors, block) for p, _ in part.tiles)
 
         cache_block, first = None, False
         stays = tiling.assembler or (
@@ -102,12 +101,12 @@ class DirectConv(Tiled):
         scratch: Dim = 0
         if s.hpad:
             extents["PATCH"] = columns(pixels)
-            scratch = 4 * s.kh * stored(IC, x_layout, lanes) * dim_max(PATCH, columns(tiling.small()[0]))
+            scratch = 4 * s.kh * stored(IC, x_layout, lanes) * dim_max(PATCH, columns(tiling.compact_tile()[0]))
         elif cache_block:
-            scratch = cache_block.sums(s.ic, row)
+            scratch = cache_block.partial_sum_bytes(s.ic, row)
         operands = present(
             site, Operand("x", 0, N * G * stored(IC, x_layout, lanes) * s.area(IH, IW, OH, OW)),
-            Operand("w", 1, G * round_up(OC, lanes) * IC * s.taps, ("conv_oihw", lanes, s.g, *packed)),
+            Operand("w", 1, G * round_up(OC, lanes) * IC * s.taps, ("conv_oihw", lanes, s.g, *packer_block)),
             Operand("b", 2, round_up(G * OC, lanes), ("channel", lanes)))
         flags = {"x_" + x_layout: x_layout != "nchwc", "y_" + y_layout: y_layout != "nchwc", "grouped": s.g > 1,
                  "vpad": s.vpad, "hpad": s.hpad}
@@ -117,11 +116,11 @@ class DirectConv(Tiled):
             extents, operands, (Operand("y", 0, N * G * stored(OC, y_layout, lanes) * OH * OW),),
             N * G * OH * CHUNKS, s.name(**flags), self.label, scratch=scratch, channels=round_up(G * OC, lanes))
 
-    def tiled(self, site):
+    def other_tiles(self, site):
         s = Geometry.of(site)
         if s.is_static:
             grid = DirectConv()._task_grid(site)
-            yield from map(type(self), grid.tiling.others(grid.pixels, s.oc))
+            yield from map(type(self), grid.tiling.other_widths(grid.pixels, s.oc))
 
     def cost(self, site):
         s, lanes = Geometry.of(site), site.isa.lanes

@@ -24,8 +24,8 @@ class PixelTile:
         self.speed, self.any_row = None not in (known.OC, known.IC), None in (known.OW, known.OH)
         self.is_open, self.ic = self.any_row or not self.speed, known.IC if self.speed else "IC"
         #: Vectors of pixels and output channels of the largest tile. runs: (vectors, how many) of the tiles in a row.
-        self.most = tiling.pixel_tile(known.OW, known.OC) if self.speed else tiling.small_pixels()
-        self.runs = () if not self.speed else tiling.any_pixel_runs(self.most[0]) if self.any_row else \
+        self.most = tiling.pixel_tile(known.OW, known.OC) if self.speed else tiling.compact_pixel_tile()
+        self.runs = () if not self.speed else tiling.any_length_pixel_runs(self.most[0]) if self.any_row else \
             tiling.pixel_runs(known.OW, self.most[0])
         self.phases = min(params.sw, (params.kw - 1) * params.dw + 1)
         self.y_plane: Count = "y_plane" if self.is_open else known.OH * known.OW

@@ -44,7 +44,7 @@ class PixelConv(Kernel):
     fuses_epilogue = True
     constants = (1, 2)
     #: Bytes of the rows that a task copies: the aim for several output rows, and the limit for one.
-    COPY, MOST_COPY = 32 << 10, 128 << 10
+    COPY_BYTES, MAX_COPY_BYTES = 32 << 10, 128 << 10
 
     def refuse(self, site):
         if site.isa.lanes == 1:
@@ -53,7 +53,7 @@ class PixelConv(Kernel):
         if not s.is_pointwise:
             if not isinstance(s.oh, int) or not isinstance(s.ow, int):
                 return "copies rows of a known length only"
-            if number(self._copied(s, site.target, 1)) > self.MOST_COPY:
+            if number(self._copied(s, site.target, 1)) > self.MAX_COPY_BYTES:
                 return f"a copy of the rows that {s.ic} channels need is too large"
         return None
 
@@ -84,7 +84,8 @@ class PixelConv(Kernel):
             return (1, s.oh * s.ow, 1) if s.is_pointwise else (s.oh, s.ow, 1)
         if s.is_pointwise:
             return *_pixel_rows(self._tiling(site), s.oh * s.ow, s.oc, s.ic, site.target), 1
-        rows = max(r for r in range(1, s.oh + 1) if r == 1 or number(self._copied(s, site.target, r)) <= self.COPY)
+        rows = max(rows for rows in range(1, s.oh + 1)
+                   if rows == 1 or number(self._copied(s, site.target, rows)) <= self.COPY_BYTES)
         return s.oh, s.ow, -(-s.oh // -(-s.oh // rows))
 
     def lower(self, site):
@@ -95,7 +96,7 @@ class PixelConv(Kernel):
             "N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "ROWS", "COLUMNS")
         extents = {**s.extents(oh, ow), "ROWS": rows}
         if s.is_pointwise:
-            small = tiling.small_pixels()[0]
+            small = tiling.compact_pixel_tile()[0]
             vectors = tiling.pixel_tile(ow if isinstance(ow, int) else None, s.oc)[0]
             extents["COLUMNS"] = vectors * site.isa.lanes
             scratch = self._copied(s, site.target, 1, IC, dim_max(COLUMNS, small * site.isa.lanes))

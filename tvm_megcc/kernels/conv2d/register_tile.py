@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .direct import DirectParameters
 
 #: Most values in a float16 sum before it is added to a float32.
-MOST_FLOAT16 = 144
+MAX_FLOAT16_TERMS = 144
 
 
 class Reduction:
@@ -44,7 +44,7 @@ class Reduction:
         self.by_vectors = x_layout == "nchwc" or (
             x_layout == "nhwc" and (self.by_lanes or (isa.helium and not scope.compact)))
         #: Whether sums are float16, which lose precision: from time to time they are added to float32 in `totals`.
-        self.folds = isa.is_half and (ic is None or self.depth > MOST_FLOAT16)
+        self.folds = isa.is_half and (ic is None or self.depth > MAX_FLOAT16_TERMS)
         self.multiply = Multiply(scope.float * (isa.helium or isa.wide))
         self.loop = "MGC_STEP_BY_STEP for" if tiling.hoists_loads else "for"
 

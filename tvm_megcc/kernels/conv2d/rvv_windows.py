@@ -23,7 +23,7 @@ class RvvWindows:
         if down:
             c("const ptrdiff_t x_bytes = 4 * x_row, y_bytes = 4 * y_row;")
         asm(f"vsetivli zero, {self.lanes}, e32, m{self.group}, ta, ma")
-        if self.holds_weights:
+        if self.keeps_weights:
             self.load_weights(asm, run.pixels)
         asm(*["2:", "mv %[left], %[count]"] * down, "1:")
         self.compute(asm, run)
@@ -41,11 +41,11 @@ class RvvWindows:
     def compute(self, asm: Assembler, run: Run) -> None:
         """Prints one tile, and advances `to` and the addresses in x."""
         P, spare, loaded = run.pixels, self.params.tiling.registers - run.pixels - self.weight_registers, 0
-        asm(*["mv %[at], %[w]"] * (not self.holds_weights),
+        asm(*["mv %[at], %[w]"] * (not self.keeps_weights),
             f"vle32.v {self.register(0)}, (%[b])" if self.bias else f"vmv.v.i {self.register(0)}, 0",
             *(f"vmv{self.group}r.v {self.register(p)}, {self.register(0)}" for p in range(1, P)))
         for i in range(self.kh):
-            if not self.holds_weights:
+            if not self.keeps_weights:
                 self.load_weights(asm, P)
             at = 0
             for column, uses in self.columns.reads(P, run.missing):
@@ -54,7 +54,7 @@ class RvvWindows:
                 self.move(asm, f"x{i}", 4 * self.lanes * (column - at))
                 at = column
                 asm(f"vle32.v {x}, (%[x{i}])")
-                first = P + (i * self.kw if self.holds_weights else 0)
+                first = P + (i * self.kw if self.keeps_weights else 0)
                 asm(*(f"vfmacc.vv {self.register(p)}, {self.register(first + tap)}, {x}" for p, tap in uses))
             self.move(asm, f"x{i}", 4 * self.lanes * (P * self.columns.stride - at))
         for p in range(P):

@@ -14,10 +14,10 @@ import numpy as np
 
 from ...ir.dims import ceildiv, likely, round_up
 from ...target import Target
-from ..base import FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, present
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, layout_pair, present
 from ..packing import pack_columns, packer
 from ..parameters import Parameters, Scope
-from ..sharing import TASKS, is_large, load_imbalance
+from ..sharing import MIN_TASKS, is_large, load_imbalance
 from ..tiling import BLOCK, Tiling
 from .geometry import Geometry, blocked
 from .winograd_tile import WINDOW, WinogradTile
@@ -90,20 +90,20 @@ class WinogradConv(Kernel):
     dtypes = (FLOAT32,)
     fuses_epilogue = True
     constants = (1, 2)
-    by_place = True
-    #: In assembler: the least number of tasks of an image, and how many output channels justify another transform of
-    #: the input.
-    TASKS, CHUNK = 4, 128
-    FEWEST = 8
+    position_dependent = True
+    #: In assembler: tasks that an image is divided into, and the minimum of output channels in a chunk, because each
+    #: chunk transforms the input again.
+    ASSEMBLER_TASKS, MIN_CHUNK_CHANNELS = 4, 128
+    MIN_INPUT_CHANNELS = 8
 
     def __init__(self, raw: bool = False):
         self.raw = raw
         self.name = "winograd_raw" if raw else "winograd"
 
     def layouts(self, site):
-        yield around(site, blocked(site.target))
+        yield layout_pair(site, blocked(site.target))
 
-    def reorders(self, site):
+    def reorders_sums(self, site):
         return True
 
     def refuse(self, site):
@@ -117,7 +117,7 @@ class WinogradConv(Kernel):
             return f"needs a kernel of 3x3, not {s.kh}x{s.kw}"
         if s.strides != (1, 1) or s.dilations != (1, 1) or s.g > 1:
             return "needs strides, dilations and groups of 1"
-        if s.ic < self.FEWEST:
+        if s.ic < self.MIN_INPUT_CHANNELS:
             return f"{s.ic} input channels do not pay for transforming them"
         return None
 
@@ -128,9 +128,9 @@ class WinogradConv(Kernel):
         extents = {"N": s.n, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0], "PL": s.pads[1],
                    "CHUNKS": cut.chunks}
         inputs_, outputs_ = round_up(s.ic, lanes), round_up(s.oc, lanes)
-        weights, how = (s.taps, "conv_taps") if self.raw else (WINDOW ** 2, "winograd")
+        weights, packer_name = (s.taps, "taps") if self.raw else (WINDOW ** 2, "winograd")
         operands = present(site, Operand("x", 0, N * inputs_ * IH * IW),
-                           Operand("w", 1, outputs_ * s.ic * weights, (how, lanes)),
+                           Operand("w", 1, outputs_ * s.ic * weights, (packer_name, lanes)),
                            Operand("b", 2, outputs_, ("channel", lanes)))
         parts = ceildiv(ceildiv(OH, size) * ceildiv(OW, size), cut.tiles)
         return Lowered(
@@ -186,12 +186,12 @@ class Blocking:
         count = _tiles(s)
         options = []
         for vectors in tiling.widths():
-            most = tiling.most_pixels(vectors)
+            most = tiling.max_pixels(vectors)
             fewest = -(-count // most)
             # Fewer pixels need more loads per product. In assembler they pay off if they divide the number of tiles,
             # or if there are few products and they give one more task to share.
             for pixels in range(most // 2 + 1, most + 1) if tiling.assembler else \
-                    {-(-count // products) for products in (fewest, fewest + (fewest < TASKS))}:
+                    {-(-count // products) for products in (fewest, fewest + (fewest < MIN_TASKS))}:
                 options += Blocking._fitting(s, raw, target, weight_bytes, tiling, vectors, pixels)
         return min(options, key=lambda cut: cut.cost(s) * cut.sharing(s))
 
@@ -223,9 +223,9 @@ class Blocking:
         scratch = _scratch(ceildiv(s.ic, lanes), tiles, pixels, vectors, lanes)
         if raw:
             scratch += 4 * WINDOW * (depth + 1) * round_up(vectors * lanes, BLOCK)
-        most = max(1, min(TASKS // parts, -(-s.oc // max(BLOCK, vectors * lanes))))
+        most = max(1, min(MIN_TASKS // parts, -(-s.oc // max(BLOCK, vectors * lanes))))
         if tiling.assembler:
-            most = max(1, min(-(-WinogradConv.TASKS // parts), s.oc // WinogradConv.CHUNK))
+            most = max(1, min(-(-WinogradConv.ASSEMBLER_TASKS // parts), s.oc // WinogradConv.MIN_CHUNK_CHANNELS))
         return [Blocking(tiling, vectors, pixels, tiles, depth, chunks, raw, scratch, target.l2, weight_bytes)
                 for chunks in ((most,) if tiling.assembler else range(1, most + 1))]
 
@@ -269,7 +269,7 @@ def _tiles(s: Geometry) -> int:
 def _steps(tiling: Tiling, pixels: int, channels: int, vectors: int) -> float:
     """Returns the cost of one step of a tile's reduction, for all output channels."""
     cost = 0.0
-    for group in tiling.plan(pixels, channels, vectors):
+    for group in tiling.channel_ranges(pixels, channels, vectors):
         # With a single vector, each multiply-add loads its input from memory.
         load = 0.45 if group.vectors == 1 else 0.25
         step = (tiling.assembler_step(pixels, group.vectors) if tiling.assembler else

@@ -29,7 +29,7 @@ class WinogradTile(Reduction):
         super().__init__(scope, p.tiling, window, p.depth + 1 if p.raw else p.ic, "nchwc" if L > 1 else "plain",
                          weights_near=p.raw)
         self.p, self.lanes = params, L
-        self.groups = p.tiling.plan(p.pixels, p.oc, p.vectors)
+        self.groups = p.tiling.channel_ranges(p.pixels, p.oc, p.vectors)
         #: (vectors, width) of the tiles of products.
         self.products = list(dict.fromkeys((group.vectors, group.width) for group in self.groups))
         #: Numbers of input channels whose weights are transformed together.

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...ir.dims import ceildiv, product, round_up
-from ..base import FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, present
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, layout_pair, present
 from ..conv2d.geometry import ConvParameters, Geometry, blocked
 from ..site import Site
 from ..tiling import Tiling
@@ -44,7 +44,7 @@ class PhasesTransposedConv(Kernel):
     constants = (1, 2)
 
     def layouts(self, site):
-        yield around(site, blocked(site.target))
+        yield layout_pair(site, blocked(site.target))
 
     @staticmethod
     def _is_depthwise(site: Site) -> bool:
@@ -62,7 +62,7 @@ class PhasesTransposedConv(Kernel):
         kind, pack = "grouped_" if s.g > 1 else "", ("conv_iohw", lanes, s.g)
         if depthwise:
             # Groups of one channel become one group of a depthwise convolution.
-            kind, pack, s = "depthwise_", ("depthwise", lanes), replace(s, g=1, ic=s.g, oc=s.g)
+            kind, pack, s = "depthwise_", ("taps", lanes), replace(s, g=1, ic=s.g, oc=s.g)
         extents = s.extents(s.oh, s.ow)
         N, G, IC, IH, IW, OC, OH, OW, *_ = extent_symbols(*extents)
         weights = round_up(OC, lanes) * (1 if depthwise else G * IC) * s.taps

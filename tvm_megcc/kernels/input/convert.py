@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...ir.dims import ceildiv, product
 from ...ir.types import PLAIN
-from ..base import Kernel, Lowered, Operand, around, extent_symbols, possible_layouts
+from ..base import Kernel, Lowered, Operand, extent_symbols, layout_pair, possible_layouts
 from ..parameters import UnitParameters
 from ..site import Site
 
@@ -42,7 +42,7 @@ class ConvertRuns(Kernel):
 
     def layouts(self, site: Site):
         for layout in possible_layouts(site.y, site.target):
-            yield around(site, PLAIN, layout)
+            yield layout_pair(site, PLAIN, layout)
 
     def lower(self, site: Site) -> Lowered:
         (x, mean, _), (y,) = site.inputs, site.outputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ...ir.types import NHWC
 from ...ops.quantized.conv_matmul import BYTES
-from ..base import Kernel, around
+from ..base import Kernel, layout_pair
 from ..site import Site
 
 
@@ -17,7 +17,7 @@ class ChannelsLast(Kernel):
     constants = (1, 2)
 
     def layouts(self, site: Site):
-        yield around(site, NHWC)
+        yield layout_pair(site, NHWC)
 
 
 class OneFilterAChannel(ChannelsLast):

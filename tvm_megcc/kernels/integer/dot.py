@@ -13,7 +13,7 @@ from ...ir.dims import Dim, ceildiv, likely, product, round_up
 from ...ir.types import DTYPES, NHWC
 from ...ops.quantized.conv_matmul import BYTES, CENTRED
 from ...target import Isa
-from ..base import Kernel, Lowered, Operand, around, extent_symbols, present
+from ..base import Kernel, Lowered, Operand, extent_symbols, layout_pair, present
 from ..conv2d.geometry import ConvParameters, Geometry
 from ..packing import packer
 from ..parameters import Scope
@@ -315,7 +315,7 @@ class DotConv(DotProducts):
     dtypes = (CENTRED, BYTES, ("int32",))
 
     def layouts(self, site: Site):
-        yield around(site, NHWC)
+        yield layout_pair(site, NHWC)
 
     def geometry(self, site: Site) -> Geometry:
         return Geometry.of(site)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ...ir.dims import Dim
 from ...ir.types import NHWC
-from ..base import Kernel, Lowered, around, extent_symbols
+from ..base import Kernel, Lowered, extent_symbols, layout_pair
 from ..conv2d.geometry import Geometry
 from ..site import Site
 from .dot import _rows
@@ -40,7 +40,7 @@ class PixelConv(PixelProducts):
     """The base class of convolutions, channels last."""
 
     def layouts(self, site: Site):
-        yield around(site, NHWC)
+        yield layout_pair(site, NHWC)
 
     def refuse(self, site: Site):
         return self.unable(site, site.attrs.w_zero)

@@ -15,7 +15,7 @@ from ..microkernel.tile import Multiply
 from ..parameters import Parameters, Scope
 from ..sharing import TaskGrid
 from ..site import Site
-from ..tiling import BLOCK, Tiling
+from ..tiling import Tiling
 
 _DEPTH = 512
 """Rows of a panel of b that are copied to scratch at a time."""
@@ -48,30 +48,29 @@ class PackedMatMul(Tiled):
         grid = self._task_grid(site)
         tiling, oh, ow, chunks = grid.tiling, grid.rows, grid.pixels, grid.chunks
         row = ow if isinstance(ow, int) else None
-        vectors = tiling.best(row, columns)
-        block = BLOCK if site.compact else tiling.block(row, vectors)
-        packed = (block, vectors * lanes) if block > BLOCK else ()
+        vectors = tiling.best_vectors(row, columns)
+        block, packer_block = grid.packed_block(columns, site.compact)
         cache_block = None
-        if tiling.hoists_loads and row is not None and row > tiling.most_pixels(vectors) and not site.compact:
+        if tiling.hoists_loads and row is not None and row > tiling.max_pixels(vectors) and not site.compact:
             cache_block = CacheBlock.of(depth, vectors * lanes, row, site.target)
         N, IC, IH, IW, OC, OH, OW, CHUNKS = extent_symbols("N", "IC", "IH", "IW", "OC", "OH", "OW", "CHUNKS")
         extents = {"N": 1, "IC": depth, "IH": oh, "IW": ow, "OC": columns, "OH": oh, "OW": ow, "CHUNKS": chunks}
         operands = present(
             site, Operand("x", 0, N * reach(IH, OH, 1, 1, 1) * reach(IW, OW, 1, 1, 1) * IC),
-            Operand("w", 1, round_up(OC, lanes) * IC, ("columns", lanes, bool(site.attrs.trans_b), *packed)),
+            Operand("w", 1, round_up(OC, lanes) * IC, ("columns", lanes, bool(site.attrs.trans_b), *packer_block)),
             Operand("b", 2, round_up(OC, lanes), ("channel", lanes)))
         return Lowered(
             "conv2d/direct", DirectParameters(*POINT, site.has(2), tiling, "nhwc", "nhwc", block,
                                               cache_block=cache_block),
             extents, operands, (Operand("y", 0, N * OH * OW * OC),), N * OH * CHUNKS,
-            "matmul" + "_bias" * site.has(2), self.label, scratch=cache_block.sums(depth, row) if cache_block else 0,
-            channels=round_up(OC, lanes))
+            "matmul" + "_bias" * site.has(2), self.label, channels=round_up(OC, lanes),
+            scratch=cache_block.partial_sum_bytes(depth, row) if cache_block else 0)
 
-    def tiled(self, site):
+    def other_tiles(self, site):
         rows, _, columns = _sizes(site)
         if isinstance(rows, int):
             grid = PackedMatMul()._task_grid(site)
-            yield from map(type(self), grid.tiling.others(grid.pixels, columns))
+            yield from map(type(self), grid.tiling.other_widths(grid.pixels, columns))
 
     def cost(self, site):
         rows, depth, columns = _sizes(site)
@@ -121,7 +120,7 @@ class PanelMatMul(Kernel):
         trans_a, trans_b = bool(site.attrs.trans_a), bool(site.attrs.trans_b)
         tiling = Tiling.of(site.isa)
         vectors = {16: 2, 8: 2}.get(site.isa.lanes, 4)
-        rows = min(tiling.most_pixels(vectors), 8)
+        rows = min(tiling.max_pixels(vectors), 8)
         m, n = site.y.shape[-2:]
         k = site.x.shape[-2 if trans_a else -1]
         M, K, N = extent_symbols("M", "K", "N")
@@ -167,7 +166,7 @@ class DotsMatMul(Kernel):
     dtypes = (FLOAT32,)
     fuses_epilogue = True
 
-    def reorders(self, site: Site) -> bool:
+    def reorders_sums(self, site: Site) -> bool:
         return True
 
     def refuse(self, site):

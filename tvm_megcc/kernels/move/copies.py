@@ -11,7 +11,7 @@ from ...ops.memory import memory_axes, split_at
 from ..base import Kernel, Lowered, Operand, extent_symbols, possible_layouts
 from ..constants import c_constant, constant_name
 from ..parameters import UnitParameters
-from ..sharing import TASKS
+from ..sharing import MIN_TASKS
 from ..site import Site
 
 CHUNK = 2048
@@ -64,7 +64,7 @@ class ConcatRuns(Kernel):
                        for index, type_ in enumerate(site.inputs))
         # A few long rows are split, so that threads can share them.
         size, rows = site.y.size, extents["OUTER"]
-        parts = max(1, TASKS // rows) if isinstance(size, int) and size >= self.LARGE and not site.compact else 1
+        parts = max(1, MIN_TASKS // rows) if isinstance(size, int) and size >= self.LARGE and not site.compact else 1
         outer, *runs = extent_symbols(*extents)
         names = tuple(f"x{index}" for index in range(len(site.inputs)))
         return Lowered("move/concat", ConcatParameters(site.y.c_type, names, parts), extents,

@@ -11,7 +11,7 @@ from ...ir.dims import ceildiv, product, round_up
 from ...ir.types import PLAIN
 from ..base import FLOAT32, NUMBERS, Kernel, Lowered, Operand, extent_symbols
 from ..conv2d.geometry import WindowParameters, blocked, window_name
-from ..conv2d.register_tile import MOST_FLOAT16
+from ..conv2d.register_tile import MAX_FLOAT16_TERMS
 from ..parameters import Parameters
 
 
@@ -65,8 +65,8 @@ class WindowPool(Kernel):
             yield (blocked(site.target),), (blocked(site.target),)
 
     def refuse(self, site):
-        if site.is_half and _mode(site.op) != "max" and product(site.attrs.kernel) > MOST_FLOAT16:
-            return f"adds more than {MOST_FLOAT16} ties up"
+        if site.is_half and _mode(site.op) != "max" and product(site.attrs.kernel) > MAX_FLOAT16_TERMS:
+            return f"adds more than {MAX_FLOAT16_TERMS} ties up"
         return None
 
     def lower(self, site):
@@ -143,7 +143,7 @@ class GlobalPool(Kernel):
         if site.x.rank == 4 or site.isa.lanes == 1:
             yield (blocked(site.target),), (blocked(site.target),)
 
-    def reorders(self, site):
+    def reorders_sums(self, site):
         return site.x.rank != 4
 
     def lower(self, site):
@@ -170,7 +170,7 @@ class PlainGlobalPool(Kernel):
         # One value per channel has the same memory in both layouts, except for pad lanes.
         yield (PLAIN,), (PLAIN,)
 
-    def reorders(self, site):
+    def reorders_sums(self, site):
         return site.x.rank == 4
 
     def lower(self, site):

@@ -10,7 +10,18 @@ import numpy as np
 from ...ir.dims import product
 from ...ir.types import DTYPES, TensorType
 from ...ops.memory import memory_axes, split_at
-from ..base import ANY, FLOAT32, NUMBERS, Kernel, Lowered, Operand, around, extent_symbols, possible_layouts, present
+from ..base import (
+    ANY,
+    FLOAT32,
+    NUMBERS,
+    Kernel,
+    Lowered,
+    Operand,
+    extent_symbols,
+    layout_pair,
+    possible_layouts,
+    present,
+)
 from ..parameters import UnitParameters
 from ..site import Site
 
@@ -42,7 +53,7 @@ class PerAxisKernel(Kernel):
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):
             if layout.kind != "nchwc" or site.inputs[1].size == 1:
-                yield around(site, layout)
+                yield layout_pair(site, layout)
 
     def refuse(self, site: Site):
         if self.quantized(site).dtype not in self.integers:

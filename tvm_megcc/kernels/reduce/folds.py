@@ -126,7 +126,7 @@ class Reduce(Kernel):
             self.tasks(remaining, reduced, site.target),
             f"{site.kind}_{pattern}", self.name)
 
-    def reorders(self, site: Site) -> bool:
+    def reorders_sums(self, site: Site) -> bool:
         return site.x.layout != PLAIN
 
     def tasks(self, remaining: list[Symbol], reduced: tuple[bool, ...], target) -> Dim:

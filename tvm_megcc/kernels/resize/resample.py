@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ...ir.types import PLAIN
 from ...ops.memory import split_at
-from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, possible_layouts
+from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, extent_symbols, layout_pair, possible_layouts
 from ..move.copies import copy_cost
 from ..parameters import Parameters
 from ..site import Site
@@ -20,7 +20,7 @@ class ResampleRuns(Kernel):
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):
             if layout.kind != "nchwc" or site.attrs.axis != 1:
-                yield around(site, layout)
+                yield layout_pair(site, layout)
 
     def lower(self, site: Site) -> Lowered:
         before, along, after = split_at(site.x, site.attrs.axis)

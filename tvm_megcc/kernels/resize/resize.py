@@ -11,7 +11,7 @@ from ...ir.graph import Op
 from ...ir.types import TensorType
 from ...ops.memory import memory_axes
 from ...ops.vision.resize_tables import CROP, interpolation
-from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, around, extent_symbols, possible_layouts
+from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, extent_symbols, layout_pair, possible_layouts
 from ..move.copies import copy_cost
 from ..parameters import Parameters
 from ..site import Site
@@ -88,7 +88,7 @@ class ResizeNearest(Kernel):
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):
             if self._position(site.op, site.x.with_layout(layout)) is not None:
-                yield around(site, layout)
+                yield layout_pair(site, layout)
 
     @staticmethod
     def _position(op: Op, x: TensorType) -> int | None:

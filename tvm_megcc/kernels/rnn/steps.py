@@ -245,7 +245,7 @@ class PackedSteps(Steps):
         return max(parts for parts in (1, 2, 4)
                    if parts == 1 or (parts * vectors * gates <= _sums(site.isa) and 2 * parts <= units))
 
-    def tiled(self, site):
+    def other_tiles(self, site):
         cell, units = cell_of(site.op), site.inputs[1].shape[-1]
         default = self.sizes(cell, units, site.target)[1]
         for vectors in _widths(site.isa):
@@ -260,7 +260,7 @@ class DotSteps(Steps):
     name = "dot"
     packed = False
 
-    def reorders(self, site):
+    def reorders_sums(self, site):
         return all(position in site.constants for position in PackedSteps.constants)
 
     def sizes(self, cell, units, target):

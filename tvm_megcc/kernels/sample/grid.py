@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...ir.dims import Dim, product, round_up
 from ...ir.types import PLAIN
-from ..base import FLOAT32, Kernel, Lowered, Operand, around, extent_symbols
+from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols, layout_pair
 from ..conv2d.geometry import blocked
 from ..parameters import Parameters
 from ..site import Site
@@ -40,7 +40,7 @@ class GridPixels(Kernel):
 
     def layouts(self, site: Site):
         layout = blocked(site.target) if site.x.rank == 4 else PLAIN
-        yield around(site, layout)
+        yield layout_pair(site, layout)
 
     def lower(self, site: Site) -> Lowered:
         (n, c, *spatial), layout = site.x.shape, site.x.layout

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...ir.dims import Dim, round_up
-from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, around, extent_symbols
+from ..base import ANY, FLOAT32, Kernel, Lowered, Operand, extent_symbols, layout_pair
 from ..constants import c_constant, constant_name
 from ..conv2d.geometry import blocked
 from ..parameters import Parameters
@@ -41,7 +41,7 @@ class _RoiBins(Kernel):
     dtypes = (FLOAT32, FLOAT32, ANY)
 
     def layouts(self, site: Site):
-        yield around(site, blocked(site.target))
+        yield layout_pair(site, blocked(site.target))
 
     def _lowered(self, template: str, params: RoiParameters, site: Site, operands, what: str) -> Lowered:
         extents: dict[str, Dim] = dict(zip(("N", "C", "IH", "IW"), site.x.shape, strict=True))

@@ -33,7 +33,7 @@ class SoftmaxRows(AlongAxis):
     name = "rows"
     dtypes = (FLOAT32,)
 
-    def reorders(self, site: Site) -> bool:
+    def reorders_sums(self, site: Site) -> bool:
         return site.x.layout != PLAIN
 
     def refuse(self, site: Site):
@@ -66,7 +66,7 @@ class SoftmaxShortRows(SoftmaxRows):
     name = "short"
     LONGEST = 8
 
-    def reorders(self, site: Site) -> bool:
+    def reorders_sums(self, site: Site) -> bool:
         return True
 
     def refuse(self, site: Site):

@@ -21,7 +21,7 @@ from ...errors import ModelError
 from ...ir.graph import Attrs, Graph, Op
 from ...ir.shapes import likely_type
 from ...ir.types import PLAIN, Layout, TensorType
-from ...kernels.choice import Choice, Option, choose, options, priced_relayout, reasons
+from ...kernels.choice import Choice, Option, choose, measured_relayout_cost, options, reasons
 from ...kernels.site import Site
 from ..edit import Editor
 from ..schedule import live_bytes, peak_bytes
@@ -104,7 +104,7 @@ def relayout_cost(type_: TensorType, source: Layout, wanted: Layout, context: Co
     # Moving single float16 elements takes longer than a conversion to a type with vectors.
     element = 2.0 if type_.dtype == "float16" else 0.5
     guess = 200 + (vector * moved / max(context.isa.lanes, 1) if by_vectors else element * moved)
-    return priced_relayout(type_, source, wanted, context, guess)
+    return measured_relayout_cost(type_, source, wanted, context, guess)
 
 
 def _cost(graph: Graph, chosen: list[Option], context: Context) -> float:

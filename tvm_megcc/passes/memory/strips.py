@@ -239,7 +239,7 @@ class _Cutter:
         """Chooses the operator's kernel for a part, or another integer kernel if that one refuses. Returns whether
         there is one."""
         choice = self.placed.choices[op.outputs[0]]
-        if choice.kernel.by_place:
+        if choice.kernel.position_dependent:
             return False
         types = [self.types[name] if name else None for name in part.inputs]
         known = {i: self.constants[name] for i, name in enumerate(part.inputs) if name in self.constants}

@@ -15,7 +15,7 @@ from ...errors import MegccError
 from ...frontends.models import import_model
 from ...ir.graph import Graph
 from ...ir.shapes import with_symbols
-from ...kernels.choice import priced
+from ...kernels.choice import variant_costs
 from ...kernels.site import Site
 from ...options import CompileOptions
 from ...passes.canonicalize.check import checked
@@ -73,7 +73,7 @@ def _time(plan: KernelPlan, tuned: Context) -> float:
     """Returns nanoseconds of a plan's calls; those that are not in the log are estimated."""
     if tuned.times is None:
         return 0.0
-    return sum(next(priced(Site.of(plan.graph, step.op, tuned), step.bound.choice.kernel))[1]
+    return sum(next(variant_costs(Site.of(plan.graph, step.op, tuned), step.bound.choice.kernel))[1]
                for step in plan.steps)
 
 

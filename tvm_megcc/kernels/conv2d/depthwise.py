@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Depthwise convolution."""
+"""The kernel `depthwise`: depthwise convolution of floats in blocks of channels."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class DepthwiseConv(Kernel):
         yield layout_pair(site, blocked(site.target))
 
     def refuse(self, site):
-        outputs_, per_group = site.inputs[1].shape[:2]
-        if per_group != 1 or outputs_ != site.attrs.groups:
+        filters, filter_channels = site.inputs[1].shape[:2]
+        if filter_channels != 1 or filters != site.attrs.groups:
             return "needs one filter a channel"
         return None
 

@@ -61,23 +61,24 @@ class DepthwiseTile(RvvWindows):
             return [self.rows_tile(pixels) for pixels in dict.fromkeys((self.max_row_pixels, 1))]
         return [self.tile(run) for run in {self.name(run): run for run in self.runs}.values()]
 
-    def call(self, run: Run, at: str, count: str) -> str:
-        """Prints the call of `count` tiles of a run. at: C, where they begin in each row of x."""
-        x = joined(f"x{i}{at}" for i in range(self.kh))
+    def call(self, run: Run, x_offset: str, count: str) -> str:
+        """Prints the call of `count` tiles of a run. x_offset: C, such as ` + 16`:
+        elements from each x{i} to the window of the first pixel."""
+        x = joined(f"x{i}{x_offset}" for i in range(self.kh))
         if not self.in_assembler:
-            return f"{self.name(run)}({x}, w_block, width{', bias' * self.bias}, y, at, c, {count}" \
+            return f"{self.name(run)}({x}, w_block, width{', bias' * self.bias}, y, y_index, c, {count}" \
                    f"{self.scope.ep.args});"
         pixels, L = run.count * run.pixels, self.lanes
         down = f", rows, {self.params.sh} * row_stride - {pixels * self.params.sw * L}, " \
                f"(ptrdiff_t)OW * {L} - {pixels * L}"
-        return f"{self.name(run)}({x}, w_block{', b + c' * self.bias}, y + at, {count}{down * self.down});"
+        return f"{self.name(run)}({x}, w_block{', b + c' * self.bias}, y + y_index, {count}{down * self.down});"
 
     def row(self) -> str:
         """Prints the calls for a row of known length."""
         c, column = Printer(), -self.scope.known.PL
         for run in self.runs:
-            at = f" {'-' if column < 0 else '+'} {abs(column) * self.lanes}" if column else ""
-            c(self.call(run, at, str(run.count)), f"at += {run.count * run.pixels * self.lanes};")
+            x_offset = f" {'-' if column < 0 else '+'} {abs(column) * self.lanes}" if column else ""
+            c(self.call(run, x_offset, str(run.count)), f"y_index += {run.count * run.pixels * self.lanes};")
             column += run.count * run.pixels * self.params.sw
         return "\n".join(c.lines[:-1])
 
@@ -92,7 +93,7 @@ class DepthwiseTile(RvvWindows):
                 c(self.tiles(run, self.down))
             return c.text
         with c.function(f"{head}const {float_} *w, int32_t width{', mgc_v bias' * self.bias},\n"
-                        f"{float_} *y, ptrdiff_t at, int32_t c, int32_t count{ep.params})"):
+                        f"{float_} *y, ptrdiff_t y_index, int32_t c, int32_t count{ep.params})"):
             used_columns = self.columns.used(run.pixels, run.missing)
             c(*(f"const mgc_v w{tap} = mgc_load(w + {tap} * width);"
                 for tap in range(self.taps * self.keeps_weights) if tap % self.kw in used_columns))
@@ -102,7 +103,7 @@ class DepthwiseTile(RvvWindows):
                     self.products(c, run, i)
                     c(f"x{i} += {run.pixels * self.params.sw * L};")
                 self.store(c, run.pixels)
-                c(f"at += {run.pixels * L};")
+                c(f"y_index += {run.pixels * L};")
             c("(void)c, (void)w, (void)width;")
         return c.text
 
@@ -112,7 +113,7 @@ class DepthwiseTile(RvvWindows):
         c(f"/* {P} pixels whose window{taps} lies inside the row. */")
         declarations = joined([f"const {float_} *x, ptrdiff_t row, int32_t rows, const {float_} *w, int32_t width",
                                self.bias and "mgc_v bias", P == 1 and "int32_t left, int32_t right",
-                               f"{float_} *y, ptrdiff_t at, int32_t c"])
+                               f"{float_} *y, ptrdiff_t y_index, int32_t c"])
         with c.function(f"static MGC_NOINLINE void tile_{P}({declarations}{self.scope.ep.params})"):
             self.begin(c, P)
             with c.block(f"for (int32_t i = 0; i < rows; i++, x += row, w += {self.kw} * width)"):
@@ -142,5 +143,5 @@ class DepthwiseTile(RvvWindows):
 
     def store(self, c: Printer, P: int) -> None:
         for p in range(P):
-            at = f"at + {p * self.lanes}"
-            c(f"mgc_store(y + {at}, {self.scope.ep(f'a{p}', channel='c', at=at)});")
+            index = f"y_index + {p * self.lanes}"
+            c(f"mgc_store(y + {index}, {self.scope.ep(f'a{p}', channel='c', at=index)});")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel candidates of conv2d. Layouts, packed weights and loop orders are described in docs/kernels.md."""
+"""The kernel `direct`: convolution of floats by register tiles. docs/kernels.md describes layouts, packed weights and
+loop orders."""
 
 from __future__ import annotations
 
@@ -19,10 +20,10 @@ from .register_tile import DirectTile
 
 @dataclass(frozen=True)
 class DirectParameters(ConvParameters):
-    """Parameters of `direct.c.j2`, also of matrix products, which are 1x1 convolutions.
+    """Parameters of `direct.c.j2`, which also computes matrix products with constant weights, as 1x1 convolutions.
 
     tiling: how the ISA tiles the convolution.
-    x_layout, y_layout: the kinds of the layouts of x and y.
+    x_layout, y_layout: the kinds of the layouts of x and y: "nchwc", "nhwc" or "plain".
     block: the number of output channels in a block of packed weights.
     vpad, hpad: whether some window reaches beyond the input above or below, left or right.
     grouped: whether there are several groups.
@@ -45,7 +46,8 @@ class DirectParameters(ConvParameters):
 
 
 class DirectConv(Tiled):
-    """Register tiles straight over the input. A 1x1 convolution treats the image as rows of any length."""
+    """Convolution by register tiles that read the input in place, without im2col. A 1x1 convolution divides the pixels
+    of an image into rows of any length."""
 
     name = "direct"
     dtypes = (FLOAT32,)
@@ -69,8 +71,8 @@ class DirectConv(Tiled):
 
     def _task_grid(self, site: Site) -> TaskGrid:
         s, x = Geometry.of(site), site.x.layout
-        rows = s.is_pointwise and x == blocked(site.target) and not site.compact
-        tiling = Tiling.of(site.isa, site.isa.lane_fma and x != PLAIN, self.vectors, assembler=rows)
+        by_assembler = s.is_pointwise and x == blocked(site.target) and not site.compact
+        tiling = Tiling.of(site.isa, site.isa.lane_fma and x != PLAIN, self.vectors, assembler=by_assembler)
         return TaskGrid.of(tiling, s.ic * s.taps, s.oc, s.n * s.g, s.oh, s.ow, s.is_pointwise, site.context)
 
     def lower(self, site):
@@ -84,13 +86,13 @@ class DirectConv(Tiled):
         block, packer_block = grid.packed_block(s.oc, site.compact)
         pixels = max(p for part in tiling.channel_ranges(row, s.oc, vectors, block) for p, _ in part.tiles)
 
-        cache_block, first = None, False
-        stays = tiling.assembler or (
+        cache_block, chunks_inside = None, False
+        blocks_weights = tiling.assembler or (
             tiling.hoists_loads and s.is_pointwise and x_layout != "plain" and not site.compact)
-        if stays and row is not None and pixels < row:
+        if blocks_weights and row is not None and pixels < row:
             cache_block = CacheBlock.of(s.ic, vectors * lanes, row, site.target)
         if cache_block and s.is_static and chunks > 1:
-            first = chunks_first(4 * s.n * oh * row * s.ic, 4 * s.ic * s.oc, s.n * oh, chunks, site.target)
+            chunks_inside = chunks_first(4 * s.n * oh * row * s.ic, 4 * s.ic * s.oc, s.n * oh, chunks, site.target)
 
         def columns(pixels: int) -> int:
             return (pixels - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
@@ -112,7 +114,7 @@ class DirectConv(Tiled):
                  "vpad": s.vpad, "hpad": s.hpad}
         return Lowered(
             "conv2d/direct", DirectParameters(*s.window, s.bias, tiling, x_layout, y_layout, block, s.vpad, s.hpad,
-                                              s.g > 1, cache_block, first),
+                                              s.g > 1, cache_block, chunks_inside),
             extents, operands, (Operand("y", 0, N * G * stored(OC, y_layout, lanes) * OH * OW),),
             N * G * OH * CHUNKS, s.name(**flags), self.label, scratch=scratch, channels=round_up(G * OC, lanes))
 
@@ -124,16 +126,16 @@ class DirectConv(Tiled):
 
     def cost(self, site):
         s, lanes = Geometry.of(site), site.isa.lanes
-        wide = -(-s.oc // lanes)
+        products = -(-s.oc // lanes)  # multiply-adds of vectors for each input of a pixel
         # AVX-512 multiplies by a pixel in memory, NEON by a lane of a vector of four channels.
         load = 0.5 if lanes == 16 else 0.8
         if site.x.layout != PLAIN and (lanes == 16 or site.isa.lane_fma):
             load = 0.25
         if site.isa.assembler and s.is_pointwise and s.ic >= lanes:
             # Instructions for each multiply-add: in assembler; in C; in C with inputs loaded one by one.
-            wide *= {blocked(site.target): 1.09, NHWC: 1.2, PLAIN: 1.45}[site.x.layout]
-        vectors = s.n * s.g * s.oh * s.ow * s.ic * s.taps * (wide + load / min(wide, 4))
-        other = (site.x.layout != blocked(site.target)) + 2 * (site.y.layout != blocked(site.target))
+            products *= {blocked(site.target): 1.09, NHWC: 1.2, PLAIN: 1.45}[site.x.layout]
+        sums = s.n * s.g * s.oh * s.ow * s.ic * s.taps * (products + load / min(products, 4))
+        scattered = (site.x.layout != blocked(site.target)) + 2 * (site.y.layout != blocked(site.target))
         # Pad lanes of a blocked input are read as well.
-        padded = s.n * s.g * s.ih * s.iw * (-s.ic % lanes) if site.x.layout == blocked(site.target) else 0
-        return vectors + (other * site.y.size + 2 * padded) / lanes + 200
+        pad_lanes = s.n * s.g * s.ih * s.iw * (-s.ic % lanes) if site.x.layout == blocked(site.target) else 0
+        return sums + (scattered * site.y.size + 2 * pad_lanes) / lanes + 200

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The geometry of a convolution: the facts about its shapes that kernels need."""
+"""The geometry of a convolution: its extents, window and pads, as its kernels need them. Transposed convolution,
+pooling and integer convolution use it, too."""
 
 from __future__ import annotations
 
@@ -21,7 +22,12 @@ def blocked(target: Target) -> Layout:
 
 @dataclass(frozen=True)
 class Geometry:
-    """The geometry of one convolution. ic, oc: channels of one group."""
+    """The geometry of one convolution.
+
+    n: images. g: groups. ic, oc: input and output channels of one group. ih, iw, oh, ow: rows and columns of an image
+    of the input and of the output. kh, kw: rows and columns of the window. strides, dilations: (rows, columns).
+    pads: (top, left, bottom, right), as in ONNX. bias: the operator has one.
+    """
 
     n: Dim
     g: int
@@ -41,6 +47,8 @@ class Geometry:
     @staticmethod
     @once
     def of(site: Site) -> Geometry:
+        """Returns the geometry of the convolution at a site. With vectors, an image of one column is turned to one row,
+        because tiles go along rows."""
         (n, _, ih, iw), (oc, ic, kh, kw) = site.x.shape, site.inputs[1].shape
         groups = site.attrs.groups
         geometry = Geometry(n, groups, ic, ih, iw, oc // groups, *site.y.shape[2:], kh, kw, tuple(site.attrs.strides),
@@ -50,7 +58,7 @@ class Geometry:
         return geometry._as_row() if one_column and site.isa.lanes > 1 else geometry
 
     def _as_row(self) -> Geometry:
-        """Returns an image of one column as one of one row, with the same memory, because tiles go along rows."""
+        """Returns the geometry of an image of one column as that of an image of one row, which is the same memory."""
         top, _, bottom, _ = self.pads
         return replace(self, ih=1, iw=self.ih, oh=1, ow=self.oh, kh=1, kw=self.kh, strides=self.strides[::-1],
                        dilations=self.dilations[::-1], pads=(0, top, 0, bottom))
@@ -74,36 +82,36 @@ class Geometry:
 
     @property
     def vpad(self) -> bool:
-        """Returns whether some window leaves the input above or below."""
+        """Whether some window reaches outside the input above or below."""
         return self._overhangs(0)
 
     @property
     def hpad(self) -> bool:
-        """Returns whether some window leaves the input left or right."""
+        """Whether some window reaches outside the input at the left or right."""
         return self._overhangs(1)
 
     def _overhangs(self, axis: int) -> bool:
-        """Returns whether some window leaves the input along the axis."""
-        before = self.pads[axis]
-        extent, out, kernel = ((self.ih, self.oh, self.kh), (self.iw, self.ow, self.kw))[axis]
-        last = (out - 1) * self.strides[axis] + (kernel - 1) * self.dilations[axis] + 1 - before - extent
-        # Where extents are unknown, a pad after the axis counts as reached by the last window.
-        return before > 0 or (last > 0 if isinstance(last, int) else self.pads[2 + axis] > 0)
+        """Returns whether some window reaches outside the input along the axis: 0 rows, 1 columns."""
+        pad_before = self.pads[axis]
+        extent, results, kernel = ((self.ih, self.oh, self.kh), (self.iw, self.ow, self.kw))[axis]
+        overhang = (results - 1) * self.strides[axis] + (kernel - 1) * self.dilations[axis] + 1 - pad_before - extent
+        # If extents are unknown, the last window is taken to reach into the pad after the input.
+        return pad_before > 0 or (overhang > 0 if isinstance(overhang, int) else self.pads[2 + axis] > 0)
 
     def extents(self, oh: Dim, ow: Dim) -> dict[str, Dim]:
-        """Returns the extents by the names that kernels use. oh, ow: output extents; free where the image's shape does
-        not matter."""
+        """Returns the extents by the names that kernels use. oh, ow: rows and columns of the output; a pointwise
+        convolution may divide its pixels into rows in any way."""
         ih, iw = (oh, ow) if self.is_pointwise else (self.ih, self.iw)
         return {"N": self.n, "G": self.g, "IC": self.ic, "IH": ih, "IW": iw, "OC": self.oc, "OH": oh, "OW": ow,
                 "PT": self.pads[0], "PL": self.pads[1]}
 
     def area(self, ih: Dim, iw: Dim, oh: Dim, ow: Dim) -> Dim:
-        """Returns the elements of a channel up to the last that a window reads."""
+        """Returns the elements of an input channel up to the last that a window reads."""
         height = ih if self.vpad else reach(ih, oh, self.strides[0], self.kh, self.dilations[0])
         return height * (iw if self.hpad else reach(iw, ow, self.strides[1], self.kw, self.dilations[1]))
 
     def name(self, operation: str = "conv2d", **flags) -> str:
-        """Returns the operation's name with its window and flags, such as `conv2d_3x3_s2`."""
+        """Returns the operation's name with its window and those flags that are True, such as `conv2d_3x3_s2_hpad`."""
         window = window_name((self.kh, self.kw), self.strides, self.dilations)
         return "_".join([operation, window] + [flag for flag, is_set in flags.items() if is_set] + ["bias"] * self.bias)
 
@@ -124,11 +132,13 @@ def steps_name(strides: Sequence[int], dilations: Sequence[int]) -> str:
 
 
 def reach(extent: Dim, outputs: Dim, stride: int, kernel: int, dilation: int) -> Dim:
-    """Returns the length of an axis up to the last element that windows inside it read."""
+    """Returns the length of an axis up to the last element that a window reads, at least `extent`. outputs: windows
+    along the axis. kernel: taps of a window."""
     return dim_max(extent, (outputs - 1) * stride + (kernel - 1) * dilation + 1)
 
 
 def stored(channels: Dim, layout: str, lanes: int) -> Dim:
+    """Returns the channels in memory, with pad lanes. layout: the kind of the layout."""
     return round_up(channels, lanes) if layout == "nchwc" else channels
 
 
@@ -138,7 +148,8 @@ POINT = (1, 1, 1, 1, 1, 1)
 
 @dataclass(frozen=True)
 class WindowParameters(Parameters):
-    """kh, kw, sh, sw, dh, dw: extents, strides and dilations of a window, for rows and columns."""
+    """Parameters of templates that work on windows. kh, kw: rows and columns of the window. sh, sw: strides. dh, dw:
+    dilations."""
 
     kh: int
     kw: int
@@ -149,6 +160,7 @@ class WindowParameters(Parameters):
 
     @property
     def taps(self) -> Window:
+        """The window, with the taps of its rows and of its columns."""
         return Window(Taps(self.kh, self.sh, self.dh), Taps(self.kw, self.sw, self.dw))
 
     def microkernel(self, scope: Scope) -> object:

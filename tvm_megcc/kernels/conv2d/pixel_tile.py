@@ -58,7 +58,7 @@ class PixelTile:
         return [("const float *x", "xt"), ("ptrdiff_t plane", "plane"), *window,
                 *[("ptrdiff_t phase", "phase")] * (params.sw > 1 and params.kw > 1),
                 ("const float *w", offset("wc", first)), *[("const float *b", "b")] * params.bias, ("float *y", "y"),
-                ("ptrdiff_t at", f"at + {self.plane(first)}" if first else "at"),
+                ("ptrdiff_t y_index", offset("y_index", self.plane(first) if first else 0)),
                 ("int32_t c", offset("group * OC + c", first)), ("int32_t n", "last"),
                 *[("int32_t IC", "IC"), ("int32_t width", "width")] * (not self.speed),
                 *[("ptrdiff_t y_plane", "y_plane")] * self.is_open]
@@ -75,7 +75,7 @@ class PixelTile:
         return f"{self.name(P, C, W)}({arguments}{self.scope.ep.args});"
 
     def tile(self, P: int, C: int, W: Count) -> str:
-        """Prints the function of a tile from channel c on, stored at y + at. The last vector has `n` valid pixels."""
+        """Prints the function of a tile from channel c on, stored at y + y_index. The last vector has `n` pixels."""
         c, params, ic = Printer(), self.params, self.ic
         declarations = joined(declaration for declaration, _ in self.parameters())
         with c.function(f"static MGC_NOINLINE void {self.name(P, C, W)}({declarations}{self.scope.ep.params})"):
@@ -92,7 +92,7 @@ class PixelTile:
                     c("mgc_v " + joined([f"a0_{o} = {first}", *(f"a{p}_{o} = a0_{o}" for p in range(1, P))]) + ";")
                 self.sums(c, P, C, W)
             for o in range(C):
-                stores = [(f"a{p}_{o}", f"at + {self.plane(o, p * self.lanes)}") for p in range(P)]
+                stores = [(f"a{p}_{o}", f"y_index + {self.plane(o, p * self.lanes)}") for p in range(P)]
                 self.store(c, stores, offset("c", o))
             c("(void)c, (void)plane;")
         return c.text
@@ -132,17 +132,17 @@ class PixelTile:
 
     def step(self, c: Printer, P: int, C: int, W: Count, k: int) -> None:
         """Prints the products of input channel k after that at xk."""
-        at = f"xk + {k} * plane" if k else "xk"
-        c(*(f"const mgc_v x{p} = mgc_load({offset(at, p * self.lanes)});" for p in range(P)))
+        x = f"xk + {k} * plane" if k else "xk"
+        c(*(f"const mgc_v x{p} = mgc_load({offset(x, p * self.lanes)});" for p in range(P)))
         for o in range(C):
             c(self.multiply.load(f"w{o}", f"w[{f'{k * W} + {o}' if k else o}]"),
               *(self.multiply.add(f"a{p}_{o}", f"x{p}", f"w{o}") for p in range(P)))
 
     def rows(self, P: int, R: int) -> str:
-        """Prints the function of R rows of P vectors of pixels of one channel, stored at y + at."""
+        """Prints the function of R rows of P vectors of pixels of one channel, stored at y + y_index."""
         c, params, taps, L, known = Printer(), self.params, self.taps, self.lanes, self.scope.known
         with c.function(f"static MGC_NOINLINE void rows_{P}x{R}(const float *x, const float *w"
-                        f"{', const float *b' * params.bias}, float *y, ptrdiff_t at, int32_t c, int32_t n"
+                        f"{', const float *b' * params.bias}, float *y, ptrdiff_t y_index, int32_t c, int32_t n"
                         f"{self.scope.ep.params})"):
             c(*(f"const mgc_v w{t} = mgc_load({offset('w', min(t, taps - 4))});" for t in range(0, taps, 4)))
             sums = [f"a{r}_{p}" for r in range(R) for p in range(P)]
@@ -151,22 +151,23 @@ class PixelTile:
             for row, uses in self.window.rows.reads(R):
                 for j in range(params.kw):
                     column = j * params.dw
-                    at = (row * self.phases + column % params.sw) * known.COLUMNS + column // params.sw
+                    first_column = (row * self.phases + column % params.sw) * known.COLUMNS + column // params.sw
                     with c.block(""):
-                        c(*(f"const mgc_v x{p} = mgc_load(x + {at + p * L});" for p in range(P)))
+                        c(*(f"const mgc_v x{p} = mgc_load(x + {first_column + p * L});" for p in range(P)))
                         for r, i in uses:
                             tap = i * params.kw + j
                             first = tap // 4 * 4
                             c(*(f"a{r}_{p} = mgc_fma_lane(a{r}_{p}, x{p}, w{first}, {tap - min(first, taps - 4)});"
                                 for p in range(P)))
             for r in range(R):
-                self.store(c, [(f"a{r}_{p}", f"at + {r * known.OW + p * L}") for p in range(P)], "c")
+                self.store(c, [(f"a{r}_{p}", f"y_index + {r * known.OW + p * L}") for p in range(P)], "c")
             c("(void)c;")
         return c.text
 
     def store(self, c: Printer, sums: list[tuple[str, str]], channel: str) -> None:
-        """Prints the stores of vectors of pixels of a channel, each with its place; the last has `n` valid ones."""
-        for total, at in sums[:-1]:
-            c(f"mgc_store(y + {at}, {self.scope.ep(total, channel=channel, at=at, one_channel=True)});")
-        total, at = sums[-1]
-        c(f"mgc_store_n(y + {at}, {self.scope.ep(total, channel=channel, at=at, n='n', one_channel=True)}, n);")
+        """Prints the stores of vectors of pixels of a channel. sums: (sum, its index in y), both C. The last vector has
+        `n` valid pixels."""
+        for total, index in sums[:-1]:
+            c(f"mgc_store(y + {index}, {self.scope.ep(total, channel=channel, at=index, one_channel=True)});")
+        total, index = sums[-1]
+        c(f"mgc_store_n(y + {index}, {self.scope.ep(total, channel=channel, at=index, n='n', one_channel=True)}, n);")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Direct convolution by its definition."""
+"""The kernel `plain` of conv2d: convolution of floats by its definition."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .geometry import ConvParameters, Geometry
 
 
 class PlainConv(Kernel):
-    """Any convolution in plain layout with unpacked weights. It is slow; it accepts all that others refuse."""
+    """Any convolution in plain layout with unpacked weights. It is slow; it accepts what other kernels refuse."""
 
     name = "plain"
     dtypes = (FLOAT32,)

@@ -104,9 +104,9 @@ class Reduction:
         L, size, V = self.isa.lanes, len(tile.accumulators), range(tile.vectors)
         if self.by_lanes:
             with c.block(""):
-                c(*(f"const mgc_v x{p} = mgc_load(xk + {self.x_at(p, 0)});" for p in range(tile.pixels)))
+                c(*(f"const mgc_v x{p} = mgc_load(xk + {self.x_offset(p, 0)});" for p in range(tile.pixels)))
                 for k in range(L):
-                    c(*(f"const mgc_v w{k}_{v} = mgc_load({self.w_at(tile, k, v)});" for v in V),
+                    c(*(f"const mgc_v w{k}_{v} = mgc_load({self.weight_address(tile, k, v)});" for v in V),
                       *(f"a{p}_{v} = mgc_fma_lane(a{p}_{v}, w{k}_{v}, x{p}, {k});" for p, v in tile.accumulators))
             c(f"w += {tile.rows(L)};")
             return
@@ -117,12 +117,13 @@ class Reduction:
                 with c.block(""):
                     self.step(c, tile, k, "(xk + k)")
 
-    def step(self, c: Printer, tile: Tile, k: int, at: str) -> None:
-        """Prints the products of input channel k after `at` of each pixel with a row of weights."""
+    def step(self, c: Printer, tile: Tile, k: int, x: str) -> None:
+        """Prints the products of input channel k after address `x` (C) of each pixel with a row of weights."""
         self.prefetch(c, tile, k)
-        c(*("const " + part.declared([f"w{v} = {part.load(self.w_at(tile, k, v))}"]) for v, part in tile.parts))
+        c(*("const " + part.declared([f"w{v} = {part.load(self.weight_address(tile, k, v))}"])
+            for v, part in tile.parts))
         for p in range(tile.pixels):
-            c(self.multiply.load(f"x{p}", f"{at}[{self.x_at(p, k)}]"),
+            c(self.multiply.load(f"x{p}", f"{x}[{self.x_offset(p, k)}]"),
               *(self.multiply.add(f"a{p}_{v}", f"w{v}", f"x{p}", part.suffix) for v, part in tile.parts))
 
     def prefetch(self, c: Printer, tile: Tile, k: int) -> None:
@@ -135,18 +136,19 @@ class Reduction:
             is_next, channels = depth >= 16 and 4 * depth * tile.vectors * L <= ahead, tile.vectors * L
             for channel in range(0, channels, max(16, L)):
                 blocks = (channel + channels * is_next) // 16
-                at = offset(f"{blocks} * 16 * (ptrdiff_t)({depth})", 16 * (k if is_next else k + 128))
-                c(f"mgc_prefetch_ahead(w, {at});")
+                distance = offset(f"{blocks} * 16 * (ptrdiff_t)({depth})", 16 * (k if is_next else k + 128))
+                c(f"mgc_prefetch_ahead(w, {distance});")
 
-    def w_at(self, tile: Tile, k: int, v: int) -> str:
+    def weight_address(self, tile: Tile, k: int, v: int) -> str:
         """Returns the address of vector v of step k in the weights."""
         block, channel = tile.width or 16, v * self.isa.lanes
         text = offset(f"w + {tile.rows(k)}" if k else "w", channel % block)
         return offset(text, times(channel // block * block, self.depth) if channel >= block else 0)
 
-    def x_at(self, p: int, k: int) -> Count:
-        at = times(p * self.stride, self.pixel)
-        return at + k if isinstance(at, int) else f"{at} + {k}"
+    def x_offset(self, p: int, k: int) -> Count:
+        """Returns the elements of x from channel 0 of the tile's first pixel to channel k of pixel p."""
+        pixel = times(p * self.stride, self.pixel)
+        return pixel + k if isinstance(pixel, int) else f"{pixel} + {k}"
 
     def total(self, tile: Tile, p: int, v: int) -> str:
         return offset("totals", (p * tile.vectors + v) * self.isa.lanes)
@@ -198,9 +200,9 @@ class DirectTile(Reduction):
                 + f"{self.scope.ep.args});")
 
     def function(self, P: int, V: int, width: int | None) -> str:
-        """Prints the function of a tile for the output channels from oc on. It stores at y + at."""
+        """Prints the function of a tile for the output channels from oc on. It stores at y + y_index."""
         tile, c, bias, real = self.tile(P, V, width), Printer(), self.params.bias, f"const {self.float} *"
-        declarations = joined([f"{real}x", f"{real}w", bias and f"{real}b", f"{self.float} *y", "ptrdiff_t at",
+        declarations = joined([f"{real}x", f"{real}w", bias and f"{real}b", f"{self.float} *y", "ptrdiff_t y_index",
                                "int32_t oc",
                                *(declaration for declaration, _ in self.parameters(tile))])
         with c.function(f"static MGC_NOINLINE void {tile.name}({declarations}{self.scope.ep.params})"):
@@ -284,10 +286,12 @@ class DirectTile(Reduction):
             self.fold(c, tile)
 
     def store(self, c: Printer, tile: Tile, p: int, v: int, total: str) -> None:
-        ep, channel, at = self.scope.ep, v * self.isa.lanes, p * self.isa.lanes
+        """Prints the epilogue and the store of vector v of pixel p. total: C, the sum."""
+        ep, channel, pixel = self.scope.ep, v * self.isa.lanes, p * self.isa.lanes
         total = f"mgc_folded({self.total(tile, p, v)})" if self.folds else total
-        index = f"at + {p} * y_pixel + {channel}" if self.is_nhwc else \
-            f"at + {v * self.y_plane + at}" if self.is_known else f"at + {v} * y_plane + {at}" if v else f"at + {at}"
+        index = f"y_index + {p} * y_pixel + {channel}" if self.is_nhwc else \
+            f"y_index + {v * self.y_plane + pixel}" if self.is_known else \
+            f"y_index + {v} * y_plane + {pixel}" if v else f"y_index + {pixel}"
         oc, left = offset("oc", channel), f"oc_end - oc - {channel}" if channel else "oc_end - oc"
         last = self.is_partial and v + 1 == tile.vectors
         with c.block(f"if ({left} >= {self.isa.lanes})", when=last):

@@ -19,7 +19,7 @@ class RvvWindows:
         """Prints a loop over `count` tiles of a run. They read rows of the window from x0, x1, … and write to `to`.
         down: repeats this for `rows` output rows, which are x_row and y_row floats apart."""
         c, asm = Printer(), Assembler(is_volatile=True)
-        c("const float *at = w;", "ptrdiff_t left = count;")
+        c("const float *weight = w;", "ptrdiff_t left = count;")
         if down:
             c("const ptrdiff_t x_bytes = 4 * x_row, y_bytes = 4 * y_row;")
         asm(f"vsetivli zero, {self.lanes}, e32, m{self.group}, ta, ma")
@@ -31,8 +31,8 @@ class RvvWindows:
         if down:
             asm(*(f"add %[x{i}], %[x{i}], %[x_row]" for i in range(self.kh)), "add %[to], %[to], %[y_row]",
                 "addi %[rows], %[rows], -1", "bnez %[rows], 2b")
-        outputs = [*(asm_inout(f"x{i}") for i in range(self.kh)), asm_inout("at"), asm_inout("to"), asm_inout("left"),
-                   *[asm_inout("rows")] * down]
+        outputs = [*(asm_inout(f"x{i}") for i in range(self.kh)), asm_inout("weight"), asm_inout("to"),
+                   asm_inout("left"), *[asm_inout("rows")] * down]
         inputs = [asm_input("w"), *[asm_input("b")] * self.bias,
                   *[asm_input("count"), asm_input("x_row", "x_bytes"), asm_input("y_row", "y_bytes")] * down]
         c(*asm.statement(outputs, inputs, [*registers("v", 32), "vl", "vtype", "memory"]))
@@ -41,22 +41,22 @@ class RvvWindows:
     def compute(self, asm: Assembler, run: Run) -> None:
         """Prints one tile, and advances `to` and the addresses in x."""
         P, spare, loaded = run.pixels, self.params.tiling.registers - run.pixels - self.weight_registers, 0
-        asm(*["mv %[at], %[w]"] * (not self.keeps_weights),
+        asm(*["mv %[weight], %[w]"] * (not self.keeps_weights),
             f"vle32.v {self.register(0)}, (%[b])" if self.bias else f"vmv.v.i {self.register(0)}, 0",
             *(f"vmv{self.group}r.v {self.register(p)}, {self.register(0)}" for p in range(1, P)))
         for i in range(self.kh):
             if not self.keeps_weights:
                 self.load_weights(asm, P)
-            at = 0
+            current = 0  # the column that x{i} points to
             for column, uses in self.columns.reads(P, run.missing):
                 loaded += 1
                 x = self.register(P + self.weight_registers + loaded % spare)
-                self.move(asm, f"x{i}", 4 * self.lanes * (column - at))
-                at = column
+                self.move(asm, f"x{i}", 4 * self.lanes * (column - current))
+                current = column
                 asm(f"vle32.v {x}, (%[x{i}])")
                 first = P + (i * self.kw if self.keeps_weights else 0)
                 asm(*(f"vfmacc.vv {self.register(p)}, {self.register(first + tap)}, {x}" for p, tap in uses))
-            self.move(asm, f"x{i}", 4 * self.lanes * (P * self.columns.stride - at))
+            self.move(asm, f"x{i}", 4 * self.lanes * (P * self.columns.stride - current))
         for p in range(P):
             asm(f"vse32.v {self.register(p)}, (%[to])", f"addi %[to], %[to], {4 * self.lanes}")
 
@@ -64,9 +64,9 @@ class RvvWindows:
         return f"v{index * self.group}"
 
     def load_weights(self, asm: Assembler, first: int) -> None:
-        """Prints loads of weights from `at` on into registers from `first` on."""
+        """Prints loads of weights from `weight` on into registers from `first` on."""
         for j in range(self.weight_registers):
-            asm(f"vle32.v {self.register(first + j)}, (%[at])", f"addi %[at], %[at], {4 * self.lanes}")
+            asm(f"vle32.v {self.register(first + j)}, (%[weight])", f"addi %[weight], %[weight], {4 * self.lanes}")
 
     @staticmethod
     def move(asm: Assembler, pointer: str, distance: int) -> None:

@@ -94,9 +94,9 @@ class WinogradTile(Reduction):
                 c(*(left := named("left", transform(c, "l"))))
                 c(*named("right", transform(c, "r")))
                 for i in range(len(left)):
-                    at = (i * WINDOW + j) * self.lanes
-                    c(f"mgc_store(half_transformed + {at}, left{i});",
-                      f"mgc_store(half_transformed + {at + self.lanes}, right{i});")
+                    element = (i * WINDOW + j) * self.lanes
+                    c(f"mgc_store(half_transformed + {element}, left{i});",
+                      f"mgc_store(half_transformed + {element + self.lanes}, right{i});")
         return c.text
 
     def input_columns(self) -> str:
@@ -121,12 +121,12 @@ class WinogradTile(Reduction):
     def sums_of_position(self, vectors: int, width: int, n: int) -> str:
         """Prints the products of a tile at one position, and their stores. n: input channels."""
         c, tile, pixels = Printer(), self.tile(self.p.pixels, vectors, width), self.p.pixels
-        at = {(p, v): f"yt + {(v * pixels + p) * self.lanes}" for p, v in tile.accumulators}
+        address = {(p, v): f"yt + {(v * pixels + p) * self.lanes}" for p, v in tile.accumulators}
         c(self.sums(tile, n))
         if self.p.depth < self.p.ic:
             with c.block("if (more)"):
-                c(*(f"a{p}_{v} = a{p}_{v} + mgc_load({at[p, v]});" for p, v in tile.accumulators))
-        c(*(f"mgc_store({at[p, v]}, a{p}_{v});" for v, p in product(range(vectors), range(pixels))))
+                c(*(f"a{p}_{v} = a{p}_{v} + mgc_load({address[p, v]});" for p, v in tile.accumulators))
+        c(*(f"mgc_store({address[p, v]}, a{p}_{v});" for v, p in product(range(vectors), range(pixels))))
         return c.text
 
     def output_columns(self, vectors: int) -> str:
@@ -148,8 +148,8 @@ class WinogradTile(Reduction):
         return c.text
 
     def store(self, j: int) -> str:
-        at, value = offset("at", j * self.lanes), f"y{j}{' + bias' * (self.p.bias and j > 0)}"
-        return f"mgc_store(y + {at}, {self.scope.ep(value, channel='oc', at=at)});"
+        index, value = offset("y_index", j * self.lanes), f"y{j}{' + bias' * (self.p.bias and j > 0)}"
+        return f"mgc_store(y + {index}, {self.scope.ep(value, channel='oc', at=index)});"
 
 
 def number(value: float) -> str:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tiles of products by panels: P rows by vectors of columns of a panel, which has `n` columns from `column` on."""
+"""The tiles of matrix products that work on panels of b: P rows of a by the columns of a panel, in vectors. The panel
+holds `n` columns of b from `column` on; its other columns are zeros."""
 
 from __future__ import annotations
 
@@ -11,16 +12,17 @@ from .tile import Multiply
 
 
 class PanelTile:
-    """Prints what is done for each row p and vector v of a tile.
+    """Prints C for each row and each vector of a tile.
 
-    Statements are given with {p}, {v}, {at} for the first column of v in the panel, and {n} for its valid columns.
+    A `statement` is C with placeholders: {p} for the row, {v} for the vector, {at} for the vector's first column in the
+    panel, and {n} for the number of its columns that are in b.
     """
 
     def __init__(self, vectors: int, scope: Scope, multiply: Multiply | None = None):
         self.vectors, self.scope, self.multiply = range(vectors), scope, multiply or Multiply()
 
     def begin(self, P: int, statement: str) -> str:
-        """Declares the numbers of valid columns; the statement declares a sum."""
+        """Declares n{v}, the number of columns in b, for each vector. The statement declares the sum a{p}_{v}."""
         c, L = Printer(), self.scope.isa.lanes
         for v in self.vectors:
             n = f"n - {v * L}" if v else "n"
@@ -29,11 +31,15 @@ class PanelTile:
         return c.text
 
     def for_each(self, P: int, statement: str) -> str:
+        """Prints the statement for each row and vector."""
         return "\n".join(statement.format(p=p, v=v, at=v * self.scope.isa.lanes, n=f"n{v}")
                          for p, v in product(range(P), self.vectors))
 
     def products(self, P: int, b: str, x: str, separate: bool = False) -> str:
-        """Adds to sums `a` the products of an element x of each row with vectors named b. separate: each a block."""
+        """Adds to the sums a{p}_{v} the products of an element of row p with the vectors of b.
+
+        b: prefix of the names of these vectors. x: C with {p}, the element. separate: each row is a block in braces.
+        """
         c = Printer()
         for p in range(P):
             name = "x" if separate else f"x{p}"
@@ -43,9 +49,10 @@ class PanelTile:
         return c.text
 
     def store(self, P: int, value: str) -> str:
-        """Prints the stores of values; rows of y are N apart."""
+        """Prints the stores of `value`, C with the placeholders of a statement, to y + y_index. Rows of y are N
+        elements apart."""
         c, L = Printer(), self.scope.isa.lanes
         for p, v in product(range(P), self.vectors):
             total = value.format(p=p, v=v, at=v * L, n=f"n{v}")
-            c(self.scope.ep.store("y", f"at + {p} * N + {v * L}", total, f"column + {v * L}", f"n{v}") + ";")
+            c(self.scope.ep.store("y", f"y_index + {p} * N + {v * L}", total, f"column + {v * L}", f"n{v}") + ";")
         return c.text

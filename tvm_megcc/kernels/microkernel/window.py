@@ -36,14 +36,14 @@ class Taps:
         """Returns the taps that some result multiplies by an element that is not missing."""
         return {tap for _, uses in self.reads(results, missing) for _, tap in uses}
 
-    def inside(self, first: str, end: str, at: str, extent: str) -> str:
+    def inside(self, first: str, end: str, position: str, extent: str) -> str:
         """Returns C that declares `first` and `end`: taps [first, end) lie inside an axis of x. The range is empty if
-        the window lies in the padding. at: C, where tap 0 is; it may be before, in or after x. extent: C, that of the
-        axis."""
+        the window lies in the padding. position: C, the index of tap 0 along the axis, which may be negative
+        or after the end. extent: C, that of the axis."""
         count, dilation = self.count, self.dilation
         return f"""\
-const int32_t {first} = {at} < 0 ? (-{at} + {dilation - 1}) / {dilation} : 0;
-const int32_t {end}_of_x = {at} < {extent} ? ({extent} - {at} + {dilation - 1}) / {dilation} : 0;
+const int32_t {first} = {position} < 0 ? (-{position} + {dilation - 1}) / {dilation} : 0;
+const int32_t {end}_of_x = {position} < {extent} ? ({extent} - {position} + {dilation - 1}) / {dilation} : 0;
 const int32_t {end}_of_both = {end}_of_x < {count} ? {end}_of_x : {count};
 const int32_t {end} = {end}_of_both > {first} ? {end}_of_both : {first};"""
 

@@ -111,7 +111,7 @@ ours: the median over the rounds, each ratio inside one round, with the least an
 first output against ONNX Runtime with its optimiser off. Memory is the peak of resident memory. Loading is timed once,
 from a file that the system has in its cache; TVM is its default build, not tuned. Ratios repeat within a few percent,
 milliseconds depend on the machine and its day. [tuning.md](tuning.md#beside-other-engines) says how to measure a model
-of your own. This page is written by
+of your own; [operator-speed.md](operator-speed.md) has single operators. This page is written by
 
     pip install .[bench] torch torchvision  # the peers, and what makes the networks; litert-torch for LiteRT's files
     python benchmarks/models.py MODELS

@@ -26,7 +26,7 @@ NAVIGATION = (
                 "docs/onnx-tests", "docs/onnxruntime-tests")),
     ("Trust", ("docs/errors", "docs/reproducible", "docs/half", "docs/seven-machines", "docs/threat-model",
                "docs/misra", "SECURITY")),
-    ("Speed", ("docs/performance", "docs/kernels", "docs/tuning")),
+    ("Speed", ("docs/performance", "docs/operator-speed", "docs/kernels", "docs/tuning")),
     ("Notebooks", tuple(f"tutorials/{name}" for name in (
         "01_compile_and_run", "02_from_c", "03_inside_tvm", "04_add_an_operator", "05_a_faster_kernel",
         "06_changing_shapes", "07_relay", "08_quantise", "09_bring_your_own_codegen",

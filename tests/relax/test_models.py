@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real networks through TVM's ONNX importer: every multiply-accumulate in kernels of ours, results as stored."""
+"""Real networks through TVM's ONNX importer: every multiply-accumulate in kernels of ours, results as stored; and small
+ones that the tests of Relay have too."""
 
 from __future__ import annotations
 
@@ -20,9 +21,11 @@ from tvm.relax.frontend.onnx import from_onnx
 import tvm_megcc
 from tests.models.networks import ALL_NETWORKS
 from tests.onnx_models import model, node
+from tvm_megcc.dispatch import Dispatch
 from tvm_megcc.errors import MegccWarning
 
-from .modules import RELEASE, assert_same, megcc, run
+from ..tvm_cases import PARAMETERS, TARGET, FrontEnd, check_graph, check_open
+from .modules import RELEASE, arrays_of, assert_same, megcc, run, tensors
 
 MODELS = Path(os.environ.get("MEGCC_MODELS", Path(__file__).resolve().parents[3] / "shared" / "models"))
 
@@ -126,3 +129,23 @@ def test_initialisers_that_are_inputs_too(apart, tmp_path):
         assert len(tvm_megcc.compile(mod, "c", name="m").manifest["inputs"]) == 3
     session = tvm_megcc.load(tvm_megcc.compile(mod, params=params, name="m").save(tmp_path / "m"))
     assert_same([*session.run([given]).values()], expected)
+
+
+@pytest.fixture(scope="module")
+def front_end() -> FrontEnd:
+    def session(partitioned):
+        machine = relax.VirtualMachine(tvm.compile(partitioned, target=TARGET, relax_pipeline="megcc"), tvm.cpu())
+        return lambda data: arrays_of(machine["main"](*tensors([data])))
+
+    return FrontEnd(from_onnx, megcc.partition_for_megcc, megcc.report, session,
+                    lambda mod, shape, ranges: Dispatch("main", {"data": shape}, ranges)(mod))
+
+
+@pytest.mark.parametrize("graph", PARAMETERS)
+def test_graph(front_end, graph):
+    check_graph(front_end, graph, assert_same)
+
+
+@pytest.mark.slow
+def test_open_batch(front_end):
+    check_open(front_end, assert_same)

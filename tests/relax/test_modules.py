@@ -226,31 +226,6 @@ def test_a_nan_stays_a_nan(check):
     check(mod, inputs=[x])
 
 
-@tvm.script.ir_module
-class Branches:
-    @R.function
-    def main(flag: R.Tensor((), "bool"), x: R.Tensor((3, 8), "float32")) -> R.Tensor((3, 8), "float32"):
-        if flag:
-            a = R.nn.relu(x)
-            y = R.multiply(a, a)
-        else:
-            b = R.exp(R.tanh(x))
-            y = R.nn.softmax(b)
-        return y
-
-
-@pytest.mark.parametrize("flag", [True, False])
-def test_branches(flag):
-    """The operators in the branches of an If are ours, the If is TVM's (whose own build of this module crashes: its
-    memory plan shares storage between the branches)."""
-    x = np.random.default_rng(0).standard_normal((3, 8)).astype("float32")
-    report = megcc.report(megcc.partition_for_megcc(Branches))
-    assert not report.theirs and len(report.regions) == 2
-    exponents = np.exp(np.exp(np.tanh(x)))
-    expected = np.maximum(x, 0) ** 2 if flag else exponents / exponents.sum(1, keepdims=True)
-    assert_same(run(megcc.build(Branches, "megcc-c"), [np.array(flag), x]), [expected])
-
-
 def test_products_of_bytes(check):
     """As TVM's ONNX importer writes MatMulInteger: of int32, less zero points, of which one is measured. They are
     8-bit products; those of other numbers stay products of int32."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..context import Context
 from ..ir.graph import Graph
-from .canonicalize import constant_views, means, split_elementwise, transposes, variadic
+from .canonicalize import branches, constant_views, means, split_elementwise, transposes, variadic
 from .fusion import absorb, attention, channel_shuffle, elementwise, epilogue, norms
 from .precision import float16, storage_types
 from .quantization import (
@@ -28,6 +28,7 @@ Pass = Callable[[Graph, Context], Graph]
 #: The passes in order. Columns: name in dumps, function, reason for the position.
 PIPELINE: tuple[tuple[str, Pass, str], ...] = (
     ("widen_stored", storage_types.widen_stored, "first: all other passes then see float32"),
+    ("sink_into_branches", branches.sink_into_branches, "before passes that fuse, which work within one body"),
     ("pack_int4", int4.pack_int4, "before dequantised weights are folded to constants of floats"),
     ("quantize_activations", activations.quantize_activations,
      "after pack_int4, which creates products with block-quantised weights; before passes ask for kernels"),

@@ -27,8 +27,9 @@ from ..tvm_common.link import TARGET_SYMBOL
 from ..tvm_common.options import from_attributes, region_options, to_attributes
 from ..tvm_common.target import our_target
 from . import patterns as relax_patterns
+from .branches import with_whole_regions
 from .importer import import_region, region_bucket
-from .prepare import is_partitioned, prepare, rewrite
+from .prepare import is_partitioned, outlined, prepare, rewrite
 from .recursion import Cut, Joined
 from .regions import PARTITIONED, digest_of, is_foreign, is_ours, merge, require_module, went_through
 from .tune import LOG, log_of, tune_regions, with_log
@@ -63,11 +64,12 @@ def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target
     if not isinstance(tir, bool):
         raise MegccError(f"tir is True or False, not {tir!r:.40}")
     cpu = our_target(target)
-    mod = prepare(mod, params, loops=tir)
+    attributes = {_TARGET: cpu.name, **to_attributes(chosen)}
+    mod = outlined(with_whole_regions(prepare(mod, params, loops=tir), cpu, attributes, loops=tir))
     patterns = relax_patterns.registered() + (relax_patterns.loops_table(mod) if tir else [])
     with relax_patterns.checking_for(cpu, mod):
         mod = relax.transform.FuseOpsByPattern(patterns, bind_constants=True)(mod)
-    return merge(mod, {_TARGET: cpu.name, **to_attributes(chosen)}).with_attr(PARTITIONED, True)
+    return merge(mod, attributes).with_attr(PARTITIONED, True)
 
 
 def tune_megcc_kernels(mod: tvm.IRModule, target=None, trials: int | None = None, log: str | Path | None = None,

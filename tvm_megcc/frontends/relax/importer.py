@@ -4,7 +4,7 @@ check whether we have kernels for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Union
 
 import numpy as np
@@ -17,6 +17,7 @@ from ...ir.graph import Graph
 from ...ir.shapes import Bucket
 from ...ir.types import ORDINARY, TensorType
 from ..onnx.builder import Builder
+from ..onnx.synthetic_node import SyntheticNode
 from ..tir.legalize import legalized, loops_of
 from ..tvm_common.node import TvmNode, check_types, dtype_name, require_known
 from ..tvm_versions import (
@@ -88,6 +89,7 @@ class Importer:
     tir: TIR functions by name. loops: whether operators are imported as loops instead of by our own tables.
     refuses: returns why no kernel realises the operators of a graph, or None. If it is set, calls that our tables or
         kernels do not support are imported as loops; if that fails too, a finding is recorded. If not, they are errors.
+    lowers: whether such calls may be imported as loops.
     """
 
     def __init__(self, unbound: Callable[[Var], Value] | None = None):
@@ -98,6 +100,7 @@ class Importer:
         self.tir: Mapping[str, tirx.PrimFunc] = {}
         self.loops = False
         self.refuses: Callable[[Graph], str | None] | None = None
+        self.lowers = True
         self.findings: list[str] = []
         self._unbound = unbound
 
@@ -123,6 +126,8 @@ class Importer:
             return self.value(expr.tuple_value, name)[expr.index]
         if isinstance(expr, relax.SeqExpr):
             return self._sequence(expr)
+        if isinstance(expr, relax.If):
+            return self._conditional(expr, name or "if")
         if isinstance(expr, Call):
             return self._call(expr, name)
         raise MegccError(f"{type(expr).__name__} cannot be imported")
@@ -135,6 +140,36 @@ class Importer:
                 else:
                     self.values[binding.var] = self.value(binding.value, name_of(binding.var))
         return self.value(body.body)
+
+    def _conditional(self, expr: relax.If, name: str) -> Value:
+        """Imports an If: as the branch that is taken if its condition is known, else as an operator with a body for
+        each branch.
+
+        Raises:
+            MegccError: if the branches give values of different types.
+        """
+        condition = self.value(expr.cond, name)
+        if condition in self.builder.constants:
+            taken = expr.true_branch if self.builder.constants[condition].reshape(-1)[0] else expr.false_branch
+            return self.value(taken, name)
+        node = SyntheticNode(self.builder, "If", name, (condition,), {})
+        with self.builder.importing(name):
+            (condition,) = node.emit("reshape", (condition,), shape=())
+        bodies, reads, types, results = [], [], [], ()
+        for branch in (expr.true_branch, expr.false_branch):
+            first = len(self.builder.ops)
+            results = self.value(branch, name)
+            values = flattened([results])
+            types.append(tuple(self.builder.types[value] for value in values))
+            body, captured = self.builder.body(first, (), values)
+            bodies.append(body)
+            reads.append(captured)
+        if types[0] != types[1]:
+            raise MegccError(f"the branches give {types[0]} and {types[1]}")
+        node = SyntheticNode(self.builder, "If", name, (), {}, len(types[0]))
+        outputs = node.emit("branch", (condition, *reads[0], *reads[1]), yes=bodies[0], no=bodies[1],
+                            reads=len(reads[0]), types=types[0])
+        return _nested(results, iter(outputs))
 
     def _call(self, call: Call, name: str) -> Value:
         if isinstance(call.op, Var) and call.op in self.functions:
@@ -167,6 +202,9 @@ class Importer:
         """Imports an operator by our own tables if a kernel realises it, else by the loops that TVM lowers it to."""
         if call.op.name == "relax.assert_op":
             return ()  # our operators check indices themselves
+        if call.op.name == CALL_TIR and not self.lowers:
+            self.findings.append(f"{call.args[0].name_hint}: its loops stay with TVM (tir=True would take them)")
+            return self._unknown(call)
         for argument in tensors_of(call.args):
             self.value(argument, name)
         first, conditions = len(self.builder.ops), len(self.builder.conditions)
@@ -180,7 +218,7 @@ class Importer:
         del self.builder.ops[first:], self.builder.conditions[conditions:]
         refuses, self.refuses = self.refuses, None
         try:
-            if call.op.name != CALL_TIR:
+            if call.op.name != CALL_TIR and self.lowers:
                 return self._lowered(call, name)
         except MegccError as error:
             reason = f"{reason}; its loops: {error}"
@@ -281,6 +319,11 @@ def tensors_of(arguments: Sequence) -> list:
 def array_of(constant: Constant) -> np.ndarray:
     dtype_name(type_of(constant).dtype, ELEMENT_TYPES)
     return value_of(constant).numpy()
+
+
+def _nested(like: Value, values: Iterator[str]) -> Value:
+    """Returns values in the tuples that `like` has: the inverse of `flattened`."""
+    return next(values) if isinstance(like, str) else tuple(_nested(field, values) for field in like)
 
 
 def flattened(values: Sequence[Value]) -> list[str]:

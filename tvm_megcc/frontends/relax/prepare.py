@@ -51,11 +51,20 @@ def prepare(mod: tvm.IRModule, params: Mapping | None = None, loops: bool = Fals
     mod = relax.transform.ConvertToDataflow(min_size=1)(mod)
     mod = relax.transform.CanonicalizeBindings()(mod)
     mod = channels_first(mod)
-    mod = rewrite(mod, Outline, lambda function: has_branches(function) and OUTSIDE not in (function.attrs or {}))
     mod = rewrite(rewrite(mod, Lift), Simplify)
     mod = mod if MERGES_SELECTIONS else rewrite(mod, Normalized)
     mod = relax.transform.CanonicalizeBindings()(rewrite(mod, partial(Fold, loops=loops)))
-    mod = rewrite(mod, Ordered)
+    return without_dead_code(rewrite(mod, Ordered))
+
+
+def outlined(mod: tvm.IRModule) -> tvm.IRModule:
+    """Moves the dataflow blocks of functions with an If into functions of their own, so that TVM's passes for patterns
+    and composites, which do not support an If, can take them."""
+    mod = rewrite(mod, Outline, lambda function: has_branches(function) and OUTSIDE not in (function.attrs or {}))
+    return without_dead_code(relax.transform.CanonicalizeBindings()(mod))
+
+
+def without_dead_code(mod: tvm.IRModule) -> tvm.IRModule:
     functions = [var.name_hint for var, function in mod.functions.items() if isinstance(function, relax.Function)]
     return relax.transform.DeadCodeElimination(functions)(mod)
 

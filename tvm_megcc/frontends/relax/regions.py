@@ -102,6 +102,14 @@ def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
     return tvm.IRModule(result, attrs=mod.attrs, global_infos=mod.global_infos)
 
 
+def named_region(function: relax.Function, mod: tvm.IRModule, attrs: Mapping[str, str]) -> tuple[relax.Function, str]:
+    """Returns a function as a region of a module, and its name there. attrs: the attributes of regions."""
+    region = _with_tir(relax.Function(function.params, function.body, result_type_of(function), function.is_pure), mod)
+    count = sum(map(is_ours, mod.functions.values()))
+    name = NAME.format(count, digest_of(region, attrs))
+    return region.with_attrs({"Codegen": "megcc", **attrs, "global_symbol": name}), name
+
+
 def _with_tir(region: relax.Function, mod: tvm.IRModule) -> relax.Function:
     """Stores the TIR functions that a region calls as its attribute, since code generators do not get the module."""
     called: dict[str, tirx.PrimFunc] = {}

@@ -20,7 +20,7 @@ from tvm_megcc.ir.graph import Attrs, Op
 from tvm_megcc.ir.types import TensorType
 from tvm_megcc.kernels.conv2d.geometry import ConvParameters
 from tvm_megcc.kernels.elementwise.loops import LoopParameters
-from tvm_megcc.kernels.integer.requantize import Closing
+from tvm_megcc.kernels.integer.requantize import Requantization
 from tvm_megcc.kernels.parameters import Parameters
 from tvm_megcc.kernels.site import Site
 from tvm_megcc.kernels.support import placements, refusal
@@ -156,7 +156,7 @@ class Said(LoopParameters):
 
 @dataclass(frozen=True)
 class Closed(Parameters):
-    close: Closing
+    requantization: Requantization
 
 
 def test_facts():
@@ -167,8 +167,8 @@ def test_facts():
 
 def test_facts_of_a_part():
     """In words, not as Python writes a value."""
-    told = Closed(Closing("fixed", "e1[c]", "-7", narrow=True, zero=-1, low=-128, high=127))
-    assert told.facts() == ("close = kind fixed multiplier e1[c] shift -7 narrow zero -1 low -128 high 127",)
+    told = Closed(Requantization("fixed", "e1[c]", "-7", narrow=True, zero=-1, lower=-128, upper=127))
+    assert told.facts() == ("requantization = kind fixed multiplier e1[c] shift -7 narrow zero -1 lower -128 upper 127",)
 
 
 def test_the_head_of_a_kernel_lists_them():

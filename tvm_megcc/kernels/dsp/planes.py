@@ -12,9 +12,9 @@ import numpy as np
 from ...ir.dims import ceildiv, likely, product, static
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
-from ..integer.channels import OneFilterAChannel
 from ..integer.dot import ByteParameters, packed_zero, packing_offset, zero_name
-from ..integer.requantize import Closing, closing
+from ..integer.products import OneFilterAChannel
+from ..integer.requantize import Requantization, requantization
 from ..packing import packer
 from ..site import Site
 
@@ -35,7 +35,7 @@ class PlanesParameters(ByteParameters):
     words: words of x in a row that these read.
     in_registers: all weights stay in variables.
     has_weight_zero: packed weights have a zero point.
-    close: the epilogue.
+    requantization: the epilogue.
     """
 
     result: str
@@ -45,7 +45,7 @@ class PlanesParameters(ByteParameters):
     words: tuple[int, ...]
     in_registers: bool
     has_weight_zero: bool
-    close: Closing
+    requantization: Requantization
 
 
 @packer("planes")
@@ -106,18 +106,18 @@ class DspDepthwise(OneFilterAChannel):
         if has_weight_zero := packed_zero(site.inputs[1].dtype, site.attrs.w_zero) != 0:
             operands += (Operand("zero", 1, 1, ("dot_skew", site.attrs.w_zero), "int32"),)
         steps, pairs = steps_of(s.kw, s.strides[1], s.dilations[1])
-        close = closing(site, zeros, True)
+        epilogue = requantization(site, zeros, True)
         parameters = PlanesParameters(
             *s.window, s.bias, site.x.c_type, "int8_t", zeros[0], site.y.c_type,
             "i8" if site.x.dtype == "int8" else "u8", pairs, steps, tuple(sorted({step[2] for step in steps})),
-            s.kh * len(pairs) <= 16, has_weight_zero, close)
+            s.kh * len(pairs) <= 16, has_weight_zero, epilogue)
         reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
         # The words of a row, up to the last one that its last outputs read.
         last = (s.strides[1] + (s.kw - 1) * s.dilations[1]) // 2
         row_words = ceildiv(OW, _AT_ONCE) * s.strides[1] + last + 1 - s.strides[1]
         return Lowered("dsp/planes", parameters, extents, operands, (Operand("y", 0, N * OH * OW * C),),
                        N * ceildiv(C, 4) * ceildiv(OH, ROWS), s.name("depthwise_integer") + zero_name(zeros[0]),
-                       "planes" + "_weight_zero" * has_weight_zero + close.name,
+                       "planes" + "_weight_zero" * has_weight_zero + epilogue.name,
                        scratch=16 * reached * row_words + 4 * len(pairs) * s.kh,
                        takes_over=takes_over, no_takeover=not over, channels=C)
 

@@ -10,42 +10,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.dims import ceildiv, product, round_up
-from ...ops.quantized.conv_matmul import BYTES
-from ..base import Lowered, Operand, extent_symbols, present
+from ..base import Operand, extent_symbols, present
 from ..conv2d.geometry import Geometry
-from ..integer.dot import ByteParameters, is_narrow, pack_weights, packed_zero, zero_name
-from ..integer.pixels import PixelConv, PixelMatMul, PixelProducts, in_place, in_place_name, pixel_extents
-from ..integer.requantize import Closing, closing, greatest_sum
+from ..integer.dot import as_outputs, is_narrow, pack_weights, packed_zero
+from ..integer.products import IntegerConv, IntegerMatMul
+from ..integer.requantize import greatest_sum
 from ..packing import packer
 from ..site import Site
+from .windows import Packed, WindowProducts, WindowsParameters
 
 #: Sums of joined products and their initial values are 256 times as large, so they must stay below 2^31 / 256.
 _JOINED_LIMIT = 1 << 23
 
 
 @dataclass(frozen=True)
-class TriplesParameters(ByteParameters):
-    """Parameters of `triples.c.j2`.
+class TriplesParameters(WindowsParameters):
+    """Parameters of `triples.c.j2`. joined: an int16 holds two weights, and sums are 256 times as large."""
 
-    result: C type of an element of y.
-    short: suffix of x's type in mgc functions.
-    single: one pixel and four channels at a time.
-    flat: 1x1 windows without padding.
-    down: C condition for running from the last pixel to the first, so that the output can begin where x does; "1"
-        always, "" never.
-    has_weight_zero: packed weights have a zero point.
-    joined: an int16 holds two weights, and sums are 256 times as large.
-    close: the epilogue.
-    """
-
-    result: str
-    short: str
-    single: bool
-    flat: bool
-    down: str
-    has_weight_zero: bool
     joined: bool
-    close: Closing
 
 
 @packer("joined")
@@ -60,7 +42,7 @@ def pack_joined(array: np.ndarray, *how) -> np.ndarray:
 def pack_joined_sums(array: np.ndarray, outputs_first: bool, zero: int, x_zero: int) -> np.ndarray:
     """Returns int32 [O]: the initial values of sums of joined products. x_zero: the zero point of x as int8. The first
     and third byte of a word are multiplied with 128 added, which this subtracts."""
-    weights = array if array.ndim == 4 else (array if outputs_first else array.T)[:, :, None, None]
+    weights = as_outputs(array, outputs_first)
     depth = np.moveaxis(weights, 1, 3).reshape(weights.shape[0], -1).astype(np.int64) - zero
     return (256 * (-x_zero * depth.sum(axis=1) - 128 * depth[:, ::2].sum(axis=1))).astype(np.int32)
 
@@ -71,60 +53,38 @@ def pack_joined_bias(bias: np.ndarray, array: np.ndarray, *how) -> np.ndarray:
     return (256 * bias.reshape(-1).astype(np.int64) + pack_joined_sums(array, *how)).astype(np.int32)
 
 
-class DspProducts(PixelProducts):
+class DspProducts(WindowProducts):
     """The base class of both kernels."""
 
     name = "triples"
-    dtypes = (BYTES, BYTES, ("int32",))
+    parameters = TriplesParameters
+    shares_directions = True
 
-    @staticmethod
-    def unable(site: Site, w_zero: int) -> str | None:
+    def unable(self, site: Site, s: Geometry, w_zero: int) -> str | None:
         return None if site.isa.dsp else "for cores with Arm's DSP extension"
 
-    @staticmethod
-    def call(site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
-        """Returns the call. zeros: zero points of x and of the weights. outputs_first: a weight matrix is [O, I]."""
-        flat, (x_zero, w_zero) = s.is_pointwise, zeros
-        pixels, extents, x_size, y_size = pixel_extents(s)
-        single = isinstance(pixels, int) and pixels <= 2
-        N, G, IC, OC = extent_symbols("N", "G", "IC", "OC")
+    def packed(self, site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, x: Operand,
+               single: bool) -> Packed:
+        x_zero, w_zero = zeros
+        G, IC, OC = extent_symbols("G", "IC", "OC")
         depth, width, rows = round_up(IC * s.taps, 4), 4 if single else 2, 1 if single else 3
         # An extent, not a constant: at -O size, layers whose rows are multiples of four (0) share a kernel with others.
-        gathered_pixels = ceildiv(depth - IC, 4) if flat else 1
-        gathered = gathered_pixels * rows * depth
-        packed = G * round_up(OC, width) * depth
+        gathered_pixels = ceildiv(depth - IC, 4) if s.is_pointwise else 1
         # After a window, x may be anything and the packed weight is 0, its zero point: totals cancel what it adds.
-        w_left = packed_zero(site.inputs[1].dtype, w_zero)
+        padding = packed_zero(site.inputs[1].dtype, w_zero)
         joined = _joins(site, zeros, outputs_first)
-        operands = present(site, Operand("x", 0, x_size),
-                           Operand("w", 1, packed, ("joined" if joined else "dot", outputs_first, w_zero, s.g, 1, width,
-                                                    1, 4, 0, w_left), "int8"))
+        packing = "joined" if joined else "dot", outputs_first, w_zero, s.g, 1, width, 1, 4, 0, padding
+        operands = x, Operand("w", 1, G * round_up(OC, width) * depth, packing, "int8")
         if joined:
             sums = outputs_first, w_zero, x_zero - (128 if site.x.dtype == "uint8" else 0)
             operands += (Operand("b", 2, G * OC, ("joined_bias", *sums), also=(1,)) if s.bias else
                          Operand("b", 1, G * OC, ("joined_sums", *sums), "int32"),)
         else:
             operands += present(site, Operand("b", 2, G * OC))
-        if w_left:
-            operands += (Operand("zero", 1, 1, ("dot_skew", w_zero), "int32"),)
-        close = closing(site, zeros, outputs_first)
-        takes_over, down = in_place(site, s, single)
-        bias = s.bias or joined
-        parameters = TriplesParameters(*s.window, bias, site.x.c_type, "int8_t", x_zero, site.y.c_type,
-                                       "i8" if site.x.dtype == "int8" else "u8", single, flat,
-                                       "OC > IC" if site.compact and takes_over else "1" * down, w_left != 0, joined,
-                                       close)
-        name = ("single" if single else "triples") + "_flat" * flat + "_down" * (down and not site.compact)
-        name += in_place_name(s, single, takes_over)
-        return Lowered("dsp/triples", parameters, extents, operands, (Operand("y", 0, y_size),),
-                       G if flat else N * G, operation + "_bias" * bias + zero_name(x_zero),
-                       name + "_weight_zero" * (w_left != 0) + "_joined" * joined + close.name,
-                       takes_over=takes_over, scratch=gathered + (0 if single else (3 if joined else 6) * depth),
-                       channels=G * OC)
+        scratch = gathered_pixels * rows * depth + (0 if single else (3 if joined else 6) * depth)
+        return Packed(operands, {"joined": joined}, scratch, "_joined" * joined)
 
-    @staticmethod
-    def cycles(s: Geometry) -> float:
-        """Estimates the cycles of all images, if all extents are known."""
+    def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool) -> float:
         pixels, depth = product((s.n, s.oh, s.ow)), round_up(s.ic * s.taps, 4)
         return 300 + s.g * pixels * (2 * depth + 20 + s.oc * (0.95 * depth + 20))
 
@@ -133,13 +93,13 @@ def _joins(site: Site, zeros: tuple[int, int], outputs_first: bool) -> bool:
     """Returns whether two weights fit in an int16, and sums times 256 in an int32."""
     if packed_zero(site.inputs[1].dtype, zeros[1]) or not is_narrow(site, zeros[1]):
         return False
-    most = greatest_sum(site, zeros, outputs_first)
-    return most is not None and most < _JOINED_LIMIT
+    greatest = greatest_sum(site, zeros, outputs_first)
+    return greatest is not None and greatest < _JOINED_LIMIT
 
 
-class DspConv(DspProducts, PixelConv):
+class DspConv(DspProducts, IntegerConv):
     """Computes convolutions."""
 
 
-class DspMatMul(DspProducts, PixelMatMul):
+class DspMatMul(DspProducts, IntegerMatMul):
     """Computes products with a constant matrix."""

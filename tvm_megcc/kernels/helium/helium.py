@@ -13,10 +13,9 @@ from ...ir.types import DTYPES
 from ...ops.quantized.conv_matmul import BYTES
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
-from ..integer.channels import OneFilterAChannel
 from ..integer.dot import is_narrow, pack_weights, packing_offset, with_sums, zero_name
-from ..integer.pixels import PixelConv, PixelMatMul, PixelProducts, pixel_extents
-from ..integer.requantize import Closing, closing
+from ..integer.products import IntegerConv, IntegerMatMul, IntegerProducts, OneFilterAChannel, pixel_extents
+from ..integer.requantize import Requantization, requantization
 from ..packing import packer
 from ..site import Site
 
@@ -32,7 +31,7 @@ class HeliumParameters(ConvParameters):
     single: one pixel and eight channels at a time.
     flat: 1x1 windows without padding or strides.
     direct: 1x1 windows without padding, with strides.
-    close: the requantization at the end.
+    requantization: the requantization at the end.
     """
 
     x_zero: int
@@ -42,13 +41,14 @@ class HeliumParameters(ConvParameters):
     single: bool
     flat: bool
     direct: bool
-    close: Closing
+    requantization: Requantization
 
 
-def _close(site: Site, zeros: tuple[int, int], outputs_first: bool) -> Closing:
-    close = closing(site, zeros, outputs_first, of_any=True) if site.y.dtype in BYTES else Closing()
+def _epilogue(site: Site, zeros: tuple[int, int], outputs_first: bool) -> Requantization:
+    """Returns the epilogue as a requantization that Helium's functions support, else `Requantization()`."""
+    epilogue = requantization(site, zeros, outputs_first, any_sum=True) if site.y.dtype in BYTES else Requantization()
     # Multiplier and shift must both be per channel, or both single values.
-    return close if close.multiplier.endswith("[c]") == close.shift.endswith("[c]") else Closing()
+    return epilogue if epilogue.multiplier.endswith("[c]") == epilogue.shift.endswith("[c]") else Requantization()
 
 
 @packer("dot_unsigned")
@@ -58,22 +58,18 @@ def pack_unsigned(array: np.ndarray, *how) -> np.ndarray:
     return pack_weights(array.view(np.int8), outputs_first, 0, *others)
 
 
-class HeliumProducts(PixelProducts):
+class HeliumProducts(IntegerProducts):
     """The base class of both kernels. Products are of two int8 or of two uint8. The zero point of the weights, times
     the sum of a pixel's window, is subtracted from its sums."""
 
     name = "helium"
-    dtypes = (BYTES, BYTES, ("int32",))
 
-    @staticmethod
-    def unable(site: Site, w_zero: int) -> str | None:
+    def unable(self, site: Site, s: Geometry, w_zero: int) -> str | None:
         if not site.isa.helium:
             return "for cores with Helium"
         return None if site.x.dtype == site.inputs[1].dtype else "products of int8 and uint8"
 
-    @staticmethod
-    def call(site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
-        """Returns the call. zeros: zero points of x and of the weights. outputs_first: a weight matrix is [O, I]."""
+    def call(self, site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
         flat, (x_zero, w_zero) = s.is_pointwise, zeros
         pixels, extents, x_size, y_size = pixel_extents(s)
         single = isinstance(pixels, int) and pixels == 1
@@ -86,9 +82,9 @@ class HeliumProducts(PixelProducts):
         operands = present(site, Operand("x", 0, x_size),
                            Operand("w", 1, G * round_up(OC, width) * depth, how, "int8"), Operand("b", 2, G * OC))
         operands = with_sums(site, operands, (outputs_first, w_zero), x_zero, G * OC)
-        close = _close(site, zeros, outputs_first)
+        epilogue = _epilogue(site, zeros, outputs_first)
         parameters = HeliumParameters(*s.window, len(operands) > 2, x_zero, packed_zero, unsigned,
-                                       site.y.dtype == "uint8", single, flat, direct, close)
+                                       site.y.dtype == "uint8", single, flat, direct, epilogue)
         # An extent, not a constant: at -O size, layers whose rows are multiples of 16 (0) share a kernel with others.
         gathered_pixels = ceildiv(depth - IC, 16) if flat or direct else 1
         gathered = gathered_pixels * ((1 if single else 2) * depth + 16)
@@ -97,22 +93,20 @@ class HeliumProducts(PixelProducts):
                        operation + "_bias" * parameters.bias + zero_name(x_zero)
                        + zero_name(packed_zero) * (packed_zero != 0),
                        "helium" + "_unsigned" * unsigned + "_single" * single + "_flat" * flat + "_direct" * direct
-                       + close.name,
+                       + epilogue.name,
                        scratch=gathered, channels=G * OC)
 
-    @staticmethod
-    def cycles(s: Geometry) -> float:
-        """Estimates the cycles of all images, if all extents are known."""
+    def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool) -> float:
         pixels, depth = product((s.n, s.oh, s.ow)), round_up(s.ic * s.taps, 16)
         gathered = 0 if s.taps == 1 else 0.3 * depth + 10 * s.kh
         return 200 + s.g * pixels * (gathered + 20 + s.oc * (0.12 * depth + 5))
 
 
-class HeliumConv(HeliumProducts, PixelConv):
+class HeliumConv(HeliumProducts, IntegerConv):
     """Computes convolutions."""
 
 
-class HeliumMatMul(HeliumProducts, PixelMatMul):
+class HeliumMatMul(HeliumProducts, IntegerMatMul):
     """Computes products with a constant matrix."""
 
 
@@ -127,7 +121,7 @@ class HeliumDepthwiseParameters(ConvParameters):
     pairs: number of pairs of taps; of taps if `zero_paired` or `wide`.
     zero_paired: a weight may be -128, so each tap is paired with a zero weight: two products might overflow int16.
     wide: suffix of x's type in mgc functions if weights are int16, in blocks of eight channels; else "".
-    close: the epilogue.
+    requantization: the epilogue.
     """
 
     x_zero: int
@@ -137,7 +131,7 @@ class HeliumDepthwiseParameters(ConvParameters):
     pairs: int
     zero_paired: bool
     wide: str
-    close: Closing
+    requantization: Requantization
 
 
 @packer("sixteens")
@@ -188,15 +182,17 @@ class HeliumDepthwise(OneFilterAChannel):
             Operand("w", 1, channels * taps, ("sixteens", zeros[1], taps, zero_paired), "int8")
         operands = present(site, Operand("x", 0, N * IH * IW * C), weights, Operand("b", 2, C))
         operands = with_sums(site, operands, (True, zeros[1]), zeros[0], C)
-        close = _close(site, zeros, True)
-        is_row = nine and s.strides == (1, 1) and s.g < 64 and 64 % s.g == 0 and close.kind != ""
+        epilogue = _epilogue(site, zeros, True)
+        is_row = nine and s.strides == (1, 1) and s.g < 64 and 64 % s.g == 0 and epilogue.kind != ""
         blocks = 1152 if wide else 576
         scratch = blocks + 3 * ((OW + 2 * s.dilations[1]) * C + 16) if is_row else 3 * channels
         parameters = HeliumDepthwiseParameters(*s.window, len(operands) > 2, zeros[0] - 256 * (zeros[0] > 127),
-                                               site.y.dtype == "uint8", is_row, nine, pairs, zero_paired, wide, close)
+                                               site.y.dtype == "uint8", is_row, nine, pairs, zero_paired, wide,
+                                               epilogue)
         return Lowered("helium/helium_depthwise", parameters, extents, operands, (Operand("y", 0, N * OH * OW * C),),
                        N * OH, s.name("depthwise_integer") + zero_name(zeros[0]),
-                       "helium" + "_rows" * is_row + "_zero_paired" * zero_paired + "_wide" * bool(wide) + close.name,
+                       "helium" + "_rows" * is_row + "_zero_paired" * zero_paired + "_wide" * bool(wide)
+                       + epilogue.name,
                        scratch=scratch, channels=C)
 
     def cost(self, site: Site) -> float:

@@ -4,21 +4,22 @@ instruction reads, and multiplies it by packed weights. Sums stay in registers u
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from ...ir.dims import Dim, ceildiv, likely, product, round_up
-from ...ir.types import DTYPES, NHWC
+from ...ir.types import DTYPES
 from ...ops.quantized.conv_matmul import BYTES, CENTRED
 from ...target import Isa
-from ..base import Kernel, Lowered, Operand, extent_symbols, layout_pair, present
+from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
 from ..packing import packer
 from ..parameters import Scope
 from ..site import Site
 from .dot_microkernel import DotMicrokernel
+from .products import IntegerConv, IntegerMatMul, IntegerProducts
 from .tiles import Tile, block
 
 
@@ -211,13 +212,10 @@ def runs_of(s: Geometry) -> tuple[int, int]:
     return (s.kh, s.kw * s.ic) if 1 in (s.kw, s.dilations[1]) else (s.taps, s.ic)
 
 
-class DotProducts(Kernel):
+class DotProducts(IntegerProducts):
     """The base class of both kernels."""
 
     name = "dot"
-    dtypes = (BYTES, BYTES, ("int32",))
-    fuses_epilogue, lanes = True, "i"
-    constants = (1, 2)
 
     #: Whether weights are lists of entries.
     is_pmaddubsw: ClassVar[bool] = False
@@ -238,7 +236,6 @@ class DotProducts(Kernel):
         return with_sums(site, (x, packed, *present(site, Operand("b", 2, G * OC))), how, form.zero, G * OC), {}
 
     def call(self, site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
-        """Returns the call. zeros: zero points of x and of the weights. outputs_first: a weight matrix is [O, I]."""
         isa, target, (x_zero, w_zero) = site.isa, site.target, zeros
         has_weight_zero = packed_zero(site.inputs[1].dtype, w_zero) != 0
         form = self.form(site, x_zero)
@@ -295,8 +292,7 @@ class DotProducts(Kernel):
                        f"{self.name}{kind}{'_weight_zero' * has_weight_zero}{'_narrow' * narrow}_{tile.name}",
                        scratch=totals + (item * packed_rows + 16 if copied else 0), channels=G * OC)
 
-    def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool = True) -> float:
-        """Estimates the cycles of all images, if all extents are known."""
+    def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool) -> float:
         form = PackedForm.of(site.isa, site.x.dtype, 0)
         runs, length = runs_of(s)
         outputs, depth = product((s.n, s.g, s.oh, s.ow)), runs * round_up(length, form.step)
@@ -309,47 +305,11 @@ class DotProducts(Kernel):
         return 300 + outputs * depth * (ceildiv(s.oc, site.isa.lanes) * 1.2 / form.step + 0.1)
 
 
-class DotConv(DotProducts):
+class DotConv(DotProducts, IntegerConv):
     """Computes convolutions, channels last."""
 
     dtypes = (CENTRED, BYTES, ("int32",))
 
-    def layouts(self, site: Site):
-        yield layout_pair(site, NHWC)
 
-    def geometry(self, site: Site) -> Geometry:
-        return Geometry.of(site)
-
-    def lower(self, site: Site) -> Lowered:
-        s = Geometry.of(site)
-        return self.call(site, s, (site.attrs.x_zero, site.attrs.w_zero), True,
-                         replace(s, bias=False).name("conv2d_integer"))
-
-    def cost(self, site: Site) -> float:
-        return self.cycles(site, Geometry.of(site), site.attrs.w_zero)
-
-
-class DotMatMul(DotProducts):
+class DotMatMul(DotProducts, IntegerMatMul):
     """Computes products with a constant matrix on the right, as 1x1 convolutions whose pixels are the rows of a."""
-
-    def geometry(self, site: Site) -> Geometry:
-        return _rows(site)
-
-    def refuse(self, site: Site):
-        if site.inputs[1].rank != 2:
-            return "the second operand must be one matrix"
-        return "the first operand must not be transposed" if site.attrs.trans_a else None
-
-    def lower(self, site: Site) -> Lowered:
-        return self.call(site, _rows(site), (site.attrs.a_zero, site.attrs.b_zero), bool(site.attrs.trans_b),
-                         "matmul_integer")
-
-    def cost(self, site: Site) -> float:
-        return self.cycles(site, _rows(site), site.attrs.b_zero, bool(site.attrs.trans_b))
-
-
-def _rows(site: Site) -> Geometry:
-    """Returns a product as a 1x1 convolution."""
-    rows, columns = product(site.y.shape[:-1]), site.y.shape[-1]
-    depth = site.inputs[1].shape[-1 if site.attrs.trans_b else -2]
-    return Geometry(1, 1, depth, 1, rows, columns, 1, rows, 1, 1, (1, 1), (1, 1), (0, 0, 0, 0), site.has(2))

@@ -127,15 +127,14 @@ class Pmaddubsw(DotProducts):
     name = "pmaddubsw"
     is_pmaddubsw = True
 
-    def refuse(self, site: Site) -> str | None:
+    def unable(self, site: Site, s: Geometry, w_zero: int) -> str | None:
         if not site.isa.saturates:
             return "other 8-bit products take fewer instructions"
         if site.compact:
             return "lists are longer than weights, and each has a kernel of its own"
         if 1 not in site.values:
             return "the weights must be known"
-        return super().refuse(site) or (
-            "input channels must be a multiple of four" if self.geometry(site).ic % STEP else None)
+        return "input channels must be a multiple of four" if s.ic % STEP else None
 
     def form(self, site: Site, zero: int) -> PackedForm:
         return PackedForm("uint16", STEP, 0, zero - int(np.iinfo(site.x.dtype).min), "twice")
@@ -152,7 +151,7 @@ class Pmaddubsw(DotProducts):
                 Operand("lists", 1, G * ceildiv(OC, lanes) * (1 + runs), ("pmaddubsw_lists", *given), "int32")), {
                     "ENTRIES": _entries(site, s, *how)}
 
-    def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool = True) -> float:
+    def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool) -> float:
         pixels, (runs, length) = product((s.n, s.oh, s.ow)), runs_of(s)
         # The end of a tile takes a few cycles more than with two vectors of channels.
         return (300 + _entries(site, s, outputs_first, w_zero) * (1.75 * pixels + ceildiv(pixels, 13))

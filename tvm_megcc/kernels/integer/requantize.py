@@ -16,13 +16,14 @@ from ..site import Site
 
 
 @dataclass(frozen=True)
-class Closing(Parameters):
-    """The requantization of sums to 8 bits.
+class Requantization(Parameters):
+    """The requantization of sums to 8 bits, as an epilogue.
 
     kind: "fixed" or "once", as in mgc_rescale_fixed and mgc_rescale_once; "" for any other epilogue.
     multiplier, shift: C expressions for channel `c`.
     narrow: shifts are int8.
-    zero: zero point that is added; low, high: limits of the result.
+    zero: the zero point that is added.
+    lower, upper: limits of the result.
     adds_zero_last: the zero point is added after the shift, as it does not fit in 32 bits with the sum's scale.
     """
 
@@ -31,8 +32,8 @@ class Closing(Parameters):
     shift: str = ""
     narrow: bool = False
     zero: int = 0
-    low: int = 0
-    high: int = 0
+    lower: int = 0
+    upper: int = 0
     adds_zero_last: bool = False
 
     @property
@@ -40,7 +41,7 @@ class Closing(Parameters):
         """Returns the requantization's part of a kernel's name."""
         return f"_{self.kind}" * bool(self.kind) + "_zero_last" * self.adds_zero_last
 
-    def constants(self, channel: str) -> str:
+    def factors(self, channel: str) -> str:
         """Declares the factors of a channel, a C expression, for `store`; nothing for another epilogue."""
         if not self.kind:
             return ""
@@ -49,111 +50,118 @@ class Closing(Parameters):
         return f"""const int32_t m = {multiplier}, r = -({shift});
 const int32_t k = {factor}(1 << (r - {1 if self.kind == "fixed" else 2}));"""
 
-    def store(self, ep, result: str, to: str, at: str, total: str, channel: str, joined: bool = False,
-              when: str = "") -> str:
-        """Stores a sum at `to + at`, an address in y. result: its C type. joined: the sum is 256 times as large. when:
-        C, whether the element exists; requantized sums may be stored without asking."""
+    def store(self, ep, result: str, pointer: str, index: str, total: str, channel: str, joined: bool = False,
+              exists: str = "") -> str:
+        """Stores a sum.
+
+        result: the C type of an element of y. pointer, index: C, where the result lies in y. total: C, the sum. joined:
+        the sum is 256 times as large. exists: C, whether the element exists; requantized sums may be stored anyway.
+        """
         is_fixed = joined and self.kind == "fixed"
         total = f"mgc_div_256({total})" if joined and not is_fixed else total
         if not self.kind:
-            place = at if to == "y" else f"({to} - y)" + f" + {at}" * (at != "0")
-            statement = f"{ep.store('y', place, total, channel=channel)};"
-            return f"if ({when}) {{\n{statement}\n}}" if when else statement
+            y_index = index if pointer == "y" else f"({pointer} - y)" + f" + {index}" * (index != "0")
+            statement = f"{ep.store('y', y_index, total, channel=channel)};"
+            return f"if ({exists}) {{\n{statement}\n}}" if exists else statement
         value = f"mgc_close_{self.kind}{'_joined' * is_fixed}({total}, m, k, r)"
         value += f" + {self.zero}" * self.adds_zero_last
         dtype = result.removesuffix("_t")
-        within = f"mgc_within_{DTYPES[dtype].short}({value})" if (self.low, self.high) == LIMITS[dtype] else \
-            f"mgc_imin(mgc_imax({value}, {self.low}), {self.high})"
-        return f"{to}[{at}] = ({result}){within};"
+        within = f"mgc_within_{DTYPES[dtype].short}({value})" if (self.lower, self.upper) == LIMITS[dtype] else \
+            f"mgc_imin(mgc_imax({value}, {self.lower}), {self.upper})"
+        return f"{pointer}[{index}] = ({result}){within};"
 
-    # Requantization by Helium, with a variable `closing`.
+    # Requantization by Helium, whose operands are in a C variable `closing`.
 
-    def tables(self, bias: bool) -> list[tuple[str, str]]:
-        """Returns (field, address) of what differs between channels."""
+    def channel_operands(self, bias: bool) -> list[tuple[str, str]]:
+        """Returns (field of `closing`, array in C) of the operands with an element for each channel."""
         factors = [("multiplier", self.multiplier), ("shift", self.shift)]
         return [("closing.bias", "b")] * bias + [(f"closing.{name}", text.removesuffix("[c]"))
                                                  for name, text in factors if text.endswith("[c]")]
 
-    def declared(self, n: int, bias: bool) -> str:
-        """Declares `closing` with what all calls share. n: most sums of one call."""
+    def declare(self, max_sums: int, bias: bool) -> str:
+        """Declares `closing` with the operands that all calls share. max_sums: the most sums of one call."""
         if not self.kind:
             return ""
-        one = [f"const int32_t {name} = {text};\nclosing.{name} = &{name};"
+        single = [f"const int32_t {name} = {text};\nclosing.{name} = &{name};"
                for name, text in (("multiplier", self.multiplier), ("shift", self.shift)) if not text.endswith("[c]")]
-        none = [f"static const int32_t none[{n}] = {{ 0 }};\nclosing.bias = none;"] * (not bias)
-        return "\n".join(["mgc_closing closing;", f"closing.zero = {self.zero}, closing.low = {self.low}, "
-                          f"closing.high = {self.high};", *none, *one])
+        no_bias = [f"static const int32_t none[{max_sums}] = {{ 0 }};\nclosing.bias = none;"] * (not bias)
+        return "\n".join(["mgc_closing closing;", f"closing.zero = {self.zero}, closing.low = {self.lower}, "
+                          f"closing.high = {self.upper};", *no_bias, *single])
 
     def function(self, rows: int, narrow: bool) -> str:
         """Returns the name of the function for `rows` rows of sums. narrow: shifts are int8."""
-        kind = "positive" if self.kind == "fixed" and self.low >= self.zero else self.kind
+        kind = "positive" if self.kind == "fixed" and self.lower >= self.zero else self.kind
         multipliers = "all" if not self.multiplier.endswith("[c]") else "bytes" if narrow else "each"
         return f"mgc_close_{kind}_{multipliers}_{rows}"
 
     def call(self, channel: str, n: str, rows: int, bias: bool) -> str:
         """Requantizes n channels of `rows` rows. closing.y and closing.y2 must be set."""
         return "\n".join([f"closing.sums = sums, closing.n = {n};",
-                          *(f"{name} = {address} + {channel};" for name, address in self.tables(bias)),
+                          *(f"{name} = {address} + {channel};" for name, address in self.channel_operands(bias)),
                           f"{self.function(rows, self.narrow)}(&closing);"])
 
     @staticmethod
-    def store_four(ep, at: str, index: str, channel: str, n: str, bias: bool) -> str:
-        """Stores n of the four sums from `index` on at y + at, with an epilogue that is no requantization."""
+    def store_four(ep, y_index: str, sum_index: str, channel: str, n: str, bias: bool) -> str:
+        """Stores n of four neighbouring sums to y, with an epilogue that is no requantization."""
         four = ep.has_int32x4
-        total = f"mgc_four_load(sums + {index}, 4)" if four else f"mgc_iload_i32(sums + {index})"
+        total = f"mgc_four_load(sums + {sum_index}, 4)" if four else f"mgc_iload_i32(sums + {sum_index})"
         if bias:
             total = f"mgc_four_add({total}, mgc_four_load(b + {channel}, {n}))" if four else \
                 f"mgc_iadd({total}, mgc_iload_i32_n(b + {channel}, {n}))"
-        return (ep.store_four if four else ep.store)("y", at, total, channel, n) + ";"
+        return (ep.store_four if four else ep.store)("y", y_index, total, channel, n) + ";"
 
 
-#: Least and greatest right shift that `mgc_close_*` supports, by function.
+#: The smallest and the largest right shift that `mgc_close_*` supports, by the function of the expression.
 _SHIFTS = {"rescale_fixed": (1, 30), "rescale_down": (1, 30), "rescale_once": (2, 30)}
 
 
-def closing(site: Site, zeros: tuple[int, int], outputs_first: bool, of_any: bool = False) -> Closing:
-    """Returns the epilogue as a requantization of sums of products; `Closing()` if it is another one.
+def requantization(site: Site, zeros: tuple[int, int], outputs_first: bool, any_sum: bool = False) -> Requantization:
+    """Returns the epilogue as a requantization of sums of products; `Requantization()` if it is another one.
 
-    zeros: zero points of the operands, minus those that packed weights contain. of_any: also if sums may reach 2^30.
+    zeros: zero points of the operands, minus those that packed weights contain. outputs_first: a weight matrix is
+    [O, I]. any_sum: also if sums may reach 2^30.
     """
     split = _split(site.op.epilogue, site.y.dtype)
     if split is None:
-        return Closing()
-    rescale, zero, low, high = split
-    multiplier, shift = (_numbers(site, argument) for argument in rescale.args[1:])
-    least, most = _SHIFTS[rescale.fn]
-    if multiplier is None or shift is None or multiplier.min() < 0 or -shift.max() < least or -shift.min() > most:
-        return Closing()
+        return Requantization()
+    rescale, zero, lower, upper = split
+    multiplier, shift = (_factor_values(site, argument) for argument in rescale.args[1:])
+    min_shift, max_shift = _SHIFTS[rescale.fn]
+    if multiplier is None or shift is None or multiplier.min() < 0:
+        return Requantization()
+    if -shift.max() < min_shift or -shift.min() > max_shift:
+        return Requantization()
     kind = "once" if rescale.fn == "rescale_once" else "fixed"
-    if kind == "fixed" and not of_any and not _is_small(site, zeros, outputs_first):
-        return Closing()
-    strings = [_text(site, argument) for argument in rescale.args[1:]]
+    if kind == "fixed" and not any_sum and not _is_small(site, zeros, outputs_first):
+        return Requantization()
+    factors = [_c_factor(site, argument) for argument in rescale.args[1:]]
     adds_zero_last = abs(zero) << -int(shift.min()) > 2**29
-    return Closing(kind, *strings, _is_narrow(site, rescale.args[2]), zero, low, high, adds_zero_last)
+    return Requantization(kind, *factors, _is_int8(site, rescale.args[2]), zero, lower, upper, adds_zero_last)
 
 
 def _split(expr: Expr | None, dtype: str) -> tuple[Call, int, int, int] | None:
     """Returns (rescaled sum, zero point, lower limit, upper limit) of an expression; None if it has another form."""
     if dtype not in LIMITS:
         return None
-    low, high = LIMITS[dtype]
+    lower, upper = LIMITS[dtype]
     zero = 0
     while isinstance(expr, Call) and isinstance(expr.args[-1], Const) and expr.fn in ("min", "max", "add", "sub"):
         number = int(expr.args[-1].value)
         if expr.fn in ("add", "sub"):
             number = number if expr.fn == "add" else -number
-            zero, low, high = zero + number, low - number, high - number
+            zero, lower, upper = zero + number, lower - number, upper - number
         else:
             # Outer limits apply to an inner one.
-            bound = min(max(number, low), high)
-            low, high = (low, bound) if expr.fn == "min" else (bound, high)
+            bound = min(max(number, lower), upper)
+            lower, upper = (lower, bound) if expr.fn == "min" else (bound, upper)
         expr = expr.args[0]
     if not isinstance(expr, Call) or expr.fn not in _SHIFTS or expr.args[0] != Arg(0):
         return None
-    return expr, zero, low + zero, high + zero
+    return expr, zero, lower + zero, upper + zero
 
 
-def _numbers(site: Site, argument: Expr) -> np.ndarray | None:
+def _factor_values(site: Site, argument: Expr) -> np.ndarray | None:
+    """Returns multipliers or shifts, int64 [1] or [O]; None if they are unknown."""
     if isinstance(argument, Const):
         return np.array([int(argument.value)], np.int64)
     if not isinstance(argument, Arg):
@@ -165,7 +173,8 @@ def _numbers(site: Site, argument: Expr) -> np.ndarray | None:
     return value.astype(np.int64).reshape(-1)
 
 
-def _text(site: Site, argument: Expr) -> str:
+def _c_factor(site: Site, argument: Expr) -> str:
+    """Returns a multiplier or shift for channel `c` in C."""
     if isinstance(argument, Const):
         return str(int(argument.value))
     assert isinstance(argument, Arg)
@@ -175,14 +184,15 @@ def _text(site: Site, argument: Expr) -> str:
     return f"e{argument.index}[{'c' if type_.size != 1 or type_.size == site.y.size else '0'}]"
 
 
-def _is_narrow(site: Site, argument: Expr) -> bool:
+def _is_int8(site: Site, argument: Expr) -> bool:
+    """Returns whether an operand of the epilogue has elements of int8."""
     return isinstance(argument, Arg) and site.types[site.op.epilogue_start + argument.index - 1].dtype == "int8"
 
 
 def _is_small(site: Site, zeros: tuple[int, int], outputs_first: bool) -> bool:
     """Returns whether all sums are known to stay below 2^30."""
-    most = greatest_sum(site, zeros, outputs_first)
-    return most is not None and most < 2**30
+    greatest = greatest_sum(site, zeros, outputs_first)
+    return greatest is not None and greatest < 2**30
 
 
 def greatest_sum(site: Site, zeros: tuple[int, int], outputs_first: bool) -> int | None:
@@ -194,7 +204,7 @@ def greatest_sum(site: Site, zeros: tuple[int, int], outputs_first: bool) -> int
     rows = weights if outputs_first else weights.T
     rows = rows.reshape(rows.shape[0], -1).astype(np.int64) - zeros[1]
     limits = np.iinfo(site.x.dtype)
-    ends = [rows * (limit - zeros[0]) for limit in (limits.min, limits.max)]
-    most = np.maximum(*ends).sum(axis=1) + bias.reshape(-1).astype(np.int64)
-    least = np.minimum(*ends).sum(axis=1) + bias.reshape(-1).astype(np.int64)
-    return int(max(most.max(), -least.min()))
+    products = [rows * (limit - zeros[0]) for limit in (limits.min, limits.max)]
+    upper = np.maximum(*products).sum(axis=1) + bias.reshape(-1).astype(np.int64)
+    lower = np.minimum(*products).sum(axis=1) + bias.reshape(-1).astype(np.int64)
+    return int(max(upper.max(), -lower.min()))

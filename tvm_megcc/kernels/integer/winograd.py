@@ -32,8 +32,8 @@ from ..conv2d.geometry import Geometry
 from ..packing import packer
 from ..parameters import Parameters, Scope
 from ..site import Site
-from .channels import ChannelsLast
 from .dot import packing_offset, zero_name
+from .products import ChannelsLast
 from .winograd_sums import on_arm64, on_armv7
 
 #: Positions of a transformed tile.

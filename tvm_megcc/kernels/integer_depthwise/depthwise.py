@@ -11,9 +11,9 @@ from ...ir.dims import ceildiv, likely, product
 from ...ir.types import DTYPES
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
-from ..integer.channels import OneFilterAChannel
 from ..integer.dot import ByteParameters, PackedForm, is_narrow, weight_type, with_sums, zero_name
-from ..integer.requantize import Closing, closing
+from ..integer.products import OneFilterAChannel
+from ..integer.requantize import Requantization, requantization
 from ..packing import packer
 from ..parameters import Scope
 from ..site import Site
@@ -102,7 +102,7 @@ class PaddedRowsParameters(ByteParameters):
     """Parameters of `depthwise_rows.c.j2`. result: C type of an element of y. close: the epilogue."""
 
     result: str
-    close: Closing
+    requantization: Requantization
 
 
 @dataclass(frozen=True)
@@ -199,13 +199,13 @@ class DepthwiseBytes(OneFilterAChannel):
         x, _, *bias = lowered.inputs
         weights = Operand("w", 1, C * s.taps, ("depthwise_rows", zeros[1]), weight)
         operands = with_sums(site, (x, weights, *bias), (True, zeros[1]), zeros[0], C)
-        close = closing(site, zeros, True)
+        epilogue = requantization(site, zeros, True)
         has_bias = len(operands) > 2
         parameters = PaddedRowsParameters(*s.window, has_bias, site.x.c_type, DTYPES[weight].c_type, zeros[0],
-                                     site.y.c_type, close)
+                                     site.y.c_type, epilogue)
         columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
         return replace(lowered, template="integer_depthwise/depthwise_rows", params=parameters, inputs=operands,
-                       algorithm="padded_rows" + close.name, scratch=s.kh * columns * C,
+                       algorithm="padded_rows" + epilogue.name, scratch=s.kh * columns * C,
                        operation=replace(s, bias=has_bias).name("depthwise_integer") + zero_name(zeros[0]))
 
     @staticmethod

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The base classes of kernels with 8-bit operands and constant weights. Products of matrices share code with
+convolutions: the rows of a matrix are the pixels of a 1x1 convolution."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...ir.dims import Dim, product
+from ...ir.types import NHWC
+from ...ops.quantized.conv_matmul import BYTES
+from ..base import Kernel, Lowered, layout_pair, extent_symbols
+from ..conv2d.geometry import Geometry
+from ..site import Site
+
+
+class ConstantWeights(Kernel):
+    """The base class of kernels with constant weights, int32 sums and an epilogue on them."""
+
+    dtypes: tuple[tuple[str, ...], ...] = (BYTES, BYTES, ("int32",))
+    fuses_epilogue, lanes = True, "i"
+    constants = (1, 2)
+
+
+class ChannelsLast(ConstantWeights):
+    """The base class of convolutions, channels last."""
+
+    def layouts(self, site: Site):
+        yield layout_pair(site, NHWC)
+
+
+class OneFilterAChannel(ChannelsLast):
+    """The base class of depthwise convolutions."""
+
+    def refuse(self, site: Site) -> str | None:
+        outputs, per_group, *_ = site.inputs[1].shape
+        return None if per_group == 1 and outputs == site.attrs.groups else "needs one filter a channel"
+
+
+class IntegerProducts(ConstantWeights):
+    """The base class of algorithms that compute convolutions and products of matrices.
+
+    An algorithm implements these three methods in a subclass. Its two kernels inherit from that subclass, and from
+    `IntegerConv` or `IntegerMatMul`.
+    """
+
+    def unable(self, site: Site, s: Geometry, w_zero: int) -> str | None:
+        """Returns why the kernel does not support this CPU or these weights; None if it does."""
+        return None
+
+    def call(self, site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
+        """Returns the call. zeros: zero points of x and of the weights. outputs_first: a weight matrix is [O, I]."""
+        raise NotImplementedError
+
+    def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool) -> float:
+        """Estimates the cycles of all images, if all extents are known."""
+        raise NotImplementedError
+
+
+class IntegerConv(IntegerProducts, ChannelsLast):
+    """The base class of convolutions, channels last."""
+
+    def refuse(self, site: Site) -> str | None:
+        return self.unable(site, Geometry.of(site), site.attrs.w_zero)
+
+    def lower(self, site: Site) -> Lowered:
+        s = Geometry.of(site)
+        return self.call(site, s, (site.attrs.x_zero, site.attrs.w_zero), True,
+                         replace(s, bias=False).name("conv2d_integer"))
+
+    def cost(self, site: Site) -> float:
+        return self.cycles(site, Geometry.of(site), site.attrs.w_zero, True)
+
+
+class IntegerMatMul(IntegerProducts):
+    """The base class of products with a constant matrix on the right."""
+
+    def refuse(self, site: Site) -> str | None:
+        if site.inputs[1].rank != 2:
+            return "the second operand must be one matrix"
+        if site.attrs.trans_a:
+            return "the first operand must not be transposed"
+        return self.unable(site, _as_convolution(site), site.attrs.b_zero)
+
+    def lower(self, site: Site) -> Lowered:
+        return self.call(site, _as_convolution(site), (site.attrs.a_zero, site.attrs.b_zero), bool(site.attrs.trans_b),
+                         "matmul_integer")
+
+    def cost(self, site: Site) -> float:
+        return self.cycles(site, _as_convolution(site), site.attrs.b_zero, bool(site.attrs.trans_b))
+
+
+def _as_convolution(site: Site) -> Geometry:
+    """Returns a product of matrices as a 1x1 convolution of one row of pixels."""
+    rows, columns = product(site.y.shape[:-1]), site.y.shape[-1]
+    depth = site.inputs[1].shape[-1 if site.attrs.trans_b else -2]
+    return Geometry(1, 1, depth, 1, rows, columns, 1, rows, 1, 1, (1, 1), (1, 1), (0, 0, 0, 0), site.has(2))
+
+
+def pixel_extents(s: Geometry) -> tuple[Dim, dict[str, Dim], Dim, Dim]:
+    """Returns (pixels of a task, extents of the call, elements of x, elements of y), the latter over the extents."""
+    N, G, IC, IH, IW, OC, OH, OW = extent_symbols("N", "G", "IC", "IH", "IW", "OC", "OH", "OW")
+    if s.is_pointwise:
+        pixels = s.n * s.oh * s.ow
+        return pixels, {"N": pixels, "G": s.g, "IC": s.ic, "OC": s.oc}, N * G * IC, N * G * OC
+    return s.oh * s.ow, s.extents(s.oh, s.ow), N * IH * IW * G * IC, N * OH * OW * G * OC

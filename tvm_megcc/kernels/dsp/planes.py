@@ -104,7 +104,7 @@ class DspDepthwise(OneFilterAChannel):
         operands = present(site, Operand("x", 0, N * IH * IW * C),
                            Operand("w", 1, C * s.taps, ("planes", site.attrs.w_zero), "int8"), Operand("b", 2, C))
         if has_weight_zero := packed_zero(site.inputs[1].dtype, site.attrs.w_zero) != 0:
-            operands += (Operand("zero", 1, 1, ("dot_skew", site.attrs.w_zero), "int32"),)
+            operands += (Operand("zero", 1, 1, ("packed_zero", site.attrs.w_zero), "int32"),)
         steps, pairs = steps_of(s.kw, s.strides[1], s.dilations[1])
         epilogue = requantization(site, zeros, True)
         parameters = PlanesParameters(

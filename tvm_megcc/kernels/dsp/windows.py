@@ -80,7 +80,7 @@ class WindowProducts(IntegerProducts):
         operands, bias = packed.operands, len(packed.operands) > 2
         has_weight_zero = packed_zero(site.inputs[1].dtype, zeros[1]) != 0
         if has_weight_zero:
-            operands += (Operand("zero", 1, 1, ("dot_skew", zeros[1]), "int32"),)
+            operands += (Operand("zero", 1, 1, ("packed_zero", zeros[1]), "int32"),)
         N, G, OC = extent_symbols("N", "G", "OC")
         takes_over, descends = _in_place(site, s, single)
         decided_at_run_time = self.shares_directions and site.compact

@@ -27,7 +27,7 @@ from .tiles import Tile, block
 class ByteParameters(ConvParameters):
     """Parameters that the templates of 8-bit convolutions share.
 
-    unit, weight: C types of an element of x and of a weight.
+    unit, weight: the C types of an element of x and of a weight.
     x_zero: the zero point of x.
     """
 
@@ -37,40 +37,41 @@ class ByteParameters(ConvParameters):
 
 
 @dataclass(frozen=True)
-class DotParameters(ByteParameters):
+class DotParameters(ConvParameters):
     """Parameters of `dot.c.j2`.
 
-    x_zero: subtracted from x when it is packed.
-    packed_type: C type of an element of packed x.
+    unit, result: the C types of an element of x and of y.
+    x_zero: the number that is subtracted from x when it is packed.
+    packed_type: the C type of an element of packed x.
     step: elements of packed x in one dot product.
     fill: the value of padding in packed x.
-    packed_short, x_short, weight_short: suffixes of types in mgc functions, such as "i8".
-    result: C type of an element of y.
+    packed_short, x_short: suffixes of types in mgc functions, such as "i8".
     vectors: vectors of output channels in a tile.
     rest: vectors of output channels after the last whole tile, 0 if there are none.
-    heights, even: as in `Tile`.
+    heights, balanced: as in `Tile`.
     flat: windows are 1x1 without padding.
-    copied: whether a task packs its part of x; if not (only if flat), products read x itself.
-    sums: as in `Isa`, if the ISA's products are of these types.
+    packs_x: whether a task packs its part of x; if not (only if flat), products read x itself.
+    sums: the instructions of Arm that sum products (`neon_sums.ACCUMULATE`); "" if mgc_dot_ functions do.
     narrow: no weight is -128.
     has_weight_zero: packed weights still have a zero point, because int8 cannot hold weights minus their zero point.
     prefetch: weights that tiles prefetch: "tile" those of the next tile's channels, "page" those 4 KB later.
     is_pmaddubsw_form: weights are lists of entries for pmaddubsw (`pmaddubsw.py`).
     """
 
+    unit: str
+    result: str
+    x_zero: int
     packed_type: str
     step: int
     fill: int
     packed_short: str
     x_short: str
-    weight_short: str
-    result: str
     vectors: int
     rest: int
     heights: tuple[int, ...]
-    even: bool
+    balanced: bool
     flat: bool
-    copied: bool
+    packs_x: bool
     sums: str
     narrow: bool
     has_weight_zero: bool
@@ -104,8 +105,8 @@ class PackedForm:
 
 
 #: The most bytes of weights that stay in L1.
-NEAR = 8 << 10
-#: Instructions per product on Arm without dot-product instructions.
+_MAX_L1_WEIGHT_BYTES = 8 << 10
+#: `Isa.dot_product` -> instructions per product, on Arm without dot-product instructions.
 _INSTRUCTIONS = {"smull": 0.23, "smull_in_c": 0.45}
 
 
@@ -127,18 +128,18 @@ def as_outputs(array: np.ndarray, outputs_first: bool) -> np.ndarray:
 
 @packer("dot")
 def pack_weights(array: np.ndarray, outputs_first: bool, zero: int, groups: int, runs: int, lanes: int, vectors: int,
-                 step: int, flipped_bits: int = 0, around: int = 0) -> np.ndarray:
+                 step: int, flipped_bits: int = 0, padding: int = 0) -> np.ndarray:
     """Packs [O, I, KH, KW], or a matrix, made int8 by `x_offset`, as [groups][O/width][runs][K/step][width][step].
 
-    K is in the order (kh, kw, i), divided into runs. width: channels of a tile; a group's last block may have fewer, in
-    whole vectors. around: value of rows and columns of padding. flipped_bits: bits that are inverted in all values at
-    the end.
+    K is in the order (kh, kw, i), divided into runs. width: channels of a tile, lanes * vectors; a group's last block
+    may have fewer, in whole vectors. padding: the value of weights after the last channel and after the end of a run.
+    flipped_bits: bits that are inverted in all values at the end. Returns int8 of one dimension.
     """
     width, packed = vectors * lanes, []
     for group in np.split(as_outputs(array, outputs_first), groups):
         outputs = group.shape[0]
         depth = np.moveaxis(group, (2, 3, 1, 0), (0, 1, 2, 3)).reshape(runs, -1, outputs)
-        padded = np.full((runs, -(-depth.shape[1] // step) * step, -(-outputs // lanes) * lanes), around, np.int8)
+        padded = np.full((runs, -(-depth.shape[1] // step) * step, -(-outputs // lanes) * lanes), padding, np.int8)
         padded[:, :depth.shape[1], :outputs] = depth.astype(np.int32) - packing_offset(array.dtype.name, zero)
         for first in range(0, padded.shape[2], width):
             part = padded[:, :, first:first + width]
@@ -157,9 +158,10 @@ def packed_zero(dtype: str, zero: int) -> int:
     return zero - packing_offset(dtype, zero)
 
 
-@packer("dot_skew")
-def pack_skew(array: np.ndarray, zero: int) -> np.ndarray:
-    """Returns this zero point as a constant of the model, so that layers with different ones share a kernel."""
+@packer("packed_zero")
+def pack_zero(array: np.ndarray, zero: int) -> np.ndarray:
+    """Returns the zero point of packed weights, int32 [1]: a constant of the model, so that layers with different ones
+    share a kernel."""
     return np.array([packed_zero(array.dtype.name, zero)], np.int32)
 
 
@@ -172,9 +174,9 @@ def pack_sums(array: np.ndarray, outputs_first: bool, zero: int, x_zero: int, ze
 
 
 @packer("dot_bias")
-def pack_bias(bias: np.ndarray, array: np.ndarray, *how) -> np.ndarray:
-    """Returns the bias with this correction added; int32 wraps."""
-    sums = pack_sums(array, *how).astype(np.uint32)
+def pack_bias(bias: np.ndarray, array: np.ndarray, *arguments) -> np.ndarray:
+    """Returns the bias plus `pack_sums` of these arguments, int32 [O]; sums wrap."""
+    sums = pack_sums(array, *arguments).astype(np.uint32)
     sums[:bias.size] += bias.reshape(-1).astype(np.uint32)
     return sums.astype(np.int32)
 
@@ -186,22 +188,27 @@ def is_narrow(site: Site, zero: int) -> bool:
                                                                                             zero) > -128
 
 
-def with_sums(site: Site, operands: tuple[Operand, ...], how: tuple, zero: int, size: Dim,
+def with_sums(site: Site, operands: tuple[Operand, ...], weights: tuple[bool, int], x_zero: int, size: Dim,
               zeros_after: int | None = None) -> tuple[Operand, ...]:
-    """Returns the operands with the correction for x's zero point added to the bias. how: arguments of `pack_sums`.
-    zeros_after: zeros that follow the bias, which then always exists."""
-    if not zero and zeros_after is None:
+    """Returns the operands with the correction for x's zero point added to the bias.
+
+    weights: (outputs_first, zero point) of `pack_sums`. size: elements of the bias. zeros_after: zeros that follow the
+    bias, which then always exists.
+    """
+    if not x_zero and zeros_after is None:
         return operands
-    how, size = (*how, zero, zeros_after or 0), size + (zeros_after or 0)
+    arguments, size = (*weights, x_zero, zeros_after or 0), size + (zeros_after or 0)
     if site.has(2):
-        return (*operands[:2], Operand("b", 2, size, ("dot_bias", *how), also=(1,)))
-    return (*operands, Operand("b", 1, size, ("dot_sums", *how), "int32"))
+        return (*operands[:2], Operand("b", 2, size, ("dot_bias", *arguments), also=(1,)))
+    return (*operands, Operand("b", 1, size, ("dot_sums", *arguments), "int32"))
 
 
 def _prefetched(site: Site, form: PackedForm, tile: Tile, depth: int, s: Geometry) -> str:
     """Returns what tiles prefetch: "" if L1 holds the weights, or if 8-bit dot products leave no time. The hardware
     prefetcher stops at pages and at the end of a short stream. A single pixel waits for its loads anyway."""
-    if not site.isa.prefetch_bytes or site.compact or form.dtype == site.isa.dot_dtype or s.g * s.oc * depth < NEAR:
+    if not site.isa.prefetch_bytes or site.compact or form.dtype == site.isa.dot_dtype:
+        return ""
+    if s.g * s.oc * depth < _MAX_L1_WEIGHT_BYTES:
         return ""
     is_short = depth * tile.vectors * site.isa.lanes <= site.isa.prefetch_bytes
     return "tile" if is_short and tile.heights != (1,) and form.dtype == "int16" else "page"
@@ -224,16 +231,16 @@ class DotProducts(IntegerProducts):
         """Returns the packed form of x, whose zero point is `zero`."""
         return PackedForm.of(site.isa, site.x.dtype, zero)
 
-    def operands(self, site: Site, s: Geometry, x: Operand, how: tuple, form: PackedForm,
+    def operands(self, site: Site, s: Geometry, x: Operand, weights: tuple[bool, int], form: PackedForm,
                  vectors: int) -> tuple[tuple[Operand, ...], dict]:
-        """Returns (the operands x, weights and bias, their own extents). how: arguments of `pack_sums`. vectors:
+        """Returns (the operands x, weights and bias, their own extents). weights: (outputs_first, zero point). vectors:
         vectors of channels in a tile."""
         G, IC, OC = extent_symbols("G", "IC", "OC")
         runs, length = runs_of(s)
         depth = runs * round_up(IC * (length // s.ic), form.step)
         packed = Operand("w", 1, G * round_up(OC, site.isa.lanes) * depth,
-                         ("dot", *how, s.g, runs, site.isa.lanes, vectors, form.step), "int8")
-        return with_sums(site, (x, packed, *present(site, Operand("b", 2, G * OC))), how, form.zero, G * OC), {}
+                         ("dot", *weights, s.g, runs, site.isa.lanes, vectors, form.step), "int8")
+        return with_sums(site, (x, packed, *present(site, Operand("b", 2, G * OC))), weights, form.zero, G * OC), {}
 
     def call(self, site: Site, s: Geometry, zeros: tuple[int, int], outputs_first: bool, operation: str) -> Lowered:
         isa, target, (x_zero, w_zero) = site.isa, site.target, zeros
@@ -242,7 +249,7 @@ class DotProducts(IntegerProducts):
         runs, length = runs_of(s)
         depth = runs * round_up(length, form.step)
         flat, item = s.is_pointwise, DTYPES[form.dtype].bytes
-        copied = not flat or form.dtype != site.x.dtype or bool(form.x_offset) or s.ic % form.step > 0
+        packs_x = not flat or form.dtype != site.x.dtype or bool(form.x_offset) or s.ic % form.step > 0
         pixels: Dim = s.n * s.oh * s.ow if flat else s.ow
         sums = isa.dot_product if form.dtype == isa.dot_dtype else ""
         product = "pmaddubsw" if self.is_pmaddubsw else sums
@@ -250,7 +257,7 @@ class DotProducts(IntegerProducts):
         channels = block(target, tile, depth, s.oc)
         rows = tile.pixels(target, item * s.ic, channels < s.oc, pixels) if flat else 1
         if rows == 0:
-            tile = Tile.of(site, product, depth // form.step, s.oc, pixels, even=False)
+            tile = Tile.of(site, product, depth // form.step, s.oc, pixels, may_balance=False)
             channels = block(target, tile, depth, s.oc)
             rows = tile.pixels(target, item * s.ic, channels < s.oc, pixels)
         N, G, IC, IH, IW, OC, OH, OW, ROWS, CHANNELS = extent_symbols("N", "G", "IC", "IH", "IW", "OC", "OH", "OW",
@@ -260,37 +267,37 @@ class DotProducts(IntegerProducts):
             extents = {"N": pixels, "G": s.g, "IC": s.ic, "OC": s.oc, "ROWS": rows}
             x_size, y_size, strips, packed_rows = N * G * IC, N * G * OC, ceildiv(N, ROWS), ROWS * IC
         else:
-            # Pixels between windows of one row or column are not copied.
-            down, across = (stride if extent > 1 else 1 for stride, extent in
+            # Pixels between windows of one row or column are not packed.
+            row_step, column_step = (stride if extent > 1 else 1 for stride, extent in
                             zip(s.strides, (s.kh, s.kw), strict=True))
             window_rows, window_columns = ((extent - 1) * dilation + 1 for extent, dilation in
                           zip((s.kh, s.kw), s.dilations, strict=True))
-            row = item * s.ic * ((likely(s.ow) - 1) * across + window_columns)
+            row = item * s.ic * ((likely(s.ow) - 1) * column_step + window_columns)
             extents = s.extents(s.oh, s.ow) | {
-                "ROWS": tile.rows(target, row, down, window_rows, likely(s.oh), channels < s.oc)}
+                "ROWS": tile.rows(target, row, row_step, window_rows, likely(s.oh), channels < s.oc)}
             x_size, y_size, strips = N * IH * IW * G * IC, N * OH * OW * G * OC, N * ceildiv(OH, ROWS)
-            packed_rows = ((ROWS - 1) * down + window_rows) * ((OW - 1) * across + window_columns) * IC
+            packed_rows = ((ROWS - 1) * row_step + window_rows) * ((OW - 1) * column_step + window_columns) * IC
         extents["CHANNELS"] = channels
         operands, extra_extents = self.operands(
             site, s, Operand("x", 0, x_size), (outputs_first, w_zero), form, tile.vectors)
         extents |= extra_extents
         bias = any(operand.name == "b" for operand in operands)
         if has_weight_zero:
-            operands += (Operand("zero", 1, 1, ("dot_skew", w_zero), "int32"),)
+            operands += (Operand("zero", 1, 1, ("packed_zero", w_zero), "int32"),)
         fill = 0 if flat else form.zero
         narrow = sums.startswith("smull") and is_narrow(site, w_zero)
-        parameters = DotParameters(*s.window, bias, site.x.c_type, "int8_t", form.x_offset,
+        parameters = DotParameters(*s.window, bias, site.x.c_type, site.y.c_type, form.x_offset,
                                    DTYPES[form.dtype].c_type, form.step, fill, form.name or DTYPES[form.dtype].short,
-                                   DTYPES[site.x.dtype].short, "i8", site.y.c_type, tile.vectors, tile.rest,
-                                   tile.heights, tile.even, flat, copied, sums, narrow, has_weight_zero,
+                                   DTYPES[site.x.dtype].short, tile.vectors, tile.rest, tile.heights, tile.balanced,
+                                   flat, packs_x, sums, narrow, has_weight_zero,
                                    _prefetched(site, form, tile, depth, s), self.is_pmaddubsw)
-        kind = "" if not flat else "_flat" if copied else "_there"
-        totals = 4 * (ROWS if flat else ROWS * OW) if has_weight_zero else 0
+        kind = "" if not flat else "_flat" if packs_x else "_there"
+        zero_sums = 4 * (ROWS if flat else ROWS * OW) if has_weight_zero else 0
         return Lowered("integer/dot", parameters, extents, operands, (Operand("y", 0, y_size),),
                        strips * G * ceildiv(OC, CHANNELS), operation + "_bias" * bias + zero_name(form.x_offset
                                                                                                   or fill),
                        f"{self.name}{kind}{'_weight_zero' * has_weight_zero}{'_narrow' * narrow}_{tile.name}",
-                       scratch=totals + (item * packed_rows + 16 if copied else 0), channels=G * OC)
+                       scratch=zero_sums + (item * packed_rows + 16 if packs_x else 0), channels=G * OC)
 
     def cycles(self, site: Site, s: Geometry, w_zero: int, outputs_first: bool) -> float:
         form = PackedForm.of(site.isa, site.x.dtype, 0)

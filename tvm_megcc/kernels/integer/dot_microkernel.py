@@ -17,25 +17,29 @@ if TYPE_CHECKING:
 class DotMicrokernel:
     """The microkernel of dot-product instructions, of which one adds `step` products to each lane (`mgc_dot_`)."""
 
-    #: The length of the reduction: parameters of a tile's function, and the arguments of its calls.
-    steps: ClassVar[tuple[str, str]] = ("int32_t steps", "steps")
+    #: C of the length of the reduction: parameters of a tile's function, and the arguments of its calls.
+    steps_parameter: ClassVar[str] = "int32_t steps"
+    steps_argument: ClassVar[str] = "steps"
     #: Whether the function computes several tiles, one after the other.
     is_repeated: ClassVar[bool] = False
 
     def __init__(self, params: DotParameters, isa: Isa, ep, known):
         self.p, self.isa, self.ep, self.known, self.lanes = params, isa, ep, known, isa.lanes
-        #: Contiguous pieces in a row of the window: all single taps if it is dilated.
+        #: Contiguous runs in a row of the window: single taps if the columns are dilated.
         self.runs = params.kw if params.dw > 1 and params.kw > 1 else 1
-        #: Packed rows of x between two rows of the output.
-        self.down = 1 if params.kh == 1 else params.sh
-        #: Whether the number of channels is a multiple of the lanes.
-        self.whole = known.OC is not None and known.OC % isa.lanes == 0
+        #: Packed rows of x from one row of the output to the next.
+        self.row_step = 1 if params.kh == 1 else params.sh
+        #: Whether the number of channels is a multiple of the lanes; otherwise the last vector has fewer.
+        self.full_vectors = known.OC is not None and known.OC % isa.lanes == 0
 
     @staticmethod
     def of(params: DotParameters, isa: Isa, ep, known) -> DotMicrokernel:
-        kind = (PairsMicrokernel if params.is_pmaddubsw_form else RepeatedMicrokernel if params.sums else
-                WideMicrokernel if isa.wide else DotMicrokernel)
-        return kind(params, isa, ep, known)
+        """Returns the microkernel for an ISA and a form of packed weights."""
+        if params.is_pmaddubsw_form:
+            return PmaddubswMicrokernel(params, isa, ep, known)
+        if params.sums:
+            return ArmMicrokernel(params, isa, ep, known)
+        return (RvvMicrokernel if isa.wide else DotMicrokernel)(params, isa, ep, known)
 
     def types(self) -> str:
         """Returns C declarations before all tiles."""
@@ -47,7 +51,7 @@ class DotMicrokernel:
         c = Printer()
         times = "`tiles` times " * self.is_repeated
         c(f"/* {times}{P} neighbouring pixels by {V} vectors of channels. "
-          f"from_pixel, from_line{', from_tap' if self.runs > 1 else ''}: from one to the next in x. */")
+          f"pixel_stride, row_stride{', tap_stride' if self.runs > 1 else ''}: elements from one to the next in x. */")
         with c.function(self.head(P, V)):
             self.body(c, P, V)
             c(self.unused(P))
@@ -55,17 +59,17 @@ class DotMicrokernel:
 
     def head(self, P: int, V: int) -> str:
         p = self.p
-        x = joined([f"const {p.packed_type} *x", "ptrdiff_t from_pixel", "ptrdiff_t from_line",
-                    self.runs > 1 and "ptrdiff_t from_tap"])
-        w = joined([f"const {p.weight} *w", self.steps[0], p.bias and "const int32_t *b", f"{p.result} *y",
-                    "ptrdiff_t at", "ptrdiff_t to_pixel"])
-        rest = joined(["int32_t channel", not self.whole and "int32_t n",
+        x = joined([f"const {p.packed_type} *x", "ptrdiff_t pixel_stride", "ptrdiff_t row_stride",
+                    self.runs > 1 and "ptrdiff_t tap_stride"])
+        w = joined(["const int8_t *w", self.steps_parameter, p.bias and "const int32_t *b", f"{p.result} *y",
+                    "ptrdiff_t y_offset", "ptrdiff_t y_stride"])
+        rest = joined(["int32_t channel", not self.full_vectors and "int32_t n",
                        p.has_weight_zero and "const int32_t *zero_sums", self.is_repeated and "int32_t tiles"])
         return f"static MGC_NOINLINE void tile_{P}x{V}({x},\n{w},\n{rest}{self.ep.params})"
 
     def unused(self, P: int) -> str:
-        return "(void)" + joined(["channel", P == 1 and not self.is_repeated and "(void)from_pixel, (void)to_pixel",
-                                  self.p.kh == 1 and "(void)from_line"]) + ";"
+        return "(void)" + joined(["channel", P == 1 and not self.is_repeated and "(void)pixel_stride, (void)y_stride",
+                                  self.p.kh == 1 and "(void)row_stride"]) + ";"
 
     def body(self, c: Printer, P: int, V: int) -> None:
         self.begin(c, P, V)
@@ -81,14 +85,14 @@ class DotMicrokernel:
                 c(f"mgc_i a{p}_{v} = {self.start(p, v)};")
 
     def lanes_of(self, c: Printer, v: int) -> None:
-        if not self.whole:
+        if not self.full_vectors:
             n = f"n - {v * self.lanes}" if v else "n"
             c(f"const int32_t n{v} = {n} < {self.lanes} ? {n} : {self.lanes};")
 
     def bias_of(self, c: Printer, v: int) -> None:
         if self.p.bias:
-            load = "mgc_iload_i32" if self.whole else "mgc_iload_i32_n"
-            n = "" if self.whole else f", n{v}"
+            load = "mgc_iload_i32" if self.full_vectors else "mgc_iload_i32_n"
+            n = "" if self.full_vectors else f", n{v}"
             c(f"const mgc_i b{v} = {load}({offset('b + channel', v * self.lanes)}{n});")
 
     def start(self, p: int, v: int) -> str:
@@ -98,17 +102,17 @@ class DotMicrokernel:
         return f"b{v}" if self.p.bias else "mgc_iset1(0)"
 
     def accumulate(self, c: Printer, P: int, V: int) -> None:
-        """Prints the loop nest: rows of the window, pieces of a row, steps of a piece."""
-        kh, run = self.p.kh, self.p
+        """Prints the loop nest: rows of the window, runs of a row, steps of a run."""
+        params, kh = self.p, self.p.kh
         with c.loop("kh", kh), c.loop("kw", self.runs):
-            c(f"const {run.packed_type} *from = x{' + kh * from_line' if kh > 1 else ''}"
-              f"{' + kw * from_tap' if self.runs > 1 else ''};")
+            c(f"const {params.packed_type} *from = x{' + kh * row_stride' if kh > 1 else ''}"
+              f"{' + kw * tap_stride' if self.runs > 1 else ''};")
             self.before_steps(c, P)
             with c.block("for (int32_t k = 0; k < steps; k++)"):
                 self.multiply(c, P, V)
                 self.prefetch(c, V)
                 self.advance(c)
-                c(f"w += {V * self.lanes * run.step};")
+                c(f"w += {V * self.lanes * params.step};")
 
     def before_steps(self, c: Printer, P: int) -> None:
         pass
@@ -117,17 +121,17 @@ class DotMicrokernel:
         """Prints one step of each of the P x V sums."""
         form, width = self.p.packed_short, self.lanes * self.p.step
         for v in range(V):
-            c(f"const mgc_i w{v} = mgc_dot_w_{form}_{self.p.weight_short}({offset('w', v * width)});")
+            c(f"const mgc_i w{v} = mgc_dot_w_{form}_i8({offset('w', v * width)});")
         for p in range(P):
-            c(f"const mgc_i x{p} = mgc_dot_x_{form}({pixel}{f' + {p} * from_pixel' if p else ''});")
+            c(f"const mgc_i x{p} = mgc_dot_x_{form}({pixel}{f' + {p} * pixel_stride' if p else ''});")
             c(*(f"a{p}_{v} = mgc_dot_{form}(a{p}_{v}, x{p}, w{v});" for v in range(V)))
 
     def prefetch(self, c: Printer, V: int) -> None:
         """Prints prefetches of weights, one for each cache line of 64 bytes."""
         if self.p.prefetch:
-            bytes_ = V * self.lanes * self.p.step
-            away = f"steps * {self.p.kh * self.runs * bytes_ // 4}" if self.p.prefetch == "tile" else "1024"
-            c(*(f"mgc_prefetch_ahead(w, {offset(away, line // 4)});" for line in range(0, bytes_, 64)))
+            step_bytes = V * self.lanes * self.p.step
+            distance = f"steps * {self.p.kh * self.runs * step_bytes // 4}" if self.p.prefetch == "tile" else "1024"
+            c(*(f"mgc_prefetch_ahead(w, {offset(distance, line // 4)});" for line in range(0, step_bytes, 64)))
 
     def advance(self, c: Printer) -> None:
         c(f"from += {self.p.step};", "MGC_LOAD_AGAIN(from);")
@@ -140,15 +144,15 @@ class DotMicrokernel:
         """Prints the operands of the epilogue that all pixels share."""
         for v in range(V):
             c(*(f"{text};" for text in self.ep.preloaded(f"channel + {v * self.lanes}", f"_{v}",
-                                                                    "" if self.whole else f"n{v}")))
+                                                                    "" if self.full_vectors else f"n{v}")))
 
     def stores(self, store, pixels: Iterable[int], V: int, value) -> list[str]:
         """Returns the stores of some pixels."""
         accumulators = [(p, v) for p in pixels for v in range(V)]
         return [f"{text};" for text in store(
-            "y", [f"at + {p} * to_pixel + {v * self.lanes}" for p, v in accumulators],
+            "y", [f"y_offset + {p} * y_stride + {v * self.lanes}" for p, v in accumulators],
             [value(p, v) for p, v in accumulators], [f"channel + {v * self.lanes}" for _, v in accumulators],
-            ["" if self.whole else f"n{v}" for _, v in accumulators],
+            ["" if self.full_vectors else f"n{v}" for _, v in accumulators],
             [f"_{v}" for _, v in accumulators])]
 
     # A row of tiles of V vectors of channels.
@@ -164,26 +168,26 @@ class DotMicrokernel:
         return c.text
 
     def row_of_tiles(self, c: Printer, V: int) -> None:
-        params, tall = self.p, self.p.heights[0]
-        row_offset = "" if params.flat else f" + (ptrdiff_t)oh * {self.down} * row"
+        params, height = self.p, self.p.heights[0]
+        row_offset = "" if params.flat else f" + (ptrdiff_t)oh * {self.row_step} * packed_row"
         c(f"const {params.packed_type} *from = packed_rows{row_offset};")
-        c(f"ptrdiff_t to = at{'' if params.flat else ' + (ptrdiff_t)oh * OW * G * OC'} + channel;")
-        is_counted = not params.even or params.has_weight_zero
-        if is_counted:
+        c(f"ptrdiff_t to = y_offset{'' if params.flat else ' + (ptrdiff_t)oh * OW * G * OC'} + channel;")
+        counts_pixels = not params.balanced or params.has_weight_zero
+        if counts_pixels:
             c("int32_t i = 0;")
-        if params.even:
-            c(f"const int32_t low = count % {tall} ? {tall} - count % {tall} : 0;")
+        if params.balanced:
+            c(f"const int32_t lower_tiles = count % {height} ? {height} - count % {height} : 0;")
         for P in params.heights:
-            is_low = params.even and P == params.heights[-1]
-            done = f"{params.heights[1]} * low" if params.even else "i"
-            tiles = "low" if is_low else f"(count - {done}) / {P}"
+            is_lower = params.balanced and P == params.heights[-1]
+            other_pixels = f"{params.heights[1]} * lower_tiles" if params.balanced else "i"
+            tiles = "lower_tiles" if is_lower else f"(count - {other_pixels}) / {P}"
             call = self.call(P, V)
             moves = f"from += {P} * pixel;", f"to += {P} * (ptrdiff_t)G * OC;"
             if self.is_repeated:
                 with c.block(""):
                     c(f"const int32_t tiles = {tiles};", call, *(f"{move[:-1]} * tiles;" for move in moves))
-                    c(*[f"i += {P} * tiles;"] * is_counted)
-            elif params.even:
+                    c(*[f"i += {P} * tiles;"] * counts_pixels)
+            elif params.balanced:
                 with c.block(f"for (int32_t tiles = {tiles}; tiles > 0; tiles--)"):
                     c(call, *moves, *[f"i += {P};"] * params.has_weight_zero)
             else:
@@ -193,33 +197,34 @@ class DotMicrokernel:
     def call(self, P: int, V: int) -> str:
         params = self.p
         zero_sums = f"zero_sums{'' if params.flat else ' + oh * count'} + i"
-        x = joined(["from", "pixel", f"(ptrdiff_t){params.dh} * row" if params.kh > 1 else "0",
+        x = joined(["from", "pixel", f"(ptrdiff_t){params.dh} * packed_row" if params.kh > 1 else "0",
                     self.runs > 1 and f"{params.dw} * IC"])
-        w = joined(["weights", self.steps[1], params.bias and "b", "y"])
-        rest = joined(["to", "(ptrdiff_t)G * OC", "group * OC + channel", not self.whole and "OC - channel",
+        w = joined(["weights", self.steps_argument, params.bias and "b", "y"])
+        rest = joined(["to", "(ptrdiff_t)G * OC", "group * OC + channel", not self.full_vectors and "OC - channel",
                        params.has_weight_zero and zero_sums, self.is_repeated and "tiles"])
         return f"tile_{P}x{V}({x}, {w},\n{rest}{self.ep.args});"
 
 
-class PairsMicrokernel(DotMicrokernel):
-    """The microkernel of multiply-adds of pairs (pmaddubsw). Lists say how many entries a piece of the window has, and
+class PmaddubswMicrokernel(DotMicrokernel):
+    """The microkernel of multiply-adds of pairs (pmaddubsw). Lists say how many entries a run of the window has, and
     how far each entry advances in x (`pmaddubsw.py`)."""
 
-    steps = ("const int32_t *counts, const uint8_t *moves, ptrdiff_t most", "list + 1, moves_there, length - 2")
+    steps_parameter = "const int32_t *counts, const uint8_t *moves, ptrdiff_t max_offset"
+    steps_argument = "list + 1, list_moves, length - 2"
 
     def before_steps(self, c: Printer, P: int) -> None:
-        c("const int32_t steps = *counts++;", "ptrdiff_t place = 0;")
+        c("const int32_t steps = *counts++;", "ptrdiff_t offset = 0;")
 
-    def multiply(self, c: Printer, P: int, V: int, pixel: str = "at_place") -> None:
-        c("place += *moves++;", "place = place < most ? place : most;",
-          f"const {self.p.packed_type} *at_place = from + place;")
+    def multiply(self, c: Printer, P: int, V: int, pixel: str = "entry_x") -> None:
+        c("offset += *moves++;", "offset = offset < max_offset ? offset : max_offset;",
+          f"const {self.p.packed_type} *entry_x = from + offset;")
         super().multiply(c, P, V, pixel)
 
     def advance(self, c: Printer) -> None:
         pass
 
 
-class WideMicrokernel(DotMicrokernel):
+class RvvMicrokernel(DotMicrokernel):
     """The microkernel of RISC-V. Products of int8 are widened to int16. Neighbouring vectors of channels form one C
     vector of several registers, as wide as the compiler accepts."""
 
@@ -229,16 +234,16 @@ class WideMicrokernel(DotMicrokernel):
 
     def types(self) -> str:
         widths = [w for w in (8, 4, 2, 1) if self.p.vectors // w % 2 or self.p.rest // w % 2]
-        return "\n".join(["/* Vectors of several registers: of channels that are neighbours. */",
-                          *(_WIDE.format(width=width, lanes=self.lanes, bytes=width * self.lanes,
-                                         halves=2 * width * self.lanes, words=4 * width * self.lanes)
+        return "\n".join(["/* C vectors of the neighbouring channels of several vectors. */",
+                          *(_RVV_PRODUCTS.format(width=width, lanes=self.lanes, bytes=width * self.lanes,
+                                                  twice=2 * width * self.lanes, fourfold=4 * width * self.lanes)
                             for width in widths), "", ""])
 
     def begin(self, c: Printer, P: int, V: int) -> None:
         for v in range(V):
             self.lanes_of(c, v)
             self.bias_of(c, v)
-        c(*(f"wholes_{width} s{p}_{v} = {{ 0 }};" for p in range(P) for v, width in self.groups(V)))
+        c(*(f"uint32_by_{width} s{p}_{v} = {{ 0 }};" for p in range(P) for v, width in self.groups(V)))
 
     def before_steps(self, c: Printer, P: int) -> None:
         # The compiler loads x for all unrolled steps first; more steps would spill.
@@ -246,15 +251,15 @@ class WideMicrokernel(DotMicrokernel):
 
     def multiply(self, c: Printer, P: int, V: int, pixel: str = "from") -> None:
         c(*(f"s{p}_{v} += product_{width}({offset('w', v * self.lanes)}, "
-            f"{pixel}[{f'{p} * from_pixel' if p else 0}]);" for p in range(P) for v, width in self.groups(V)))
+            f"{pixel}[{f'{p} * pixel_stride' if p else 0}]);" for p in range(P) for v, width in self.groups(V)))
 
     def store(self, c: Printer, P: int, V: int) -> None:
-        c(*(f"const mgc_i a{p}_{v} = mgc_iadd({self.start(p, v)}, part_{width}(s{p}_{first}, {v - first}));"
+        c(*(f"const mgc_i a{p}_{v} = mgc_iadd({self.start(p, v)}, vector_of_{width}(s{p}_{first}, {v - first}));"
             for p in range(P) for first, width in self.groups(V) for v in range(first, first + width)))
         super().store(c, P, V)
 
 
-class RepeatedMicrokernel(DotMicrokernel):
+class ArmMicrokernel(DotMicrokernel):
     """The microkernel of Arm. Sums are in assembler (`neon_sums.py`). One function computes several tiles, because a
     call costs as much as the ends of some loops."""
 
@@ -274,24 +279,24 @@ class RepeatedMicrokernel(DotMicrokernel):
         for p in range(P):
             c(*self.stores(self.ep.store_row, [p], V, lambda p, v: f"mgc_iadd(a{p}_{v}, mgc_iset1(zero_sums[{p}]))"
                          if self.p.has_weight_zero else f"a{p}_{v}"))
-        c(*[f"zero_sums += {P};"] * self.p.has_weight_zero, f"x += {P} * from_pixel;", f"at += {P} * to_pixel;")
+        c(*[f"zero_sums += {P};"] * self.p.has_weight_zero, f"x += {P} * pixel_stride;", f"y_offset += {P} * y_stride;")
 
 
-#: Types and products of `width` neighbouring vectors.
-_WIDE = """\
-typedef int8_t bytes_{width} __attribute__((vector_size({bytes})));
-typedef int16_t halves_{width} __attribute__((vector_size({halves})));
-typedef int32_t signed_{width} __attribute__((vector_size({words})));
-typedef uint32_t wholes_{width} __attribute__((vector_size({words})));
-static MGC_INLINE wholes_{width} product_{width}(const int8_t *w, int32_t x)
+#: Types and products of `width` neighbouring vectors of `lanes` channels.
+_RVV_PRODUCTS = """\
+typedef int8_t int8_by_{width} __attribute__((vector_size({bytes})));
+typedef int16_t int16_by_{width} __attribute__((vector_size({twice})));
+typedef int32_t int32_by_{width} __attribute__((vector_size({fourfold})));
+typedef uint32_t uint32_by_{width} __attribute__((vector_size({fourfold})));
+static MGC_INLINE uint32_by_{width} product_{width}(const int8_t *w, int32_t x)
 {{
-    bytes_{width} v;
+    int8_by_{width} v;
     memcpy(&v, w, sizeof v);
-    return (wholes_{width})__builtin_convertvector(__builtin_convertvector(v, halves_{width}), signed_{width}) \
+    return (uint32_by_{width})__builtin_convertvector(__builtin_convertvector(v, int16_by_{width}), int32_by_{width}) \
 * (uint32_t)x;
 }}
-/* Vector number k of it. */
-static MGC_INLINE mgc_i part_{width}(wholes_{width} v, int32_t k)
+/* Returns vector number k. */
+static MGC_INLINE mgc_i vector_of_{width}(uint32_by_{width} v, int32_t k)
 {{
     mgc_u part;
     for (int32_t i = 0; i < {lanes}; i++) {{

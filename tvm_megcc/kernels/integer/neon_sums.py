@@ -2,10 +2,10 @@
 """The sums of a tile of `integer/dot` on Arm. In assembler, a tile uses all 32 registers. Compilers spill some and copy
 others, which takes a fifth more instructions.
 
-The C around it declares `x`; the distances `from_pixel`, `from_line` and `from_tap` in it; `w` and `steps`. The
-assembler declares the sums, `a0_0` and so on, whose registers the compiler chooses. Other values have fixed registers:
-from v0 on pixels, then weights; x2 to x17. GCC allows 30 operands, so values that are no addresses come in an array,
-`how`."""
+The C around it declares `x` and its strides `pixel_stride`, `row_stride` and `tap_stride`, `w`, and the number of
+`steps` of a run of the window. The assembler declares the sums, `a0_0` and so on, whose registers the compiler chooses.
+Other values have fixed registers: from v0 on pixels, then weights; x2 to x17. GCC allows 30 operands, so strides and
+trip counts come in an array, `counts`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ArmSums:
     copies = 1
     #: Iterations have this many times 16 bytes of a pixel.
     unrolled = 1
-    #: Dot products after the last 16 bytes of a piece of the window, if bytes after it may be read.
+    #: Dot products after the last 16 bytes of a run of the window, if bytes after it may be read.
     tail = 0
     #: Whether the next row of the window follows the tail directly.
     merged = False
@@ -37,7 +37,7 @@ class ArmSums:
         self.P, self.V, self.p, self.kh, self.taps = P, V, kernel.p, kernel.p.kh, kernel.runs
         self.kernel = kernel
         #: C, the address of the initial sums; empty: 0.
-        self.start = "" if not kernel.p.bias else "b + channel" if kernel.whole and self.copies == 1 else "start"
+        self.start = "" if not kernel.p.bias else "b + channel" if kernel.full_vectors and self.copies == 1 else "start"
 
     def begin(self, c: Printer) -> None:
         """Declares the values that all tiles of a call share."""
@@ -47,10 +47,11 @@ class ArmSums:
             for v in range(self.V):
                 self.kernel.bias_of(c, v)
                 self.store_start(c, v, lanes)
-        step, is_high = self.p.step, self.kh > 1
-        row = f"{self.taps} * from_tap" if self.taps > 1 else offset(f"{step} * steps", 4 * self.tail * self.merged)
-        c(f"const int64_t how[] = {{ {'from_pixel' if self.P > 1 else 0}, {f'from_line - {row}' if is_high else 0}, "
-          f"{f'from_tap - {step} * steps' if self.taps > 1 else 0}, steps / {16 // step * self.unrolled}, "
+        step, has_rows = self.p.step, self.kh > 1
+        row = f"{self.taps} * tap_stride" if self.taps > 1 else offset(f"{step} * steps", 4 * self.tail * self.merged)
+        c(f"const int64_t counts[] = {{ {'pixel_stride' if self.P > 1 else 0}, "
+          f"{f'row_stride - {row}' if has_rows else 0}, "
+          f"{f'tap_stride - {step} * steps' if self.taps > 1 else 0}, steps / {16 // step * self.unrolled}, "
           f"steps % {16 // step} }};")
 
     def store_start(self, c: Printer, v: int, lanes: int) -> None:
@@ -58,15 +59,15 @@ class ArmSums:
 
     def addresses(self, asm: Assembler) -> None:
         """Loads x9 on: pixels; x5: weights; strides of x: x2 pixel, x3 row, x4 tap; x6, x7: trip counts."""
-        asm("ldp x2, x3, [%[how]]", "ldp x4, x6, [%[how], #16]", *self.load_rest, "mov x5, %[w]", "mov x9, %[x]")
+        asm("ldp x2, x3, [%[counts]]", "ldp x4, x6, [%[counts], #16]", *self.load_rest, "mov x5, %[w]", "mov x9, %[x]")
         asm(*(f"add x{9 + p}, x{8 + p}, x2" for p in range(1, self.P)))
 
-    #: Loads the number of steps after the last 16 bytes of a piece.
-    load_rest = ("ldr x7, [%[how], #32]",)
+    #: Loads the number of steps after the last 16 bytes of a run.
+    load_rest = ("ldr x7, [%[counts], #32]",)
 
     @contextmanager
     def window(self, asm: Assembler) -> Iterator[None]:
-        """Yields the loops over rows of the window and pieces of a row."""
+        """Opens the loops over rows of the window and runs of a row."""
         with asm.loop_of(1, "x17", self.kh):
             with asm.loop_of(2, "x8", self.taps):
                 yield
@@ -77,7 +78,7 @@ class ArmSums:
 
     def statement(self, c: Printer, asm: Assembler, sums: list[str], vectors: int, start: str = "") -> None:
         """Prints the declaration of the sums and the assembler. vectors: vector registers besides the sums."""
-        inputs = [asm_input("x"), asm_input("w"), asm_input("how"), *[asm_input("start", start)] * bool(start)]
+        inputs = [asm_input("x"), asm_input("w"), asm_input("counts"), *[asm_input("start", start)] * bool(start)]
         clobbers = ["cc", "memory", *registers("x", 2, 9 + self.P), *["x17"] * (self.kh > 1),
                     *registers("v", vectors)]
         c(f"mgc_i {', '.join(sums)};", *asm.statement(map(asm_output, sums), inputs, clobbers))
@@ -95,13 +96,13 @@ class Sdot(ArmSums):
         #: Vectors of weights that are loaded at once, and the registers for weights.
         self.at_once = 4 if spare >= 4 else 2 if spare >= 2 else 1
         self.count = min(2 * self.at_once, spare // self.at_once * self.at_once)
-        #: For a piece of known length: the number of 16-byte blocks, and of dot products of four bytes after them.
-        self.whole: int | None = None
+        #: For a run of known length: the number of 16-byte blocks, and of dot products of four bytes after them.
+        self.blocks: int | None = None
         self.dots: int | None = None
         if kernel.known.IC is not None:
-            self.whole, self.dots = divmod((kernel.known.IC * (1 if self.taps > 1 else self.p.kw) + 3) // 4, 4)
-        self.tail = self.dots if self.dots and self.p.copied else 0
-        self.unrolled = 2 if self.whole and self.whole % 2 == 0 else 1
+            self.blocks, self.dots = divmod((kernel.known.IC * (1 if self.taps > 1 else self.p.kw) + 3) // 4, 4)
+        self.tail = self.dots if self.dots and self.p.packs_x else 0
+        self.unrolled = 2 if self.blocks and self.blocks % 2 == 0 else 1
         self.merged = bool(self.tail) and self.taps == 1 and self.kh > 1
 
     def print(self, c: Printer) -> None:
@@ -109,7 +110,7 @@ class Sdot(ArmSums):
         self.addresses(asm)
         self.set_sums(asm)
         with self.window(asm):
-            self.add_whole(asm)
+            self.add_blocks(asm)
             if self.tail:
                 load = "ld1 {{ v{0}.16b }}, [x{1}], x3" if self.merged else f"ldr q{{0}}, [x{{1}}], #{4 * self.tail}"
                 asm(*(load.format(p, 9 + p) for p in range(self.P)))
@@ -131,20 +132,20 @@ class Sdot(ArmSums):
             if self.V % 2:
                 asm(f"ldr %q[a{p}_{self.V - 1}], [%[start], #{16 * self.V - 16}]")
 
-    def add_whole(self, asm: Assembler) -> None:
-        def once():
+    def add_blocks(self, asm: Assembler) -> None:
+        def add_block():
             for _ in range(self.unrolled):
                 asm(*(f"ldr q{p}, [x{9 + p}], #16" for p in range(self.P)))
                 self.multiply(asm, 4)
 
-        if self.whole == 0:
+        if self.blocks == 0:
             return
-        if self.whole == self.unrolled:
+        if self.blocks == self.unrolled:
             asm("mov x2, x6", "3:")
-            once()
+            add_block()
         else:
-            with asm.loop(3, "x2", "x6", skip_to=4 if self.whole is None else 0):
-                once()
+            with asm.loop(3, "x2", "x6", skip_to=4 if self.blocks is None else 0):
+                add_block()
         asm("4:")
 
     def multiply(self, asm: Assembler, dots: int) -> None:
@@ -255,15 +256,15 @@ class SmullInC(Smull):
     def begin(self, c: Printer) -> None:
         if self.start == "start":
             super().begin(c)
-            c.lines.pop()  # `how`, which only assembler uses
+            c.lines.pop()  # `counts`, which only assembler uses
 
     def print(self, c: Printer) -> None:
         P, C = range(self.P), range(4 * self.V)
         c(*(f"int32x4_t s{p}_{i} = vdupq_n_s32(0);" for p in P for i in C), "const int8_t *wk = w;")
         with c.loop("kh", self.kh), c.loop("kw", self.taps):
-            c(f"const int8_t *x0 = x{' + kh * from_line' if self.kh > 1 else ''}"
-              f"{' + kw * from_tap' if self.taps > 1 else ''};")
-            c(*(f"const int8_t *x{p} = x{p - 1} + from_pixel;" for p in P[1:]))
+            c(f"const int8_t *x0 = x{' + kh * row_stride' if self.kh > 1 else ''}"
+              f"{' + kw * tap_stride' if self.taps > 1 else ''};")
+            c(*(f"const int8_t *x{p} = x{p - 1} + pixel_stride;" for p in P[1:]))
             with c.block("for (int32_t k = 0; k < steps; k++)"):
                 for p in P:
                     c(f"const int8x16_t d{p} = vld1q_s8(x{p});", f"x{p} += 16;")

@@ -12,14 +12,14 @@ from ..site import Site
 #: Latency of a sum in steps: with fewer independent sums the CPU waits.
 _LATENCY = 8
 #: Cycles of a tile in addition to its products.
-_TILE = 25
+_TILE_CYCLES = 25
 #: The cost of longer rows is estimated from this many pixels, which suffices to compare tiles.
-_ENOUGH = 1 << 15
+_MAX_PIXELS = 1 << 15
 #: Vector registers of 64-bit Arm.
-_REGISTERS = 32
+_ARM_REGISTERS = 32
 #: The most vectors of channels in a tile, by the value of `sums` (neon_sums.py): `sdot` uses SDOT, `smmla` SMMLA,
 #: `smull` SMULL and SMLAL on 16 bytes, `smull_in_c` the same in C.
-_WIDEST = {"pmaddubsw": 1, "sdot": 6, "smmla": 4, "smull": 2, "smull_in_c": 1}
+_MAX_VECTORS = {"pmaddubsw": 1, "sdot": 6, "smmla": 4, "smull": 2, "smull_in_c": 1}
 
 
 @dataclass(frozen=True)
@@ -29,39 +29,39 @@ class Tile:
     vectors: vectors of channels in a tile.
     rest: vectors of channels after the last whole tile, 0 if there are none.
     heights: pixels of the tiles, tallest first.
-    even: there are two heights, h and h - 1; a row uses the lower one as rarely as possible.
+    balanced: there are two heights, h and h - 1; a row uses the lower one as rarely as possible.
     """
 
     vectors: int
     rest: int
     heights: tuple[int, ...]
-    even: bool = False
+    balanced: bool = False
 
     @property
     def name(self) -> str:
-        between = "e" if self.even else "x"
+        between = "e" if self.balanced else "x"
         return f"{self.vectors}x{between.join(map(str, self.heights))}" + f"_{self.rest}" * bool(self.rest)
 
     @staticmethod
-    def of(site: Site, sums: str, steps: int, channels: int, pixels: Dim, even: bool = True) -> Tile:
-        """Returns the tile for rows of pixels. steps: of the reduction. channels: of a group. sums: as in `Isa`.
-        even: whether `Tile.even` is allowed."""
+    def of(site: Site, sums: str, steps: int, channels: int, pixels: Dim, may_balance: bool = True) -> Tile:
+        """Returns the tile for rows of pixels. sums: how products are summed, a key of `_MAX_VECTORS` or "". steps: the
+        length of the reduction. channels: those of a group. may_balance: whether the tile may be `balanced`."""
         isa, needed = site.isa, -(-channels // site.isa.lanes)
         if site.compact or not isinstance(pixels, int):
             # At -O size, many calls should share a tile.
-            vectors = min(needed, _WIDEST.get(sums, 4), 4 if isa.registers > 16 or isa.wide else 2)
+            vectors = min(needed, _MAX_VECTORS.get(sums, 4), 4 if isa.registers > 16 or isa.wide else 2)
             height = _tallest(isa, sums, vectors)
             return Tile(vectors, needed % vectors, tuple(dict.fromkeys((height, max(1, height // 2), 1))))
-        widest = min(needed, _WIDEST.get(sums) or isa.registers // 4)
+        widest = min(needed, _MAX_VECTORS.get(sums) or isa.registers // 4)
         widths = [w for w in range(1, widest + 1) if _tallest(isa, sums, w) >= 1]
         tiles = (tile for width in reversed(widths) for tile in _fitting(isa, sums, width, needed, pixels)
-                 if even or not tile.even)
+                 if may_balance or not tile.balanced)
         return min(tiles, key=lambda tile: _cycles(tile, isa, sums, steps, needed, pixels))
 
     def per_row(self, pixels: int) -> list[int]:
         """Returns the heights of the tiles that cover a row."""
         found = []
-        if self.even:
+        if self.balanced:
             lower_tiles = -pixels % self.heights[0]
             taller_tiles = (pixels - lower_tiles * self.heights[1]) // self.heights[0]
             return [self.heights[0]] * taller_tiles + [self.heights[1]] * lower_tiles
@@ -70,23 +70,29 @@ class Tile:
             pixels %= height
         return found
 
-    def pixels(self, target: Target, pixel: int, depthwise: bool, total: Dim) -> int:
+    def pixels(self, target: Target, pixel: int, some_channels: bool, total: Dim) -> int:
         """Returns the pixels of a task, in whole tiles of the first height; 0 if the tiles cannot cover the rest in the
         last task.
 
-        pixel: bytes of a pixel. depthwise: a task uses only the weights of some channels. total: pixels of all tasks.
+        pixel: bytes of a pixel. some_channels: a task uses only the weights of some channels. total: pixels of all
+        tasks.
         """
         height = self.heights[0]
-        most = max(1, _budget(target, depthwise) // pixel // height) * height
-        if not self.even or not isinstance(total, int) or total <= most:
-            return most
-        return next((rows for rows in range(most, most // 2, -height) if _makes_up(height, total % rows)), 0)
+        max_pixels = max(1, _budget(target, some_channels) // pixel // height) * height
+        if not self.balanced or not isinstance(total, int) or total <= max_pixels:
+            return max_pixels
+        candidates = range(max_pixels, max_pixels // 2, -height)
+        return next((pixels for pixels in candidates if _are_covered(height, total % pixels)), 0)
 
     @staticmethod
-    def rows(target: Target, row: int, down: int, reach: int, most: int, depthwise: bool) -> int:
-        """Returns the output rows of a task. row: bytes of a row of x. down: rows of x between two output rows. reach:
-        rows of x that one output row reads. most: rows of the output."""
-        return max(1, min(most, (_budget(target, depthwise) // row - reach) // down + 1))
+    def rows(target: Target, row_bytes: int, row_step: int, window_rows: int, output_rows: int,
+             some_channels: bool) -> int:
+        """Returns the output rows of a task.
+
+        row_bytes: bytes of a packed row of x. row_step: packed rows of x from one output row to the next. window_rows:
+        rows of x that one output row reads. output_rows: all rows of the output. some_channels: as in `pixels`.
+        """
+        return max(1, min(output_rows, (_budget(target, some_channels) // row_bytes - window_rows) // row_step + 1))
 
 
 def block(target: Target, tile: Tile, depth: int, channels: int) -> int:
@@ -97,11 +103,12 @@ def block(target: Target, tile: Tile, depth: int, channels: int) -> int:
     return max(1, target.l2 // 4 // (depth * width)) * width
 
 
-def _budget(target: Target, depthwise: bool) -> int:
-    """Returns the bytes of x that a task packs. depthwise: more, so that weights are read from memory less often."""
+def _budget(target: Target, some_channels: bool) -> int:
+    """Returns the bytes of x that a task packs: more if it uses the weights of some channels only, so that weights are
+    read from memory less often."""
     if not target.l1:
         return 4 << 10
-    return target.l2 // 8 if depthwise else 24 << 10
+    return target.l2 // 8 if some_channels else 24 << 10
 
 
 def _tallest(isa: Isa, sums: str, vectors: int) -> int:
@@ -132,12 +139,12 @@ def _fitting(isa: Isa, sums: str, vectors: int, needed: int, pixels: int) -> lis
     found = [Tile(vectors, rest, tuple(heights))]
     if sums in ("sdot", "pmaddubsw"):
         found += [Tile(vectors, rest, (taller, taller - 1), True) for taller in range(3, tallest + 1)
-                  if _makes_up(taller, pixels)]
+                  if _are_covered(taller, pixels)]
     return found
 
 
-def _makes_up(height: int, pixels: int) -> bool:
-    """Whether tiles of both heights, `height` and `height` - 1, cover the pixels exactly."""
+def _are_covered(height: int, pixels: int) -> bool:
+    """Returns whether tiles of both heights, `height` and `height` - 1, cover the pixels exactly."""
     lower_tiles = -pixels % height
     return 0 < lower_tiles and lower_tiles * (height - 1) < pixels
 
@@ -147,8 +154,8 @@ def _cycles(tile: Tile, isa: Isa, sums: str, steps: int, needed: int, pixels: in
     widths = [tile.vectors] * (needed // tile.vectors) + [tile.rest] * bool(tile.rest)
     # A vector of four registers takes twice as long as one of two.
     long = 2 if isa.wide and isa.registers < 16 else 1
-    return sum(_TILE + steps * max(_LATENCY, long * p * v + _loads(isa, sums, p, v)) + 3 * p * v
-               for p in tile.per_row(min(likely(pixels), _ENOUGH)) for v in widths)
+    return sum(_TILE_CYCLES + steps * max(_LATENCY, long * p * v + _loads(isa, sums, p, v)) + 3 * p * v
+               for p in tile.per_row(min(likely(pixels), _MAX_PIXELS)) for v in widths)
 
 
 def _loads(isa: Isa, sums: str, pixels: int, vectors: int) -> float:
@@ -158,5 +165,5 @@ def _loads(isa: Isa, sums: str, pixels: int, vectors: int) -> float:
         return pixels * 0.05 + vectors * 0.5
     if sums != "sdot":
         return (pixels + vectors) * 0.3
-    spare = _REGISTERS - pixels * (vectors + 1)
+    spare = _ARM_REGISTERS - pixels * (vectors + 1)
     return pixels / 4 + vectors / (4 if spare >= 4 else 2 if spare >= 2 else 1) + 0.4

@@ -110,6 +110,14 @@ class Geometry:
         height = ih if self.vpad else reach(ih, oh, self.strides[0], self.kh, self.dilations[0])
         return height * (iw if self.hpad else reach(iw, ow, self.strides[1], self.kw, self.dilations[1]))
 
+    def rows_read(self, outputs: Dim) -> Dim:
+        """Returns the input rows from the first to the last that neighbouring output rows read, with padding."""
+        return (outputs - 1) * self.strides[0] + (self.kh - 1) * self.dilations[0] + 1
+
+    def columns_read(self, outputs: Dim) -> Dim:
+        """Returns the same for columns."""
+        return (outputs - 1) * self.strides[1] + (self.kw - 1) * self.dilations[1] + 1
+
     def name(self, operation: str = "conv2d", **flags) -> str:
         """Returns the operation's name with its window and those flags that are True, such as `conv2d_3x3_s2_hpad`."""
         window = window_name((self.kh, self.kw), self.strides, self.dilations)

@@ -21,7 +21,7 @@ from ..site import Site
 #: Outputs of a row in a register tile.
 _AT_ONCE = 2
 #: The most words in the planes of a task.
-_ROOM = 1 << 10
+_MAX_WORDS = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,6 @@ class DspDepthwise(OneFilterAChannel):
         over = s.oh == rows and site.y.itemsize == 1 and (
             (s.ih, s.iw) == (s.oh, s.ow) or (s.n == 1 and _is_no_larger(s)))
         takes_over = ((0, 0),) if over or (site.compact and site.y.itemsize == 1) else ()
-        extents = {"N": s.n, "C": s.g, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
-                   "PL": s.pads[1], "ROWS": rows}
         operands = present(site, Operand("x", 0, N * IH * IW * C),
                            Operand("w", 1, C * s.taps, ("planes", site.attrs.w_zero), "int8"), Operand("b", 2, C))
         if has_weight_zero := packed_zero(site.inputs[1].dtype, site.attrs.w_zero) != 0:
@@ -111,14 +109,14 @@ class DspDepthwise(OneFilterAChannel):
             *s.window, s.bias, site.x.c_type, "int8_t", zeros[0], site.y.c_type,
             "i8" if site.x.dtype == "int8" else "u8", pairs, steps, tuple(sorted({step[2] for step in steps})),
             s.kh * len(pairs) <= 16, has_weight_zero, epilogue)
-        reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
         # The words of a row, up to the last one that its last outputs read.
         last = (s.strides[1] + (s.kw - 1) * s.dilations[1]) // 2
         row_words = ceildiv(OW, _AT_ONCE) * s.strides[1] + last + 1 - s.strides[1]
-        return Lowered("dsp/planes", parameters, extents, operands, (Operand("y", 0, N * OH * OW * C),),
-                       N * ceildiv(C, 4) * ceildiv(OH, ROWS), s.name("depthwise_integer") + zero_name(zeros[0]),
+        return Lowered("dsp/planes", parameters, self.extents(s) | {"ROWS": rows}, operands,
+                       (Operand("y", 0, N * OH * OW * C),), N * ceildiv(C, 4) * ceildiv(OH, ROWS),
+                       s.name("depthwise_integer") + zero_name(zeros[0]),
                        "planes" + "_weight_zero" * has_weight_zero + epilogue.name,
-                       scratch=16 * reached * row_words + 4 * len(pairs) * s.kh,
+                       scratch=16 * s.rows_read(ROWS) * row_words + 4 * len(pairs) * s.kh,
                        takes_over=takes_over, no_takeover=not over, channels=C)
 
     def cost(self, site: Site) -> float:
@@ -136,7 +134,7 @@ def _rows(s: Geometry) -> int:
     """Returns the output rows in a task: all if their planes take less than half of the output, which may then begin
     where x does."""
     words = 4 * ((likely(s.ow) * s.strides[1] + s.kw * s.dilations[1]) // 2 + 1)
-    rows, reached = likely(s.oh), (s.kh - 1) * s.dilations[0] + 1
-    if 4 * words * ((rows - 1) * s.strides[0] + reached) <= math.prod(map(likely, (s.g, s.oh, s.ow))) // 2:
+    rows = likely(s.oh)
+    if 4 * words * s.rows_read(rows) <= math.prod(map(likely, (s.g, s.oh, s.ow))) // 2:
         return rows
-    return max(1, min(rows, (_ROOM // words - reached) // s.strides[0] + 1))
+    return max(1, min(rows, (_MAX_WORDS // words - s.rows_read(1)) // s.strides[0] + 1))

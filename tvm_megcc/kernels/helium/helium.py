@@ -170,8 +170,6 @@ class HeliumDepthwise(OneFilterAChannel):
     def lower(self, site: Site) -> Lowered:
         s, zeros = Geometry.of(site), (site.attrs.x_zero, site.attrs.w_zero)
         N, C, IH, IW, OH, OW = extent_symbols("N", "C", "IH", "IW", "OH", "OW")
-        extents = {"N": s.n, "C": s.g, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
-                   "PL": s.pads[1]}
         as_bytes = (site.x.dtype, site.inputs[1].dtype, zeros[1]) == ("int8", "int8", 0)
         wide = "" if as_bytes else DTYPES[site.x.dtype].short
         zero_paired = not wide and not is_narrow(site, zeros[1])
@@ -189,8 +187,8 @@ class HeliumDepthwise(OneFilterAChannel):
         parameters = HeliumDepthwiseParameters(*s.window, len(operands) > 2, zeros[0] - 256 * (zeros[0] > 127),
                                                site.y.dtype == "uint8", is_row, nine, pairs, zero_paired, wide,
                                                epilogue)
-        return Lowered("helium/helium_depthwise", parameters, extents, operands, (Operand("y", 0, N * OH * OW * C),),
-                       N * OH, s.name("depthwise_integer") + zero_name(zeros[0]),
+        return Lowered("helium/helium_depthwise", parameters, self.extents(s), operands,
+                       (Operand("y", 0, N * OH * OW * C),), N * OH, s.name("depthwise_integer") + zero_name(zeros[0]),
                        "helium" + "_rows" * is_row + "_zero_paired" * zero_paired + "_wide" * bool(wide)
                        + epilogue.name,
                        scratch=scratch, channels=C)

@@ -270,8 +270,7 @@ class DotProducts(IntegerProducts):
             # Pixels between windows of one row or column are not packed.
             row_step, column_step = (stride if extent > 1 else 1 for stride, extent in
                             zip(s.strides, (s.kh, s.kw), strict=True))
-            window_rows, window_columns = ((extent - 1) * dilation + 1 for extent, dilation in
-                          zip((s.kh, s.kw), s.dilations, strict=True))
+            window_rows, window_columns = s.rows_read(1), s.columns_read(1)
             row = item * s.ic * ((likely(s.ow) - 1) * column_step + window_columns)
             extents = s.extents(s.oh, s.ow) | {
                 "ROWS": tile.rows(target, row, row_step, window_rows, likely(s.oh), channels < s.oc)}

@@ -36,6 +36,11 @@ class OneFilterAChannel(ChannelsLast):
         outputs, per_group, *_ = site.inputs[1].shape
         return None if per_group == 1 and outputs == site.attrs.groups else "needs one filter a channel"
 
+    @staticmethod
+    def extents(s: Geometry) -> dict[str, Dim]:
+        """Returns the extents of a call."""
+        return {"N": s.n, "C": s.g, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0], "PL": s.pads[1]}
+
 
 class IntegerProducts(ConstantWeights):
     """The base class of algorithms that compute convolutions and products of matrices.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...ir.dims import ceildiv, likely, product
+from ...ir.dims import Dim, ceildiv, likely, product
 from ...ir.types import DTYPES
 from ..base import Lowered, Operand, extent_symbols, present
 from ..conv2d.geometry import ConvParameters, Geometry
@@ -25,8 +25,8 @@ class DepthwiseParameters(ByteParameters):
     """Parameters of `depthwise.c.j2`.
 
     x_short: suffix of x's type in mgc functions.
-    in_registers: all taps stay in registers.
-    pixels_at_once: pixels that are summed together.
+    in_registers: the weights of all taps stay in registers.
+    pixels_at_once: pixels whose sums are in registers together.
     """
 
     x_short: str
@@ -48,9 +48,14 @@ class PairsParameters(DepthwiseParameters):
 
 
 @dataclass(frozen=True)
-class _RowsByFour(ConvParameters):
-    """unit: C type of an element of x. fill: value of padding. quads: groups of four rows of x that are packed for
-    `rows_at_once` output rows. in_registers, pixels_at_once: as in `DepthwiseParameters`."""
+class _QuadParameters(ConvParameters):
+    """Parameters of templates that pack four rows of x in a lane.
+
+    unit: the C type of an element of x.
+    fill: the value of padding.
+    quads: groups of four rows of x that are packed for `rows_at_once` output rows.
+    in_registers, pixels_at_once: as in `DepthwiseParameters`.
+    """
 
     unit: str
     fill: int
@@ -61,7 +66,7 @@ class _RowsByFour(ConvParameters):
 
 
 @dataclass(frozen=True)
-class Dot4Parameters(_RowsByFour):
+class Dot4Parameters(_QuadParameters):
     """Parameters of `depthwise_dot4.c.j2`. result: C type of an element of y."""
 
     result: str
@@ -71,7 +76,7 @@ class Dot4Parameters(_RowsByFour):
 
 
 @dataclass(frozen=True)
-class QuadsParameters(_RowsByFour):
+class QuadsParameters(_QuadParameters):
     """Parameters of `depthwise_quads.c.j2`. x_short: suffix of x's type in mgc functions. x_zero: its zero point."""
 
     x_short: str
@@ -99,7 +104,8 @@ class Int16Parameters(ByteParameters):
 
 @dataclass(frozen=True)
 class PaddedRowsParameters(ByteParameters):
-    """Parameters of `depthwise_rows.c.j2`. result: C type of an element of y. close: the epilogue."""
+    """Parameters of `depthwise_rows.c.j2`. result: the C type of an element of y. requantization: the
+    epilogue."""
 
     result: str
     requantization: Requantization
@@ -109,8 +115,9 @@ class PaddedRowsParameters(ByteParameters):
 class WideParameters(ConvParameters):
     """Parameters of `depthwise_wide.c.j2`.
 
-    unit: C type of an element of x; flip: its highest bit is inverted.
-    fill: value of padding after that.
+    unit: the C type of an element of x.
+    flip: the highest bit of elements of x is inverted.
+    fill: the value of padding, with this bit inverted.
     int16_taps: taps whose products are added in int16.
     block: channels that are computed at once.
     """
@@ -132,7 +139,7 @@ def pack_depthwise(array: np.ndarray, zero: int) -> np.ndarray:
 
 
 @packer("depthwise_rows")
-def pack_lines(array: np.ndarray, zero: int) -> np.ndarray:
+def pack_rows(array: np.ndarray, zero: int) -> np.ndarray:
     """Packs [C, 1, KH, KW] minus the zero point as [C, KH, KW]."""
     return (array[:, 0].astype(np.int32) - zero).astype(weight_type(array.dtype.name, zero))
 
@@ -142,11 +149,12 @@ _DOTS = ("sdot", "smmla")
 
 
 class DepthwiseBytes(OneFilterAChannel):
-    """Depthwise convolution by vectors of channels, channels last. All taps of a pixel are summed before the next."""
+    """Depthwise convolution by vectors of channels, channels last. All taps of a pixel are summed before the next. The
+    ISA and the dtypes decide on the template."""
 
     name = "depthwise"
 
-    def refuse(self, site: Site):
+    def refuse(self, site: Site) -> str | None:
         if refusal := super().refuse(site):
             return refusal
         # |x - zero point| and |w - zero point| are at most 255.
@@ -154,146 +162,132 @@ class DepthwiseBytes(OneFilterAChannel):
         return None if taps * 255 * 255 < 2**24 else "float32 does not hold sums of so many taps"
 
     def lower(self, site: Site) -> Lowered:
-        s, lanes = Geometry.of(site), site.isa.lanes
-        zero, weight = site.attrs.x_zero, weight_type(site.inputs[1].dtype, site.attrs.w_zero)
-        N, C, IH, IW, OH, OW, ROWS = extent_symbols("N", "C", "IH", "IW", "OH", "OW", "ROWS")
-        extents = {"N": s.n, "C": s.g, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0],
-                   "PL": s.pads[1]}
+        s, isa, zero = Geometry.of(site), site.isa, site.attrs.x_zero
+        weight = weight_type(site.inputs[1].dtype, site.attrs.w_zero)
+        form = PackedForm.of(isa, site.x.dtype, zero)
+        int8_weights, adjacent_rows = weight == "int8", s.dilations[0] == 1
+        scalar = self._scalar(site, s, weight)
+        if isa.pairs:
+            return self._padded_rows(site, s, scalar, weight)
+        if isa.lanes == 1:
+            return scalar
+        if isa.wide and int8_weights and max(s.strides[1], s.dilations[1]) < 32:
+            return self._wide(site, s, scalar)
+        if isa.dot_product in _DOTS and int8_weights and form.dtype == isa.dot_dtype:
+            return self._dot4(site, s, scalar, form)
+        if isa.requantizing_stores:
+            return self._int16(site, s, scalar)
+        if form.dtype == "uint8" and int8_weights and adjacent_rows:
+            return self._quads(site, s, scalar, form)
+        if isa.int16_step == 2 and adjacent_rows:
+            return self._pairs(site, s, scalar, DTYPES[weight].short)
+        return self._floats(site, s, scalar)
+
+    def _scalar(self, site: Site, s: Geometry, weight: str) -> Lowered:
+        """Returns the call for CPUs without vectors. weight: the dtype of packed weights."""
+        N, C, IH, IW, OH, OW = extent_symbols("N", "C", "IH", "IW", "OH", "OW")
         operands = present(site, Operand("x", 0, N * IH * IW * C),
                            Operand("w", 1, C * s.taps, ("depthwise_bytes", site.attrs.w_zero), weight),
                            Operand("b", 2, C))
-        window = (*s.window, s.bias, site.x.c_type, DTYPES[weight].c_type, zero)
-        lowered = Lowered("integer_depthwise/depthwise_scalar", ByteParameters(*window), extents, operands,
-                          (Operand("y", 0, N * OH * OW * C),), N * OH, s.name("depthwise_integer") + zero_name(zero),
-                          "scalar", channels=C)
-        if site.isa.pairs:
-            return self._by_padded_rows(site, s, lowered, weight)
-        if lanes == 1:
-            return lowered
-        if site.isa.wide and weight == "int8" and max(s.strides[1], s.dilations[1]) < 32:
-            return self._by_registers(site, s, lowered)
-        form = PackedForm.of(site.isa, site.x.dtype, zero)
-        if site.isa.dot_product in _DOTS and weight == "int8" and form.dtype == site.isa.dot_dtype:
-            return self._by_dot4(site, s, lowered, form)
-        if site.isa.requantizing_stores:
-            return self._by_int16(site, s, lowered)
-        if form.dtype == "uint8" and weight == "int8" and s.dilations[0] == 1:
-            return self._by_quads(site, s, lowered, form)
-        if site.isa.int16_step == 2 and s.dilations[0] == 1:
-            return self._by_pairs(site, s, lowered, DTYPES[weight].short)
-        in_registers = s.taps <= (25 if site.isa.registers > 16 else 9) // (1 if site.isa.registers > 16 else 2)
-        at_once = max(1, min(8, site.isa.registers - 4 - s.taps * in_registers))
-        reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
-        columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
-        rows = _rows(s, lanes, max(_STRIP, site.target.l2 // 8))
-        return replace(lowered, template="integer_depthwise/depthwise", extents=extents | {"ROWS": rows},
-                       params=DepthwiseParameters(*window, DTYPES[site.x.dtype].short, in_registers, at_once),
-                       tasks=N * ceildiv(C, lanes) * ceildiv(OH, ROWS), algorithm="strips",
-                       scratch=4 * lanes * (s.taps + reached * columns))
+        params = ByteParameters(*s.window, s.bias, site.x.c_type, DTYPES[weight].c_type, site.attrs.x_zero)
+        return Lowered("integer_depthwise/depthwise_scalar", params, self.extents(s), operands,
+                       (Operand("y", 0, N * OH * OW * C),), N * OH, _operation(site, s, s.bias), "scalar", channels=C)
 
     @staticmethod
-    def _by_padded_rows(site: Site, s: Geometry, lowered: Lowered, weight: str) -> Lowered:
+    def _padded_rows(site: Site, s: Geometry, scalar: Lowered, weight: str) -> Lowered:
         """Returns the call for cores without vectors: one channel after the other, from padded rows."""
         zeros = site.attrs.x_zero, site.attrs.w_zero
         C, OW = extent_symbols("C", "OW")
-        x, _, *bias = lowered.inputs
+        x, _, *bias = scalar.inputs
         weights = Operand("w", 1, C * s.taps, ("depthwise_rows", zeros[1]), weight)
         operands = with_sums(site, (x, weights, *bias), (True, zeros[1]), zeros[0], C)
         epilogue = requantization(site, zeros, True)
         has_bias = len(operands) > 2
-        parameters = PaddedRowsParameters(*s.window, has_bias, site.x.c_type, DTYPES[weight].c_type, zeros[0],
-                                     site.y.c_type, epilogue)
-        columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
-        return replace(lowered, template="integer_depthwise/depthwise_rows", params=parameters, inputs=operands,
-                       algorithm="padded_rows" + epilogue.name, scratch=s.kh * columns * C,
-                       operation=replace(s, bias=has_bias).name("depthwise_integer") + zero_name(zeros[0]))
+        params = PaddedRowsParameters(*s.window, has_bias, site.x.c_type, DTYPES[weight].c_type, zeros[0],
+                                      site.y.c_type, epilogue)
+        return replace(scalar, template="integer_depthwise/depthwise_rows", params=params, inputs=operands,
+                       algorithm="padded_rows" + epilogue.name, scratch=s.kh * s.columns_read(OW) * C,
+                       operation=_operation(site, s, has_bias))
 
     @staticmethod
-    def _by_registers(site: Site, s: Geometry, lowered: Lowered) -> Lowered:
+    def _floats(site: Site, s: Geometry, scalar: Lowered) -> Lowered:
+        """Returns the call for other vectors: sums in float32."""
+        lanes, many_registers = site.isa.lanes, site.isa.registers > 16
+        in_registers = s.taps <= (25 if many_registers else 4)
+        at_once = max(1, min(8, site.isa.registers - 4 - s.taps * in_registers))
+        params = DepthwiseParameters(**vars(scalar.params), x_short=DTYPES[site.x.dtype].short,
+                                     in_registers=in_registers, pixels_at_once=at_once)
+        OW, ROWS = extent_symbols("OW", "ROWS")
+        return _by_strips(scalar, "depthwise", params, _rows(s, lanes, _l2_bytes(site)), lanes,
+                          4 * lanes * (s.taps + s.rows_read(ROWS) * s.columns_read(OW)), "strips")
+
+    @staticmethod
+    def _wide(site: Site, s: Geometry, scalar: Lowered) -> Lowered:
         """Returns the call for vectors that take several registers, in blocks of channels."""
-        lanes, zeros = site.isa.lanes, (site.attrs.x_zero, site.attrs.w_zero)
+        lanes, w_zero = site.isa.lanes, site.attrs.w_zero
         # The sums take the longest group of registers, or half of it.
         block, flip = min(4, site.isa.registers // 4) * lanes, site.x.dtype == "uint8"
-        fill = zeros[0] - 128 * flip
-        N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
-        operands = with_sums(site, lowered.inputs, (True, zeros[1]), fill, C)
-        int16_taps = 1 + is_narrow(site, zeros[1])
-        parameters = WideParameters(*s.window, len(operands) > 2, site.x.c_type, flip, fill, int16_taps, block)
-        columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
-        reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
-        return replace(lowered, template="integer_depthwise/depthwise_wide", params=parameters, inputs=operands,
-                       extents=dict(lowered.extents) | {"ROWS": _rows(s, lanes, max(_STRIP, site.target.l2 // 8))},
-                       tasks=N * ceildiv(C, block) * ceildiv(OH, ROWS),
-                       algorithm="wide" + "_unpaired" * (int16_taps == 1),
-                       scratch=block * (4 + 4 * OW + s.taps + reached * columns),
-                       operation=replace(s, bias=len(operands) > 2).name("depthwise_integer") + zero_name(zeros[0]))
+        fill = site.attrs.x_zero - 128 * flip
+        C, OW, ROWS = extent_symbols("C", "OW", "ROWS")
+        operands = with_sums(site, scalar.inputs, (True, w_zero), fill, C)
+        has_bias, int16_taps = len(operands) > 2, 1 + is_narrow(site, w_zero)
+        params = WideParameters(*s.window, has_bias, site.x.c_type, flip, fill, int16_taps, block)
+        scratch = block * (4 + 4 * OW + s.taps + s.rows_read(ROWS) * s.columns_read(OW))
+        return replace(_by_strips(scalar, "depthwise_wide", params, _rows(s, lanes, _l2_bytes(site)), block, scratch,
+                                  "wide" + "_unpaired" * (int16_taps == 1), operands),
+                       operation=_operation(site, s, has_bias))
 
     @staticmethod
-    def _by_pairs(site: Site, s: Geometry, lowered: Lowered, weight: str) -> Lowered:
+    def _pairs(site: Site, s: Geometry, scalar: Lowered, weight_short: str) -> Lowered:
         """Returns the call for instructions that add two int16 products in a lane, of two rows of a column."""
         lanes, parities = site.isa.lanes, 1 + s.strides[0] % 2
         taps = (s.kh + 2) // 2 * s.kw
         in_registers = taps <= site.isa.registers // 2
         at_once = max(1, min(8, site.isa.registers - 4 - taps * in_registers))
-        N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
-        columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
-        parameters = PairsParameters(**vars(lowered.params), x_short=DTYPES[site.x.dtype].short,
-                                     in_registers=in_registers,
-                                     pixels_at_once=at_once, weight_short=weight)
-        return replace(lowered, template="integer_depthwise/depthwise_pairs", params=parameters, algorithm="pairs",
-                       extents=dict(lowered.extents) | {"ROWS": _rows(s, lanes // 2, max(_STRIP, site.target.l2 // 8))},
-                       tasks=N * ceildiv(C, lanes) * ceildiv(OH, ROWS),
-                       scratch=4 * lanes * (parities * taps + ceildiv((ROWS - 1) * s.strides[0] + s.kh, 2) * columns))
+        params = PairsParameters(**vars(scalar.params), x_short=DTYPES[site.x.dtype].short, in_registers=in_registers,
+                                 pixels_at_once=at_once, weight_short=weight_short)
+        OW, ROWS = extent_symbols("OW", "ROWS")
+        row_pairs = ceildiv((ROWS - 1) * s.strides[0] + s.kh, 2)
+        return _by_strips(scalar, "depthwise_pairs", params, _rows(s, lanes // 2, _l2_bytes(site)), lanes,
+                          4 * lanes * (parities * taps + row_pairs * s.columns_read(OW)), "pairs")
 
     @staticmethod
-    def _by_int16(site: Site, s: Geometry, lowered: Lowered) -> Lowered:
+    def _int16(site: Site, s: Geometry, scalar: Lowered) -> Lowered:
         """Returns the call for int16 products, eight channels at a time."""
-        N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
-        many = site.isa.registers > 16
-        parameters = Int16Parameters(**vars(lowered.params), result=site.y.c_type, in_registers=many and s.taps <= 9,
-                                      pixels_at_once=4 if many else 2)
-        columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
-        reached = (ROWS - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
-        return replace(lowered, template="integer_depthwise/depthwise_int16", params=parameters,
-                       extents=dict(lowered.extents) | {"ROWS": _rows(s, 4)}, algorithm="int16",
-                       tasks=N * ceildiv(C, 8) * ceildiv(OH, ROWS), scratch=16 * (s.taps + reached * columns))
+        many_registers = site.isa.registers > 16
+        params = Int16Parameters(**vars(scalar.params), result=site.y.c_type,
+                                 in_registers=many_registers and s.taps <= 9, pixels_at_once=4 if many_registers else 2)
+        OW, ROWS = extent_symbols("OW", "ROWS")
+        return _by_strips(scalar, "depthwise_int16", params, _rows(s, 4), 8,
+                          16 * (s.taps + s.rows_read(ROWS) * s.columns_read(OW)), "int16")
 
     @staticmethod
-    def _by_dot4(site: Site, s: Geometry, lowered: Lowered, form: PackedForm) -> Lowered:
+    def _dot4(site: Site, s: Geometry, scalar: Lowered, form: PackedForm) -> Lowered:
         """Returns the call for Arm's instructions that add four 8-bit products in a lane, of four rows of a column."""
-        reach = (s.kh - 1) * s.dilations[0] + 1
-        quads = -(-reach // 4)
-        rows_at_once = (4 * quads - reach) // s.strides[0] + 1
+        quads = -(-s.rows_read(1) // 4)
+        rows_at_once = (4 * quads - s.rows_read(1)) // s.strides[0] + 1
         taps = 2 * quads * s.kw * rows_at_once
-        at_once = max(1, min(4, 8 // (2 * rows_at_once)))
-        rows = -(-max(1, min(likely(s.oh), _OUTPUTS // likely(s.ow))) // rows_at_once) * rows_at_once
-        N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
-        operands = with_sums(site, lowered.inputs, (True, site.attrs.w_zero), form.zero, C)
-        parameters = Dot4Parameters(*s.window, len(operands) > 2, site.x.c_type, form.zero, quads, rows_at_once,
-                                     taps <= 12, at_once, site.y.c_type)
-        columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
-        return replace(lowered, template="integer_depthwise/depthwise_dot4", params=parameters,
-                       extents=dict(lowered.extents) | {"ROWS": rows}, inputs=operands, algorithm="dot4",
-                       tasks=N * ceildiv(C, 16) * ceildiv(OH, ROWS), scratch=32 * taps + 64 * quads * columns)
+        C, OW = extent_symbols("C", "OW")
+        operands = with_sums(site, scalar.inputs, (True, site.attrs.w_zero), form.zero, C)
+        params = Dot4Parameters(*s.window, len(operands) > 2, site.x.c_type, form.zero, quads, rows_at_once, taps <= 12,
+                                max(1, min(4, 8 // (2 * rows_at_once))), site.y.c_type)
+        return _by_strips(scalar, "depthwise_dot4", params, _rows_in_multiples(s, rows_at_once), 16,
+                          32 * taps + 64 * quads * s.columns_read(OW), "dot4", operands)
 
     @staticmethod
-    def _by_quads(site: Site, s: Geometry, lowered: Lowered, form: PackedForm) -> Lowered:
+    def _quads(site: Site, s: Geometry, scalar: Lowered, form: PackedForm) -> Lowered:
         """Returns the call for such instructions on other CPUs, a vector of channels at a time."""
         lanes, quads = site.isa.lanes, -(-s.kh // 4)
         rows_at_once = (4 * quads - s.kh) // s.strides[0] + 1
         taps = quads * s.kw
         in_registers = taps <= site.isa.registers // 2
         at_once = max(1, min(8, site.isa.registers - 4 - taps * in_registers) // 4 * 4)
-        rows = -(-max(1, min(likely(s.oh), _OUTPUTS // likely(s.ow))) // rows_at_once) * rows_at_once
-        N, C, OH, OW, ROWS = extent_symbols("N", "C", "OH", "OW", "ROWS")
-        operands = with_sums(site, lowered.inputs, (True, site.attrs.w_zero), form.zero, C)
-        parameters = QuadsParameters(*s.window, len(operands) > 2, site.x.c_type, form.zero, quads, rows_at_once,
-                                     in_registers, at_once, DTYPES[site.x.dtype].short, site.attrs.x_zero)
-        columns = (OW - 1) * s.strides[1] + (s.kw - 1) * s.dilations[1] + 1
-        return replace(lowered, template="integer_depthwise/depthwise_quads", params=parameters, algorithm="quads",
-                       extents=dict(lowered.extents) | {"ROWS": rows}, inputs=operands,
-                       tasks=N * ceildiv(C, lanes) * ceildiv(OH, ROWS),
-                       scratch=4 * lanes * (rows_at_once * taps + quads * columns))
+        C, OW = extent_symbols("C", "OW")
+        operands = with_sums(site, scalar.inputs, (True, site.attrs.w_zero), form.zero, C)
+        params = QuadsParameters(*s.window, len(operands) > 2, site.x.c_type, form.zero, quads, rows_at_once,
+                                 in_registers, at_once, DTYPES[site.x.dtype].short, site.attrs.x_zero)
+        return _by_strips(scalar, "depthwise_quads", params, _rows_in_multiples(s, rows_at_once), lanes,
+                          4 * lanes * (rows_at_once * taps + quads * s.columns_read(OW)), "quads", operands)
 
     def cost(self, site: Site) -> float:
         s = Geometry.of(site)
@@ -308,15 +302,41 @@ class DepthwiseBytes(OneFilterAChannel):
         return 200 + product((s.n, ceildiv(s.g, site.isa.lanes), s.oh, s.ow)) * (s.taps * tap + 8)
 
 
-#: Pixels of 16 channels in a task.
-_OUTPUTS = 1024
+#: The pixels of 16 channels in a task.
+_TASK_PIXELS = 1024
 
 #: Bytes of packed rows that a task reads repeatedly; more where L2 is large.
-_STRIP = 40 << 10
+_STRIP_BYTES = 40 << 10
 
 
-def _rows(s: Geometry, lanes: int, strip: int = _STRIP) -> int:
+def _operation(site: Site, s: Geometry, bias: bool) -> str:
+    """Returns the operation's part of the symbol."""
+    return replace(s, bias=bias).name("depthwise_integer") + zero_name(site.attrs.x_zero)
+
+
+def _by_strips(scalar: Lowered, template: str, params: ByteParameters, rows: int, block: int, scratch: Dim,
+               algorithm: str, operands: tuple[Operand, ...] | None = None) -> Lowered:
+    """Returns the call of a template whose tasks compute `rows` output rows of `block` channels. operands: x, weights
+    and bias, if they are not those of the scalar template."""
+    N, C, OH, ROWS = extent_symbols("N", "C", "OH", "ROWS")
+    return replace(scalar, template=f"integer_depthwise/{template}", params=params, inputs=operands or scalar.inputs,
+                   extents=dict(scalar.extents) | {"ROWS": rows}, tasks=N * ceildiv(C, block) * ceildiv(OH, ROWS),
+                   algorithm=algorithm, scratch=scratch)
+
+
+def _l2_bytes(site: Site) -> int:
+    """Returns the bytes of packed rows that a task keeps in L2."""
+    return max(_STRIP_BYTES, site.target.l2 // 8)
+
+
+def _rows(s: Geometry, lanes: int, strip_bytes: int = _STRIP_BYTES) -> int:
     """Returns the output rows of a task: its packed rows stay in a cache, and few rows are packed by two tasks."""
     columns = likely(s.ow) * s.strides[1] + s.kw * s.dilations[1]
-    fit = strip // (4 * lanes * columns)
-    return max(1, min(likely(s.oh), (fit - s.kh * s.dilations[0]) // s.strides[0]))
+    packed_rows = strip_bytes // (4 * lanes * columns)
+    return max(1, min(likely(s.oh), (packed_rows - s.kh * s.dilations[0]) // s.strides[0]))
+
+
+def _rows_in_multiples(s: Geometry, rows_at_once: int) -> int:
+    """Returns the output rows of a task that packs its rows anew for each `rows_at_once` of them."""
+    rows = max(1, min(likely(s.oh), _TASK_PIXELS // likely(s.ow)))
+    return -(-rows // rows_at_once) * rows_at_once

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from ...ir.dims import Dim, dim_max, round_up
 from ...ir.types import PLAIN, Layout, nchwc
@@ -13,6 +14,9 @@ from ...target import Target
 from ..microkernel.window import Taps, Window
 from ..parameters import Parameters, Scope
 from ..site import Site, once
+
+#: A number of rows or columns: an int gives an int.
+Extent = TypeVar("Extent", int, Dim)
 
 
 def blocked(target: Target) -> Layout:
@@ -110,11 +114,11 @@ class Geometry:
         height = ih if self.vpad else reach(ih, oh, self.strides[0], self.kh, self.dilations[0])
         return height * (iw if self.hpad else reach(iw, ow, self.strides[1], self.kw, self.dilations[1]))
 
-    def rows_read(self, outputs: Dim) -> Dim:
+    def rows_read(self, outputs: Extent) -> Extent:
         """Returns the input rows from the first to the last that neighbouring output rows read, with padding."""
         return (outputs - 1) * self.strides[0] + (self.kh - 1) * self.dilations[0] + 1
 
-    def columns_read(self, outputs: Dim) -> Dim:
+    def columns_read(self, outputs: Extent) -> Extent:
         """Returns the same for columns."""
         return (outputs - 1) * self.strides[1] + (self.kw - 1) * self.dilations[1] + 1
 

@@ -45,7 +45,7 @@ class WindowsParameters(ConvParameters):
 
 @dataclass(frozen=True)
 class Packed:
-    """What the algorithms of `WindowProducts` do differently.
+    """The parts of a call in which the algorithms of `WindowProducts` differ.
 
     operands: x, weights and, if there is one, the bias.
     fields: fields of the parameters besides those of `WindowsParameters`.
@@ -54,7 +54,7 @@ class Packed:
     """
 
     operands: tuple[Operand, ...]
-    fields: dict
+    fields: dict[str, int]
     scratch: Dim
     name: str = ""
 
@@ -78,7 +78,9 @@ class WindowProducts(IntegerProducts):
         single = isinstance(pixels, int) and pixels <= 2
         packed = self.packed(site, s, zeros, outputs_first, Operand("x", 0, x_size), single)
         operands, bias = packed.operands, len(packed.operands) > 2
-        has_weight_zero = packed_zero(site.inputs[1].dtype, zeros[1]) != 0
+        weights = site.inputs[1]
+        assert weights is not None
+        has_weight_zero = packed_zero(weights.dtype, zeros[1]) != 0
         if has_weight_zero:
             operands += (Operand("zero", 1, 1, ("packed_zero", zeros[1]), "int32"),)
         N, G, OC = extent_symbols("N", "G", "OC")

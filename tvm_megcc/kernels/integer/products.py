@@ -9,7 +9,7 @@ from dataclasses import replace
 from ...ir.dims import Dim, product
 from ...ir.types import NHWC
 from ...ops.quantized.conv_matmul import BYTES
-from ..base import Kernel, Lowered, layout_pair, extent_symbols
+from ..base import Kernel, Lowered, extent_symbols, layout_pair
 from ..conv2d.geometry import Geometry
 from ..site import Site
 

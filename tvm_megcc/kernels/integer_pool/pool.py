@@ -85,7 +85,7 @@ class MaxPoolBytes(PoolBytes):
         return self.call(site, "max_pool", params, f"_{site.x.dtype}")
 
     def cost(self, site: Site) -> float:
-        return 200 + site.y.size * (product(site.attrs.kernel) / site.isa.lanes + 0.5)
+        return 200 + site.y.size * (product(site.attrs.kernel) + 2.0) / (2 * site.isa.lanes)
 
 
 @dataclass(frozen=True)

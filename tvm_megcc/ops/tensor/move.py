@@ -32,7 +32,9 @@ class Transpose(Operator):
              Case((((3, 4, 5), "int64"),), {"perm": (2, 1, 0)}), Case((((3, 4, 5), "uint8"),), {"perm": (1, 0, 2)}),
              Case((f32(2, 3, 4, 5),), {"perm": (0, 2, 1, 3)}),
              *(Case((f32(2, *shape),), {"perm": (0, 2, 1)})
-               for few in (2, 4, 8, 16) for shape in ((few, 53), (53, few))))
+               for few in (2, 4, 8, 16) for shape in ((few, 53), (53, few))),
+             *(Case(((shape, dtype),), {"perm": (0, 2, 1)}) for dtype, shape in (
+                 ("uint8", (2, 19, 67)), ("int8", (1, 16, 16)), ("int8", (2, 49, 130)), ("uint8", (3, 130, 15)))))
 
     @staticmethod
     def infer(attrs: Attrs, x: TensorType) -> tuple[TensorType, ...]:

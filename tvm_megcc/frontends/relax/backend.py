@@ -30,13 +30,14 @@ from . import patterns as relax_patterns
 from .branches import with_whole_regions
 from .importer import import_region, region_bucket
 from .prepare import is_partitioned, outlined, prepare, rewrite
-from .recursion import Cut, Joined
-from .regions import PARTITIONED, digest_of, is_foreign, is_ours, merge, require_module, went_through
+from .recursion import HideCalls, RestoreCalls
+from .regions import PARTITIONED, digest_of, is_foreign, is_ours, merge, require_module, was_partitioned
 from .tune import LOG, log_of, tune_regions, with_log
 
 #: The attribute of a region with the name of our target.
 _TARGET = "megcc_target"
-_CONSTANTS = "const_name_to_constant"  # of TVM's RunCodegen, and read by its tvm.compile
+#: The attribute of modules in which TVM's RunCodegen lists constants, which tvm.compile stores in the library.
+_CONSTANTS = "const_name_to_constant"
 
 
 def partition_for_megcc(mod: tvm.IRModule, params: Mapping | None = None, target=None, *, tir: bool = False,
@@ -103,7 +104,7 @@ def tune_megcc_kernels(mod: tvm.IRModule, target=None, trials: int | None = None
     if not regions:
         return mod
     cpu = our_target(target if target is not None else str(regions[0].attrs[_TARGET]))
-    return tune_regions(mod, cpu, _options(regions[0]).optimize, trials, log, runner)
+    return tune_regions(mod, cpu, _options_of(regions[0]).optimize, trials, log, runner)
 
 
 def build_megcc_kernels(mod: tvm.IRModule, target=None, log: str | Path | None = None) -> tvm.IRModule:
@@ -122,23 +123,25 @@ def build_megcc_kernels(mod: tvm.IRModule, target=None, log: str | Path | None =
         return mod
     cpu = our_target(target if target is not None else str(regions[0].attrs[_TARGET]))
     if log is not None:
-        mod = with_log(mod, TuningLog.read(log), cpu, _options(regions[0]).optimize)
-    # TVM's pass does not terminate on recursive functions; `Cut` hides their calls, and each function is an entry.
-    cut = rewrite(mod, Cut) if relax.analysis.detect_recursion(mod) else mod
-    with_kernels = relax.transform.RunCodegen({"megcc": {"target": cpu.name}}, _entries(mod))(cut)
+        mod = with_log(mod, TuningLog.read(log), cpu, _options_of(regions[0]).optimize)
+    # TVM's pass does not terminate on recursive functions, so their calls are hidden. Each function is an entry then.
+    without_recursion = rewrite(mod, HideCalls) if relax.analysis.detect_recursion(mod) else mod
+    with_kernels = relax.transform.RunCodegen({"megcc": {"target": cpu.name}}, _entries(mod))(without_recursion)
     if not any(is_foreign(function) for function in mod.functions.values()):
         with_kernels = _with_constants_of(with_kernels, mod)
-    return rewrite(with_kernels, Joined) if cut is not mod else with_kernels
+    return rewrite(with_kernels, RestoreCalls) if without_recursion is not mod else with_kernels
 
 
 def _with_constants_of(built: tvm.IRModule, mod: tvm.IRModule) -> tvm.IRModule:
-    """Leaves out the constants that TVM's pass lists for code generators which have them loaded with the library. Ours
-    has them in its object: they would be in the library twice, and one without elements cannot be loaded at all."""
-    given = (mod.attrs or {}).get(_CONSTANTS)
-    return built.without_attr(_CONSTANTS) if given is None else built.with_attr(_CONSTANTS, given)
+    """Returns `built` with the constants that `mod` lists. TVM's pass also lists the constants of regions, for code
+    generators that have them loaded with the library. Our object file contains them already: they would be in the
+    library twice, and a constant without elements cannot be loaded at all."""
+    constants = (mod.attrs or {}).get(_CONSTANTS)
+    return built.without_attr(_CONSTANTS) if constants is None else built.with_attr(_CONSTANTS, constants)
 
 
-def _options(region, generator: Mapping | None = None) -> CompileOptions:
+def _options_of(region, generator: Mapping | None = None) -> CompileOptions:
+    """Returns the options of a region. generator: options that were given to the code generator."""
     return from_attributes(region.attrs.get, generator)
 
 
@@ -147,35 +150,39 @@ def codegen(functions, options, _constant_names) -> list[tvm.runtime.Module]:
 
     Regions that differ only in bounds, such as those of `Dispatch`'s clones, become one model with a bucket for each,
     so that their weights and kernels are stored once.
+
+    functions: the regions. options: those that `RunCodegen` was given for "megcc". Returns a list of one TVM module.
     """
     if not functions:
         return []
-    given = dict(options or {})
-    target = our_target(given.pop("target", functions[0].attrs.get(_TARGET)))
-    alike: dict[str, list[relax.Function]] = {}
+    generator_options = dict(options or {})
+    target = our_target(generator_options.pop("target", functions[0].attrs.get(_TARGET)))
+    functions_by_digest: dict[str, list[relax.Function]] = {}
     for function in functions:
-        others = {**to_attributes(_options(function, given)), LOG: function.attrs.get(LOG, "")}
-        alike.setdefault(digest_of(function, others), []).append(function)
+        attributes = {**to_attributes(_options_of(function, generator_options)), LOG: function.attrs.get(LOG, "")}
+        functions_by_digest.setdefault(digest_of(function, attributes), []).append(function)
     regions = {}
-    for index, same in enumerate(alike.values()):
-        artifact = compile_graph(import_region(same[0], str(same[0].attrs["global_symbol"])), [target],
-                                 _options(same[0], given), name=f"region{index}", log=log_of(same[0]),
-                                 buckets=tuple(dict.fromkeys(map(region_bucket, same))))
-        regions.update({str(function.attrs["global_symbol"]): artifact for function in same})
+    for index, equal_functions in enumerate(functions_by_digest.values()):
+        first = equal_functions[0]
+        artifact = compile_graph(import_region(first, str(first.attrs["global_symbol"])), [target],
+                                 _options_of(first, generator_options), name=f"region{index}", log=log_of(first),
+                                 buckets=tuple(dict.fromkeys(map(region_bucket, equal_functions))))
+        regions.update({str(function.attrs["global_symbol"]): artifact for function in equal_functions})
     with tvm_module.compile_regions(regions, target) as (path, symbols):
         return [tvm.runtime.load_static_library(str(path), [*symbols, TARGET_SYMBOL + target.name])]
 
 
-def lowered(mod: tvm.IRModule, target=None) -> tvm.IRModule:
+def apply_pipeline(mod: tvm.IRModule, target=None) -> tvm.IRModule:
     """Applies the pipeline "megcc" to a module: partitions it if that has not been done, compiles our regions, and
     applies TVM's default pipeline to the rest."""
     cpu = our_target(target)
-    if not went_through(mod):
+    if not was_partitioned(mod):
         mod = partition_for_megcc(mod, target=cpu)
     return tvm_backends.original("default")()(build_megcc_kernels(mod, cpu))
 
 
 def _entries(mod: tvm.IRModule) -> list[str]:
+    """Returns the names of the functions that are neither regions nor composites."""
     return [var.name_hint for var, function in mod.functions.items()
             if isinstance(function, relax.Function) and not is_partitioned(function)]
 
@@ -191,7 +198,7 @@ def build(mod: tvm.IRModule, target="megcc-native", params: Mapping | None = Non
     """
     require_module(mod, "build")
     cpu = our_target(target)
-    if not went_through(mod):
+    if not was_partitioned(mod):
         mod = partition_for_megcc(mod, params, cpu, **options)
     elif params or options:
         raise MegccError("the module is partitioned already: give params and options to partition_for_megcc")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes one region of a whole function with an If, if we have kernels for all of its operators. Then only the branch
-that a run takes is computed, and what only one branch reads moves into it. TVM's pass that merges composites does not
-support an If: other such functions are cut into blocks (`prepare.outlined`)."""
+"""Makes one region of a whole function with an If, if we have kernels for all of its operators. A run then computes only
+the branch that it takes, and operators that only one branch reads move into that branch. TVM's pass that merges
+composites does not support an If, so the blocks of other such functions become functions (`prepare.outlined`)."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def with_whole_regions(mod: tvm.IRModule, cpu: Target, attrs: Mapping[str, str],
             import_function(function, var.name_hint, importer)
         except REFUSALS:
             continue
-        mod = _replaced(mod, var, function, attrs)
+        mod = _as_region_call(mod, var, function, attrs)
     return mod
 
 
 def _has_static_tensors(function: relax.Function) -> bool:
-    """Says whether all parameters and results are tensors of fixed shapes, which a region takes and gives."""
+    """Whether all parameters and results are tensors of static shapes, as a region requires."""
     result = result_type_of(function)
     results = result.fields if isinstance(result, RelaxTuple) else [result]
     return all(isinstance(type_, RelaxTensor) and hasattr(type_.shape, "values")
@@ -58,8 +58,8 @@ def _has_static_tensors(function: relax.Function) -> bool:
                for type_ in (*map(type_of, function.params), *results))
 
 
-def _replaced(mod: tvm.IRModule, var: tvm.ir.GlobalVar, function: relax.Function, attrs: Mapping[str, str]
-              ) -> tvm.IRModule:
+def _as_region_call(mod: tvm.IRModule, var: tvm.ir.GlobalVar, function: relax.Function,
+                    attrs: Mapping[str, str]) -> tvm.IRModule:
     """Moves the body of a function into a region, which the function calls."""
     region, name = named_region(relax.utils.copy_with_new_vars(function), mod, attrs)
     builder = relax.BlockBuilder(mod)

@@ -55,22 +55,22 @@ def Dispatch(func_name: str, input_shape: Mapping[str, Sequence], dispatch_func:
     """
     @tvm.transform.module_pass(opt_level=0, name="megcc.Dispatch")
     def run(mod: tvm.IRModule, _context) -> tvm.IRModule:
-        return dispatched(mod, func_name, input_shape, dispatch_func)
+        return apply_dispatch(mod, func_name, input_shape, dispatch_func)
 
     return run
 
 
-def dispatched(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequence],
+def apply_dispatch(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequence],
                dispatch_func: Dispatcher | Intervals) -> tvm.IRModule:
-    """Runs the pass."""
+    """Returns the module with clones of a function for ranges of input shapes; parameters as for `Dispatch`."""
     if not isinstance(input_shape, Mapping):
         raise MegccError(f"Dispatch: input_shape is {{input: shape}}, not {type(input_shape).__name__}")
     var = next((var for var in mod.functions if var.name_hint == func_name), None)
     if var is None or not isinstance(mod[var], relax.Function):
         names = sorted(v.name_hint for v, function in mod.functions.items() if isinstance(function, relax.Function))
         raise MegccError(f"Dispatch: there is no function '{func_name}'; the module has {', '.join(names)}")
-    function = _with_known_extents(mod[var], func_name, input_shape)
-    inputs = {name: _named(type_of(_parameter(function, func_name, name)).shape.values) for name in input_shape}
+    function = _bind_known_extents(mod[var], func_name, input_shape)
+    inputs = {name: _extent_names(type_of(_parameter(function, func_name, name)).shape.values) for name in input_shape}
     buckets = intersect(buckets_of(inputs, [], dispatch_func, constants=False)[1], bounds_of(function))
     if not buckets:
         raise MegccError(f"Dispatch: no bucket of {func_name} is within {LOWER} and {UPPER} of the function")
@@ -79,13 +79,18 @@ def dispatched(mod: tvm.IRModule, func_name: str, input_shape: Mapping[str, Sequ
     mod = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
     text = buckets_message(func_name, buckets)
     logger.info("dispatch: %s", text)
-    mod = _Writer(mod, var, inputs, buckets).written() if buckets[0].bounds else mod
+    mod = _DispatchBuilder(mod, var, inputs, buckets).build() if buckets[0].bounds else mod
     return mod.with_attr(DISPATCHED, [*(mod.attrs or {}).get(DISPATCHED, ()), text])
 
 
 # --- inputs ----------------------------------------------------------------------------------------------------
 
 def _parameter(function: relax.Function, func_name: str, name: str) -> Var:
+    """Returns the parameter of a function that is the input `name`.
+
+    Raises:
+        MegccError: if there is none, or if it has no shape.
+    """
     parameter = next((p for p in function.params if name_of(p) == name), None)
     if parameter is None:
         raise MegccError(f"Dispatch: {func_name} has no input '{name}'; it has "
@@ -96,16 +101,16 @@ def _parameter(function: relax.Function, func_name: str, name: str) -> Var:
     return parameter
 
 
-def _named(dims: Sequence) -> tuple[int | str | None, ...]:
+def _extent_names(dims: Sequence) -> tuple[int | str | None, ...]:
     return tuple(int(dim) if isinstance(dim, tirx.IntImm) else name_of(dim) if isinstance(dim, Var) else None
                  for dim in dims)
 
 
-def _is_known(dim) -> bool:
+def _is_number(dim) -> bool:
     return isinstance(dim, (int, np.integer, tirx.IntImm))
 
 
-def _with_known_extents(function: relax.Function, func_name: str, input_shape: Mapping[str, Sequence]):
+def _bind_known_extents(function: relax.Function, func_name: str, input_shape: Mapping[str, Sequence]):
     """Replaces symbolic extents of the function by the ints in `input_shape`."""
     values: dict[Var, int] = {}
     for name, shape in input_shape.items():
@@ -113,27 +118,30 @@ def _with_known_extents(function: relax.Function, func_name: str, input_shape: M
         if len(shape) != len(dims):
             raise MegccError(f"Dispatch: input_shape has {len(shape)} axes for input '{name}' of {func_name}, which "
                              f"has {len(dims)}")
-        for axis, (dim, wanted) in enumerate(zip(dims, shape, strict=True)):
+        for axis, (dim, given) in enumerate(zip(dims, shape, strict=True)):
             where = f"axis {axis} of input '{name}' of {func_name}"
-            if not _is_known(wanted):
+            if not _is_number(given):
                 if isinstance(dim, tirx.IntImm):
                     raise MegccError(f"Dispatch: {where} is {int(dim)}, so it cannot be open; import the model with a "
                                      "symbolic extent there")
             elif not isinstance(dim, Var):
-                if not isinstance(dim, tirx.IntImm) or int(dim) != int(wanted):
-                    raise MegccError(f"Dispatch: {where} is {_text(dim)}, input_shape says {wanted}")
-            elif values.setdefault(dim, int(wanted)) != int(wanted):
+                if not isinstance(dim, tirx.IntImm) or int(dim) != int(given):
+                    raise MegccError(f"Dispatch: {where} is {_dim_text(dim)}, input_shape says {given}")
+            elif values.setdefault(dim, int(given)) != int(given):
                 raise MegccError(f"Dispatch: {where} is '{name_of(dim)}', which input_shape gives as {values[dim]} "
-                                 f"and as {wanted}")
+                                 f"and as {given}")
     return function.bind_symbolic_vars(values) if values else function
 
 
 # --- the module ------------------------------------------------------------------------------------------------
 
 @dataclass
-class _Writer:
-    """Adds the clones and the tree to the module. inputs: the inputs that `buckets_of` got. buckets: their bounds, all
-    for the same symbols."""
+class _DispatchBuilder:
+    """Adds the clones and the decision tree to a module.
+
+    var: the function. inputs: shapes of the dispatched inputs, as numbers, names of symbols or None. buckets: their
+    bounds, all for the same symbols.
+    """
 
     mod: tvm.IRModule
     var: ir.GlobalVar
@@ -147,48 +155,52 @@ class _Writer:
         #: A bucket -> its clone; a symbol -> the function that fails because its value is in no bucket.
         self.targets: dict[Bucket | str, ir.GlobalVar] = {}
         for symbol in self.symbols:
-            self._require_one(symbol)
+            self._require_unique(symbol)
 
-    def written(self) -> tvm.IRModule:
+    def build(self) -> tvm.IRModule:
+        """Returns the module, in which the function selects a clone and calls it."""
         for bucket in self.buckets:
             self.targets[bucket] = self.builder.add_func(self._clone(bucket), f"{self.name}{clone_suffix(bucket)}")
         for symbol in self.symbols:
-            if not all(buckets for _, buckets in segments(self.buckets, symbol)):
-                self.targets[symbol] = self._outside(symbol)
-        tree = self._function(self.name, lambda parameters, extents: self._tree(self.buckets, 0, parameters, extents))
+            if not all(inside for _, inside in segments(self.buckets, symbol)):
+                self.targets[symbol] = self._add_failing_function(symbol)
+        tree = self._add_function(
+            self.name, lambda parameters, extents: self._tree(self.buckets, 0, parameters, extents))
         attrs = {key: value for key, value in (self.function.attrs or {}).items()}
         functions = {var: function for var, function in self.builder.get().functions.items() if var != tree}
         functions[self.var] = self.builder.get()[tree].without_attr("global_symbol").with_attrs(attrs)
         return tvm.IRModule(functions, attrs=self.mod.attrs, global_infos=self.mod.global_infos)
 
-    def _require_one(self, symbol: str) -> None:
+    def _require_unique(self, symbol: str) -> None:
         """Raises MegccError unless exactly one variable has this name, and some input axis is that variable. Attributes
         and messages refer to symbols by name."""
         name, axis = next((name, axis) for name, shape in self.inputs.items() for axis, dim in enumerate(shape)
                           if symbol in (dim, f"{name}_{axis}"))
         if not isinstance(self.inputs[name][axis], str):
             dim = type_of(_parameter(self.function, self.name, name)).shape.values[axis]
-            raise MegccError(f"Dispatch: axis {axis} of input '{name}' of {self.name} is {_text(dim)}, so it has no "
-                             "ranges; they are for axes with a symbol of their own")
+            raise MegccError(f"Dispatch: axis {axis} of input '{name}' of {self.name} is {_dim_text(dim)}, so it has "
+                             "no ranges; they are for axes with a symbol of their own")
         if sum(name_of(var) == symbol for var in relax.analysis.defined_symbolic_vars(self.function)) != 1:
             raise MegccError(f"Dispatch: {self.name} has two symbolic extents called '{symbol}'; rename one")
 
     def _clone(self, bucket: Bucket) -> relax.Function:
         """Returns the clone for a bucket. A symbol with only one value in the bucket is replaced by it."""
         clone = relax.utils.copy_with_new_vars(self.function).without_attr("global_symbol")
-        known = {name: low for name, low, high in bucket.bounds if low == high}
+        known = {name: lower for name, lower, upper in bucket.bounds if lower == upper}
         if known:
             clone = clone.bind_symbolic_vars(known)
         limits = {**bounds_of(self.function), **bucket.limits}
-        lower = {name: low for name, (low, _) in limits.items() if name not in known and low}
-        upper = {name: high for name, (_, high) in limits.items() if name not in known and high is not None}
-        for key, values in ((LOWER, lower), (UPPER, upper)):
+        lower_bounds = {name: lower for name, (lower, _) in limits.items() if name not in known and lower}
+        upper_bounds = {name: upper for name, (_, upper) in limits.items() if name not in known and upper is not None}
+        for key, values in ((LOWER, lower_bounds), (UPPER, upper_bounds)):
             clone = clone.with_attr(key, values) if values else clone.without_attr(key)
         return clone
 
-    def _function(self, name: str, body: Callable, private: bool = False, **attrs) -> ir.GlobalVar:
-        """Adds a function with the signature of the original. body: gets the parameters, and the extents by name;
-        returns the result as an expression."""
+    def _add_function(self, name: str, body: Callable, private: bool = False, **attrs) -> ir.GlobalVar:
+        """Adds a function with the signature of the original.
+
+        body: takes the parameters, and the symbolic extents by name; returns the result as an expression.
+        """
         before = set(self.builder.get().functions)
         skeleton = relax.utils.copy_with_new_vars(self.function)
         parameters = list(skeleton.params)
@@ -201,8 +213,8 @@ class _Writer:
         return next(var for var in self.builder.get().functions if var not in before)
 
     def _tree(self, buckets: Sequence[Bucket], depth: int, parameters, extents):
-        """Returns the expression that selects among these buckets by the symbols from `depth` on, and calls the clone.
-        """
+        """Returns the expression that selects among these buckets by the symbols from index `depth` on, and calls the
+        clone."""
         if depth == len(self.symbols):
             return Call(self.targets[buckets[0]], parameters)
         symbol = self.symbols[depth]
@@ -211,12 +223,12 @@ class _Writer:
             leaf = self._tree(matching, depth + 1, parameters, extents) if matching \
                 else Call(self.targets[symbol], parameters)
             leaves.append((last, leaf))
-        return decision_tree(leaves, lambda last, up_to, beyond: relax.If(
-            as_argument(extents[symbol] <= last), up_to, beyond))
+        return decision_tree(leaves, lambda last, at_most, otherwise: relax.If(
+            as_argument(extents[symbol] <= last), at_most, otherwise))
 
-    def _outside(self, symbol: str) -> ir.GlobalVar:
+    def _add_failing_function(self, symbol: str) -> ir.GlobalVar:
         """Adds the function that fails because the value of `symbol` is in no bucket."""
-        checked = self.builder.add_func(self._check(symbol), f"{self.name}_check_{identifier_part(symbol)}")
+        checked = self.builder.add_func(self._range_check(symbol), f"{self.name}_check_{identifier_part(symbol)}")
         otherwise = self.targets[self.buckets[0]]
 
         def body(parameters, extents):
@@ -224,25 +236,26 @@ class _Writer:
                                                          RelaxTensor((), "bool")))
             return relax.If(inside, Call(otherwise, parameters), Call(otherwise, parameters))
 
-        return self._function(f"{self.name}_outside_{identifier_part(symbol)}", body, private=True, **{OUTSIDE: symbol})
+        name = f"{self.name}_outside_{identifier_part(symbol)}"
+        return self._add_function(name, body, private=True, **{OUTSIDE: symbol})
 
-    def _check(self, symbol: str) -> tirx.PrimFunc:
-        """Returns a TIR function that gives true for a value in the ranges, and raises an error listing them otherwise.
-        A TIR assertion raises it, since that works in every runtime of TVM."""
+    def _range_check(self, symbol: str) -> tirx.PrimFunc:
+        """Returns a TIR function that takes an extent and returns true if it is in the ranges of the buckets. Otherwise
+        it raises an error that lists the ranges, by a TIR assertion, which works in every runtime of TVM."""
         ranges = covered_ranges(self.buckets, symbol)
         extent = tirx.Var(symbol, "int64")
         is_allowed = tirx.const(False, "bool")
-        for low, high in ranges:
-            within_range = extent >= low if high is None else tirx.all(extent >= low, extent <= high)
+        for lower, upper in ranges:
+            within_range = extent >= lower if upper is None else tirx.all(extent >= lower, extent <= upper)
             is_allowed = tirx.any(is_allowed, within_range)
         name, axis = next((name, axis) for name, shape in self.inputs.items() for axis, dim in enumerate(shape)
                           if dim == symbol)
         message = no_bucket_error(self.name, name, axis, symbol, ranges)
         result = tirx.decl_buffer((), "bool", "inside")
-        failing = assertion(is_allowed, "ValueError", message)
+        check = assertion(is_allowed, "ValueError", message)
         store = tirx.BufferStore(result, tirx.const(True, "bool"), [])
-        return tirx.PrimFunc([extent, result], tirx.SeqStmt([failing, store])).with_attr("tirx.noalias", True)
+        return tirx.PrimFunc([extent, result], tirx.SeqStmt([check, store])).with_attr("tirx.noalias", True)
 
 
-def _text(dim) -> str:
+def _dim_text(dim) -> str:
     return str(int(dim)) if isinstance(dim, tirx.IntImm) else str(dim)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts the symbolic extents of a Relax function to extents of our graph.
 
-Shapes in TVM are expressions over the function's variables. The symbols of our graphs are extents of inputs: a variable
-that is the extent of an input axis, or an expression such as `h // 2` that is one while `h` itself is not.
+Shapes in TVM are expressions over the function's variables; a *raw* extent here is such an expression as a `Dim`, whose
+symbols are marked as TVM's. The symbols of our graphs are extents of inputs: a variable that is the extent of an input
+axis, or an expression such as `h // 2` that is the extent of one while `h` itself is not.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ LOWER, UPPER = "tir_var_lower_bound", "tir_var_upper_bound"
 #: Our attribute of the functions that are called for shapes in no bucket.
 OUTSIDE = "megcc_outside"
 #: Two expressions count as equal if their values agree at 12 points, with variables from 64 to 4096.
-_POINTS, _LEAST, _MOST = 12, 64, 4096
+_NUM_POINTS, _MIN_VALUE, _MAX_VALUE = 12, 64, 4096
 
+#: TVM's integer expressions of two operands -> the same arithmetic on `Dim`.
 _ARITHMETIC = {
     "Add": lambda a, b: a + b, "Sub": lambda a, b: a - b, "Mul": lambda a, b: a * b, "Max": dim_max, "Min": dim_min,
     # Extents are not negative, so rounding down and rounding towards zero are the same.
@@ -51,31 +53,32 @@ _ARITHMETIC = {
 class Extents:
     """Maps the extents in the types of one function to extents of the graph.
 
-    known: (expression over TVM's variables, expression over the graph's symbols), in the order in which they are tried.
+    known: (raw extent, extent of the graph), in the order in which they are tried.
     """
 
     def __init__(self):
         self.known: list[tuple[Dim, Dim]] = []
-        #: Symbol of the graph → its expression over TVM's variables, for the function whose inputs are the graph's.
+        #: Symbol of the graph → its raw extent, for the function whose inputs are the graph's.
         self.declared: dict[str, Dim] = {}
         self._names: dict[Var, str] = {}
 
     def declare(self, types: Iterable) -> None:
         """Creates a symbol for each variable that is an extent of a tensor type among these."""
-        for dim in _axes(types):
+        for dim in _extents_in(types):
             if isinstance(dim, Var):
                 self._declare(self.raw(dim), name_of(dim))
 
     def input_shape(self, type_: RelaxTensor) -> tuple[Dim, ...]:
         """Returns the shape of an input of the graph. An extent that does not follow from other inputs becomes a
         symbol."""
-        for dim in _axes([type_]):
+        for dim in _extents_in([type_]):
             raw = self.raw(dim)
             if not self.is_known(raw):
                 self._declare(raw, repr(raw).replace(UNKNOWN, ""))
         return self.shape(type_)
 
     def _declare(self, raw: Dim, name: str) -> None:
+        """Creates a symbol of the graph for a raw extent that does not follow from others."""
         if self.is_known(raw):
             return
         while name in self.declared:
@@ -84,7 +87,7 @@ class Extents:
         self.bind(raw, Symbol(name, least=0))
 
     def bind(self, raw: Dim, ours: Dim) -> None:
-        """Records the extent `ours` for an expression over TVM's variables. For an expression such as `n + 1` this also
+        """Records that a raw extent is the extent `ours` of the graph. For an expression such as `n + 1` this also
         determines `n`."""
         if isinstance(raw, int) or self.is_known(raw):
             return
@@ -93,10 +96,11 @@ class Extents:
             self.bind(raw.terms[0][0][0], ours - raw.constant)
 
     def is_known(self, raw: Dim) -> bool:
+        """Whether a raw extent follows from the extents of inputs."""
         return not any(name.startswith(UNKNOWN) for name in symbols(self.ours(raw)))
 
     def raw(self, expr) -> Dim:
-        """Converts an integer expression of TVM. Its variables become symbols that are marked as TVM's.
+        """Converts an integer expression of TVM to a raw extent.
 
         Raises:
             MegccError: for an expression that is not arithmetic.
@@ -119,7 +123,8 @@ class Extents:
         return _ARITHMETIC[kind](self.raw(expr.a), self.raw(expr.b))
 
     def ours(self, raw: Dim) -> Dim:
-        """Substitutes the graph's symbols. Variables that do not follow from the inputs stay marked as TVM's."""
+        """Returns a raw extent over the graph's symbols. Variables that do not follow from the inputs stay marked as
+        TVM's."""
         for expression, value in self.known:
             if expression == raw:
                 return value
@@ -134,9 +139,10 @@ class Extents:
         return raw
 
     def shape(self, type_: RelaxTensor) -> tuple[Dim, ...]:
+        """Returns the shape of a tensor type over the graph's symbols."""
         return tuple(self.ours(self.raw(dim)) for dim in type_.shape.values)
 
-    def same(self, lhs: Dim, rhs: Dim) -> bool:
+    def may_be_equal(self, lhs: Dim, rhs: Dim) -> bool:
         """Whether two extents of the graph are equal, in whatever form. Also true if one has variables that do not
         follow from the inputs of a function inside a region, since the check of the match has compared them."""
         lhs, rhs = substitute(lhs, self.declared), substitute(rhs, self.declared)
@@ -144,16 +150,16 @@ class Extents:
         if lhs == rhs or len({name.startswith(UNKNOWN) for name in names}) > 1:
             return True
         generator = random.Random(0)
-        points = ({name: generator.randint(_LEAST, _MOST) for name in names} for _ in range(_POINTS))
+        points = ({name: generator.randint(_MIN_VALUE, _MAX_VALUE) for name in names} for _ in range(_NUM_POINTS))
         return all(evaluate(lhs, point) == evaluate(rhs, point) for point in points)
 
     def bucket(self, limits: Mapping[str, tuple[int, int | None]]) -> Bucket:
         """Returns the bounds of the graph's symbols. limits: the bounds of TVM's variables, by name."""
         bounds = []
         for name, raw in self.declared.items():
-            low, high = interval(raw, {variable: limits.get(variable.removeprefix(UNKNOWN), (0, None))
+            lower, upper = interval(raw, {variable: limits.get(variable.removeprefix(UNKNOWN), (0, None))
                                        for variable in symbols(raw)})
-            bounds.append((name, max(low or 0, 0), high))
+            bounds.append((name, max(lower or 0, 0), upper))
         return Bucket(tuple(bounds))
 
 
@@ -164,9 +170,10 @@ def bounds_of(function) -> dict[str, tuple[int, int | None]]:
     return {name: (max(lower.get(name, 0), 0), upper.get(name)) for name in (*lower, *upper)}
 
 
-def _axes(types: Iterable) -> Iterable:
+def _extents_in(types: Iterable) -> Iterable:
+    """Yields the extents of the tensor types among types, also of those in tuples."""
     for type_ in types:
         if isinstance(type_, RelaxTuple):
-            yield from _axes(type_.fields)
+            yield from _extents_in(type_.fields)
         elif isinstance(type_, RelaxTensor) and hasattr(type_.shape, "values"):
             yield from type_.shape.values

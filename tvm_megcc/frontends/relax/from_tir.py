@@ -19,7 +19,11 @@ _BINARY = {"Add": relax.op.add, "Sub": relax.op.subtract, "Mul": relax.op.multip
 
 @dataclass(frozen=True)
 class _Store:
-    """The only statement of a function: a store buffer[axes] = value inside loops over the whole buffer."""
+    """The only statement of a TIR function: a store buffer[axes] = value inside loops over the whole buffer.
+
+    value: the stored expression. axes: the loop variables. shape: the buffer's extents. operands: the buffers that the
+    function reads -> the arguments of the call.
+    """
 
     value: object
     axes: tuple
@@ -29,14 +33,19 @@ class _Store:
 
 def as_operator(function, arguments: Sequence) -> Call | None:
     """Returns the call of a TIR function as a Relax operator; None if it is not recognised."""
-    store = _only_store(function, arguments)
+    store = _single_store(function, arguments)
     if store is None or is_deep(store.value):
         return None
-    return next((found for found in (way(store) for way in (_as_pad, _as_elementwise, _as_moved)) if found is not None),
-                None)
+    for recognize in (_as_pad, _as_elementwise, _as_gather):
+        call = recognize(store)
+        if call is not None:
+            return call
+    return None
 
 
-def _only_store(function, arguments: Sequence) -> _Store | None:
+def _single_store(function, arguments: Sequence) -> _Store | None:
+    """Returns the store that is the only statement of a TIR function, whose last parameter is the result; None for
+    other functions."""
     if not isinstance(function, tirx.PrimFunc) or len(function.params) != len(arguments) + 1:
         return None
     buffers = parameters_of(function)
@@ -64,6 +73,7 @@ def _only_store(function, arguments: Sequence) -> _Store | None:
 
 
 def _argument(store: _Store, load):
+    """Returns the argument whose buffer a load reads."""
     return next((value for buffer, value in store.operands.items() if buffer.same_as(buffer_of(load))), None)
 
 
@@ -73,10 +83,10 @@ def _as_elementwise(store: _Store):
     kind = type(value).__name__
     if kind == TENSOR_READ:
         extents = tuple(buffer_of(value).shape)
-        same = len(value.indices) == len(store.axes) and all(
+        reads_same_index = len(value.indices) == len(store.axes) and all(
             index.same_as(axis) and int(extent) == size
             for index, axis, extent, size in zip(value.indices, store.axes, extents, store.shape, strict=True))
-        return _argument(store, value) if same or len(extents) == 0 else None
+        return _argument(store, value) if reads_same_index or len(extents) == 0 else None
     if kind in _BINARY:
         operands = [_as_elementwise(_Store(part, store.axes, store.shape, store.operands))
                     for part in (value.a, value.b)]
@@ -113,31 +123,33 @@ def _as_pad(store: _Store):
 
 
 #: pad_mode of `nn.pad` -> that of numpy. An axis that is not padded fits each of them.
-_MODES = {"replicate": "edge", "reflect": "reflect"}
+_NUMPY_PAD_MODES = {"replicate": "edge", "reflect": "reflect"}
 
 
-def _as_moved(store: _Store):
-    """Recognises a pad that repeats or mirrors the operand, and a tile, by the indices that each axis is read at."""
+def _as_gather(store: _Store):
+    """Recognises a tile, and a pad that repeats the edge or mirrors the operand, by the indices that each axis is read
+    at."""
     load = store.value
     if type(load).__name__ != TENSOR_READ or len(load.indices) != len(store.axes):
         return None
     extents = [int(extent) if isinstance(extent, tirx.IntImm) else 0 for extent in buffer_of(load).shape]
     indices = [_indices(*row) for row in zip(load.indices, store.axes, store.shape, strict=True)]
-    if 0 in extents or any(found is None for found in indices):
+    if 0 in extents or any(recognized is None for recognized in indices):
         return None
-    if all(np.array_equal(found, np.arange(len(found)) % extent) and len(found) % extent == 0
-           for found, extent in zip(indices, extents, strict=True)):
-        repeats = [len(found) // extent for found, extent in zip(indices, extents, strict=True)]
+    if all(np.array_equal(recognized, np.arange(len(recognized)) % extent) and len(recognized) % extent == 0
+           for recognized, extent in zip(indices, extents, strict=True)):
+        repeats = [len(recognized) // extent for recognized, extent in zip(indices, extents, strict=True)]
         return relax.op.tile(_argument(store, load), repeats)
-    for mode, name in _MODES.items():
-        widths = [_widths(found, extent, name) for found, extent in zip(indices, extents, strict=True)]
+    for mode, name in _NUMPY_PAD_MODES.items():
+        widths = [_pad_widths(recognized, extent, name) for recognized, extent in zip(indices, extents, strict=True)]
         if None not in widths:
             return relax.op.nn.pad(_argument(store, load), sum(widths, start=()), pad_mode=mode)
     return None
 
 
-def _widths(indices: np.ndarray, extent: int, mode: str) -> tuple[int, int] | None:
-    """Returns how much of an axis of this extent is padded before and after it to be read at these indices."""
+def _pad_widths(indices: np.ndarray, extent: int, mode: str) -> tuple[int, int] | None:
+    """Returns the pads before and after an axis of this extent for which numpy's pad in this mode gives these indices;
+    None if there are none."""
     for before in map(int, np.flatnonzero(indices[:max(len(indices) - extent + 1, 0)] == 0)):
         widths = (before, len(indices) - extent - before)
         if np.array_equal(indices[before:before + extent], np.arange(extent)) \
@@ -148,29 +160,31 @@ def _widths(indices: np.ndarray, extent: int, mode: str) -> tuple[int, int] | No
 
 
 #: TIR expressions of two operands -> numpy's functions of integers.
-_INTEGER = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Max": np.maximum, "Min": np.minimum,
+_NUMPY_FUNCTIONS = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Max": np.maximum, "Min": np.minimum,
             "FloorDiv": np.floor_divide, "FloorMod": np.mod, "LT": np.less, "LE": np.less_equal, "GT": np.greater,
             "GE": np.greater_equal, "EQ": np.equal, "NE": np.not_equal, "And": np.logical_and, "Or": np.logical_or}
 
 
 def _indices(index, axis, size: int) -> np.ndarray | None:
     """Returns the values of an index for each index of its axis, [size]; None if it depends on anything else."""
-    value = _evaluated(index, axis, np.arange(size))
+    value = _evaluate(index, axis, np.arange(size))
     return None if value is None else np.broadcast_to(value, size)
 
 
-def _evaluated(expr, axis, indices: np.ndarray) -> np.ndarray | None:
+def _evaluate(expr, axis, indices: np.ndarray) -> np.ndarray | None:
+    """Returns the values of an expression for these values of the loop variable `axis`; None if it depends on anything
+    else."""
     if expr.same_as(axis):
         return indices
     if isinstance(expr, tirx.IntImm):
         return np.asarray(int(expr))
     if getattr(getattr(expr, "op", None), "name", "").endswith(".if_then_else"):
         operands, function = expr.args, np.where
-    elif type(expr).__name__ in _INTEGER:
-        operands, function = (expr.a, expr.b), _INTEGER[type(expr).__name__]
+    elif type(expr).__name__ in _NUMPY_FUNCTIONS:
+        operands, function = (expr.a, expr.b), _NUMPY_FUNCTIONS[type(expr).__name__]
     else:
         return None
-    values = [_evaluated(operand, axis, indices) for operand in operands]
+    values = [_evaluate(operand, axis, indices) for operand in operands]
     return None if any(value is None for value in values) else function(*values)
 
 

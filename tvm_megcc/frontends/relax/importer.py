@@ -37,7 +37,7 @@ from ..tvm_versions import (
 )
 from .extents import Extents, bounds_of
 from .ops import importer
-from .restored import restored
+from .restore_onnx import restore_onnx_operators
 
 #: The value of an expression in the graph: a value's name, or a tuple of such.
 Value = Union[str, tuple["Value", ...]]
@@ -46,7 +46,7 @@ Value = Union[str, tuple["Value", ...]]
 REFUSALS = (MegccError, ValueError, IndexError, TypeError, KeyError, OverflowError, ZeroDivisionError)
 
 #: Operators with a shape operand whose result type still has the shape after TVM turned that operand into a parameter.
-KEEP_SHAPES = ("relax.reshape",)
+OPERATORS_THAT_KEEP_SHAPES = ("relax.reshape",)
 
 #: Element types of the tensors that TVM passes.
 ELEMENT_TYPES = (*ORDINARY, "bfloat16")
@@ -74,6 +74,7 @@ def tensor_type(type_, extents: Extents) -> TensorType:
 
 
 def result_types(type_, extents: Extents) -> tuple[TensorType, ...]:
+    """Converts the type of a call, a tensor or a tuple of tensors."""
     fields = type_.fields if isinstance(type_, RelaxTuple) else (type_,)
     return tuple(tensor_type(field, extents) for field in fields)
 
@@ -83,10 +84,12 @@ def is_operator(expr) -> bool:
 
 
 class Importer:
-    """Imports expressions into a builder. `values` maps variables to their values; `unbound` gives those of the others.
+    """Imports expressions into a builder.
 
-    functions: local functions (composites) by variable. extents: those of the function that is being imported.
-    tir: TIR functions by name. loops: whether operators are imported as loops instead of by our own tables.
+    unbound: returns the value of a variable that no binding defines.
+    values: the values of variables. functions: local functions (composites) by variable.
+    extents: those of the function that is being imported.
+    tir: TIR functions by name. loops: whether operators are imported as loops instead of by our operator tables.
     refuses: returns why no kernel realises the operators of a graph, or None. If it is set, calls that our tables or
         kernels do not support are imported as loops; if that fails too, a finding is recorded. If not, they are errors.
     lowers: whether such calls may be imported as loops.
@@ -105,6 +108,7 @@ class Importer:
         self._unbound = unbound
 
     def add_input(self, var: Var, name: str) -> str:
+        """Adds an input of the graph for a variable, and returns its name."""
         name = self.builder.unique(name)
         if isinstance(type_of(var), RelaxTensor) and hasattr(type_of(var).shape, "values"):
             self.extents.input_shape(type_of(var))
@@ -125,14 +129,15 @@ class Importer:
         if isinstance(expr, TupleGetItem):
             return self.value(expr.tuple_value, name)[expr.index]
         if isinstance(expr, relax.SeqExpr):
-            return self._sequence(expr)
+            return self._import_sequence(expr)
         if isinstance(expr, relax.If):
-            return self._conditional(expr, name or "if")
+            return self._import_if(expr, name or "if")
         if isinstance(expr, Call):
-            return self._call(expr, name)
+            return self._import_call(expr, name)
         raise MegccError(f"{type(expr).__name__} cannot be imported")
 
-    def _sequence(self, body: relax.SeqExpr) -> Value:
+    def _import_sequence(self, body: relax.SeqExpr) -> Value:
+        """Imports the bindings of a sequence in order, and returns its result."""
         for block in body.blocks:
             for binding in block.bindings:
                 if isinstance(binding.value, relax.Function):
@@ -141,7 +146,7 @@ class Importer:
                     self.values[binding.var] = self.value(binding.value, name_of(binding.var))
         return self.value(body.body)
 
-    def _conditional(self, expr: relax.If, name: str) -> Value:
+    def _import_if(self, expr: relax.If, name: str) -> Value:
         """Imports an If: as the branch that is taken if its condition is known, else as an operator with a body for
         each branch.
 
@@ -157,11 +162,11 @@ class Importer:
             (condition,) = node.emit("reshape", (condition,), shape=())
         bodies, reads, types, results = [], [], [], ()
         for branch in (expr.true_branch, expr.false_branch):
-            first = len(self.builder.ops)
+            first_op = len(self.builder.ops)
             results = self.value(branch, name)
             values = flattened([results])
             types.append(tuple(self.builder.types[value] for value in values))
-            body, captured = self.builder.body(first, (), values)
+            body, captured = self.builder.body(first_op, (), values)
             bodies.append(body)
             reads.append(captured)
         if types[0] != types[1]:
@@ -171,63 +176,70 @@ class Importer:
                             reads=len(reads[0]), types=types[0])
         return _nested(results, iter(outputs))
 
-    def _call(self, call: Call, name: str) -> Value:
+    def _import_call(self, call: Call, name: str) -> Value:
+        """Imports the call of an operator or of a local function."""
         if isinstance(call.op, Var) and call.op in self.functions:
-            return self._local(self.functions[call.op], call.args, name)
+            return self._import_local_call(self.functions[call.op], call.args, name)
         if not is_operator(call):
             raise MegccError(f"a call of {call.op} cannot be imported")
         if self.refuses is not None and not self.loops:
-            return self._either(call, name)
-        if call.op.name not in KEEP_SHAPES and any(map(_is_symbolic_shape, call.args)):
+            return self._import_or_lower(call, name)
+        if call.op.name not in OPERATORS_THAT_KEEP_SHAPES and any(map(_is_symbolic_shape, call.args)):
             raise MegccError("its shape is a symbolic operand, which TVM loses where the operator moves to a function")
         if self.loops and call.op.name != CALL_TIR:
-            return self._lowered(call, name)
-        return self._imported(call, name)
+            return self._import_loops(call, name)
+        return self._import_operator(call, name)
 
-    def _imported(self, call: Call, name: str) -> Value:
-        """Imports an operator by our own tables."""
-        imported = self._call_tir if call.op.name == CALL_TIR else importer(call.op.name)
-        if imported is None:
+    def _import_operator(self, call: Call, name: str) -> Value:
+        """Imports an operator by our operator tables.
+
+        Raises:
+            MegccError: if there is no importer, or if a result's extent does not follow from the inputs.
+            ShapeError: if our types differ from TVM's.
+        """
+        import_ = self._import_call_tir if call.op.name == CALL_TIR else importer(call.op.name)
+        if import_ is None:
             raise MegccError("there is no kernel for it")
         types = result_types(type_of(call), self.extents)
         operands = [self.value(argument, name) for argument in tensors_of(call.args)]
         node = TvmNode(self.builder, call, name or call.op.name, flattened(operands), types)
         with self.builder.importing(node.name):
-            values = tuple(imported(node))
-        check_types(node, values, self.extents.same)
+            values = tuple(import_(node))
+        check_types(node, values, self.extents.may_be_equal)
         require_known(dim for value in values for dim in self.builder.types[value].shape)
         return values if isinstance(type_of(call), RelaxTuple) else values[0]
 
-    def _either(self, call: Call, name: str) -> Value:
-        """Imports an operator by our own tables if a kernel realises it, else by the loops that TVM lowers it to."""
+    def _import_or_lower(self, call: Call, name: str) -> Value:
+        """Imports an operator by our operator tables if a kernel realises it, else as the loops that TVM lowers it to.
+        If neither is possible, records a finding and returns placeholders."""
         if call.op.name == "relax.assert_op":
             return ()  # our operators check indices themselves
         if call.op.name == CALL_TIR and not self.lowers:
             self.findings.append(f"{call.args[0].name_hint}: its loops stay with TVM (tir=True would take them)")
-            return self._unknown(call)
+            return self._placeholder(call)
         for argument in tensors_of(call.args):
             self.value(argument, name)
-        first, conditions = len(self.builder.ops), len(self.builder.conditions)
+        first_op, first_condition = len(self.builder.ops), len(self.builder.conditions)
         try:
-            value = self._imported(call, name)
-            reason = self.refuses(self.builder.subgraph(first))
+            value = self._import_operator(call, name)
+            reason = self.refuses(self.builder.subgraph(first_op))
             if reason is None:
                 return value
         except REFUSALS as error:
             reason = str(error)
-        del self.builder.ops[first:], self.builder.conditions[conditions:]
+        del self.builder.ops[first_op:], self.builder.conditions[first_condition:]
         refuses, self.refuses = self.refuses, None
         try:
             if call.op.name != CALL_TIR and self.lowers:
-                return self._lowered(call, name)
+                return self._import_loops(call, name)
         except MegccError as error:
             reason = f"{reason}; its loops: {error}"
         finally:
             self.refuses = refuses
         self.findings.append(f"{call.op.name.removeprefix('relax.')} '{name}': {reason}")
-        return self._unknown(call)
+        return self._placeholder(call)
 
-    def _unknown(self, call: Call) -> Value:
+    def _placeholder(self, call: Call) -> Value:
         """Returns placeholder values of the call's types, so that the import can go on and find more errors."""
         names = []
         for type_ in result_types(type_of(call), self.extents):
@@ -235,7 +247,8 @@ class Importer:
             self.builder.add_input(names[-1], type_)
         return tuple(names) if isinstance(type_of(call), RelaxTuple) else names[0]
 
-    def _call_tir(self, node: TvmNode) -> Sequence[str]:
+    def _import_call_tir(self, node: TvmNode) -> Sequence[str]:
+        """Imports a call of a TIR function as an operator `tir`, which carries the function's loops."""
         called = node.args[0].name_hint
         if called not in self.tir:
             raise MegccError(f"the loops of {called} are not known. Where a pass such as LegalizeOps, or the pipeline "
@@ -247,7 +260,7 @@ class Importer:
         program = loops_of(self.tir[called], len(node.inputs), identifier(called))
         return node.onnx_node().emit("tir", node.inputs, program=program, given=given)
 
-    def _lowered(self, call: Call, name: str) -> Value:
+    def _import_loops(self, call: Call, name: str) -> Value:
         """Imports an operator by the loops that TVM lowers it to."""
         if any(isinstance(type_of(argument), RelaxShape) and not isinstance(argument, relax.ShapeExpr)
                for argument in call.args):
@@ -258,11 +271,11 @@ class Importer:
             self.value(argument, name)  # before `self.tir` is replaced by the functions of the lowered module
         outer, self.tir = self.tir, functions
         try:
-            return self._local(main, arguments, name or call.op.name)
+            return self._import_local_call(main, arguments, name or call.op.name)
         finally:
             self.tir = outer
 
-    def _local(self, function: relax.Function, arguments: Sequence, name: str) -> Value:
+    def _import_local_call(self, function: relax.Function, arguments: Sequence, name: str) -> Value:
         """Imports a call of a function inside a region. The symbolic extents of its types are variables of its own."""
         inner = Extents()
         for parameter, argument in zip(function.params, arguments, strict=True):
@@ -284,6 +297,7 @@ class Importer:
 
     @staticmethod
     def _bind(inner: Extents, expr, extent: Dim) -> None:
+        """Records in `inner` that TVM's expression is this extent, unless the extent is not known."""
         try:
             require_known([extent])
         except MegccError:
@@ -297,6 +311,7 @@ def is_loops(function: relax.Function) -> bool:
 
 
 def _is_symbolic_shape(expr) -> bool:
+    """Whether an argument is a shape with a symbolic extent, or of unknown rank."""
     return isinstance(type_of(expr), RelaxShape) \
         and not all(isinstance(dim, tirx.IntImm) for dim in type_of(expr).values or [None])
 
@@ -317,6 +332,7 @@ def tensors_of(arguments: Sequence) -> list:
 
 
 def array_of(constant: Constant) -> np.ndarray:
+    """Returns the array of a constant. Raises MegccError if its dtype is not supported."""
     dtype_name(type_of(constant).dtype, ELEMENT_TYPES)
     return value_of(constant).numpy()
 
@@ -327,6 +343,7 @@ def _nested(like: Value, values: Iterator[str]) -> Value:
 
 
 def flattened(values: Sequence[Value]) -> list[str]:
+    """Returns the tensors of values, with tuples flattened."""
     names: list[str] = []
     for value in values:
         names += [value] if isinstance(value, str) else flattened(value)
@@ -365,7 +382,7 @@ def import_function(function: relax.Function, name: str, importer_: Importer, ou
         raise MegccError(f"{name}: {type(error).__name__}: {error}") from error
     if importer_.findings:
         raise ModelError(name, importer_.findings, "Such operators stay with TVM in tvm_megcc.build(mod).")
-    return restored(builder.graph(name, inputs, builder.outputs(results, inputs, outputs)))
+    return restore_onnx_operators(builder.graph(name, inputs, builder.outputs(results, inputs, outputs)))
 
 
 def region_bucket(function: relax.Function) -> Bucket:
@@ -392,7 +409,7 @@ def import_match(expr, bindings: Mapping[Var, Expr] | None = None, loops: bool =
     bindings = dict(bindings or {})
     inputs: list[str] = []
 
-    def outside(var: Var) -> Value:
+    def free_variable(var: Var) -> Value:
         if var in bindings:
             return importer_.value(bindings[var], name_of(var))
         if isinstance(type_of(var), RelaxTuple):
@@ -400,7 +417,7 @@ def import_match(expr, bindings: Mapping[Var, Expr] | None = None, loops: bool =
         inputs.append(importer_.add_input(var, name_of(var)))
         return inputs[-1]
 
-    importer_ = Importer(outside)
+    importer_ = Importer(free_variable)
     importer_.loops, importer_.tir = loops, functions or {}
     free = [var for value in (expr, *bindings.values()) for var in relax.analysis.free_vars(value)]
     importer_.extents.declare(type_of(var) for var in free if var not in bindings)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Joins regions that do not depend on each other. TVM's pass merges composites only along the values between them, so
-branches of a network that have nothing in common but inputs are regions by themselves."""
+branches of a network that have only inputs in common would be separate regions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def join(function: relax.Function, regions: Regions) -> tuple[relax.Function, di
 
 @relax.expr_functor.mutator
 class _Joiner(relax.PyExprMutator):
-    """Replaces the calls of a group by one call, and moves in front of it what it needs."""
+    """Replaces the calls of a group by one call, and moves the bindings that it depends on before it."""
 
     def __init__(self, regions: Regions):
         super().__init__()
@@ -51,7 +51,7 @@ class _Joiner(relax.PyExprMutator):
         if not groups:
             return super().visit_dataflow_block_(block)
         self.builder_._begin_dataflow_block()
-        for bindings in _ordered(block.bindings, groups):
+        for bindings in _schedule(block.bindings, groups):
             if len(bindings) == 1:
                 self.visit_binding(bindings[0])
             else:
@@ -61,45 +61,48 @@ class _Joiner(relax.PyExprMutator):
     def _emit_joined(self, bindings: Sequence) -> None:
         calls = [binding.value for binding in bindings]
         arguments = list({key_of(argument): argument for call in calls for argument in call.args}.values())
-        region = _joined(calls, arguments, self.regions)
+        region = _joined_region(calls, arguments, self.regions)
         var = self.builder_.add_func(region, "megcc_joined")
         self.joined[var] = region
         results = self.builder_.emit(Call(var, [self.visit_expr(argument) for argument in arguments]))
         for index, binding in enumerate(bindings):
             is_inner = isinstance(binding.var, relax.DataflowVar)
             emit = self.builder_.emit if is_inner else self.builder_.emit_output
-            self.set_var_remap(key_of(binding.var), emit(_part(results, index, calls)))
+            self.set_var_remap(key_of(binding.var), emit(_result_of(results, index, calls)))
 
 
-def _part(results: Var, index: int, calls: Sequence):
-    """Returns the result of one of the calls, out of the results of all, which stand one behind another."""
-    first = sum(map(_count, calls[:index]))
+def _result_of(results: Var, index: int, calls: Sequence):
+    """Returns the result of call `index` as an expression over `results`, a tuple of the results of all calls in their
+    order."""
+    first = sum(map(_num_results, calls[:index]))
     if not isinstance(type_of(calls[index]), RelaxTuple):
         return TupleGetItem(results, first)
-    return Tuple([TupleGetItem(results, first + k) for k in range(_count(calls[index]))])
+    return Tuple([TupleGetItem(results, first + k) for k in range(_num_results(calls[index]))])
 
 
-def _count(call) -> int:
+def _num_results(call) -> int:
+    """Returns the number of fields of a call's result, 1 for a tensor."""
     return len(type_of(call).fields) if isinstance(type_of(call), RelaxTuple) else 1
 
 
-def _joined(calls: Sequence, arguments: Sequence, regions: Regions) -> relax.Function:
-    """Returns a region that computes what all these calls do, of their arguments."""
+def _joined_region(calls: Sequence, arguments: Sequence, regions: Regions) -> relax.Function:
+    """Returns a region of these parameters that computes the results of all calls, as a tuple. arguments: the distinct
+    arguments of the calls."""
     params = {key_of(argument): relax.Var(name_of(argument), type_of(argument)) for argument in arguments}
     builder = relax.BlockBuilder()
     with builder.function("joined", list(params.values())):
         results = []
         for call in calls:
             value = builder.emit(Call(call.op, [params[key_of(argument)] for argument in call.args]))
-            results += [builder.emit(TupleGetItem(value, k)) for k in range(_count(call))] \
+            results += [builder.emit(TupleGetItem(value, k)) for k in range(_num_results(call))] \
                 if isinstance(type_of(call), RelaxTuple) else [value]
         builder.emit_func_output(Tuple(results))
     function = builder.get()["joined"].inline_functions({call.op: regions[call.op] for call in calls})
     return function.with_attrs({"Codegen": "megcc", "global_symbol": "joined"})
 
 
-def _ordered(bindings: Sequence, groups: Sequence[_Group]) -> list[list]:
-    """Returns the bindings, each behind what it needs, with those of a group together."""
+def _schedule(bindings: Sequence, groups: Sequence[_Group]) -> list[list]:
+    """Returns the bindings in topological order, as lists of the bindings that become one: a group, or one binding."""
     group_of = {index: group.members for group in groups for index in group.members}
     index_of = {key_of(binding.var): index for index, binding in enumerate(bindings)}
     reads = [[index_of[key_of(var)] for var in relax.analysis.free_vars(binding.value) if key_of(var) in index_of]
@@ -121,61 +124,68 @@ def _ordered(bindings: Sequence, groups: Sequence[_Group]) -> list[list]:
 
 @dataclass
 class _Group:
-    """Calls of regions in a block, by the indices of their bindings, and the symbols that they have in common."""
+    """Calls of regions that become one call.
+
+    symbols: the symbols of their types, which all calls have in common. members: the indices of their bindings.
+    """
+
     symbols: frozenset[str]
     members: list[int] = field(default_factory=list)
 
 
 def _groups(bindings: Sequence, regions: Regions) -> list[_Group]:
-    """Returns the groups of two or more regions that become one; a region is in the first group that it may join."""
+    """Returns the groups of two or more calls of regions that become one call. A call joins the first group with the
+    same symbols that it neither depends on nor is a dependency of."""
     if any(isinstance(binding, relax.MatchCast) for binding in bindings):
         return []
-    before = _needs(bindings)
+    dependencies = _dependencies(bindings)
     groups: list[_Group] = []
     for index, binding in enumerate(bindings):
-        symbols = _symbols(binding.value) if _calls(binding.value, regions) else None
+        symbols = _symbols(binding.value) if _is_region_call(binding.value, regions) else None
         if symbols is None:
             continue
         for group in groups:
             first = group.members[0]
-            if group.symbols == symbols and not (before[index] >> first | before[first] >> index) & 1:
+            if group.symbols == symbols and not (dependencies[index] >> first | dependencies[first] >> index) & 1:
                 group.members.append(index)
-                _contract(before, first, index)
+                _merge_dependencies(dependencies, first, index)
                 break
         else:
             groups.append(_Group(symbols, [index]))
     return [group for group in groups if len(group.members) > 1]
 
 
-def _needs(bindings: Sequence) -> list[int]:
-    """Returns for each binding the set of those whose results it needs, directly or not, as bits of an integer."""
+def _dependencies(bindings: Sequence) -> list[int]:
+    """Returns the dependencies of each binding, direct and indirect, as an integer with bit i set for binding i."""
     index_of = {key_of(binding.var): index for index, binding in enumerate(bindings)}
-    before: list[int] = []
+    dependencies: list[int] = []
     for binding in bindings:
-        needs = 0
+        required = 0
         for var in relax.analysis.free_vars(binding.value):
             if key_of(var) in index_of:
-                needs |= 1 << index_of[key_of(var)] | before[index_of[key_of(var)]]
-        before.append(needs)
-    return before
+                required |= 1 << index_of[key_of(var)] | dependencies[index_of[key_of(var)]]
+        dependencies.append(required)
+    return dependencies
 
 
-def _contract(before: list[int], first: int, second: int) -> None:
-    """Makes two bindings one: whatever needs either needs both, and what both need."""
+def _merge_dependencies(dependencies: list[int], first: int, second: int) -> None:
+    """Updates the dependencies for two bindings that become one: bindings that depend on one depend on both, and on the
+    dependencies of both."""
     both = 1 << first | 1 << second
-    needs = before[first] | before[second]
-    before[first] = before[second] = needs
-    for index, needed in enumerate(before):
+    required = dependencies[first] | dependencies[second]
+    dependencies[first] = dependencies[second] = required
+    for index, needed in enumerate(dependencies):
         if needed & both:
-            before[index] = needed | both | needs
+            dependencies[index] = needed | both | required
 
 
-def _calls(value, regions: Regions) -> bool:
+def _is_region_call(value, regions: Regions) -> bool:
+    """Whether an expression calls a region, with variables as arguments."""
     return isinstance(value, Call) and value.op in regions and all(isinstance(arg, Var) for arg in value.args)
 
 
 def _symbols(call) -> frozenset[str] | None:
-    """Returns the symbols in the types of a call's arguments and results; None if there is any other expression."""
+    """Returns the symbols in the types of a call's arguments and results; None if an extent is another expression."""
     found: set[str] = set()
     types = [*map(type_of, call.args), type_of(call)]
     while types:

@@ -34,6 +34,7 @@ def input_dims(mod: tvm.IRModule) -> dict[str, tuple[int | str | None, ...]]:
 
 
 def _extent(dim) -> int | str | None:
+    """Returns an extent of a TVM shape: its number, the name of its symbol, or None for an expression."""
     if isinstance(dim, tirx.IntImm):
         return int(dim)
     return name_of(dim) if isinstance(dim, Var) else None
@@ -53,7 +54,7 @@ def import_module(mod: tvm.IRModule, params: Mapping | None = None,
     outputs = [str(output) for output in (mod.attrs or {}).get(OUTPUTS, ())]
     mod = bind_params(mod, params or {})
     if not params:
-        _note_weights(mod["main"])
+        _warn_of_weights(mod["main"])
     known = known_extents(mod, shapes or {})
     if known:
         mod = relax.transform.BindSymbolicVars(known, "main")(mod)
@@ -65,7 +66,7 @@ def import_module(mod: tvm.IRModule, params: Mapping | None = None,
     return import_function(mod["main"], name, importer, outputs)
 
 
-def _note_weights(main: relax.Function) -> None:
+def _warn_of_weights(main: relax.Function) -> None:
     """Warns if weights are parameters of "main": TVM's importers state how many of the parameters are inputs."""
     count = (main.attrs or {}).get("num_input")
     if count is not None and int(count) < len(main.params):

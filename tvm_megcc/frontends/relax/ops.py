@@ -43,24 +43,24 @@ def matmul(node: TvmNode) -> Values:
     """Imports a matrix product. TVM's ONNX importer writes MatMulInteger as an int32 product of 8-bit integers minus
     their zero points, which is recognised here."""
     if node.types[0].dtype == "int32":
-        centred = [_centred_bytes(node, value) for value in node.inputs]
+        centred = [_split_zero_point(node, value) for value in node.inputs]
         if None not in centred:
             (a, a_zero), (b, b_zero) = centred
             return node.onnx("MatMulInteger", a, b, a_zero, b_zero)
     return tvm_ops.matmul(node)
 
 
-def _centred_bytes(node: TvmNode, value: str) -> tuple[str, str] | None:
+def _split_zero_point(node: TvmNode, value: str) -> tuple[str, str] | None:
     """Returns the 8-bit value and the scalar zero point whose difference is the given int32 value; None for other
     values."""
     if node.is_constant(value):
         numbers = node.builder.constants[value]
-        least, most = (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 256)
-        if -128 <= least and most <= 127:
+        minimum, maximum = (int(numbers.min()), int(numbers.max())) if numbers.size else (0, 256)  # 256 fits no byte
+        if -128 <= minimum and maximum <= 127:
             return node.constant(numbers, "int8"), node.constant(0, "int8")
-        zero = max(-least, 0)  # as uint8, which begins at 0
+        zero = max(-minimum, 0)  # as uint8, which begins at 0
         return (node.constant(numbers + zero, "uint8"), node.constant(zero, "uint8")) \
-            if zero <= 255 and most + zero <= 255 else None
+            if zero <= 255 and maximum + zero <= 255 else None
     producer = node.builder.producers.get(value)
     zero = ""
     if producer is not None and producer.kind == "sub":
@@ -78,8 +78,8 @@ def _centred_bytes(node: TvmNode, value: str) -> tuple[str, str] | None:
         number, limits = int(node.builder.constants[zero].reshape(())), np.iinfo(dtype)
         return (source, node.constant(number, dtype)) if limits.min <= number <= limits.max else None
     producer = node.builder.producers.get(zero)
-    same = producer is not None and producer.kind == "cast" and node.type_of(producer.inputs[0]).dtype == dtype
-    return (source, producer.inputs[0]) if same else None
+    is_same_dtype = producer is not None and producer.kind == "cast" and node.type_of(producer.inputs[0]).dtype == dtype
+    return (source, producer.inputs[0]) if is_same_dtype else None
 
 
 @imports("nn.softplus")
@@ -115,56 +115,62 @@ def selu(node: TvmNode) -> Values:
 
 @imports("image.resize2d", "image.resize3d")
 def resize(node: TvmNode) -> Values:
-    """Imports a resize. Rounding "round" takes the even one of two equally near elements, which no ONNX mode does."""
+    """Imports a resize. Rounding "round" takes the even one of two equally near elements, which no ONNX mode does, so
+    elements are gathered axis by axis then."""
     a = node.attrs
     if a.method != "nearest_neighbor" or tvm_ops.rounding_of(a) != "round":
         return tvm_ops.resize(node)
-    x, rows = node.inputs[0], []
+    x, gathers = node.inputs[0], []   # gathers: (axis, indices)
     for axis, letter in enumerate(a.layout):
-        extent, wanted = node.type_of(x).shape[axis], node.types[0].shape[axis]
-        if letter not in "NC" and extent != wanted:
-            if not isinstance(extent, int) or not isinstance(wanted, int):
+        extent, size = node.type_of(x).shape[axis], node.types[0].shape[axis]
+        if letter not in "NC" and extent != size:
+            if not isinstance(extent, int) or not isinstance(size, int):
                 raise MegccError("positions are rounded to even ones on an axis of symbolic extent")
-            rows.append((axis, _nearest_even(extent, wanted, a.coordinate_transformation_mode)))
-    for axis, indices in rows:
+            gathers.append((axis, _nearest_even(extent, size, a.coordinate_transformation_mode)))
+    for axis, indices in gathers:
         (x,) = node.onnx("Gather", x, node.constant(indices, "int64"), axis=axis)
     return (x,)
 
 
-def _nearest_even(extent: int, wanted: int, mode: str) -> np.ndarray:
+def _nearest_even(extent: int, size: int, mode: str) -> np.ndarray:
     """Returns the indices of the nearest elements, ties to even, computed in float32 as in TVM.
 
     Raises:
         MegccError: for a coordinate_transformation_mode that is not supported.
     """
-    one = np.float32
-    coordinates, scale = np.arange(wanted, dtype=one), one(extent) / one(wanted)
+    float32 = np.float32
+    coordinates, scale = np.arange(size, dtype=float32), float32(extent) / float32(size)
     if mode == "align_corners":
-        found = one(extent - 1) / one(max(wanted - 1, 1)) * coordinates
+        positions = float32(extent - 1) / float32(max(size - 1, 1)) * coordinates
     elif mode == "asymmetric":
-        found = scale * coordinates
+        positions = scale * coordinates
     elif mode in ("half_pixel", "pytorch_half_pixel"):
-        found = (coordinates + one(0.5)) * scale - one(0.5) if wanted > 1 or mode == "half_pixel" else coordinates
+        positions = coordinates
+        if size > 1 or mode == "half_pixel":
+            positions = (coordinates + float32(0.5)) * scale - float32(0.5)
     else:
         raise MegccError(f"coordinate_transformation_mode {mode} is not supported")
-    return np.clip(np.rint(found), 0, extent - 1).astype(np.int64)
+    return np.clip(np.rint(positions), 0, extent - 1).astype(np.int64)
 
 
 # --- normalisation and reduction -----------------------------------------------------------------------------------
 
 def _require_affine(node: TvmNode) -> None:
+    """Refuses a normalisation without scale or bias, which are operands in ONNX."""
     if not (node.attrs.center and node.attrs.scale):
         raise MegccError("center and scale cannot be switched off")
 
 
-def _spatial(node: TvmNode) -> None:
+def _require_spatial_axes(node: TvmNode) -> None:
+    """Refuses a normalisation unless channels are on axis 1 and it is over all spatial axes, as in ONNX."""
     rank = node.type_of(node.inputs[0]).rank
     axes = sorted(axis_of(axis, rank) for axis in ints(node.attrs.axes))
     if axis_of(int(node.attrs.channel_axis), rank) != 1 or axes != list(range(2, rank)):
         raise MegccError(f"over axes {axes}: only channels on axis 1 and all spatial axes are supported")
 
 
-def _trailing(node: TvmNode) -> int:
+def _first_trailing_axis(node: TvmNode) -> int:
+    """Returns the first of the axes that a normalisation is over, which must be the last axes of the operand."""
     rank = node.type_of(node.inputs[0]).rank
     axes = sorted(axis_of(axis, rank) for axis in ints(node.attrs.axes))
     if axes != list(range(axes[0], rank)):
@@ -175,25 +181,25 @@ def _trailing(node: TvmNode) -> int:
 @imports("nn.layer_norm")
 def layer_norm(node: TvmNode) -> Values:
     _require_affine(node)
-    return node.onnx("LayerNormalization", axis=_trailing(node), epsilon=float(node.attrs.epsilon))[:1]
+    return node.onnx("LayerNormalization", axis=_first_trailing_axis(node), epsilon=float(node.attrs.epsilon))[:1]
 
 
 @imports("nn.rms_norm")
 def rms_norm(node: TvmNode) -> Values:
-    return node.onnx("RMSNormalization", axis=_trailing(node), epsilon=float(node.attrs.epsilon))
+    return node.onnx("RMSNormalization", axis=_first_trailing_axis(node), epsilon=float(node.attrs.epsilon))
 
 
 @imports("nn.group_norm")
 def group_norm(node: TvmNode) -> Values:
     _require_affine(node)
-    _spatial(node)
+    _require_spatial_axes(node)
     return node.onnx("GroupNormalization", num_groups=int(node.attrs.num_groups), epsilon=float(node.attrs.epsilon))
 
 
 @imports("nn.instance_norm")
 def instance_norm(node: TvmNode) -> Values:
     _require_affine(node)
-    _spatial(node)
+    _require_spatial_axes(node)
     return node.onnx("InstanceNormalization", epsilon=float(node.attrs.epsilon))
 
 

@@ -39,28 +39,31 @@ from .layouts import channels_first
 #: An operator on constants is not folded if its result is this many bytes larger than its operands.
 FOLD_GROWTH = 64 << 10
 #: Reduction of two stacked operands -> the binary operator that computes the same.
-_OF_STACKED = {"relax.sum": relax.op.add, "relax.max": relax.op.maximum, "relax.min": relax.op.minimum}
-#: Operators that a sum becomes the epilogue of.
-_PRODUCTS = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d", "relax.matmul")
+_BINARY_OF_REDUCTION = {"relax.sum": relax.op.add, "relax.max": relax.op.maximum, "relax.min": relax.op.minimum}
+#: Operators whose epilogue a sum can become.
+_OPERATORS_WITH_EPILOGUE = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d", "relax.matmul")
 
 
 def prepare(mod: tvm.IRModule, params: Mapping | None = None, loops: bool = False) -> tvm.IRModule:
-    """Binds parameters, converts the module to dataflow form and folds constants. loops: also fold operators that TVM
-    lowers to loops."""
+    """Binds parameters, converts the module to dataflow form, simplifies the operators of importers and folds
+    constants.
+
+    params: as in `bind_params`. loops: whether to fold also operators that TVM lowers to loops.
+    """
     mod = bind_params(mod, params or {})
     mod = relax.transform.ConvertToDataflow(min_size=1)(mod)
     mod = relax.transform.CanonicalizeBindings()(mod)
     mod = channels_first(mod)
-    mod = rewrite(rewrite(mod, Lift), Simplify)
-    mod = mod if MERGES_SELECTIONS else rewrite(mod, Normalized)
-    mod = relax.transform.CanonicalizeBindings()(rewrite(mod, partial(Fold, loops=loops)))
-    return without_dead_code(rewrite(mod, Ordered))
+    mod = rewrite(rewrite(mod, LiftTir), SimplifyOnnx)
+    mod = mod if MERGES_SELECTIONS else rewrite(mod, DecomposeBatchNorm)
+    mod = relax.transform.CanonicalizeBindings()(rewrite(mod, partial(FoldConstants, loops=loops)))
+    return without_dead_code(rewrite(mod, OrderSums))
 
 
 def outlined(mod: tvm.IRModule) -> tvm.IRModule:
     """Moves the dataflow blocks of functions with an If into functions of their own, so that TVM's passes for patterns
     and composites, which do not support an If, can take them."""
-    mod = rewrite(mod, Outline, lambda function: has_branches(function) and OUTSIDE not in (function.attrs or {}))
+    mod = rewrite(mod, OutlineBlocks, lambda function: has_branches(function) and OUTSIDE not in (function.attrs or {}))
     return without_dead_code(relax.transform.CanonicalizeBindings()(mod))
 
 
@@ -81,24 +84,24 @@ def bind_params(mod: tvm.IRModule, params: Mapping) -> tvm.IRModule:
     """
     if not isinstance(params, Mapping):
         raise MegccError(f"params is {{name: array}}, not {type(params).__name__}")
-    mod = sole_params(mod)
+    mod = remove_duplicate_params(mod)
     functions = {var.name_hint for var, function in mod.functions.items() if isinstance(function, relax.Function)}
-    of_main = {}
+    main_params = {}
     for name, value in params.items():
         if name not in functions or not isinstance(value, (Sequence, tvm.ir.Array)):
-            of_main[name] = value
+            main_params[name] = value
             continue
         parameters = mod[name].params
         if len(value) > len(parameters):
             raise MegccError(f"params has {len(value)} arrays for {name}, which has {len(parameters)} parameters")
         last = parameters[len(parameters) - len(value):]
-        mod = _bound(mod, name, {name_of(var): array for var, array in zip(last, value, strict=True)})
-    if of_main and "main" not in functions:
+        mod = _bind_function_params(mod, name, {name_of(var): array for var, array in zip(last, value, strict=True)})
+    if main_params and "main" not in functions:
         raise MegccError(f"params is for the function main; the module has {', '.join(sorted(functions))}")
-    return _bound(mod, "main", of_main) if of_main else mod
+    return _bind_function_params(mod, "main", main_params) if main_params else mod
 
 
-def _bound(mod: tvm.IRModule, function: str, params: Mapping) -> tvm.IRModule:
+def _bind_function_params(mod: tvm.IRModule, function: str, params: Mapping) -> tvm.IRModule:
     """Replaces parameters of one function by constants."""
     known = {name_of(var): type_of(var) for var in mod[function].params}
     unknown = sorted(set(params) - set(known))
@@ -110,7 +113,7 @@ def _bound(mod: tvm.IRModule, function: str, params: Mapping) -> tvm.IRModule:
     return relax.transform.BindParams(function, tensors)(mod)
 
 
-def sole_params(mod: tvm.IRModule) -> tvm.IRModule:
+def remove_duplicate_params(mod: tvm.IRModule) -> tvm.IRModule:
     """Removes duplicate parameters of functions, keeping the last occurrence of each variable.
 
     TVM's `from_onnx(model, keep_params_in_input=True)` lists an initialiser that is also a graph input twice, which no
@@ -120,16 +123,17 @@ def sole_params(mod: tvm.IRModule) -> tvm.IRModule:
     for var, function in mod.functions.items():
         if isinstance(function, relax.Function):
             params = list(function.params)
-            sole = [param for position, param in enumerate(params)
+            unique = [param for position, param in enumerate(params)
                     if not any(param.same_as(other) for other in params[position + 1:])]
-            if len(sole) < len(params):
+            if len(unique) < len(params):
                 builder = builder or relax.BlockBuilder(mod)
-                builder.update_func(var, relax.Function(sole, function.body, result_type_of(function),
+                builder.update_func(var, relax.Function(unique, function.body, result_type_of(function),
                                                         function.is_pure, function.attrs))
     return mod if builder is None else builder.get()
 
 
 def _tensor(value):
+    """Returns a numpy array as a tensor of TVM; other values unchanged."""
     return tvm.runtime.tensor(np.asarray(value, order="C")) if isinstance(value, np.ndarray) else value
 
 
@@ -138,17 +142,18 @@ def _require_fits(name: str, type_, value) -> None:
     if not hasattr(value, "shape") or not hasattr(value, "dtype"):
         raise MegccError(f"params['{name}'] is no array: {type(value).__name__}")
     shape, dims = tuple(value.shape), list(getattr(getattr(type_, "shape", None), "values", ()))
-    fits = not dims or (len(dims) == len(shape) and all(
+    has_shape = not dims or (len(dims) == len(shape) and all(
         not isinstance(dim, tirx.IntImm) or int(dim) == int(extent) for dim, extent in zip(dims, shape, strict=True)))
-    if isinstance(type_, RelaxTensor) and not (fits and str(value.dtype) == str(type_.dtype)):
+    if isinstance(type_, RelaxTensor) and not (has_shape and str(value.dtype) == str(type_.dtype)):
         raise MegccError(f"params['{name}'] is {value.dtype} of shape {shape}; the parameter is {type_}")
 
 
-def rewrite(mod: tvm.IRModule, mutator: Callable, wanted=lambda function: True) -> tvm.IRModule:
-    """Applies an expression mutator to every Relax function that `wanted` selects, except regions and composites."""
+def rewrite(mod: tvm.IRModule, mutator: Callable, selects=lambda function: True) -> tvm.IRModule:
+    """Applies an expression mutator to every Relax function except regions and composites. selects: returns whether a
+    function is mutated."""
     changed = mutator(mod)
     for var, function in mod.functions.items():
-        if isinstance(function, relax.Function) and not is_partitioned(function) and wanted(function):
+        if isinstance(function, relax.Function) and not is_partitioned(function) and selects(function):
             changed.builder_.update_func(var, changed.visit_expr(function))
     return changed.builder_.get()
 
@@ -167,7 +172,7 @@ def has_branches(function: relax.Function) -> bool:
 
 
 @relax.expr_functor.mutator
-class Outline(relax.PyExprMutator):
+class OutlineBlocks(relax.PyExprMutator):
     """Moves dataflow blocks into private functions, so that code inside and around an If can be partitioned."""
 
     def visit_dataflow_block_(self, block):
@@ -187,7 +192,7 @@ class Outline(relax.PyExprMutator):
 
 
 @relax.expr_functor.mutator
-class Lift(relax.PyExprMutator):
+class LiftTir(relax.PyExprMutator):
     """Replaces `call_tir` of an elementwise function or a pad by the Relax operator that it computes."""
 
     def visit_call_(self, call):
@@ -200,9 +205,9 @@ class Lift(relax.PyExprMutator):
 
 
 @relax.expr_functor.mutator
-class Simplify(relax.PyExprMutator):
-    """Simplifies what TVM's ONNX importer generates: Sum, Max and Min, which it broadcasts, stacks and reduces, become
-    binary operators; `shape_of` becomes the shape."""
+class SimplifyOnnx(relax.PyExprMutator):
+    """Simplifies the code of TVM's ONNX importer. It broadcasts, stacks and reduces the operands of Sum, Max and Min;
+    these become binary operators. `shape_of` becomes the shape."""
 
     def visit_call_(self, call):
         call = self.visit_expr_post_order(call)
@@ -215,17 +220,17 @@ class Simplify(relax.PyExprMutator):
             return relax.const(np.array([int(extent) for extent in type_of(call.args[0]).values]), "int64")
         if call.op.name == "relax.broadcast_to" and tvm_ffi.structural_equal(type_of(call.args[0]), type_of(call)):
             return call.args[0]
-        stacked = self._stacked(call)
+        stacked = self._stacked_operands(call)
         if not stacked:
             return call
         result, *others = stacked
         for other in others:
-            result = self.builder_.normalize(_OF_STACKED[call.op.name](result, other))
+            result = self.builder_.normalize(_BINARY_OF_REDUCTION[call.op.name](result, other))
         return result
 
-    def _stacked(self, call) -> list:
+    def _stacked_operands(self, call) -> list:
         """Returns the operands of a stack whose new axis a reduction removes; an empty list for other calls."""
-        if call.op.name not in _OF_STACKED or not isinstance(call.args[0], Var):
+        if call.op.name not in _BINARY_OF_REDUCTION or not isinstance(call.args[0], Var):
             return []
         stack = self.lookup_binding(call.args[0])
         if not is_operator(stack) or stack.op.name != "relax.stack" or not isinstance(stack.args[0], Tuple) \
@@ -236,7 +241,7 @@ class Simplify(relax.PyExprMutator):
 
 
 @relax.expr_functor.mutator
-class Normalized(relax.PyExprMutator):
+class DecomposeBatchNorm(relax.PyExprMutator):
     """Replaces a batch norm with constant statistics by a product and a sum, for its first result."""
 
     def visit_tuple_getitem_(self, selection):
@@ -259,32 +264,32 @@ class Normalized(relax.PyExprMutator):
 
 
 @relax.expr_functor.mutator
-class Ordered(relax.PyExprMutator):
-    """Restores the order that decides whose epilogue the sum of two convolutions or products becomes: the later one's.
+class OrderSums(relax.PyExprMutator):
+    """Orders bindings and operands so that a sum of two convolutions or products becomes the epilogue of the later one.
 
-    TVM's ONNX importer writes the bias of a convolution where its result is first read, which for the convolution
-    beside the body of a residual block is after the body. So an operator on one variable, of whose type its result is,
-    moves directly after that variable if nothing else reads it. And patterns take the first operand of a sum for the
-    convolution that computes it, so the later one becomes the first.
+    TVM's ONNX importer adds the bias of a convolution where the convolution's result is first read. For the convolution
+    in the shortcut of a residual block, that is after the block's other convolutions. So an operator moves directly
+    after its operand if the operand is its only variable, has the type of its result, and has no other reader.
+    Patterns make a sum the epilogue of its first operand, so the later operand becomes the first.
     """
 
     def visit_dataflow_block_(self, block):
         if any(isinstance(binding, relax.MatchCast) for binding in block.bindings):
             return block  # it defines symbols for the bindings after it
-        bindings = self._chained(block.bindings)
+        bindings = self._in_chains(block.bindings)
         position_of = {binding.var: index for index, binding in enumerate(bindings)}
         for index, binding in enumerate(bindings):
             call = binding.value
             if is_operator(call) and call.op.name == "relax.add":
-                first, second = (self._product(operand, bindings, position_of) for operand in call.args)
+                first, second = (self._product_index(operand, bindings, position_of) for operand in call.args)
                 if first is not None and second is not None and first < second:
                     swapped = self.builder_.normalize(with_arguments(call, [call.args[1], call.args[0]]))
                     bindings[index] = relax.VarBinding(binding.var, swapped)
         return relax.DataflowBlock(bindings)
 
     @staticmethod
-    def _chained(bindings: Sequence) -> list:
-        """Returns bindings in chains, each of which is where its first binding was."""
+    def _in_chains(bindings: Sequence) -> list:
+        """Returns the bindings with each operator that follows its only operand moved directly after it."""
         reads = [relax.analysis.free_vars(binding.value) for binding in bindings]
         readers = Counter(var for read in reads for var in read)
         chains: list[list] = []
@@ -300,13 +305,14 @@ class Ordered(relax.PyExprMutator):
         return [binding for chain in chains for binding in chain]
 
     @staticmethod
-    def _product(operand, bindings: Sequence, position_of: Mapping) -> int | None:
-        """Returns the position of the convolution or product that an operand is, or is with its bias; else None."""
+    def _product_index(operand, bindings: Sequence, position_of: Mapping) -> int | None:
+        """Returns the index of the convolution or product that gives an operand, with or without a bias; None for other
+        operands."""
         while isinstance(operand, Var) and operand in position_of:
             call = bindings[position_of[operand]].value
             if not is_operator(call):
                 return None
-            if call.op.name in _PRODUCTS:
+            if call.op.name in _OPERATORS_WITH_EPILOGUE:
                 return position_of[operand]
             if call.op.name != "relax.add" or not isinstance(call.args[1], Constant):
                 return None
@@ -315,8 +321,8 @@ class Ordered(relax.PyExprMutator):
 
 
 @relax.expr_functor.mutator
-class Fold(relax.PyExprMutator):
-    """Folds operators on constants; with `loops` also those that TVM lowers to loops."""
+class FoldConstants(relax.PyExprMutator):
+    """Computes operators on constants. loops: whether to compute also those that TVM lowers to loops."""
 
     def __init__(self, mod: tvm.IRModule, loops: bool = False):
         super().__init__(mod)
@@ -326,17 +332,19 @@ class Fold(relax.PyExprMutator):
         call = self.visit_expr_post_order(call)
         if not is_operator(call) or not all(self._is_known(argument) for argument in call.args):
             return call
-        folded = self._folded(call, Importer())
-        if folded is call and self.loops:
+        result = self._fold(call, Importer())
+        if result is call and self.loops:
             importer = Importer()
             importer.loops = True
-            folded = self._folded(call, importer)
-        return folded
+            result = self._fold(call, importer)
+        return result
 
-    def _folded(self, call, importer: Importer):
+    def _fold(self, call, importer: Importer):
+        """Returns the result of a call as a constant; the call itself if it cannot be imported, or if the result is
+        much larger than its operands."""
         try:
             type_ = tensor_type(type_of(call), importer.extents)
-            value = importer.value(self._resolved(call))
+            value = importer.value(self._with_constants(call))
         except REFUSALS:
             return call
         size = type_.static_bytes
@@ -348,14 +356,15 @@ class Fold(relax.PyExprMutator):
         return relax.const(_tensor(importer.builder.constants[value]))
 
     def _is_known(self, expr) -> bool:
+        """Whether an argument is a constant, a shape or a number, or a tuple of such."""
         if isinstance(expr, Tuple):
             return all(self._is_known(field) for field in expr.fields)
         if isinstance(expr, Var):
             return isinstance(self.lookup_binding(expr), Constant)
         return isinstance(expr, (Constant, relax.ShapeExpr)) or is_number(expr)
 
-    def _resolved(self, expr):
-        """Returns the call with variables replaced by the constants that they are bound to."""
+    def _with_constants(self, expr):
+        """Returns a call with its variables replaced by the constants that they are bound to."""
         def constant(argument):
             if isinstance(argument, Tuple):
                 return Tuple([constant(field) for field in argument.fields])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hides recursive calls (loops in Relax are recursive functions) from TVM's passes that follow every call."""
+"""Hides calls of the module's functions from TVM's passes that follow every call, which do not terminate on recursive
+functions. Loops in Relax are recursive functions."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ _STANDS_FOR = "megcc.function."
 
 
 @relax.expr_functor.mutator
-class Cut(relax.PyExprMutator):
+class HideCalls(relax.PyExprMutator):
     """Replaces calls of the module's own functions, except regions, by calls of external ones."""
 
     def __init__(self, mod: tvm.IRModule):
@@ -30,7 +31,7 @@ class Cut(relax.PyExprMutator):
 
 
 @relax.expr_functor.mutator
-class Joined(relax.PyExprMutator):
+class RestoreCalls(relax.PyExprMutator):
     """Restores the calls that `Cut` replaced."""
 
     def visit_call_(self, call):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Merges composites into regions in every function, since TVM's own pass handles only "main"."""
+"""Merges composites into regions in every function. TVM's pass MergeCompositeFunctions handles only "main"."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ from .prepare import has_branches, is_partitioned
 NAME = "megcc_region{}_{}"
 #: Attribute of partitioned modules.
 PARTITIONED = "megcc_partitioned"
-#: The prefix of global functions that stand for what is set aside while composites are merged.
-_ASIDE = "megcc.aside."
+#: The prefix of global functions that stand for replaced expressions while composites are merged.
+_STAND_IN_PREFIX = "megcc.aside."
+#: The operator that calls a function without side effects.
 _CALL_PURE = "relax.call_pure_packed"
 
 
 def require_module(mod, function: str) -> None:
-    """Raises MegccError unless `mod` is a module of TVM with a Relax function. function: who asks."""
+    """Raises MegccError unless `mod` is a module of TVM with a Relax function. function: the caller, for messages."""
     if not isinstance(mod, tvm.IRModule):
         raise MegccError(f"{function} takes a module of TVM (tvm.IRModule), not {type(mod).__name__}. TVM's importers "
                          "make one of a model: tvm.relax.frontend.onnx.from_onnx(model), "
@@ -54,6 +55,7 @@ def require_module(mod, function: str) -> None:
 
 
 def is_region_name(name: str) -> bool:
+    """Whether a name has the form of `NAME`."""
     return re.fullmatch(r"megcc_region\d+_[0-9a-f]{12}", name) is not None
 
 
@@ -67,8 +69,8 @@ def is_foreign(function) -> bool:
     return function.attrs is not None and function.attrs.get("Codegen", "megcc") != "megcc"
 
 
-def went_through(mod: tvm.IRModule) -> bool:
-    """Whether `partition_for_megcc` was applied to a module, which may have no regions even so."""
+def was_partitioned(mod: tvm.IRModule) -> bool:
+    """Whether `partition_for_megcc` was applied to a module. The module may still have no regions."""
     return PARTITIONED in (mod.attrs or {}) or any(is_ours(function) for function in mod.functions.values())
 
 
@@ -84,8 +86,8 @@ def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
     for var, function in list(result.items()):
         if not isinstance(function, relax.Function) or is_partitioned(function) or has_branches(function):
             continue
-        shield, result_type = _Shielded(), result_type_of(function)
-        function, regions = _merged(composites, result, var, shield.shielded(function))
+        shield, result_type = _Shield(), result_type_of(function)
+        function, regions = _merge_composites(composites, result, var, shield.apply(function))
         if not shield.casts:  # they define symbols for what follows them
             function, regions = join(function, regions)
         bounds = {key: function.attrs[key] for key in (LOWER, UPPER) if key in (function.attrs or {})}
@@ -94,7 +96,7 @@ def merge(mod: tvm.IRModule, attrs: Mapping[str, str]) -> tvm.IRModule:
         for region in regions:
             names[region] = NAME.format(count, digest_of(regions[region], {**attrs, **bounds}))
             count += 1
-        renamed = _Renamed(tvm.IRModule(regions), names, shield)
+        renamed = _Restore(tvm.IRModule(regions), names, shield)
         merged = renamed.visit_expr(function)
         result[var] = _with_result(merged, merged.body.body.fields[0], result_type) if shield.results else merged
         for old, new in renamed.names.items():
@@ -133,7 +135,7 @@ def digest_of(function: relax.Function, attrs: Mapping[str, object]) -> str:
     return digest.hexdigest()[:12]
 
 
-def _merged(composites: Mapping, others: Mapping, var: ir.GlobalVar, function: relax.Function) \
+def _merge_composites(composites: Mapping, others: Mapping, var: ir.GlobalVar, function: relax.Function) \
         -> tuple[relax.Function, dict[ir.GlobalVar, relax.Function]]:
     """Returns a function with its composites merged, and the regions that it calls."""
     main = var if var.name_hint == "main" else ir.GlobalVar("main")
@@ -163,27 +165,34 @@ def _with_result(function: relax.Function, result, type_) -> relax.Function:
 
 
 @relax.expr_functor.mutator
-class _Shielded(relax.PyExprMutator):
-    """Replaces what the pass that merges composites does not support. Symbolic extents among arguments become products,
-    since the pass aborts the process on a bare variable that no operator computes. External functions, strings and
-    dtypes become global functions, which it ignores; `aside` has them, and `_Renamed` restores them. A match_cast
-    becomes a call of such a function with the value; its variable is a result of the function meanwhile, since the pass
-    removes calls whose results are not used, and that of a cast may only be there for the symbols it defines."""
+class _Shield(relax.PyExprMutator):
+    """Replaces expressions that MergeCompositeFunctions does not support by others, which `_Restore` replaces back.
+
+    * Symbolic extents among arguments become products, since the pass aborts the process on a bare variable that no
+      operator computes.
+    * External functions, strings and dtypes become global functions, which the pass ignores.
+    * A match_cast becomes a call of a global function with the value. Its variable becomes a further result of the
+      function, since the pass removes calls without used results, and a cast may be needed only for its symbols.
+
+    replaced: name of a global function -> the expression it stands for. casts: the same for bindings of casts.
+    results: the variables of the casts.
+    """
 
     def __init__(self):
         super().__init__()
-        self.aside: dict[str, ir.BaseExpr] = {}
+        self.replaced: dict[str, ir.BaseExpr] = {}
         self.casts: dict[str, relax.MatchCast] = {}
         self.results: list[relax.Var] = []
 
     def _stand_in(self, like):
-        stand_in = ir.GlobalVar(f"{_ASIDE}{len(self.aside) + len(self.casts)}")
+        """Returns a new global function of the type of an expression."""
+        stand_in = ir.GlobalVar(f"{_STAND_IN_PREFIX}{len(self.replaced) + len(self.casts)}")
         relax.expr._update_type(stand_in, type_of(like))
         return stand_in
 
-    def _set_aside(self, leaf):
+    def _replace(self, leaf):
         stand_in = self._stand_in(leaf)
-        self.aside[stand_in.name_hint] = leaf
+        self.replaced[stand_in.name_hint] = leaf
         return stand_in
 
     def visit_match_cast_(self, binding):
@@ -196,14 +205,14 @@ class _Shielded(relax.PyExprMutator):
         self.results.append(result)
         self.builder_.emit_normalized(relax.VarBinding(result, value))
 
-    def shielded(self, function: relax.Function) -> relax.Function:
+    def apply(self, function: relax.Function) -> relax.Function:
         function = self.visit_expr(function)
         if not self.results:
             return function
         type_ = RelaxTuple([result_type_of(function), *map(type_of, self.results)])
         return _with_result(function, Tuple([function.body.body, *self.results]), type_)
 
-    visit_extern_func_ = visit_string_imm_ = visit_data_type_imm_ = _set_aside
+    visit_extern_func_ = visit_string_imm_ = visit_data_type_imm_ = _replace
 
     def visit_call_(self, call):
         if is_number(call):
@@ -211,7 +220,7 @@ class _Shielded(relax.PyExprMutator):
         call = self.visit_expr_post_order(call)
         if not is_operator(call) or not any(map(self._has_extent, call.args)):
             return call
-        arguments = [self._shielded(argument) for argument in call.args]
+        arguments = [self._without_extents(argument) for argument in call.args]
         return self.builder_.normalize(with_arguments(call, arguments))
 
     def _has_extent(self, expr) -> bool:
@@ -219,9 +228,9 @@ class _Shielded(relax.PyExprMutator):
             return any(map(self._has_extent, expr.fields))
         return isinstance(number_of(expr), Var)
 
-    def _shielded(self, expr):
+    def _without_extents(self, expr):
         if isinstance(expr, Tuple):
-            return Tuple([self._shielded(field) for field in expr.fields])
+            return Tuple([self._without_extents(field) for field in expr.fields])
         if not self._has_extent(expr):
             return expr
         number = number_of(expr)
@@ -229,17 +238,17 @@ class _Shielded(relax.PyExprMutator):
 
 
 @relax.expr_functor.mutator
-class _Renamed(relax.PyExprMutator):
+class _Restore(relax.PyExprMutator):
     """Renames functions in calls, and restores what `_Shielded` replaced."""
 
-    def __init__(self, mod: tvm.IRModule, names: Mapping[ir.GlobalVar, str], shield: _Shielded):
+    def __init__(self, mod: tvm.IRModule, names: Mapping[ir.GlobalVar, str], shield: _Shield):
         super().__init__(mod)
-        self.aside, self.casts = shield.aside, shield.casts
+        self.replaced, self.casts = shield.replaced, shield.casts
         self.names = {old: self.builder_.add_func(mod[old].without_attr("global_symbol"), name)
                       for old, name in names.items()}
 
     def visit_global_var_(self, var):
-        return self.aside[var.name_hint] if var.name_hint in self.aside else self.names.get(var, var)
+        return self.replaced[var.name_hint] if var.name_hint in self.replaced else self.names.get(var, var)
 
     def visit_var_binding_(self, binding):
         value = binding.value

@@ -20,7 +20,7 @@ from .dispatch import DISPATCHED
 from .extents import OUTSIDE
 from .importer import CALL_TIR, TIR_FUNCTIONS, import_match, is_loops, is_operator
 from .patterns import refusal, tir_functions
-from .regions import require_module, went_through
+from .regions import require_module, was_partitioned
 
 
 def report(mod: tvm.IRModule, target=None) -> Report:
@@ -30,7 +30,7 @@ def report(mod: tvm.IRModule, target=None) -> Report:
         target: as in `partition_for_megcc`; by default the one that the module was partitioned for.
 
     Raises:
-        MegccError: for what is no module of Relax functions.
+        MegccError: if `mod` is no module of Relax functions.
     """
     require_module(mod, "report")
     result = Report(dispatched=[str(text) for text in (mod.attrs or {}).get(DISPATCHED, ())])
@@ -41,40 +41,44 @@ def report(mod: tvm.IRModule, target=None) -> Report:
         target = str(next(iter(regions.values())).attrs["megcc_target"])
     cpu, tir = our_target(target), tir_functions(mod)
     for name, function in regions.items():
-        calls = _calls(function)
+        calls = _calls_with_loops(function)
         result.regions[name] = len(calls)
-        for call, loops in calls:
-            count = _macs(call, loops, function.attrs.get(TIR_FUNCTIONS, {})) or 0
+        for call, as_loops in calls:
+            count = _macs(call, as_loops, function.attrs.get(TIR_FUNCTIONS, {})) or 0
             result.ours[_label(call)] += 1
             result.our_macs += count
-            if loops:
+            if as_loops:
                 result.tir[_label(call)] += 1
                 result.tir_macs += count
     for name, function in functions.items():
         if name in regions or OUTSIDE in (function.attrs or {}):
             continue
         other = (function.attrs or {}).get("Codegen")
-        for call, _ in _calls(function):
+        for call, _ in _calls_with_loops(function):
             label = _label(call)
             result.theirs[label] += 1
-            reason = f"it is in {name}, which is for {other}" if other else _reason(call, cpu, tir, went_through(mod))
+            reason = f"it is in {name}, which is for {other}" if other else \
+                _reason(call, cpu, tir, was_partitioned(mod))
             result.reasons.setdefault(label, Counter())[reason] += 1
             count = _macs(call, False, tir)
-            unknown = count is None and label in ("relax.nn.conv2d", "relax.matmul", "relax.nn.conv1d")
-            result.their_macs = None if unknown or result.their_macs is None else result.their_macs + (count or 0)
+            is_uncounted = count is None and label in ("relax.nn.conv2d", "relax.matmul", "relax.nn.conv1d")
+            result.their_macs = None if is_uncounted or result.their_macs is None else result.their_macs + (count or 0)
     return result
 
 
 def _reason(call, cpu: Target, functions: Mapping[str, tirx.PrimFunc], partitioned: bool) -> str:
-    """Returns the reason why a call stayed with TVM."""
+    """Returns the reason why a call stayed with TVM.
+
+    functions: the module's TIR functions by name. partitioned: whether the module was partitioned.
+    """
     reason = refusal(call, target=cpu, functions=functions)
-    loops = refusal(call, target=cpu, loops=True, functions=functions)
-    if reason is None or (loops is None and call.op.name == CALL_TIR):
+    reason_of_loops = refusal(call, target=cpu, loops=True, functions=functions)
+    if reason is None or (reason_of_loops is None and call.op.name == CALL_TIR):
         return ("is not in a dataflow block, its results are used elsewhere, or tir is False" if partitioned else
                 "the module has not been partitioned: partition_for_megcc(mod)")
-    if call.op.name == CALL_TIR or reason == loops:
+    if call.op.name == CALL_TIR or reason == reason_of_loops:
         return reason
-    return f"{reason}; its loops: {loops}" if loops else f"{reason} (tir=True would take it)"
+    return f"{reason}; its loops: {reason_of_loops}" if reason_of_loops else f"{reason} (tir=True would take it)"
 
 
 def _label(call) -> str:
@@ -83,36 +87,36 @@ def _label(call) -> str:
     return f"{name} {call.args[0].name_hint}" if name == CALL_TIR else name
 
 
-def _calls(function: relax.Function) -> list[tuple[Call, bool]]:
+def _calls_with_loops(function: relax.Function) -> list[tuple[Call, bool]]:
     """Returns the calls of operators in order, each with whether it is imported as loops. The calls in a local function
     are repeated for each call of it."""
-    found: list[tuple[Call, bool]] = []
+    calls: list[tuple[Call, bool]] = []
     local: dict[Var, relax.Function] = {}
 
-    def visit(expr, loops: bool = False) -> None:
+    def visit(expr, as_loops: bool = False) -> None:
         if isinstance(expr, relax.SeqExpr):
             for binding in (binding for block in expr.blocks for binding in block.bindings):
                 if isinstance(binding.value, relax.Function):
                     local[binding.var] = binding.value
                 else:
-                    visit(binding.value, loops)
-            visit(expr.body, loops)
+                    visit(binding.value, as_loops)
+            visit(expr.body, as_loops)
         elif isinstance(expr, relax.If):
             visit(expr.true_branch)
             visit(expr.false_branch)
         elif is_operator(expr):
-            found.append((expr, loops))
+            calls.append((expr, as_loops))
         elif isinstance(expr, Call) and expr.op in local:
             visit(local[expr.op].body, is_loops(local[expr.op]))
 
     visit(function.body)
-    return found
+    return calls
 
 
-def _macs(call, loops: bool, functions: Mapping[str, tirx.PrimFunc]) -> int | None:
+def _macs(call, as_loops: bool, functions: Mapping[str, tirx.PrimFunc]) -> int | None:
     """Returns the multiply-accumulates of a call, None if it cannot be imported."""
     try:
-        count = macs(import_match(call, None, loops, functions))
+        count = macs(import_match(call, None, as_loops, functions))
         return int(evaluate(count, dict.fromkeys(symbols(count), EXTENT_OF_SYMBOLS)))
     except MegccError:
         return None
@@ -123,7 +127,7 @@ def picture(mod: tvm.IRModule, name: str = "main") -> str:
     operators in grey.
 
     Raises:
-        MegccError: for what is no module of Relax functions, or has no function of this name.
+        MegccError: if `mod` is no module of Relax functions, or has no function of this name.
     """
     require_module(mod, "picture")
     names = [var.name_hint for var, function in mod.functions.items() if isinstance(function, relax.Function)]
@@ -135,5 +139,5 @@ def picture(mod: tvm.IRModule, name: str = "main") -> str:
         if is_operator(value):
             boxes.append(("", [_label(value)]))
         elif isinstance(value, Call) and isinstance(value.op, ir.GlobalVar):
-            boxes.append((value.op.name_hint, [_label(call) for call, _ in _calls(mod[value.op])]))
+            boxes.append((value.op.name_hint, [_label(call) for call, _ in _calls_with_loops(mod[value.op])]))
     return box_diagram(boxes)

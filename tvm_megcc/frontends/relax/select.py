@@ -21,8 +21,9 @@ imports = registers_in(IMPORTERS)
 
 # --- order -----------------------------------------------------------------------------------------------------------
 
-def _best(node: TvmNode, k: int | None, largest: bool) -> Values:
-    """Emits a top-k along the operator's axis, a full sort if k is None. Returns the values and int64 indices."""
+def _top_k(node: TvmNode, k: int | None, largest: bool) -> Values:
+    """Emits a top-k along the operator's axis, which sorts all elements if k is None or below 1. Returns the values and
+    the int64 indices."""
     axis = axis_of(int(node.attrs.axis), node.type_of(node.inputs[0]).rank)
     extent = node.type_of(node.inputs[0]).shape[axis]
     k = extent if k is None or k < 1 else k
@@ -33,27 +34,29 @@ def _best(node: TvmNode, k: int | None, largest: bool) -> Values:
 
 @imports("topk")
 def top_k(node: TvmNode) -> Values:
-    values, indices = _best(node, int(node.attrs.k), bool(node.attrs.largest))
+    values, indices = _top_k(node, int(node.attrs.k), bool(node.attrs.largest))
     (indices,) = cast_to(node.onnx_node(), indices, str(node.attrs.dtype))
     return {"both": (values, indices), "values": (values,), "indices": (indices,)}[node.attrs.ret_type]
 
 
 @imports("sort")
 def sort(node: TvmNode) -> Values:
-    return _best(node, None, bool(node.attrs.descending))[:1]
+    return _top_k(node, None, bool(node.attrs.descending))[:1]
 
 
 @imports("argsort")
 def argsort(node: TvmNode) -> Values:
-    return cast_to(node.onnx_node(), _best(node, None, bool(node.attrs.descending))[1], str(node.attrs.dtype))
+    return cast_to(node.onnx_node(), _top_k(node, None, bool(node.attrs.descending))[1], str(node.attrs.dtype))
 
 
 # --- gather and scatter ----------------------------------------------------------------------------------------------
 
+#: Relax's reductions of scatters -> ONNX's.
 _REDUCTIONS = {"update": "none", "add": "add", "mul": "mul", "min": "min", "max": "max"}
 
 
 def _reduction(node: TvmNode) -> str:
+    """Returns ONNX's name of the reduction of a scatter."""
     if node.attrs.reduction not in _REDUCTIONS:
         raise MegccError(f"reduction '{node.attrs.reduction}' is not supported")
     return _REDUCTIONS[node.attrs.reduction]
@@ -93,11 +96,11 @@ def one_hot(node: TvmNode) -> Values:
     depth, rank = int(node.attrs.depth), node.types[0].rank
     axis = axis_of(int(node.attrs.axis), rank)
     index = node.type_of(node.inputs[0])
-    unit = node.reshaped(node.inputs[0], (*index.shape[:axis], 1, *index.shape[axis:]))
+    with_axis = node.reshaped(node.inputs[0], (*index.shape[:axis], 1, *index.shape[axis:]))
     class_indices = np.arange(depth).reshape([-1 if i == axis else 1 for i in range(rank)])
     dtype = node.types[0].dtype
     on, off = (node.constant(getattr(value, "value", value), dtype) for value in node.args[1:3])
-    return node.onnx("Where", *node.onnx("Equal", unit, node.constant(class_indices, index.dtype)), on, off)
+    return node.onnx("Where", *node.onnx("Equal", with_axis, node.constant(class_indices, index.dtype)), on, off)
 
 
 @imports("tril", "triu")
@@ -120,25 +123,26 @@ def repeat(node: TvmNode) -> Values:
         x = node.reshaped(x, (-1,))
     shape = node.type_of(x).shape
     axis = 0 if node.attrs.axis is None else axis_of(int(node.attrs.axis), len(shape))
-    unit = node.reshaped(x, (*shape[:axis + 1], 1, *shape[axis + 1:]))
-    wide = node.onnx("Expand", unit, node.extents((*shape[:axis + 1], count, *shape[axis + 1:])))[0]
-    return (node.reshaped(wide, (*shape[:axis], shape[axis] * count, *shape[axis + 1:])),)
+    with_axis = node.reshaped(x, (*shape[:axis + 1], 1, *shape[axis + 1:]))
+    expanded = node.onnx("Expand", with_axis, node.extents((*shape[:axis + 1], count, *shape[axis + 1:])))[0]
+    return (node.reshaped(expanded, (*shape[:axis], shape[axis] * count, *shape[axis + 1:])),)
 
 
 # --- creation --------------------------------------------------------------------------------------------------------
 
-def _filled(node: TvmNode, value: str) -> Values:
+def _expand(node: TvmNode, value: str) -> Values:
+    """Broadcasts a scalar to the shape of the result."""
     return node.onnx("Expand", value, node.extents(node.types[0].shape))
 
 
 @imports("full", "full_like")
 def full(node: TvmNode) -> Values:
-    return _filled(node, cast_to(node.onnx_node(), node.inputs[-1], node.types[0].dtype)[0])
+    return _expand(node, cast_to(node.onnx_node(), node.inputs[-1], node.types[0].dtype)[0])
 
 
 @imports("zeros", "ones", "zeros_like", "ones_like")
 def zeros_and_ones(node: TvmNode) -> Values:
-    return _filled(node, node.constant(int(node.op.startswith("ones")), node.types[0].dtype))
+    return _expand(node, node.constant(int(node.op.startswith("ones")), node.types[0].dtype))
 
 
 @imports("size")
@@ -192,7 +196,8 @@ def einsum(node: TvmNode) -> Values:
 
 @imports("nn.attention", "nn.attention_bias")
 def attention(node: TvmNode) -> Values:
-    """softmax(q·kᵀ·scale + bias)·v of each head; operands are [batch, positions, heads, width]."""
+    """Imports attention: softmax(q·kᵀ·scale + bias)·v of each head. Operands and the result are
+    [batch, positions, heads, width]."""
     a = node.attrs
     if a.window_size is not None:
         raise MegccError("attention in a window")
@@ -209,18 +214,20 @@ def attention(node: TvmNode) -> Values:
     if bias:
         (scores,) = node.onnx("Add", scores, bias[0])
     if a.causal_mask is not None:
-        (scores,) = node.onnx("Add", scores, _mask(node, node.type_of(scores).shape[2:], str(a.causal_mask), dtype))
+        mask = _causal_mask(node, node.type_of(scores).shape[2:], str(a.causal_mask), dtype)
+        (scores,) = node.onnx("Add", scores, mask)
     (weights,) = node.onnx("Softmax", scores, axis=-1)
     (y,) = node.onnx("MatMul", weights, *node.onnx("Transpose", v, perm=[0, 2, 1, 3]))
     return node.onnx("Transpose", y, perm=[0, 2, 1, 3])
 
 
-def _mask(node: TvmNode, shape: Sequence[Dim], corner: str, dtype: str) -> str:
-    """Returns a causal mask: 0 where a query may attend to a key, minus infinity for later keys. corner: whether the
-    first or the last positions of queries and keys are aligned."""
+def _causal_mask(node: TvmNode, shape: Sequence[Dim], corner: str, dtype: str) -> str:
+    """Returns a causal mask of shape [queries, keys]: 0 where a query may attend to a key, minus infinity for later
+    keys. corner: "TopLeft" if the first positions of queries and keys are aligned, "BottomRight" if the last ones are.
+    """
     if not all(isinstance(extent, int) for extent in shape):
         raise MegccError("a causal mask of symbolic extents")
     rows, columns = shape
-    first = {"TopLeft": 0, "BottomRight": abs(rows - columns)}[corner]
-    allowed = np.tri(rows, columns, first, dtype=bool)
+    diagonal = {"TopLeft": 0, "BottomRight": abs(rows - columns)}[corner]
+    allowed = np.tri(rows, columns, diagonal, dtype=bool)
     return node.constant(np.where(allowed, 0, -np.inf).astype(np.dtype(dtype)), dtype)

@@ -18,7 +18,7 @@ from .module import OUTPUTS
 _CALLERS = ("IF", "WHILE", "CALL", "CALL_ONCE", "STABLEHLO_COMPOSITE", "STABLEHLO_REDUCE_WINDOW", "STABLEHLO_WHILE")
 
 
-def of_tflite(data: bytes, tflite) -> tvm.IRModule:
+def from_tflite_file(data: bytes, tflite) -> tvm.IRModule:
     """Returns the only graph of a file as a module whose attribute `OUTPUTS` has the names of its results.
 
     Args:
@@ -40,7 +40,7 @@ def of_tflite(data: bytes, tflite) -> tvm.IRModule:
 
 
 def _require_one_graph(model, tflite) -> None:
-    """Raises MegccError if the file has graphs other than the first one and those that operators run."""
+    """Raises MegccError if the file has subgraphs that neither are the first one nor are run by an operator."""
     names = [(model.SignatureDefs(index).SignatureKey() or b"").decode(errors="replace")
              for index in range(model.SignatureDefsLength())]
     advice = ("Convert the one that is wanted by itself: tf.lite.TFLiteConverter.from_saved_model(folder, "
@@ -69,6 +69,6 @@ class _RoundedAverages(relax.PyExprMutator):
         mean = self.builder_.emit(Call(call.op, [x], call.attrs))
         # Adds slightly more than 1/2, since multiplying by 1 / n may round a tie down. Any mean of n integers below
         # k + 1/2 is at least 1 / 2n below it, and the excess of 1 / 4n does not reach that.
-        tie = relax.const(0.5 + 0.25 / math.prod(int(extent) for extent in call.attrs.pool_size))
-        size = self.builder_.emit(op.floor(op.add(op.abs(mean), tie)))
-        return self.builder_.emit(op.astype(op.multiply(op.sign(mean), size), "int32"))
+        slightly_over_half = relax.const(0.5 + 0.25 / math.prod(int(extent) for extent in call.attrs.pool_size))
+        magnitude = self.builder_.emit(op.floor(op.add(op.abs(mean), slightly_over_half)))
+        return self.builder_.emit(op.astype(op.multiply(op.sign(mean), magnitude), "int32"))

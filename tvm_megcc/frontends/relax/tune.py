@@ -26,7 +26,11 @@ LOG = "megcc_log"
 
 def tune_regions(mod: tvm.IRModule, target: Target, optimize: str, trials: int | None, log: str | Path | None,
                  runner) -> tvm.IRModule:
-    """Measures the candidates that `log` lacks, and stores the rows that each region needs as its attribute."""
+    """Measures the candidates that `log` lacks, and stores the rows that each region needs as its attribute.
+
+    trials: the largest number of candidates for each call; None for all. runner: where to measure; None for this
+    machine.
+    """
     with tempfile.TemporaryDirectory(prefix="megcc-tune-") as folder:
         path = Path(log) if log is not None else Path(folder) / "tune.jsonl"
         graphs = {id(graph): graph for graph in _graphs(mod).values()}
@@ -46,20 +50,21 @@ def with_log(mod: tvm.IRModule, log: TuningLog, target: Target, optimize: str) -
 def _graphs(mod: tvm.IRModule) -> dict[tvm.ir.GlobalVar, Graph]:
     """Returns the regions as graphs, with symbols replaced by their likely values. Regions that differ only in bounds
     are compiled as one model, so they share one graph."""
-    alike: dict[str, list[tvm.ir.GlobalVar]] = {}
+    regions_by_digest: dict[str, list[tvm.ir.GlobalVar]] = {}
     for var, function in mod.functions.items():
         if is_ours(function):
-            alike.setdefault(digest_of(function, {}), []).append(var)
+            regions_by_digest.setdefault(digest_of(function, {}), []).append(var)
     graphs = {}
-    for same in alike.values():
-        values = (region_bucket(mod[var]).representative for var in same)
-        likely = max(values, key=lambda at: math.prod(at.values()))
-        graph = with_symbols(import_region(mod[same[0]], same[0].name_hint), likely)
-        graphs.update(dict.fromkeys(same, graph))
+    for equal_regions in regions_by_digest.values():
+        all_values = (region_bucket(mod[var]).representative for var in equal_regions)
+        likely = max(all_values, key=lambda values: math.prod(values.values()))
+        graph = with_symbols(import_region(mod[equal_regions[0]], equal_regions[0].name_hint), likely)
+        graphs.update(dict.fromkeys(equal_regions, graph))
     return graphs
 
 
 def _rows(graph: Graph, log: TuningLog, target: Target, optimize: str) -> TuningLog:
+    """Returns the rows of the log for the calls of a graph."""
     context = context_of(graph, target, optimize=optimize)
     calls = {call.text for call in calls_of(before_layouts(graph, context), context)}
     return TuningLog(row for row in log.rows.values()

@@ -36,14 +36,15 @@ def _backend():
 def pipeline(target=None):
     """Returns the Relax pipeline "megcc": partitions the module unless that has been done, then runs our code generator
     and TVM's default pipeline."""
-    return tvm.transform.module_pass(lambda mod, _context: _backend().apply_pipeline(mod, target), opt_level=0, name="megcc")
+    return tvm.transform.module_pass(lambda mod, _context: _backend().apply_pipeline(mod, target),
+                                     opt_level=0, name="megcc")
 
 
 def default_pipeline(**options):
     """Returns TVM's default pipeline; "megcc" if the target of the context or of regions in the module is ours."""
     default = original("default")(**options)
-    return tvm.transform.module_pass(lambda mod, _context: (_backend().apply_pipeline if _is_for_us(mod) else default)(mod),
-                                     opt_level=0, name="default")
+    return tvm.transform.module_pass(lambda mod, _context: (_backend().apply_pipeline if _is_for_us(mod)
+                                                            else default)(mod), opt_level=0, name="default")
 
 
 def _is_for_us(mod: tvm.IRModule) -> bool:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes one region of a whole function with an If, if we have kernels for all of its operators. A run then computes only
-the branch that it takes, and operators that only one branch reads move into that branch. TVM's pass that merges
-composites does not support an If, so the blocks of other such functions become functions (`prepare.outlined`)."""
+"""Makes one region of a function with an If, if we have kernels for all of its operators. A run then computes only the
+branch that it takes, and operators that only one branch reads move into that branch. TVM's pass that merges composites
+does not support an If, so the blocks of other such functions become functions of their own (`prepare.outlined`)."""
 
 from __future__ import annotations
 

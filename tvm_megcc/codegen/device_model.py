@@ -23,7 +23,7 @@ from .memory.weights import Weights
 from .plan import KernelPlan, PlannedMemory, Step
 from .quantised import Quantisation
 from .shapefn import ShapeTable
-from .states import shortest
+from .states import compact_initial_value
 from .table import Code, model_id
 
 
@@ -86,7 +86,7 @@ class _Rows:
 
     def begin(self, state: str, first: np.ndarray) -> None:
         """Records the initial value of a state."""
-        data = shortest(first)
+        data = compact_initial_value(first)
         row = self._constant(data, data.tobytes())
         self.tensors[self.index[state]] = replace(self.tensors[self.index[state]], root=len(self.tensors))
         self.tensors.append(row)

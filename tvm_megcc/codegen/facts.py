@@ -16,7 +16,7 @@ from ..version import VERSION
 from .fit import Rows
 from .plan import KernelPlan, PlannedMemory
 from .quantised import Quantisation
-from .states import shortest
+from .states import compact_initial_value
 from .weight_report import shared_weights, stored_bytes
 
 
@@ -54,7 +54,7 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
         "inputs": describe(graph.inputs),
         "outputs": describe(graph.outputs),
         "states": [{"output": graph.label(source), "input": target,
-                    **({"begins": shortest(graph.initial_states[target]).tolist()}
+                    **({"begins": compact_initial_value(graph.initial_states[target]).tolist()}
                        if target in graph.initial_states else {})}
                    for source, target in graph.states],
         **({"counters": list(graph.cache_capacities)} if graph.cache_capacities else {}),

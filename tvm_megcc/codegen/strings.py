@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints `<model>_strings.h`, the table of strings of a model, with which C code converts strings to codes and back."""
+"""Prepares the values for the template of `<model>_strings.h`, the table of a model's strings. A model computes on the
+indices of its strings in this table (codes); with the header, C code converts strings to codes and back."""
 
 from __future__ import annotations
 
@@ -7,20 +8,30 @@ from collections.abc import Sequence
 
 from ..foreign import c_string
 
-#: The longest string literal that all compilers accept; longer strings become arrays of numbers.
-LITERAL = 4000
+#: Bytes of the longest string that is printed as a literal: ISO C99 promises 4095 characters. Longer strings become
+#: arrays of numbers.
+MAX_LITERAL_BYTES = 4000
+#: Numbers in a line of such an array.
+_NUMBERS_A_LINE = 24
 
 
 def strings_context(name: str, strings: Sequence[str]) -> dict[str, object]:
-    """Returns the values for the template. Strings are escaped, or given as numbers."""
-    encoded = [text.encode() for text in strings]
-    numbered = [number for number, text in enumerate(encoded) if len(text) > LITERAL]
-    rows = [(f"{name}_string_{number}" if len(text) > LITERAL else c_string(strings[number]), len(text))
-            for number, text in enumerate(encoded)]
+    """Returns the values for the template `bundle/strings.h.j2`.
+
+    Returns:
+        name: the model's. rows: (C expression of the string, its bytes in UTF-8) for each code; the expression is a
+        literal, or the name of an array for a long string. long: (code, lines of numbers) for each such array. sorted:
+        the codes in the order of their strings' bytes, for a binary search, as lines of numbers.
+    """
+    encoded = [string.encode() for string in strings]
+    is_long = [len(data) > MAX_LITERAL_BYTES for data in encoded]
+    rows = [(f"{name}_string_{code}" if is_long[code] else c_string(strings[code]), len(data))
+            for code, data in enumerate(encoded)]
+    arrays = [(code, _lines([*data, 0])) for code, data in enumerate(encoded) if is_long[code]]
     order = sorted(range(len(encoded)), key=encoded.__getitem__)
-    return {"name": name, "rows": rows, "long": [(number, _rows([*encoded[number], 0])) for number in numbered],
-            "sorted": _rows(order)}
+    return {"name": name, "rows": rows, "long": arrays, "sorted": _lines(order)}
 
 
-def _rows(numbers: Sequence[int]) -> list[str]:
-    return [", ".join(map(str, numbers[start:start + 24])) for start in range(0, len(numbers), 24)]
+def _lines(numbers: Sequence[int]) -> list[str]:
+    return [", ".join(map(str, numbers[start:start + _NUMBERS_A_LINE]))
+            for start in range(0, len(numbers), _NUMBERS_A_LINE)]

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Binds an operator and its chosen candidate to a kernel call, and identifies the kernel."""
+"""Binds an operator and its chosen candidate to a kernel call (`Bound`), and identifies the kernel (`KernelSpec`).
+
+The planner (plan.py) puts the calls in order; render.py prints the kernel of each distinct specification.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +45,18 @@ class Parameter:
 class KernelSpec:
     """The identity of one C function; equal specs are the same kernel.
 
+    template: the path of its template below `kernels/`, without the ISA and `.c.j2`.
+    params: the variables of the template.
     extents: (name, value) in order; the value is None if the extent is an argument of the call.
-    tasks, shared, scratch: over the run-time extents.
-    lanes: the dtype of the epilogue's vectors, as in `Kernel`.
-    reproducible: the same bits on every CPU; the file defines MEGCC_REPRODUCIBLE.
+    tasks: the number of tasks, over the run-time extents.
+    shared, scratch: bytes of workspace for all workers together and for each worker, over the run-time extents.
+    in_place: (output, operand) pairs that may share memory.
+    takes_over: (output, operand) pairs in which an output of another size may overwrite the operand.
+    operation, algorithm: what the kernel computes and how, as parts of its name.
+    compact: compiled at `-O size`, where constants may only remove code: loops are not unrolled.
+    reproducible: the results have the same bits on every CPU; the file defines MEGCC_REPRODUCIBLE.
+    lanes: the kind of the epilogue's vectors, "f" for float32 or "i" for int32, as in `Kernel`.
     half: floats are computed in float16 (megcc_float16_math.h).
-    compact: constants may only remove code: loops are not unrolled.
     """
 
     template: str
@@ -71,18 +80,23 @@ class KernelSpec:
 
     @cached_property
     def symbol(self) -> str:
-        # Known extents of 1 are left out unless all are 1. Run-time extents are left out if all are at run time.
-        values = {value for _, value in self.extents}
-        silent = () if values == {1} else (None,) if values == {None} else (1,)
-        known = [f"{name.lower()}{'x' if value is None else value}" for name, value in self.extents
-                 if value not in silent]
+        """The name of the C function, as symbols.py and docs/kernel-names.md describe it."""
         dtypes = dict.fromkeys(DTYPES[p.dtype].short for p in (*self.inputs, *self.outputs))
-        parts = [self.operation, "".join(known), "".join(dtypes)]
+        parts = [self.operation, self._extents_text, "".join(dtypes)]
         if self.epilogue is not None:
             kinds = "".join(p.kind[0] for p in self.inputs if p.kind not in ("own", "full"))
             parts.append(expression_name(self.epilogue) + (f"_{kinds}" if kinds else ""))
         return "_".join(filter(None, parts)) + (
             f"__{self.algorithm}{'_small' * self.compact}{'_reproducible' * self.reproducible}_{self.isa.name}")
+
+    @property
+    def _extents_text(self) -> str:
+        """The extents in the name, such as `m64n32kx`; an x stands for an extent at run time. Known extents of 1 are
+        left out unless all extents are 1; extents at run time are left out if all are."""
+        values = {value for _, value in self.extents}
+        omitted = () if values == {1} else (None,) if values == {None} else (1,)
+        return "".join(f"{name.lower()}{'x' if value is None else value}" for name, value in self.extents
+                       if value not in omitted)
 
     @property
     def runtime_extents(self) -> tuple[str, ...]:
@@ -94,9 +108,10 @@ class KernelSpec:
 class Bound:
     """An operator as a call of its chosen kernel.
 
-    inputs: for each input parameter of the spec, the operand of the operator that it reads and its packing. extents:
-        values of the run-time extents. no_takeover: outputs must not take over the memory of inputs, even if the kernel
-        allows it.
+    inputs: for each input parameter of the spec, the operand of the operator that it reads and its packing.
+    outputs: for each output parameter, the result of the operator that it writes.
+    extents: the values of the run-time extents.
+    no_takeover: outputs must not take over the memory of inputs, even if the kernel allows it.
     """
 
     op: Op
@@ -109,8 +124,11 @@ class Bound:
 
 
 def bind(site: Site, choice: Choice, shared: bool = False) -> Bound:
-    """Returns the operator lowered to a call of this candidate. Known extents become constants in its code; if the
-    kernel may be `shared`, and at `-O size`, `with_equal_constants` decides that over all calls that may share it."""
+    """Returns the operator at `site` lowered to a call of the chosen candidate.
+
+    Known extents become constants in the kernel's code. If several calls may share the kernel (`shared`, and always at
+    `-O size`), all extents stay arguments, and the caller passes all calls to `with_equal_constants`.
+    """
     lowered = choice.kernel.lower(site)
     extents = dict(lowered.extents)
     extra, extra_kinds = _epilogue_operands(site, lowered, extents)
@@ -147,21 +165,27 @@ def with_constants(bound: Bound, known: Mapping[str, int]) -> Bound:
     def sized(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
         return tuple(replace(p, size=substitute(p.size, known)) for p in parameters)
 
-    left = {name: value for name, value in zip(spec.runtime_extents, bound.extents, strict=True) if name not in known}
+    remaining = tuple(value for name, value in zip(spec.runtime_extents, bound.extents, strict=True)
+                      if name not in known)
     spec = replace(spec, extents=tuple((name, known.get(name, value)) for name, value in spec.extents),
                    inputs=sized(spec.inputs), outputs=sized(spec.outputs), tasks=substitute(spec.tasks, known),
                    shared=substitute(spec.shared, known), scratch=substitute(spec.scratch, known))
-    return replace(bound, spec=spec, extents=tuple(left.values()))
+    return replace(bound, spec=spec, extents=remaining)
 
 
 def with_equal_constants(calls: Sequence[Bound]) -> list[Bound]:
-    """Turns extents that are equal in all calls of a kernel into constants of its code. The calls are those of a
-    program at `-O size`, or of one operator's parts. So the number of kernels stays, and each has fewer arguments."""
+    """Returns the calls with the extents that are equal in all calls of a kernel as constants of its code.
+
+    The number of kernels stays the same, and each has fewer arguments.
+
+    Args:
+        calls: all calls of a program at `-O size`, or those of one operator's parts.
+    """
     equal: dict[KernelSpec, dict[str, int]] = {}
     for call in calls:
         numbers = _numbers(call)
-        before = equal.get(call.spec, numbers)
-        equal[call.spec] = {name: value for name, value in numbers.items() if before.get(name) == value}
+        equal_so_far = equal.get(call.spec, numbers)
+        equal[call.spec] = {name: value for name, value in numbers.items() if equal_so_far.get(name) == value}
     return [with_constants(call, equal[call.spec]) for call in calls]
 
 
@@ -173,7 +197,8 @@ def _numbers(bound: Bound) -> dict[str, int]:
 
 def _epilogue_operands(site: Site, lowered: Lowered, extents: dict[str, Dim]) \
         -> tuple[tuple[Operand, ...], tuple[str, ...]]:
-    """Returns parameters for the operands of the epilogue, after the kernel's own."""
+    """Returns the operands of the epilogue, which follow the kernel's own, and their kinds (`Parameter.kind`). Adds the
+    extent EPILOGUE_CHANNELS to `extents` if an operand is per channel and the kernel has no extent for channels."""
     if site.op.epilogue is None:
         return (), ()
     axis, lanes = operator(site.kind).channel_axis, site.isa.lanes

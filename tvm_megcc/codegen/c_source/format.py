@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formats generated C: indents it and breaks long lines, so that templates need not care."""
+"""Formats generated C: indents it by its nesting and breaks long lines. So templates may be indented for their own
+readers."""
 
 from __future__ import annotations
 
@@ -9,18 +10,21 @@ from functools import lru_cache
 INDENT = "    "
 WIDTH = 120
 
+#: The head of a statement whose body, without braces, is on the next line.
 _CONTROL = re.compile(r"(?:else\s+)?(?:if|for|while|switch)\b.*\)$|else$|do$")
 _LABEL = re.compile(r"case\b|default:")
-_QUIET = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|/\*.*?\*/|//.*')
+#: Strings, characters and comments: braces, parentheses and commas in them do not count.
+_LITERAL = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|/\*.*?\*/|//.*')
 
 
 def reindent(text: str) -> str:
     """Indents lines by their nesting and breaks long ones after commas. Single blank lines are kept, only between
     functions. Block comments over several lines keep their inner alignment. Preprocessor lines are not indented."""
     result: list[str] = []
-    depth, parens, pending = 0, 0, 0
-    statement = ""
-    comment_shift: int | None = None
+    depth, parens = 0, 0    # open braces and parentheses before the line
+    pending = 0             # further levels: bodies without braces, and the rest of an expression
+    statement = ""          # the lines of a statement whose parentheses are not all closed
+    comment_shift: int | None = None  # inside a block comment: the columns by which it is moved
     for raw in text.split("\n"):
         line = raw.strip()
         if comment_shift is not None:
@@ -34,7 +38,7 @@ def reindent(text: str) -> str:
         if line.startswith("#"):
             result.append(line)
             continue
-        code, outdent, braces, opened = _facts(line)
+        code, outdent, braces, opened = _nesting(line)
         extra = pending + (parens > 0) if not code.startswith("{") or parens else 0
         column = len(INDENT) * (depth - outdent + extra)
         if column + len(line) <= WIDTH:
@@ -56,9 +60,10 @@ def reindent(text: str) -> str:
 
 
 @lru_cache(maxsize=1 << 14)  # kernels of one template have many lines in common
-def _facts(line: str) -> tuple[str, int, int, int]:
-    """Returns the code of a line, the levels by which it is dedented, and the braces and parentheses that it opens."""
-    code = _QUIET.sub("", line).strip() if "/" in line or '"' in line or "'" in line else line
+def _nesting(line: str) -> tuple[str, int, int, int]:
+    """Returns the line without literals and comments, the levels by which it is dedented, and the numbers of braces and
+    of parentheses that it opens minus those that it closes."""
+    code = _LITERAL.sub("", line).strip() if "/" in line or '"' in line or "'" in line else line
     leading = len(code) - len(code.lstrip("}"))
     return (code, leading + (_LABEL.match(code) is not None), code.count("{") - code.count("}"),
             code.count("(") - code.count(")"))
@@ -68,12 +73,13 @@ def _broken(line: str, column: int) -> list[str]:
     """Indents a line to a column, and breaks it after the outermost commas if it is too long."""
     lines, inner = [], column + len(INDENT)
     while column + len(line) > WIDTH and not line.startswith(("/*", "*", "for")):
-        quiet = _QUIET.sub(lambda match: "." * len(match[0]), line)
-        breaks = [match.start() + 1 for match in re.finditer(", ", quiet)]
-        fits = [at for at in breaks if WIDTH // 3 < column + at <= WIDTH] or breaks[:1]
+        masked = _LITERAL.sub(lambda match: "." * len(match[0]), line)
+        breaks = [match.start() + 1 for match in re.finditer(", ", masked)]
+        fits = [index for index in breaks if WIDTH // 3 < column + index <= WIDTH] or breaks[:1]
         if not fits:
             break
-        end = min(fits, key=lambda at: (quiet.count("(", 0, at) - quiet.count(")", 0, at), -at))
+        # The break with the fewest open parentheses before it; the last one of these.
+        end = min(fits, key=lambda index: (masked.count("(", 0, index) - masked.count(")", 0, index), -index))
         lines.append(" " * column + line[:end])
         line, column = line[end + 1:], inner
     return [*lines, " " * column + line]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simplifies integer arithmetic in generated C: `(C + 0) / 1 * 1` becomes `C`.
 
-Templates are written for any number of lanes, stride and dilation, and print each as a number. Terms that are neutral
-because it is 1 or 0 are dropped here, so that templates need not care.
+Templates are written for any number of lanes, stride and dilation, and print each as a number. Where the number is 1 or
+0, some terms are neutral; this module drops them, so that templates have no cases for these numbers.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from functools import lru_cache
 
 #: Comments, strings and preprocessor lines are one token each, as are names, numbers and operators.
 _TOKEN = re.compile(r"""
-    (?P<space>\s+) | (?P<quiet>/\*.*?\*/ | //[^\n]* | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*')
+    (?P<space>\s+) | (?P<opaque>/\*.*?\*/ | //[^\n]* | "(?:[^"\\]|\\.)*" | '(?:[^'\\]|\\.)*')
   | (?P<word>[A-Za-z_]\w*) | (?P<number>\.?[0-9](?:[eEpP][+-]|[\w.])*)
   | (?P<sign>->|\+\+|--|<<=|>>=|<<|>>|[-+*/%&|^<>=!]=|&&|\|\||.)""", re.VERBOSE | re.DOTALL)
 #: A line without a match has nothing to drop, which is true for most lines. The rarest characters are tested first.
 _HINT = re.compile(r" [01]\b(?<=[*/+-] .)(?!\.)|[01] [*+] (?<=\b....)|\(\d+\) [*+]")
 _TYPE = re.compile(r"(?:const|unsigned|signed|char|short|int|long|float|double|void|mgc_v|\w+_t|\*)$")
-#: Tokens after which an operand does not begin a product, and tokens after which it begins a sum.
+#: Tokens that bind an operand as tightly as `*` or more tightly, so that the operand does not begin a product.
 _TIGHTER = ("*", "/", "%", "&", "!", "~")
-_STARTS = ("(", "[", ",", "=", "return", "?", ":", "+=", "-=")
+#: Tokens after which an operand begins a sum.
+_SUM_STARTS = ("(", "[", ",", "=", "return", "?", ":", "+=", "-=")
 _KEYWORDS = {"return", "case", "sizeof", "if", "while", "for", "switch", "else", "do"}
 
 
@@ -49,7 +50,8 @@ class _Tokens:
     def __str__(self) -> str:
         return "".join(a + b for a, b in zip(self.spaces, self.strings, strict=True)) + self.end
 
-    def at(self, index: int) -> str:
+    def token(self, index: int) -> str:
+        """Returns a token; "" before the first and after the last one."""
         return self.strings[index] if 0 <= index < len(self.strings) else ""
 
     def drop(self, start: int, end: int, leading: bool = False) -> None:
@@ -84,26 +86,28 @@ class _Tokens:
         return opening >= 0 and bool(type_tokens) and all(map(_TYPE.match, type_tokens))
 
     def ends_operand(self, index: int) -> bool:
-        text = self.at(index)
+        """Whether the token is the last one of an operand: a name, a literal, `]`, `++`, `--`, or a `)` of no cast."""
+        text = self.token(index)
         if text == ")":
             return not self.is_cast(index)
         is_word = text[:1].isalnum() or text[:1] in ("_", '"', "'")
         return text in ("]", "++", "--") or (is_word and text not in _KEYWORDS)
 
     def starts_operand(self, index: int) -> bool:
-        return self.at(index)[:1].isalnum() or self.at(index)[:1] in ("_", "(", '"')
+        """Whether the token is the first one of an operand without a sign."""
+        return self.token(index)[:1].isalnum() or self.token(index)[:1] in ("_", "(", '"')
 
     def factor_end(self, index: int) -> int:
         """Returns the index after a factor: a name, number or parenthesis, with casts before it and without calls or
         subscripts; -1 if there is none."""
-        while self.at(index) == "(" and (close := self.closing(index)) > 0 and self.is_cast(close):
+        while self.token(index) == "(" and (close := self.closing(index)) > 0 and self.is_cast(close):
             index = close + 1
-        end = self.closing(index) + 1 if self.at(index) == "(" else index + 1
-        if end <= 0 or end > len(self.strings) or not (self.at(index) == "(" or self.at(index)[:1].isalnum()
-                                                     or self.at(index)[:1] == "_"):
+        end = self.closing(index) + 1 if self.token(index) == "(" else index + 1
+        if end <= 0 or end > len(self.strings) or not (self.token(index) == "(" or self.token(index)[:1].isalnum()
+                                                     or self.token(index)[:1] == "_"):
             return -1
-        called = any(self.at(i) == "(" and self.at(i - 1)[:1].isalnum() for i in range(index + 1, end))
-        return -1 if called or self.at(end) in ("(", "[", ".", "->", "++", "--") else end
+        called = any(self.token(i) == "(" and self.token(i - 1)[:1].isalnum() for i in range(index + 1, end))
+        return -1 if called or self.token(end) in ("(", "[", ".", "->", "++", "--") else end
 
 
 @lru_cache(maxsize=1 << 14)  # kernels of one template have many lines in common
@@ -115,16 +119,20 @@ def _simplified_line(line: str) -> str:
 
 
 def _dropped(tokens: _Tokens, i: int) -> bool:
-    """Drops a neutral term at a token; returns whether there was one."""
-    at = tokens.at
-    before, here, after = at(i - 1), at(i), at(i + 1)
+    """Drops a neutral term at a token; returns whether there was one.
+
+    The branches, in order: `x * 1` and `x / 1`; `x + 0` and `x - 0`; `1 * x`; `0 + x`; `0 * x`, which becomes 0; a
+    redundant parenthesis.
+    """
+    before, here, after = tokens.token(i - 1), tokens.token(i), tokens.token(i + 1)
     if here in ("*", "/") and after == "1" and tokens.ends_operand(i - 1):
         tokens.drop(i, i + 2)
-    elif here in ("+", "-") and after == "0" and at(i + 2) not in ("*", "/", "%") and tokens.ends_operand(i - 1):
+    elif here in ("+", "-") and after == "0" and tokens.token(i + 2) not in ("*", "/", "%") \
+            and tokens.ends_operand(i - 1):
         tokens.drop(i, i + 2)
     elif here == "1" and after == "*" and i and not tokens.ends_operand(i - 1) and before not in _TIGHTER:
         tokens.drop(i, i + 2, leading=True)
-    elif here == "0" and after == "+" and before in _STARTS:
+    elif here == "0" and after == "+" and before in _SUM_STARTS:
         tokens.drop(i, i + 2, leading=True)
     elif here == "0" and after == "*" and i and not tokens.ends_operand(i - 1) and before not in (*_TIGHTER, ")") \
             and (end := tokens.factor_end(i + 2)) > 0:
@@ -138,11 +146,12 @@ def _dropped(tokens: _Tokens, i: int) -> bool:
 
 
 def _is_bare(tokens: _Tokens, opening: int) -> bool:
-    """Whether a parenthesis, not of a call, is redundant: it encloses a name or number, or a whole expression."""
-    close, before, first = tokens.closing(opening), tokens.at(opening - 1), tokens.at(opening + 1)
+    """Whether a parenthesis is redundant: it is not that of a call, and it encloses a name or number, or all of an
+    expression after `=`, `?` or `return`."""
+    close, before, first = tokens.closing(opening), tokens.token(opening - 1), tokens.token(opening + 1)
     if close < 0 or tokens.is_cast(close):
         return False
-    if before in ("=", "?", "return") and tokens.at(close + 1) in (";", ":"):
+    if before in ("=", "?", "return") and tokens.token(close + 1) in (";", ":"):
         return "," not in tokens.strings[opening:close]
     is_name = first.isidentifier() and not tokens.starts_operand(close + 1)
     return close == opening + 2 and before not in _KEYWORDS and (first.isdigit() or is_name)

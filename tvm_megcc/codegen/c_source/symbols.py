@@ -28,29 +28,34 @@ NAMED_EXPRESSIONS = {
 
 
 #: The most characters of a kernel's file name, so that its path fits in 260 characters, the limit of Windows.
-LONGEST_FILE = 60
+MAX_FILE_CHARACTERS = 60
+#: Characters that a shortened file name keeps from the end of the symbol: algorithm and ISA.
+_LAST_CHARACTERS = 20
+#: Characters of the digest in a shortened file name, and of the separators and the suffix around it.
+_DIGEST_CHARACTERS, _OTHER_CHARACTERS = 8, 4
 
 
 def kernel_file(symbol: str) -> str:
-    """Returns the file name of a kernel: its symbol or, if that is long, its first words, a digest and its last
-    part."""
-    if len(symbol) + 2 > LONGEST_FILE:
-        first = _first_words(symbol, LONGEST_FILE - 32)
-        last = _first_words(symbol[::-1], 20)[::-1]
-        symbol = f"{first}_{digest(symbol, 8)}_{last}"
+    """Returns the path of a kernel in the generated folder. The file is named after its symbol or, if that is too long,
+    after the symbol's first words, a digest and its last words."""
+    if len(symbol) + len(".c") > MAX_FILE_CHARACTERS:
+        first = _first_words(symbol, MAX_FILE_CHARACTERS - _DIGEST_CHARACTERS - _LAST_CHARACTERS - _OTHER_CHARACTERS)
+        last = _first_words(symbol[::-1], _LAST_CHARACTERS)[::-1]
+        symbol = f"{first}_{digest(symbol, _DIGEST_CHARACTERS)}_{last}"
     return f"kernels/{symbol}.c"
 
 
-def _first_words(symbol: str, longest: int) -> str:
-    """Returns as many first words as fit in `longest` characters; a longer first word is cut."""
-    part = symbol[:longest]
-    if symbol[longest:longest + 1] not in ("", "_") and "_" in part.strip("_"):
+def _first_words(symbol: str, characters: int) -> str:
+    """Returns as many first words as fit in so many characters; a longer first word is cut."""
+    part = symbol[:characters]
+    if symbol[characters:characters + 1] not in ("", "_") and "_" in part.strip("_"):
         part = part[:part.rindex("_")]
     return part.strip("_")
 
 
 def expression_name(expr: Expr) -> str:
-    """Returns a word for an expression, unique among expressions."""
+    """Returns a name for an expression, different from those of all other expressions: that of NAMED_EXPRESSIONS, or
+    its first three functions and a digest."""
     if expr in NAMED_EXPRESSIONS:
         return NAMED_EXPRESSIONS[expr]
     functions = list(dict.fromkeys(_functions(expr)))
@@ -58,6 +63,7 @@ def expression_name(expr: Expr) -> str:
 
 
 def _functions(expr: Expr) -> Iterator[str]:
+    """Yields the functions of an expression, operands first."""
     if isinstance(expr, (Arg, Const)):
         return
     assert isinstance(expr, Call)

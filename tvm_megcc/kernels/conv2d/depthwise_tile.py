@@ -144,4 +144,4 @@ class DepthwiseTile(RvvWindows):
     def store(self, c: Printer, P: int) -> None:
         for p in range(P):
             index = f"y_index + {p * self.lanes}"
-            c(f"mgc_store(y + {index}, {self.scope.ep(f'a{p}', channel='c', at=index)});")
+            c(f"mgc_store(y + {index}, {self.scope.ep(f'a{p}', channel='c', offset=index)});")

@@ -168,6 +168,6 @@ class PixelTile:
         """Prints the stores of vectors of pixels of a channel. sums: (sum, its index in y), both C. The last vector has
         `n` valid pixels."""
         for total, index in sums[:-1]:
-            c(f"mgc_store(y + {index}, {self.scope.ep(total, channel=channel, at=index, one_channel=True)});")
+            c(f"mgc_store(y + {index}, {self.scope.ep(total, channel=channel, offset=index, one_channel=True)});")
         total, index = sums[-1]
-        c(f"mgc_store_n(y + {index}, {self.scope.ep(total, channel=channel, at=index, n='n', one_channel=True)}, n);")
+        c(f"mgc_store_n(y + {index}, {self.scope.ep(total, channel=channel, offset=index, n='n', one_channel=True)}, n);")

@@ -295,7 +295,7 @@ class DirectTile(Reduction):
         oc, left = offset("oc", channel), f"oc_end - oc - {channel}" if channel else "oc_end - oc"
         last = self.is_partial and v + 1 == tile.vectors
         with c.block(f"if ({left} >= {self.isa.lanes})", when=last):
-            c(f"mgc_store(y + {index}, {ep(total, channel=oc, at=index)});")
+            c(f"mgc_store(y + {index}, {ep(total, channel=oc, offset=index)});")
         if last:
             with c.otherwise():
-                c(f"mgc_store_n(y + {index}, {ep(total, channel=oc, at=index, n=left)}, {left});")
+                c(f"mgc_store_n(y + {index}, {ep(total, channel=oc, offset=index, n=left)}, {left});")

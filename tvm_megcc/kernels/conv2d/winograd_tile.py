@@ -149,7 +149,7 @@ class WinogradTile(Reduction):
 
     def store(self, j: int) -> str:
         index, value = offset("y_index", j * self.lanes), f"y{j}{' + bias' * (self.p.bias and j > 0)}"
-        return f"mgc_store(y + {index}, {self.scope.ep(value, channel='oc', at=index)});"
+        return f"mgc_store(y + {index}, {self.scope.ep(value, channel='oc', offset=index)});"
 
 
 def number(value: float) -> str:

@@ -138,7 +138,7 @@ class DotMicrokernel:
 
     def store(self, c: Printer, P: int, V: int) -> None:
         self.per_channel_operands(c, V)
-        c(*self.stores(self.ep.store_each, range(P), V, lambda p, v: f"a{p}_{v}"))
+        c(*self.stores(self.ep.store_scattered, range(P), V, lambda p, v: f"a{p}_{v}"))
 
     def per_channel_operands(self, c: Printer, V: int) -> None:
         """Prints the operands of the epilogue that all pixels share."""
@@ -277,7 +277,7 @@ class ArmMicrokernel(DotMicrokernel):
     def store(self, c: Printer, P: int, V: int) -> None:
         self.per_channel_operands(c, V)
         for p in range(P):
-            c(*self.stores(self.ep.store_row, [p], V, lambda p, v: f"mgc_iadd(a{p}_{v}, mgc_iset1(zero_sums[{p}]))"
+            c(*self.stores(self.ep.store_adjacent, [p], V, lambda p, v: f"mgc_iadd(a{p}_{v}, mgc_iset1(zero_sums[{p}]))"
                          if self.p.has_weight_zero else f"a{p}_{v}"))
         c(*[f"zero_sums += {P};"] * self.p.has_weight_zero, f"x += {P} * pixel_stride;", f"y_offset += {P} * y_stride;")
 

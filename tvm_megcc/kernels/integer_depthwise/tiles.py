@@ -81,7 +81,7 @@ class VectorTile:
                     c(f"a{p} = {products.add.format(a=f'a{p}', x=x, w='tap')};")
         indices = [f"at + {p} * C" if p else "at" for p in range(P)]
         if not products.zero:
-            c(*(f"{text};" for text in self.scope.ep.store_each(
+            c(*(f"{text};" for text in self.scope.ep.store_scattered(
                 "y", indices, [f"a{p}" for p in range(P)], ["channel"] * P, [n] * P, ["_0"] * P)))
             return
         for p, index in enumerate(indices):
@@ -147,7 +147,7 @@ class ArmTile:
 
     def store(self, c: Printer, total: str, index: str, full_vectors: bool) -> None:
         """Prints the store of 8 channels of a pixel."""
-        c(*(f"{text};" for text in self.scope.ep.store_row(
+        c(*(f"{text};" for text in self.scope.ep.store_adjacent(
             "y", [index, index + " + 4"], [f"(mgc_i){total}_{v}" for v in range(2)], ["channel", "channel + 4"],
             ["", ""] if full_vectors else ["n0", "n1"], ["_0", "_1"])))
 

@@ -15,11 +15,11 @@ import numpy as np
 from .codegen.artifact import Artifact
 from .codegen.device_model import assemble, container_text
 from .codegen.facts import manifest
-from .codegen.fit import Memories, Rows, fit, require_memory, rows_text
+from .codegen.fit import Memories, SplitRegion, fit, require_memory, split_regions_text
 from .codegen.memory_report import plan_picture, plans_text
 from .codegen.plan import KernelPlan, PlannedMemory, Weight, plan_memories, plan_text
 from .codegen.quantised import quantised_ports
-from .codegen.table import Code, render_sources
+from .codegen.table import KernelTable, render_sources
 from .context import Context
 from .errors import MegccError, ShapeError
 from .foreign import identifier
@@ -89,7 +89,7 @@ def compile_graph(graph: Graph, targets: Sequence[Target], options: CompileOptio
 
         programs.append(_program(name, graph, context, options, buckets, memories_of, unique, dump_stage))
     plans = [(program.plan, program.memories) for program in programs]
-    tables = [Code.of(plan, plan.buckets(buckets)) for plan, _ in plans]
+    tables = [KernelTable.of(plan, plan.buckets(buckets)) for plan, _ in plans]
     quantised = quantised_ports(graph)
     image = assemble(name, plans, tables, quantised)
     require_memory(name, image, targets, options.ram, options.flash)
@@ -114,7 +114,7 @@ class _Program:
 
     plan: KernelPlan
     memories: list[PlannedMemory]
-    rows: tuple[Rows, ...]
+    rows: tuple[SplitRegion, ...]
     memory_report: str
 
 
@@ -139,7 +139,7 @@ def _program(name: str, graph: Graph, context: Context, options: CompileOptions,
                          f"{', '.join(limitless(ranges))}; give bounds with --bound NAME=1000, or ranges of inputs "
                          "that end")
     memories = memories_of(plan)
-    memory_report = plans_text(plan, memories, lowering.peak) + rows_text(lowering.rows) \
+    memory_report = plans_text(plan, memories, lowering.peak) + split_regions_text(lowering.rows) \
         + (graph.stream.text() if graph.stream else "")
     dump("plan", plan_text(plan, memories[-1]))
     dump("memory", memory_report)
@@ -172,7 +172,7 @@ class Lowering:
     """
 
     plan: KernelPlan
-    rows: tuple[Rows, ...]
+    rows: tuple[SplitRegion, ...]
     peak: int
 
 

@@ -27,7 +27,7 @@ from .c_source.render import environment
 from .compiled import Compiled
 from .container import Image
 from .device_model import part_of
-from .embedding import AUTO, INCBIN, LARGE, TEXT, data_source, including_source, part_files
+from .embedding import AUTO, AUTO_TEXT_BYTES, INCBIN, TEXT, data_source, including_source, part_files
 from .headers import HEADER, kernels_header, without_unneeded
 from .machines import by_machine, machines, make_commands, profile
 from .manifest import MANIFEST, read_manifest
@@ -132,7 +132,7 @@ def contents(artifacts: Sequence[Compiled], embed: bool | str = False, others: M
     written = sources(artifacts)
     models = [_View.of(a) for a in artifacts]
     if embed == AUTO:
-        embed = INCBIN if sum(len(part) for model in models for part in model.parts) > LARGE else TEXT
+        embed = INCBIN if sum(len(part) for model in models for part in model.parts) > AUTO_TEXT_BYTES else TEXT
     targets = list(dict.fromkeys(t for a in artifacts for t in a.targets))
     left_out = profile((model.manifest for model in models), embed)
     context = {"models": models, "model": models[0], "embed": embed,

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes and reads containers, by the rows of schema/megcc.fbs.
+"""Writes and reads containers: the `.megcc` files, in the format of schema/megcc.fbs.
 
-Most of a container is vectors of structs, which are fixed sequences of little-endian numbers. So this file needs the
-flatbuffers builder, but no code generated from the schema.
+Most of a container is vectors of structs, which are fixed sequences of little-endian numbers. So this module needs the
+flatbuffers builder, but no code generated from the schema. Its classes are the structs and tables of the schema, which
+explains their fields.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from .memory.weights import Weights
 
 IDENTIFIER = b"MGCC"
 FORMAT = 1
-#: The format number of containers with weights after everything else, and their offsets in units of 64 bytes.
+#: The format number of containers whose weights follow the flatbuffer, with offsets in units of 64 bytes.
 LARGE_FORMAT = 2
+#: Bytes.
 WEIGHTS_ALIGNMENT = 64
-#: The most bytes of weights within a flatbuffer, which is limited to 2 GB.
-MOST_INSIDE = 0x7fff0000
+#: The most bytes of weights inside a flatbuffer, which is limited to 2 GB.
+MAX_INNER_WEIGHTS = 0x7fff0000
 #: The value of CallSlot.workspace for a call whose workspace is allocated when it runs.
 ALLOCATED = 0xFFFFFFFF
 
@@ -165,7 +167,7 @@ TABLES: dict[type, list[tuple[str, Any]]] = {
         ("programs", [Program]), ("weights", ["B"]), ("weights_begin", "Q")],
 }
 #: Vectors that were added to the format later. If empty they are not written, so that such containers stay unchanged.
-_LATER = {"regions"}
+_ADDED_LATER = {"regions"}
 _ENUMS = {Tensor: {"dtype": DType, "layout": LayoutKind, "storage": Storage}, Instruction: {"opcode": Opcode}}
 _NUMBERS = {"I": number_types.Uint32Flags, "Q": number_types.Uint64Flags}
 
@@ -173,7 +175,8 @@ _NUMBERS = {"I": number_types.Uint32Flags, "Q": number_types.Uint64Flags}
 # --- writing -----------------------------------------------------------------------------------------------------
 
 class Image:
-    """The bytes of a container in pieces. The weights are views, not copies. Equal models give equal bytes.
+    """The bytes of a container, as a sequence of pieces: the weights are views of the model's, not copies. Equal models
+    give equal bytes.
 
     Raises:
         MegccError: for numbers that do not fit into it.
@@ -183,9 +186,10 @@ class Image:
         self.model = model
         weights, size = _pieces(model.weights), len(model.weights)
         if model.weights_begin or is_large(model.weights):
-            head = _head(_counted_in_units(model), LARGE_FORMAT, 1)     # its size is the same for any number except 0
+            # The size of the head is the same for any `begin` except 0, so that it is built twice.
+            head = _head(_with_offsets_in_units(model), LARGE_FORMAT, begin=1)
             begin = len(head) + -len(head) % WEIGHTS_ALIGNMENT
-            head = _head(_counted_in_units(model), LARGE_FORMAT, begin)
+            head = _head(_with_offsets_in_units(model), LARGE_FORMAT, begin)
             self._parts = [head, bytes(begin - len(head)), *weights]
         else:
             self._parts = [_head(model, FORMAT, 0), *weights, bytes(-size % WEIGHTS_ALIGNMENT)]
@@ -206,8 +210,8 @@ class Image:
 
 
 def is_large(weights: Bytes | Weights) -> bool:
-    """Whether the weights are to be after everything else."""
-    return len(weights) > MOST_INSIDE
+    """Whether the weights are too large for a flatbuffer, so that they follow it."""
+    return len(weights) > MAX_INNER_WEIGHTS
 
 
 def write(model: ContainerModel) -> bytes:
@@ -220,8 +224,11 @@ def _pieces(weights: Bytes | Weights) -> Sequence[Bytes]:
 
 
 def with_weights_moved(head: bytes, distance: int) -> bytes:
-    """Returns the part of a container before its weights as it is if these lie `distance` bytes further. The number
-    of their bytes, the last four bytes of the part, has to stand in front of them there, too."""
+    """Returns the part of a container before its weights, changed so that they may lie `distance` bytes further.
+
+    The last four bytes of the part are the number of bytes of the weights. They must also precede the weights at the
+    new offset.
+    """
     changed = bytearray(head)
     table = Table(changed, int.from_bytes(head[:4], "little"))
     field = table.Pos + table.Offset(4 + 2 * [name for name, _ in TABLES[ContainerModel]].index("weights"))
@@ -229,7 +236,7 @@ def with_weights_moved(head: bytes, distance: int) -> bytes:
     return bytes(changed)
 
 
-def _counted_in_units(model: ContainerModel) -> ContainerModel:
+def _with_offsets_in_units(model: ContainerModel) -> ContainerModel:
     """Returns the model with weight offsets in the units of the large format."""
     if any(row.storage == Storage.weight and row.data % WEIGHTS_ALIGNMENT
            for program in model.programs for row in program.tensors):
@@ -241,25 +248,32 @@ def _counted_in_units(model: ContainerModel) -> ContainerModel:
 
 
 def _head(model: ContainerModel, form: int, begin: int) -> bytes:
-    """Builds the part of the file before the weights, which come last: a flatbuffer is written from its end."""
+    """Builds the part of the file before the weights.
+
+    Args:
+        form: the format number.
+        begin: the offset of weights that follow the flatbuffer; 0 if they are its last vector.
+    """
     builder = flatbuffers.Builder(1 << 20)
     values = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
     values |= {"format": form, "weights_begin": begin, "weights": 0 if begin else len(model.weights),
                "weights_crc": reduce(lambda crc, piece: zlib.crc32(piece, crc), _pieces(model.weights), 0)}
     builder.Finish(_write_table(builder, ContainerModel, values, "model"), file_identifier=IDENTIFIER)
-    written_later = 0 if begin else _written_last(len(model.weights))
-    return bytes(memoryview(builder.Bytes)[builder.Head():len(builder.Bytes) - written_later])
+    placeholder = 0 if begin else _placeholder_bytes(len(model.weights))
+    return bytes(memoryview(builder.Bytes)[builder.Head():len(builder.Bytes) - placeholder])
 
 
-def _written_last(size: int) -> int:
-    """Returns the number of placeholder bytes for the weights in the builder, which give other data its alignment."""
+def _placeholder_bytes(size: int) -> int:
+    """Returns the number of bytes that stand for weights of this size while the flatbuffer is built, which happens from
+    its end: as many as give the data before them the right alignment."""
     return WEIGHTS_ALIGNMENT if size % WEIGHTS_ALIGNMENT else 0
 
 
 def _write_table(builder: flatbuffers.Builder, kind: type, values: dict[str, Any], where: str) -> int:
+    """Writes a table and all it refers to; returns its offset. where: the path to the table, for error messages."""
     offsets = {}
     for name, field in reversed(TABLES[kind]):
-        if name in _LATER and not values[name]:
+        if name in _ADDED_LATER and not values[name]:
             continue
         if isinstance(field, list):
             offsets[name] = _write_vector(builder, field[0], values[name], f"{where}.{name}")
@@ -267,7 +281,7 @@ def _write_table(builder: flatbuffers.Builder, kind: type, values: dict[str, Any
             offsets[name] = builder.CreateString(values[name])
     builder.StartObject(len(TABLES[kind]))
     for slot, (name, field) in enumerate(TABLES[kind]):
-        if name in _LATER and name not in offsets:
+        if name in _ADDED_LATER and name not in offsets:
             continue
         if name in offsets:
             builder.PrependUOffsetTRelativeSlot(slot, offsets[name], 0)
@@ -278,6 +292,8 @@ def _write_table(builder: flatbuffers.Builder, kind: type, values: dict[str, Any
 
 
 def _write_vector(builder: flatbuffers.Builder, element: Any, rows: Sequence[Any], where: str) -> int:
+    """Writes a vector; returns its offset. element: its kind, as in `TABLES`. rows: the elements; for the weights
+    ("B"), their number of bytes."""
     if element == "s" or element in TABLES:
         offsets = []
         for index, row in enumerate(rows):
@@ -376,11 +392,12 @@ def _read_vector(table: Table, offset: int, element: Any) -> Any:
     return tuple(make(layout.unpack_from(data, start + layout.size * i)) for i in range(count))
 
 
-def _text(table: Table, at: int) -> str:
-    return table.String(at).decode()
+def _text(table: Table, offset: int) -> str:
+    return table.String(offset).decode()
 
 
 def _row_maker(kind: type) -> Callable[[tuple], Any]:
+    """Returns the function that makes a struct of its unpacked numbers."""
     enums = _ENUMS.get(kind, {})
     converters = [enums.get(f.name, int) for f in dataclasses.fields(kind)]
     return lambda numbers: kind(*(convert(n) for convert, n in zip(converters, numbers, strict=True)))
@@ -398,6 +415,7 @@ def memory_expression(model: ContainerModel) -> str:
 def session_bytes(pointer_bytes: int, alignment: int, pointers: int, words: int, arena: int) -> int:
     """Returns the value of MEGCC_MEMORY_BYTES in megcc.h for a pointer size in bytes."""
     alignment = max(alignment, 8)
+    # As in the macro: 48 pointers are the fixed part of a session (MEGCC_SESSION_BYTES), a word has 4 bytes.
     return -(-((48 + pointers) * pointer_bytes + 4 * words) // alignment) * alignment + arena
 
 

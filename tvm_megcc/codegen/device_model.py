@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts a kernel plan and a memory plan to the rows of the container."""
+"""Converts a kernel plan and its memory plans to the rows of the container: `assemble` makes the container of a model.
+`container.py` writes it."""
 
 from __future__ import annotations
 
@@ -24,11 +25,15 @@ from .plan import KernelPlan, PlannedMemory, Step
 from .quantised import Quantisation
 from .shapefn import ShapeTable
 from .states import compact_initial_value
-from .table import Code, model_id
+from .table import KernelTable, model_id
 
 
 class _Rows:
-    """Tensors, extents and operands of a program under construction, and a list of slots for each bucket."""
+    """The tensors, extents and names of a program under construction, and the tensors' slots for each bucket.
+
+    store: the weights of the container, which the program's weights are added to.
+    index: the row of each value and weight in `tensors`.
+    """
 
     def __init__(self, plan: KernelPlan, buckets: Sequence[PlannedMemory], shapes: ShapeTable, store: Weights,
                  quantised: Mapping[str, Quantisation]):
@@ -42,6 +47,7 @@ class _Rows:
         self.index: dict[str, int] = {}
 
     def name(self, text: str) -> int:
+        """Returns 1 + the index of a name in the list of names; 0 stands for none."""
         if text not in self.names:
             self.names.append(text)
         return self.names.index(text) + 1
@@ -61,9 +67,10 @@ class _Rows:
             row = self._value(name) if name in self.plan.locations else self._weight(name)
             self.index[name] = len(self.tensors)
             self.tensors.append(row)
+            is_view = row.storage == container.Storage.view
             for slots, planned in zip(self.slots, self.buckets, strict=True):
-                slots.append(container.TensorSlot(planned.offsets[name], planned.sizes[name]) if name in planned.offsets
-                             and row.storage != container.Storage.view
+                has_offset = name in planned.offsets and not is_view
+                slots.append(container.TensorSlot(planned.offsets[name], planned.sizes[name]) if has_offset
                              else container.TensorSlot(0, 0))
         return self.index[name]
 
@@ -84,9 +91,9 @@ class _Rows:
             storage = container.Storage.caller
         return _tensor_row(type_, storage, self.first_extent(type_.shape), label, quant=self._quant(name))
 
-    def begin(self, state: str, first: np.ndarray) -> None:
-        """Records the initial value of a state."""
-        data = compact_initial_value(first)
+    def add_initial_value(self, state: str, value: np.ndarray) -> None:
+        """Adds the initial value of a state as a weight, to which the state's row refers."""
+        data = compact_initial_value(value)
         row = self._constant(data, data.tobytes())
         self.tensors[self.index[state]] = replace(self.tensors[self.index[state]], root=len(self.tensors))
         self.tensors.append(row)
@@ -109,6 +116,7 @@ class _Rows:
         return self._constant(weight.data, weight.content, weight.digest)
 
     def _constant(self, data: np.ndarray, *content) -> container.Tensor:
+        """Adds a constant to the weights and returns its row. content: its bytes and, if known, their digest."""
         dtype = "bool" if data.dtype == bool else str(data.dtype)
         type_ = TensorType(dtype, (data.size,))
         return _tensor_row(type_, container.Storage.weight, self.first_extent(type_.shape), 0,
@@ -130,14 +138,15 @@ def require_limits(name: str, plan: KernelPlan) -> None:
     for step in plan.steps:
         counts = [("operands and results", len(step.inputs) + len(step.outputs), limits.MAX_OPERANDS),
                   ("extents given at run time", len(step.bound.extents), limits.MAX_EXTENTS)]
-        found += [f"{step.op.kind} '{step.op.origin}' has {count} {what}, a kernel has at most {most}"
-                  for what, count, most in counts if count > most]
+        found += [f"{step.op.kind} '{step.op.origin}' has {count} {what}, a kernel has at most {limit}"
+                  for what, count, limit in counts if count > limit]
     if found:
         raise ModelError(name, found, "Split the operator before the model is exported, or give the inputs shapes.")
 
 
 def _marks(plan: KernelPlan, releases: Mapping[int, Sequence[str]]) -> dict[str, int]:
-    """Returns the instruction of each jump target, in the order in which `program` makes instructions."""
+    """Returns the index of the instruction at each jump target. It counts in the order in which `_Instructions` adds
+    them."""
     found, instruction = {}, 0
     for index in range(len(plan.steps) + 1):
         for item in plan.before.get(index, ()):
@@ -152,11 +161,11 @@ def _marks(plan: KernelPlan, releases: Mapping[int, Sequence[str]]) -> dict[str,
 class _Instructions:
     """The instructions of a program, their operands, and the call slots of each bucket."""
 
-    def __init__(self, plan: KernelPlan, code: Code, rows: _Rows, buckets: int):
-        self._plan, self._code, self._rows = plan, code, rows
+    def __init__(self, plan: KernelPlan, table: KernelTable, rows: _Rows, buckets: int):
+        self._plan, self._shapes, self._rows = plan, table.shapes, rows
         self._releases = plan.releases(rows.unbounded)
         self._marks = _marks(plan, self._releases)
-        self._kernel_id = {spec: index for index, spec in enumerate(code.specs)}
+        self._kernel_id = {spec: index for index, spec in enumerate(table.specs)}
         self.operands: list[int] = []
         self.instructions: list[container.Instruction] = []
         self.calls: list[list[container.CallSlot]] = [[] for _ in range(buckets)]
@@ -177,12 +186,12 @@ class _Instructions:
             slots.append(container.CallSlot(0, 0))
 
     def _add_call(self, step: Step, workspaces: Sequence[int | None]) -> None:
-        run = [self._rows.tensor(name) for name in (*step.inputs, *step.outputs)]
+        operands = [self._rows.tensor(name) for name in (*step.inputs, *step.outputs)]
         extents = step.bound.extents
         self.instructions.append(container.Instruction(
             opcode=container.Opcode.call, inputs=len(step.inputs), outputs=len(step.outputs), extents=len(extents),
             operands=len(self.operands), first_extent=self._rows.first_extent(extents) if extents else 0))
-        self.operands += run
+        self.operands += operands
         for slots, workspace in zip(self.calls, workspaces, strict=True):
             slots.append(container.CallSlot(self._kernel_id[step.spec],
                                             container.ALLOCATED if workspace is None else workspace))
@@ -193,8 +202,8 @@ class _Instructions:
             if isinstance(item, Mark):
                 continue
             if isinstance(item, Count):
-                number = self._code.shapes.number(item.symbol)
-                self._add(container.Opcode.extent, item.element, 0, 0, self._rows.tensor(item.value), number)
+                symbol = self._shapes.index(item.symbol)
+                self._add(container.Opcode.extent, item.element, 0, 0, self._rows.tensor(item.value), symbol)
                 continue
             values = [self._rows.tensor(value) for value in item.values]
             if isinstance(item, Move):
@@ -202,65 +211,77 @@ class _Instructions:
             elif isinstance(item, Jump):
                 self._add(container.Opcode.branch, int(item.when), 0, 0, len(self.operands), self._marks[item.mark])
             elif isinstance(item, Iteration):
-                values = values[:3]
+                values = values[:3]  # the iteration, the trip count and the condition; the runtime needs no others
                 self._add(container.Opcode.loop, int(not item.first), 0, 0, len(self.operands),
                           self._marks[item.mark])
             self.operands.extend(values)
 
 
-def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], code: Code, store: Weights,
+def program(plan: KernelPlan, buckets: Sequence[PlannedMemory], table: KernelTable, store: Weights,
             quantised: Mapping[str, Quantisation]) -> container.Program:
     """Returns the program of one target, with a device model for each bucket."""
-    rows = _Rows(plan, buckets, code.shapes, store, quantised)
+    rows = _Rows(plan, buckets, table.shapes, store, quantised)
     inputs = tuple(rows.tensor(name) for name in plan.graph.inputs)
     outputs = tuple(rows.tensor(name) for name in plan.graph.outputs)
-    instructions = _Instructions(plan, code, rows, len(buckets))
+    instructions = _Instructions(plan, table, rows, len(buckets))
     instructions.add_all(buckets)
-    for state, first in plan.graph.initial_states.items():
-        rows.begin(state, first)
+    for state, value in plan.graph.initial_states.items():
+        rows.add_initial_value(state, value)
     states = tuple(container.State(plan.graph.outputs.index(source), plan.graph.inputs.index(target))
                    for source, target in plan.graph.states)
     device_models = tuple(
         container.DeviceModel(
-            bounds=tuple(container.Bound(low, -1 if high is None else high)
-                         for _, low, high in planned.bucket.bounds),
+            bounds=tuple(container.Bound(lower, -1 if upper is None else upper)
+                         for _, lower, upper in planned.bucket.bounds),
             tensors=tuple(tensors), calls=tuple(slots), arena_bytes=planned.plan.arena_bytes,
             regions=planned.plan.regions)
         for planned, tensors, slots in zip(buckets, rows.slots, instructions.calls, strict=True))
     quants, quant_data = rows.quants()
     return container.Program(
-        isa=plan.target.isa.code, code_id=code.id, alignment=plan.target.isa.alignment, workers=plan.workers,
-        symbols=len(code.shapes.symbols), values=len(code.shapes.values), tensors=tuple(rows.tensors),
+        isa=plan.target.isa.code, code_id=table.id, alignment=plan.target.isa.alignment, workers=plan.workers,
+        symbols=len(table.shapes.symbols), values=len(table.shapes.values), tensors=tuple(rows.tensors),
         extents=tuple(rows.extents), operands=tuple(instructions.operands),
         instructions=tuple(instructions.instructions),
         inputs=inputs, outputs=outputs, states=states, quants=quants, quant_data=quant_data, names=tuple(rows.names),
         device_models=device_models)
 
 
-#: Alignment of weights for CPUs without caches: cache lines do not matter, and flash is small.
-_BARE = {target.isa.code: target.isa.alignment for target in TARGETS.values() if target.bare_metal}
+#: MEGCC_ISA_* of CPUs without caches -> alignment of their weights in bytes: that of a vector, since flash is small and
+#: there are no cache lines.
+_WITHOUT_CACHES = {target.isa.code: target.isa.alignment for target in TARGETS.values() if target.bare_metal}
 
 
 def _weight_alignment(codes: Collection[int]) -> int:
     """Returns bytes that weights for these CPUs (MEGCC_ISA_*) are aligned to."""
-    return max(_BARE[code] for code in codes) if set(codes) <= set(_BARE) else 64
+    if set(codes) <= set(_WITHOUT_CACHES):
+        return max(_WITHOUT_CACHES[code] for code in codes)
+    return container.WEIGHTS_ALIGNMENT
 
 
-def assemble(name: str, plans: Sequence[tuple[KernelPlan, Sequence[PlannedMemory]]], codes: Sequence[Code],
+def assemble(name: str, plans: Sequence[tuple[KernelPlan, Sequence[PlannedMemory]]], tables: Sequence[KernelTable],
              quantised: Mapping[str, Quantisation]) -> Image:
-    """Returns the container of a model: one program for each target, with shared weights. quantised: the quantisation
-    of inputs and outputs, by name."""
+    """Returns the container of a model: one program for each target, with shared weights.
+
+    Args:
+        plans: for each target, its kernels and the memory of each bucket.
+        tables: for each target, its kernel table.
+        quantised: the quantisation of inputs and outputs, by name.
+
+    Raises:
+        ModelError: for calls that exceed limits of the runtime.
+        MegccError: for more than 2 GB of weights on a target with addresses of 32 bits.
+    """
     for plan, _ in plans:
         require_limits(name, plan)
     store = Weights(_weight_alignment([plan.target.isa.code for plan, _ in plans]))
-    programs = tuple(program(plan, buckets, code, store, quantised)
-                     for (plan, buckets), code in zip(plans, codes, strict=True))
+    programs = tuple(program(plan, buckets, table, store, quantised)
+                     for (plan, buckets), table in zip(plans, tables, strict=True))
     if container.is_large(store):
         for plan, _ in plans:
             if plan.target.pointer_bytes < 8:
                 raise MegccError(f"{name} has {len(store):,} bytes of weights, and {plan.target} has addresses of 32 "
                                  "bits, which do not reach beyond 2 GB of a file")
-    return Image(container.ContainerModel(name=name, model_id=model_id(codes), programs=programs, weights=store))
+    return Image(container.ContainerModel(name=name, model_id=model_id(tables), programs=programs, weights=store))
 
 
 def container_part(data: bytes, codes: Collection[int]) -> bytes:
@@ -271,7 +292,7 @@ def container_part(data: bytes, codes: Collection[int]) -> bytes:
 
 
 def part_of(model: container.ContainerModel, codes: Collection[int]) -> container.ContainerModel:
-    """Returns the same as `container_part`, for a container as values; the container itself if nothing is dropped."""
+    """Returns the same as `container_part` for a container as values: `model` itself if no program is dropped."""
     programs = [row for row in model.programs if row.isa in codes]
     if len(programs) == len(model.programs):
         return model

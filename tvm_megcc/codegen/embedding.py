@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Embeds containers in the program: as C text, or as files that the assembler or the compiler includes."""
+"""Embeds containers in C programs: as the text of C arrays, or as files that the assembler or the compiler includes."""
 
 from __future__ import annotations
 
@@ -16,17 +16,22 @@ from .c_source.render import environment
 from .machines import by_machine, machine_of
 from .manifest import read_manifest
 
-#: How a container is embedded: as C text, or as a file that the assembler or `#embed` includes. `AUTO` chooses the file
-#: for models that are too large to be compiled quickly as text.
+#: How a container is embedded: as C text, or as a file that the assembler (`.incbin`) or `#embed` includes. `AUTO`
+#: chooses the file for containers of more than AUTO_TEXT_BYTES, which take long to compile as text.
 TEXT, INCBIN, AUTO = "text", "incbin", "auto"
-LARGE = 1 << 20
+AUTO_TEXT_BYTES = 1 << 20
 
 
 def data_source(name: str, targets: Sequence[Target], parts: Sequence[bytes], declared: bool = True,
                 regions: Sequence[object] = ()) -> str:
-    """Prints containers as C, one for each machine that the targets can be built for, each as a zero-padded array of
-    little-endian 64-bit words. declared: whether the model's header declares it, as for every embedded model. regions:
-    the memory regions that get an array."""
+    """Returns C source with the containers as arrays of little-endian 64-bit words, the last one padded with zeros.
+
+    Args:
+        name: the model's.
+        parts: the container of each machine that the targets can be built for (`machines.machines`).
+        declared: whether the model's header declares the array, as it does for every embedded model.
+        regions: the memory regions that get an array (bundle._Region).
+    """
     return _render("data.c", {"name": name, "version": VERSION, "declared": declared, "regions": regions,
                               "arrays": by_machine(targets, [_array(name, part) for part in parts])})
 
@@ -39,9 +44,8 @@ def part_files(name: str, parts: int) -> list[str]:
 
 def including_source(name: str, targets: Sequence[Target], parts: Sequence[bytes],
                      regions: Sequence[object] = ()) -> str:
-    """Prints C that includes a file's content as an array. The text contains a digest, so that it changes with the
-    file.
-    """
+    """Returns C source that includes the files of `part_files` as arrays; the arguments are those of `data_source`. The
+    text contains the digests of the files, so that it changes with them, and build systems compile it again."""
     rows = [f'#define DATA_FILE "{file}" /* sha256 {hashlib.sha256(part).hexdigest()} */'
             for file, part in zip(part_files(name, len(parts)), parts, strict=True)]
     return _render("incbin.c", {"name": name, "version": VERSION, "regions": regions,
@@ -49,6 +53,7 @@ def including_source(name: str, targets: Sequence[Target], parts: Sequence[bytes
 
 
 def _array(name: str, part: bytes) -> str:
+    """Returns the definition of a C array with these bytes, five words a line."""
     words = [f"0x{word:x}" for (word,) in struct.iter_unpack("<Q", part + bytes(-len(part) % 8))]
     rows = (",".join(words[start:start + 5]) for start in range(0, len(words), 5))
     return "\n".join([f"ALIGNED const uint64_t {name}_data[{len(words)}] = {{",

@@ -13,7 +13,7 @@ from ..ops.masks import input_masks
 from ..ops.ranges import input_ranges
 from ..options import CompileOptions
 from ..version import VERSION
-from .fit import Rows
+from .fit import SplitRegion
 from .plan import KernelPlan, PlannedMemory
 from .quantised import Quantisation
 from .states import compact_initial_value
@@ -21,26 +21,33 @@ from .weight_report import shared_weights, stored_bytes
 
 
 def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quantised: Mapping[str, Quantisation],
-             by_rows: Sequence[Sequence[Rows]]) -> dict:
-    """Returns the manifest: facts about the compiled model besides its code."""
-    least = {symbol: low for symbol, low, _ in plans[0][1][0].bucket.bounds}
+             split_regions: Sequence[Sequence[SplitRegion]]) -> dict:
+    """Returns the manifest: facts about the compiled model besides its code, as values of JSON.
+
+    Args:
+        graph: the model's graph before kernels were chosen.
+        plans: (KernelPlan, PlannedMemory of each bucket) of each target.
+        model: name and hash of the source model.
+        quantised: the quantisation of inputs and outputs, by name.
+        split_regions: for each target, the regions that are computed by strips of rows.
+    """
+    smallest = {symbol: lower for symbol, lower, _ in plans[0][1][0].bucket.bounds}
 
     ranges = {**input_ranges(graph), **{name: (0, capacity) for name, capacity in graph.cache_capacities.items()}}
-    masks, counted = input_masks(graph), {count.symbol for count in unbacked_symbols(graph)}
+    masks, unbacked = input_masks(graph), {count.symbol for count in unbacked_symbols(graph)}
 
     def symbols_of(name):
         return set().union(*map(symbols, graph.types[name].shape))
 
     def describe(names):
         return [{"name": graph.label(n), "dtype": graph.types[n].dtype,
-                 "shape": [dim if isinstance(dim, int) else _short(dim, 4 * _LONGEST if n in graph.inputs else _LONGEST)
-                           for dim in graph.types[n].shape],
+                 "shape": [_extent(dim, n in graph.inputs) for dim in graph.types[n].shape],
                  **({"quant": quantised[n]._asdict()} if n in quantised else {}),
                  **({} if graph.types[n].is_static or n not in graph.inputs else
-                    {"least": [evaluate(dim, least) for dim in graph.types[n].shape]}),
+                    {"least": [evaluate(dim, smallest) for dim in graph.types[n].shape]}),
                  **({"text": True} if n in graph.string_ports else {}),
                  **({"filled": graph.cache_inputs[n]._asdict()} if n in graph.cache_inputs else {}),
-                 **({"counted": True} if symbols_of(n) & counted else {}),
+                 **({"counted": True} if symbols_of(n) & unbacked else {}),
                  **({"mask": True} if n in masks else {}),
                  **({"range": list(ranges[n])} if n in ranges else {})}
                 for n in names]
@@ -61,37 +68,43 @@ def manifest(graph: Graph, plans, model: Mapping, options: CompileOptions, quant
         **({"stream": graph.stream.facts()} if graph.stream else {}),
         **({"texts": list(graph.strings)} if graph.string_ports else {}),
         "alignment": max([64, *(plan.target.isa.alignment for plan, _ in plans)]),
-        "buckets": [{symbol: [low, high] for symbol, low, high in memory.bucket.bounds} for memory in plans[0][1]],
+        "buckets": [{symbol: [lower, upper] for symbol, lower, upper in memory.bucket.bounds}
+                    for memory in plans[0][1]],
         **({"control": True} if any(bodies_of(op) for op in graph.ops) else {}),
-        "programs": [_program_facts(*planned, rows) for planned, rows in zip(plans, by_rows, strict=True)],
+        "programs": [_program_facts(*planned, regions) for planned, regions in zip(plans, split_regions, strict=True)],
         "weights": shared_weights([plan for plan, _ in plans]),
     }
 
 
-#: The most characters of an extent in the manifest, unless it is the name of an input's symbol.
-_LONGEST = 24
+#: The most characters of an extent in the manifest; longer expressions are replaced by "?". Extents of inputs may be
+#: longer, since they are mostly names that a caller uses.
+_MAX_EXTENT_CHARACTERS, _MAX_INPUT_EXTENT_CHARACTERS = 24, 96
 
 
-def _short(dim: Dim, longest: int = _LONGEST) -> str:
-    """Returns an extent as text, "?" if that is too long."""
-    return text if len(text := str(dim)) <= longest else "?"
+def _extent(dim: Dim, is_of_input: bool) -> int | str:
+    """Returns an extent as the manifest has it: a number, or the text of an expression."""
+    if isinstance(dim, int):
+        return dim
+    text = str(dim)
+    return text if len(text) <= (_MAX_INPUT_EXTENT_CHARACTERS if is_of_input else _MAX_EXTENT_CHARACTERS) else "?"
 
 
-def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], by_rows: Sequence[Rows]) -> dict:
-    """Returns the facts about a program. Sizes are those of the largest bucket, multiply-accumulates those of likely
-    shapes."""
+def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], split_regions: Sequence[SplitRegion]) -> dict:
+    """Returns the facts about the program of one target. Sizes are those of the largest bucket, multiply-accumulates
+    those of likely shapes."""
     calls, instruction, counts = [], 0, []
 
-    def controls(index: int) -> int:
-        """Counts the instructions before a step, and notes the unbacked symbols among them."""
+    def count_control_flow(index: int) -> int:
+        """Returns the number of instructions before a step that are no calls, and adds the unbacked symbols among them
+        to `counts`."""
         nonlocal counts
-        items = plan.controls(index)
+        items = plan.control_flow(index)
         counts += [{"instruction": instruction + offset, "name": item.symbol,
                     **({"branch": True} if item.required else {})}
                    for offset, item in enumerate(items) if isinstance(item, Count)]
         return len(items)
 
-    instruction += controls(0)
+    instruction += count_control_flow(0)
     releases = plan.releases(plan.unbounded([planned.bucket for planned in memories]))
     for index, step in enumerate(plan.steps):
         op = step.op
@@ -102,7 +115,7 @@ def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], by_rows:
             "type": str(plan.graph.types[op.outputs[0]]), "instruction": instruction,
             "macs": likely(operator(op.kind).macs(op.attrs, operand_types, plan.graph.output_types(op)))})
         instruction += 1
-        instruction += controls(index + 1) + len(releases.get(index, ()))
+        instruction += count_control_flow(index + 1) + len(releases.get(index, ()))
     weights, unpacked = stored_bytes(plan)
     largest = max((planned.plan for planned in memories), key=lambda memory: memory.arena_bytes)
     return {
@@ -112,7 +125,7 @@ def _program_facts(plan: KernelPlan, memories: Sequence[PlannedMemory], by_rows:
         **({"regions": [{"name": name, "bytes": bytes_} for (name, _), bytes_ in zip(
             plan.context.regions.ram, largest.regions, strict=True)]} if plan.context.regions else {}),
         "weight_bytes": weights, "unpacked_bytes": unpacked,
-        **({"rows": [{"first": rows.first.origin, "last": rows.last.origin, "strips": rows.strips, "macs": rows.macs,
-                      "kept": rows.buffer_bytes}
-                     for rows in by_rows]} if by_rows else {}),
+        **({"rows": [{"first": region.first.origin, "last": region.last.origin, "strips": region.strips,
+                      "macs": region.macs, "kept": region.buffer_bytes}
+                     for region in split_regions]} if split_regions else {}),
         "calls": calls, **({"counts": counts} if counts else {})}

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fits a program into a limit of RAM: chooses operators to compute by strips of rows, or explains why that fails.
+"""Fits a program into a limit of RAM: chooses regions of operators to compute by strips of rows, or explains why no
+choice fits.
 
-The memory of a region of consecutive operators does not depend on the choices for others. So the cheapest choice under
-a limit is a shortest path over the operators in order. The memory planner determines how much memory a choice really
-needs; the limit of the search is lowered until the plan meets the real limit.
+A region is a range of consecutive operators. Its memory does not depend on the choices for other regions. So the
+cheapest choice under a limit is a shortest path: its nodes are the positions between operators, its edges single
+operators and regions, the length of an edge is the work that strips add. The search only estimates memory; the memory
+planner determines it. If a plan exceeds the real limit, the search is repeated with a lower limit.
 """
 
 from __future__ import annotations
@@ -29,25 +31,27 @@ from .machines import machines
 from .memory.offsets import live_bytes
 from .plan import KernelPlan, PlannedMemory, own_bytes, plan_kernels
 
-#: The most operators of a region.
-LONGEST = 24
+#: The most operators in a region.
+MAX_REGION_OPERATORS = 24
 #: The most plans that are tried; then the best one is used.
-ATTEMPTS = 10
+MAX_PLANS = 10
+#: The most strips of a region.
+MAX_STRIPS = 64
 #: The cost of a call, in multiply-accumulates.
-CALL = 500
+CALL_MACS = 500
 #: The cost of copying a byte, in multiply-accumulates.
-COPIED = 0.25
+COPIED_BYTE_MACS = 0.25
 #: Assumed bytes of workspace that do not shrink with fewer rows.
-WORKSPACE = 4 << 10
+FIXED_WORKSPACE_BYTES = 4 << 10
 #: The most buffers that a message lists.
-LISTED = 4
+MAX_LISTED = 4
 
 Memories = Callable[[KernelPlan], list[PlannedMemory]]
 
 
 @dataclass(frozen=True)
-class Rows:
-    """A region that is computed by strips.
+class SplitRegion:
+    """A region of operators that is computed by strips of rows.
 
     first, last: its first and last operator.
     strips: the number of strips.
@@ -64,9 +68,11 @@ class Rows:
 
 @dataclass(frozen=True)
 class Fitted:
+    """The result of `fit`: the graph with its strips, its kernels, and the regions that were split."""
+
     placed: Placed
     plan: KernelPlan
-    rows: tuple[Rows, ...] = ()
+    rows: tuple[SplitRegion, ...] = ()
 
 
 def memory_bytes(plan: KernelPlan, memories: Sequence[PlannedMemory]) -> int:
@@ -86,6 +92,8 @@ def fit(placed: Placed, context: Context, workers: int, memories: Memories,
     """Returns the kernels of a graph in its final order, with regions in strips if the context's limit of RAM needs it.
 
     Args:
+        workers: number of threads, of which each has scratch memory.
+        memories: plans the memory of some kernels, for each bucket.
         bodies: the plans of operators' subgraphs, by first result.
 
     Raises:
@@ -102,41 +110,38 @@ def fit(placed: Placed, context: Context, workers: int, memories: Memories,
     if missing <= 0:
         return Fitted(placed, plan)
     largest = max(unsplit, key=lambda m: m.plan.arena_bytes)
-    least, best = (missing, plan, unsplit), None
-    for search, limit in _searched(placed.graph, plan, largest, largest.plan.arena_bytes - missing):
+    closest = missing, plan, unsplit
+    for search, limit in _limits_to_try(placed.graph, plan, largest, largest.plan.arena_bytes - missing):
         regions = search.cheapest(limit) or []
-        cannot = [region for region in regions if cut(placed, [region], context) is None]
-        found = cut(placed, regions, context) if regions and not cannot else None
-        if found is None:
-            search.refused(cannot)
+        without_kernels = [region for region in regions if cut(placed, [region], context) is None]
+        split = cut(placed, regions, context) if regions and not without_kernels else None
+        if split is None:
+            search.record_refused(without_kernels)
             continue
-        attempt = planned(found)
+        attempt = planned(split)
         arenas = memories(attempt)
         missing = _missing(attempt, arenas)
-        if missing < least[0]:
-            least = missing, attempt, arenas
         if missing <= 0:
-            best = Fitted(found, attempt, tuple(search.rows(region) for region in regions))
-            break
-        search.missed(missing)
-    if best is None:
-        raise MegccError(_refusal(context, *least))
-    return best
+            return Fitted(split, attempt, tuple(map(search.split_region, regions)))
+        closest = min(closest, (missing, attempt, arenas), key=lambda row: row[0])
+        search.record_excess(missing)
+    raise MegccError(_refusal(context, *closest))
 
 
-def _searched(graph: Graph, plan: KernelPlan, planned: PlannedMemory, target: int) -> Iterator[tuple[_Search, int]]:
-    """Yields limits of the arena to try, each with the search to use: first one that assumes that kernels need less
-    workspace for fewer rows."""
-    for by_rows in (True, False):
-        search = _Search(graph, plan, planned, by_rows)
+def _limits_to_try(graph: Graph, plan: KernelPlan, planned: PlannedMemory, target: int) \
+        -> Iterator[tuple[_Search, int]]:
+    """Yields limits of the arena in bytes, each with the search to use: first one that assumes that kernels need less
+    workspace for fewer rows, then one that assumes the same workspace."""
+    for scales_workspace in (True, False):
+        search = _Search(graph, plan, planned, scales_workspace)
         yield from ((search, limit) for limit in search.limits(target))
 
 
-def rows_text(by_rows: Sequence[Rows]) -> str:
+def split_regions_text(regions: Sequence[SplitRegion]) -> str:
     """Lists the regions that are computed by strips, a line for each."""
-    return "".join(f"{rows.strips} strips of rows from {printable(rows.first.origin)} to "
-                   f"{printable(rows.last.origin)}: {rows.macs:,} multiply-accumulates are done twice, "
-                   f"{rows.buffer_bytes:,} bytes are kept between strips\n" for rows in by_rows)
+    return "".join(f"{region.strips} strips of rows from {printable(region.first.origin)} to "
+                   f"{printable(region.last.origin)}: {region.macs:,} multiply-accumulates are done twice, "
+                   f"{region.buffer_bytes:,} bytes are kept between strips\n" for region in regions)
 
 
 def require_memory(name: str, image: Image, targets: Sequence[Target], ram: int | None, flash: int | None) -> None:
@@ -158,66 +163,72 @@ def _refusal(context: Context, missing: int, plan: KernelPlan, memories: Sequenc
     """Returns the error text: which tensors do not fit, which are alive at the peak, and what would help."""
     planned = max(memories, key=lambda m: m.plan.arena_bytes)
     needed = memory_bytes(plan, memories)
-    of = f"RAM, there are {context.ram:,}" if context.regions is None else f"RAM, the regions are {context.regions}"
+    given = f"there are {context.ram:,}" if context.regions is None else f"the regions are {context.regions}"
     live = live_bytes(planned.buffers, planned.plan.alignment, len(plan.steps))
     peak = live.index(max(live))
     alive = sorted((b for b in planned.buffers if b.first <= peak <= b.last and b.bytes), key=lambda b: -b.bytes)
-    lines = [f"{plan.graph.name} does not fit on {context.target}: it needs {needed:,} bytes of {of}: "
+    lines = [f"{plan.graph.name} does not fit on {context.target}: it needs {needed:,} bytes of RAM, {given}: "
              f"{missing:,} too few",
              f"  Most is there at {plan.steps[peak].op.kind} {quoted(plan.steps[peak].op.origin)}:"]
     end = planned.plan.arena_bytes - planned.plan.missing
     beyond = [" (in no region)" if planned.plan.regions and planned.plan.offsets[b.name] + b.bytes > end else ""
               for b in alive]
     lines += [f"    {b.bytes:12,}  {b.kind} {quoted(b.name)}{note}"
-              for b, note in zip(alive[:LISTED], beyond, strict=False)]
-    if len(alive) > LISTED:
-        lines.append(f"    {sum(b.bytes for b in alive[LISTED:]):12,}  {len(alive) - LISTED} more")
-    given = any(b.kind == "input" for b in alive)
-    also = "; so would --caller-inputs, which leaves inputs where the caller has them" if given else ""
+              for b, note in zip(alive[:MAX_LISTED], beyond, strict=False)]
+    if len(alive) > MAX_LISTED:
+        lines.append(f"    {sum(b.bytes for b in alive[MAX_LISTED:]):12,}  {len(alive) - MAX_LISTED} more")
+    has_inputs = any(b.kind == "input" for b in alive)
+    advice = "; so would --caller-inputs, which leaves inputs where the caller has them" if has_inputs else ""
     lines.append("  That is with layers computed by rows where they can be. A smaller input, or fewer channels there, "
-                 f"would help{also}.")
+                 f"would help{advice}.")
     return "\n".join(lines)
 
 
 class _Search:
-    """The choices of regions for a graph whose plan with whole tensors is known. by_rows: assume that fewer rows need
-    less workspace."""
+    """Chooses regions of a graph whose plan with whole tensors is known.
 
-    def __init__(self, graph: Graph, plan: KernelPlan, planned: PlannedMemory, by_rows: bool):
-        self.graph, self.plan, self.by_rows = graph, plan, by_rows
+    scales_workspace: assume that a kernel needs less workspace for fewer rows. steps: the step of each operator in the
+    plan, None for a view. live: the bytes that are alive while each operator runs on whole tensors. workspaces: step ->
+    bytes.
+    """
+
+    def __init__(self, graph: Graph, plan: KernelPlan, planned: PlannedMemory, scales_workspace: bool):
+        self.graph, self.plan, self.scales_workspace = graph, plan, scales_workspace
         self.readers = graph.consumers()
-        steps = {step.op.outputs[0]: index for index, step in enumerate(plan.steps)}
-        self.step = [steps.get(op.outputs[0]) for op in graph.ops]
+        step_of_output = {step.op.outputs[0]: index for index, step in enumerate(plan.steps)}
+        self.steps = [step_of_output.get(op.outputs[0]) for op in graph.ops]
         live = live_bytes(planned.buffers, planned.plan.alignment, len(plan.steps))
-        self.during = [0 if step is None else live[step] for step in self.step]
+        self.live = [0 if step is None else live[step] for step in self.steps]
         self.buffers, self.alignment = planned.buffers, planned.plan.alignment
         self.workspaces = {b.first: b.bytes for b in planned.buffers if b.kind == "workspace"}
         self.excess = 0
-        self._costs: dict[tuple[int, int], _Cost | None] = {}
+        self._costs: dict[tuple[int, int], _RegionCosts | None] = {}
 
     def limits(self, target: int) -> Iterator[int]:
-        """Yields limits of the arena to try; `missed` says by how many bytes the last plan was too large."""
-        low = self._feasible(target)
-        for _ in range(ATTEMPTS):
+        """Yields falling limits of the arena to try, from `target` bytes on. `record_excess` tells by how many bytes
+        the plan of the last limit was too large."""
+        lowest = self._lowest_limit(target)
+        for _ in range(MAX_PLANS):
             self.excess = 0
-            yield max(target, low)
-            if target <= low:
+            yield max(target, lowest)
+            if target <= lowest:
                 return
             target -= max(self.excess, self.alignment)
 
-    def missed(self, bytes_: int) -> None:
+    def record_excess(self, bytes_: int) -> None:
+        """Records by how many bytes the plan of the last limit exceeds the real limit."""
         self.excess = bytes_
 
-    def refused(self, regions: Sequence[Region]) -> None:
+    def record_refused(self, regions: Sequence[Region]) -> None:
         """Records regions that have no kernels."""
         for region in regions:
-            cost = self._costs[region.first, region.last]
-            assert cost is not None
-            cost.known[region.count, region.reuses_rows] = None
+            costs = self._costs[region.first, region.last]
+            assert costs is not None
+            costs.by_strips[region.count, region.reuses_rows] = None
 
-    def _feasible(self, target: int) -> int:
-        """Returns the lowest limit that this search can meet, or one that is at most `target`."""
-        low, high = 0, max(self.during)
+    def _lowest_limit(self, target: int) -> int:
+        """Returns the lowest limit that this search can meet, or one that is at most `target`. Bisection, to 1/256."""
+        low, high = 0, max(self.live)
         if self.cheapest(target) is not None:
             low, high = target // 2, target
         while high - low > max(64, high // 256):
@@ -225,56 +236,66 @@ class _Search:
             low, high = (low, middle) if self.cheapest(middle) is not None else (middle, high)
         return high
 
-    def rows(self, region: Region) -> Rows:
-        ops, cost = self.graph.ops, self._costs[region.first, region.last]
+    def split_region(self, region: Region) -> SplitRegion:
+        """Returns the facts about a region that `cheapest` chose."""
+        ops, costs = self.graph.ops, self._costs[region.first, region.last]
+        assert costs is not None
+        cost = costs.of(region.count, region.reuses_rows)
         assert cost is not None
-        drawn = cost.of(region.count, region.reuses_rows)
-        assert drawn is not None
-        return Rows(ops[region.first], ops[region.last], len(strips_of(cost.height, region.count)), drawn.macs,
-                    drawn.buffer_bytes)
+        return SplitRegion(ops[region.first], ops[region.last], len(strips_of(costs.height, region.count)), cost.macs,
+                           cost.buffer_bytes)
 
     def cheapest(self, limit: int) -> list[Region] | None:
-        """Returns the regions with the fewest repeated multiply-accumulates that stay below a limit; None if none
-        do."""
+        """Returns the regions that add the least work (multiply-accumulates, calls, copies) among those that need at
+        most `limit` bytes; None if all need more."""
         count = len(self.graph.ops)
+        # For each position between operators: the added work of the cheapest choice for all operators before it, and
+        # the region that ends there, None for an operator on whole tensors.
         best: list[tuple[float, Region | None] | None] = [(0.0, None), *[None] * count]
         for last in range(count):
             before = best[last]
-            if before is not None and self.during[last] <= limit:
+            if before is not None and self.live[last] <= limit:
                 best[last + 1] = before[0], None
-            for first in range(last, max(-1, last - LONGEST), -1):
-                cost = self._costs_of(first, last)
-                if cost is None:
-                    break
-                start = best[first]
-                if start is None or max(self.during[first:last + 1]) <= limit:
-                    continue
-                for reuses_rows in (False, True):
-                    fewest = cost.fewest(limit, reuses_rows)
-                    if fewest is None:
-                        continue
-                    strips, drawn = fewest
-                    total = start[0] + drawn.macs + CALL * drawn.calls + drawn.copied * COPIED
-                    present = best[last + 1]
-                    if present is None or total < present[0]:
-                        best[last + 1] = total, Region(first, last, strips, reuses_rows)
+            for work, region in self._regions_until(last, limit, best):
+                present = best[last + 1]
+                if present is None or work < present[0]:
+                    best[last + 1] = work, region
         if best[count] is None:
             return None
-        regions, at = [], count
-        while at:
-            found = best[at]
+        regions, position = [], count
+        while position:
+            found = best[position]
             assert found is not None
-            if found[1] is not None:
-                regions.append(found[1])
-            at = found[1].first if found[1] is not None else at - 1
+            _, region = found
+            if region is not None:
+                regions.append(region)
+            position = region.first if region is not None else position - 1
         return regions[::-1]
 
-    def _costs_of(self, first: int, last: int) -> _Cost | None:
+    def _regions_until(self, last: int, limit: int, best: Sequence[tuple[float, Region | None] | None]) \
+            -> Iterator[tuple[float, Region]]:
+        """Yields the regions that end with operator `last`, each with the added work of all operators up to it. Regions
+        whose operators fit on whole tensors are left out."""
+        for first in range(last, max(-1, last - MAX_REGION_OPERATORS), -1):
+            costs = self._costs_of(first, last)
+            if costs is None:
+                break
+            start = best[first]
+            if start is None or max(self.live[first:last + 1]) <= limit:
+                continue
+            for reuses_rows in (False, True):
+                fewest = costs.fewest(limit, reuses_rows)
+                if fewest is not None:
+                    strips, cost = fewest
+                    work = start[0] + cost.macs + CALL_MACS * cost.calls + cost.copied * COPIED_BYTE_MACS
+                    yield work, Region(first, last, strips, reuses_rows)
+
+    def _costs_of(self, first: int, last: int) -> _RegionCosts | None:
         """Returns the costs of regions that end there; None if none begins at `first` or before it."""
         if (first, last) not in self._costs:
-            able = all(self.step[at] is not None for at in (first, last)) and \
-                is_region(self.graph, first, last, self.readers)
-            self._costs[first, last] = _Cost(self, first, last) if able else None
+            has_steps = self.steps[first] is not None and self.steps[last] is not None
+            can_split = has_steps and is_region(self.graph, first, last, self.readers)
+            self._costs[first, last] = _RegionCosts(self, first, last) if can_split else None
         return self._costs[first, last]
 
 
@@ -296,31 +317,35 @@ class _StripCost:
     copied: int
 
 
-class _Cost:
-    """Computes the cost of a region for a number of strips, with or without rows kept between them."""
+class _RegionCosts:
+    """Computes the costs of a region for numbers of strips, with or without rows kept between them.
+
+    height: rows of the region's result. around: bytes that are alive during the whole region: its result, and the
+    buffers of others. by_strips: the costs known so far, by number of strips and whether rows are kept.
+    """
 
     def __init__(self, search: _Search, first: int, last: int):
         self.search, self.first, self.last = search, first, last
-        graph, step = search.graph, search.step[first]
+        graph, step = search.graph, search.steps[first]
         self.height = number(graph.types[graph.ops[last].outputs[0]].shape[HEIGHT])
-        self.known: dict[tuple[int, bool], _StripCost | None] = {}
+        self.by_strips: dict[tuple[int, bool], _StripCost | None] = {}
         assert step is not None
         around = sum(_padded(b.bytes, search.alignment) for b in search.buffers
                      if b.kind != "workspace" and (b.first < step or b.kind in ("input", "state")) and b.last >= step)
         self.around = around + _padded(graph.types[graph.ops[last].outputs[0]].bytes, search.alignment)
 
     def fewest(self, limit: int, reuses_rows: bool) -> tuple[int, _StripCost] | None:
-        """Returns the fewest strips that stay below a limit, and their cost."""
+        """Returns the fewest strips that stay below a limit, and their cost; None if no number of strips does."""
         if self.around > limit:
             return None
-        low, high = 1, min(self.height, 64)
+        low, high = 1, min(self.height, MAX_STRIPS)
         if not self._fits(high, reuses_rows, limit):
             return None
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if self._fits(middle, reuses_rows, limit) else (middle, high)
-        drawn = self.of(high, reuses_rows)
-        return (high, drawn) if drawn else None
+        cost = self.of(high, reuses_rows)
+        return (high, cost) if cost else None
 
     def _fits(self, count: int, reuses_rows: bool, limit: int) -> bool:
         found = self.of(count, reuses_rows)
@@ -328,29 +353,32 @@ class _Cost:
 
     def of(self, count: int, reuses_rows: bool) -> _StripCost | None:
         """Returns the cost of `count` strips; None if the region cannot be divided so, or there are no rows to keep."""
-        if (count, reuses_rows) not in self.known:
+        if (count, reuses_rows) not in self.by_strips:
             region = Region(self.first, self.last, count, reuses_rows)
-            self.known[count, reuses_rows] = self._strip_cost(parts_of(self.search.graph, region), reuses_rows)
-        return self.known[count, reuses_rows]
+            self.by_strips[count, reuses_rows] = self._strip_cost(parts_of(self.search.graph, region), reuses_rows)
+        return self.by_strips[count, reuses_rows]
 
     def _strip_cost(self, strips: Sequence[Sequence[Part]] | None, reuses_rows: bool) -> _StripCost | None:
         if strips is None:
             return None
         graph = self.search.graph
         parts = [part for strip in strips for part in strip]
-        rows = [self._rows_bytes(part.op, part.retained.count) for part in parts]
-        if reuses_rows and not any(rows):
+        retained = [self._rows_bytes(part.op, part.retained.count) for part in parts]
+        if reuses_rows and not any(retained):
             return None
-        most: dict[str, int] = {}
-        for part, bytes_ in zip(parts, rows, strict=True):
-            most[part.op.outputs[0]] = max(bytes_, most.get(part.op.outputs[0], 0))
+        buffers: dict[str, int] = {}  # result -> bytes of the rows that are kept, for the strip that keeps most
+        for part, bytes_ in zip(parts, retained, strict=True):
+            buffers[part.op.outputs[0]] = max(bytes_, buffers.get(part.op.outputs[0], 0))
         macs = sum(macs_of(graph, part.op, part.new.count) for part in parts)
-        calls = sum(1 for part in parts if part.new.count) + 2 * sum(1 for bytes_ in rows if bytes_)
-        return _StripCost(self.around + sum(most.values()) + max(map(self._strip_bytes, strips)),
-                      macs - sum(macs_of(graph, op) for op in graph.ops[self.first:self.last + 1]), calls,
-                      sum(most.values()), 2 * sum(rows))
+        macs_without_strips = sum(macs_of(graph, op) for op in graph.ops[self.first:self.last + 1])
+        # Kept rows are copied twice: out of a strip's result, and into that of the next strip.
+        calls = sum(1 for part in parts if part.new.count) + 2 * sum(1 for bytes_ in retained if bytes_)
+        buffer_bytes = sum(buffers.values())
+        return _StripCost(self.around + buffer_bytes + max(map(self._strip_bytes, strips)), macs - macs_without_strips,
+                          calls, buffer_bytes, 2 * sum(retained))
 
     def _rows_bytes(self, op: Op, count: int) -> int:
+        """Returns the bytes of `count` rows of an operator's result, padded to the alignment."""
         type_ = self.search.graph.types[op.outputs[0]]
         return _padded(type_.bytes * count // type_.shape[HEIGHT], self.search.alignment)
 
@@ -364,7 +392,7 @@ class _Cost:
         for index, part in enumerate(parts):
             (result,) = part.op.outputs
             rows_bytes = self._rows_bytes(part.op, part.rows.count)
-            step = search.step[self.first + positions[result]]
+            step = search.steps[self.first + positions[result]]
             call = search.plan.steps[step] if step is not None else None
             dying = [name for name in alive if last_use[name] == index]
             replaced = 0
@@ -385,7 +413,8 @@ class _Cost:
         """Estimates the workspace of some rows of an operator. If a plan takes more, the limit of the search is
         lowered."""
         bytes_, height = self.search.workspaces.get(step, 0), self.search.graph.types[op.outputs[0]].shape[HEIGHT]
-        return max(min(bytes_, WORKSPACE), bytes_ * rows // height) if self.search.by_rows else bytes_
+        return max(min(bytes_, FIXED_WORKSPACE_BYTES), bytes_ * rows // height) \
+            if self.search.scales_workspace else bytes_
 
 
 def _padded(bytes_: int, alignment: int) -> int:

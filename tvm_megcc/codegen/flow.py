@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The instructions of a program besides kernel calls: extents that become known, copies, jumps. Each item precedes a
-step; `inline.inlined` creates them from loops and branches."""
+"""Control flow of a program: the instructions besides kernel calls, which are extents that become known, copies and
+jumps. Each precedes a step of the plan (plan.py); `inline.inlined` creates them from loops and branches."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _TEXT = """\
 
 {}#endif
 """
-#: Where the runtime's headers are in the folder, and those that applications include.
+#: The folder of the runtime's headers in the generated folder, and the headers that applications include.
 INCLUDE = "runtime/include/"
 _PUBLIC = ("megcc.h", "megcc_kernel.h", "megcc_realtime.h")
 #: ISA, as megcc_simd.h calls it -> the headers in simd/ that it and megcc_integer.h include for it.
@@ -44,7 +44,7 @@ _SIMD = {
 _INCLUDED = re.compile(r'^\s*#\s*include "([^"]+)"', re.MULTILINE)
 _PARAMETERS = "const megcc_call *call, int32_t begin, int32_t end, void *scratch"
 #: The entry of the header for one kernel: its short name and its prototype.
-_ROW = re.compile(rf"^(?:#define (\w+) \w+\n|int32_t (\w+)\(\n    {re.escape(_PARAMETERS)}\);\n)", re.MULTILINE)
+_ENTRY = re.compile(rf"^(?:#define (\w+) \w+\n|int32_t (\w+)\(\n    {re.escape(_PARAMETERS)}\);\n)", re.MULTILINE)
 
 
 def short_name(symbol: str) -> str:
@@ -61,11 +61,16 @@ def kernels_header(symbols: Iterable[str]) -> str:
                         "".join([*prototypes, "\n"] if prototypes else []))
 
 
-def seen_by(source: str, header: str) -> str:
-    """Returns kernels.h without the functions that a C file does not use, so that a kernel need not be recompiled if
-    another one is new."""
+def header_for(source: str, header: str) -> str:
+    """Returns kernels.h as one C file needs it: without the functions that the file does not use. So its text, which is
+    a part of the key of a cached object file, does not change when the folder gets another kernel.
+
+    Args:
+        source: the text of the C file.
+        header: the text of kernels.h.
+    """
     words = set(re.findall(r"\w+", source))
-    return _ROW.sub(lambda found: found[0] if (found[1] or found[2]) in words else "", header)
+    return _ENTRY.sub(lambda found: found[0] if (found[1] or found[2]) in words else "", header)
 
 
 def without_unneeded(files: Mapping[str, bytes], isas: Iterable[Isa]) -> dict[str, bytes]:

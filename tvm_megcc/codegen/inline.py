@@ -54,9 +54,9 @@ class _Inliner:
 
     def add(self, plan: KernelPlan, name: Name) -> None:
         """Adds the steps of a plan with its values renamed by `name`."""
-        shift: dict[int, int] = {}
+        new_index: dict[int, int] = {}
         for index in range(len(plan.steps) + 1):
-            shift[index] = len(self.steps)
+            new_index[index] = len(self.steps)
             for item in plan.before.get(index, ()):
                 if isinstance(item, Op):
                     self.nested(item)
@@ -64,82 +64,90 @@ class _Inliner:
                     self.control(renamed(item, name))
             if index < len(plan.steps):
                 self.steps.append(_renamed_step(plan.steps[index], name))
-        self.loops += [(shift[begin], shift[end]) for begin, end in plan.loops]
+        self.loops += [(new_index[begin], new_index[end]) for begin, end in plan.loops]
 
     def control(self, *items: Control) -> None:
         """Adds control flow before the next step."""
-        at = len(self.steps)
-        self.before[at] = (*self.before.get(at, ()), *items)
+        step = len(self.steps)
+        self.before[step] = (*self.before.get(step, ()), *items)
 
     def nested(self, op: Op) -> None:
+        """Adds a loop or a branch."""
         (_loop if op.kind == "loop" else _branch)(self, op, self.bodies[op.outputs[0]])
 
-    def body(self, op: Op, plan: KernelPlan, given: Sequence[str], number: int) -> list[str]:
-        """Adds the steps of a body with these values as inputs; returns the names of its outputs.
+    def body(self, op: Op, plan: KernelPlan, inputs: Sequence[str], number: int) -> list[str]:
+        """Adds the steps of a body; returns the names of its outputs.
 
-        number: distinguishes the operator's bodies in the names of their values.
+        Args:
+            op: the loop or branch.
+            plan: the body's.
+            inputs: the outer values that the body gets as inputs.
+            number: distinguishes the operator's bodies in the names of their values.
         """
-        known = dict(zip(plan.graph.inputs, map(self.operand, given), strict=True))
+        outer_names = dict(zip(plan.graph.inputs, map(self.operand, inputs), strict=True))
         prefix = f"{op.outputs[0]}/{number}/"
 
         def name(inner: str) -> str:
-            return known.get(inner, prefix + inner)
+            return outer_names.get(inner, prefix + inner)
 
-        self.types |= {name(value): type_ for value, type_ in plan.graph.types.items() if value not in known}
+        self.types |= {name(value): type_ for value, type_ in plan.graph.types.items() if value not in outer_names}
         self.constants |= {name(value): array for value, array in plan.graph.constants.items()}
-        self.weights |= {name(value): replace(weight, source=name(weight.source)) for value,
-                         weight in plan.weights.items()}
+        self.weights |= {name(value): replace(weight, source=name(weight.source))
+                         for value, weight in plan.weights.items()}
         for value, location in plan.locations.items():
-            if value not in known:
-                outer = self.locations.get(known[location.root]) if location.root in known \
+            if value not in outer_names:  # a view of an input of the body is a view of the outer value's root
+                root = self.locations.get(outer_names[location.root]) if location.root in outer_names \
                     else Location(name(location.root), 0)
-                self.locations[name(value)] = Location(outer.root, outer.offset + location.offset)
+                self.locations[name(value)] = Location(root.root, root.offset + location.offset)
         self.add(plan, name)
         return [name(value) for value in plan.graph.outputs]
 
     def operand(self, name: str) -> str:
-        """Returns a value to copy; for a constant, its weight."""
+        """Returns the name of a value that an instruction can read; a constant becomes a weight of the same name."""
         if name in self.constants and name not in self.weights:
             self.weights[name] = Weight(name, np.ascontiguousarray(self.constants[name]).reshape(-1))
         return name
 
 
-def _loop(flat: _Inliner, op: Op, plans: Sequence[KernelPlan]) -> None:
+def _loop(inliner: _Inliner, op: Op, plans: Sequence[KernelPlan]) -> None:
     """Adds a loop: copies of the initial values, the head of the loop, its body, copies of the results, the jump back.
 
-    As in ONNX's Loop, its operands are the trip count, the condition, loop-carried values and values from outside; the
-    body's inputs are the iteration's number and the condition before the carried values, its outputs the condition, the
-    carried values and the scan outputs. Each iteration copies its row of a scan output into the stacked result.
+    As in ONNX's Loop:
+        operands: trip count, condition, loop-carried values, values from outside of the loop;
+        inputs of the body: iteration number, condition, carried values, values from outside;
+        outputs of the body: condition (unless the loop is counted), carried values, scan outputs.
+    Each iteration copies its row of a scan output into the stacked result.
     """
     (plan,), carried = plans, op.attrs.carried
     (trip_count, condition, *values), (iteration, next_condition, *results) = op.inputs, op.outputs
-    begin, first, after = len(flat.steps), Mark(f"{iteration} first"), Mark(f"{iteration} after")
-    trip_count = flat.operand(trip_count)
-    starts = zip((condition, *values[:carried]), (next_condition, *results[:carried]), strict=True)
-    flat.control(*(Move(flat.operand(source), target) for source, target in starts),
+    begin, first, after = len(inliner.steps), Mark(f"{iteration} first"), Mark(f"{iteration} after")
+    trip_count = inliner.operand(trip_count)
+    initial_values = zip((condition, *values[:carried]), (next_condition, *results[:carried]), strict=True)
+    inliner.control(*(Move(inliner.operand(source), target) for source, target in initial_values),
                  Iteration(iteration, trip_count, next_condition, True, after.name, tuple(results[carried:])), first)
-    body_outputs = flat.body(op, plan, (iteration, next_condition, *results[:carried], *values[carried:]), 0)
+    body_outputs = inliner.body(op, plan, (iteration, next_condition, *results[:carried], *values[carried:]), 0)
     carried_results = results[:carried] if op.attrs.counted else (next_condition, *results[:carried])
     rows = (Move(row, target, iteration)
             for row, target in zip(body_outputs[len(carried_results):], results[carried:], strict=True))
     copies = (Move(row, target) for row, target in zip(body_outputs, carried_results, strict=False))
-    flat.control(*rows, *copies, Iteration(iteration, trip_count, next_condition, False, first.name), after)
-    flat.loops.append((begin, len(flat.steps)))
+    inliner.control(*rows, *copies, Iteration(iteration, trip_count, next_condition, False, first.name), after)
+    inliner.loops.append((begin, len(inliner.steps)))
 
 
-def _branch(flat: _Inliner, op: Op, plans: Sequence[KernelPlan]) -> None:
-    """Adds a branch: a jump over the steps of `yes` if the condition is false, these, and a jump over those of `no`.
+def _branch(inliner: _Inliner, op: Op, plans: Sequence[KernelPlan]) -> None:
+    """Adds a branch: a jump to the steps of `no` if the condition is false, the steps of `yes`, a jump over those of
+    `no`, and these.
 
-    The first `reads` values are the inputs of `yes`, the others those of `no`.
+    Of the operands after the condition, the first `op.attrs.reads` are the inputs of `yes`, the others those of `no`.
     """
     (condition, *values), reads = op.inputs, op.attrs.reads
     other, after = Mark(f"{op.outputs[0]} other"), Mark(f"{op.outputs[0]} after")
     yes, no = (plans[list(bodies_of(op)).index(op.attrs[name])] for name in ("yes", "no"))
-    flat.control(Jump(flat.operand(condition), False, other.name))
-    body_outputs = flat.body(op, yes, values[:reads], 1)
-    flat.control(*map(Move, body_outputs, op.outputs), Jump(condition, True, after.name), other)
-    body_outputs = flat.body(op, no, values[reads:], 2)
-    flat.control(*map(Move, body_outputs, op.outputs), after)
+    inliner.control(Jump(inliner.operand(condition), False, other.name))
+    body_outputs = inliner.body(op, yes, values[:reads], 1)
+    inliner.control(*map(Move, body_outputs, op.outputs), Jump(condition, True, after.name), other)
+    body_outputs = inliner.body(op, no, values[reads:], 2)
+    inliner.control(*map(Move, body_outputs, op.outputs), after)
 
 
 def _renamed_step(step: Step, name: Name) -> Step:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Joins the containers of several networks that run one after the other: equal weights once, one block of memory.
+"""Joins the containers of several networks that run one after the other: equal weights are stored once, and the
+sessions share a block of memory.
 
-A container is a flatbuffer, whose weights are its last vector. Joined, the networks' other parts stand one after the
-other, and the weights of all of them behind the last one. Each part refers to the same vector, so it is opened as a
-container of its own, from where it begins to the end of the file.
+A container is a flatbuffer whose last vector is the weights. A joined file has the other parts of all containers in
+order, and after them one vector with the weights of all. Each part refers to this vector. So the bytes from the
+beginning of a part to the end of the file are a valid container.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def join(models: Sequence[ContainerModel]) -> Joined:
         for model in models]
     if container.is_large(store):
         raise MegccError(f"the networks have {len(store):,} bytes of weights together, and one container has room for "
-                         f"{container.MOST_INSIDE:,}")
+                         f"{container.MAX_INNER_WEIGHTS:,}")
     heads = [bytes(next(Image(model).pieces())) for model in with_store]
     begins = [sum(map(len, heads[:index])) for index in range(len(heads))]
     end = sum(map(len, heads))
@@ -55,8 +56,8 @@ def join(models: Sequence[ContainerModel]) -> Joined:
 
 
 def with_shared_memory(model: ContainerModel) -> ContainerModel:
-    """Returns the model with two regions of memory: states in the session's own, and in the second one everything
-    that is dead between two runs, so that sessions that run one after the other can share it.
+    """Returns the model with two regions of memory. The first one, the session's own, has the states. The second one
+    has everything that is dead between two runs, so that sessions that run one after the other can share it.
 
     Raises:
         MegccError: if extents are unknown, or the model has regions already.

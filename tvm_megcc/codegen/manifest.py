@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the manifest of a generated folder and validates it; the file is not trusted."""
+"""Reads the manifest of a generated folder (manifest.json, whose facts `facts.py` collects) and validates it. The file
+is not trusted: anybody may have edited it."""
 
 from __future__ import annotations
 
@@ -19,9 +20,10 @@ from ..target import TARGETS
 
 MANIFEST = "manifest.json"
 
-#: A form is a type, a tuple of types, a list with the form of its elements, or a dictionary of required keys.
+# A form says what a JSON value must look like: it is a type, a tuple of types, a list with the form of its elements, or
+# a dictionary with the forms of the required keys. Further keys are allowed.
 _PORT = {"name": str, "dtype": str, "shape": [(int, str)]}
-_FILLED = {"axis": int, "past": str, "new": (int, str)}
+_CACHE_INPUT = {"axis": int, "past": str, "new": (int, str)}
 _QUANT = {"scale": float, "zero_point": int}
 _CALL = {"kernel": str, "kind": str, "origin": str, "output": str, "type": str, "instruction": int, "macs": int}
 _PROGRAM = {"target": str, "tensors": int, "instructions": int, "workers": int, "arena_bytes": int, "lower_bound": int,
@@ -32,8 +34,8 @@ _MODEL = {"name": str, "targets": [str], "container_bytes": int, "inputs": [_POR
 _STREAM = {"axis": int, "block": int, "inputs": [str], "states": int, "state_bytes": int, "copied_bytes": int,
            "outputs": [{"name": str, "axis": int, "block": int, "latency": int,
                         "receptive_field": (int, type(None))}]}
-_STEPS = {"name": str, "inputs": [_PORT], "outputs": [_PORT]}
-_FORM = {"generator": str, "models": [_MODEL], "files": dict}
+_NETWORKS_PROGRAM = {"name": str, "inputs": [_PORT], "outputs": [_PORT]}
+_MANIFEST = {"generator": str, "models": [_MODEL], "files": dict}
 
 
 def read_manifest(folder: Path) -> dict:
@@ -57,17 +59,18 @@ def read_manifest(folder: Path) -> dict:
 
 @lru_cache(maxsize=16)
 def _damage(data: bytes) -> str:
-    """Returns what is wrong with the text of a manifest, "" for nothing. One session reads it several times."""
+    """Returns what is wrong with the text of a manifest; "" for nothing. Cached, since a process reads it several
+    times."""
     manifest = json.loads(data)
-    return _misfit(manifest, _FORM, "") or _misfit(manifest.get("others", []), [str], "others.") \
-        or _contradiction(manifest) or _no_program(manifest.get("program"))
+    return _deviation(manifest, _MANIFEST, "") or _deviation(manifest.get("others", []), [str], "others.") \
+        or _contradiction(manifest) or _program_damage(manifest.get("program"))
 
 
-def _no_program(facts: Any) -> str:
-    """Returns what is wrong with what a manifest says of a program of several networks; "" for nothing."""
+def _program_damage(facts: Any) -> str:
+    """Returns what is wrong with a manifest's facts about a program of several networks; "" for nothing."""
     if facts is None:
         return ""
-    if reason := _misfit(facts, _STEPS, "program."):
+    if reason := _deviation(facts, _NETWORKS_PROGRAM, "program."):
         return reason
     ports = [*facts["inputs"], *facts["outputs"]]
     if not re.fullmatch(r"[a-z][a-z0-9_]*", facts["name"], re.ASCII) or any(
@@ -77,85 +80,117 @@ def _no_program(facts: Any) -> str:
     return ""
 
 
-def _misfit(value: Any, form: Any, where: str) -> str:
-    """Finds where a value deviates from a form; "" if it fits."""
+def _deviation(value: Any, form: Any, where: str) -> str:
+    """Returns where a value deviates from a form, as text; "" if it has the form. where: the path to the value."""
     if isinstance(form, dict):
         if not isinstance(value, dict):
             return f"{where.strip('.') or 'it'} is no object"
         missing = next((key for key in form if key not in value), None)
         if missing is not None:
             return f"{where}{missing} is missing"
-        return next(filter(None, (_misfit(value[key], part, f"{where}{key}.") for key, part in form.items())), "")
+        return next(filter(None, (_deviation(value[key], part, f"{where}{key}.") for key, part in form.items())), "")
     if isinstance(form, list):
         if not isinstance(value, list):
             return f"{where.strip('.')} is no list"
-        return next(filter(None, (_misfit(item, form[0], f"{where.strip('.')}[{index}].")
+        return next(filter(None, (_deviation(item, form[0], f"{where.strip('.')}[{index}].")
                                   for index, item in enumerate(value))), "")
     return "" if isinstance(value, form) and not isinstance(value, bool) else f"{where.strip('.')} is of another type"
 
 
-def _fills(begin: Any, port: dict | None) -> bool:
-    """Whether the initial value of a state has as many numbers as the port, or one for all."""
-    if port is None or not isinstance(begin, list) or not {type(number) for number in begin} <= {int, float, bool}:
+def _is_initial_value(value: Any, port: dict | None) -> bool:
+    """Whether `value` is an initial value of a state: as many numbers of its dtype as it has elements, or one for
+    all. port: the state's input; None if the model has no such input."""
+    if port is None or not isinstance(value, list) or not {type(number) for number in value} <= {int, float, bool}:
         return False
     extents = port["shape"]
     try:
-        np.array(begin, np.dtype(port["dtype"]))
+        np.array(value, np.dtype(port["dtype"]))
     except (ValueError, OverflowError, TypeError):
         return False
-    return len(begin) == 1 or (all(isinstance(extent, int) for extent in extents) and len(begin) == math.prod(extents))
+    return len(value) == 1 or (all(isinstance(extent, int) for extent in extents) and len(value) == math.prod(extents))
 
 
 def _contradiction(manifest: dict) -> str:
-    """Returns a contradiction in a manifest of the right form, "" if there is none: names that refer to nothing, or
+    """Returns a contradiction in a manifest of the right form; "" if there is none: names that refer to nothing, or
     that this version does not know."""
     if not manifest["models"]:
         return "it has no models"
     if any(re.search(r"[\\:\0]", name) or not {"", ".", ".."}.isdisjoint(name.split("/"))
            for name in manifest["files"]):
         return "a file is not below the folder"
-    for model in manifest["models"]:
-        if "stream" in model and _misfit(model["stream"], _STREAM, ""):
-            return "what it says of the stream is none"
-        if _misfit(model.get("embedded_bytes", []), [int], ""):
-            return "embedded_bytes is no list of numbers"
-        if _misfit(model.get("texts", []), [str], "") or ("texts" not in model and any(
-                "text" in port for port in (*model["inputs"], *model["outputs"]))):
-            return "its strings are none"
-        digests = [model.get("digests", {}), model.get("fused_digests", {})]
-        if not all(isinstance(of, dict) for of in digests) or not all(
-                isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value, re.ASCII)
-                for of in digests for value in of.values()):
-            return "the hash of outputs is none"
-        if not re.fullmatch(r"[a-z][a-z0-9_]*", model["name"], re.ASCII):
-            return "the name of a model is no identifier"
-        unknown = [name for name in model["targets"] if name not in TARGETS]
-        if unknown or not model["targets"]:
-            return f"'{unknown[0]}' is no target of this version" if unknown else "a model has no targets"
-        if [program["target"] for program in model["programs"]] != model["targets"]:
-            return "programs and targets differ"
-        if any(port["dtype"] not in DTYPES for port in (*model["inputs"], *model["outputs"])):
-            return "an element type is none of ours"
-        ports = [*model["inputs"], *model["outputs"]]
-        if any(isinstance(extent, int) and extent < 0 for port in ports for extent in port["shape"]):
-            return "a shape has an extent below 0"
-        if any(_misfit(port["least"], [int], "") or len(port["least"]) != len(port["shape"]) or min(port["least"]) < 0
-               for port in ports if "least" in port):
-            return "the smallest shape of an input is none"
-        if any(_misfit(port["quant"], _QUANT, "") or not 0 < port["quant"]["scale"] < math.inf
-               for port in ports if "quant" in port):
-            return "a scale or zero point is none"
-        states = {row["input"] for row in model["states"]}
-        if _misfit(model.get("counters", []), [str], "") or not states.issuperset(model.get("counters", [])) or any(
-                _misfit(port["filled"], _FILLED, "") or port["filled"]["past"] not in states
-                or not 0 <= port["filled"]["axis"] < len(port["shape"]) for port in ports if "filled" in port):
-            return "what it says of states that grow is none"
-        inputs = {port["name"]: port for port in model["inputs"]}
-        if not all(_fills(row["begins"], inputs.get(row["input"])) for row in model["states"] if "begins" in row):
-            return "what a state begins with is none"
-        if any(_misfit(port["range"], [int], "") or len(port["range"]) != 2 for port in ports if "range" in port):
-            return "the range of an input is none"
-        if any(not isinstance(limits, list) or [type(limit) for limit in limits] not in ([int, int], [int, type(None)])
-               for bucket in model["buckets"] for limits in bucket.values()):
-            return "a range of shapes is none"
+    return next(filter(None, (check(model) for model in manifest["models"] for check in
+                              (_optional_damage, _target_damage, _port_damage, _state_damage, _range_damage))), "")
+
+
+def _optional_damage(model: dict) -> str:
+    """Returns what is wrong with facts that only some models have."""
+    if "stream" in model and _deviation(model["stream"], _STREAM, ""):
+        return "what it says of the stream is none"
+    if _deviation(model.get("embedded_bytes", []), [int], ""):
+        return "embedded_bytes is no list of numbers"
+    if _deviation(model.get("texts", []), [str], "") or ("texts" not in model and any(
+            "text" in port for port in _ports(model))):
+        return "its strings are none"
+    digests = [model.get("digests", {}), model.get("fused_digests", {})]
+    if not all(isinstance(of, dict) for of in digests) or not all(
+            isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value, re.ASCII)
+            for of in digests for value in of.values()):
+        return "the hash of outputs is none"
     return ""
+
+
+def _target_damage(model: dict) -> str:
+    """Returns what is wrong with the name, the targets and the programs of a model."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", model["name"], re.ASCII):
+        return "the name of a model is no identifier"
+    unknown = [name for name in model["targets"] if name not in TARGETS]
+    if unknown or not model["targets"]:
+        return f"'{unknown[0]}' is no target of this version" if unknown else "a model has no targets"
+    if [program["target"] for program in model["programs"]] != model["targets"]:
+        return "programs and targets differ"
+    return ""
+
+
+def _port_damage(model: dict) -> str:
+    """Returns what is wrong with the inputs and outputs of a model."""
+    ports = _ports(model)
+    if any(port["dtype"] not in DTYPES for port in ports):
+        return "an element type is none of ours"
+    if any(isinstance(extent, int) and extent < 0 for port in ports for extent in port["shape"]):
+        return "a shape has an extent below 0"
+    if any(_deviation(port["least"], [int], "") or len(port["least"]) != len(port["shape"]) or min(port["least"]) < 0
+           for port in ports if "least" in port):
+        return "the smallest shape of an input is none"
+    if any(_deviation(port["quant"], _QUANT, "") or not 0 < port["quant"]["scale"] < math.inf
+           for port in ports if "quant" in port):
+        return "a scale or zero point is none"
+    return ""
+
+
+def _state_damage(model: dict) -> str:
+    """Returns what is wrong with the states of a model."""
+    states = {row["input"] for row in model["states"]}
+    if _deviation(model.get("counters", []), [str], "") or not states.issuperset(model.get("counters", [])) or any(
+            _deviation(port["filled"], _CACHE_INPUT, "") or port["filled"]["past"] not in states
+            or not 0 <= port["filled"]["axis"] < len(port["shape"]) for port in _ports(model) if "filled" in port):
+        return "what it says of states that grow is none"
+    inputs = {port["name"]: port for port in model["inputs"]}
+    if not all(_is_initial_value(row["begins"], inputs.get(row["input"])) for row in model["states"]
+               if "begins" in row):
+        return "what a state begins with is none"
+    return ""
+
+
+def _range_damage(model: dict) -> str:
+    """Returns what is wrong with the ranges of a model's values and shapes."""
+    if any(_deviation(port["range"], [int], "") or len(port["range"]) != 2 for port in _ports(model)
+           if "range" in port):
+        return "the range of an input is none"
+    if any(not isinstance(limits, list) or [type(limit) for limit in limits] not in ([int, int], [int, type(None)])
+           for bucket in model["buckets"] for limits in bucket.values()):
+        return "a range of shapes is none"
+    return ""
+
+
+def _ports(model: dict) -> list[dict]:
+    return [*model["inputs"], *model["outputs"]]

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lowers a graph to kernel calls on buffers, packs weights and plans memory."""
+"""Lowers a graph to kernel calls on buffers, packs its weights (`plan_kernels`) and plans memory (`plan_memory`).
+
+A *buffer* is memory with a live range. Each value lies in a buffer; views lie in that of their root. Buffers are merged
+where a kernel works in place.
+"""
 
 from __future__ import annotations
 
@@ -32,18 +36,20 @@ from .states import updated_in_place, verify_updates
 
 @dataclass(frozen=True)
 class Weight:
-    """A packed constant. source: the constant's name. data: its elements in the order in which the kernel reads
-    them."""
+    """A packed constant. source: the constant's name. data: its elements, flattened, in the order in which the kernel
+    reads them."""
 
     source: str
     data: np.ndarray
 
     @property
     def content(self) -> memoryview:
+        """The bytes of `data`."""
         return self.data.reshape(-1).view(np.uint8).data
 
     @cached_property
     def digest(self) -> bytes:
+        """The SHA-256 of `content`."""
         return hashlib.sha256(self.content).digest()
 
 
@@ -78,8 +84,9 @@ class KernelPlan:
     """A graph as kernel calls.
 
     graph: with its final operators and layouts.
-    locations: the memory of each value.
-    weights: by name.
+    locations: value -> its root, whose buffer it lies in, and its byte offset there.
+    weights: packed constants by name.
+    workers: the number of threads, of which each has scratch memory.
     before: step -> the control flow before it, or after all steps; operators with subgraphs are in it until `inlined`
         replaces them.
     loops: the steps [begin, end) of each loop, inner ones first.
@@ -105,7 +112,7 @@ class KernelPlan:
         return frozenset(self.graph.inputs) - states if self.context.caller_inputs else frozenset()
 
     def workspace(self, index: int) -> Dim:
-        """Returns bytes of workspace of a step: the shared part, then one scratch a worker, each aligned."""
+        """Returns the bytes of workspace of a step: the shared part, then the scratch of each worker, all aligned."""
         step, alignment = self.steps[index], self.target.isa.alignment
         return (round_up(step.size(step.spec.shared), alignment)
                 + self.workers * round_up(step.size(step.spec.scratch), alignment))
@@ -124,7 +131,7 @@ class KernelPlan:
                          if any(bucket.largest(self.graph.types[root].bytes) is None for bucket in buckets))
 
     def releases(self, unbounded: Container[str]) -> dict[int, list[str]]:
-        """Returns step -> the allocated values that are dead after it."""
+        """Returns {step: the allocated values that are dead after it}; `unbounded` has the allocated values."""
         of_caller = {self.locations[name].root for name in (*self.graph.inputs, *self.graph.outputs)}
         found: dict[int, list[str]] = {}
         for name, (_, index) in self.lifetimes().items():
@@ -132,8 +139,8 @@ class KernelPlan:
                 found.setdefault(index, []).append(name)
         return found
 
-    def controls(self, index: int) -> list[Control]:
-        """Returns the instructions before a step."""
+    def control_flow(self, index: int) -> list[Control]:
+        """Returns the instructions before a step; jump targets (`Mark`) are none."""
         return [item for item in self.before.get(index, ()) if not isinstance(item, (Mark, Op))]
 
     def lifetimes(self) -> dict[str, list[int]]:
@@ -142,11 +149,11 @@ class KernelPlan:
         ranges: dict[str, list[int]] = {}
         for index, step in enumerate(self.steps):
             for name in (*step.inputs, *step.outputs):
-                _touch(ranges, self.locations, name, index)
+                _extend_range(ranges, self.locations, name, index)
         for index, items in self.before.items():
             for item in items:
                 for name in item.values:
-                    _touch(ranges, self.locations, name, index)
+                    _extend_range(ranges, self.locations, name, index)
         for begin, end in self.loops:
             written = {self.locations[name].root for step in self.steps[begin:end] for name in step.outputs}
             for root, span in ranges.items():
@@ -159,7 +166,10 @@ def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPl
     """Binds every operator except views to its kernel, and packs weights.
 
     Args:
-        placed: the graph in its final order, with copies where views are impossible.
+        placed: the graph in its final order, with copies where views are impossible, and the choice of kernel for each
+            operator.
+        context: what kernels are chosen for.
+        workers: the number of threads.
     """
     graph = placed.graph
 
@@ -167,75 +177,83 @@ def plan_kernels(placed: Placed, context: Context, workers: int = 1) -> KernelPl
         return memory.lower_bound(_buffers_of(graph, forwarding))
 
     forwarding = forward(graph, peak, placed.whole)
-    weights: dict[str, Weight] = {}
-    keys: dict[tuple[str, tuple, tuple], str] = {}
-    called = [position for position, op in enumerate(graph.ops)
-              if position not in forwarding.elided and not bodies_of(op)]
-    calls = [bind(Site.of(graph, graph.ops[position], context), placed.choices[graph.ops[position].outputs[0]],
-                  graph.ops[position].outputs[0] in placed.part_of) for position in called]
+    calls: list[Bound] = []
     before: dict[int, tuple[Control | Op, ...]] = {}
-    count = 0
     for position, op in enumerate(graph.ops):
-        if position in called:
-            count += 1
+        step = len(calls)
+        if position not in forwarding.elided and not bodies_of(op):
+            calls.append(bind(Site.of(graph, op, context), placed.choices[op.outputs[0]],
+                              shared=op.outputs[0] in placed.part_of))
         elif op.kind == EXTENT:
-            before[count] = (*before.get(count, ()), *unbacked_symbols(graph.with_(ops=(op,))))
+            before[step] = (*before.get(step, ()), *unbacked_symbols(graph.with_(ops=(op,))))
         elif position not in forwarding.elided:
-            before[count] = (*before.get(count, ()), op)
+            before[step] = (*before.get(step, ()), op)
+    weights: dict[str, Weight] = {}
+    packed: dict[tuple[str, tuple, tuple], str] = {}
     steps = []
     for bound in with_equal_constants(calls) if context.compact else _parts_with_constants(calls, placed.part_of):
-        inputs = tuple(_operand(graph, bound.op, o, weights, keys) for o in bound.inputs)
-        steps.append(Step(bound, inputs, tuple(bound.op.outputs[o.index] for o in bound.outputs)))
+        inputs = tuple(_operand(graph, bound.op, operand, weights, packed) for operand in bound.inputs)
+        steps.append(Step(bound, inputs, tuple(bound.op.outputs[operand.index] for operand in bound.outputs)))
     return KernelPlan(graph, context, tuple(steps), forwarding.locations, weights, workers, before)
 
 
-def _parts_with_constants(calls: list[Bound], equal: Mapping[str, str]) -> list[Bound]:
-    """Returns the calls; the calls of parts of one operator get their equal extents as constants."""
+def _parts_with_constants(calls: list[Bound], part_of: Mapping[str, str]) -> list[Bound]:
+    """Returns the calls; those of the parts of one operator share kernels, whose equal extents become constants.
+
+    Args:
+        part_of: first result of a part -> name of the operator that was split.
+    """
     groups: dict[str, list[int]] = {}
     for index, bound in enumerate(calls):
-        if bound.op.outputs[0] in equal:
-            groups.setdefault(equal[bound.op.outputs[0]], []).append(index)
+        if bound.op.outputs[0] in part_of:
+            groups.setdefault(part_of[bound.op.outputs[0]], []).append(index)
     for indices in groups.values():
         for index, bound in zip(indices, with_equal_constants([calls[index] for index in indices]), strict=True):
             calls[index] = bound
     return calls
 
 
-def _operand(graph: Graph, op: Op, operand: Operand, weights: dict[str, Weight], keys: dict[tuple, str]) -> str:
-    """Returns the name of a value, or that of a packed weight: each packing of a constant has its own name."""
-    name, how = op.inputs[operand.index], operand.pack
+def _operand(graph: Graph, op: Op, operand: Operand, weights: dict[str, Weight], packed: dict[tuple, str]) -> str:
+    """Returns the name of the value that an operand reads or, for a constant, of its packed weight.
+
+    Args:
+        weights: the weights so far, to which a new one is added: each packing of a constant has its own name.
+        packed: (constant, packing, other constants that it reads) -> name of the weight.
+    """
+    name, packing = op.inputs[operand.index], operand.pack
     if name not in graph.constants:
         return name
     others = tuple(op.inputs[index] for index in operand.also)
-    if (name, how, others) not in keys:
-        key = unused(f"{name}|{'.'.join(map(str, how))}", graph.types, weights) if how else name
+    if (name, packing, others) not in packed:
+        weight = unused(f"{name}|{'.'.join(map(str, packing))}", graph.types, weights) if packing else name
         array = graph.constants[name]
-        data = pack.pack(how, array, *map(graph.constants.__getitem__, others)) if how \
+        data = pack.pack(packing, array, *map(graph.constants.__getitem__, others)) if packing \
             else to_layout(array, graph.types[name].layout)
-        weights[key] = Weight(name, np.ascontiguousarray(data).reshape(-1))
-        keys[name, how, others] = key
-    return keys[name, how, others]
+        weights[weight] = Weight(name, np.ascontiguousarray(data).reshape(-1))
+        packed[name, packing, others] = weight
+    return packed[name, packing, others]
 
 
 def _buffers_of(graph: Graph, forwarding: Forwarding) -> list[memory.Buffer]:
     """Returns the buffers of the graph's values by operator position, before kernels are chosen."""
     ranges: dict[str, list[int]] = {}
     for name in graph.inputs:
-        _touch(ranges, forwarding.locations, name, 0)
+        _extend_range(ranges, forwarding.locations, name, 0)
     for position, op in enumerate(graph.ops):
         if position not in forwarding.elided:
             for name in (*op.inputs, *op.outputs):
-                _touch(ranges, forwarding.locations, name, position)
+                _extend_range(ranges, forwarding.locations, name, position)
     for name in graph.outputs:
-        _touch(ranges, forwarding.locations, name, len(graph.ops))
+        _extend_range(ranges, forwarding.locations, name, len(graph.ops))
     return [memory.Buffer(root, likely(graph.types[root].bytes), first, last)
             for root, (first, last) in ranges.items()]
 
 
-def _touch(ranges: dict[str, list[int]], memory: Mapping[str, Location], name: str, when: int) -> None:
-    if name in memory:
-        span = ranges.setdefault(memory[name].root, [when, when])
-        span[0], span[1] = min(span[0], when), max(span[1], when)
+def _extend_range(ranges: dict[str, list[int]], locations: Mapping[str, Location], name: str, step: int) -> None:
+    """Extends the live range of the buffer of a value, so that it includes a step."""
+    if name in locations:
+        span = ranges.setdefault(locations[name].root, [step, step])
+        span[0], span[1] = min(span[0], step), max(span[1], step)
 
 
 @dataclass(frozen=True)
@@ -262,17 +280,14 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
     """Plans the memory of one bucket: computes live ranges, merges in-place operands, assigns offsets.
 
     Args:
-        bucket: the range of shapes that the arena must have space for. unbounded: values that are not in the arena.
+        keep_inputs: inputs stay alive until the end of a run, so that a caller may run again with the same ones.
+        bucket: the range of shapes that the arena must have space for.
+        unbounded: values that are not in the arena.
+
+    Raises:
+        MegccError: if states and session do not fit into the first of the context's memory regions.
     """
-    ranges, end = plan.lifetimes(), len(plan.steps)
-    undying = set(plan.graph.inputs) if keep_inputs else {name for _, name in plan.graph.states}
-    for name in plan.graph.inputs:
-        _touch(ranges, plan.locations, name, 0)
-        if name in undying:
-            _touch(ranges, plan.locations, name, end)
-    for name in plan.graph.outputs:
-        _touch(ranges, plan.locations, name, end)
-    ranges = {root: span for root, span in ranges.items() if root not in unbounded and root not in plan.outside}
+    ranges = _live_ranges(plan, keep_inputs, unbounded)
     merged = _merge_in_place(plan, ranges)
     updated = {} if keep_inputs else updated_in_place(
         plan, ranges, lambda name: _merged_into(plan.locations[name].root, merged))
@@ -280,22 +295,13 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
         new = _merged_into(plan.locations[source].root, merged)
         merged[new] = state
         del ranges[new]
-    on = _taken_over(plan, ranges, merged)
 
     traffic = _traffic(plan, merged) if plan.context.regions else {}
-    buffers = []
-    for root, (first, last) in ranges.items():
-        kind = _kind(plan.graph, plan.locations, root, merged)
-        buffers.append(memory.Buffer(root, bucket.largest(plan.graph.types[root].bytes), first, last, kind=kind,
-                                     on=on.get(root, ""), traffic=traffic.get(root, 1.0)))
-    workspaces = [bucket.largest(plan.workspace(index)) for index in range(end)]
-    for index, size in enumerate(workspaces):
-        if size:
-            buffers.append(memory.Buffer(f"workspace {index}", size, index, index, kind="workspace",
-                                         traffic=traffic.get(f"workspace {index}", 0) / size))
+    workspaces = [bucket.largest(plan.workspace(index)) for index in range(len(plan.steps))]
+    buffers = _buffers(plan, bucket, ranges, merged, workspaces, traffic)
     result = memory.plan(buffers, plan.target.isa.alignment, _regions(plan, buffers))
     if plan.context.regions and not result.missing:
-        constants = [memory.Buffer(name, weight.data.nbytes, 0, end, kind="constant", traffic=traffic[name])
+        constants = [memory.Buffer(name, weight.data.nbytes, 0, len(plan.steps), kind="constant", traffic=traffic[name])
                      for name, weight in plan.weights.items()]
         result = memory.with_constants(buffers, constants, result, plan.context.regions.hot)
         buffers += [b for b in constants if b.name in result.offsets]
@@ -310,9 +316,35 @@ def plan_memory(plan: KernelPlan, keep_inputs: bool = False, bucket: Bucket = EV
     copied = [b for b in buffers if b.kind == "constant"]
     offsets |= {b.name: result.offsets[b.name] for b in copied}
     sizes |= {b.name: b.bytes for b in copied}
-    placed = tuple(None if size is None else result.offsets.get(f"workspace {index}", result.arena_bytes)
-                   for index, size in enumerate(workspaces))
-    return PlannedMemory(bucket, result, tuple(buffers), offsets, sizes, placed, updated)
+    workspace_offsets = tuple(None if size is None else result.offsets.get(f"workspace {index}", result.arena_bytes)
+                              for index, size in enumerate(workspaces))
+    return PlannedMemory(bucket, result, tuple(buffers), offsets, sizes, workspace_offsets, updated)
+
+
+def _live_ranges(plan: KernelPlan, keep_inputs: bool, unbounded: Container[str]) -> dict[str, list[int]]:
+    """Returns the first and the last step of each buffer of the arena. Inputs are alive from the beginning, outputs
+    until the end; states, and inputs that are kept, all the time."""
+    ranges, end = plan.lifetimes(), len(plan.steps)
+    undying = set(plan.graph.inputs) if keep_inputs else {name for _, name in plan.graph.states}
+    for name in plan.graph.inputs:
+        _extend_range(ranges, plan.locations, name, 0)
+        if name in undying:
+            _extend_range(ranges, plan.locations, name, end)
+    for name in plan.graph.outputs:
+        _extend_range(ranges, plan.locations, name, end)
+    return {root: span for root, span in ranges.items() if root not in unbounded and root not in plan.outside}
+
+
+def _buffers(plan: KernelPlan, bucket: Bucket, ranges: Mapping[str, Sequence[int]], merged: Mapping[str, str],
+             workspaces: Sequence[int | None], traffic: Mapping[str, float]) -> list[memory.Buffer]:
+    """Returns the buffers of values and of workspaces, with their sizes for the largest shape in the bucket."""
+    taken_over = _taken_over(plan, ranges, merged)
+    buffers = [memory.Buffer(root, bucket.largest(plan.graph.types[root].bytes), first, last,
+                             kind=_buffer_kind(plan.graph, plan.locations, root, merged), on=taken_over.get(root, ""),
+                             traffic=traffic.get(root, 1.0)) for root, (first, last) in ranges.items()]
+    return buffers + [memory.Buffer(f"workspace {index}", size, index, index, kind="workspace",
+                                    traffic=traffic.get(f"workspace {index}", 0) / size)
+                      for index, size in enumerate(workspaces) if size]
 
 
 def own_bytes(plan: KernelPlan) -> int:
@@ -340,10 +372,14 @@ def _regions(plan: KernelPlan, buffers: Sequence[memory.Buffer]) -> list[int]:
 
 
 def _traffic(plan: KernelPlan, merged: Mapping[str, str]) -> dict[str, float]:
-    """Estimates how often a run accesses a byte of a buffer or weight, and the accessed bytes of a workspace. A
-    multiply-accumulate reads one element of the first operand and one of the largest operand; each element of the
-    result reads one element of every other operand."""
-    graph, touched, sizes = plan.graph, {}, {}
+    """Estimates how often a run accesses a byte of each buffer and weight, and the accessed bytes of each workspace.
+
+    The model: a multiply-accumulate reads one element of the first operand and one of the largest operand; each element
+    of the result reads one element of every other weight; any other value is read or written once.
+    """
+    graph = plan.graph
+    accessed: dict[str, float] = {}  # buffer, weight or workspace -> bytes
+    sizes: dict[str, int] = {}
     for index, step in enumerate(plan.steps):
         op = step.op
         types, results = graph.input_types(op)[:len(op.own_inputs)], graph.output_types(op)
@@ -353,14 +389,14 @@ def _traffic(plan: KernelPlan, merged: Mapping[str, str]) -> dict[str, float]:
         written = max(elements[name] for name in step.outputs)
         multiplied = {step.inputs[0], max(step.inputs, key=elements.__getitem__)} if step.inputs and macs else set()
         for name in dict.fromkeys((*step.inputs, *step.outputs)):
-            bytes_ = plan.weights[name].data.nbytes if name in plan.weights else graph.types[name].bytes
-            root = name if name in plan.weights else _merged_into(plan.locations[name].root, merged)
-            count = macs if name in multiplied else written if name in plan.weights else elements[name]
-            touched[root] = touched.get(root, 0) + count * bytes_ / max(elements[name], 1)
-            if root not in sizes:
-                sizes[root] = bytes_ if name in plan.weights else graph.types[root].bytes
-        touched[f"workspace {index}"] = max(macs, written)
-    return {name: count / max(sizes.get(name, 1), 1) for name, count in touched.items()}
+            is_weight = name in plan.weights
+            bytes_ = plan.weights[name].data.nbytes if is_weight else graph.types[name].bytes
+            root = name if is_weight else _merged_into(plan.locations[name].root, merged)
+            count = macs if name in multiplied else written if is_weight else elements[name]
+            accessed[root] = accessed.get(root, 0) + count * bytes_ / max(elements[name], 1)
+            sizes.setdefault(root, bytes_ if is_weight else graph.types[root].bytes)
+        accessed[f"workspace {index}"] = max(macs, written)
+    return {name: count / max(sizes.get(name, 1), 1) for name, count in accessed.items()}
 
 
 def plan_memories(plan: KernelPlan, keep_inputs: bool = False,
@@ -386,7 +422,8 @@ def _merged_into(root: str, merged: Mapping[str, str]) -> str:
 
 
 def _merge_in_place(plan: KernelPlan, ranges: dict[str, list[int]]) -> dict[str, str]:
-    """Merges the buffer of an output with that of an operand that dies there; returns merged -> kept."""
+    """Merges the buffer of an output with that of an operand of the same size that dies there, where the kernel can
+    work in place. Changes `ranges`, and returns {merged buffer: the buffer that it became a part of}."""
     graph, merged = plan.graph, {}
     inputs, outputs = _ports(plan)
 
@@ -398,29 +435,29 @@ def _merge_in_place(plan: KernelPlan, ranges: dict[str, list[int]]) -> dict[str,
             target, source = step.outputs[output], step.inputs[operand]
             if source not in plan.locations or plan.locations[source].offset or plan.locations[target].offset:
                 continue
-            root_t, root_s = plan.locations[target].root, plan.locations[source].root
-            if buffer(root_t) not in ranges or buffer(root_s) not in ranges:
+            target_root, source_root = plan.locations[target].root, plan.locations[source].root
+            new, old = buffer(target_root), buffer(source_root)
+            if new not in ranges or old not in ranges:
                 continue
-            if graph.types[root_t].bytes != graph.types[source].bytes \
-                    or graph.types[root_s].bytes != graph.types[source].bytes:
+            if graph.types[target_root].bytes != graph.types[source].bytes \
+                    or graph.types[source_root].bytes != graph.types[source].bytes:
                 continue
-            new, old = buffer(root_t), buffer(root_s)
             if new == old or ranges[old][1] != index or ranges[new][0] != index:
                 continue
-            if (old in inputs or root_s in inputs) and root_t in outputs:
+            if (old in inputs or source_root in inputs) and target_root in outputs:
                 continue  # the caller may write the next input while it reads this output
-            if sum(plan.locations[name].root == root_s for name in step.inputs if name in plan.locations) > 1:
+            if sum(plan.locations[name].root == source_root for name in step.inputs if name in plan.locations) > 1:
                 continue
             merged[new] = old
             ranges[old][1] = ranges.pop(new)[1]
-            if root_t in outputs:
+            if target_root in outputs:
                 outputs.add(old)
             break
     return merged
 
 
 def _taken_over(plan: KernelPlan, ranges: Mapping[str, Sequence[int]], merged: Mapping[str, str]) -> dict[str, str]:
-    """Returns the buffers of outputs that take over an operand's memory: output -> operand."""
+    """Returns {buffer of an output: buffer of the operand whose memory it takes over}. The two may differ in size."""
     found: dict[str, str] = {}
     inputs, outputs = _ports(plan)
 
@@ -442,13 +479,14 @@ def _taken_over(plan: KernelPlan, ranges: Mapping[str, Sequence[int]], merged: M
     return found
 
 
-def _kind(graph: Graph, memory: Mapping[str, Location], root: str, merged: Mapping[str, str]) -> str:
+def _buffer_kind(graph: Graph, locations: Mapping[str, Location], root: str, merged: Mapping[str, str]) -> str:
+    """Returns the kind of a buffer (`memory.Buffer.kind`) by the values that lie in it."""
     roots = {root, *(new for new, old in merged.items() if old == root)}
     if root in {name for _, name in graph.states}:
         return "state"
-    if any(memory[name].root in roots for name in graph.inputs):
+    if any(locations[name].root in roots for name in graph.inputs):
         return "input"
-    if any(name in memory and memory[name].root in roots for name in graph.outputs):
+    if any(name in locations and locations[name].root in roots for name in graph.outputs):
         return "output"
     return "activation"
 

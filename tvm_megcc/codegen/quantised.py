@@ -10,12 +10,13 @@ import numpy.typing as npt
 
 from ..ir.graph import Graph, Op
 
-#: Operators whose result has the elements of their first operand.
+#: Operators that only move elements: their result has those of the first operand.
 _MOVES = ("reshape", "transpose", "copy")
 
 
 class Quantisation(NamedTuple):
-    """real = scale * (integer - zero_point). scale: a float32."""
+    """Affine quantisation of a tensor, as ONNX and TFLite define it: real = scale * (integer - zero_point). scale: a
+    float32 value."""
 
     scale: float
     zero_point: int
@@ -35,9 +36,12 @@ class Quantisation(NamedTuple):
 
 
 def quantised_ports(graph: Graph) -> dict[str, Quantisation]:
-    """Returns the quantisation of ports: of inputs that only dequantize_linear with one scale reads, of outputs that
-    quantize_linear computes (in both cases possibly through operators that only move elements), and of those that the
-    graph states. Other ports are not quantised, have several scales, or are used as integers."""
+    """Returns {name of a port: its quantisation}.
+
+    The quantisation is known for ports that the graph states it for, for inputs that only dequantize_linear with one
+    scale reads, and for outputs that quantize_linear computes; operators that only move elements may lie between. Other
+    ports are not quantised, have several scales, or are used as integers.
+    """
     producers, consumers = graph.producers(), graph.consumers()
     found = {name: _of_input(graph, consumers, name) for name in graph.inputs}
     found |= {name: _of_output(graph, producers, name) for name in graph.outputs if name not in found}
@@ -46,6 +50,7 @@ def quantised_ports(graph: Graph) -> dict[str, Quantisation]:
 
 
 def _of_input(graph: Graph, consumers: dict[str, list[Op]], name: str) -> Quantisation | None:
+    """Returns the quantisation that all consumers of a value agree on; None if there is none."""
     found = set()
     for op in consumers.get(name, ()):
         if op.kind in _MOVES and op.inputs[0] == name:
@@ -63,6 +68,8 @@ def _of_output(graph: Graph, producers: dict[str, Op], name: str) -> Quantisatio
 
 
 def _parameters(graph: Graph, op: Op) -> Quantisation | None:
+    """Returns scale and zero point of a quantize_linear or dequantize_linear; None if they are no constants, or are per
+    axis."""
     scale = graph.constants.get(op.inputs[1])
     zero = graph.constants.get(op.inputs[2]) if len(op.inputs) > 2 and op.inputs[2] else np.zeros((), np.int32)
     if scale is None or zero is None or scale.size != 1 or zero.size != 1:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the shape function: every extent and size of a program as C over the symbols of its inputs.
+"""Prints the shape function: C that computes every extent and size of a program from the symbols of its input shapes.
 
-Container and kernel table refer to an extent by a number. If that is not negative, it is the extent itself. Otherwise
-it is -1 - index, for a table of the symbols and then the values that the shape function computes. The function is
-trusted code; a container only refers to its results. It also checks the conditions on shapes that kernels rely on.
+Container and kernel table have *references* to extents. A reference that is not negative is the extent itself.
+Otherwise it is -1 - index, where the index counts the symbols first, then the values that the shape function computes.
+The function is trusted code, and a container only refers to its results. The function also checks the conditions on
+shapes that kernels rely on.
 """
 
 from __future__ import annotations
@@ -50,63 +51,69 @@ class ShapeTable:
         return {dim: index for index, dim in enumerate((*map(Symbol, self.symbols), *self.values))}
 
     def reference(self, dim: Dim) -> int:
-        """Returns the number that refers to an extent."""
+        """Returns the reference to an extent, as the module's docstring defines it."""
         if not isinstance(dim, int):
             return -1 - self._entries[dim]
         if dim < 0:
             raise InternalError(f"an extent is {dim}")
         return dim
 
-    def number(self, name: str) -> int:
+    def index(self, name: str) -> int:
         """Returns the index of a symbol."""
         return self.symbols.index(name)
 
     def references(self, dims: Iterable[Dim]) -> tuple[int, ...]:
+        """Returns the references to some extents."""
         return tuple(map(self.reference, dims))
 
     def function(self, name: str) -> list[str]:
-        """Returns lines of the C function of type megcc_shapes_fn."""
+        """Returns the lines of the C function, of type megcc_shapes_fn.
+
+        The function returns 0, the number of a violated condition (from 1 on, with its text in `*why`), or -1 if a
+        value is negative or exceeds an int32_t.
+        """
         numbers = {symbol: index for index, symbol in enumerate(self.symbols)}
         symbol_names = {symbol: f"symbol[{index}]" for symbol, index in numbers.items()}
 
-        def counted(names: Iterable[str]) -> str:
-            """Returns C for the last unbacked symbol among these; when it is known, all of them are."""
+        def last_unbacked(names: Iterable[str]) -> str:
+            """Returns C for the last unbacked symbol among these; when it is known, all of them are. "" if all symbols
+            are those of input shapes."""
             last = max((numbers[name] for name in names), default=-1)
             return f"symbol[{last}]" if last >= self.given else ""
 
         comments = [f"/* symbol[{i}] is {printable(symbol)} */" for i, symbol in enumerate(self.symbols)]
         lines = [*comments,
                  f"static int32_t {name}(const int32_t *symbol, int32_t *value, const char **why)", "{",
-                 "    int32_t outside = 0;"]
+                 "    int32_t out_of_range = 0;"]
         for number, condition in enumerate(self.conditions, 1):
-            last = counted(condition.symbols)
+            last = last_unbacked(condition.symbols)
             lines += [f"    if ({f'{last} >= 0 && ' if last else ''}!({condition.to_c(symbol_names)})) {{",
                       f"        *why = MEGCC_TEXT({c_string(shortened(condition.printable, 200))});",
                       f"        return {number};", "    }"]
         for index, dim in enumerate(self.values):
-            last = counted(symbols(dim))
+            last = last_unbacked(symbols(dim))
             lines += [f"    /* {printable(dim)} */",
-                      f"    outside |= {f'{last} < 0 ? unknown(value + {index}) : ' if last else ''}"
-                      f"put({to_c(dim, symbol_names)}, value + {index});"]
+                      f"    out_of_range |= {f'{last} < 0 ? set_unknown(value + {index}) : ' if last else ''}"
+                      f"set_value({to_c(dim, symbol_names)}, value + {index});"]
         if not self.values:
             lines += ["    (void)symbol;", "    (void)value;"]
         if not self.conditions:
             lines += ["    (void)why;"]
-        return [*lines, "    return -outside;", "}", ""]
+        return [*lines, "    return -out_of_range;", "}", ""]
 
 
-#: Marks a value that depends on a symbol that the run has not computed yet.
-UNKNOWN = """\
-static int32_t unknown(int32_t *value)
+SET_UNKNOWN = """\
+/* Marks a value as unknown: it depends on an extent that the run has not computed yet. */
+static int32_t set_unknown(int32_t *value)
 {
     *value = -1;
     return 0;
 }
 """
 
-#: Stores a value; 0 if it is an extent.
-PUT = """\
-static int32_t put(int64_t size, int32_t *value)
+SET_VALUE = """\
+/* Stores an extent or size; returns 1 if it is negative or exceeds an int32_t. */
+static int32_t set_value(int64_t size, int32_t *value)
 {
     *value = (int32_t)size;
     return size < 0 || size > INT32_MAX;

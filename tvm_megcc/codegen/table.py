@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints `kernels.c`: the kernel table of every target, with the signatures that containers are checked against.
 
-A kernel with run-time extents accepts exactly the extents of the calls that it was generated for. The table lists them,
-in trusted code, with the sizes that follow from them, as numbers or as references to values of the shape function.
-Extents of a container are only looked up in it, so no kernel gets contradictory extents. The table also has the bounds
-of symbols and the alignment that kernels were generated for, and the types of the program's inputs and outputs. The
-runtime refuses containers that differ.
+A kernel with run-time extents accepts only the extents of the calls that it was generated for. The table lists these
+extents and the sizes that follow from them, as numbers or as references to values of the shape function. The runtime
+looks the extents of a container up in the table, which is trusted code, so no kernel gets contradictory extents. The
+table also has the bounds of symbols, the alignment that kernels were generated for, and the types of the program's
+inputs and outputs. The runtime refuses containers that differ.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ from .container import DType, LayoutKind
 from .headers import HEADER
 from .machines import refusal
 from .plan import KernelPlan, distinct_specs
-from .shapefn import PUT, UNKNOWN, ShapeTable
+from .shapefn import SET_UNKNOWN, SET_VALUE, ShapeTable
 
 
 @dataclass(frozen=True)
-class Code:
-    """The kernels of one target, in the order of their ids, and what the kernel table says of them.
+class KernelTable:
+    """The contents of the kernel table of one target.
 
-    calls: for each kernel with run-time extents, the extents of every call -> its sizes: of operands, workspace and
-        scratch in bytes, and the number of tasks. All are references (`ShapeTable.references`): a number
-        from 0 on is a value, a negative one the index of a value that the shape function computes.
+    specs: the kernels; the index of a kernel is its id in the container.
+    calls: for each kernel with run-time extents, {extents of a call: sizes that follow}. The sizes are the bytes of
+        each operand, of shared workspace and of scratch, and the number of tasks. All numbers are references
+        (`ShapeTable.reference`): one that is not negative is the value itself, a negative one refers to a value of the
+        shape function.
     shapes: the symbols and values of the shape function.
     bounds: the bounds of the symbols of `shapes`, in their order.
     inputs, outputs: the types of the program's inputs and outputs.
@@ -54,23 +56,24 @@ class Code:
     outputs: tuple[TensorType, ...]
 
     @staticmethod
-    def of(plan: KernelPlan, buckets: Sequence[Bucket]) -> Code:
-        """Returns the code of a plan for some buckets of shapes, which have their symbols in one order."""
+    def of(plan: KernelPlan, buckets: Sequence[Bucket]) -> KernelTable:
+        """Returns the table of a plan for some buckets of shapes, which have their symbols in one order."""
         bounds = hull(buckets)
         called: dict[KernelSpec, dict[tuple[Dim, ...], tuple[Dim, ...]]] = {}
         for step in plan.steps:
             if step.spec.runtime_extents:
-                sizes = [_touched(step.size(p.size)) * DTYPES[p.dtype].bytes
+                sizes = [_at_least_zero(step.size(p.size)) * DTYPES[p.dtype].bytes
                          for p in (*step.spec.inputs, *step.spec.outputs)]
                 sizes += [step.size(step.spec.shared), step.size(step.spec.scratch), step.size(step.spec.tasks)]
                 called.setdefault(step.spec, {})[step.bound.extents] = tuple(sizes)
         sizes = (size for rows in called.values() for row in rows.values() for size in row)
-        shapes = ShapeTable.of(plan, tuple(bounds.limits), sizes, undecided(_known(plan.graph, bounds), bounds.limits))
+        shapes = ShapeTable.of(plan, tuple(bounds.limits), sizes,
+                               undecided(_conditions(plan.graph, bounds), bounds.limits))
         calls = {spec: {shapes.references(extents): shapes.references(sizes) for extents, sizes in rows.items()}
                  for spec, rows in called.items()}
         inputs, outputs = (tuple(plan.graph.types[name] for name in names)
                            for names in (plan.graph.inputs, plan.graph.outputs))
-        return Code(plan.target, distinct_specs([plan]), calls, shapes, bounds, inputs, outputs)
+        return KernelTable(plan.target, distinct_specs([plan]), calls, shapes, bounds, inputs, outputs)
 
     @cached_property
     def text(self) -> tuple[list[str], str]:
@@ -84,77 +87,78 @@ class Code:
         return _hash("\n".join([*section, row]))
 
 
-def _touched(size: Dim) -> Dim:
+def _at_least_zero(size: Dim) -> Dim:
     """Returns a size clamped to at least 0, since the expression for a kernel's last element may be negative if there
     are no elements."""
     minimum, _ = limits(size)
     return dim_max(size, 0) if minimum is None or minimum < 0 else size
 
 
-def _known(graph: Graph, bounds: Bucket) -> Iterable[Condition]:
-    """Returns the conditions on the shapes of a graph, without those on unbacked symbols that are no longer used."""
+def _conditions(graph: Graph, bounds: Bucket) -> Iterable[Condition]:
+    """Returns the conditions on the shapes of a graph, without those on unbacked symbols that passes have removed."""
     return (condition for condition in conditions(graph) if condition.symbols <= set(bounds.limits))
 
 
-def model_id(codes: Sequence[Code]) -> int:
-    return _hash(" ".join(f"{code.id:016x}" for code in codes))
+def model_id(tables: Sequence[KernelTable]) -> int:
+    """Returns the id of a model: a hash of its kernel tables."""
+    return _hash(" ".join(f"{table.id:016x}" for table in tables))
 
 
 def _hash(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 
-def render_sources(name: str, plans: Sequence[KernelPlan], codes: Sequence[Code]) -> dict[str, str]:
+def render_sources(name: str, plans: Sequence[KernelPlan], tables: Sequence[KernelTable]) -> dict[str, str]:
     """Returns the C files of a model: one in `kernels/` for every distinct kernel, further files of kernels, and
     `kernels.c`."""
     origins: dict = {}
     for plan in plans:
         for step in plan.steps:
             origins.setdefault(step.spec, []).append(step.op.origin)
-    strings: dict[str, str] = {name: text for spec in origins for name, text in spec.params.files}
+    files: dict[str, str] = {name: text for spec in origins for name, text in spec.params.files}
     for spec, names in origins.items():
         path = kernel_file(spec.symbol)
-        if path in strings:
+        if path in files:
             raise InternalError(f"two kernels are called {spec.symbol}")
-        strings[path] = render_kernel(spec, tuple(dict.fromkeys(filter(None, names))))
-    return {**strings, "kernels.c": render_table(name, codes)}
+        files[path] = render_kernel(spec, tuple(dict.fromkeys(filter(None, names))))
+    return {**files, "kernels.c": render_table(name, tables)}
 
 
-def _by_instructions(codes: Sequence[Code]) -> list[list[Code]]:
-    """Returns groups of codes that share a table: targets with one instruction set (cortex-m4, cortex-m7).
+def _by_instructions(tables: Sequence[KernelTable]) -> list[list[KernelTable]]:
+    """Returns groups of equal tables, of which one is printed: those of targets with one instruction set, such as
+    cortex-m4 and cortex-m7.
 
     Raises:
         MegccError: if such targets have different kernels, whose tables would have the same name.
     """
-    groups: dict[str, list[Code]] = {}
-    for code in codes:
-        first = groups.setdefault(code.target.isa.name, [code])[0]
-        if first.id != code.id:
-            raise MegccError(f"{first.target} and {code.target} have the same instructions and other kernels: compile "
+    groups: dict[str, list[KernelTable]] = {}
+    for table in tables:
+        first = groups.setdefault(table.target.isa.name, [table])[0]
+        if first.id != table.id:
+            raise MegccError(f"{first.target} and {table.target} have the same instructions and other kernels: compile "
                              "a folder for each")
-        if first is not code:
-            groups[code.target.isa.name].append(code)
+        if first is not table:
+            groups[table.target.isa.name].append(table)
     return list(groups.values())
 
 
-def render_table(name: str, codes: Sequence[Code]) -> str:
+def render_table(name: str, tables: Sequence[KernelTable]) -> str:
     """Returns the text of kernels.c for one model."""
     lines = ["/* SPDX-License-Identifier: 0BSD",
              f" * The kernels of {name}, a table for each CPU it was compiled for. */",
-             f'#include "{HEADER}"', "", *refusal(name, [code.target for code in codes])]
-    if any(code.shapes.symbols for code in codes):
-        lines += [PUT]
-    if any("unknown(value" in line for code in codes for line in code.text[0]):
-        lines += [UNKNOWN]
-    if any(code.calls for code in codes):
+             f'#include "{HEADER}"', "", *refusal(name, [table.target for table in tables])]
+    if any(table.shapes.symbols for table in tables):
+        lines += [SET_VALUE]
+    if any("set_unknown(value" in line for table in tables for line in table.text[0]):
+        lines += [SET_UNKNOWN]
+    if any(table.calls for table in tables):
         lines += [_LOOK_UP]
-    groups = _by_instructions(codes)
-    for code, *others in groups:
-        lines += [f"/* {', '.join(other_code.target.name for other_code in (code, *others))} */", *code.text[0]]
+    groups = _by_instructions(tables)
+    for table, *others in groups:
+        lines += [f"/* {', '.join(row.target.name for row in (table, *others))} */", *table.text[0]]
     lines += [f"static const megcc_code {name}_codes[] = {{"]
-    for code, *_ in groups:
-        lines += [f"#if {code.target.isa.condition}", f"    {{ UINT64_C(0x{code.id:016x}), {code.text[1]} }},",
-                  "#endif"]
+    for table, *_ in groups:
+        lines += [f"#if {table.target.isa.condition}", f"    {{ UINT64_C(0x{table.id:016x}), {table.text[1]} }},", "#endif"]
     lines += ["    { 0, 0xffffffffu, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL } /* end */", "};", "",
               f"extern const megcc_module {name}_module;",
               f"const megcc_module {name}_module = {{",
@@ -165,37 +169,41 @@ def render_table(name: str, codes: Sequence[Code]) -> str:
     return "\n".join(lines)
 
 
-def _name(what: str, code: Code) -> str:
-    return f"{what}_{code.target.isa.name}"
+def _name(what: str, table: KernelTable) -> str:
+    """Returns the name of a C variable or function of one target."""
+    return f"{what}_{table.target.isa.name}"
 
 
-def _code_row(code: Code) -> str:
+def _code_row(table: KernelTable) -> str:
     """Returns a row of megcc_code, after its id."""
-    isa, shapes = code.target.isa, code.shapes
-    bounds, function = (_name(what, code) if shapes.symbols else "NULL" for what in ("bounds", "shapes"))
-    counts = (code.specs, shapes.symbols, shapes.values, code.inputs, code.outputs)
+    isa, shapes = table.target.isa, table.shapes
+    bounds, function = (_name(what, table) if shapes.symbols else "NULL" for what in ("bounds", "shapes"))
+    counts = (table.specs, shapes.symbols, shapes.values, table.inputs, table.outputs)
     return (f"0x{isa.code:08x}u, {isa.alignment}, {', '.join(str(len(rows)) for rows in counts)}, "
-            f"{_name('kernels', code)}, {bounds}, {_name('ports', code)}, {function}")
+            f"{_name('kernels', table)}, {bounds}, {_name('ports', table)}, {function}")
 
 
-#: The C code that looks up a call. Rows are its extents, then its sizes, each a number or -1 - an index (shapefn.py).
+#: The C functions that look up a call. A row has the extents of a call, then its sizes. Each is a value or a reference
+#: to the values of the shape function (shapefn.py).
 _LOOK_UP = """\
-static int32_t number(const int32_t *table, int32_t reference)
+/* Returns what a reference stands for: itself if it is not negative, else the entry -1 - reference of the table. */
+static int32_t resolve(const int32_t *table, int32_t reference)
 {
     return reference < 0 ? table[-1 - reference] : reference;
 }
 
+/* Finds the row whose extents are those of a call, and stores its sizes in `need`. */
 static int32_t look_up(const int32_t *row, int32_t rows, int32_t extents, int32_t sizes, const int32_t *table,
                        const int32_t *extent, int64_t *need)
 {
     for (; rows > 0; rows--, row += extents + sizes) {
         int32_t equal = 0;
-        while (equal < extents && number(table, row[equal]) == extent[equal]) {
+        while (equal < extents && resolve(table, row[equal]) == extent[equal]) {
             equal++;
         }
         if (equal == extents) {
             for (int32_t i = 0; i < sizes; i++) {
-                need[i] = number(table, row[extents + i]);
+                need[i] = resolve(table, row[extents + i]);
             }
             return MEGCC_KERNEL_OK;
         }
@@ -206,6 +214,7 @@ static int32_t look_up(const int32_t *row, int32_t rows, int32_t extents, int32_
 
 
 def _need_function(function: str, spec: KernelSpec, calls: Mapping[tuple[int, ...], tuple[int, ...]]) -> list[str]:
+    """Returns the C function that finds the sizes for the extents of a call. Its header comment names the columns."""
     extents = spec.runtime_extents
     sizes = [*(p.name for p in (*spec.inputs, *spec.outputs)), "shared", "scratch", "tasks"]
     rows = [f"        {', '.join(map(str, (*extents_, *sizes_)))}," for extents_, sizes_ in calls.items()]
@@ -215,31 +224,33 @@ def _need_function(function: str, spec: KernelSpec, calls: Mapping[tuple[int, ..
             f"    return look_up(calls, {len(calls)}, {len(extents)}, {len(sizes)}, table, extent, need);", "}", ""]
 
 
-def _bound_rows(code: Code) -> list[str]:
-    rows = [f"    {{ {low}, {-1 if high is None else high} }},"
-            for _, low, high in code.bounds.bounds]
-    return [f"static const megcc_bound {_name('bounds', code)}[] = {{", *rows, "};", ""]
+def _bound_rows(table: KernelTable) -> list[str]:
+    rows = [f"    {{ {lower}, {-1 if upper is None else upper} }},"
+            for _, lower, upper in table.bounds.bounds]
+    return [f"static const megcc_bound {_name('bounds', table)}[] = {{", *rows, "};", ""]
 
 
-def _port_rows(code: Code) -> list[str]:
-    lines = [f"static const int32_t {_name('ports', code)}[] = {{"]
-    for type_ in (*code.inputs, *code.outputs):
+def _port_rows(table: KernelTable) -> list[str]:
+    lines = [f"static const int32_t {_name('ports', table)}[] = {{"]
+    for type_ in (*table.inputs, *table.outputs):
         row = (DType[type_.dtype].value, LayoutKind[type_.layout.kind].value, type_.layout.block, type_.rank,
-               *code.shapes.references(type_.shape))
+               *table.shapes.references(type_.shape))
         lines.append(f"    {', '.join(map(str, row))},")
     return [*lines, "};", ""]
 
 
-def _target_section(code: Code) -> list[str]:
-    lines = [f"#if {code.target.isa.condition}", ""]
-    for index, spec in enumerate(code.specs):
-        if spec in code.calls:
-            lines += _need_function(_name(f"need_{index}", code), spec, code.calls[spec])
-    if code.shapes.symbols:
-        lines += [*code.shapes.function(_name("shapes", code)), *_bound_rows(code)]
-    lines += [*_port_rows(code), f"static const megcc_operand {_name('operands', code)}[] = {{"]
+def _target_section(table: KernelTable) -> list[str]:
+    """Returns the lines of one target: functions that look up calls, the shape function, types of ports, operands and
+    kernels. Kernels with equal operands share the rows of these."""
+    lines = [f"#if {table.target.isa.condition}", ""]
+    for index, spec in enumerate(table.specs):
+        if spec in table.calls:
+            lines += _need_function(_name(f"need_{index}", table), spec, table.calls[spec])
+    if table.shapes.symbols:
+        lines += [*table.shapes.function(_name("shapes", table)), *_bound_rows(table)]
+    lines += [*_port_rows(table), f"static const megcc_operand {_name('operands', table)}[] = {{"]
     starts, rows = [], []
-    for spec in code.specs:
+    for spec in table.specs:
         block = _operand_rows(spec)
         start = _find(rows, block)
         if start is None:
@@ -247,24 +258,26 @@ def _target_section(code: Code) -> list[str]:
             rows += block
         starts.append(start)
     lines += [f"    {row}," for row in rows] + ["};", ""]
-    lines += [f"static const megcc_kernel {_name('kernels', code)}[] = {{"]
-    for index, (spec, start) in enumerate(zip(code.specs, starts, strict=True)):
-        need = _name(f"need_{index}", code) if spec in code.calls else "NULL"
-        lines += _kernel_row(code, spec, start, need)
+    lines += [f"static const megcc_kernel {_name('kernels', table)}[] = {{"]
+    for index, (spec, start) in enumerate(zip(table.specs, starts, strict=True)):
+        need = _name(f"need_{index}", table) if spec in table.calls else "NULL"
+        lines += _kernel_row(table, spec, start, need)
     return [*lines, "};", "", "#endif", ""]
 
 
-#: MEGCC_ALIAS_ANY_SIZE.
-_ANY_SIZE = 1 << 31
+#: MEGCC_ALIAS_ANY_SIZE of megcc_kernel.h.
+_ALIAS_ANY_SIZE = 1 << 31
 
 
 def _operand_rows(spec: KernelSpec) -> list[str]:
+    """Returns the rows of megcc_operand of a kernel: inputs, then outputs. Bit i of an output's `alias` says that it
+    may share the memory of input i."""
     rows = []
     for parameter in spec.inputs:
         rows.append(_operand_row(parameter.size, parameter.dtype, 0))
     for index, parameter in enumerate(spec.outputs):
         alias = sum(1 << i for o, i in {*spec.in_place, *spec.takes_over} if o == index)
-        alias |= sum(_ANY_SIZE for o, _ in spec.takes_over if o == index)
+        alias |= sum(_ALIAS_ANY_SIZE for o, _ in spec.takes_over if o == index)
         rows.append(_operand_row(parameter.size, parameter.dtype, alias))
     return rows
 
@@ -282,8 +295,8 @@ def _find(rows: list[str], block: list[str]) -> int | None:
     return None
 
 
-def _kernel_row(code: Code, spec: KernelSpec, start: int, need: str) -> list[str]:
+def _kernel_row(table: KernelTable, spec: KernelSpec, start: int, need: str) -> list[str]:
     shared, scratch, tasks = (v if isinstance(v, int) else 0 for v in (spec.shared, spec.scratch, spec.tasks))
     counts = f"{len(spec.inputs)}, {len(spec.outputs)}, {len(spec.runtime_extents)}"
-    return [f"    {{ {spec.symbol}, {need}, &{_name('operands', code)}[{start}],",
+    return [f"    {{ {spec.symbol}, {need}, &{_name('operands', table)}[{start}],",
             f"      {shared}u, {scratch}u, {tasks}, {counts}, 0 MEGCC_SYMBOL(\"{spec.symbol}\") }},"]

@@ -21,7 +21,7 @@ from pathlib import Path
 from threading import Lock
 
 from .. import folders, paths
-from ..codegen.headers import HEADER, seen_by
+from ..codegen.headers import HEADER, header_for
 from ..errors import MegccError, ToolError
 from . import calls
 from .precompiled import intrinsics
@@ -101,7 +101,7 @@ class Objects:
             seen.add(path)
             text = self._text(path) if path != source else path.read_bytes()
             if path.name == Path(HEADER).name:
-                text = seen_by(found[source.name].decode("utf-8", "replace"), text.decode()).encode()
+                text = header_for(found[source.name].decode("utf-8", "replace"), text.decode()).encode()
             if found.setdefault(path.name, text) != text:
                 return None
             for name in _includes(text):

@@ -39,7 +39,7 @@ def network(path: Path, width: int, layers: int) -> list[np.ndarray]:
 
 
 def test_weights_behind_everything_else(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(container, "MOST_INSIDE", 100_000)
+    monkeypatch.setattr(container, "MAX_INNER_WEIGHTS", 100_000)
     weights = network(tmp_path / "large.onnx", 200, 3)
     artifact = tvm_megcc.compile(tmp_path / "large.onnx", "native,c")
     assert container.read(artifact.container).weights_begin

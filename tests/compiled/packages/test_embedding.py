@@ -15,7 +15,7 @@ import tvm_megcc
 from tests.compiled.packages.test_languages import DIGITS, needs, ran
 from tvm_megcc.cli import main
 from tvm_megcc.codegen import bundle
-from tvm_megcc.codegen.embedding import AUTO, INCBIN, LARGE, TEXT, read_container
+from tvm_megcc.codegen.embedding import AUTO, AUTO_TEXT_BYTES, INCBIN, TEXT, read_container
 from tvm_megcc.codegen.packages import base
 from tvm_megcc.errors import MegccError, MissingTool
 from tvm_megcc.runtime.build import build
@@ -49,8 +49,8 @@ def test_the_file_is_what_the_text_says(tmp_path):
 
 def test_large_models_are_files(tmp_path, monkeypatch):
     artifact = tvm_megcc.compile(DIGITS, "c")
-    assert "digits_data.bin" not in bundle.contents([artifact], AUTO) and LARGE == 1 << 20
-    monkeypatch.setattr(bundle, "LARGE", 1000)
+    assert "digits_data.bin" not in bundle.contents([artifact], AUTO) and AUTO_TEXT_BYTES == 1 << 20
+    monkeypatch.setattr(bundle, "AUTO_TEXT_BYTES", 1000)
     assert "digits_data.bin" in bundle.contents([artifact], AUTO)
     assert embedding("arduino", None) == AUTO and embedding("go", None) == TEXT and embedding("wheel", None) is False
     assert embedding("arduino", "text") == TEXT

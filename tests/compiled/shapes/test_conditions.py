@@ -13,7 +13,7 @@ import pytest
 import tvm_megcc
 from tests.onnx_models import model, node
 from tests.opened import opened
-from tvm_megcc.codegen.shapefn import PUT, ShapeTable
+from tvm_megcc.codegen.shapefn import SET_VALUE, ShapeTable
 from tvm_megcc.errors import ShapeError
 from tvm_megcc.ops.base import OPERATORS
 from tvm_megcc.runtime.toolchain import find_compiler
@@ -43,7 +43,7 @@ def test_shape_functions_refuse_what_the_rules_refuse(tmp_path: Path):
                     calls.append(f"    differs += (f = {name}, at = \"{kind} {index}: {numbers}\", "
                                  f"is_wrong((int32_t[]){{ {numbers} }}, {int(accepted)}));")
     source = tmp_path / "conditions.c"
-    source.write_text("\n".join(['#include <stdio.h>', '#include "megcc_kernel.h"', PUT, *functions, """
+    source.write_text("\n".join(['#include <stdio.h>', '#include "megcc_kernel.h"', SET_VALUE, *functions, """
 static megcc_shapes_fn f;
 static const char *at;
 

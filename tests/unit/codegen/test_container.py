@@ -57,7 +57,7 @@ def test_large_containers():
 
 
 def test_weights_of_two_gigabytes_lie_outside(monkeypatch):
-    monkeypatch.setattr(container, "MOST_INSIDE", 100)
+    monkeypatch.setattr(container, "MAX_INNER_WEIGHTS", 100)
     assert container.read(container.write(MODELS["static"]())) == MODELS["large"]()
     artifact = tvm_megcc.compile(DIGITS, "c,arm64")
     assert container.read(artifact.container).weights_begin

@@ -57,7 +57,7 @@ def test_every_algorithm_verifies(short_search, buffers, rng):
     best = problem.place(order)
     for name, algorithm in memory.ALGORITHMS.items():
         layout = algorithm(problem, best, 0)
-        offsets = {name: layout.offsets[place] for name, place in problem.place_of.items()}
+        offsets = {name: layout.offsets[index] for name, index in problem.index_of.items()}
         verify(buffers, memory.MemoryPlan(layout.arena, offsets, 0, name, 16))
 
 

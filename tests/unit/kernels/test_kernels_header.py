@@ -12,7 +12,7 @@ import tvm_megcc
 from tvm_megcc import paths
 from tvm_megcc.codegen import bundle
 from tvm_megcc.codegen.c_source.symbols import kernel_file
-from tvm_megcc.codegen.headers import HEADER, kernels_header, seen_by, short_name
+from tvm_megcc.codegen.headers import HEADER, header_for, kernels_header, short_name
 from tvm_megcc.errors import InternalError
 
 DIGITS = paths.examples() / "digits.onnx"
@@ -61,14 +61,14 @@ def test_each_prototype_stands_once(optimize: str):
 
 def test_a_kernel_sees_its_own_prototype():
     header = kernels_header(["b", "a", "ab"])
-    assert seen_by('#include "kernels.h"\nint32_t a(…)', header) == kernels_header(["a"])
-    assert seen_by("const fn[] = { a, ab, b };", header) == header
-    assert "#define EDITED" in seen_by("a", header.replace("#endif", "#define EDITED\n#endif"))
+    assert header_for('#include "kernels.h"\nint32_t a(…)', header) == kernels_header(["a"])
+    assert header_for("const fn[] = { a, ab, b };", header) == header
+    assert "#define EDITED" in header_for("a", header.replace("#endif", "#define EDITED\n#endif"))
 
 
 def test_no_kernels():
     assert "(" not in code_of(kernels_header([])) and "(" in code_of(kernels_header(["b"]))
-    assert "(" not in code_of(seen_by("a", kernels_header(["b"])))
+    assert "(" not in code_of(header_for("a", kernels_header(["b"])))
 
 
 def test_names_are_identifiers():

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans the offsets of buffers in the arena from their live ranges. It is a pure function; `verify` checks its result
+"""Plans the offsets of buffers in the arena from their live ranges (`plan`, a pure function); `verify` checks a plan
 independently.
 
 A buffer is alive from the instruction that writes it (`first`) to the last one that accesses it (`last`), both
-included: two buffers may share an address only if no instruction accesses both. All algorithms except the last one
-place buffers one after the other, each at the best address given those already placed; they differ in the order. The
-local search then permutes the best order found. Algorithms run from the cheapest on, until one meets the lower bound.
+included. Two buffers may share an address only if no instruction accesses both. All algorithms except the last one
+place buffers one after the other, each at the best offset that those already placed leave; they differ in the order.
+The last one, a local search, permutes the best order found. The algorithms run from the cheapest on, until one meets
+the lower bound.
 """
 
 from __future__ import annotations
@@ -49,8 +50,10 @@ class Buffer:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Offsets by buffer name.
+    """A memory plan: the offset of each buffer in the arena, in bytes, by name.
 
+    arena_bytes: size of the arena.
+    algorithm: the name of the one that found the plan.
     lower_bound: the largest sum of sizes alive at once, padding included.
     regions: bytes of the memory regions that the arena consists of, in order; empty: one.
     missing: the bytes by which the arena exceeds the given regions.
@@ -74,12 +77,16 @@ class MemoryPlan:
 
 
 def plan(buffers: Sequence[Buffer], alignment: int = 16, regions: Sequence[int] = ()) -> MemoryPlan:
-    """Returns the smallest arena that the algorithms find. Every offset and the arena's size are multiples of
-    `alignment`.
+    """Returns the plan with the smallest arena that the algorithms find. Every offset and the arena's size are
+    multiples of `alignment`.
 
-    regions: largest sizes of memory regions. No buffer spans two of them. Among the plans that fit, the one with the
-        least traffic beyond the first region is chosen, then beyond the second, and so on. States, which are always
-        alive, are below all other buffers: so the runtime compares one address to know that nothing overwrites them.
+    States, which are always alive, are below all other buffers: so the runtime compares one address to know that
+    nothing overwrites them.
+
+    Args:
+        regions: bytes of the memory regions; empty: one region without a limit. No buffer spans two of them. Among the
+            plans that fit, the one with the least traffic beyond the first region is chosen, then beyond the second,
+            and so on.
 
     Raises:
         InternalError: if two buffers have one name, a live range ends before it begins, or a buffer takes over the
@@ -110,7 +117,7 @@ def plan(buffers: Sequence[Buffer], alignment: int = 16, regions: Sequence[int] 
             best = _Layout(layout.arena, layout.offsets, layout.order, name)
         if best.arena <= bound and not regions:
             break
-    offsets |= {name: states + best.offsets[buffer] for name, buffer in problem.place_of.items()}
+    offsets |= {name: states + best.offsets[buffer] for name, buffer in problem.index_of.items()}
     arena = states + best.arena
     missing = max(arena - ends[-1], 0) if regions else 0
     # Buffers that do not fit are after the last region, which is enlarged to the size that would be needed.
@@ -119,8 +126,8 @@ def plan(buffers: Sequence[Buffer], alignment: int = 16, regions: Sequence[int] 
 
 
 def with_constants(buffers: Sequence[Buffer], constants: Sequence[Buffer], plan: MemoryPlan, hot: int) -> MemoryPlan:
-    """Adds the most frequently read constants to the free space of the first `hot` regions, and shrinks regions to the
-    bytes that are used. Constants that do not fit have no offset."""
+    """Returns the plan with the most frequently read constants in the free space of the first `hot` regions, and with
+    regions shrunk to the bytes that are used. Constants that do not fit have no offset."""
     ends = list(accumulate(plan.regions))
     begins = [0, *ends[:-1]]
     tops = [max((plan.offsets[b.name] + b.bytes for b in buffers if begin <= plan.offsets[b.name] < end), default=begin)
@@ -145,8 +152,8 @@ def with_constants(buffers: Sequence[Buffer], constants: Sequence[Buffer], plan:
 
 
 def live_bytes(buffers: Sequence[Buffer], alignment: int = 1, steps: int = 0) -> list[int]:
-    """Returns the bytes alive at each instruction, padded to `alignment`. steps: the least length of the list, which is
-    filled with 0."""
+    """Returns the bytes alive at each instruction, padded to `alignment`. steps: the list has at least as many
+    elements; those after the last buffer are 0."""
     change = [0] * (max((b.last + 1 for b in buffers), default=0) + 1)
     change += [0] * (steps + 1 - len(change))
     named = {b.name: b for b in buffers}
@@ -212,19 +219,20 @@ def _padded(buffer: Buffer, alignment: int) -> int:
     return _round_up(buffer.bytes, alignment)
 
 
-def _members(buffers: Sequence[Buffer]) -> list[list[Buffer]]:
-    """Returns groups of buffers that take over each other's memory, in the order of the first ones."""
-    following = {b.on: b for b in buffers if b.on}
+def _groups(buffers: Sequence[Buffer]) -> list[list[Buffer]]:
+    """Returns groups of buffers that take over each other's memory, each in the order of time."""
+    successors = {b.on: b for b in buffers if b.on}
     groups = []
     for b in buffers:
         if not b.on:
-            groups.append([b])
-            while groups[-1][-1].name in following:
-                groups[-1].append(following[groups[-1][-1].name])
+            group = [b]
+            while group[-1].name in successors:
+                group.append(successors[group[-1].name])
+            groups.append(group)
     return groups
 
 
-def _span(group: Sequence[Buffer]) -> Buffer:
+def _as_one_buffer(group: Sequence[Buffer]) -> Buffer:
     """Returns one buffer with the largest size and the whole live range of a group."""
     return replace(group[0], bytes=max(b.bytes for b in group), last=group[-1].last,
                    alignment=max(b.alignment for b in group), traffic=sum(b.traffic for b in group))
@@ -241,44 +249,48 @@ class _Layout:
 
 
 class _Problem:
-    """The problem with buffers by index; buffers that take over each other's memory count as one.
+    """The placement problem with buffers by index; buffers that take over each other's memory count as one.
 
-    buffers: the first of each group, with the size and live range of the whole group. sizes, alignments: padded.
-        rivals: for each buffer, the others that are alive at the same time, with the bytes of both at that time.
-        borders: the ends of regions, which no buffer spans.
+    buffers: one for each group, with the size and live range of the whole group.
+    index_of: name of a buffer -> index of its group.
+    sizes, alignments: of each group, in bytes; sizes are padded.
+    conflicts: for each group, (index, own bytes, the other's bytes) of the groups that are alive at the same time, with
+        the bytes that both have then.
+    borders: the ends of regions, which no buffer spans.
     """
 
     def __init__(self, buffers: Sequence[Buffer], alignment: int, borders: Sequence[int] = ()):
         self.borders = borders
-        members = _members(buffers)
-        self.buffers = [_span(group) for group in members]
-        self.place_of = {b.name: i for i, group in enumerate(members) for b in group}
+        groups = _groups(buffers)
+        self.buffers = [_as_one_buffer(group) for group in groups]
+        self.index_of = {b.name: i for i, group in enumerate(groups) for b in group}
         self.sizes = [_padded(b, alignment) for b in self.buffers]
         self.alignments = [max(alignment, b.alignment) for b in self.buffers]
         self.alignment = alignment
-        heights: dict[tuple[int, int], int] = {}
+        common_sizes: dict[tuple[int, int], int] = {}  # (i, j) -> the bytes of i while both are alive
         alive: list[Buffer] = []
         for b in sorted((b for b in buffers if b.bytes), key=lambda b: b.first):
             alive = [other for other in alive if other.last >= b.first]
             for other in alive:
-                i, j = self.place_of[b.name], self.place_of[other.name]
+                i, j = self.index_of[b.name], self.index_of[other.name]
                 if i != j:
-                    heights[i, j] = max(heights.get((i, j), 0), _padded(b, alignment))
-                    heights[j, i] = max(heights.get((j, i), 0), _padded(other, alignment))
+                    common_sizes[i, j] = max(common_sizes.get((i, j), 0), _padded(b, alignment))
+                    common_sizes[j, i] = max(common_sizes.get((j, i), 0), _padded(other, alignment))
             alive.append(b)
-        self.rivals: list[list[tuple[int, int, int]]] = [[] for _ in members]
-        for (i, j), height in heights.items():
-            self.rivals[i].append((j, height, heights[j, i]))
+        self.conflicts: list[list[tuple[int, int, int]]] = [[] for _ in groups]
+        for (i, j), size in common_sizes.items():
+            self.conflicts[i].append((j, size, common_sizes[j, i]))
 
     def place(self, order: Sequence[int], best_fit: bool = False) -> _Layout:
-        """Places buffers in this order, each into the lowest gap it fits into, or the tightest one."""
+        """Places buffers in this order, each into the lowest gap that it fits into (first fit) or, for `best_fit`, into
+        the smallest one."""
         offsets = [-1] * len(self.sizes)
         ends = [0] * len(self.sizes)
         for i in order:
             size, align = self.sizes[i], self.alignments[i]
-            # The intervals of offsets at which it would overlap a rival.
-            taken = sorted([*((offsets[j] - below, offsets[j] + above)
-                              for j, below, above in self.rivals[i] if offsets[j] >= 0),
+            # The open intervals of offsets at which the buffer would overlap another one, or a border.
+            taken = sorted([*((offsets[j] - own_bytes, offsets[j] + other_bytes)
+                              for j, own_bytes, other_bytes in self.conflicts[i] if offsets[j] >= 0),
                             *((border - size, border) for border in self.borders)])
             offset, top, tightest = 0, 0, None
             for begin, end in taken:
@@ -313,7 +325,7 @@ def _push_down(problem: _Problem, best, bound) -> _Layout:
     """Places buffers by time, then moves each as far down as those below it allow, until none moves any more."""
     layout = problem.place(problem.sorted(lambda i: (problem.buffers[i].first, -problem.sizes[i])))
     while True:
-        lower = problem.place(problem.sorted(lambda i, at=layout.offsets: (at[i],)))
+        lower = problem.place(problem.sorted(lambda i, offsets=layout.offsets: (offsets[i],)))
         if lower.arena >= layout.arena:
             return layout
         layout = lower
@@ -346,21 +358,21 @@ def _best_fit_by_time(problem: _Problem, best, bound) -> _Layout:
 
 
 def _local_search(problem: _Problem, best: _Layout, bound: int) -> _Layout:
-    """Moves a buffer that reaches the top of the arena, or one that it rests on, forward in the order.
+    """Moves a buffer that reaches the top of the arena, or one that it conflicts with, forward in the order.
 
     A move that does not make the arena larger is kept. The number of moves depends only on the problem.
     """
     rng = random.Random(1)
     current = best
-    work = len(problem.sizes) + 2 * sum(map(len, problem.rivals))
+    work = len(problem.sizes) + 2 * sum(map(len, problem.conflicts))
     for _ in range(min(SEARCH_MOVES, SEARCH_STEPS // max(work, 1))):
         if best.arena <= bound:
             break
-        at, sizes = current.offsets, problem.sizes
-        top = [i for i in current.order if at[i] + sizes[i] == current.arena]
+        offsets, sizes = current.offsets, problem.sizes
+        top = [i for i in current.order if offsets[i] + sizes[i] == current.arena]
         mover = top[int(rng.random() * len(top))]
-        while problem.rivals[mover] and rng.random() < 0.5:
-            mover = problem.rivals[mover][int(rng.random() * len(problem.rivals[mover]))][0]
+        while problem.conflicts[mover] and rng.random() < 0.5:
+            mover = problem.conflicts[mover][int(rng.random() * len(problem.conflicts[mover]))][0]
         order = list(current.order)
         source = order.index(mover)
         order.insert(int(rng.random() * (source + 1)), order.pop(source))
@@ -371,7 +383,7 @@ def _local_search(problem: _Problem, best: _Layout, bound: int) -> _Layout:
     return best
 
 
-#: Tried in this order; each gets the best layout so far and the lower bound.
+#: The algorithms by name, tried in this order; each gets the problem, the best layout so far and the lower bound.
 ALGORITHMS: dict[str, Callable[[_Problem, _Layout | None, int], _Layout]] = {
     "greedy by size": _by_size,
     "push-down": _push_down,

@@ -11,7 +11,8 @@ from ...folders import Bytes
 
 
 class Weights:
-    """Pieces at aligned offsets. Equal bytes are stored once, and no piece is copied."""
+    """The weights of a container: pieces at multiples of `alignment` bytes. Equal pieces are stored once, and no piece
+    is copied."""
 
     def __init__(self, alignment: int = 64):
         self.alignment = alignment
@@ -34,7 +35,7 @@ class Weights:
         return self._size
 
     def __getitem__(self, range_: slice) -> memoryview:
-        """Returns bytes of one piece."""
+        """Returns a range of byte offsets, which must lie in one piece."""
         index = bisect_right(self._begins, range_.start) - 1
         begin = self._begins[index]
         return self._pieces[index][range_.start - begin:range_.stop - begin]

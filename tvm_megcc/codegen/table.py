@@ -158,7 +158,8 @@ def render_table(name: str, tables: Sequence[KernelTable]) -> str:
         lines += [f"/* {', '.join(row.target.name for row in (table, *others))} */", *table.text[0]]
     lines += [f"static const megcc_code {name}_codes[] = {{"]
     for table, *_ in groups:
-        lines += [f"#if {table.target.isa.condition}", f"    {{ UINT64_C(0x{table.id:016x}), {table.text[1]} }},", "#endif"]
+        lines += [f"#if {table.target.isa.condition}", f"    {{ UINT64_C(0x{table.id:016x}), {table.text[1]} }},",
+                  "#endif"]
     lines += ["    { 0, 0xffffffffu, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL } /* end */", "};", "",
               f"extern const megcc_module {name}_module;",
               f"const megcc_module {name}_module = {{",

@@ -170,4 +170,5 @@ class PixelTile:
         for total, index in sums[:-1]:
             c(f"mgc_store(y + {index}, {self.scope.ep(total, channel=channel, offset=index, one_channel=True)});")
         total, index = sums[-1]
-        c(f"mgc_store_n(y + {index}, {self.scope.ep(total, channel=channel, offset=index, n='n', one_channel=True)}, n);")
+        result = self.scope.ep(total, channel=channel, offset=index, n='n', one_channel=True)
+        c(f"mgc_store_n(y + {index}, {result}, n);")

@@ -135,10 +135,10 @@ def _loop(inliner: _Inliner, op: Op, plans: Sequence[KernelPlan]) -> None:
 
 
 def _branch(inliner: _Inliner, op: Op, plans: Sequence[KernelPlan]) -> None:
-    """Adds a branch: a jump to the steps of `no` if the condition is false, the steps of `yes`, a jump over those of
-    `no`, and these.
+    """Adds a branch: if the condition is false, a jump to the steps of `no`; the steps of `yes`; a jump over the steps
+    of `no`; the steps of `no`.
 
-    Of the operands after the condition, the first `op.attrs.reads` are the inputs of `yes`, the others those of `no`.
+    The first `op.attrs.reads` operands after the condition are the inputs of `yes`, the others are those of `no`.
     """
     (condition, *values), reads = op.inputs, op.attrs.reads
     other, after = Mark(f"{op.outputs[0]} other"), Mark(f"{op.outputs[0]} after")

@@ -52,10 +52,9 @@ def _epilogue(site: Site, zeros: tuple[int, int], outputs_first: bool) -> Requan
 
 
 @packer("dot_unsigned")
-def pack_unsigned(array: np.ndarray, *how) -> np.ndarray:
+def pack_unsigned(array: np.ndarray, outputs_first: bool, *layout) -> np.ndarray:
     """Packs as `pack_weights` does without subtracting a zero point; uint8 keeps its bits."""
-    outputs_first, *others = how
-    return pack_weights(array.view(np.int8), outputs_first, 0, *others)
+    return pack_weights(array.view(np.int8), outputs_first, 0, *layout)
 
 
 class HeliumProducts(IntegerProducts):
@@ -78,9 +77,9 @@ class HeliumProducts(IntegerProducts):
         direct = not flat and s.taps == 1 and not any(s.pads)
         unsigned, blocks = site.x.dtype == "uint8", (s.g, 1, width, 1, 16)
         packed_zero = w_zero if unsigned else w_zero - packing_offset("int8", w_zero)
-        how = ("dot_unsigned", outputs_first, *blocks) if unsigned else ("dot", outputs_first, w_zero, *blocks)
+        packing = ("dot_unsigned", outputs_first, *blocks) if unsigned else ("dot", outputs_first, w_zero, *blocks)
         operands = present(site, Operand("x", 0, x_size),
-                           Operand("w", 1, G * round_up(OC, width) * depth, how, "int8"), Operand("b", 2, G * OC))
+                           Operand("w", 1, G * round_up(OC, width) * depth, packing, "int8"), Operand("b", 2, G * OC))
         operands = with_sums(site, operands, (outputs_first, w_zero), x_zero, G * OC)
         epilogue = _epilogue(site, zeros, outputs_first)
         parameters = HeliumParameters(*s.window, len(operands) > 2, x_zero, packed_zero, unsigned,
@@ -116,32 +115,33 @@ class HeliumDepthwiseParameters(ConvParameters):
 
     x_zero: value of padding, as int8.
     to_unsigned: the result is uint8.
-    row: vectors of 16 bytes hold several neighbouring pixels, since there are few channels (helium_rows.c.j2).
-    nine: the window has nine taps, whose addresses stay in registers.
-    pairs: number of pairs of taps; of taps if `zero_paired` or `wide`.
+    by_rows: vectors of 16 bytes hold several neighbouring pixels, since there are few channels (helium_rows.c.j2).
+    nine_taps: the window has nine taps, whose addresses stay in registers.
+    pairs: number of pairs of taps; of taps if `zero_paired` or `widened`.
     zero_paired: a weight may be -128, so each tap is paired with a zero weight: two products might overflow int16.
-    wide: suffix of x's type in mgc functions if weights are int16, in blocks of eight channels; else "".
+    widened: suffix of x's type in mgc functions if weights are int16, in blocks of eight channels; else "".
     requantization: the epilogue.
     """
 
     x_zero: int
     to_unsigned: bool
-    row: bool
-    nine: bool
+    by_rows: bool
+    nine_taps: bool
     pairs: int
     zero_paired: bool
-    wide: str
+    widened: str
     requantization: Requantization
 
 
-@packer("sixteens")
-def pack_int8x16(array: np.ndarray, zero: int, taps: int, spread: bool) -> np.ndarray:
+@packer("int8x16")
+def pack_int8x16(array: np.ndarray, zero: int, taps: int, zero_paired: bool) -> np.ndarray:
     """Packs [C, 1, KH, KW] minus the zero point as [C/16][taps][16], with zeros after the last channel and the last
-    tap; spread: after each tap. Channels are repeated to 16 if their number divides that."""
+    tap; zero_paired: after each tap. Channels are repeated to 16 if their number divides that."""
     channels = array.shape[0]
     packed = np.zeros((-(-channels // 16) * 16, taps), np.int8)
     weights = array.reshape(channels, -1).astype(np.int32) - zero
-    packed[:channels, :weights.shape[1] * (2 if spread else 1):2 if spread else 1] = weights
+    step = 2 if zero_paired else 1
+    packed[:channels, :weights.shape[1] * step:step] = weights
     if channels < 16 and 16 % channels == 0:  # for pixels that are neighbours
         packed = np.tile(packed[:channels], (16 // channels, 1))
     return np.swapaxes(packed.reshape(-1, 16, taps), 1, 2)
@@ -171,25 +171,25 @@ class HeliumDepthwise(OneFilterAChannel):
         s, zeros = Geometry.of(site), (site.attrs.x_zero, site.attrs.w_zero)
         N, C, IH, IW, OH, OW = extent_symbols("N", "C", "IH", "IW", "OH", "OW")
         as_bytes = (site.x.dtype, site.inputs[1].dtype, zeros[1]) == ("int8", "int8", 0)
-        wide = "" if as_bytes else DTYPES[site.x.dtype].short
-        zero_paired = not wide and not is_narrow(site, zeros[1])
-        nine = s.taps == 9 and not zero_paired
-        pairs = s.taps if zero_paired or wide else -(-s.taps // 2)
-        channels, taps = round_up(C, 16), 9 if nine else 2 * pairs
-        weights = Operand("w", 1, round_up(C, 8) * s.taps, ("int16x8", zeros[1]), "int16") if wide else \
-            Operand("w", 1, channels * taps, ("sixteens", zeros[1], taps, zero_paired), "int8")
+        widened = "" if as_bytes else DTYPES[site.x.dtype].short
+        zero_paired = not widened and not is_narrow(site, zeros[1])
+        nine_taps = s.taps == 9 and not zero_paired
+        pairs = s.taps if zero_paired or widened else -(-s.taps // 2)
+        channels, taps = round_up(C, 16), 9 if nine_taps else 2 * pairs
+        weights = Operand("w", 1, round_up(C, 8) * s.taps, ("int16x8", zeros[1]), "int16") if widened else \
+            Operand("w", 1, channels * taps, ("int8x16", zeros[1], taps, zero_paired), "int8")
         operands = present(site, Operand("x", 0, N * IH * IW * C), weights, Operand("b", 2, C))
         operands = with_sums(site, operands, (True, zeros[1]), zeros[0], C)
         epilogue = _epilogue(site, zeros, True)
-        is_row = nine and s.strides == (1, 1) and s.g < 64 and 64 % s.g == 0 and epilogue.kind != ""
-        blocks = 1152 if wide else 576
-        scratch = blocks + 3 * ((OW + 2 * s.dilations[1]) * C + 16) if is_row else 3 * channels
+        by_rows = nine_taps and s.strides == (1, 1) and s.g < 64 and 64 % s.g == 0 and epilogue.kind != ""
+        blocks = 1152 if widened else 576
+        scratch = blocks + 3 * ((OW + 2 * s.dilations[1]) * C + 16) if by_rows else 3 * channels
         parameters = HeliumDepthwiseParameters(*s.window, len(operands) > 2, zeros[0] - 256 * (zeros[0] > 127),
-                                               site.y.dtype == "uint8", is_row, nine, pairs, zero_paired, wide,
+                                               site.y.dtype == "uint8", by_rows, nine_taps, pairs, zero_paired, widened,
                                                epilogue)
         return Lowered("helium/helium_depthwise", parameters, self.extents(s), operands,
                        (Operand("y", 0, N * OH * OW * C),), N * OH, s.name("depthwise_integer") + zero_name(zeros[0]),
-                       "helium" + "_rows" * is_row + "_zero_paired" * zero_paired + "_wide" * bool(wide)
+                       "helium" + "_rows" * by_rows + "_zero_paired" * zero_paired + "_wide" * bool(widened)
                        + epilogue.name,
                        scratch=scratch, channels=C)
 

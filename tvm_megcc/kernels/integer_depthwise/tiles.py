@@ -62,7 +62,7 @@ class VectorTile:
             with c.block(head):
                 self.pixels(c, pixels, n, rows, dilation)
                 c(f"from += {pixels * self.params.sw * L};",
-                  "at += C;" if head.endswith("ow++)") else f"at += {pixels} * (ptrdiff_t)C;")
+                  "y_index += C;" if head.endswith("ow++)") else f"y_index += {pixels} * (ptrdiff_t)C;")
         return c.text
 
     def pixels(self, c: Printer, P: int, n: str, rows: int, dilation: int) -> None:
@@ -74,12 +74,12 @@ class VectorTile:
             i, j = divmod(k, params.kw)
             with c.block(""):
                 tap = f"w{k}" if params.in_registers else f"{products.load}({self.taps} + {k * L})"
-                at = offset(f"from + (ptrdiff_t){i * dilation} * columns * {L}", j * params.dw * L)
-                c(f"const {products.vector} tap = {tap};", f"const {products.element} *at_tap = {at};")
+                address = offset(f"from + (ptrdiff_t){i * dilation} * columns * {L}", j * params.dw * L)
+                c(f"const {products.vector} tap = {tap};", f"const {products.element} *tap_x = {address};")
                 for p in range(P):
-                    x = f"{products.load}({offset('at_tap', p * params.sw * L)})"
+                    x = f"{products.load}({offset('tap_x', p * params.sw * L)})"
                     c(f"a{p} = {products.add.format(a=f'a{p}', x=x, w='tap')};")
-        indices = [f"at + {p} * C" if p else "at" for p in range(P)]
+        indices = [f"y_index + {p} * C" if p else "y_index" for p in range(P)]
         if not products.zero:
             c(*(f"{text};" for text in self.scope.ep.store_scattered(
                 "y", indices, [f"a{p}" for p in range(P)], ["channel"] * P, [n] * P, ["_0"] * P)))
@@ -134,16 +134,16 @@ class ArmTile:
         for i in range(params.kh):
             for column, uses in self.columns.reads(X):
                 with c.block(""):
-                    at = f"from + (ptrdiff_t)columns * {8 * i * params.dh}" if i else "from"
-                    c(f"const int16x8_t d = vld1q_s16({offset(at, 8 * column)});")
+                    row = f"from + (ptrdiff_t)columns * {8 * i * params.dh}" if i else "from"
+                    c(f"const int16x8_t d = vld1q_s16({offset(row, 8 * column)});")
                     for x, j in uses:
                         k = i * params.kw + j
                         tap = f"w{k}" if params.in_registers else f"vld1q_s16(taps + {8 * k})"
                         c(f"a{x}_0 = vmlal_s16(a{x}_0, vget_low_s16(d), vget_low_s16({tap}));",
                           f"a{x}_1 = mgc_mlal_high(a{x}_1, d, {tap});")
         for x in range(X):
-            self.store(c, f"a{x}", f"at + {x} * C" if x else "at", full_vectors)
-        c(f"from += {8 * X * params.sw};", f"at += {X} * (ptrdiff_t)C;")
+            self.store(c, f"a{x}", f"y_index + {x} * C" if x else "y_index", full_vectors)
+        c(f"from += {8 * X * params.sw};", f"y_index += {X} * (ptrdiff_t)C;")
 
     def store(self, c: Printer, total: str, index: str, full_vectors: bool) -> None:
         """Prints the store of 8 channels of a pixel."""
@@ -174,9 +174,9 @@ class Dot4Tile(ArmTile):
         for q in range(params.quads):
             for column, uses in self.columns.reads(X):
                 with c.block(""):
-                    at = f"from + (ptrdiff_t)columns * {32 * q}" if q else "from"
-                    c(f"const int8_t *four = {offset(at, 32 * column)};",
-                      "const int8x16_t d0 = vld1q_s8(four), d1 = vld1q_s8(four + 16);")
+                    row = f"from + (ptrdiff_t)columns * {32 * q}" if q else "from"
+                    c(f"const int8_t *column = {offset(row, 32 * column)};",
+                      "const int8x16_t d0 = vld1q_s8(column), d1 = vld1q_s8(column + 16);")
                     for x, j in uses:
                         for r, v in product(output_rows, range(2)):
                             tap = f"w{q}_{j}_{r}_{v}" if params.in_registers else \
@@ -185,9 +185,9 @@ class Dot4Tile(ArmTile):
         for r in output_rows:
             with c.block(f"if (rows > {r})", when=r > 0):
                 for x in range(X):
-                    self.store(c, f"a{r}_{x}", "at" + f" + {x} * C" * (x > 0) + f" + {r} * y_row" * (r > 0),
+                    self.store(c, f"a{r}_{x}", "y_index" + f" + {x} * C" * (x > 0) + f" + {r} * y_row" * (r > 0),
                                full_vectors)
-        c(f"from += {32 * X * params.sw};", f"at += {X} * (ptrdiff_t)C;")
+        c(f"from += {32 * X * params.sw};", f"y_index += {X} * (ptrdiff_t)C;")
 
 
 class RvvRow:

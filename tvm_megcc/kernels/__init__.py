@@ -70,7 +70,7 @@ from .search.ctc import CtcAlignment, CtcBeamSearch, CtcGreedySearch
 from .search.labels import LabelsCopies
 from .shape.control import Inlined
 from .shape.dims import DimsKernel
-from .softmax.fixed import SoftmaxFixedRows, SoftmaxWideRows
+from .softmax.fixed import SoftmaxFixedRows, SoftmaxInt16Rows
 from .softmax.log import LogSoftmaxFixedRows
 from .softmax.quantised import SoftmaxQuantisedRows
 from .softmax.softmax import SoftmaxColumns, SoftmaxRows, SoftmaxShortRows
@@ -137,7 +137,7 @@ realise(ops.math.reduce.ArgExtreme, ArgExtremeScalars())
 realise(ops.math.reduce.Cumulative, CumulativeScalars())
 realise(ops.nn.softmax.Softmax, SoftmaxRows(), SoftmaxShortRows(), SoftmaxColumns())
 realise(ops.quantized.softmax_int8.SoftmaxFixed, SoftmaxFixedRows())
-realise(ops.quantized.softmax_int16.SoftmaxWide, SoftmaxWideRows())
+realise(ops.quantized.softmax_int16.SoftmaxWide, SoftmaxInt16Rows())
 realise(ops.quantized.softmax.SoftmaxQuantised, SoftmaxQuantisedRows())
 realise(ops.quantized.log_softmax.LogSoftmaxFixed, LogSoftmaxFixedRows())
 realise(ops.tensor.sort.TopK, TopKHeap())

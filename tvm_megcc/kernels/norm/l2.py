@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...ir.lanes import LIMITS
 from ...ops.quantized.rsqrt import HALF_ROOT, STEPS
-from ..base import Lowered, Operand, extent_symbols
+from ..base import Lowered
+from ..integer.dot import zero_name
 from ..parameters import UnitParameters
 from ..reduce.along_axis import AlongAxis
 from ..site import Site
@@ -16,16 +18,16 @@ from ..site import Site
 class L2Parameters(UnitParameters):
     """Parameters of `l2.c.j2`.
 
-    zero: the zero point.
-    low, high: limits of the element type.
-    steps, half_root: of 1 / sqrt, as in ops/quantized/rsqrt.py.
+    zero: the zero point of x.
+    minimum, maximum: the limits of the element type.
+    steps, half_root: constants of 1 / sqrt (ops/quantized/rsqrt.py).
     """
 
     zero: int
-    low: int
-    high: int
-    steps: int
-    half_root: int
+    minimum: int
+    maximum: int
+    steps: int = STEPS
+    half_root: int = HALF_ROOT
 
 
 class L2Slices(AlongAxis):
@@ -35,12 +37,8 @@ class L2Slices(AlongAxis):
     dtypes = (("int8", "uint8"),)
 
     def lower(self, site: Site) -> Lowered:
-        outer, n, inner = extent_symbols("OUTER", "N", "INNER")
-        low, high = (-128, 127) if site.x.dtype == "int8" else (0, 255)
-        zero, size = site.attrs.zero, outer * n * inner
-        return Lowered("norm/l2", L2Parameters(site.x.c_type, zero, low, high, STEPS, HALF_ROOT), self.extents(site),
-                       (Operand("x", 0, size),), (Operand("y", 0, size),), outer * inner,
-                       f"l2_fixed_{site.x.dtype}" + (f"_z{zero}" if zero >= 0 else f"_zm{-zero}"), self.name)
+        params = L2Parameters(site.x.c_type, site.attrs.zero, *LIMITS[site.x.dtype])
+        return self.call(site, "norm/l2", params, f"l2_fixed_{site.x.dtype}{zero_name(site.attrs.zero)}")
 
     def cost(self, site: Site) -> float:
         return 8.0 * site.likely.x.size

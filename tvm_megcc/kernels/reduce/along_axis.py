@@ -8,75 +8,93 @@ from dataclasses import dataclass, field
 from ...ir.dims import Dim
 from ...ir.types import PLAIN
 from ...ops.memory import split_at
-from ..base import NUMBERS, Kernel, Lowered, Operand, extent_symbols, possible_layouts
-from ..parameters import UnitParameters
+from ..base import NUMBERS, Kernel, Lowered, Operand, around, extent_symbols, possible_layouts
+from ..parameters import Parameters, UnitParameters
 from ..site import Site
 
 
 class AlongAxis(Kernel):
-    """The base class of operators along one axis, N of [OUTER][N][INNER] in memory."""
+    """The base class of operators along one axis, N of [OUTER][N][INNER] in memory. A task does one slice of N."""
 
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):
             if layout == PLAIN or (layout.kind == "nhwc" and site.y.rank == 4):
-                yield (layout,), (layout,)
+                yield around(site, layout)
 
     @staticmethod
     def extents(site: Site) -> dict[str, Dim]:
         return dict(zip(("OUTER", "N", "INNER"), split_at(site.x, site.attrs.axis % site.x.rank), strict=True))
 
+    def call(self, site: Site, template: str, params: Parameters, operation: str, tables: tuple[Operand, ...] = (),
+             is_reduction: bool = False) -> Lowered:
+        """Returns the call with a result y of the shape of x, or with one element of y for each slice.
+
+        Args:
+            tables: operands after x, which all slices read.
+            is_reduction: whether a slice has one result.
+        """
+        outer, n, inner = extent_symbols("OUTER", "N", "INNER")
+        slices = outer * inner
+        return Lowered(template, params, self.extents(site), (Operand("x", 0, slices * n), *tables),
+                       (Operand("y", 0, slices if is_reduction else slices * n),), slices, operation, self.name)
+
 
 @dataclass(frozen=True)
 class ArgExtremeParameters(UnitParameters):
-    """Parameters of `arg_extreme.c.j2`. better: C comparison for a new best element. real: elements may be NaN. keeps:
-    C comparison for keeping the best so far, which is false for NaN; "" if NaN is the best."""
+    """Parameters of `arg_extreme.c.j2`.
+
+    better: the C operator by which an element replaces the best one so far.
+    is_float: whether elements may be NaN.
+    keeps: the C operator by which the best element so far remains, as in TVM; it is false for NaN. "": as in numpy,
+        where NaN is the best element.
+    """
 
     better: str = field(repr=False)
-    real: bool
+    is_float: bool
     keeps: str = field(repr=False)
 
 
 class ArgExtremeScalars(AlongAxis):
+    """Computes arg max or arg min of one slice in a task."""
+
     name = "scalar"
     dtypes = ((*NUMBERS, "bool"),)
 
     def lower(self, site: Site) -> Lowered:
-        outer, n, inner = extent_symbols("OUTER", "N", "INNER")
         better = ("<" if site.kind == "arg_min" else ">") + ("=" if site.attrs.last else "")
-        real = site.x.dtype.startswith("float")
-        yields = real and site.attrs.get("nan_yields", False)
+        is_float = site.x.dtype.startswith("float")
+        nan_yields = is_float and site.attrs.get("nan_yields", False)
         keeps = better[0] + ("" if site.attrs.last else "=")
-        params = ArgExtremeParameters(site.x.c_type, better, real, keeps if yields else "")
-        return Lowered("reduce/arg_extreme", params, self.extents(site),
-                       (Operand("x", 0, outer * n * inner),), (Operand("y", 0, outer * inner),), outer * inner,
-                       site.kind + "_last" * site.attrs.last + "_tvm" * yields, self.name)
+        params = ArgExtremeParameters(site.x.c_type, better, is_float, keeps if nan_yields else "")
+        return self.call(site, "reduce/arg_extreme", params,
+                         site.kind + "_last" * site.attrs.last + "_tvm" * nan_yields, is_reduction=True)
 
 
 @dataclass(frozen=True)
 class CumulativeParameters(UnitParameters):
     """Parameters of `cumulative.c.j2`.
 
-    sum: the C type of the accumulator.
+    accumulator: the C type of the sum or product so far; unsigned for integers, which wrap.
     exclusive: whether a result leaves out the element at its own index.
     reverse: whether results accumulate from the end of the axis.
     product: whether elements are multiplied, not added.
     """
 
-    sum: str
+    accumulator: str
     exclusive: bool
     reverse: bool
     product: bool
 
 
 class CumulativeScalars(AlongAxis):
+    """Computes the cumulative sums or products of one slice in a task."""
+
     name = "scalar"
     dtypes = (NUMBERS,)
 
     def lower(self, site: Site) -> Lowered:
-        outer, n, inner = extent_symbols("OUTER", "N", "INNER")
-        x, size = site.x, outer * n * inner
+        x, attrs = site.x, site.attrs
         params = CumulativeParameters(x.c_type, x.c_type if x.dtype.startswith("float") else x.c_unsigned,
-                                      site.attrs.exclusive, site.attrs.reverse, site.kind == "cumprod")
-        what = site.kind + "_exclusive" * site.attrs.exclusive + "_reverse" * site.attrs.reverse
-        return Lowered("reduce/cumulative", params, self.extents(site), (Operand("x", 0, size),),
-                       (Operand("y", 0, size),), outer * inner, what, self.name)
+                                      attrs.exclusive, attrs.reverse, site.kind == "cumprod")
+        return self.call(site, "reduce/cumulative", params,
+                         site.kind + "_exclusive" * attrs.exclusive + "_reverse" * attrs.reverse)

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ir.dims import floordiv
-from ...ops.base import operator
+from ...ir.dims import Dim, floordiv
 from ...ops.quantized.rsqrt import HALF_ROOT, STEPS
 from ...ops.recurrent.lstm_int8 import EIGHTH, FACTORS, GATE_BITS, NEWTON, POWERS, THIRD
-from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..base import Kernel, Lowered, extent_symbols
 from ..integer.dot import zero_name
 from ..parameters import Parameters
 from ..site import Site
+from .operands import operand_names, operands_of
 
 
 @dataclass(frozen=True)
@@ -20,31 +20,31 @@ class FixedLstmParameters(Parameters):
     """Parameters of `fixed.c.j2`.
 
     operands, results: the names of the operands and results that exist.
-    coupled, batch_major, cell_clip, projection_clip, zero, hidden_zero: attributes of the operator.
-    gate_bits, cell_bits: integer bits of gates and of the cell state, in int16.
-    guards: the least variances of layer-normalised gates.
+    coupled, batch_major, cell_bits, cell_clip, projection_clip, zero, hidden_zero, guards: attributes of the operator.
+        cell_bits: integer bits of the cell state, in int16. guards: the least variances of layer-normalised gates.
+    gate_bits: integer bits of gates, in int16.
     eighth, third, powers: constants of the series of exp: exp(-1/8), 1/3, exp(-2^k).
     newton: constants of Newton's method for a reciprocal: 48/17 and -32/17.
-    steps, half_root: constants of 1 / sqrt, as in ops/quantized/rsqrt.py.
+    steps, half_root: constants of 1 / sqrt (ops/quantized/rsqrt.py).
     """
 
     operands: tuple[str, ...]
     results: tuple[str, ...]
     coupled: bool
     batch_major: bool
-    gate_bits: int
     cell_bits: int
     cell_clip: int
     projection_clip: int
     zero: int
     hidden_zero: int
     guards: tuple[int, ...]
-    eighth: int
-    third: int
-    powers: tuple[int, ...]
-    newton: tuple[int, ...]
-    steps: int
-    half_root: int
+    gate_bits: int = GATE_BITS
+    eighth: int = EIGHTH
+    third: int = THIRD
+    powers: tuple[int, ...] = POWERS
+    newton: tuple[int, ...] = NEWTON
+    steps: int = STEPS
+    half_root: int = HALF_ROOT
 
 
 class FixedSteps(Kernel):
@@ -56,35 +56,31 @@ class FixedSteps(Kernel):
 
     def lower(self, site: Site) -> Lowered:
         attrs, (steps, batch, columns) = site.attrs, site.x.shape
-        gates = 3 if attrs.coupled else 4
-        names = [name.removesuffix("?") for name in operator(site.kind).operands]
-        positions = {name: index for index, name in enumerate(names) if site.has(index)}
-        projects = "projection" in positions
+        present = tuple(operand_names(site).values())
+        gates, projects = 3 if attrs.coupled else 4, "projection" in present
         T, N, H, P = extent_symbols("T", "N", "H", "P")
+        extents: dict[str, Dim] = {"T": steps, "N": batch, "H": floordiv(columns, gates)}
+        if projects:
+            extents["P"] = site.inputs[1].shape[1]
         outputs = P if projects else H
-        extents = {"T": steps, "N": batch, "H": floordiv(columns, gates)} | (
-            {"P": site.inputs[1].shape[1]} if projects else {})
         sizes = {"x": T * N * gates * H, "r": gates * H * outputs, "bias": gates * H, "factors": 2 * FACTORS,
                  "peepholes": 3 * H, "norms": gates * H, "norm_bias": gates * H, "projection": P * H,
                  "projection_bias": P, "initial_h": N * outputs, "initial_c": N * H,
                  "y": T * N * outputs, "y_h": N * outputs, "y_c": N * H}
-        results = tuple(name.lower() for name in attrs.results)
-        parameters = FixedLstmParameters(
-            tuple(positions), results, bool(attrs.coupled), bool(attrs.batch_major) and "peepholes" in positions
-            and projects,
-            GATE_BITS, attrs.cell_bits, attrs.cell_clip, attrs.projection_clip if projects else 0, attrs.zero,
-            attrs.hidden_zero if projects else 0, attrs.guards if "norms" in positions else (), EIGHTH, THIRD, POWERS,
-            NEWTON, STEPS, HALF_ROOT)
-        operands = tuple(Operand(name, index, sizes[name]) for name, index in positions.items())
-        return Lowered("rnn/fixed", parameters, extents, operands,
-                       tuple(Operand(name, index, sizes[name]) for index, name in enumerate(results)),
-                       N, _what(parameters), self.name, scratch=2 * (gates + 1) * H + outputs + (H if projects else 0))
+        operands, results = operands_of(site, sizes)
+        params = FixedLstmParameters(
+            present, tuple(result.name for result in results), bool(attrs.coupled),
+            bool(attrs.batch_major) and projects and "peepholes" in present,
+            attrs.cell_bits, attrs.cell_clip, attrs.projection_clip if projects else 0, attrs.zero,
+            attrs.hidden_zero if projects else 0, attrs.guards if "norms" in present else ())
+        return Lowered("rnn/fixed", params, extents, operands, results, N, _operation(params), self.name,
+                       scratch=2 * (gates + 1) * H + outputs + (H if projects else 0))
 
     def cost(self, site: Site) -> float:
         return site.likely.x.size * (site.inputs[1].shape[-1] + 200.0)
 
 
-def _what(params: FixedLstmParameters) -> str:
+def _operation(params: FixedLstmParameters) -> str:
     """Returns the left part of the symbol, which names all that kernels differ in."""
     words = [f"lstm_fixed_q{params.cell_bits}", "coupled" if params.coupled else "",
              "batch_major" if params.batch_major else "",

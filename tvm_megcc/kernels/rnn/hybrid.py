@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...foreign import digest
-from ...ops.base import operator
 from ...ops.recurrent.hybrid import EPSILON
-from ..base import Kernel, Lowered, Operand, extent_symbols
+from ..base import Kernel, Lowered, extent_symbols
 from ..parameters import Parameters
 from ..site import Site
+from .operands import operands_of
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class HybridParameters(Parameters):
     cell_clip: str
     projection_clip: str
     asymmetric: bool
-    epsilon: str
+    epsilon: str = f"{float(EPSILON):.9g}f"
 
 
 class HybridSteps(Kernel):
@@ -47,30 +47,26 @@ class HybridSteps(Kernel):
     def lower(self, site: Site) -> Lowered:
         attrs, (steps, batch, _) = site.attrs, site.x.shape
         T, N, U, R = extent_symbols("T", "N", "U", "R")
-        gates, outputs = attrs.gates, site.inputs[1].shape[1]
-        names = [name.removesuffix("?") for name in operator(site.kind).operands]
+        gates, results_of_step = attrs.gates, site.inputs[1].shape[1]
         sizes = {"x": T * N * gates * U, "r": gates * U * R, "scales": gates + 1, "peepholes": 3 * U,
                  "norms": 2 * gates * U, "projection": U * R, "projection_bias": R, "initial_h": N * R,
                  "initial_c": N * U, "y": T * N * R, "y_h": N * R, "y_c": N * U}
-        there = [index for index in range(len(site.inputs)) if site.has(index)]
-        results = tuple(name.lower() for name in attrs.results)
-        present = tuple(names[index] for index in there)
-        parameters = HybridParameters(present, results, gates, site.inputs[1].c_type, attrs.activation,
-                                        _limit(attrs.cell_clip), _limit(attrs.projection_clip),
-                                        bool(attrs.asymmetric), f"{float(EPSILON):.9g}f")
-        units = site.inputs[names.index("projection")].shape[1] if "projection" in present else outputs
-        floats, centred = (gates + 2) * U + R, U + R  # numbers of float32 and of int16 in scratch
-        return Lowered("rnn/hybrid", parameters, {"T": steps, "N": batch, "U": units, "R": outputs},
-                       tuple(Operand(names[index], index, sizes[names[index]]) for index in there),
-                       tuple(Operand(name, index, sizes[name]) for index, name in enumerate(results)),
-                       N, _what(site.inputs[1].dtype, parameters), self.name,
-                       scratch=4 * floats + 2 * centred)
+        operands, results = operands_of(site, sizes)
+        positions = {operand.name: operand.index for operand in operands}
+        params = HybridParameters(tuple(positions), tuple(result.name for result in results), gates,
+                                  site.inputs[1].c_type, attrs.activation, _literal(attrs.cell_clip),
+                                  _literal(attrs.projection_clip), bool(attrs.asymmetric))
+        units = site.inputs[positions["projection"]].shape[1] if "projection" in positions else results_of_step
+        floats, quantized = (gates + 2) * U + R, U + R  # numbers of float32 and of int16 in scratch
+        return Lowered("rnn/hybrid", params, {"T": steps, "N": batch, "U": units, "R": results_of_step}, operands,
+                       results, N, _operation(site.inputs[1].dtype, params), self.name,
+                       scratch=4 * floats + 2 * quantized)
 
     def cost(self, site: Site) -> float:
         return site.likely.x.size * (site.inputs[1].shape[-1] + 200.0)
 
 
-def _what(dtype: str, params: HybridParameters) -> str:
+def _operation(dtype: str, params: HybridParameters) -> str:
     """Returns the left part of the symbol, which names all that kernels differ in."""
     clips = params.cell_clip, params.projection_clip
     words = [f"recurrent_steps_{dtype}_{params.gates}", params.activation, "asymmetric" if params.asymmetric else "",
@@ -79,5 +75,7 @@ def _what(dtype: str, params: HybridParameters) -> str:
     return "_".join(filter(None, words))
 
 
-def _limit(value: float) -> str:
-    return f"{value:.9g}f" if "." in f"{value:.9g}" or "e" in f"{value:.9g}" else f"{value:.9g}.0f" if value else ""
+def _literal(clip: float) -> str:
+    """Returns a clip as a C literal of float; "" for 0, which means none."""
+    text = f"{clip:.9g}"
+    return (f"{text}f" if "." in text or "e" in text else f"{text}.0f") if clip else ""

@@ -18,14 +18,14 @@ from ...ir.dims import Dim, ceildiv, round_up
 from ...ir.expr import c_float, to_c
 from ...ir.graph import Op
 from ...ir.types import DTYPES
-from ...ops.base import operator
 from ...ops.quantized.conv_matmul import BYTES
 from ...target import Isa, Target
-from ..base import FLOAT32, Kernel, Lowered, Operand, extent_symbols
+from ..base import FLOAT32, Kernel, Lowered, extent_symbols
 from ..integer.dot import zero_name
 from ..parameters import Parameters, Scope
 from ..site import Site
 from ..tiling import BLOCK
+from .operands import operand_names, operands_of
 from .steps_tile import StepsTile
 
 #: Most bytes of scratch for the sequences of a task.
@@ -55,7 +55,7 @@ def cell_of(op: Op) -> Cell:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredResult:
     """How a result is stored.
 
     unit: the C type of an element.
@@ -70,13 +70,13 @@ class Stored:
     zero: str = "0.0f"
 
     @staticmethod
-    def of(op: Op, result: str) -> Stored:
+    def of(op: Op, result: str) -> StoredResult:
         for name, dtype, expression in op.attrs.get("quantised", ()):
             if name == result:
                 zero = lanes.evaluate(expression, [np.zeros((), np.float32)], dtype)
-                return Stored(DTYPES[dtype].c_type, DTYPES[dtype].short, lanes.to_c(expression, ["x"], ["f"]),
+                return StoredResult(DTYPES[dtype].c_type, DTYPES[dtype].short, lanes.to_c(expression, ["x"], ["f"]),
                               str(int(zero)))
-        return Stored()
+        return StoredResult()
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,9 @@ class StepsParameters(Parameters):
     g: str = field(default="", repr=False)
     h: str = field(default="", repr=False)
     cell_clip: str = ""
-    y: Stored = field(default=Stored(), repr=False)
-    y_h: Stored = field(default=Stored(), repr=False)
-    y_c: Stored = field(default=Stored(), repr=False)
+    y: StoredResult = field(default=StoredResult(), repr=False)
+    y_h: StoredResult = field(default=StoredResult(), repr=False)
+    y_c: StoredResult = field(default=StoredResult(), repr=False)
 
     def microkernel(self, scope: Scope) -> StepsTile:
         return StepsTile(self, scope)
@@ -153,33 +153,29 @@ class Steps(Kernel):
         too_large = isinstance(units, int) and sequences * 4 * cell.vectors * (units + lanes) > SCRATCH
         if batch == 1 or too_large:
             sequences = 1
-        present = [i for i, t in enumerate(site.inputs) if t is not None]
-        names = [name.removesuffix("?") for name in operator(site.kind).operands]
-        scale = "" if names[present[-1]] != "r_scale" else "one" if site.inputs[-1].size == 1 else "each"
+        present = tuple(operand_names(site).values())
+        scale = "" if "r_scale" not in present else "one" if site.inputs[-1].size == 1 else "each"
         packed_units = round_up(H, lanes) if self.packed else H
         widened = bool(scale) and _widens(site, gates)
-        sizes = {"x": T * N * D * gates * H, "r": D * gates * H * packed_units, "lengths": N, "peepholes": D * 3 * H,
-                 "bias": D * H, "r_scale": 1 if scale == "one" else D * gates * H}
         state = D * N * H
-        operands = [Operand(names[i], i, sizes.get(names[i], state),
-                            ("recurrent", lanes, cell.products) if i == 1 and self.packed else ()) for i in present]
-        results = [Operand(name.lower(), i, T * state if name == "Y" else state)
-                   for i, name in enumerate(site.attrs.results)]
+        sizes = {"x": T * N * D * gates * H, "r": D * gates * H * packed_units, "lengths": N, "peepholes": D * 3 * H,
+                 "bias": D * H, "r_scale": 1 if scale == "one" else D * gates * H, "initial_h": state,
+                 "initial_c": state, "y": T * state, "y_h": state, "y_c": state}
+        operands, results = operands_of(site, sizes, ("recurrent", lanes, cell.products) if self.packed else ())
         attrs = site.attrs
         clip = attrs.get("cell_clip", 0.0)
         params = StepsParameters(
             site.kind, gates, cell.products, cell.vectors, self.packed, weights.c_type,
             DTYPES[weights.dtype].short if scale else "", attrs.get("r_zero", 0) if scale else None, scale, widened,
             sequences, vectors, self.parts(site, sequences, vectors), attrs.direction,
-            attrs.get("input_forget", False), tuple(names[i] for i in present),
-            tuple(name.lower() for name in attrs.results),
+            attrs.get("input_forget", False), present, tuple(result.name for result in results),
             *(to_c(activation, ["x"]) for activation in attrs.activations),
             cell_clip=c_float(clip) if clip else "",
-            **{name.lower(): Stored.of(site.op, name) for name in attrs.results})
+            **{name.lower(): StoredResult.of(site.op, name) for name in attrs.results})
         scratch = sequences * scratch_of_one + (4 * gates * H * packed_units if widened else 0)
-        return Lowered("rnn/steps", params, {"T": steps, "N": batch, "D": directions, "H": units}, tuple(operands),
-                       tuple(results), D * ceildiv(N, sequences), _what(site.op, params),
-                       f"{self.name}_{sequences}x{vectors}", scratch=scratch)
+        return Lowered("rnn/steps", params, {"T": steps, "N": batch, "D": directions, "H": units}, operands, results,
+                       D * ceildiv(N, sequences), _operation(site.op, params), f"{self.name}_{sequences}x{vectors}",
+                       scratch=scratch)
 
     def parts(self, site: Site, sequences: int, vectors: int) -> int:
         """Returns the number of partial sums of one gate, a power of two up to 4: several if a tile has too few sums to
@@ -198,7 +194,7 @@ def _widens(site: Site, gates: int) -> bool:
         and not (isinstance(steps, int) and steps < 4)
 
 
-def _what(op: Op, params: StepsParameters) -> str:
+def _operation(op: Op, params: StepsParameters) -> str:
     flags = op.attrs.direction[0] + "_input_forget" * params.input_forget
     flags += "_linear" * op.attrs.get("linear_before_reset", False)
     optional = [name for name in (*params.operands[2:], *params.results)]

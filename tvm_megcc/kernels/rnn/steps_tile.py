@@ -10,7 +10,7 @@ from ..microkernel.printer import Printer, joined, offset
 from ..parameters import Scope
 
 if TYPE_CHECKING:
-    from .steps import StepsParameters, Stored
+    from .steps import StepsParameters, StoredResult
 
 
 class StepsTile:
@@ -166,7 +166,7 @@ const int32_t n = H - unit < {self.lanes} ? H - unit : {self.lanes};"""
         return f"mgc_load_n({operand} + {f'{index} * (ptrdiff_t)H + ' if index else ''}unit, n)"
 
     @staticmethod
-    def store(name: str, stored: Stored, to: str, value: str) -> str:
+    def store(name: str, stored: StoredResult, to: str, value: str) -> str:
         """Stores n elements of a result, converted if `stored` has a formula."""
         return (f"mgc_istore_{stored.short}_n({to}, stored_{name}({value}), n)" if stored.formula else
                 f"mgc_store_n({to}, {value}, n)")

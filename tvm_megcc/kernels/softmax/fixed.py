@@ -6,35 +6,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from ...ir.lanes import LIMITS
 from ...ops.quantized.softmax_int8 import SUM_BITS
 from ...ops.quantized.softmax_int16 import POINTS
-from ..base import Lowered, Operand, extent_symbols
+from ..base import Lowered, Operand
 from ..parameters import Parameters, UnitParameters
 from ..reduce.along_axis import AlongAxis
 from ..site import Site
 
 
 @dataclass(frozen=True)
-class FixedParameters(UnitParameters):
+class SoftmaxFixedParameters(UnitParameters):
     """Parameters of `fixed.c.j2`.
 
-    least: least value of the operand's type.
-    result, bits, low, high: the result's type and its limits.
-    sum_bits: integer bits of sums.
-    length: number of elements of the table.
+    x_minimum: the smallest value of the operand's type.
+    result_unit, result_bits: the C type and the bits of an element of the result.
+    result_minimum, result_maximum: the limits of the result's type.
+    length: the number of elements of the table; exponentials beyond it are 0.
+    sum_bits: integer bits of the sum of exponentials.
     """
 
-    least: int
-    result: str
-    bits: int
-    low: int
-    high: int
-    sum_bits: int
+    x_minimum: int
+    result_unit: str
+    result_bits: int
+    result_minimum: int
+    result_maximum: int
     length: int
+    sum_bits: int = SUM_BITS
 
 
 class SoftmaxFixedRows(AlongAxis):
-    """Computes softmax of one row of 8-bit numbers in a task, element by element, with the same bits on every CPU.
+    """Computes softmax of one slice of 8-bit elements in a task, with the same bits on every CPU.
 
     Operand 1 is the table of exponentials, one for each difference to the maximum.
     """
@@ -42,41 +46,34 @@ class SoftmaxFixedRows(AlongAxis):
     name = "fixed"
     dtypes = (("int8", "uint8"), ("int32",))
 
-    def layouts(self, site: Site):
-        for (layout,), results in super().layouts(site):
-            yield (layout, site.inputs[1].layout), results
-
     def lower(self, site: Site) -> Lowered:
-        outer, n, inner = extent_symbols("OUTER", "N", "INNER")
-        least, result = 0 if site.x.dtype == "uint8" else -128, site.outputs[0]
-        bits = 16 if result.dtype == "int16" else 8
-        low = 0 if result.dtype == "uint8" else -2**(bits - 1)
-        size, (length,) = outer * n * inner, site.inputs[1].shape
-        parameters = FixedParameters(site.x.c_type, least, result.c_type, bits, low, low + 2**bits - 1, SUM_BITS,
-                                     length)
-        return Lowered("softmax/fixed", parameters, self.extents(site),
-                       (Operand("x", 0, size), Operand("table", 1, length)), (Operand("y", 0, size),), outer * inner,
-                       f"{site.kind}_{site.x.dtype}{'_wide' if bits == 16 else ''}_t{length}", self.name)
+        x, y, (length,) = site.x, site.y, site.inputs[1].shape
+        limits = np.iinfo(y.dtype)
+        params = SoftmaxFixedParameters(x.c_type, LIMITS[x.dtype][0], y.c_type, limits.bits, int(limits.min),
+                                        int(limits.max), length)
+        return self.call(site, "softmax/fixed", params,
+                         f"{site.kind}_{x.dtype}{'_wide' if limits.bits == 16 else ''}_t{length}",
+                         (Operand("table", 1, length),))
 
     def cost(self, site: Site) -> float:
         return 6.0 * site.likely.x.size
 
 
 @dataclass(frozen=True)
-class WideParameters(Parameters):
+class SoftmaxInt16Parameters(Parameters):
     """Parameters of `wide.c.j2`.
 
-    significand, shift: fixed-point factor on differences.
-    points: number of points of a table.
+    significand, shift: differences are multiplied by significand * 2^(shift - 31).
+    points: the number of points of a table.
     """
 
     significand: int
     shift: int
-    points: int
+    points: int = POINTS
 
 
-class SoftmaxWideRows(AlongAxis):
-    """Computes softmax of one row of int16 in a task, element by element, with the same bits on every CPU.
+class SoftmaxInt16Rows(AlongAxis):
+    """Computes softmax of one slice of int16 in a task, element by element, with the same bits on every CPU.
 
     Operand 1 holds two tables to interpolate in: of exponentials and of reciprocals.
     """
@@ -84,16 +81,10 @@ class SoftmaxWideRows(AlongAxis):
     name = "wide"
     dtypes = (("int16",), ("int16",))
 
-    def layouts(self, site: Site):
-        for (layout,), results in super().layouts(site):
-            yield (layout, site.inputs[1].layout), results
-
     def lower(self, site: Site) -> Lowered:
-        outer, n, inner = extent_symbols("OUTER", "N", "INNER")
-        size, (significand, shift) = outer * n * inner, (site.attrs.significand, site.attrs.shift)
-        return Lowered("softmax/wide", WideParameters(significand, shift, POINTS), self.extents(site),
-                       (Operand("x", 0, size), Operand("tables", 1, 2 * POINTS)), (Operand("y", 0, size),),
-                       outer * inner, f"{site.kind}_{significand:x}r{31 - shift}", self.name)
+        significand, shift = site.attrs.significand, site.attrs.shift
+        return self.call(site, "softmax/wide", SoftmaxInt16Parameters(significand, shift),
+                         f"{site.kind}_{significand:x}r{31 - shift}", (Operand("tables", 1, 2 * POINTS),))
 
     def cost(self, site: Site) -> float:
         return 20.0 * site.likely.x.size

@@ -43,10 +43,10 @@ from .matmul.packed import DotsMatMul, PackedMatMul, PanelMatMul, ScalarMatMul
 from .move.append import AppendRows, WidenCache
 from .move.copies import ConcatRuns, PadRows
 from .move.copy import StridedCopy
-from .move.gather import GatherAlongAxis, GatherParts, GatherPoints, GatherRuns
+from .move.gather import GatherElements, GatherPoints, GatherRuns
 from .move.relayout import RelayoutBlocks, RelayoutElements, RelayoutMatrix
 from .move.reverse import ReverseRuns
-from .move.scatter import ScatterAlongAxis, ScatterRows
+from .move.scatter import ScatterElements, ScatterRows
 from .move.strided import StridedExpand, StridedSlice, StridedTile, StridedTranspose, TransposeMatrix
 from .norm.l2 import L2Slices
 from .norm.layer import LayerNormBytes, LayerNormRows
@@ -56,7 +56,7 @@ from .pool.windows import GlobalPool, PlainGlobalPool, PlainPool, WindowPool
 from .quant.axis import DequantizeKernel, QuantizeKernel
 from .quant.dynamic import DynamicQuantizeKernel
 from .reduce.along_axis import ArgExtremeScalars, CumulativeScalars
-from .reduce.folds import ReduceScalars, ReduceVectors
+from .reduce.reducers import ReduceScalars, ReduceVectors
 from .reduce.products import FixedProducts
 from .resize.resample import ResampleRuns
 from .resize.resize import ResizeLinear, ResizeNearest, TablesKernel
@@ -164,11 +164,11 @@ realise(ops.tensor.shape.Expand, StridedExpand())
 realise(ops.tensor.shape.Dims, DimsKernel())
 realise(ops.tensor.copy.Copy, StridedCopy())
 realise(ops.tensor.gather.Gather, GatherRuns())
-realise(ops.tensor.gather.GatherElements, GatherAlongAxis(), GatherParts())
+realise(ops.tensor.gather.GatherElements, GatherElements())
 realise(ops.tensor.gather.GatherPointsOperator, GatherPoints())
 realise(ops.tensor.append.Append, AppendRows())
 realise(ops.tensor.append.WidenCache, WidenCache())
-realise(ops.tensor.scatter.ScatterElements, ScatterAlongAxis())
+realise(ops.tensor.scatter.ScatterElements, ScatterElements())
 realise(ops.tensor.scatter.ScatterPoints, ScatterRows())
 realise(ops.tensor.reverse.ReverseSequence, ReverseRuns())
 realise(ops.tensor.preprocess.ConvertInput, ConvertRuns())

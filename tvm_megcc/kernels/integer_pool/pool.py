@@ -12,7 +12,7 @@ from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..conv2d.geometry import WindowParameters, window_name
 from ..integer.dot import zero_name
 from ..parameters import Parameters
-from ..reduce.folds import reduced_axes
+from ..reduce.reducers import reduced_axes
 from ..site import Site
 
 

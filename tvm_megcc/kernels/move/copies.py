@@ -15,7 +15,7 @@ from ..sharing import MIN_TASKS
 from ..site import Site
 
 CHUNK = 2048
-"""Elements a task moves, roughly."""
+"""About how many elements a task copies."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,13 @@ class PadParameters(UnitParameters):
 
 
 def copy_cost(type_: TensorType, per_element: float) -> float:
+    """Returns the cycles to write a tensor, with its pad lanes."""
     return type_.stored * per_element
+
+
+def integer_bits(type_: TensorType) -> str:
+    """Returns the bits of the elements of a tensor of signed integers, "32" or "64", for the names of kernels."""
+    return type_.dtype.removeprefix("int")
 
 
 class ConcatRuns(Kernel):
@@ -109,13 +115,13 @@ class PadRows(Kernel):
         x = [Symbol(f"X{index}") for index in range(len(axes))]
         y = [Symbol(f"Y{index}") for index in range(len(axes))]  # products of sums would have up to 3^5 terms
         mode, value = site.attrs.mode, ""
-        what = f"pad_{mode}{len(axes)}"
+        operation = f"pad_{mode}{len(axes)}"
         if mode == "constant":
             value = c_constant(site.attrs.value, site.x.dtype)
-            what += constant_name(value) * bool(site.attrs.value)
+            operation += constant_name(value) * bool(site.attrs.value)
         return Lowered("move/pad", PadParameters(site.x.c_type, len(axes), mode, value), extents,
                        (Operand("x", 0, product(x) * run),), (Operand("y", 0, product(y) * run),), product(y[:-1]),
-                       what, self.name)
+                       operation, self.name)
 
     def cost(self, site: Site) -> float:
         return copy_cost(site.y, 1.0)

@@ -5,23 +5,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ir.dims import product
+from ...ir.dims import Dim, product
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..parameters import Parameters, UnitParameters
 from ..site import Site
-from .copies import copy_cost
+from .copies import copy_cost, integer_bits
 
 
 @dataclass(frozen=True)
 class PointParameters(Parameters):
-    """Parameters of `gather_points.c.j2`. depth: indices of a point."""
+    """Parameters of `gather_points.c.j2`. depth: the number of indices of a point."""
 
     depth: int
 
 
 @dataclass(frozen=True)
-class PartParameters(UnitParameters):
-    """Parameters of `gather_parts.c.j2`. axis: the axis that is indexed. rank: rank of the tensor."""
+class ElementParameters(UnitParameters):
+    """Parameters of `gather_elements.c.j2`. axis: the axis that is indexed. rank: the number of axes."""
 
     axis: int
     rank: int
@@ -41,56 +41,48 @@ class GatherRuns(Kernel):
         return Lowered("move/gather", UnitParameters(x.c_type), extents,
                        (Operand("x", 0, outer * extent * run), Operand("index", 1, count)),
                        (Operand("y", 0, outer * count * run),), outer * count,
-                       f"gather_{indices.dtype[3:]}", self.name)
+                       f"gather_{integer_bits(indices)}", self.name)
 
     def cost(self, site: Site) -> float:
         return copy_cost(site.y, 1.5)
 
 
-class GatherAlongAxis(Kernel):
+def indexed_extents(site: Site) -> tuple[dict[str, Dim], tuple[Dim, ...], tuple[Dim, ...], int]:
+    """Returns the extents X0, X1, … of the first operand and I0, I1, … of the indices, which have the same rank, the
+    symbols of both, and the axis that is indexed.
+
+    Neighbouring axes are merged, except the indexed one, where the inner axis has the same extent in both tensors.
+    """
+    x, indices = site.inputs[:2]
+    indexed, axes, merged_axis = site.attrs.axis % x.rank, [], 0
+    for axis, (x_extent, index_extent) in enumerate(zip(x.shape, indices.shape, strict=True)):
+        if axes and indexed not in (axis, axis - 1) and x_extent == index_extent:
+            axes[-1] = (axes[-1][0] * x_extent, axes[-1][1] * index_extent)
+        else:
+            axes.append((x_extent, index_extent))
+        if axis == indexed:
+            merged_axis = len(axes) - 1
+    extents: dict[str, Dim] = {f"X{i}": x_extent for i, (x_extent, _) in enumerate(axes)}
+    extents.update((f"I{i}", index_extent) for i, (_, index_extent) in enumerate(axes))
+    x_symbols, index_symbols = (extent_symbols(*(f"{letter}{i}" for i in range(len(axes)))) for letter in "XI")
+    return extents, x_symbols, index_symbols, merged_axis
+
+
+class GatherElements(Kernel):
     """Gathers element by element along an axis. An index out of range fails the call."""
 
-    name = "lines"
-
-    def refuse(self, site: Site):
-        axis = site.attrs.axis % site.x.rank
-        extents = enumerate(zip(site.x.shape, site.inputs[1].shape, strict=True))
-        partial = any(i != axis and a != b for i, (a, b) in extents)
-        return "indices for a part of the tensor only" if partial else None
+    name = "elements"
 
     def lower(self, site: Site) -> Lowered:
-        x, indices = site.inputs
-        axis = site.attrs.axis % x.rank
-        outer, extent, inner, count = extent_symbols("OUTER", "EXTENT", "INNER", "COUNT")
-        extents = {"OUTER": product(x.shape[:axis]), "EXTENT": x.shape[axis], "INNER": product(x.shape[axis + 1:]),
-                   "COUNT": indices.shape[axis]}
-        size = outer * count * inner
-        return Lowered("move/gather_elements", UnitParameters(x.c_type), extents,
-                       (Operand("x", 0, outer * extent * inner), Operand("index", 1, size)),
-                       (Operand("y", 0, size),), outer * count, f"gather_elements_{indices.dtype[3:]}", self.name)
+        extents, x_extents, index_extents, axis = indexed_extents(site)
+        rank, size = len(x_extents), product(index_extents)
+        return Lowered("move/gather_elements", ElementParameters(site.x.c_type, axis, rank), extents,
+                       (Operand("x", 0, product(x_extents)), Operand("index", 1, size)), (Operand("y", 0, size),),
+                       product(index_extents[:axis + 1]),
+                       f"gather_elements_{integer_bits(site.inputs[1])}_axis{axis}of{rank}", self.name)
 
     def cost(self, site: Site) -> float:
         return copy_cost(site.y, 3.0)
-
-
-class GatherParts(Kernel):
-    """Gathers as `lines` does if some axis of the tensor may be longer than that of the indices."""
-
-    name = "parts"
-
-    def lower(self, site: Site) -> Lowered:
-        x, indices = site.inputs
-        axis = site.attrs.axis % x.rank
-        extents = {f"X{i}": dim for i, dim in enumerate(x.shape)}
-        extents.update((f"I{i}", dim) for i, dim in enumerate(indices.shape))
-        x_extents, index_extents = (extent_symbols(*(f"{letter}{i}" for i in range(x.rank))) for letter in "XI")
-        return Lowered("move/gather_parts", PartParameters(x.c_type, axis, x.rank), extents,
-                       (Operand("x", 0, product(x_extents)), Operand("index", 1, product(index_extents))),
-                       (Operand("y", 0, product(index_extents)),), product(index_extents[:axis + 1]),
-                       f"gather_parts_{indices.dtype[3:]}_axis{axis}of{x.rank}", self.name)
-
-    def cost(self, site: Site) -> float:
-        return copy_cost(site.y, 4.0)
 
 
 class GatherPoints(Kernel):
@@ -109,7 +101,7 @@ class GatherPoints(Kernel):
         return Lowered("move/gather_points", PointParameters(depth), extents,
                        (Operand("x", 0, outer * product(axes) * run), Operand("index", 1, outer * count * depth)),
                        (Operand("y", 0, outer * count * run),), outer * count,
-                       f"gather_points{depth}_{indices.dtype[3:]}", self.name)
+                       f"gather_points{depth}_{integer_bits(indices)}", self.name)
 
     def cost(self, site: Site) -> float:
         return copy_cost(site.y, 2.0)

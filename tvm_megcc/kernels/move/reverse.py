@@ -9,7 +9,7 @@ from ...ir.dims import product
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..parameters import UnitParameters
 from ..site import Site
-from .copies import copy_cost
+from .copies import copy_cost, integer_bits
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ReverseRuns(Kernel):
         extents = {"T": x.shape[time], "B": x.shape[1 - time], "RUN": product(x.shape[2:])}
         return Lowered("move/reverse", ReverseParameters(x.c_type, time), extents,
                        (Operand("x", 0, t * b * run), Operand("length", 1, b)), (Operand("y", 0, t * b * run),), t * b,
-                       f"reverse_sequence{time}_{lengths.dtype[3:]}", self.name)
+                       f"reverse_sequence{time}_{integer_bits(lengths)}", self.name)
 
     def cost(self, site: Site) -> float:
         return copy_cost(site.y, 1.5)

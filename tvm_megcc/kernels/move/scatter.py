@@ -3,32 +3,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ...ir.dims import product
+from ...ir.dims import Dim, product
 from ...ir.types import DTYPES
 from ...ops.tensor.scatter import REDUCTIONS
 from ..base import Kernel, Lowered, Operand, extent_symbols
 from ..parameters import UnitParameters
-from ..reduce.folds import INTEGER_FOLDS
+from ..reduce.reducers import INTEGER_REDUCERS
 from ..site import Site
-from .copies import copy_cost
+from .copies import copy_cost, integer_bits
+from .gather import indexed_extents
 
-#: Reductions of scatter -> their names in the table of integer folds.
-_FOLDS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
+#: ONNX's reductions of scatter -> their names in the table of integer reducers.
+_REDUCERS = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
 @dataclass(frozen=True)
 class CombineParameters(UnitParameters):
-    """Parameters of `combine.c.j2`. combine: C over element a and update v. unsigned: type for adding integers."""
+    """Parameters of `combine.c.j2`.
+
+    combine: the C expression of an element `a` combined with an update `v`.
+    unsigned: the C type in which integers are added, so that they wrap.
+    """
 
     combine: str = field(repr=False)
     unsigned: str
 
 
 @dataclass(frozen=True)
-class LineParameters(CombineParameters):
-    """Parameters of `scatter_elements.c.j2`. axis: the axis that is indexed. rank: rank of the tensor."""
+class ElementParameters(CombineParameters):
+    """Parameters of `scatter_elements.c.j2`. axis: the axis that is indexed. rank: the number of axes."""
 
     axis: int
     rank: int
@@ -36,7 +42,7 @@ class LineParameters(CombineParameters):
 
 @dataclass(frozen=True)
 class PointParameters(CombineParameters):
-    """Parameters of `scatter_points.c.j2`. depth: indices of a point."""
+    """Parameters of `scatter_points.c.j2`. depth: the number of indices of a point."""
 
     depth: int
 
@@ -45,43 +51,45 @@ class ScatterKernel(Kernel):
     """The base class. Copies the tensor, unless it is updated in place, and writes the updates in order."""
 
     def refuse(self, site: Site):
-        is_stored = bool(DTYPES[site.x.dtype].carrier) or site.x.dtype == "bool"
-        wants_arithmetic = site.attrs.reduction != "none" and is_stored
-        return f"no arithmetic on {site.x.dtype}" if wants_arithmetic else None
+        has_no_arithmetic = bool(DTYPES[site.x.dtype].carrier) or site.x.dtype == "bool"
+        return f"no arithmetic on {site.x.dtype}" if site.attrs.reduction != "none" and has_no_arithmetic else None
 
     @staticmethod
-    def combining(site: Site) -> tuple[str, str, str]:
+    def combine_parameters(site: Site) -> tuple[str, str, str]:
         """Returns the values of `CombineParameters`."""
         x, reduction = site.x, site.attrs.reduction
-        real = x.dtype.startswith("float") or reduction == "none"
-        combine = REDUCTIONS[reduction][0] if real else INTEGER_FOLDS[_FOLDS[reduction]].step
+        by_floats = x.dtype.startswith("float") or reduction == "none"
+        combine = REDUCTIONS[reduction][0] if by_floats else INTEGER_REDUCERS[_REDUCERS[reduction]].combine
         return x.c_type, combine, x.c_unsigned
 
-    def called(self, site: Site, template: str, params: CombineParameters, extents: dict, sizes: tuple, tasks,
-               suffix: str) -> Lowered:
-        """Returns the call. sizes: elements of x, index and update."""
+    def call(self, site: Site, template: str, params: CombineParameters, extents: Mapping[str, Dim],
+             sizes: tuple[Dim, Dim, Dim], tasks: Dim, suffix: str) -> Lowered:
+        """Returns the call.
+
+        Args:
+            sizes: the numbers of elements of x, index and update.
+            suffix: the end of the operation's name.
+        """
         operands = (Operand("x", 0, sizes[0]), Operand("index", 1, sizes[1]), Operand("update", 2, sizes[2]))
-        what = site.kind if site.attrs.reduction == "none" else f"{site.kind}_{site.attrs.reduction}"
+        operation = site.kind if site.attrs.reduction == "none" else f"{site.kind}_{site.attrs.reduction}"
         return Lowered(template, params, extents, operands, (Operand("y", 0, sizes[0]),), tasks,
-                       f"{what}_{site.inputs[1].dtype[3:]}_{suffix}", self.name, in_place=((0, 0),))
+                       f"{operation}_{integer_bits(site.inputs[1])}_{suffix}", self.name, in_place=((0, 0),))
 
     def cost(self, site: Site) -> float:
         return copy_cost(site.y, 1.0) + copy_cost(site.inputs[2], 4.0)
 
 
-class ScatterAlongAxis(ScatterKernel):
-    name = "lines"
+class ScatterElements(ScatterKernel):
+    """Scatters element by element along an axis."""
+
+    name = "elements"
 
     def lower(self, site: Site) -> Lowered:
-        x, indices, _ = site.inputs
-        axis = site.attrs.axis % x.rank
-        extents = {f"X{i}": dim for i, dim in enumerate(x.shape)}
-        extents.update((f"I{i}", dim) for i, dim in enumerate(indices.shape))
-        x_extents, index_extents = (extent_symbols(*(f"{letter}{i}" for i in range(x.rank))) for letter in "XI")
-        params = LineParameters(*self.combining(site), axis, x.rank)
-        return self.called(site, "move/scatter_elements", params, extents,
-                           (product(x_extents), product(index_extents), product(index_extents)),
-                           product(x_extents[:axis]), f"axis{axis}of{x.rank}")
+        extents, x_extents, index_extents, axis = indexed_extents(site)
+        size, rank = product(index_extents), len(x_extents)
+        params = ElementParameters(*self.combine_parameters(site), axis, rank)
+        return self.call(site, "move/scatter_elements", params, extents, (product(x_extents), size, size),
+                         product(x_extents[:axis]), f"axis{axis}of{rank}")
 
 
 class ScatterRows(ScatterKernel):
@@ -95,5 +103,5 @@ class ScatterRows(ScatterKernel):
         extents = {f"X{i}": x.shape[i] for i in range(depth)}
         extents.update(COUNT=product(indices.shape[:-1]), RUN=product(x.shape[depth:]))
         *axes, count, run = extent_symbols(*extents)
-        return self.called(site, "move/scatter_points", PointParameters(*self.combining(site), depth), extents,
-                           (product(axes) * run, count * depth, count * run), 1, f"depth{depth}")
+        return self.call(site, "move/scatter_points", PointParameters(*self.combine_parameters(site), depth), extents,
+                         (product(axes) * run, count * depth, count * run), 1, f"depth{depth}")

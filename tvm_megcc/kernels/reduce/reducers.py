@@ -15,77 +15,80 @@ from ..site import Site
 
 
 @dataclass(frozen=True)
-class Fold:
-    """A reduction in C.
+class Reducer:
+    """A reduction in C, as TVM's commutative reducers are: an identity element, and how an element is combined.
 
-    start: the result for no elements.
-    step: combines accumulator `a` and element `v`, vectors.
-    join: combines scalars `a` and `v`; "" if missing lanes may count as 0 and mgc_sum() joins them.
-    finish: computes the result from vector `a` of reduced values; `count` is the number of elements in each. In the
-        tables for scalars, all of these are scalars.
+    identity: the result for no elements.
+    combine: the accumulator `a` combined with an element `v`, both vectors.
+    combine_lanes: the same for scalars; "" if missing lanes may count as 0 and mgc_sum() adds the lanes up.
+    finish: the result from a vector `a` of reduced values; `count` is the number of elements in each.
+
+    In the tables for scalars, all of these are scalars.
     """
 
-    start: str
-    step: str
-    join: str = ""
+    identity: str
+    combine: str
+    combine_lanes: str = ""
     finish: str = "a"
 
 
-FOLDS = {
-    "sum": Fold("0.0f", "a + v"),
-    "mean": Fold("0.0f", "a + v", finish="a / mgc_set1(count)"),
-    "max": Fold("-MGC_INF", "mgc_maximum(a, v)", "v <= a || a != a ? a : v"),
-    "min": Fold("MGC_INF", "mgc_minimum(a, v)", "v >= a || a != a ? a : v"),
-    "prod": Fold("1.0f", "a * v", "a * v"),
-    "l1": Fold("0.0f", "a + mgc_abs(v)"),
-    "l2": Fold("0.0f", "mgc_fma(v, v, a)", finish="mgc_sqrt(a)"),
-    "sum_square": Fold("0.0f", "mgc_fma(v, v, a)"),
-    "log_sum": Fold("0.0f", "a + v", finish="mgc_log(a)"),
+#: Reductions of float32.
+FLOAT32_REDUCERS = {
+    "sum": Reducer("0.0f", "a + v"),
+    "mean": Reducer("0.0f", "a + v", finish="a / mgc_set1(count)"),
+    "max": Reducer("-MGC_INF", "mgc_maximum(a, v)", "v <= a || a != a ? a : v"),
+    "min": Reducer("MGC_INF", "mgc_minimum(a, v)", "v >= a || a != a ? a : v"),
+    "prod": Reducer("1.0f", "a * v", "a * v"),
+    "l1": Reducer("0.0f", "a + mgc_abs(v)"),
+    "l2": Reducer("0.0f", "mgc_fma(v, v, a)", finish="mgc_sqrt(a)"),
+    "sum_square": Reducer("0.0f", "mgc_fma(v, v, a)"),
+    "log_sum": Reducer("0.0f", "a + v", finish="mgc_log(a)"),
 }
+
 
 @dataclass(frozen=True)
 class ReduceParameters(Parameters):
-    """reduced: for each axis, whether it is reduced. start, step, finish: as in `Fold`."""
+    """reduced: for each axis, whether it is reduced. identity, combine, finish: as in `Reducer`."""
 
     reduced: tuple[bool, ...]
-    start: str = field(repr=False)
-    step: str = field(repr=False)
+    identity: str = field(repr=False)
+    combine: str = field(repr=False)
     finish: str = field(repr=False)
 
 
 @dataclass(frozen=True)
 class VectorParameters(ReduceParameters):
-    """Parameters of `vector.c.j2`. join: as in `Fold`."""
+    """Parameters of `vector.c.j2`. combine_lanes: as in `Reducer`."""
 
-    join: str = field(repr=False)
+    combine_lanes: str = field(repr=False)
 
 
 @dataclass(frozen=True)
 class ScalarParameters(ReduceParameters):
     """Parameters of `scalar.c.j2`.
 
-    unit: the C type of an element, T in a fold.
-    unsigned: the C type in which integers are added, so that they wrap; U in a fold.
+    unit: the C type of an element, T in a reducer.
+    unsigned: the C type in which integers are added, so that they wrap; U in a reducer.
     """
 
     unit: str
     unsigned: str
 
 
-#: Reductions of integers, which wrap. In C, T is the element type and U the unsigned type of its size. start "least" or
-#: "most": the smallest or largest value of the element type.
-INTEGER_FOLDS = {
-    "sum": Fold("0", "(T)((U)a + (U)v)"), "prod": Fold("1", "(T)((U)a * (U)v)"),
-    "max": Fold("least", "v > a ? v : a"), "min": Fold("most", "v < a ? v : a"),
-    "l1": Fold("0", "(T)(v < 0 ? (U)a - (U)v : (U)a + (U)v)"), "sum_square": Fold("0", "(T)((U)a + (U)v * (U)v)"),
+#: Reductions of integers, which wrap. In C, T is the element type and U the unsigned type of its size. The identities
+#: "minimum" and "maximum" are the smallest and the largest value of the element type.
+INTEGER_REDUCERS = {
+    "sum": Reducer("0", "(T)((U)a + (U)v)"), "prod": Reducer("1", "(T)((U)a * (U)v)"),
+    "max": Reducer("minimum", "v > a ? v : a"), "min": Reducer("maximum", "v < a ? v : a"),
+    "l1": Reducer("0", "(T)(v < 0 ? (U)a - (U)v : (U)a + (U)v)"), "sum_square": Reducer("0", "(T)((U)a + (U)v * (U)v)"),
 }
 
 #: Reductions of float64.
-FLOAT64_FOLDS = {
-    "sum": Fold("0.0", "a + v"), "mean": Fold("0.0", "a + v", finish="a / count"),
-    "max": Fold("-MGD_INF", "mgd_max(a, v)"), "min": Fold("MGD_INF", "mgd_min(a, v)"), "prod": Fold("1.0", "a * v"),
-    "l1": Fold("0.0", "a + mgd_abs(v)"), "l2": Fold("0.0", "mgd_mla(v, v, a)", finish="mgd_sqrt(a)"),
-    "sum_square": Fold("0.0", "mgd_mla(v, v, a)"), "log_sum": Fold("0.0", "a + v", finish="mgd_log(a)"),
+FLOAT64_REDUCERS = {
+    "sum": Reducer("0.0", "a + v"), "mean": Reducer("0.0", "a + v", finish="a / count"),
+    "max": Reducer("-MGD_INF", "mgd_max(a, v)"), "min": Reducer("MGD_INF", "mgd_min(a, v)"), "prod": Reducer("1.0", "a * v"),
+    "l1": Reducer("0.0", "a + mgd_abs(v)"), "l2": Reducer("0.0", "mgd_mla(v, v, a)", finish="mgd_sqrt(a)"),
+    "sum_square": Reducer("0.0", "mgd_mla(v, v, a)"), "log_sum": Reducer("0.0", "a + v", finish="mgd_log(a)"),
 }
 
 
@@ -104,7 +107,7 @@ def reduced_axes(x: TensorType, axes: tuple[int, ...]) -> list[tuple[Dim, bool]]
 
 
 class Reduce(Kernel):
-    """The base class of both kernels. They see the operand as [D0][D1]…, with alternately reduced and kept axes."""
+    """The base class of both kernels. They see the operand as [D0][D1]…, with alternately reduced and remaining axes."""
 
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):
@@ -148,7 +151,7 @@ class ReduceVectors(Reduce):
     dtypes = (FLOAT32,)
 
     def refuse(self, site: Site):
-        if self._name(site.op) not in FOLDS:
+        if self._name(site.op) not in FLOAT32_REDUCERS:
             return "is several simpler reductions"
         return None
 
@@ -156,8 +159,8 @@ class ReduceVectors(Reduce):
         return product(remaining) if reduced[-1] else product(remaining[:-1]) * ceildiv(remaining[-1], target.isa.lanes)
 
     def parameters(self, op: Op, x: TensorType, reduced: tuple[bool, ...]) -> VectorParameters:
-        fold = FOLDS[self._name(op)]
-        return VectorParameters(reduced, fold.start, fold.step, fold.finish, fold.join)
+        reducer = FLOAT32_REDUCERS[self._name(op)]
+        return VectorParameters(reduced, reducer.identity, reducer.combine, reducer.finish, reducer.combine_lanes)
 
     def cost(self, site: Site) -> float:
         return site.x.stored * 2 / site.isa.lanes
@@ -170,16 +173,17 @@ class ReduceScalars(Reduce):
     dtypes = ((*INTEGERS, "float64"),)
 
     def refuse(self, site: Site):
-        return None if self._name(site.op) in self._folds(site.x) else "not on integers"
+        return None if self._name(site.op) in self._reducers(site.x) else "not on integers"
 
     @staticmethod
-    def _folds(x: TensorType) -> dict[str, Fold]:
-        return FLOAT64_FOLDS if x.dtype == "float64" else INTEGER_FOLDS
+    def _reducers(x: TensorType) -> dict[str, Reducer]:
+        return FLOAT64_REDUCERS if x.dtype == "float64" else INTEGER_REDUCERS
 
     def parameters(self, op: Op, x: TensorType, reduced: tuple[bool, ...]) -> ScalarParameters:
-        fold = self._folds(x)[self._name(op)]
-        name = x.dtype.upper()
-        limits = {"least": f"{name}_MIN" if name.startswith("INT") else "0", "most": f"{name}_MAX"}
+        reducer, name = self._reducers(x)[self._name(op)], x.dtype.upper()
+        limits = {"minimum": f"{name}_MIN" if name.startswith("INT") else "0", "maximum": f"{name}_MAX"}
         # The absolute value of an unsigned element is the element.
-        step = "(T)((U)a + (U)v)" if self._name(op) == "l1" and x.dtype.startswith("uint") else fold.step
-        return ScalarParameters(reduced, limits.get(fold.start, fold.start), step, fold.finish, x.c_type, x.c_unsigned)
+        is_unsigned_l1 = self._name(op) == "l1" and x.dtype.startswith("uint")
+        combine = INTEGER_REDUCERS["sum"].combine if is_unsigned_l1 else reducer.combine
+        return ScalarParameters(reduced, limits.get(reducer.identity, reducer.identity), combine, reducer.finish,
+                                x.c_type, x.c_unsigned)

@@ -33,7 +33,7 @@ class L2Parameters(UnitParameters):
 class L2Slices(AlongAxis):
     """Normalizes one slice along the axis in a task, element by element, with the same bits on every CPU."""
 
-    name = "lines"
+    name = "slices"
     dtypes = (("int8", "uint8"),)
 
     def lower(self, site: Site) -> Lowered:

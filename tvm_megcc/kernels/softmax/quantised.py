@@ -33,7 +33,7 @@ class SoftmaxQuantisedRows(Kernel):
     the exponentials of a row, int32 [N].
     """
 
-    name = "lines"
+    name = "rows"
     dtypes = (BYTES, ("int32",), ("float32",))
 
     def lower(self, site: Site) -> Lowered:

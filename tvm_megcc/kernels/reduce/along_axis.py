@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ...ir.dims import Dim
 from ...ir.types import PLAIN
 from ...ops.memory import split_at
-from ..base import NUMBERS, Kernel, Lowered, Operand, around, extent_symbols, possible_layouts
+from ..base import NUMBERS, Kernel, Lowered, Operand, extent_symbols, layout_pair, possible_layouts
 from ..parameters import Parameters, UnitParameters
 from ..site import Site
 
@@ -19,7 +19,7 @@ class AlongAxis(Kernel):
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):
             if layout == PLAIN or (layout.kind == "nhwc" and site.y.rank == 4):
-                yield around(site, layout)
+                yield layout_pair(site, layout)
 
     @staticmethod
     def extents(site: Site) -> dict[str, Dim]:

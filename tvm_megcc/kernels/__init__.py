@@ -56,8 +56,8 @@ from .pool.windows import GlobalPool, PlainGlobalPool, PlainPool, WindowPool
 from .quant.axis import DequantizeKernel, QuantizeKernel
 from .quant.dynamic import DynamicQuantizeKernel
 from .reduce.along_axis import ArgExtremeScalars, CumulativeScalars
-from .reduce.reducers import ReduceScalars, ReduceVectors
 from .reduce.products import FixedProducts
+from .reduce.reducers import ReduceScalars, ReduceVectors
 from .resize.resample import ResampleRuns
 from .resize.resize import ResizeLinear, ResizeNearest, TablesKernel
 from .rnn.fixed import FixedSteps

@@ -86,8 +86,9 @@ INTEGER_REDUCERS = {
 #: Reductions of float64.
 FLOAT64_REDUCERS = {
     "sum": Reducer("0.0", "a + v"), "mean": Reducer("0.0", "a + v", finish="a / count"),
-    "max": Reducer("-MGD_INF", "mgd_max(a, v)"), "min": Reducer("MGD_INF", "mgd_min(a, v)"), "prod": Reducer("1.0", "a * v"),
-    "l1": Reducer("0.0", "a + mgd_abs(v)"), "l2": Reducer("0.0", "mgd_mla(v, v, a)", finish="mgd_sqrt(a)"),
+    "max": Reducer("-MGD_INF", "mgd_max(a, v)"), "min": Reducer("MGD_INF", "mgd_min(a, v)"),
+    "prod": Reducer("1.0", "a * v"), "l1": Reducer("0.0", "a + mgd_abs(v)"),
+    "l2": Reducer("0.0", "mgd_mla(v, v, a)", finish="mgd_sqrt(a)"),
     "sum_square": Reducer("0.0", "mgd_mla(v, v, a)"), "log_sum": Reducer("0.0", "a + v", finish="mgd_log(a)"),
 }
 
@@ -107,7 +108,7 @@ def reduced_axes(x: TensorType, axes: tuple[int, ...]) -> list[tuple[Dim, bool]]
 
 
 class Reduce(Kernel):
-    """The base class of both kernels. They see the operand as [D0][D1]…, with alternately reduced and remaining axes."""
+    """The base class of both kernels. They see the operand as [D0][D1]…, of which every other axis is reduced."""
 
     def layouts(self, site: Site):
         for layout in possible_layouts(site.x, site.target):

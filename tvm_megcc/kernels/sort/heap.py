@@ -17,9 +17,9 @@ MOST = 1 << 16
 
 @dataclass(frozen=True)
 class TopKParameters(UnitParameters):
-    """Parameters of `top_k.c.j2`. real: elements may be NaN. largest: takes the largest, not the smallest."""
+    """Parameters of `top_k.c.j2`. is_float: elements may be NaN. largest: takes the largest, not the smallest."""
 
-    real: bool
+    is_float: bool
     largest: bool
 
 

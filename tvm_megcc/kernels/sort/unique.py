@@ -13,9 +13,9 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class UniqueParameters(UnitParameters):
-    """Parameters of `unique.c.j2`. real: elements may be NaN. sorted: groups are numbered in the order of values."""
+    """Parameters of `unique.c.j2`. is_float: elements may be NaN. sorted: groups are numbered in the order of values."""
 
-    real: bool
+    is_float: bool
     sorted: bool
 
 

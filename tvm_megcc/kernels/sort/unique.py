@@ -13,7 +13,11 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class UniqueParameters(UnitParameters):
-    """Parameters of `unique.c.j2`. is_float: elements may be NaN. sorted: groups are numbered in the order of values."""
+    """Parameters of `unique.c.j2`.
+
+    is_float: whether elements may be NaN.
+    sorted: whether groups are numbered in the order of their values, not of their first slices.
+    """
 
     is_float: bool
     sorted: bool

@@ -48,6 +48,12 @@ void *memcpy(void *to, const void *from, size_t size);
 #if defined(__GNUC__) || defined(__clang__)
 #define MGC_INLINE inline __attribute__((always_inline, unused))
 #define MGC_NOINLINE __attribute__((noinline))
+/* Before a loop whose iterations do not depend on each other: what one writes, only the same one reads. */
+#ifdef __clang__
+#define MGC_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define MGC_INDEPENDENT _Pragma("GCC ivdep")
+#endif
 #define MGC_INF __builtin_inff()
 #define MGC_NAN __builtin_nanf("")
 #define MGC_GNU 1
@@ -56,6 +62,7 @@ void *memcpy(void *to, const void *from, size_t size);
 #else
 #define MGC_INLINE inline
 #define MGC_NOINLINE
+#define MGC_INDEPENDENT
 #define MGC_INF (1e38f * 10.0f)
 #define MGC_NAN (MGC_INF - MGC_INF)
 #define MGC_GNU 0

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probabilities of classes from those of pairs of classes."""
+"""The kernel `descent`: probabilities of classes from those of pairs of classes, as support vector machines need them
+(Wu, Lin and Weng, "Probability estimates for multi-class classification by pairwise coupling", 2004)."""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class CouplingParameters(Parameters):
-    """Parameters of `coupling.c.j2`. steps: most iterations."""
+    """Parameters of `coupling.c.j2`. steps: the maximum of iterations."""
 
     steps: int
 
 
 class Coupling(Kernel):
-    """Couples the pairwise probabilities of one row in a task."""
+    """x [N, P], one probability for each of the P pairs of classes -> y [N, C]. One task computes one row."""
 
     name = "descent"
     dtypes = (FLOAT32,)

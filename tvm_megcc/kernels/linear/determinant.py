@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Determinants and inverses of small matrices."""
+"""The kernels `elimination` of determinants and inverses of small matrices, [..., N, N] of float32 or float64."""
 
 from __future__ import annotations
 
@@ -10,17 +10,21 @@ from ..site import Site
 
 
 class Elimination(Kernel):
-    """Gaussian elimination of one matrix in a task, in double in scratch."""
+    """Gaussian elimination in double. One task computes one matrix, in scratch."""
 
     name = "elimination"
     dtypes = (("float32", "float64"),)
+    #: The maximum of rows, so that the scratch of an inverse has at most 256 KiB.
+    MAX_ROWS = 128
 
     def refuse(self, site: Site):
         n = site.x.shape[-1]
-        return None if isinstance(n, int) and n <= 128 else "matrices of at most 128 rows"
+        return None if isinstance(n, int) and n <= self.MAX_ROWS else f"matrices of at most {self.MAX_ROWS} rows"
 
 
 class DeterminantKernel(Elimination):
+    """Determinants: [..., N, N] -> [...]."""
+
     def lower(self, site: Site) -> Lowered:
         x = site.x
         count, n = extent_symbols("COUNT", "N")
@@ -30,6 +34,8 @@ class DeterminantKernel(Elimination):
 
 
 class InverseKernel(Elimination):
+    """Inverses: [..., N, N] -> [..., N, N]."""
+
     def lower(self, site: Site) -> Lowered:
         x = site.x
         count, n = extent_symbols("COUNT", "N")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fast Fourier transforms with one pass for each factor of the length."""
+"""The kernel `passes`: fast Fourier transforms by Stockham's algorithm, one pass for each factor of the length."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FourierParameters(UnitParameters):
     n: the number of complex numbers in a transform.
     factors: the factors of n, in the order of the passes.
     inverse: whether the inverse transform is computed.
-    pairs: as in the operator `Fourier`.
+    pairs: whether the complex numbers are pairs of neighbouring real ones (operator `Fourier`).
     """
 
     n: int
@@ -30,17 +30,17 @@ class FourierParameters(UnitParameters):
 
 
 class FourierPasses(Kernel):
-    """Computes one transform in a task. The passes alternate between two buffers in scratch."""
+    """Transforms of [..., n, 2], real and imaginary parts last. One task computes one transform."""
 
     name = "passes"
     dtypes, uniform = (("float32", "float64"),), True
 
     def lower(self, site: Site) -> Lowered:
         x, n = site.x, site.x.shape[-2]
-        (transforms,) = extent_symbols("LINES")
+        (transforms,) = extent_symbols("COUNT")
         pairs = bool(site.attrs.pairs)
         params = FourierParameters(x.c_type, n, factors_of(n), bool(site.attrs.inverse), pairs)
-        return Lowered("linear/fourier", params, {"LINES": product(x.shape[:-2])},
+        return Lowered("linear/fourier", params, {"COUNT": product(x.shape[:-2])},
                        (Operand("x", 0, transforms * 2 * n), Operand("twiddles", 1, 2 * n * (1 + pairs))),
                        (Operand("y", 0, transforms * 2 * (n + pairs)),), transforms,
                        f"fourier_n{n}" + "_inverse" * params.inverse + "_pairs" * pairs, self.name,

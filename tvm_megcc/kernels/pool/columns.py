@@ -15,13 +15,13 @@ from ..site import Site
 
 @dataclass(frozen=True)
 class ColumnsParameters(UnitParameters):
-    """Parameters of `columns.c.j2`. windows: for each axis its letter, and stride and dilation of the window."""
+    """Parameters of `columns.c.j2`. windows: (letter of the axis, stride and dilation of the window) for each axis."""
 
     windows: tuple[tuple[str, int, int], ...]
 
 
 class ColumnsRows(Kernel):
-    """Col2Im, row by row of the image: each tap that reaches the row adds its column."""
+    """Col2Im: x [N, C * taps, positions] -> y [N, C, image]. One task computes one row of the image."""
 
     name = "rows"
     dtypes = (NUMBERS, ANY)
@@ -30,15 +30,14 @@ class ColumnsRows(Kernel):
         attrs = site.attrs
         axes = "DHW"[-len(attrs.kernel):]
         extents: dict[str, Dim] = {"R": product(site.y.shape[:2])}
-        for axis, image, blocks, kernel, pad in zip(axes, attrs.image, attrs.blocks, attrs.kernel, attrs.pads,
-                                                    strict=True):
-            extents.update({f"I{axis}": image, f"B{axis}": blocks, f"K{axis}": kernel, f"P{axis}": pad})
+        for axis, *dims in zip(axes, attrs.image, attrs.blocks, attrs.kernel, attrs.pads, strict=True):
+            extents.update({f"{letter}{axis}": dim for letter, dim in zip("IBKP", dims, strict=True)})
         rows, image = Symbol("R"), [Symbol(f"I{axis}") for axis in axes]
-        blocks = product(Symbol(f"B{axis}") for axis in axes)
+        positions = product(Symbol(f"B{axis}") for axis in axes)
         taps = product(Symbol(f"K{axis}") for axis in axes)
         windows = tuple(zip(axes, attrs.strides, attrs.dilations, strict=True))
         return Lowered("pool/columns", ColumnsParameters(site.x.c_type, windows), extents,
-                       (Operand("x", 0, rows * taps * blocks),),
+                       (Operand("x", 0, rows * taps * positions),),
                        (Operand("y", 0, rows * product(image)),), rows * product(image[:-1]),
                        f"col2im_{len(axes)}d{steps_name(attrs.strides, attrs.dilations)}", self.name)
 
@@ -47,9 +46,9 @@ class ColumnsRows(Kernel):
 
 
 class ScatterMaxima(Kernel):
-    """MaxUnpool: writes zeros, then each element at its index; an index out of range fails the call.
+    """MaxUnpool: writes zeros, then each element at its index. An index out of range fails the call.
 
-    There is one task, because indices may be anywhere.
+    There is one task, because an index may point to any element of the result.
     """
 
     name = "scatter"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of pooling."""
+"""The kernels of pooling over windows and of global pooling: by vectors of channels in a blocked layout, or `plain` ones
+for any layout, number of axes and element type."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class GlobalParameters(Parameters):
 
 @dataclass(frozen=True)
 class WindowPoolParameters(WindowParameters):
-    """Parameters of `window.c.j2`. mode: max, avg or sum. count_pads: an average counts pads as elements."""
+    """Parameters of `window.c.j2`. mode: max, avg or sum. count_pads: an average counts elements of the pads, too."""
 
     mode: str
     count_pads: bool
@@ -34,11 +35,11 @@ class WindowPoolParameters(WindowParameters):
 class PlainPoolParameters(GlobalParameters):
     """Parameters of `plain.c.j2`.
 
-    count_pads: an average counts pads as elements.
-    windows: for each axis its letter, and extent, stride and dilation of the window.
-    order: how the indices of maxima count, "row" or "column"; "" if they are no result.
+    count_pads: an average counts elements of the pads, too.
+    windows: (letter of the axis, extent, stride and dilation of the window) for each axis.
+    order: order in which the indices of maxima count elements, "row" or "column"; "" if indices are not a result.
     unit: C type of an element.
-    least: the C constant that no maximum is less than.
+    least: C constant of the lowest value of the element type.
     """
 
     count_pads: bool
@@ -49,11 +50,12 @@ class PlainPoolParameters(GlobalParameters):
 
 
 def _mode(op) -> str:
+    """Returns max, avg or sum."""
     return next(mode for mode in ("max", "avg", "sum") if mode in op.kind)
 
 
 class WindowPool(Kernel):
-    """Pooling by vectors of channels; neighbouring outputs share their loads."""
+    """Pooling over windows by vectors of channels. Neighbouring outputs share loads."""
 
     name = "window"
     dtypes = (FLOAT32,)
@@ -66,30 +68,31 @@ class WindowPool(Kernel):
 
     def refuse(self, site):
         if site.is_half and _mode(site.op) != "max" and product(site.attrs.kernel) > MAX_FLOAT16_TERMS:
-            return f"adds more than {MAX_FLOAT16_TERMS} ties up"
+            return f"adds more than {MAX_FLOAT16_TERMS} elements in float16"
         return None
 
     def lower(self, site):
         (kh, kw), (sh, sw), (dh, dw) = site.attrs.kernel, site.attrs.strides, site.attrs.dilations
-        mode, counts, lanes = _mode(site.op), bool(site.attrs.get("count_pads", 0)), site.isa.lanes
+        mode, count_pads, lanes = _mode(site.op), bool(site.attrs.get("count_pads", 0)), site.isa.lanes
         (n, c, ih, iw), (oh, ow) = site.x.shape, site.y.shape[2:]
         N, C, IH, IW, OH, OW = extent_symbols("N", "C", "IH", "IW", "OH", "OW")
         top, left, bottom, right = site.attrs.pads
         extents = {"N": n, "C": c, "IH": ih, "IW": iw, "OH": oh, "OW": ow, "PT": top, "PL": left}
-        if mode == "avg" and counts:
+        if mode == "avg" and count_pads:
             extents.update(EH=ih + top + bottom, EW=iw + left + right)
-        slots = round_up(C, lanes)
+        stored_channels = round_up(C, lanes)
         return Lowered(
-            "pool/window", WindowPoolParameters(kh, kw, sh, sw, dh, dw, mode, counts), extents,
-            (Operand("x", 0, N * slots * IH * IW),), (Operand("y", 0, N * slots * OH * OW),),
-            N * ceildiv(C, lanes) * OH, _name(site.op), "window", channels=slots)
+            "pool/window", WindowPoolParameters(kh, kw, sh, sw, dh, dw, mode, count_pads), extents,
+            (Operand("x", 0, N * stored_channels * IH * IW),), (Operand("y", 0, N * stored_channels * OH * OW),),
+            N * ceildiv(C, lanes) * OH, _name(site.op), "window", channels=stored_channels)
 
     def cost(self, site):
         return 200 + site.y.stored / site.isa.lanes * (product(site.attrs.kernel) * 1.5 + 2)
 
 
 class PlainPool(Kernel):
-    """Pooling over two or three axes in plain layout, one output at a time; also the indices of maxima, any type."""
+    """Pooling over windows of one to three axes in plain layout, one output at a time, for any element type. It also
+    computes the indices of maxima."""
 
     name = "plain"
     dtypes = (NUMBERS,)
@@ -108,27 +111,26 @@ class PlainPool(Kernel):
             before, after = attrs.pads[index], attrs.pads[len(axes) + index]
             extents.update({f"I{axis}": extent, f"O{axis}": result, f"P{axis}": before,
                             f"E{axis}": extent + before + after})
-        R, *ins = extent_symbols("R", *(f"I{axis}" for axis in axes))
-        outs = extent_symbols(*(f"O{axis}" for axis in axes))
-        results = [Operand(name, index, R * product(outs))
+        R, *image = extent_symbols("R", *(f"I{axis}" for axis in axes))
+        outputs = extent_symbols(*(f"O{axis}" for axis in axes))
+        results = [Operand(name, index, R * product(outputs))
                    for index, name in enumerate(("y", "where")[:len(site.outputs)])]
         windows = tuple(zip(axes, attrs.kernel, attrs.strides, attrs.dilations, strict=True))
         order = attrs.get("order", "")
         params = PlainPoolParameters(_mode(site.op), bool(attrs.get("count_pads", 0)), windows, order, site.x.c_type,
-                                     _least(site.x.dtype))
-        return Lowered("pool/plain", params, extents, (Operand("x", 0, R * product(ins)),), tuple(results),
-                       R * product(outs[:-1]), _name(site.op) + (f"_{order}_major" if order else ""), "plain")
+                                     _lowest_value(site.x.dtype))
+        return Lowered("pool/plain", params, extents, (Operand("x", 0, R * product(image)),), tuple(results),
+                       R * product(outputs[:-1]), _name(site.op) + (f"_{order}_major" if order else ""), "plain")
 
     def cost(self, site):
         return 500 + 4.0 * site.y.size * product(site.attrs.kernel)
 
 
-def _least(dtype: str) -> str:
-    """Returns the C constant that no maximum of the element type is less than."""
+def _lowest_value(dtype: str) -> str:
+    """Returns the C constant of the lowest value of an element type."""
     if dtype.startswith("float"):
         return "-MGC_INF"
-    least = int(np.iinfo(dtype).min)
-    return f"INT{8 * np.dtype(dtype).itemsize}_MIN" if least else "0"
+    return f"INT{8 * np.dtype(dtype).itemsize}_MIN" if np.iinfo(dtype).min < 0 else "0"
 
 
 class GlobalPool(Kernel):
@@ -161,7 +163,7 @@ class GlobalPool(Kernel):
 
 
 class PlainGlobalPool(Kernel):
-    """Global pooling of one channel at a time, whose pixels are contiguous."""
+    """Global pooling in plain layout, one channel at a time, whose pixels are neighbours in memory."""
 
     name = "global_plain"
     dtypes = (FLOAT32,)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels of transposed convolution."""
+"""The kernels of transposed convolution of floats: `phases` in blocks of channels, `plain` for what it refuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..tiling import Tiling
 class PhasesParameters(ConvParameters):
     """Parameters of `phases.c.j2`.
 
-    depthwise: whether each output channel has one input channel.
+    depthwise: whether each output channel has one input channel, the one with its number.
     tiling: how the ISA tiles the convolution.
     """
 
@@ -25,18 +25,15 @@ class PhasesParameters(ConvParameters):
 
 
 def _geometry(site: Site) -> Geometry:
-    """Returns the geometry of the convolution that is transposed; x is its input."""
-    groups, a = site.attrs.groups, site.attrs
-    (n, ic, ih, iw), (_, oc, kh, kw) = site.x.shape, site.inputs[1].shape
-    return Geometry(n, groups, ic // groups, ih, iw, oc, *site.y.shape[2:], kh, kw, tuple(a.strides),
-                    tuple(a.dilations), tuple(a.pads), site.has(2))
+    """Returns the geometry of a transposed convolution: ih and iw are of x, oh and ow of y."""
+    attrs, (n, ic, ih, iw), (_, oc, kh, kw) = site.attrs, site.x.shape, site.inputs[1].shape
+    return Geometry(n, attrs.groups, ic // attrs.groups, ih, iw, oc, *site.y.shape[2:], kh, kw, tuple(attrs.strides),
+                    tuple(attrs.dilations), tuple(attrs.pads), site.has(2))
 
 
 class PhasesTransposedConv(Kernel):
-    """Register tiles of outputs that are a stride apart, a phase.
-
-    The same taps reach all outputs of a phase, from neighbouring inputs.
-    """
+    """Transposed convolution as one convolution of stride 1 for each phase, in register tiles. A phase is the outputs
+    of a row that are a stride apart: the same taps reach all of them, from neighbouring inputs."""
 
     name = "phases"
     dtypes, static = (FLOAT32,), (1,)
@@ -59,19 +56,20 @@ class PhasesTransposedConv(Kernel):
 
     def lower(self, site):
         s, lanes, depthwise = _geometry(site), site.isa.lanes, self._is_depthwise(site)
-        kind, pack = "grouped_" if s.g > 1 else "", ("conv_iohw", lanes, s.g)
+        prefix, packing = "grouped_" if s.g > 1 else "", ("conv_iohw", lanes, s.g)
         if depthwise:
             # Groups of one channel become one group of a depthwise convolution.
-            kind, pack, s = "depthwise_", ("taps", lanes), replace(s, g=1, ic=s.g, oc=s.g)
+            prefix, packing, s = "depthwise_", ("taps", lanes), replace(s, g=1, ic=s.g, oc=s.g)
         extents = s.extents(s.oh, s.ow)
         N, G, IC, IH, IW, OC, OH, OW, *_ = extent_symbols(*extents)
         weights = round_up(OC, lanes) * (1 if depthwise else G * IC) * s.taps
-        operands = present(site, Operand("x", 0, N * G * round_up(IC, lanes) * IH * IW), Operand("w", 1, weights, pack),
+        operands = present(site, Operand("x", 0, N * G * round_up(IC, lanes) * IH * IW),
+                           Operand("w", 1, weights, packing),
                            Operand("b", 2, round_up(G * OC, lanes), ("channel", lanes)))
         return Lowered(
             "conv2d_transpose/phases", PhasesParameters(*s.window, s.bias, depthwise, Tiling.of(site.isa)), extents,
             operands, (Operand("y", 0, N * G * round_up(OC, lanes) * OH * OW),), N * G * OH,
-            kind + s.name("conv2d_transpose"), "phases", scratch=24 * s.taps, channels=round_up(G * OC, lanes))
+            prefix + s.name("conv2d_transpose"), "phases", scratch=24 * s.taps, channels=round_up(G * OC, lanes))
 
     def cost(self, site):
         lanes, (_, oc, kh, kw) = site.isa.lanes, site.inputs[1].shape
@@ -81,7 +79,7 @@ class PhasesTransposedConv(Kernel):
 
 
 class PlainTransposedConv(Kernel):
-    """Any transposed convolution in plain layout, one output at a time: slow, but it accepts all that others refuse."""
+    """Any transposed convolution in plain layout with unpacked weights: slow, but it accepts what `phases` refuses."""
 
     name = "plain"
     dtypes, static = (FLOAT32,), (1,)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""3-D convolution."""
+"""The kernel `rows`: 3-D convolution of floats, x [N, C, D, H, W]."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..parameters import Parameters
 class RowsParameters(Parameters):
     """Parameters of `rows.c.j2`.
 
-    kernel, strides, dilations: of the window, for each axis.
+    kernel, strides, dilations: extents, strides and dilations of the window, for depth, height and width.
     bias: whether there is a bias.
     channels: the number of output channels that share loads of inputs.
     """
@@ -28,11 +28,12 @@ class RowsParameters(Parameters):
 
 
 class RowsConv3d(Kernel):
-    """3-D convolution in plain layout with unpacked weights: vectors of outputs, for some channels that share loads."""
+    """3-D convolution in plain layout with unpacked weights. Vectors hold neighbouring outputs of a row."""
 
     name = "rows"
     dtypes, static = (FLOAT32,), (1,)
     fuses_epilogue = True
+    #: Output channels that share loads of inputs.
     CHANNELS = 4
 
     def lower(self, site):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of a function of the user."""
+"""The kernel `extern`: calls a C function of the user, which a declaration describes (ops/control/extern.py)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ExternParameters(Parameters):
     """Parameters of `call.c.j2`.
 
     function: the declaration of the C function.
-    dims: (name, names of its extents) of each operand and result.
+    dims: (name, names of its extents) of each operand, then of each result.
     attributes: C literals of the attributes, in the order of the declaration.
     """
 
@@ -39,26 +39,24 @@ class ExternCall(Kernel):
 
     def lower(self, site: Site) -> Lowered:
         function: Function = site.attrs.function
-        names = [[name for name, _ in operands] for operands in (function.inputs, function.outputs)]
-        shapes = [[tuple(Symbol(f"{name}_{axis}") for axis in range(type_.rank))
-                   for name, type_ in zip(operand_names, types, strict=True)]
-                  for operand_names, types in zip(names, (site.inputs, site.outputs), strict=True)]
-        extents = {f"{name}_{axis}": dim
-                   for operand_names, types in zip(names, (site.inputs, site.outputs), strict=True)
-                   for name, type_ in zip(operand_names, types, strict=True) for axis, dim in enumerate(type_.shape)}
-        operands = [tuple(Operand(name, index, product(shape))
-                          for index, (name, shape) in enumerate(zip(operand_names, operand_shape, strict=True)))
-                    for operand_names, operand_shape in zip(names, shapes, strict=True)]
+        # name -> type of each operand and result, in order
+        types = {name: type_ for (name, _), type_ in zip((*function.inputs, *function.outputs),
+                                                         (*site.inputs, *site.outputs), strict=True)}
+        shapes = {name: tuple(Symbol(f"{name}_{axis}") for axis in range(type_.rank)) for name, type_ in types.items()}
+        extents = {str(symbol): dim for name, type_ in types.items()
+                   for symbol, dim in zip(shapes[name], type_.shape, strict=True)}
+        inputs, outputs = (tuple(Operand(name, index, product(shapes[name])) for index, (name, _) in enumerate(declared))
+                           for declared in (function.inputs, function.outputs))
+        dims = tuple((name, tuple(map(str, shape))) for name, shape in shapes.items())
         attributes = tuple(c_number(site.attrs.arguments[name]) for name, _ in function.attributes)
-        dims = tuple((name, tuple(map(str, shape))) for operand_names, operand_shape in zip(names, shapes, strict=True)
-                     for name, shape in zip(operand_names, operand_shape, strict=True))
-        tasks, scratch = (function.call(rule, site.attrs.arguments, *shapes[0]) if getattr(function, rule) else none
-                          for rule, none in (("tasks", 1), ("workspace", 0)))
-        how = f"{self.name}_{digest(repr(attributes))}" if attributes else self.name
-        return Lowered("extern/call", ExternParameters(function, dims, attributes), extents, *operands, tasks,
-                       function.symbol, how, scratch=scratch)
+        tasks, scratch = (
+            function.call(rule, site.attrs.arguments, *(shapes[name] for name, _ in function.inputs))
+            if getattr(function, rule) else default for rule, default in (("tasks", 1), ("workspace", 0)))
+        algorithm = f"{self.name}_{digest(repr(attributes))}" if attributes else self.name
+        return Lowered("extern/call", ExternParameters(function, dims, attributes), extents, inputs, outputs, tasks,
+                       function.symbol, algorithm, scratch=scratch)
 
 
 def c_number(value: float | int) -> str:
-    """Returns a C literal."""
+    """Returns the C literal of a number."""
     return c_float(value) if isinstance(value, float) else str(value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts a caller's data to an input of the model, such as the bytes of an image to floats."""
+"""The kernel `runs` of convert_input: converts the caller's data, such as the bytes of an image, to a float input."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...ir.dims import ceildiv, product
 from ...ir.types import PLAIN
 from ..base import Kernel, Lowered, Operand, extent_symbols, layout_pair, possible_layouts
+from ..conv2d.geometry import stored
 from ..parameters import UnitParameters
 from ..site import Site
 
@@ -19,7 +20,9 @@ RUN = 512
 class ConvertParameters(UnitParameters):
     """Parameters of `convert.c.j2`.
 
-    channels_last, reverse: order of the input's axes, and of its channels.
+    unit: C type of an element of the input.
+    channels_last: the input is [N][pixels][C], not [N][C][pixels].
+    reverse: the input has its channels in reverse order, such as BGR for RGB.
     per_channel: each channel has its own mean and scale.
     run: pixels of a task.
     to, block: kind of the result's layout, and the channels in a block of it.
@@ -53,15 +56,16 @@ class ConvertRuns(Kernel):
             shape = (1, 1, y.size)  # one run of equal elements
         extents = {"N": shape[0], "C": shape[1], "P": product(shape[2:])}
         n, c, pixels = extent_symbols(*extents)
-        stored = ceildiv(c, layout.block) * layout.block if layout.kind == "nchwc" else c
+        stored_channels = stored(c, layout.kind, layout.block)
         params = ConvertParameters(x.c_type, channels_last, reverse, per_channel, RUN, layout.kind, layout.block,
                                    x.dtype == "float16")
         order = "nhwc" if channels_last else "nchw"
-        what = f"input_{x.dtype}_{order}{'_reversed' * reverse}{'_channels' * per_channel}_{layout}"
+        operation = f"input_{x.dtype}_{order}{'_reversed' * reverse}{'_channels' * per_channel}_{layout}"
         values = c if per_channel else 1
         return Lowered("input/convert", params, extents,
                        (Operand("x", 0, n * c * pixels), Operand("mean", 1, values), Operand("scale", 2, values)),
-                       (Operand("y", 0, n * stored * pixels),), n * ceildiv(pixels, RUN), what, self.name)
+                       (Operand("y", 0, n * stored_channels * pixels),), n * ceildiv(pixels, RUN), operation,
+                       self.name)
 
     def cost(self, site: Site) -> float:
         y = site.y

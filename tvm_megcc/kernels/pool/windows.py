@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels of pooling over windows and of global pooling: by vectors of channels in a blocked layout, or `plain` ones
-for any layout, number of axes and element type."""
+"""The kernels of pooling over windows and of global pooling: by vectors of channels in blocks of channels, and in plain
+layout, which any number of axes and any element type may have."""
 
 from __future__ import annotations
 

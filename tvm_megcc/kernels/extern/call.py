@@ -45,8 +45,9 @@ class ExternCall(Kernel):
         shapes = {name: tuple(Symbol(f"{name}_{axis}") for axis in range(type_.rank)) for name, type_ in types.items()}
         extents = {str(symbol): dim for name, type_ in types.items()
                    for symbol, dim in zip(shapes[name], type_.shape, strict=True)}
-        inputs, outputs = (tuple(Operand(name, index, product(shapes[name])) for index, (name, _) in enumerate(declared))
-                           for declared in (function.inputs, function.outputs))
+        inputs, outputs = (
+            tuple(Operand(name, index, product(shapes[name])) for index, (name, _) in enumerate(declared))
+            for declared in (function.inputs, function.outputs))
         dims = tuple((name, tuple(map(str, shape))) for name, shape in shapes.items())
         attributes = tuple(c_number(site.attrs.arguments[name]) for name, _ in function.attributes)
         tasks, scratch = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dequantizes gathered rows of 4-bit weights."""
+"""The kernel `rows` of dequantize_int4: converts gathered rows of 4-bit weights to floats."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RowsParameters(Parameters):
 
 
 class Int4Rows(Kernel):
-    """Dequantizes one row of 4-bit weights in a task."""
+    """w [R, K/2] bytes of two elements, scale and zero point for each block -> y [R, K]. One task converts one row."""
 
     name = "rows"
 

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products with weights of 4 or 8 bits that have a scale for each block of a row. With float32 activations, weights are
-dequantized in registers. With int8 activations, weights and scales are one stream of bytes that is read in order."""
+"""The kernels of products with weights of 4 or 8 bits that have a scale, and maybe an offset, for each block of a row.
+
+A weight is element * scale + offset, where `element` is the stored integer (operators `matmul_nbits` and
+`matmul_nbits_int8`). With float32 activations, the kernel `nbits` dequantizes weights in registers, and weights, scales
+and offsets are packed as panels. With int8 activations, the kernel `dots` sums integers, and a stream of bytes holds
+weights, scales and offsets in the order in which they are read.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +21,7 @@ from ..microkernel.panel_tile import PanelTile
 from ..packing import packer
 from ..parameters import Parameters, Scope
 from ..site import Site
-from .nbits_int8_tile import NBitsInt8Tile
+from .nbits_int8_tile import NBitsInt8Tile, scale_and_offset_bytes
 
 
 @packer("panels")
@@ -27,7 +32,8 @@ def pack_panels(array: np.ndarray, width: int) -> np.ndarray:
 
 
 def zero_points(scale: np.ndarray, offset: np.ndarray) -> np.ndarray | None:
-    """Returns uint8 zero points for which offset is -(zero * scale), rounded to float32; None if there are none."""
+    """Returns the uint8 zero points for which offset is -(zero * scale), rounded to float32; None if some offset has
+    none. scale, offset: float32 arrays of one shape, which is that of the result."""
     with np.errstate(all="ignore"):
         zero = np.clip(np.rint(np.nan_to_num(offset / -scale)), 0, 255).astype(np.float32)
         return zero.astype(np.uint8) if np.array_equal(-(zero * scale), offset) else None
@@ -35,7 +41,7 @@ def zero_points(scale: np.ndarray, offset: np.ndarray) -> np.ndarray | None:
 
 @packer("zero_panels")
 def pack_zeros(offset: np.ndarray, scale: np.ndarray, width: int) -> np.ndarray:
-    """Returns the zero points of offsets, packed like `panels`."""
+    """Packs the zero points of offsets [N, X] as `panels` does."""
     zero = zero_points(scale, offset)
     assert zero is not None
     return pack_panels(zero, width)
@@ -46,21 +52,24 @@ def panel_width(isa: Isa, columns: int) -> int:
     return min(2 if isa.lanes > 1 else 4, -(-columns // isa.lanes)) * isa.lanes
 
 
-def panel_operands(offset: str, width: int, numbers: Dim, scales: Dim) -> tuple[Operand, ...]:
-    """Returns weights, scales and offsets, operands 1 to 3 of an operator, as panels; their sizes are `numbers` and
-    `scales`."""
-    zeros = {"zero": (("zero_panels", width), "uint8", (2,))}.get(offset, (("panels", width),))
-    return (Operand("w", 1, numbers, ("panels", width)), Operand("scale", 2, scales, ("panels", width)),
-            Operand("offset", 3, scales, *zeros))
+def panel_operands(offset: str, width: int, weight_bytes: Dim, scales: Dim) -> tuple[Operand, ...]:
+    """Returns weights, scales and offsets, operands 1 to 3 of an operator, as panels of `width` columns.
+
+    offset: as `offset_kind` returns it. weight_bytes, scales: elements of the weights, and of scales and offsets.
+    """
+    offsets = Operand("offset", 3, scales, ("panels", width))
+    if offset == "zero":
+        offsets = Operand("offset", 3, scales, ("zero_panels", width), "uint8", also=(2,))
+    return (Operand("w", 1, weight_bytes, ("panels", width)), Operand("scale", 2, scales, ("panels", width)), offsets)
 
 
 def offset_kind(site: Site, scale: int, offset: int) -> str:
-    """Returns how offsets are stored: "" if there are none, "zero" as uint8 zero points if they can be, else "real".
+    """Returns how offsets are stored: "" if there are none, "zero" if they have uint8 zero points, else "real" (float).
     scale, offset: positions of these operands."""
     if not site.has(offset):
         return ""
-    given = site.values.get(scale), site.values.get(offset)
-    return "real" if any(array is None for array in given) or zero_points(*given) is None else "zero"
+    values = site.values.get(scale), site.values.get(offset)
+    return "real" if any(array is None for array in values) or zero_points(*values) is None else "zero"
 
 
 @dataclass(frozen=True)
@@ -87,7 +96,8 @@ class NBitsParameters(Parameters):
 
 
 class NBitsMatMul(Kernel):
-    """Computes a panel of columns in a task. Weights are dequantized in registers and multiplied by some rows of a."""
+    """Product of floats a [M, K] and weights [N, K]: y [M, N]. Weights are dequantized in registers and multiplied by
+    some rows of a. One task computes one panel of columns."""
 
     name = "nbits"
     fuses_epilogue = True
@@ -114,29 +124,33 @@ class NBitsMatMul(Kernel):
 
 @packer("nbits_stream")
 def pack_stream(w: np.ndarray, scale: np.ndarray, *given) -> np.ndarray:
-    """Packs panels of `width` columns in the order in which a product reads them: for each block of a panel [width]
-    scales, [width] offsets or zero points if there are any, and the elements as [block / unit][width][group] bytes. A
-    unit is a group of 8-bit elements, or two groups of 4-bit elements: the first in low halves of bytes, the second in
-    high halves. Elements and scales after the last row and the last element are zero.
+    """Packs weights w [N, bytes], scales [N, blocks] and offsets as one stream, in the order in which a product reads
+    it: panels of `width` columns, which are rows of w; in each panel its blocks; in each block
+
+        [width] scales, [width] offsets or zero points if there are any, [block / unit][width][group] bytes of elements
+
+    A unit is a group of 8-bit elements, or two groups of 4-bit elements, of which the first is in the low halves of the
+    bytes. Elements and scales after the last row of w and after its last element are zero.
 
     given: offsets if there are any; then bits, block, depth, width, group; whether scales and offsets are float16;
-    whether offsets are zero points; whether 8-bit elements have their highest bit inverted.
+    whether offsets are zero points; whether 8-bit elements have their highest bit inverted (`Stream`).
     """
     *offset, bits, block, depth, width, group, float16_scales, zero, flipped = given
-    rows, padded = -w.shape[0] % width, round_up(depth, multiple(block))
-    numbers = np.pad(unpacked(w, bits, depth), ((0, rows), (0, padded - depth)))
-    numbers = numbers.reshape(-1, width, padded // block, block)
+    missing_rows, padded = -w.shape[0] % width, round_up(depth, multiple(block))
+    elements = np.pad(unpacked(w, bits, depth), ((0, missing_rows), (0, padded - depth)))
+    elements = elements.reshape(-1, width, padded // block, block)
     if bits == 4:
-        low_and_high = numbers.reshape(*numbers.shape[:3], -1, 2, group)
+        low_and_high = elements.reshape(*elements.shape[:3], -1, 2, group)
         stored = low_and_high[..., 0, :] | low_and_high[..., 1, :] << 4
     else:
-        stored = (numbers ^ (128 if flipped else 0)).reshape(*numbers.shape[:3], -1, group)
-    panels, blocks = numbers.shape[0], numbers.shape[2]
+        stored = (elements ^ (128 if flipped else 0)).reshape(*elements.shape[:3], -1, group)
+    panels, blocks = elements.shape[0], elements.shape[2]
     parts = []
     for array in (scale, *((zero_points(scale, offset[0]),) if zero else offset)):
-        real = np.pad(array, ((0, rows), (0, blocks - array.shape[1])))
-        real = real if real.dtype == np.uint8 else real.astype(np.float16 if float16_scales else np.float32)
-        parts.append(np.ascontiguousarray(real.reshape(panels, width, blocks).swapaxes(1, 2)).view(np.uint8))
+        values = np.pad(array, ((0, missing_rows), (0, blocks - array.shape[1])))
+        if values.dtype != np.uint8:
+            values = values.astype(np.float16 if float16_scales else np.float32)
+        parts.append(np.ascontiguousarray(values.reshape(panels, width, blocks).swapaxes(1, 2)).view(np.uint8))
     parts.append(stored.transpose(0, 2, 3, 1, 4).reshape(panels, blocks, -1).astype(np.uint8))
     return np.concatenate(parts, 2)
 
@@ -182,14 +196,13 @@ class Stream:
                       attrs.bits == 8 and isa.lanes > 1 and isa.dot_dtype != "uint8")
 
     @property
-    def record(self) -> int:
-        """The bytes of a block of a column."""
-        real = 2 if self.float16_scales else 4
-        return self.block * self.bits // 8 + real + {"": 0, "real": real, "zero": 1}[self.offset]
+    def block_bytes(self) -> int:
+        """The bytes of a block of one column, with its scale and offset."""
+        return self.block * self.bits // 8 + scale_and_offset_bytes(self.offset, self.float16_scales)
 
     def operand(self, w: int, columns: Dim, depth: Dim) -> Operand:
-        """Returns operand w, whose sizes are over these symbols."""
-        size = ceildiv(columns, self.width) * self.width * ceildiv(depth, self.block) * self.record
+        """Returns the stream as operand w of an operator. columns, depth: extents or symbols that its size is over."""
+        size = ceildiv(columns, self.width) * self.width * ceildiv(depth, self.block) * self.block_bytes
         packing = ("nbits_stream", self.bits, self.block, self.depth, self.width, self.group, self.float16_scales,
                    self.offset == "zero", self.flipped)
         return Operand("w", w, size, packing, "uint8", also=(w + 1, w + 2) if self.offset else (w + 1,))
@@ -202,11 +215,11 @@ class NBitsInt8Parameters(Parameters):
     bits: the bits of a weight.
     block: the number of elements of a row that share a scale.
     part: the number of elements of a row that share a sum of x.
-    whole: whether integers are summed over a whole block, without scales of x.
+    block_sums: whether integers are summed over a block, because x has no scales; else over a part of it.
     offset: "real" if offsets are stored as floats, "zero" if they are stored as zero points, "" without offsets.
     bias: whether there is a bias.
     float16_scales: whether scales and offsets are stored as float16.
-    weight_offset: what stored elements exceed the weights by; that times the sum of a part of x is subtracted.
+    weight_offset: the difference of stored elements and weights; times the sum of a part of x, it is subtracted.
     vectors: the number of vectors of columns in a panel.
     rows: the number of rows of the tallest tile.
     pairs: whether rows are multiplied two at a time.
@@ -215,7 +228,7 @@ class NBitsInt8Parameters(Parameters):
     bits: int
     block: int
     part: int
-    whole: bool
+    block_sums: bool
     offset: str
     bias: bool
     float16_scales: bool
@@ -229,7 +242,8 @@ class NBitsInt8Parameters(Parameters):
 
 
 class NBitsInt8MatMul(Kernel):
-    """Computes a panel of columns in a task, in integers for a part of a block and in floats for a row."""
+    """Product of int8 x [M, K] and weights [N, K]: y [M, N] of floats. Sums over a part of a block are integers, those
+    over a row are floats. One task computes one panel of columns."""
 
     name = "dots"
     fuses_epilogue = True
@@ -247,12 +261,12 @@ class NBitsInt8MatMul(Kernel):
         sums = [Operand("x_sum", 2, M * ceildiv(K, part))] * bool(weight_offset or offset)
         operands = present(site, Operand("x", 0, M * K), Operand("x_scale", 1, M * ceildiv(K, BLOCK)), *sums, w,
                            Operand("bias", 6, N))
-        bias, whole = site.has(6), not site.has(1)
-        parameters = NBitsInt8Parameters(bits, block, part, whole, offset, bias, float16_scales, weight_offset, vectors,
-                                         rows, pairs)
-        kind = "_whole" * whole + f"_{offset}" * bool(offset) + "_half" * float16_scales + "_bias" * bias
+        bias, block_sums = site.has(6), not site.has(1)
+        parameters = NBitsInt8Parameters(bits, block, part, block_sums, offset, bias, float16_scales, weight_offset,
+                                         vectors, rows, pairs)
+        suffix = "_whole" * block_sums + f"_{offset}" * bool(offset) + "_half" * float16_scales + "_bias" * bias
         return Lowered("matmul/nbits_int8", parameters, extents, operands, (Operand("y", 0, M * N),), ceildiv(N, width),
-                       f"matmul_{bits}bits_{block}_int8{kind}", f"{self.name}_{vectors}v", channels=N)
+                       f"matmul_{bits}bits_{block}_int8{suffix}", f"{self.name}_{vectors}v", channels=N)
 
     def cost(self, site: Site) -> float:
         return 500 + 0.3 * site.y.size * site.x.shape[-1] / site.isa.lanes
@@ -279,7 +293,8 @@ class QuantizeBlocksParameters(Parameters):
 
 
 class QuantizeBlocksKernel(Kernel):
-    """Quantizes one row in a task."""
+    """Quantizes floats x [M, K] to int8, with a scale for each 32 elements and the sum of each part. One task quantizes
+    one row."""
 
     name = "blocks"
     lanes = "i"

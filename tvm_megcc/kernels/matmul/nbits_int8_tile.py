@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tiles of `matmul/nbits_int8`: P rows of x by a panel of columns, with float sums `y{p}_{v}`. For each part of a
-block, `c{p}_{v}` are sums of products of integers, whose lanes are not added yet."""
+"""The tiles of `matmul/nbits_int8`: P rows of x by a panel of columns. `y{p}_{v}` are the float sums of row p and
+vector v of columns. `c{p}_{v}` are the integer sums of a part of a block; several lanes hold terms of one column."""
 
 from __future__ import annotations
 
@@ -17,59 +17,67 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Dots:
-    """Dot products of sixteen elements of a column, which are four vectors `q{v}_`, with `rows` rows of x: one, or two
-    (`mgc_dots_pair`)."""
+    """Dot products of sixteen elements of x with sixteen elements of each column, which are four vectors `q{v}_0` to
+    `q{v}_3`. rows: rows of x that an instruction multiplies, 1 or 2 (SMMLA). bits: of a weight, 4 or 8."""
 
     rows: int
     bits: int
 
-    def load(self, p: int, at: int) -> str:
-        """Declares the vectors of the rows from p on."""
-        x = [offset(f"x{row}", at) for row in range(p, p + self.rows)]
+    def load(self, p: int, first: int) -> str:
+        """Declares the vectors of elements [first, first + 16) of the rows from p on."""
+        x = [offset(f"x{row}", first) for row in range(p, p + self.rows)]
         if self.rows == 1:
             return f"const mgc_dots_of x{p}_0 = mgc_dots_x({x[0]});"
         loads = (f"x{p}_{half} = mgc_dots_x_pair({x[0]}, {x[1]}, {half})" for half in range(2))
         return f"const int8x16_t {', '.join(loads)};"
 
     def add(self, p: int, v: int) -> str:
+        """Adds the products of the rows from p on and vector v of columns to their sums."""
         function, x = ("pair", f"x{p}_0, x{p}_1") if self.rows == 2 else (self.bits, f"x{p}_0")
         return f"c{p}_{v} = mgc_dots_{function}(c{p}_{v}, q{v}_0, q{v}_1, q{v}_2, q{v}_3, {x});"
 
     def total(self, p: int, v: int) -> str:
-        """Returns the C expression of a row's sums."""
+        """Returns C for the sums of row p, with one lane for each column."""
         return (f"mgc_dots_row(c{p - p % 2}_{v}, {p % 2}, start{p})" if self.rows == 2 else
                 f"mgc_dots_sum_{self.bits}(c{p}_{v}, start{p})")
 
 
+def scale_and_offset_bytes(offset: str, float16_scales: bool) -> int:
+    """Returns the bytes of the scale and the offset of a block of one column. offset: as in `NBitsInt8Parameters`."""
+    scale = 2 if float16_scales else 4
+    return scale + {"": 0, "real": scale, "zero": 1}[offset]
+
+
 class NBitsInt8Tile(PanelTile):
-    """Prints what a tile does with a block, or a part of one, of each row and vector."""
+    """Prints the steps of a tile for a block, or a part of a block, of each row and vector."""
 
     def __init__(self, params: NBitsInt8Parameters, scope: Scope):
         super().__init__(params.vectors, scope)
         p = self.p = params
         self.lanes, self.width = scope.isa.lanes, p.vectors * scope.isa.lanes
         self.heights = (p.rows, 1) if p.rows > 1 else (1,)
-        #: Sizes in bytes. `scale_bytes`: a scale or a float offset. `numbers`: the scales and offsets of a block of all
-        #: columns. `sixteen`: sixteen elements of all columns. `bytes`: a block of all columns.
+        #: Bytes of a scale, and of an offset that is a float.
         self.scale_bytes = 2 if p.float16_scales else 4
-        self.numbers = self.width * (self.scale_bytes + {"": 0, "real": self.scale_bytes, "zero": 1}[p.offset])
-        self.sixteen = 16 * self.width * p.bits // 8
-        self.bytes = self.numbers + p.block * self.width * p.bits // 8
+        # Bytes of all columns of the panel: the scales and offsets of a block; sixteen elements; a block.
+        self.scales_bytes = self.width * scale_and_offset_bytes(p.offset, p.float16_scales)
+        self.sixteen_bytes = 16 * self.width * p.bits // 8
+        self.block_bytes = self.scales_bytes + p.block * self.width * p.bits // 8
         #: Whether integers `t{p}_{v}` are summed over the parts of a block, and whether sums of parts of x are read.
-        self.has_totals = p.whole and p.block > p.part
+        self.has_totals = p.block_sums and p.block > p.part
         self.reads_sums = bool(p.weight_offset or p.offset)
 
-    def numbers_of_block(self) -> str:
-        """Declares the scales s and offsets o of each vector of columns."""
+    def scales_of_block(self) -> str:
+        """Declares the scales s{v} and offsets o{v} of a block for each vector of columns."""
         c, p = Printer(), self.p
         for v in self.vectors:
-            at = v * self.lanes
-            zero = f"mgc_neg(mgc_to_float(mgc_iload_u8(w + {self.width * self.scale_bytes + at})) * s{v})"
-            o = {"": "", "zero": zero, "real": self.number(self.width + at)}[p.offset]
-            c(f"const mgc_v s{v} = {self.number(at)}{o and f', o{v} = {o}'};")
+            column = v * self.lanes
+            zero = f"mgc_neg(mgc_to_float(mgc_iload_u8(w + {self.width * self.scale_bytes + column})) * s{v})"
+            o = {"": "", "zero": zero, "real": self.float_at(self.width + column)}[p.offset]
+            c(f"const mgc_v s{v} = {self.float_at(column)}{o and f', o{v} = {o}'};")
         return c.text
 
-    def number(self, index: int) -> str:
+    def float_at(self, index: int) -> str:
+        """Returns C that loads the scales or offsets from number `index` of the block on, as float32."""
         load = "mgc_load_f16((const uint16_t *)" if self.p.float16_scales else "mgc_load((const float *)"
         return f"{load}(const void *)(w + {index * self.scale_bytes}))"
 
@@ -80,16 +88,17 @@ class NBitsInt8Tile(PanelTile):
             c(f"const int8_t *x{row} = {offset('x', f'{row} * (ptrdiff_t)K' if row else 0)};")
             if self.reads_sums:
                 c(f"const int32_t sum{row} = x_sum[{f'{row} * (ptrdiff_t)(K / {p.part})' if row else 0}];")
-            if not p.whole:
-                at = [f"{row} * (ptrdiff_t)(K / 32)"] * (row > 0) + ["k / 32"] * (p.part < 32)
-                c(f"const float scale{row} = x_scale[{' + '.join(at) or 0}];")
+            if not p.block_sums:
+                terms = [f"{row} * (ptrdiff_t)(K / 32)"] * (row > 0) + ["k / 32"] * (p.part < 32)
+                c(f"const float scale{row} = x_scale[{' + '.join(terms) or 0}];")
         return c.text
 
     def start(self, row: int) -> str:
+        """Returns C for the initial sum of a row: what stored elements exceed the weights by is subtracted."""
         return f"sum{row} * {-self.p.weight_offset}" if self.p.weight_offset else "0"
 
     def sums_of_part(self, P: int) -> str:
-        """Prints the products of a part, sixteen elements of it at a time, and adds their sums to those of the rows."""
+        """Prints the products of a part, sixteen elements at a time, and adds their sums to the float sums."""
         c, p, dots = Printer(), self.p, Dots(2 if self.p.pairs and P % 2 == 0 else 1, self.p.bits)
         groups = range(0, P, dots.rows)
         c(*(f"const mgc_i start{row} = mgc_iset1({self.start(row)});" for row in range(P)))
@@ -99,30 +108,31 @@ class NBitsInt8Tile(PanelTile):
             with c.block(""):
                 c(*(dots.load(row, 16 * i) for row in groups))
                 for v in self.vectors:
-                    self.elements(c, v, i * self.sixteen)
+                    self.elements(c, v, i * self.sixteen_bytes)
                     c(*(dots.add(row, v) for row in groups))
-        c(f"w += {self.sixteen * (p.part // 16)};")
+        c(f"w += {self.sixteen_bytes * (p.part // 16)};")
         for row in range(P):
             with c.block(""):
-                if not p.whole:
+                if not p.block_sums:
                     t = f", t = mgc_set1(scale{row} * (float)sum{row})" if p.offset else ""
                     c(f"const mgc_v f = mgc_set1(scale{row}){t};")
                 for v in self.vectors:
-                    scale, y, total = f"s{v}" if p.whole else f"(f * s{v})", f"y{row}_{v}", dots.total(row, v)
+                    scale, y, total = f"s{v}" if p.block_sums else f"(f * s{v})", f"y{row}_{v}", dots.total(row, v)
                     c(f"t{row}_{v} = mgc_iadd(t{row}_{v}, {total});" if self.has_totals else
                       f"{y} = {y} + mgc_to_float({total}) * {scale};", *[f"{y} = {y} + t * o{v};"] * bool(p.offset))
         return c.text
 
-    def elements(self, c: Printer, v: int, at: int) -> None:
-        """Declares the four 8-bit vectors of sixteen elements of each column of vector v. at: bytes before them."""
+    def elements(self, c: Printer, v: int, first: int) -> None:
+        """Declares the four 8-bit vectors of sixteen elements of each column of vector v. first: bytes from w to the
+        elements of the first column of the panel."""
         group = 8 if self.p.pairs else 4
-        pitch, at = self.width * group, at + v * self.lanes * group
+        stride, first = self.width * group, first + v * self.lanes * group
         if self.p.bits == 8:
-            offsets = (0, pitch, 16, pitch + 16) if self.p.pairs else (0, pitch, 2 * pitch, 3 * pitch)
-            c(*(f"const mgc_i q{v}_{i} = mgc_bytes_at(w + {at + offset});" for i, offset in enumerate(offsets)))
+            offsets = (0, stride, 16, stride + 16) if self.p.pairs else (0, stride, 2 * stride, 3 * stride)
+            c(*(f"const mgc_i q{v}_{i} = mgc_bytes_at(w + {first + offset});" for i, offset in enumerate(offsets)))
             return
-        offsets = (0, 16 if self.p.pairs else pitch)
-        loads = ", ".join(f"w{v}_{i} = mgc_bytes_at(w + {at + offset})" for i, offset in enumerate(offsets))
+        offsets = (0, 16 if self.p.pairs else stride)
+        loads = ", ".join(f"w{v}_{i} = mgc_bytes_at(w + {first + offset})" for i, offset in enumerate(offsets))
         c(f"const mgc_i {loads};",
           *(f"const mgc_i q{v}_{2 * i} = mgc_low_int4(w{v}_{i}), q{v}_{2 * i + 1} = mgc_high_int4(w{v}_{i});"
             for i in range(2)))

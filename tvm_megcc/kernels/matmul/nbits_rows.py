@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gathers rows of weights of 4 or 8 bits with a scale for each block of a row, from what a product with the same
-weights reads."""
+"""The kernel `rows` of nbits_rows: gathers rows of weights of 4 or 8 bits, such as the embeddings of tokens, from the
+packed weights that a product reads as well."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class NBitsRowsParameters(Parameters):
     block: the number of elements of a row that share a scale.
     offset: "real" if offsets are stored as floats, "zero" if they are stored as zero points, "" without offsets.
     width: the number of rows in a panel.
-    stream: whether numbers, scales and offsets are one stream (`Stream`); else they are panels, an operand each.
-    group, float16_scales, flipped: of the stream.
+    stream: whether elements, scales and offsets are one stream (`Stream`); else each is an operand, packed as panels.
+    group, float16_scales, flipped: as in `Stream`.
     """
 
     bits: int
@@ -36,7 +36,8 @@ class NBitsRowsParameters(Parameters):
 
 
 class NBitsRowsGather(Kernel):
-    """Dequantizes one row in a task. An index out of range fails the call."""
+    """Gathers rows of [N, D] to y [indices, D] of floats. An index out of range fails the call. One task converts one
+    row."""
 
     name = "rows"
     constants = (1, 2, 3)
@@ -57,10 +58,10 @@ class NBitsRowsGather(Kernel):
             parameters = NBitsRowsParameters(attrs.bits, attrs.block, offset, width)
             rows = ceildiv(N, width) * width
             weights = panel_operands(offset, width, rows * ceildiv(D * attrs.bits, 8), rows * ceildiv(D, attrs.block))
-        kind = f"_{parameters.offset}" * bool(parameters.offset) + "_half" * parameters.float16_scales
+        suffix = f"_{parameters.offset}" * bool(parameters.offset) + "_half" * parameters.float16_scales
         return Lowered("matmul/nbits_rows", parameters, extents, present(site, Operand("index", 0, COUNT), *weights),
                        (Operand("y", 0, COUNT * D),), COUNT,
-                       f"rows_{attrs.bits}bits_{attrs.block}{kind}_{indices.dtype}",
+                       f"rows_{attrs.bits}bits_{attrs.block}{suffix}_{indices.dtype}",
                        f"{self.name}_{'stream' if parameters.stream else 'panels'}{parameters.width}")
 
     def cost(self, site: Site) -> float:

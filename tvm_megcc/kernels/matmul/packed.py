@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel candidates of matmul."""
+"""The kernels of matmul: `packed` for constant weights, `panel` for any float operands, `dots` for one column, `scalar`
+for integers and float64."""
 
 from __future__ import annotations
 
@@ -17,12 +18,13 @@ from ..sharing import TaskGrid
 from ..site import Site
 from ..tiling import Tiling
 
-_DEPTH = 512
-"""Rows of a panel of b that are copied to scratch at a time."""
+_PANEL_ROWS = 512
+"""Rows of a panel of b that `panel` copies to scratch at a time."""
 
 
 class PackedMatMul(Tiled):
-    """A packed constant matrix on the right. It is a 1x1 convolution whose pixels are the rows of a."""
+    """Product with a packed constant matrix on the right. It is a 1x1 convolution in layout nhwc, whose pixels are the
+    rows of a, and uses the template of `direct`."""
 
     name = "packed"
     dtypes = (FLOAT32,)
@@ -110,7 +112,7 @@ class PanelParameters(ProductParameters):
 
 
 class PanelMatMul(Kernel):
-    """Multiplies any operands. It copies panels of the right one to scratch."""
+    """Product of any float operands. It copies panels of b, which are some columns, to scratch."""
 
     name = "panel"
     dtypes = (FLOAT32,)
@@ -126,24 +128,25 @@ class PanelMatMul(Kernel):
         M, K, N = extent_symbols("M", "K", "N")
         extents: dict[str, Dim] = {"M": m, "K": k, "N": n}
         batch = _batch(site.x.shape[:-2], site.inputs[1].shape[:-2])
-        a, b, y = M * K, K * N, M * N
+        a_size, b_size, y_size = M * K, K * N, M * N
         for i, (extent, has_a, has_b) in enumerate(batch):
             (d,) = extent_symbols(f"D{i}")
             extents[f"D{i}"] = extent
-            a, b, y = a * (d if has_a else 1), b * (d if has_b else 1), y * d
+            a_size, b_size, y_size = a_size * (d if has_a else 1), b_size * (d if has_b else 1), y_size * d
         panels = ceildiv(N, vectors * site.isa.lanes)
         bias = site.has(2)
-        kinds = tuple((has_a, has_b) for _, has_a, has_b in batch)
-        what = "matmul" + "_ta" * trans_a + "_tb" * trans_b + "_bias" * bias
-        if kinds:
-            what += "_batch" + "".join("b" if a_ and b_ else "l" if a_ else "r" for a_, b_ in kinds)
+        batch_axes = tuple((has_a, has_b) for _, has_a, has_b in batch)
+        operation = "matmul" + "_ta" * trans_a + "_tb" * trans_b + "_bias" * bias
+        if batch_axes:
+            operation += "_batch" + "".join({(True, True): "b", (True, False): "l", (False, True): "r"}[axis]
+                                            for axis in batch_axes)
         return Lowered(
             "matmul/panel",
-            PanelParameters(trans_a, trans_b, bias, kinds, vectors, rows, _DEPTH),
-            extents, present(site, Operand("a", 0, a), Operand("b", 1, b), Operand("bias", 2, N)),
-            (Operand("y", 0, y),),
-            panels * product(extent_symbols(*(f"D{i}" for i in range(len(batch))))), what, "panel",
-            scratch=4 * _DEPTH * vectors * site.isa.lanes, epilogue_in_place=False, channels=N)
+            PanelParameters(trans_a, trans_b, bias, batch_axes, vectors, rows, _PANEL_ROWS),
+            extents, present(site, Operand("a", 0, a_size), Operand("b", 1, b_size), Operand("bias", 2, N)),
+            (Operand("y", 0, y_size),),
+            panels * product(extent_symbols(*(f"D{i}" for i in range(len(batch))))), operation, "panel",
+            scratch=4 * _PANEL_ROWS * vectors * site.isa.lanes, epilogue_in_place=False, channels=N)
 
     def cost(self, site):
         k = site.x.shape[-2 if site.attrs.trans_a else -1]
@@ -160,7 +163,8 @@ class DotsParameters(Parameters):
 
 
 class DotsMatMul(Kernel):
-    """A matrix times one column: rows are summed in vectors, as many rows at once as there are lanes."""
+    """A matrix times one column. Each row has a vector of partial sums, and as many rows as a vector has lanes are
+    computed at once."""
 
     name = "dots"
     dtypes = (FLOAT32,)
@@ -194,16 +198,16 @@ class DotsMatMul(Kernel):
 
 @dataclass(frozen=True)
 class ScalarParameters(ProductParameters):
-    """Parameters of `scalar.c.j2`. unit: C type of an element. unsigned: the type in which integers are added. real:
-    elements are floats."""
+    """Parameters of `scalar.c.j2`. unit: C type of an element. unsigned: C type in which integers are added, because
+    its overflow wraps. is_float: elements are float64."""
 
     unit: str
     unsigned: str
-    real: bool
+    is_float: bool
 
 
 class ScalarMatMul(PanelMatMul):
-    """Products of integers, which wrap, or float64, one at a time."""
+    """Products of integers, which wrap, or of float64, one element at a time."""
 
     name = "scalar"
     dtypes, uniform = ((*INTEGERS, "float64"), ANY), True
@@ -219,13 +223,14 @@ class ScalarMatMul(PanelMatMul):
 
 
 def _sizes(site: Site) -> tuple[Dim, int, int]:
-    """Returns (rows of a, length of the sums, columns of b) if b is one matrix with known extents."""
+    """Returns (rows of a in all its matrices, length of a sum, columns of b) of a product whose b is one matrix."""
     depth = site.inputs[1].shape[-1 if site.attrs.trans_b else -2]
     return product(site.y.shape[:-1]), depth, site.y.shape[-1]
 
 
 def _batch(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> list[tuple[Dim, bool, bool]]:
-    """Returns (extent, is in a, is in b) for the batch axes; extents of 1 are dropped, neighbours alike merged."""
+    """Returns (extent, a has it, b has it) for each axis of the batch. a, b: extents of the operands without the last
+    two. Axes of extent 1 are left out; neighbouring axes that the same operands have become one."""
     rank = max(len(a), len(b))
     merged: list[tuple[Dim, bool, bool]] = []
     for da, db in zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b, strict=True):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The register tiles of `conv2d/direct`: P neighbouring pixels of a row by V vectors of output channels, with sums
-`a{p}_{v}`. The products of `conv2d/winograd` are the same loops, in which each position of a transform is a tap."""
+"""The register tiles of `conv2d/direct`: P neighbouring pixels of a row by V vectors of output channels. `a{p}_{v}` is
+the sum of pixel p and vector v, `x{p}` an input of pixel p, `w{v}` a vector of weights. `conv2d/winograd` multiplies by
+the same loops, where each position of a transform is a tap."""
 
 from __future__ import annotations
 
@@ -16,34 +17,40 @@ from .neon_lanes import NeonLanes
 if TYPE_CHECKING:
     from .direct import DirectParameters
 
-#: Most values in a float16 sum before it is added to a float32.
+#: The maximum of terms in a float16 sum before it is added to a float32 sum.
 MAX_FLOAT16_TERMS = 144
 
 
 class Reduction:
-    """The loop nest of a tile's sums. ic: input channels of a group; None: known at run time. x_layout: its kind.
-    weights_near: weights are in L1, so none is prefetched. part: channels that a call sums over; 0: all."""
+    """The loop nest of a tile's sums: over blocks of input channels, taps, vectors of channels, channels.
+
+    ic: input channels of a group; None: known at run time. x_layout: kind of the input's layout.
+    weights_in_l1: weights are in the L1 cache, so none is prefetched.
+    part: input channels that a call sums over; 0: all.
+    """
 
     def __init__(self, scope: Scope, tiling: Tiling, window: Window, ic: int | None, x_layout: str,
-                 weights_near: bool = False, part: int = 0):
+                 weights_in_l1: bool = False, part: int = 0):
         isa = scope.isa
         self.scope, self.isa, self.tiling, self.window, self.ic, self.part = scope, isa, tiling, window, ic, part
-        self.x_layout, self.weights_near, self.stride = x_layout, weights_near, window.columns.stride
+        self.x_layout, self.weights_in_l1, self.stride = x_layout, weights_in_l1, window.columns.stride
         self.taps = window.rows.count * window.columns.count
         #: Products of one output.
         self.depth: Count = ic * self.taps if ic is not None else f"(IC * {self.taps})" if self.taps > 1 else "IC"
-        #: Elements of x from one pixel to the next, and to that of the next output pixel.
+        #: Elements of x from one pixel to the next.
         self.pixel: Count = {"nchwc": isa.lanes, "plain": 1, "nhwc": "IC" if ic is None else ic}[x_layout]
+        #: Elements of x from the window of one output pixel to that of the next.
         self.x_step = times(self.stride, self.pixel)
-        #: Elements from one vector or block of input channels to the next.
+        #: Elements of x from one vector of input channels to the next, and from one block of 16 to the next.
         self.next_vector = "plane" if x_layout == "nchwc" else isa.lanes
         self.next_block = {"nchwc": f"{16 // isa.lanes} * plane" if isa.lanes < 16 else "plane", "plain": "16 * plane",
                            "nhwc": "16"}[x_layout]
         #: Whether x is loaded as vectors, and weights are multiplied by their lanes.
         self.by_lanes = isa.lane_fma and x_layout != "plain"
+        #: Whether input channels are read a vector at a time, else one by one.
         self.by_vectors = x_layout == "nchwc" or (
             x_layout == "nhwc" and (self.by_lanes or (isa.helium and not scope.compact)))
-        #: Whether sums are float16, which lose precision: from time to time they are added to float32 in `totals`.
+        #: Whether sums are float16, which lose precision. After some terms they are added to the float32 sums `totals`.
         self.folds = isa.is_half and (ic is None or self.depth > MAX_FLOAT16_TERMS)
         self.multiply = Multiply(scope.float * (isa.helium or isa.wide))
         self.loop = "MGC_STEP_BY_STEP for" if tiling.hoists_loads else "for"
@@ -52,15 +59,18 @@ class Reduction:
         return Tile(self.tiling, P, V, width)
 
     def sums(self, tile: Tile, n: Count, start: str = "", stride: str = "") -> str:
-        """Declares the sums, and adds products of `n` input channels of one tap, from xk and w on. start: C, address of
-        the V initial vectors; empty: 0. stride: C, floats from a pixel's initial vectors to the next pixel's; empty:
-        all share them."""
-        c, known, V, width = Printer(), n if isinstance(n, int) else self.ic, tile.vectors, tile.width
+        """Declares the sums, and adds the products of `n` input channels of one tap, from xk and w on.
+
+        start: C, address of the V initial vectors; empty: sums begin with 0.
+        stride: C, floats from the initial vectors of a pixel to those of the next; empty: all pixels share them.
+        """
+        c, V, width = Printer(), tile.vectors, tile.width
+        known_n = n if isinstance(n, int) else self.ic
         if self.tiling.assembler and self.x_layout == "nchwc" and self.stride == 1 and width \
-                and (known != n or n >= 4) and NeonLanes.covers(V, width):
-            even = known % 8 < 4 and (known == n or self.part % 8 == 0)
+                and (known_n != n or n >= 4) and NeonLanes.covers(V, width):
+            even = known_n % 8 < 4 and (known_n == n or self.part % 8 == 0)
             c(NeonLanes.sums(tile.pixels, V, width, per(n, 4), even, "plane", start, stride and f"4 * ({stride})"))
-            if known % 4:
+            if known_n % 4:
                 with c.block(f"for (int32_t k = 0; k < {rest_of(n, 4)}; k++, w += {width})"):
                     self.step(c, tile, 0, "(xk + k)")
             return c.text
@@ -75,7 +85,7 @@ class Reduction:
         return c.text
 
     def begin(self, c: Printer, tile: Tile, start: str, stride: str = "") -> None:
-        """Declares the sums, as `sums` does."""
+        """Declares the sums. Arguments: as in `sums`."""
         L = self.isa.lanes
         for part, vectors in tile.types:
             c(part.declared(f"a0_{v} = {part.load(start and f'{start} + {v * L}')}" for v in vectors))
@@ -130,13 +140,14 @@ class Reduction:
         """Prints prefetches of weights, because the CPU does not predict short streams: those of the next tile's
         channels if they are few (`isa.prefetch_bytes`), else those 128 rows later. A single pixel does not prefetch,
         because its loads of weights are its bottleneck."""
-        ahead, depth, L = self.isa.prefetch_bytes, self.depth, self.isa.lanes
-        if ahead and isinstance(depth, int) and tile.pixels > 1 and tile.width == 16 \
-                and not (self.weights_near or self.scope.compact):
-            is_next, channels = depth >= 16 and 4 * depth * tile.vectors * L <= ahead, tile.vectors * L
+        max_distance, depth, L = self.isa.prefetch_bytes, self.depth, self.isa.lanes
+        if max_distance and isinstance(depth, int) and tile.pixels > 1 and tile.width == 16 \
+                and not (self.weights_in_l1 or self.scope.compact):
+            channels = tile.vectors * L
+            of_next_tile = depth >= 16 and 4 * depth * channels <= max_distance
             for channel in range(0, channels, max(16, L)):
-                blocks = (channel + channels * is_next) // 16
-                distance = offset(f"{blocks} * 16 * (ptrdiff_t)({depth})", 16 * (k if is_next else k + 128))
+                blocks = (channel + channels * of_next_tile) // 16
+                distance = offset(f"{blocks} * 16 * (ptrdiff_t)({depth})", 16 * (k if of_next_tile else k + 128))
                 c(f"mgc_prefetch_ahead(w, {distance});")
 
     def weight_address(self, tile: Tile, k: int, v: int) -> str:
@@ -151,15 +162,17 @@ class Reduction:
         return pixel + k if isinstance(pixel, int) else f"{pixel} + {k}"
 
     def total(self, tile: Tile, p: int, v: int) -> str:
+        """Returns the address of a float32 sum in `totals`."""
         return offset("totals", (p * tile.vectors + v) * self.isa.lanes)
 
     def fold(self, c: Printer, tile: Tile) -> None:
+        """Prints the additions of the float16 sums to `totals`, after which they begin with 0."""
         for p, v in tile.accumulators:
             c(f"mgc_fold({self.total(tile, p, v)}, a{p}_{v});", f"a{p}_{v} = mgc_zero();")
 
 
 class DirectTile(Reduction):
-    """The functions of the tiles of `direct.c.j2`, and their calls."""
+    """Prints the functions of the tiles of `direct.c.j2`, and their calls."""
 
     def __init__(self, params: DirectParameters, scope: Scope):
         ic, cache_block, oc, lanes = scope.fixed.IC, params.cache_block, scope.fixed.OC, scope.isa.lanes
@@ -201,15 +214,15 @@ class DirectTile(Reduction):
 
     def function(self, P: int, V: int, width: int | None) -> str:
         """Prints the function of a tile for the output channels from oc on. It stores at y + y_index."""
-        tile, c, bias, real = self.tile(P, V, width), Printer(), self.params.bias, f"const {self.float} *"
-        declarations = joined([f"{real}x", f"{real}w", bias and f"{real}b", f"{self.float} *y", "ptrdiff_t y_index",
-                               "int32_t oc",
+        tile, c, bias, pointer = self.tile(P, V, width), Printer(), self.params.bias, f"const {self.float} *"
+        declarations = joined([f"{pointer}x", f"{pointer}w", bias and f"{pointer}b", f"{self.float} *y",
+                               "ptrdiff_t y_index", "int32_t oc",
                                *(declaration for declaration, _ in self.parameters(tile))])
         with c.function(f"static MGC_NOINLINE void {tile.name}({declarations}{self.scope.ep.params})"):
             if self.folds:
                 c(f"float totals[{len(tile.accumulators) * self.isa.lanes}] = {{0.0f}};")
             if self.taps == 1 and not self.params.vpad and self.ic is not None:
-                c(f"{real}xk = x;")
+                c(f"{pointer}xk = x;")
                 if self.part:
                     self.partial_sums(c, tile)
                 else:
@@ -229,6 +242,7 @@ class DirectTile(Reduction):
         return c.text
 
     def partial_sums(self, c: Printer, tile: Tile) -> None:
+        """Prints the sums over a part of the input channels, which begin with the sums over the parts before."""
         n, ic, size, bias = self.part, self.ic, tile.vectors * self.isa.lanes, self.params.bias
         c("/* `partial` holds the sums over earlier input channels, and receives these while more follow. */",
           *[f"const int32_t n = {ic} - ic < {n} ? {ic} - ic : {n};"] * (ic % n > 0),
@@ -243,14 +257,15 @@ class DirectTile(Reduction):
     def window_sums(self, c: Printer, tile: Tile) -> None:
         """Prints the sums over all input channels, a block of weights at a time."""
         ic = self.ic
-        size, all_ = (64 if self.folds else 0, self.depth) if self.taps == 1 else (16, "IC" if ic is None else ic)
+        # The weights of a 1x1 convolution are one block; float16 sums are folded after 64 of its channels.
+        size, channels = (64 if self.folds else 0, self.depth) if self.taps == 1 else (16, "IC" if ic is None else ic)
         move = f"x += {self.next_block};" if size == 16 else f"x += 4 * {self.next_block};"
         if not size:
             with c.block(""):
-                self.block(c, tile, all_)
+                self.block(c, tile, channels)
         elif size == 64 or ic is None or (self.scope.compact and ic > 16 and ic % 16):
-            with c.block(f"for (int32_t c = 0; c < {all_}; c += {size})"):
-                c(f"const int32_t n = {all_} - c < {size} ? {all_} - c : {size};")
+            with c.block(f"for (int32_t c = 0; c < {channels}; c += {size})"):
+                c(f"const int32_t n = {channels} - c < {size} ? {channels} - c : {size};")
                 self.block(c, tile, "n")
                 c(move)
         else:
@@ -264,8 +279,8 @@ class DirectTile(Reduction):
                     self.block(c, tile, ic % 16)
 
     def block(self, c: Printer, tile: Tile, n: Count) -> None:
-        """Prints the sums over all taps of `n` input channels, which are one block of the weights. With vpad, these are
-        `rows` rows of the window from row `top` on."""
+        """Prints the sums over all taps of `n` input channels, which are one block of the weights. With vpad, the taps
+        are those of `rows` rows of the window, from row `top` on."""
         kh, kw, vpad, row = self.params.kh, self.params.kw, self.params.vpad, tile.rows()
         rows = f"for (int32_t i = 0; i < {'rows' if vpad else kh}; i++, xr += row)" if kh > 1 else "if (rows > 0)"
         tap = times(self.params.dw, self.pixel)

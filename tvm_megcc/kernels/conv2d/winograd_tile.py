@@ -27,7 +27,7 @@ class WinogradTile(Reduction):
         p, L = params, scope.isa.lanes
         window = Window(Taps(1 if p.raw else WINDOW, 1, 1), Taps(WINDOW, 1, 1))
         super().__init__(scope, p.tiling, window, p.depth + 1 if p.raw else p.ic, "nchwc" if L > 1 else "plain",
-                         weights_near=p.raw)
+                         weights_in_l1=p.raw)
         self.p, self.lanes = params, L
         self.groups = p.tiling.channel_ranges(p.pixels, p.oc, p.vectors)
         #: (vectors, width) of the tiles of products.

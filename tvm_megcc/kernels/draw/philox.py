@@ -17,9 +17,11 @@ from ..site import Site
 class PhiloxParameters(UnitParameters):
     """Parameters of `philox.c.j2`.
 
-    law: attribute of the operator.
+    unit: C type of an element of the result.
+    law: the distribution, "bits", "uniform" or "normal" (attribute of the operator).
     elements: elements made of a block of four words.
-    used_bits: the leading bits of a word that are used, scaled by step.
+    used_bits: the leading bits of a word that become a fraction of 1.
+    step: 2^-used_bits, the distance of neighbouring fractions.
     """
 
     law: str
@@ -29,7 +31,7 @@ class PhiloxParameters(UnitParameters):
 
 
 class PhiloxBlocks(Kernel):
-    """Computes one block of four random words in a task, with the same bits on every CPU."""
+    """Random numbers with the same bits on every CPU. One task computes one block of four words."""
 
     name = "philox"
     dtypes = (("int64",),)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statements of inline assembler. A tile that uses all registers is written in it, because compilers would spill some
-and copy others."""
+"""Statements of inline assembler (GCC's extended asm). A tile that uses all registers is written in it, because
+compilers would spill some registers and copy others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Assembler:
-    """Instructions, which `statement` makes a C statement of. `asm("movi v0.4s, #0")` adds one."""
+    """Collects instructions; `statement` makes one C statement of them. `asm("movi v0.4s, #0")` adds an instruction.
+
+    is_volatile: the compiler must not remove or move the statement, for instance because it stores to memory.
+    """
 
     is_volatile: bool = False
     instructions: list[str] = field(default_factory=list)
@@ -21,15 +24,18 @@ class Assembler:
 
     @contextmanager
     def loop(self, label: int, counter: str, count: str, skip_to: int = 0) -> Iterator[None]:
-        """Yields a loop for 64-bit Arm. count: its trip count, a number or a register. skip_to: label to jump to if
-        that is 0; without one it must not be 0."""
+        """Puts the instructions of the `with` statement in a loop of 64-bit Arm.
+
+        label: number of the loop's label. counter: a register. count: the trip count, a number or a register.
+        skip_to: number of the label to jump to if the trip count is 0; without one, it must not be 0.
+        """
         self(f"mov {counter}, {count}", *[f"cbz {count}, {skip_to}f"] * bool(skip_to), f"{label}:")
         yield
         self(f"subs {counter}, {counter}, #1", f"b.ne {label}b")
 
     @contextmanager
     def loop_of(self, label: int, counter: str, count: int) -> Iterator[None]:
-        """Yields a loop of `count` iterations; for one iteration, no loop."""
+        """Puts the instructions in a loop of `count` iterations, as `loop` does; for one iteration, in no loop."""
         if count > 1:
             with self.loop(label, counter, f"#{count}"):
                 yield
@@ -46,15 +52,15 @@ class Assembler:
             ValueError: for an output that could share a register with an input.
         """
         outputs = list(outputs)
-        if unclear := [output for output in outputs if "&" not in output]:
-            raise ValueError(f"{unclear[0]} is written early, so its constraint needs &")
+        if shared := [output for output in outputs if "&" not in output]:
+            raise ValueError(f"{shared[0]} is written early, so its constraint needs &")
         return [f"__asm__{' volatile' * self.is_volatile}(", *(f'"{line}\\n"' for line in self.instructions),
                 ": " + ", ".join(outputs), ": " + ", ".join(inputs),
                 ": " + ", ".join(f'"{register}"' for register in clobbers) + ");"]
 
 
 def asm_output(name: str, kind: str = "w") -> str:
-    """Returns the operand of a C variable that instructions set. kind: kind of register, w for vectors of Arm."""
+    """Returns the operand of a C variable that instructions set. kind: GCC's constraint, "w" for vectors of Arm."""
     return f'[{name}] "=&{kind}"({name})'
 
 

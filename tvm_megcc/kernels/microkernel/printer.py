@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the C of microkernels. Lines are not indented: `codegen/c_source/format.py` does that from the braces."""
+"""The printer of C for microkernels. It does not indent: `codegen/c_source/format.py` does that from the braces."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 
 class Printer:
-    """Lines of C: `c("x += 1;")` adds one; `with c.block("if (x > 0)"):` puts braces around the following ones."""
+    """Collects lines of C. `c("x += 1;")` adds a line. `with c.block("if (x > 0)"):` puts braces around the lines that
+    are added inside. `text` is the result."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -18,21 +19,21 @@ class Printer:
 
     @contextmanager
     def block(self, head: str, when: bool = True) -> Iterator[None]:
-        """Yields a block in braces. when: False for the lines without head and braces."""
+        """Puts the lines of the `with` statement in braces after `head`. when: False adds no head and no braces."""
         self(*[f"{head} {{" if head else "{"] * when)
         yield
         self(*["}"] * when)
 
     @contextmanager
     def otherwise(self) -> Iterator[None]:
-        """Yields the other branch of the `if` whose block was printed last."""
+        """Makes the lines of the `with` statement the other branch of the `if` whose block was printed last."""
         self.lines[-1] += " else {"
         yield
         self("}")
 
     @contextmanager
     def loop(self, index: str, count: int) -> Iterator[None]:
-        """Yields a loop of `count` iterations; for one iteration, no loop."""
+        """Puts the lines of the `with` statement in a loop of `count` iterations; for one iteration, in no loop."""
         if count == 1:
             yield
         else:
@@ -41,6 +42,7 @@ class Printer:
 
     @contextmanager
     def function(self, head: str) -> Iterator[None]:
+        """Makes the lines of the `with` statement the body of a function. head: its declaration."""
         self(head, "{")
         yield
         self("}", "")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which taps of a window lie inside the input, and which columns of it the pixels of a tile share."""
+"""The window of a convolution or pool along its axes: which taps lie inside the input, and which columns of the input
+the pixels of a tile share. All kernels with windows ask here."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_winograd_has_tasks_for_two():
     """64 tiles are five products of 13, three of them for one worker, or six of 11."""
     s = _square(256, 128, 32)
     cut = Blocking.of(s, False, CPU, 0)
-    assert cut.sharing(s) < 1.01, cut
+    assert cut.imbalance(s) < 1.01, cut
 
 
 def test_winograd_where_weights_are_far():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tiles of `conv2d/depthwise`: neighbouring pixels of a row, a vector of channels each, with sums `a{p}`. Each load
-of x serves all pixels that it reaches."""
+"""The tiles of `conv2d/depthwise`: neighbouring pixels of a row, a vector of channels each. `a{p}` is the sum of pixel
+p, `w{tap}` a vector of weights, `v{row}_{column}` an input. Each load of x serves all pixels that it reaches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ L1_BYTES = 16384
 
 
 class DepthwiseTile(RvvWindows):
-    """The functions of the tiles, and their calls for a row of the output."""
+    """Prints the functions of the tiles, and their calls for a row of the output. c: the printer. P: pixels."""
 
     def __init__(self, params, scope: Scope):
         self.params, self.scope, self.bias, self.lanes = params, scope, params.bias, scope.isa.lanes
@@ -53,6 +53,7 @@ class DepthwiseTile(RvvWindows):
         self.max_row_pixels = min(tiling.max_window_pixels(self.kw), 4)
 
     def name(self, run: Run) -> str:
+        """Returns the name of the function, such as `tile_4_0_1`: 4 pixels, whose columns 0 and 1 are padding."""
         return "_".join(map(str, ("tile", run.pixels, *run.missing)))
 
     def functions(self) -> list[str]:
@@ -129,10 +130,11 @@ class DepthwiseTile(RvvWindows):
         return c.text
 
     def begin(self, c: Printer, P: int) -> None:
+        """Declares the sums of P pixels."""
         c(*(f"mgc_v a{p} = {'bias' if self.bias else 'mgc_zero()'};" for p in range(P)))
 
     def products(self, c: Printer, run: Run, row: int | None = None) -> None:
-        """Prints the products with a row of the window. row: its number; None: the loop's."""
+        """Prints the products with a row of the window. row: its number; None: that of the loop."""
         i = "" if row is None else f"{row}_"
         for column, uses in self.columns.reads(run.pixels, run.missing):
             c(f"const mgc_v v{i}{column} = mgc_load(x{i[:-1]} + {column * self.lanes});")
@@ -142,6 +144,7 @@ class DepthwiseTile(RvvWindows):
                 c(f"a{p} = mgc_fma({weight}, v{i}{column}, a{p});")
 
     def store(self, c: Printer, P: int) -> None:
+        """Prints the epilogue and the stores of P pixels."""
         for p in range(P):
             index = f"y_index + {p * self.lanes}"
             c(f"mgc_store(y + {index}, {self.scope.ep(f'a{p}', channel='c', offset=index)});")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop over input channels of a tile of `conv2d/direct`, `winograd` or `pixels`, in assembler for 64-bit Arm.
+"""The loops over input channels of tiles of `conv2d/direct`, `winograd` and `pixels`, in assembler for 64-bit Arm.
 
 A tile needs all 32 registers, and an instruction that loads four of them needs consecutive ones. Compilers spill and
 copy some of them, which costs 10 to 50 % more instructions. The registers from v0 on hold four channels of each pixel,
@@ -13,20 +13,20 @@ from itertools import product
 
 from ..microkernel.assembler import Assembler, asm_inout, asm_input, asm_output, registers
 from ..microkernel.printer import Printer
-from ..microkernel.window import Window
 
 
 def neighbours(first: int, count: int) -> str:
-    """Returns consecutive registers as ld1 takes them: { v4.4s, v5.4s }"""
+    """Returns consecutive registers as the instruction ld1 takes them, such as `{ v4.4s, v5.4s }`."""
     return f"{{ {', '.join(f'v{first + i}.4s' for i in range(count))} }}"
 
 
-class NeonLanes(Window):
-    """Prints the loops. Extends `Window`, because the templates use that, too."""
+class NeonLanes:
+    """Prints the loops. In a tile, P: pixels, or vectors of pixels. V: vectors of output channels."""
 
     @staticmethod
     def covers(V: int, width: int) -> bool:
-        """Returns whether there is a loop for tiles of this shape: a row of weights must be one load."""
+        """Returns whether there is a loop for tiles of V vectors: a row of weights must be one load. width: floats from
+        one row of weights to the next."""
         return V in (1, 2) or (V == 4 and width == 16)
 
     @staticmethod
@@ -68,9 +68,9 @@ class NeonLanes(Window):
 
     @staticmethod
     def pixel_sums(P: int, channels: int, width: int, steps: int, start: str) -> str:
-        """Prints the sums of P vectors of pixels in plain layout x 4 or 8 channels, over `steps` times four input
-        channels from xk on, `plane` floats apart. The loop counter has a fixed register, because GCC allows only 30
-        operands."""
+        """Prints the sums of P vectors of pixels in plain layout x `channels` output channels, 4 or 8, over `steps`
+        times four input channels from xk on, which are `plane` floats apart. width, start: as in `sums`. The loop
+        counter has a fixed register, because GCC allows only 30 operands."""
         c, asm = Printer(), Assembler()
         sums = [f"a{p}_{o}" for o in range(channels) for p in range(P)]
         if start:
@@ -89,6 +89,7 @@ class NeonLanes(Window):
 
 
 def _set_sums(asm: Assembler, p: int, V: int, is_loaded: bool) -> None:
+    """Prints the start of the sums of pixel p: loaded from `start`, else 0."""
     if not is_loaded:
         asm(*(f"movi %[a{p}_{v}].4s, #0" for v in range(V)))
     elif V == 1:
@@ -98,7 +99,8 @@ def _set_sums(asm: Assembler, p: int, V: int, is_loaded: bool) -> None:
 
 
 def _multiply(asm: Assembler, P: int, V: int, width: int, k: int, sets: int) -> None:
-    """Prints products of channel k of four. With two sets of registers, it loads the next row of weights first."""
+    """Prints the products of channel k of four. sets: rows of weights that registers hold, 1 or 2. With two, it loads
+    the next row of weights before the products."""
     for row in ([k] if sets == 1 or k == 0 else []) + ([k + 1] if sets == 2 and k < 3 else []):
         to = P + row % sets * V
         asm(f"ldr q{to}, [%[w]], #{4 * width}" if V == 1 else

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The register tiles of `conv2d/pixels`: P vectors of neighbouring pixels by C output channels, with sums `a{p}_{o}`;
-for depthwise convolution, R rows of P vectors, with sums `a{r}_{p}`."""
+"""The register tiles of `conv2d/pixels`: P vectors of neighbouring pixels by C output channels. `a{p}_{o}` is the sum
+of vector p and channel o. A depthwise tile is R rows of P vectors of one channel, with sums `a{r}_{p}`."""
 
 from __future__ import annotations
 
@@ -16,20 +16,32 @@ if TYPE_CHECKING:
 
 
 class PixelTile:
-    """The functions of the tiles of `pixels.c.j2`, and their calls. W: channels in a block of weights."""
+    """Prints the functions of the tiles of `pixels.c.j2`, and their calls.
+
+    In the methods, P: vectors of pixels. C: output channels. W: channels in a block of weights, a number or the C
+    variable `width`. c: the printer.
+    """
 
     def __init__(self, params: PixelParameters, scope: Scope):
         known, tiling, self.lanes = scope.known, params.tiling, scope.isa.lanes
         self.params, self.scope, self.window, self.taps = params, scope, params.taps, params.kh * params.kw
+        #: Whether the channels are known, so that tiles are chosen for them. any_row: the size of y is not known.
         self.speed, self.any_row = None not in (known.OC, known.IC), None in (known.OW, known.OH)
+        #: Whether some extent that a tile needs is known at run time only.
         self.is_open, self.ic = self.any_row or not self.speed, known.IC if self.speed else "IC"
-        #: Vectors of pixels and output channels of the largest tile. runs: (vectors, how many) of the tiles in a row.
-        self.most = tiling.pixel_tile(known.OW, known.OC) if self.speed else tiling.compact_pixel_tile()
-        self.runs = () if not self.speed else tiling.any_length_pixel_runs(self.most[0]) if self.any_row else \
-            tiling.pixel_runs(known.OW, self.most[0])
+        #: (vectors of pixels, output channels) of the largest tile.
+        self.max_tile = tiling.pixel_tile(known.OW, known.OC) if self.speed else tiling.compact_pixel_tile()
+        #: (vectors of a tile, number of such tiles) along a row.
+        self.runs: tuple[tuple[int, int], ...] = ()
+        if self.speed:
+            self.runs = tiling.any_length_pixel_runs(self.max_tile[0]) if self.any_row else \
+                tiling.pixel_runs(known.OW, self.max_tile[0])
+        #: Stride phases whose columns the copy of x holds apart.
         self.phases = min(params.sw, (params.kw - 1) * params.dw + 1)
+        #: Elements of y from one channel to the next.
         self.y_plane: Count = "y_plane" if self.is_open else known.OH * known.OW
-        #: Depthwise: two output rows at once share the rows of x; weights are lanes of vectors.
+        #: Whether depthwise tiles compute two output rows at once, which share rows of x. The weights of the window are
+        #: lanes of at most seven vectors.
         self.by_rows = scope.isa.lane_fma and not self.is_open and (known.OC, known.IC) == (1, 1) \
             and 4 <= self.taps <= 25
         self.multiply = Multiply(scope.float * scope.isa.helium)
@@ -37,7 +49,7 @@ class PixelTile:
 
     def tiles(self) -> list[str]:
         """Prints the functions of all tiles."""
-        P, C = self.most
+        P, C = self.max_tile
         if self.by_rows:
             return [self.rows(P, R) for P, _ in self.runs for R in (2, 1)]
         shapes = [(P, C, W) for P, _ in self.runs for W, sizes in self.blocks for C, _ in sizes] if self.speed else \
@@ -47,13 +59,14 @@ class PixelTile:
     @property
     def blocks(self) -> tuple:
         """Returns (channels, tiles) of full blocks of weights and of the last one; a tile: (channels, first)."""
-        return self.params.tiling.pixel_blocks(self.scope.known.OC, self.most[1])
+        return self.params.tiling.pixel_blocks(self.scope.known.OC, self.max_tile[1])
 
     def name(self, P: int, C: int, W: Count) -> str:
         return f"tile_{P}x{C}" + (f"_w{W}" if W not in ("width", 16) else "")
 
     def parameters(self, first: int = 0) -> list[tuple[str, str]]:
-        """Returns the declarations and arguments of a tile's parameters. first: channels before its first, after c."""
+        """Returns (declaration, argument) of each parameter of a tile's function. first: the tile's first channel,
+        counted from c."""
         params, window = self.params, [("ptrdiff_t row", "row")] * (self.params.kh > 1)
         return [("const float *x", "xt"), ("ptrdiff_t plane", "plane"), *window,
                 *[("ptrdiff_t phase", "phase")] * (params.sw > 1 and params.kw > 1),
@@ -64,7 +77,7 @@ class PixelTile:
                 *[("ptrdiff_t y_plane", "y_plane")] * self.is_open]
 
     def plane(self, channels: int, pixels: int | None = None) -> str:
-        """Returns the elements of y from a channel to one after it."""
+        """Returns the elements of y from a pixel to the one `pixels` later and `channels` channels later."""
         if not self.is_open:
             return f"{channels * self.y_plane + (pixels or 0)}"
         return f"{channels} * y_plane" + (f" + {pixels}" if pixels is not None else "")
@@ -131,7 +144,7 @@ class PixelTile:
                     self.step(c, P, C, W, 0)
 
     def step(self, c: Printer, P: int, C: int, W: Count, k: int) -> None:
-        """Prints the products of input channel k after that at xk."""
+        """Prints the products of input channel k, counted from that at xk, with a row of weights."""
         x = f"xk + {k} * plane" if k else "xk"
         c(*(f"const mgc_v x{p} = mgc_load({offset(x, p * self.lanes)});" for p in range(P)))
         for o in range(C):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolution with vectors along the row of an image: each lane is a pixel, and weights are scalars.
+"""The kernel `pixels`: convolution with vectors along the row of an image. A lane is a pixel, and weights are scalars.
 
 A 1x1 convolution reads its pixels in place. Others copy the input rows that a task needs, with padding, and with the
 columns of each stride phase (column modulo stride) next to each other, so that all loads are of neighbours.
@@ -43,7 +43,7 @@ class PixelConv(Kernel):
     dtypes = (FLOAT32,)
     fuses_epilogue = True
     constants = (1, 2)
-    #: Bytes of the rows that a task copies: the aim for several output rows, and the limit for one.
+    #: The maximum of bytes that a task copies: for several output rows, and for one.
     COPY_BYTES, MAX_COPY_BYTES = 32 << 10, 128 << 10
 
     def refuse(self, site):
@@ -70,15 +70,16 @@ class PixelConv(Kernel):
 
     @staticmethod
     def _copied(s: Geometry, target: Target, rows: Dim, channels: Dim = 0, columns: Dim = 0) -> Dim:
-        """Returns the bytes of the copy for `rows` output rows."""
+        """Returns the bytes of the copy for `rows` output rows. channels, columns: those of the copy; 0: all input
+        channels, and as `_columns`."""
         phases = min(s.strides[1], (s.kw - 1) * s.dilations[1] + 1)
         height = (rows - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1
         return 4 * ((channels or s.ic) * height * phases * (columns or PixelConv._columns(s, target))
                     + 2 * target.isa.lanes)
 
     def _split(self, site: Site) -> tuple[Dim, Dim, int]:
-        """Returns (rows, pixels of a row, rows of a task) of the output. For 1x1 convolutions the image's shape does
-        not matter, so its pixels are divided into rows as is best for the kernel."""
+        """Returns (rows, pixels of a row, rows of a task) of an output image. The pixels of a 1x1 convolution are
+        divided into rows of least cost, because the image's shape does not matter."""
         s = Geometry.of(site)
         if not isinstance(s.oh, int) or not isinstance(s.ow, int):
             return (1, s.oh * s.ow, 1) if s.is_pointwise else (s.oh, s.ow, 1)
@@ -96,10 +97,10 @@ class PixelConv(Kernel):
             "N", "G", "IC", "IH", "IW", "OC", "OH", "OW", "ROWS", "COLUMNS")
         extents = {**s.extents(oh, ow), "ROWS": rows}
         if s.is_pointwise:
-            small = tiling.compact_pixel_tile()[0]
+            compact_vectors = tiling.compact_pixel_tile()[0]
             vectors = tiling.pixel_tile(ow if isinstance(ow, int) else None, s.oc)[0]
             extents["COLUMNS"] = vectors * site.isa.lanes
-            scratch = self._copied(s, site.target, 1, IC, dim_max(COLUMNS, small * site.isa.lanes))
+            scratch = self._copied(s, site.target, 1, IC, dim_max(COLUMNS, compact_vectors * site.isa.lanes))
         else:
             extents["COLUMNS"] = self._columns(s, site.target)
             scratch = self._copied(s, site.target, ROWS, IC, COLUMNS)
@@ -123,15 +124,16 @@ class PixelConv(Kernel):
         copied = 0.0
         if not s.is_pointwise:
             # Columns of stride 2 are separated by shuffles, those of other strides one by one.
-            vector = {1: 2.0, 2: 8.0}.get(s.strides[1], 2.0 * lanes)
+            vector_copy = {1: 2.0, 2: 8.0}.get(s.strides[1], 2.0 * lanes)
             input_rows = ((rows - 1) * s.strides[0] + (s.kh - 1) * s.dilations[0] + 1) / rows
-            copied = s.ic * input_rows * s.strides[1] * (10 + vector * pixels / lanes)
+            copied = s.ic * input_rows * s.strides[1] * (10 + vector_copy * pixels / lanes)
         return 200 + s.n * s.g * height * (steps + copied + 30 * tiles)
 
 
 @lru_cache(maxsize=1024)
 def _pixel_rows(tiling: Tiling, pixels: int, channels: int, depth: int, target: Target) -> tuple[int, int]:
-    """Returns (rows, pixels of a row) of least cost for an image of this many pixels whose shape does not matter."""
+    """Returns (rows, pixels of a row) of least cost for an image of `pixels` pixels whose shape does not matter.
+    channels: output channels. depth: input channels."""
     options = [(rows, pixels // rows) for rows in range(1, pixels + 1) if pixels % rows == 0]
     short = [option for option in options if option[1] <= 1024] or options[-1:]
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pixels of depthwise tiles in assembler for RISC-V's vectors (RVV), with register groups (LMUL > 1). Compilers
-load all that a tile reads before they compute, and spill it: two to three instructions for each load.
+"""The tiles of `conv2d/depthwise` in assembler for RISC-V vectors (RVV) with register groups (LMUL > 1). Compilers load
+all that a tile reads before they compute, and spill it, which makes two to three instructions of each load.
 
 Registers, in vectors: the sums; the weights (all, or those of a row of the window); the columns of x in turn. Each
 column is loaded once for all pixels that it reaches. Products are added tap by tap, row by row."""
@@ -13,7 +13,7 @@ from ..tiling import Run
 
 
 class RvvWindows:
-    """Windows of a `DepthwiseTile` in assembler of RISC-V vectors."""
+    """The part of `DepthwiseTile` that prints assembler of RISC-V. asm: the assembler that receives instructions."""
 
     def tiles(self, run: Run, down: bool) -> str:
         """Prints a loop over `count` tiles of a run. They read rows of the window from x0, x1, … and write to `to`.
@@ -61,6 +61,7 @@ class RvvWindows:
             asm(f"vse32.v {self.register(p)}, (%[to])", f"addi %[to], %[to], {4 * self.lanes}")
 
     def register(self, index: int) -> str:
+        """Returns the first register of the register group with this number."""
         return f"v{index * self.group}"
 
     def load_weights(self, asm: Assembler, first: int) -> None:

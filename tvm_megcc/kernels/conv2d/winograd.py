@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Winograd convolution: fewer products for square kernels of stride 1, on transformed tiles.
+"""The kernels `winograd` and `winograd_raw`: convolution of floats by 3x3 windows of stride 1 with fewer products, on
+transformed tiles (Lavin and Gray, "Fast algorithms for convolutional neural networks", 2015).
 
 The points of interpolation are 0, ±2/3, ±3/2 and infinity. Because 2/3 * 3/2 = 1, the transforms are short. Rounding
-costs half a digit more than the direct sum; with the usual points 0, ±1, ±2 it costs a whole digit.
+loses half a decimal digit more than the direct sum; with the usual points 0, ±1, ±2 it loses a whole digit.
 """
 
 from __future__ import annotations
@@ -22,23 +23,25 @@ from ..tiling import BLOCK, Tiling
 from .geometry import Geometry, blocked
 from .winograd_tile import WINDOW, WinogradTile
 
+#: The points of interpolation are 0, ±NEAR, ±FAR and infinity.
 NEAR, FAR = 2 / 3, 3 / 2
-_POINTS = (0.0, NEAR, -NEAR, FAR, -FAR)
-#: Cost of transforming a vector of channels of a tile and a vector of weights, in multiply-adds of vectors.
-_INPUT, _OUTPUT, _WEIGHTS = 260, 200, 100
-#: Cost of reading a transformed weight from memory (40 GB/s) and from the last cache (124 GB/s), in the same unit: a
+_FINITE_POINTS = (0.0, NEAR, -NEAR, FAR, -FAR)
+#: Costs of transforming a vector of channels of an input tile, of an output tile, and a vector of weights, in
+#: multiply-adds of vectors.
+_INPUT_COST, _OUTPUT_COST, _WEIGHTS_COST = 260, 200, 100
+#: Costs of reading a transformed weight from memory (40 GB/s) and from the last cache (124 GB/s), in the same unit: a
 #: core does two multiply-adds of vectors per cycle at 4.2 GHz.
-_MEMORY, _LAST_CACHE = 0.85, 0.27
+_MEMORY_COST, _LAST_CACHE_COST = 0.85, 0.27
 #: If a model's weights take this many times the size of L2, none of them stays in a cache.
 _LARGE_NETWORK = 16
 
 
 @lru_cache(maxsize=8)
 def kernel_transform(taps: int) -> np.ndarray:
-    """Returns [WINDOW, taps]: evaluates a row of a kernel at the points, divided by the product of distances between
-    points."""
-    rows = [[point ** tap / np.prod([point - other for other in _POINTS if other != point]) for tap in range(taps)]
-            for point in _POINTS]
+    """Returns the matrix [WINDOW, taps] that transforms a row of weights: it evaluates the row as a polynomial at each
+    point, and divides by the product of the point's distances to the other points."""
+    rows = [[point ** tap / np.prod([point - other for other in _FINITE_POINTS if other != point])
+             for tap in range(taps)] for point in _FINITE_POINTS]
     return np.array([*rows, [0.0] * (taps - 1) + [1.0]])
 
 
@@ -47,12 +50,12 @@ class WinogradParameters(Parameters):
     """Parameters of `winograd.c.j2`.
 
     ic, oc: the numbers of input and output channels.
-    size: the number of rows, and of columns, of y in a tile.
+    size: the number of rows, and of columns, of y that a tile computes.
     bias: whether there is a bias.
     tiling: how the ISA tiles the products.
     vectors, pixels, tiles, depth, raw: as in `Blocking`.
-    kernel: the transform of raw weights, [WINDOW][kernel rows].
-    near, far: the interpolation points of the transforms besides 0 and infinity are ±near and ±far.
+    kernel: the transform of raw weights, [WINDOW][rows of the window] (`kernel_transform`); empty for packed ones.
+    near, far: the points of interpolation are 0, ±near, ±far and infinity.
     """
 
     ic: int
@@ -123,24 +126,24 @@ class WinogradConv(Kernel):
 
     def lower(self, site):
         s, lanes = Geometry.of(site), site.isa.lanes
-        size, cut = WINDOW + 1 - s.kh, self._blocking(site)
+        size, blocking = WINDOW + 1 - s.kh, self._blocking(site)
         N, IH, IW, OH, OW, CHUNKS = extent_symbols("N", "IH", "IW", "OH", "OW", "CHUNKS")
         extents = {"N": s.n, "IH": s.ih, "IW": s.iw, "OH": s.oh, "OW": s.ow, "PT": s.pads[0], "PL": s.pads[1],
-                   "CHUNKS": cut.chunks}
-        inputs_, outputs_ = round_up(s.ic, lanes), round_up(s.oc, lanes)
+                   "CHUNKS": blocking.chunks}
+        input_channels, output_channels = round_up(s.ic, lanes), round_up(s.oc, lanes)
         weights, packer_name = (s.taps, "taps") if self.raw else (WINDOW ** 2, "winograd")
-        operands = present(site, Operand("x", 0, N * inputs_ * IH * IW),
-                           Operand("w", 1, outputs_ * s.ic * weights, (packer_name, lanes)),
-                           Operand("b", 2, outputs_, ("channel", lanes)))
-        parts = ceildiv(ceildiv(OH, size) * ceildiv(OW, size), cut.tiles)
+        operands = present(site, Operand("x", 0, N * input_channels * IH * IW),
+                           Operand("w", 1, output_channels * s.ic * weights, (packer_name, lanes)),
+                           Operand("b", 2, output_channels, ("channel", lanes)))
+        parts = ceildiv(ceildiv(OH, size) * ceildiv(OW, size), blocking.tiles)
+        transform = tuple(map(tuple, kernel_transform(s.kh).tolist())) if self.raw else ()
+        params = WinogradParameters(s.ic, s.oc, size, s.bias, blocking.tiling, blocking.vectors, blocking.pixels,
+                                    blocking.tiles, blocking.depth, self.raw, transform)
+        shape = f"{blocking.tiles}x{blocking.pixels}x{blocking.vectors}" + f"x{blocking.depth}" * self.raw
         return Lowered(
-            "conv2d/winograd",
-            WinogradParameters(s.ic, s.oc, size, s.bias, cut.tiling, cut.vectors, cut.pixels, cut.tiles, cut.depth,
-                               self.raw, tuple(map(tuple, kernel_transform(s.kh).tolist())) if self.raw else ()),
-            extents, operands, (Operand("y", 0, N * outputs_ * OH * OW),), N * parts * CHUNKS,
-            f"{s.name()}_ic{s.ic}oc{s.oc}",
-            f"{self.name}_{cut.tiles}x{cut.pixels}x{cut.vectors}{f'x{cut.depth}' if self.raw else ''}",
-            scratch=cut.scratch, channels=outputs_)
+            "conv2d/winograd", params, extents, operands, (Operand("y", 0, N * output_channels * OH * OW),),
+            N * parts * CHUNKS, f"{s.name()}_ic{s.ic}oc{s.oc}", f"{self.name}_{shape}", scratch=blocking.scratch,
+            channels=output_channels)
 
     def cost(self, site):
         """Estimates the cost of an image, in vector multiply-adds."""
@@ -153,11 +156,11 @@ class WinogradConv(Kernel):
 
 @dataclass(frozen=True)
 class Blocking:
-    """The division of a convolution into tasks, and of a task into tiles and channels.
+    """The division of a convolution into tasks, and of a task into Winograd tiles and channels.
 
     tiling: how the ISA tiles the products.
     vectors, pixels: the numbers of vectors of output channels and of Winograd tiles in a register tile of the product.
-    tiles: the number of Winograd tiles in a task.
+    tiles: the number of Winograd tiles in a task: each is 6x6 elements of x, and 4x4 of y.
     depth: the number of input channels whose weights are transformed and multiplied at a time; all if weights are
         packed transformed.
     chunks: the number of parts that output channels are divided into.
@@ -181,24 +184,25 @@ class Blocking:
     @staticmethod
     @lru_cache(maxsize=1024)
     def of(s: Geometry, raw: bool, target: Target, weight_bytes: int) -> Blocking:
-        """Returns the blocking of least cost."""
+        """Returns the blocking of least cost. raw, weight_bytes: as the fields."""
         tiling = Tiling.of(target.isa, target.isa.lane_fma, assembler=True)
         count = _tiles(s)
         options = []
         for vectors in tiling.widths():
-            most = tiling.max_pixels(vectors)
-            fewest = -(-count // most)
+            max_pixels = tiling.max_pixels(vectors)
+            min_products = -(-count // max_pixels)
             # Fewer pixels need more loads per product. In assembler they pay off if they divide the number of tiles,
             # or if there are few products and they give one more task to share.
-            for pixels in range(most // 2 + 1, most + 1) if tiling.assembler else \
-                    {-(-count // products) for products in (fewest, fewest + (fewest < MIN_TASKS))}:
+            for pixels in range(max_pixels // 2 + 1, max_pixels + 1) if tiling.assembler else \
+                    {-(-count // products) for products in (min_products, min_products + (min_products < MIN_TASKS))}:
                 options += Blocking._fitting(s, raw, target, weight_bytes, tiling, vectors, pixels)
-        return min(options, key=lambda cut: cut.cost(s) * cut.sharing(s))
+        return min(options, key=lambda blocking: blocking.cost(s) * blocking.imbalance(s))
 
     @staticmethod
     def _fitting(s: Geometry, raw: bool, target: Target, weight_bytes: int, tiling: Tiling, vectors: int,
                  pixels: int) -> list[Blocking]:
-        """Returns blockings with numbers of tiles in a task whose data fit in the caches and that give enough tasks."""
+        """Returns a blocking for each number of chunks of output channels, with these register tiles. A task has as
+        many Winograd tiles as fit in the caches. The list is empty if no block of weights fits in L1."""
         lanes = target.isa.lanes
         products = -(-_tiles(s) // pixels)
         bytes_ = _scratch(ceildiv(s.ic, lanes), pixels, pixels, vectors, lanes)
@@ -216,21 +220,21 @@ class Blocking:
         depth = s.ic
         if raw:
             # A block of weights and six positions of their transform stay in L1.
-            fitting = target.l1 // (4 * (s.taps + WINDOW) * vectors * lanes) // lanes * lanes
-            if fitting == 0 and vectors > 1:
+            fitting_depth = target.l1 // (4 * (s.taps + WINDOW) * vectors * lanes) // lanes * lanes
+            if fitting_depth == 0 and vectors > 1:
                 return []
-            depth = min(s.ic, max(lanes, fitting))
+            depth = min(s.ic, max(lanes, fitting_depth))
         scratch = _scratch(ceildiv(s.ic, lanes), tiles, pixels, vectors, lanes)
         if raw:
             scratch += 4 * WINDOW * (depth + 1) * round_up(vectors * lanes, BLOCK)
-        most = max(1, min(MIN_TASKS // parts, -(-s.oc // max(BLOCK, vectors * lanes))))
+        max_chunks = max(1, min(MIN_TASKS // parts, -(-s.oc // max(BLOCK, vectors * lanes))))
         if tiling.assembler:
-            most = max(1, min(-(-WinogradConv.ASSEMBLER_TASKS // parts), s.oc // WinogradConv.MIN_CHUNK_CHANNELS))
+            max_chunks = max(1, min(-(-WinogradConv.ASSEMBLER_TASKS // parts), s.oc // WinogradConv.MIN_CHUNK_CHANNELS))
         return [Blocking(tiling, vectors, pixels, tiles, depth, chunks, raw, scratch, target.l2, weight_bytes)
-                for chunks in ((most,) if tiling.assembler else range(1, most + 1))]
+                for chunks in ((max_chunks,) if tiling.assembler else range(1, max_chunks + 1))]
 
-    def sharing(self, s: Geometry) -> float:
-        """Returns the factor on the cost for threads that wait for each other."""
+    def imbalance(self, s: Geometry) -> float:
+        """Returns the factor on the cost for the time in which threads wait for each other."""
         if self.tiling.assembler or not isinstance(s.n, int) \
                 or not is_large(round(s.n * self.cost(s)) * self.tiling.lanes):
             return 1.0
@@ -242,18 +246,19 @@ class Blocking:
         lanes = self.tiling.lanes
         count = -(-_tiles(s) // self.pixels) * self.pixels
         inputs, outputs, passes = -(-s.ic // lanes), -(-s.oc // lanes), -(-count // self.tiles)
-        steps = _steps(self.tiling, self.pixels, s.oc, self.vectors) * WINDOW ** 2 * s.ic / self.pixels
-        transforms = _INPUT * self.chunks * inputs + _OUTPUT * outputs
+        steps = _step_cost(self.tiling, self.pixels, s.oc, self.vectors) * WINDOW ** 2 * s.ic / self.pixels
+        transforms = _INPUT_COST * self.chunks * inputs + _OUTPUT_COST * outputs
         if not self.raw:
             # The first pass reads weights from memory or the last cache, later passes from a cache.
             weights, multiply = WINDOW ** 2 * s.ic * outputs * lanes, count * steps / passes
-            again = 0 if 8 * weights <= self.l2 else _LAST_CACHE * weights
-            far = weights > self.l2 or self.weight_bytes > _LARGE_NETWORK * self.l2
-            first = _MEMORY * weights if far else again
-            return count * transforms + _overlapped(multiply, first) + (passes - 1) * _overlapped(multiply, again)
+            later_read = 0 if 8 * weights <= self.l2 else _LAST_CACHE_COST * weights
+            in_memory = weights > self.l2 or self.weight_bytes > _LARGE_NETWORK * self.l2
+            first_read = _MEMORY_COST * weights if in_memory else later_read
+            return (count * transforms + _overlapped(multiply, first_read)
+                    + (passes - 1) * _overlapped(multiply, later_read))
         # Loads and stores: sums between blocks of input channels; inputs for each tile of output channels.
         moved = 2 * (-(-s.ic // self.depth) - 1) * outputs + 2 * inputs * -(-outputs // self.vectors)
-        return count * (steps + transforms + WINDOW ** 2 * moved) + passes * _WEIGHTS * s.ic * outputs
+        return count * (steps + transforms + WINDOW ** 2 * moved) + passes * _WEIGHTS_COST * s.ic * outputs
 
 
 def _overlapped(multiply: float, weights: float) -> float:
@@ -262,24 +267,26 @@ def _overlapped(multiply: float, weights: float) -> float:
 
 
 def _tiles(s: Geometry) -> int:
+    """Returns the number of Winograd tiles of an image."""
     size = WINDOW + 1 - s.kh
     return max(1, -(-likely(s.oh) // size) * -(-likely(s.ow) // size))
 
 
-def _steps(tiling: Tiling, pixels: int, channels: int, vectors: int) -> float:
+def _step_cost(tiling: Tiling, pixels: int, channels: int, vectors: int) -> float:
     """Returns the cost of one step of a tile's reduction, for all output channels."""
     cost = 0.0
-    for group in tiling.channel_ranges(pixels, channels, vectors):
+    for part in tiling.channel_ranges(pixels, channels, vectors):
         # With a single vector, each multiply-add loads its input from memory.
-        load = 0.45 if group.vectors == 1 else 0.25
-        step = (tiling.assembler_step(pixels, group.vectors) if tiling.assembler else
-                pixels * group.vectors + 0.5 * (group.vectors + load * pixels) + 0.5)
-        cost += step * -(-(group.end - group.start) // (group.vectors * tiling.lanes))
+        load = 0.45 if part.vectors == 1 else 0.25
+        step = (tiling.assembler_step(pixels, part.vectors) if tiling.assembler else
+                pixels * part.vectors + 0.5 * (part.vectors + load * pixels) + 0.5)
+        cost += step * -(-(part.end - part.start) // (part.vectors * tiling.lanes))
     return cost
 
 
 def _scratch(blocks: int, tiles: int, pixels: int, vectors: int, lanes: int) -> int:
-    """Returns bytes for the transformed tiles, a part of their products, half a transform and zeros."""
+    """Returns the bytes of scratch: the transformed tiles, products of one register tile of channels, the first half of
+    a transform, and zeros. blocks: vectors of input channels. Others: as in `Blocking`."""
     vectors_per_position = tiles // pixels * ((blocks * pixels // 2 * 2 + 1) + (vectors * pixels // 2 * 2 + 1)) + 1
     return 4 * lanes * (WINDOW ** 2 * vectors_per_position + WINDOW)
 

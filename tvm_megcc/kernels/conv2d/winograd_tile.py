@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transforms of `conv2d/winograd`, and its products, which are register tiles of `direct`."""
+"""Prints the transforms of `conv2d/winograd`, and its products, which are register tiles of `conv2d/direct`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ WINDOW = 6
 
 
 class WinogradTile(Reduction):
-    """Prints the transforms of tiles and weights. In the products, each position of a transform is a tap with inputs of
-    its own. A transform prints what its results share, and returns the C expressions of the results."""
+    """Prints the transforms of tiles and of weights, and the products at one position of a transformed tile.
+
+    `forward` and `backward` are transforms along one axis: they print the terms that several results share, and return
+    a C expression for each result. To a `Reduction`, each position of a transformed tile is a tap.
+    """
 
     def __init__(self, params: WinogradParameters, scope: Scope):
         p, L = params, scope.isa.lanes
@@ -29,23 +32,24 @@ class WinogradTile(Reduction):
         super().__init__(scope, p.tiling, window, p.depth + 1 if p.raw else p.ic, "nchwc" if L > 1 else "plain",
                          weights_in_l1=p.raw)
         self.p, self.lanes = params, L
-        self.groups = p.tiling.channel_ranges(p.pixels, p.oc, p.vectors)
-        #: (vectors, width) of the tiles of products.
-        self.products = list(dict.fromkeys((group.vectors, group.width) for group in self.groups))
+        self.channel_ranges = p.tiling.channel_ranges(p.pixels, p.oc, p.vectors)
+        #: (vectors, channels in a block of weights) of the register tiles of products.
+        self.products = list(dict.fromkeys((part.vectors, part.width) for part in self.channel_ranges))
         #: Numbers of input channels whose weights are transformed together.
         self.depths = [p.depth, *[p.ic % p.depth] * (p.ic % p.depth > 0)]
         self.blocks = -(-p.ic // L)
-        #: Chunks of output channels consist of whole blocks of weights and whole tiles.
+        #: Output channels of a granule: chunks consist of whole blocks of weights and of whole tiles.
         self.granule = max(16, p.vectors * L)
         self.granules = -(-p.oc // self.granule)
 
     def position_stride(self, vectors: int) -> int:
-        """Returns the floats from one position to the next in inputs or products of so many vectors. That is an odd
-        number of vectors, so that the positions do not compete for the same cache sets."""
+        """Returns the floats from one position of a transformed tile to the next. vectors: those of one position, of
+        inputs or products. The distance is an odd number of vectors, so that positions lie in different cache sets."""
         return (vectors * self.p.pixels // 2 * 2 + 1) * self.lanes
 
     def forward(self, c: Printer, x: str) -> list[str]:
-        """Transforms six inputs, {x}0 to {x}5."""
+        """Transforms six inputs, {x}0 to {x}5, along one axis. Results are for the points 0, near, -near, far, -far and
+        infinity; those for ±near, and for ±far, share an even and an odd part."""
         near, far = self.p.near, self.p.far
         for name, other in (("near", far), ("far", near)):
             square = number(-other * other)
@@ -58,7 +62,8 @@ class WinogradTile(Reduction):
                 f"mgc_fma({squares}, {x}3, {x}1 + {x}5)"]
 
     def backward(self, c: Printer, x: str) -> list[str]:
-        """Transforms six products, {x}0 to {x}5, to outputs."""
+        """Transforms six products, {x}0 to {x}5, to `size` outputs along one axis: output i sums the products times
+        their points to the power of i."""
         c(f"const mgc_v {x}_near_sum = {x}1 + {x}2, {x}_near_rest = {x}1 - {x}2, "
           f"{x}_far_sum = {x}3 + {x}4, {x}_far_rest = {x}3 - {x}4;")
         results = [f"{x}0 + {x}_near_sum + {x}_far_sum"]
@@ -70,8 +75,9 @@ class WinogradTile(Reduction):
         return results
 
     def weights(self, width: int) -> str:
-        """Transforms the three columns of the weights at `tap`: first to the row of positions whose points are p0 to
-        p2, then to its six positions. The first and the last of these are the first and the last weight."""
+        """Prints the transform of the 3x3 weights at `tap` to one row of six positions: first along columns, with
+        factors p0 to p2 for the three rows, then along the row. The first and the last position are the first and the
+        last of the three weights."""
         c, kernel = Printer(), self.p.kernel
         for j in range(3):
             first, second, third = (f"mgc_load({offset('tap', (i + j) * width)})" for i in (0, 3, 6))
@@ -83,8 +89,9 @@ class WinogradTile(Reduction):
         return c.text
 
     def columns(self, transform: Callable[[Printer, str], list[str]], address: Callable[[int, int], str]) -> str:
-        """Prints the first half of the transform of a window, two columns at a time, so that loads and stores are of
-        neighbouring vectors. address: C, that of an element of the window."""
+        """Prints the transform of a window along its columns, which is half of the transform, to `half_transformed`. It
+        takes two columns at a time, so that loads and stores are of neighbouring vectors. address: C, the address of
+        element (row, column) of the window."""
         c = Printer()
         for j in range(0, WINDOW, 2):
             with c.block(""):
@@ -100,17 +107,18 @@ class WinogradTile(Reduction):
         return c.text
 
     def input_columns(self) -> str:
+        """Prints the first half of the transform of an input tile."""
         return self.columns(self.forward, lambda i, j: offset(f"x{i}", j * self.lanes))
 
     def edge_column(self) -> str:
-        """Transforms the elements j after x0 to x5, a column."""
+        """Prints the transform of one column of an input tile, whose elements are `j` floats after x0 to x5."""
         c = Printer()
         c(*named("v", (f"mgc_load(x{i} + j)" for i in range(WINDOW))))
         c(*stores("column", WINDOW * self.lanes, self.forward(c, "v")))
         return c.text
 
     def input_rows(self) -> str:
-        """Prints the second half of the transform of a window."""
+        """Prints the second half of the transform of an input tile, along its rows."""
         c, L, stride = Printer(), self.lanes, self.position_stride(self.blocks)
         c("const float *row = half_transformed;", "float *to = input;")
         with c.block(f"for (int32_t i = 0; i < 6; i++, row += {WINDOW * L}, to += {WINDOW * stride})"):
@@ -119,7 +127,7 @@ class WinogradTile(Reduction):
         return c.text
 
     def sums_of_position(self, vectors: int, width: int, n: int) -> str:
-        """Prints the products of a tile at one position, and their stores. n: input channels."""
+        """Prints the sums of a register tile at one position, over `n` input channels, and their stores."""
         c, tile, pixels = Printer(), self.tile(self.p.pixels, vectors, width), self.p.pixels
         address = {(p, v): f"yt + {(v * pixels + p) * self.lanes}" for p, v in tile.accumulators}
         c(self.sums(tile, n))
@@ -130,10 +138,12 @@ class WinogradTile(Reduction):
         return c.text
 
     def output_columns(self, vectors: int) -> str:
+        """Prints the first half of the transform of products to outputs."""
         return self.columns(self.backward, lambda i, j: offset("x", (i * WINDOW + j) * self.position_stride(vectors)))
 
     def output_row(self) -> str:
-        """Transforms a row of a half to a row of y, of which `columns` elements exist."""
+        """Prints the second half of the transform of products, for one row of `half_transformed`, with the epilogue and
+        the stores to a row of y. The row of y has `columns` elements."""
         c, size = Printer(), self.p.size
         c(*(f"const mgc_v v{j} = mgc_load({offset('row', j * self.lanes)}){' + bias' * (self.p.bias and j == 0)};"
             for j in range(WINDOW)))
@@ -148,17 +158,21 @@ class WinogradTile(Reduction):
         return c.text
 
     def store(self, j: int) -> str:
+        """Returns the store of output j of a row."""
         index, value = offset("y_index", j * self.lanes), f"y{j}{' + bias' * (self.p.bias and j > 0)}"
         return f"mgc_store(y + {index}, {self.scope.ep(value, channel='oc', offset=index)});"
 
 
 def number(value: float) -> str:
+    """Returns C for a vector whose lanes have the value."""
     return f"mgc_set1({value:.9g}f)"
 
 
 def named(name: str, values: Iterable[str]) -> list[str]:
+    """Returns declarations of vectors {name}0, {name}1, … with these values."""
     return [f"const mgc_v {name}{i} = {value};" for i, value in enumerate(values)]
 
 
 def stores(address: str, stride: int, values: Iterable[str]) -> list[str]:
+    """Returns stores of vectors, `stride` floats apart, from an address on."""
     return [f"mgc_store({offset(address, i * stride)}, {value});" for i, value in enumerate(values)]
